@@ -1,0 +1,1 @@
+"""Facts about programs: call graph, boxes, statistics."""

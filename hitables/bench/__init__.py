@@ -1,0 +1,1 @@
+"""Measures, each a command of the project."""

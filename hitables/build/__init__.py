@@ -1,0 +1,1 @@
+"""Rules to trees: the face of the C builders."""

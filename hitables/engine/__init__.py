@@ -1,0 +1,1 @@
+"""The C engine: tree builders, classifiers, the interpreter of programs."""

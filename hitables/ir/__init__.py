@@ -1,0 +1,1 @@
+"""What is said: programs, rules, fields, packets, and what they mean."""

@@ -1,0 +1,87 @@
+"""Header fields: what a packet is made of, each as an integer.
+
+Every field's values are 0..top.  A packet may lack a field (None); neither a
+test of the field nor its negation then matches (see docs/semantics.md).
+
+Interface names are 16 bytes, padded with zeros and read as one big-endian
+integer, so a name is one value and a wildcard `eth+` is one interval.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Family(enum.IntEnum):
+    """The address family of a program; its value is the IP version."""
+
+    IPV4 = 4
+    IPV6 = 6
+
+
+class Field(enum.IntEnum):
+    """A header field.  The numbers are shared with the C engine."""
+
+    SRC = 0
+    DST = 1
+    PROTO = 2
+    FRAG = 3
+    SPORT = 4
+    DPORT = 5
+    ICMP = 6
+    FLAGS = 7
+    IIF = 8
+    OIF = 9
+    MAC = 10
+    STATE = 11
+
+
+class Fragment(enum.IntEnum):
+    """Values of Field.FRAG."""
+
+    WHOLE = 0
+    FIRST = 1
+    LATER = 2
+
+
+# Values of Field.STATE.  A packet without a connection is INVALID or UNTRACKED;
+# the others come four times: plain, with SNAT, with DNAT, with both.
+STATES = (
+    "INVALID", "UNTRACKED",
+    "NEW", "NEW+SNAT", "NEW+DNAT", "NEW+SNAT+DNAT",
+    "ESTABLISHED", "ESTABLISHED+SNAT", "ESTABLISHED+DNAT", "ESTABLISHED+SNAT+DNAT",
+    "RELATED", "RELATED+SNAT", "RELATED+DNAT", "RELATED+SNAT+DNAT",
+)  # fmt: skip
+
+_BITS = {
+    Field.PROTO: 8, Field.SPORT: 16, Field.DPORT: 16, Field.ICMP: 16, Field.FLAGS: 6,
+    Field.IIF: 128, Field.OIF: 128, Field.MAC: 48,
+}  # fmt: skip
+
+# Fields that a packet may lack.  (PROTO only in IPv6: a chain of extension
+# headers that cannot be walked to its end.)
+OPTIONAL = frozenset({Field.PROTO, Field.SPORT, Field.DPORT, Field.ICMP, Field.FLAGS, Field.MAC})
+
+TCP, UDP, UDPLITE, SCTP, DCCP, ICMP, ICMPV6 = 6, 17, 136, 132, 33, 1, 58
+PORT_PROTOCOLS = frozenset({TCP, UDP, UDPLITE, SCTP, DCCP})
+
+
+def top(field: Field, family: Family) -> int:
+    """The highest value of *field*."""
+    if field is Field.SRC or field is Field.DST:
+        return (1 << (32 if family is Family.IPV4 else 128)) - 1
+    if field is Field.FRAG:
+        return int(Fragment.LATER)
+    if field is Field.STATE:
+        return len(STATES) - 1
+    return (1 << _BITS[field]) - 1
+
+
+def interface_number(name: str) -> int:
+    """The integer that stands for an interface name of at most 15 bytes."""
+    return int.from_bytes(name.encode("utf-8", "surrogateescape").ljust(16, b"\0"), "big")
+
+
+def interface_name(number: int) -> str:
+    """The name that *number* stands for."""
+    return number.to_bytes(16, "big").rstrip(b"\0").decode("utf-8", "surrogateescape")

@@ -1,0 +1,86 @@
+"""Programs: what one iptables-save text says.
+
+A `Program` is a tuple of tables, a table a tuple of chains, a chain a tuple of
+rules.  All are immutable; a compiled program is a new one that shares the rules
+it did not touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from .fields import Family
+from .rule import Rule
+
+# The built-in chains of each table that iptables 1.8.9 knows.
+BUILT_IN = {
+    "filter": ("INPUT", "FORWARD", "OUTPUT"),
+    "nat": ("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"),
+    "mangle": ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"),
+    "raw": ("PREROUTING", "OUTPUT"),
+    "security": ("INPUT", "FORWARD", "OUTPUT"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """*policy* is ACCEPT or DROP for a built-in chain and None for a user chain."""
+
+    name: str
+    policy: str | None
+    rules: tuple[Rule, ...] = ()
+    counters: tuple[int, int] | None = None
+    line: int = 0
+    notes: tuple[str, ...] = ()
+
+    def with_rules(self, rules: tuple[Rule, ...]) -> Chain:
+        return replace(self, rules=rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """*chains* in the order in which they were declared."""
+
+    name: str
+    chains: tuple[Chain, ...]
+    line: int = 0
+    notes: tuple[str, ...] = ()
+    closing: tuple[str, ...] = ()  # comment lines that stand before COMMIT
+    _by_name: dict[str, Chain] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", {chain.name: chain for chain in self.chains})
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def __getitem__(self, name: str) -> Chain:
+        """The chain called *name*; KeyError when there is none."""
+        return self._by_name[name]
+
+    def rule_count(self) -> int:
+        return sum(len(chain.rules) for chain in self.chains)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One rule set of one family.  *name* says where it was read from."""
+
+    family: Family
+    tables: tuple[Table, ...]
+    name: str = "-"
+    closing: tuple[str, ...] = ()  # comment lines behind the last COMMIT
+
+    def __iter__(self) -> Iterator[Table]:
+        return iter(self.tables)
+
+    def table(self, name: str) -> Table:
+        """The table called *name*; KeyError when there is none."""
+        for table in self.tables:
+            if table.name == name:
+                return table
+        raise KeyError(name)
+
+    def rule_count(self) -> int:
+        return sum(table.rule_count() for table in self.tables)

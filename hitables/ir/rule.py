@@ -1,0 +1,119 @@
+"""Rules: matches in the order in which the kernel tries them, then a target.
+
+A `Match` keeps the words it is printed with and what it means, side by side.
+Equal matches are shared: the parser makes one object per distinct spelling.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from .fields import Field
+from .geometry import Values
+
+
+class Role(enum.IntEnum):
+    """What may be done with a match (docs/semantics.md, "Roles")."""
+
+    SPACE = 0  # a side of the rule's box: its truth follows from header fields
+    CONSTANT = 1  # one truth value per packet, while nothing writes what it reads
+    NAMED = 2  # memory or chance that copies share: may stand in many leaves
+    ONCE = 3  # memory that belongs to the rule: must exist once
+
+
+class Ends(enum.IntEnum):
+    """Whether a target ends the packet's way through the table."""
+
+    NEVER = 0
+    MAYBE = 1
+    SURELY = 2
+
+
+class Kind(enum.IntEnum):
+    """What a target does with the walk through the chains."""
+
+    VERDICT = 0  # a target extension or a standard verdict, ACCEPT to ZZZ
+    JUMP = 1  # -j to a user chain: comes back
+    GOTO = 2  # -g to a user chain: comes back to this chain's caller
+    RETURN = 3  # back to the caller, or the policy
+
+
+class State(enum.IntEnum):
+    """What a target writes and a match reads, besides header fields."""
+
+    CT = 0
+    MARK = 1
+    CONNMARK = 2
+    TOS = 3
+    TTL = 4
+    OPTIONS = 5
+    SETS = 6
+    ADDRESSES = 7
+    LABELS = 8
+    CLASS = 9
+    SECMARK = 10
+    ANYTHING = 11  # an unknown extension: may write or read all of them
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """The field's value is one of *values*; a packet that lacks the field fails."""
+
+    field: Field
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One `-m` extension with its options, or one header option (then *name* is "").
+
+    words    as printed behind `-m NAME`, quoting taken off
+    tests    for role SPACE: what must hold (all of them; with *either*, one)
+    native   iptables-nft turns it into native expressions instead of calling xtables
+    needs    bytes of layer 4 that the xtables match drops the packet for the lack of;
+             0 when it never does that
+    strict   the match drops a packet of fragment offset 1 (tcp)
+    option   the match drops a packet with a broken tcp data offset (--tcp-option)
+    reads    state that a CONSTANT match looks at
+    key      normal spelling: equal keys, equal meaning
+    """
+
+    name: str
+    words: tuple[str, ...]
+    role: Role
+    key: str
+    tests: tuple[Test, ...] = ()
+    either: bool = False
+    native: bool = False
+    needs: int = 0
+    strict: bool = False
+    option: bool = False
+    reads: frozenset[State] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`-j NAME` or `-g NAME` with its options.
+
+    words  as printed behind the name, quoting taken off
+    key    normal spelling: equal keys, equal effect
+    """
+
+    name: str
+    kind: Kind
+    key: str
+    words: tuple[str, ...] = ()
+    ends: Ends = Ends.SURELY
+    writes: frozenset[State] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule.  *target* None: it only counts.  *line* 0: made by a program."""
+
+    matches: tuple[Match, ...]
+    target: Target | None
+    line: int = 0
+    counters: tuple[int, int] | None = None
+    notes: tuple[str, ...] = ()  # comment lines that stand before it in the file

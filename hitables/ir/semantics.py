@@ -1,0 +1,164 @@
+"""What a program means: program, packet, backend -> verdict, effects, rules read.
+
+Slow and obvious on purpose; everything faster is judged against it.  The rules
+it follows are those of the kernel's ip_tables.c, ip6_tables.c and nf_tables
+core, as docs/semantics.md tells them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from .fields import Field
+from .packet import Backend, Outcome, Packet
+from .program import Chain, Table
+from .rule import Ends, Kind, Match, Role, Rule, State
+
+# The header fields that a write to some state may change.
+FIELDS_WRITTEN: dict[State, frozenset[Field]] = {
+    State.CT: frozenset({Field.STATE}),
+    State.ADDRESSES: frozenset({Field.SRC, Field.DST}),
+    State.ANYTHING: frozenset(
+        {Field.SRC, Field.DST, Field.SPORT, Field.DPORT, Field.ICMP, Field.FLAGS, Field.STATE}
+    ),
+}
+
+DROP = "DROP"
+RETURNS = "returns"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rule read: its chain, its index there from 0, and what came of it."""
+
+    chain: str
+    index: int
+    rule: Rule
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A packet's way through one chain.
+
+    verdict  key of the target that ended it, the policy, or "returns" (a user chain)
+    effects  non-final targets fired, rules without target that matched, evaluations
+             of matches with memory or chance, in order
+    steps    every rule read, in order
+    open     keys of matches whose truth the packet does not tell; when there are
+             any, the walk took them for "no"
+    """
+
+    verdict: str
+    effects: tuple[str, ...]
+    steps: tuple[Step, ...]
+    open: frozenset[str]
+
+
+class _Walker:
+    def __init__(self, table: Table, packet: Packet, backend: Backend) -> None:
+        self.table, self.packet, self.backend = table, packet, backend
+        self.effects: list[str] = []
+        self.steps: list[Step] = []
+        self.open: set[str] = set()
+        self.writes: Counter[State] = Counter()
+        self.events = 0
+
+    def value(self, field: Field, native: bool) -> int | None:
+        """The field's value now, in one of the two readings; None: the packet lacks it."""
+        if native and self.packet.is_later_fragment and field in (Field.SPORT, Field.DPORT, Field.FLAGS):
+            return self.packet.raw.get(field)
+        value = self.packet.values.get(field)
+        written = sum(self.writes[state] for state, fields in FIELDS_WRITTEN.items() if field in fields)
+        if value is not None and written:
+            after = self.packet.rewritten(field, written)
+            return value if after is None else after
+        return value
+
+    def tests_hold(self, match: Match, native: bool) -> bool:
+        truths = []
+        for test in match.tests:
+            value = self.value(test.field, native)
+            truths.append(value is not None and value in test.values)
+        return any(truths) if match.either else all(truths)
+
+    def evaluate(self, match: Match) -> Outcome:
+        packet, native = self.packet, match.native and self.backend is Backend.NFT
+        legacy = self.backend is Backend.LEGACY
+        if packet.cut_short and legacy and any(test.field is Field.PROTO for test in match.tests):
+            return Outcome.DROPPED
+        if match.needs and not native:
+            if packet.is_later_fragment:
+                return Outcome.DROPPED if match.strict and packet.offset_one else Outcome.NO
+            if packet.l4_bytes < match.needs:
+                return Outcome.DROPPED
+        if not self.tests_hold(match, native):
+            return Outcome.NO
+        if match.option and packet.bad_offset:
+            return Outcome.DROPPED
+        if match.role is Role.SPACE:
+            return Outcome.YES
+        if match.role is Role.CONSTANT:
+            epoch = sum(self.writes[state] for state in match.reads | {State.ANYTHING})
+            fact = packet.fact(match, epoch)
+            if fact is None:
+                self.open.add(match.key)
+            return Outcome.YES if fact else Outcome.NO
+        outcome = packet.outcome(match, self.events)
+        self.events += 1
+        self.effects.append(f"asks {match.key}: {outcome.name.lower()}")
+        return outcome
+
+    def read(self, rule: Rule) -> Outcome:
+        for match in rule.matches:
+            outcome = self.evaluate(match)
+            if outcome is not Outcome.YES:
+                return outcome
+        return Outcome.YES
+
+    def walk(self, chain: Chain) -> str:
+        """Run *chain*, which must be free of loops, and give the verdict."""
+        start = chain
+        callers: list[tuple[Chain, int]] = []
+        at = 0
+        while True:
+            if at == len(chain.rules):
+                if not callers:
+                    return start.policy or RETURNS
+                chain, at = callers.pop()
+                continue
+            rule = chain.rules[at]
+            outcome = self.read(rule)
+            self.steps.append(Step(chain.name, at, rule, outcome))
+            at += 1
+            if outcome is Outcome.DROPPED:
+                return DROP
+            if outcome is Outcome.NO:
+                continue
+            target = rule.target
+            if target is None:
+                self.effects.append("counts")
+            elif target.kind is Kind.JUMP:
+                callers.append((chain, at))
+                chain, at = self.table[target.name], 0
+            elif target.kind is Kind.GOTO:
+                chain, at = self.table[target.name], 0
+            elif target.kind is Kind.RETURN:
+                at = len(chain.rules)
+            elif target.ends is Ends.SURELY:
+                return target.key
+            else:
+                self.effects.append(f"fires {target.key}")
+                self.writes.update(target.writes)
+
+
+def run(table: Table, chain: str, packet: Packet, backend: Backend) -> Walk:
+    """Send *packet* into *chain* of *table* as *backend* would; KeyError for an unknown chain.
+
+    A target that may or may not end the packet's way (Ends.MAYBE) is taken to go on;
+    it stands among the effects, so two programs that fire it alike behave alike.
+    """
+    walker = _Walker(table, packet, backend)
+    verdict = walker.walk(table[chain])
+    return Walk(verdict, tuple(walker.effects), tuple(walker.steps), frozenset(walker.open))

@@ -1,0 +1,1 @@
+"""The running kernel: scratch namespaces, loading, packets, counters."""

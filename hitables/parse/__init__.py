@@ -1,0 +1,1 @@
+"""Text to ir: iptables-save text, ClassBench filters, traces."""

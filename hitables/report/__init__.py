@@ -1,0 +1,1 @@
+"""Draws figures and tables from what was measured."""

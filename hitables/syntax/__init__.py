@@ -1,0 +1,1 @@
+"""How rules are spelt: the grammars and the table of options."""

@@ -1,0 +1,1 @@
+"""Program against program.  Imports ir and engine alone, nothing of the compiler."""
