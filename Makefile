@@ -1,0 +1,48 @@
+# `make help` lists the targets.  Everything runs in .venv/, which `make setup` builds.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
+
+PYTEST_FLAGS ?=
+C_SOURCES := $(wildcard hitables/engine/c/*.c)
+
+.PHONY: help setup demo test check lint types c-warnings sanitize count \
+        corpus papers-hitables bench-kernel rulesets golden pictures clean
+
+help: ## this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
+
+setup: .venv/ready ## build .venv/ with the package in it (editable)
+
+.venv/ready: tools/setup pyproject.toml meson.build hitables/engine/meson.build
+	@tools/setup
+
+# Importing the engine compiles it if need be, once, before two workers would at the same time.
+test: setup ## run the tests
+	@python -c 'import hitables.engine._engine'
+	@python -m pytest -q -n 2 $(PYTEST_FLAGS)
+
+check: test lint types c-warnings sanitize ## tests, linter, types, C warnings, sanitizers
+
+lint: setup
+	ruff check .
+
+types: setup
+	mypy
+
+c-warnings:
+	@for file in $(C_SOURCES); do \
+	    echo "cc -Wall -Wextra -Werror $$file"; \
+	    cc -std=gnu11 -O2 -Wall -Wextra -Werror -c "$$file" -o /dev/null; \
+	done
+
+sanitize: setup ## the tests of the C engine under the address and undefined-behaviour sanitizers
+	tools/sanitize
+
+count: setup ## record the number of tests in tests/count; CI fails when there are fewer
+	@python -m pytest --collect-only -q | grep -c '^tests/.*::' >tests/count
+	@echo "$$(cat tests/count) tests"
+
+clean: ## remove what make made
+	rm -rf .venv build out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

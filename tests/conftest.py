@@ -1,0 +1,92 @@
+"""What all tests share: markers, the folder beside the project, and the count that may not fall.
+
+A test that loads rules into a kernel is marked `needs_kernel`: it is skipped, with the reason,
+where that cannot be done, and fails there when CI is set.  A test that reads the folder `shared`
+beside the project takes the fixture of that name and is skipped where the folder is missing.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("sanitize", settings.get_profile("default"), max_examples=25)
+if not os.environ.get("CI"):  # there Hypothesis takes its own profile, whose examples never change
+    settings.load_profile("default")
+
+ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared"
+KERNEL_COMMANDS = ("unshare", "ip", "iptables-legacy-restore", "iptables-nft-restore")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--at-least", metavar="FILE", help="fail if fewer tests ran than FILE says")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs_kernel: loads rules in a network namespace of its own")
+    config.addinivalue_line("markers", "engine: drives the C engine; runs under the sanitizers too")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("needs_kernel"):
+        require_kernel()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run of too few tests.  Skipped tests count: a reason is printed for each."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    file = session.config.getoption("--at-least")
+    if not file or reporter is None or hasattr(session.config, "workerinput"):
+        return
+    kinds = ("passed", "failed", "error", "skipped", "xfailed")
+    ran = sum(len(reporter.stats.get(kind, ())) for kind in kinds)
+    wanted = int(Path(file).read_text())
+    if ran < wanted:
+        reporter.write_line(f"\n{ran} tests ran, {file} says {wanted}; `make count` records fewer", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@functools.cache
+def kernel_lacks() -> str:
+    """What stands in the way of loading rules into a fresh network namespace; "" if nothing."""
+    if os.geteuid() != 0:
+        return "root"
+    for command in KERNEL_COMMANDS:
+        if shutil.which(command) is None:
+            return command
+    for restore in ("iptables-legacy-restore", "iptables-nft-restore"):
+        command_line, empty = ["unshare", "-n", restore], "*filter\nCOMMIT\n"
+        done = subprocess.run(command_line, input=empty, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            return f"a kernel that {restore} can load rules into ({done.stderr.strip()})"
+    return ""
+
+
+def require_kernel() -> None:
+    lack = kernel_lacks()
+    if lack and os.environ.get("CI") == "true":
+        pytest.fail(f"needs {lack}", pytrace=False)
+    if lack:
+        pytest.skip(f"needs {lack}")
+
+
+@pytest.fixture(scope="session")
+def needs_kernel() -> None:
+    """For tests that would rather take a fixture than a mark."""
+    require_kernel()
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of rule sets, traces and measured figures that the project may not ship."""
+    if not SHARED.is_dir():
+        pytest.skip("the folder ../shared is missing")
+    return SHARED

@@ -1,0 +1,77 @@
+"""The shape of the project: imports point towards ir, starting is light, the file lists are true."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# What a folder of hitables may import from, besides itself and errors.
+MAY_IMPORT = {
+    "ir": set(),
+    "syntax": {"ir"},
+    "parse": {"ir", "syntax"},
+    "analyse": {"ir", "syntax"},
+    "engine": {"ir"},
+    "build": {"ir", "analyse", "engine", "syntax"},
+    "emit": {"ir", "syntax", "analyse", "build"},
+    "verify": {"ir"},
+    "live": {"ir", "syntax", "parse", "emit"},
+}
+MODULES = sorted((ROOT / "hitables").rglob("*.py"))
+
+
+def imported(module: Path) -> Iterator[str]:
+    """The project's modules that *module* names, as dotted paths."""
+    package = module.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level + 1]
+            stem = ".".join((*base, *(node.module or "").split("."))).strip(".")
+            yield from (f"{stem}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_towards_ir(module: Path) -> None:
+    parts = module.relative_to(ROOT).parts
+    if parts[1] not in MAY_IMPORT:
+        return
+    allowed = MAY_IMPORT[parts[1]] | {parts[1], "errors"}
+    names = {name.split(".")[1] for name in imported(module) if name.startswith("hitables.")}
+    assert names <= allowed, f"{parts[1]}/ may not import from {sorted(names - allowed)}"
+
+
+def test_sflgen_uses_the_public_names_of_hitables_only() -> None:
+    for module in (ROOT / "sflgen").rglob("*.py"):
+        for name in imported(module):
+            if name.startswith("hitables"):
+                assert not any(part.startswith("_") for part in name.split(".")), f"{module}: {name}"
+
+
+def test_every_c_file_is_listed_for_the_build() -> None:
+    listed = set(re.findall(r"'c/(\w+\.[ch])'", (ROOT / "hitables/engine/meson.build").read_text()))
+    present = {path.name for path in (ROOT / "hitables/engine/c").glob("*.c")}
+    assert present == {name for name in listed if name.endswith(".c")}
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = "import sys, hitables, sflgen; print(*{'numpy', 'networkx', 'matplotlib'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_every_module_opens_with_its_promise() -> None:
+    for module in (*MODULES, *(ROOT / "sflgen").rglob("*.py")):
+        text = module.read_text()
+        assert not text or ast.get_docstring(ast.parse(text)), f"{module} has no docstring"
