@@ -35,6 +35,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "engine: drives the C engine; runs under the sanitizers too")
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m picks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test file that names hitables.engine drives it."""
+    drives = functools.cache(lambda path: "hitables.engine" in path.read_text())
+    for item in items:
+        if drives(item.path):
+            item.add_marker("engine")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("needs_kernel"):
         require_kernel()
