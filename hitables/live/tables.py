@@ -1,0 +1,117 @@
+"""Rule sets into and out of a kernel: iptables-restore and iptables-save of either backend."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ..errors import LiveError
+from ..ir.fields import Family
+from ..ir.packet import Backend
+from .namespace import Namespace
+
+_TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
+_COUNTED = re.compile(r"^\s*\[\d+:\d+\]\s*-|^:\S+\s+\S+\s+\[(?!0:0\])", re.MULTILINE)
+# Types of sets by the number of directions that a rule gives; each takes what
+# its narrower kin would hold too.
+_SET_TYPES = {1: "hash:net", 2: "hash:net,port", 3: "hash:ip,port,net"}
+
+
+def load(text: str, family: Family, backend: Backend, namespace: Namespace, noflush: bool = False) -> None:
+    """Load *text* as iptables-restore would; LiveError with the tool's words if it is refused.
+
+    Sets that the rules name are created first, empty.  Counters are loaded if *text* has any.
+    """
+    make_ip_sets(ip_sets_named(text), family, namespace)
+    command = [f"{_TOOL[family]}-{backend.value}-restore"]
+    if backend is Backend.LEGACY:
+        command.append("-w")
+    if _COUNTED.search(text):
+        command.append("-c")
+    if noflush:
+        command.append("--noflush")
+    namespace.run(command, text)
+
+
+def save(family: Family, backend: Backend, namespace: Namespace, counters: bool = False) -> str:
+    """What the kernel holds, in iptables-save's words, without the comments with the date."""
+    command = [f"{_TOOL[family]}-{backend.value}-save"]
+    if counters:
+        command.append("-c")
+    text = namespace.run(command)
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+
+
+def clear(family: Family, backend: Backend, namespace: Namespace) -> None:
+    """Take every rule, chain and table out again."""
+    if backend is Backend.NFT:
+        # iptables-nft finds its tables by their names; -F and -X would leave them hooked.
+        kind = "ip" if family is Family.IPV4 else "ip6"
+        lines = namespace.run(["nft", "list", "tables", kind]).split("\n")
+        ours = [line for line in lines if line.split()[-1:] and line.split()[-1] in _EMPTY]
+        namespace.run(["nft", "-f", "-"], "".join(f"delete {line}\n" for line in ours))
+        return
+    names = Path(f"/proc/net/{_TOOL[family].replace('tables', '_tables')}_names")
+    held = namespace.call(names.read_text).split()
+    load("".join(f"*{name}\n{_EMPTY[name]}COMMIT\n" for name in held), family, backend, namespace)
+
+
+_EMPTY = {
+    name: "".join(f":{chain} ACCEPT [0:0]\n" for chain in chains.split())
+    for name, chains in {
+        "filter": "INPUT FORWARD OUTPUT",
+        "nat": "PREROUTING INPUT OUTPUT POSTROUTING",
+        "mangle": "PREROUTING INPUT FORWARD OUTPUT POSTROUTING",
+        "raw": "PREROUTING OUTPUT",
+        "security": "INPUT FORWARD OUTPUT",
+    }.items()
+}
+
+
+def ip_sets_named(text: str) -> dict[str, str]:
+    """Sets that rules of *text* name, each with a type that fits how it is used."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if "-set" not in line or line.startswith("#"):
+            continue
+        try:
+            words = shlex.split(line)
+        except ValueError:
+            continue  # the loader will say what is wrong with it
+        for at, word in enumerate(words[:-2]):
+            if word in ("--match-set", "--add-set", "--del-set", "--map-set"):
+                found.setdefault(words[at + 1], _SET_TYPES.get(words[at + 2].count(",") + 1, "hash:net"))
+    return found
+
+
+def make_ip_sets(
+    types: Mapping[str, str], family: Family, namespace: Namespace,
+    members: Mapping[str, Iterable[str]] | None = None,
+) -> None:  # fmt: skip
+    """Create sets of the given *types* unless they are there, and put *members* in."""
+    if not types:
+        return
+    kind = "inet" if family is Family.IPV4 else "inet6"
+    lines = [f"create {name} {type_} family {kind} counters" for name, type_ in types.items()]
+    for name, entries in (members or {}).items():
+        lines += [f"add {name} {entry}" for entry in entries]
+    namespace.run(["ipset", "-exist", "restore"], "\n".join(lines) + "\n")
+
+
+def read_by_iptc(table: str, family: Family, namespace: Namespace) -> dict[str, list[dict[str, object]]]:
+    """What the legacy kernel holds in *table*, read by python-iptables: chain -> rules.
+
+    A reader that shares nothing with ours; it knows the legacy tables only.
+    """
+    return namespace.call(_read_by_iptc, table, family)
+
+
+def _read_by_iptc(table: str, family: Family) -> dict[str, list[dict[str, object]]]:
+    try:
+        import iptc
+    except ImportError as error:
+        raise LiveError("python-iptables is not installed; pip install 'hitables[live]'") from error
+    held = iptc.easy.dump_table(table, ipv6=family is Family.IPV6)
+    return {chain: [dict(rule) for rule in rules] for chain, rules in held.items()}
