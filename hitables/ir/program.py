@@ -33,6 +33,7 @@ class Chain:
     counters: tuple[int, int] | None = None
     line: int = 0
     notes: tuple[str, ...] = ()
+    declared: bool = True  # False: a built-in chain that the text does not name
 
     def with_rules(self, rules: tuple[Rule, ...]) -> Chain:
         return replace(self, rules=rules)

@@ -1,0 +1,84 @@
+"""Programs to iptables-save text.
+
+Same program, same bytes.  A rule is printed with the words it was read with, in
+the order in which the kernel tries its matches, so what the kernel shows does
+not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from ..ir.program import Chain, Program, Table
+from ..ir.rule import Kind, Match, Rule, Target
+from ..parse.words import quote
+
+
+@lru_cache(maxsize=1 << 16)
+def match_text(match: Match) -> str:
+    """One match as iptables-save writes it, without blanks around."""
+    words = [quote(word) for word in match.words]
+    return " ".join(["-m", match.name, *words] if match.name else words)
+
+
+def target_text(target: Target) -> str:
+    """The target with its options."""
+    option = "-g" if target.kind is Kind.GOTO else "-j"
+    return " ".join([option, target.name, *(quote(word) for word in target.words)])
+
+
+def rule_text(rule: Rule, chain: str) -> str:
+    """The rule as one line that appends it to *chain*."""
+    parts = ["-A", quote(chain), *(match_text(match) for match in rule.matches)]
+    if rule.target is not None:
+        parts.append(target_text(rule.target))
+    line = " ".join(parts)
+    return line if rule.counters is None else f"[{rule.counters[0]}:{rule.counters[1]}] {line}"
+
+
+def chain_text(chain: Chain) -> str:
+    """The chain's declaration."""
+    counters = "" if chain.counters is None else f" [{chain.counters[0]}:{chain.counters[1]}]"
+    return f":{quote(chain.name)} {chain.policy or '-'}{counters}"
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield from table.notes
+    yield f"*{table.name}"
+    for chain in table.chains:
+        if chain.declared:
+            yield from chain.notes
+            yield chain_text(chain)
+    targets: dict[int, str] = {}
+    matches: dict[int, str] = {}
+    for chain in table.chains:
+        start = f"-A {quote(chain.name)}"
+        for rule in chain.rules:
+            if rule.notes:
+                yield from rule.notes
+            parts = [start]
+            for match in rule.matches:
+                said = matches.get(id(match))
+                if said is None:
+                    said = matches[id(match)] = match_text(match)
+                parts.append(said)
+            target = rule.target
+            if target is not None:
+                said = targets.get(id(target))
+                if said is None:
+                    said = targets[id(target)] = target_text(target)
+                parts.append(said)
+            line = " ".join(parts)
+            yield line if rule.counters is None else f"[{rule.counters[0]}:{rule.counters[1]}] {line}"
+    yield from table.closing
+    yield "COMMIT"
+
+
+def write(program: Program) -> str:
+    """The program as text that iptables-restore takes (with -c, when it has counters)."""
+    lines: list[str] = []
+    for table in program.tables:
+        lines += _table(table)
+    lines += program.closing
+    return "\n".join(lines) + "\n"

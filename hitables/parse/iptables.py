@@ -1,0 +1,591 @@
+"""iptables-save and ip6tables-save text to a Program.
+
+Lines of one shape are parsed once (see words.py): a `Plan` says how the literals
+of a line fill its matches, and equal matches are shared between rules.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..errors import ParseError
+from ..ir.fields import Family
+from ..ir.program import BUILT_IN, Chain, Program, Table
+from ..ir.rule import Kind, Match, Rule, Target
+from ..syntax.options import TARGETS
+from .matches import (
+    Layout,
+    Part,
+    as_jump,
+    check_chain_name,
+    check_protocols,
+    cut,
+    extension_match,
+    header_match,
+    target_of,
+)
+from .words import LITERAL, Fault, parse, shape, split, unquote
+
+COMMANDS = {
+    "-A": "-A", "--append": "-A", "-I": "-I", "--insert": "-I", "-N": "-N", "--new-chain": "-N",
+    "-P": "-P", "--policy": "-P", "-D": "-D", "--delete": "-D", "-R": "-R", "--replace": "-R",
+    "-F": "-F", "--flush": "-F", "-X": "-X", "--delete-chain": "-X", "-E": "-E", "--rename-chain": "-E",
+    "-Z": "-Z", "--zero": "-Z",
+}  # fmt: skip
+
+POLICIES = ("ACCEPT", "DROP", "QUEUE")
+
+# A chain sees one side only; iptables refuses the other interface there.
+NO_INPUT_INTERFACE = frozenset({"OUTPUT", "POSTROUTING"})
+NO_OUTPUT_INTERFACE = frozenset({"INPUT", "PREROUTING"})
+
+Make = Callable[[list[str]], "Match | Target"]
+
+
+@dataclass(slots=True)
+class Slot:
+    """One match or the target of a shape: which literals it takes, and those already made."""
+
+    part: Part
+    literals: tuple[int, ...]
+    made: dict[object, Match | Target] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Plan:
+    """What all lines of one shape have in common.
+
+    words    with LITERAL where a literal stands; literal_of maps their index to the literal's
+    lists    whether an address may be a list, so that one line makes several rules
+    """
+
+    command: str
+    chain: int
+    number: int | None
+    words: list[str]
+    literal_of: dict[int, int]
+    layout: Layout
+    slots: list[Slot]
+    target: Slot | None
+    counters: int | None  # index of the word [packets:bytes] before the command
+
+
+@dataclass(slots=True)
+class _ChainDraft:
+    name: str
+    policy: str | None
+    counters: tuple[int, int] | None
+    line: int
+    notes: tuple[str, ...]
+    declared: bool
+    rules: list[Rule] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _TableDraft:
+    name: str
+    line: int
+    notes: tuple[str, ...]
+    chains: dict[str, _ChainDraft] = field(default_factory=dict)
+
+
+def _counters(word: str, at: int) -> tuple[int, int]:
+    found = re.fullmatch(r"\[([0-9]{1,20}):([0-9]{1,20})\]", word)
+    if found is None:
+        raise Fault(f"{word!r} are no counters", at, "write [PACKETS:BYTES]")
+    return int(found[1]), int(found[2])
+
+
+class _Reader:
+    """Reads one text.  State: the table that is open, the shapes met so far."""
+
+    def __init__(self, family: Family, name: str) -> None:
+        self.family, self.name = family, name
+        self.plans: dict[str, Plan] = {}
+        self.parts: dict[object, dict[object, Match | Target]] = {}
+        self.tables: list[Table] = []
+        self.open: _TableDraft | None = None
+        self.notes: list[str] = []
+        self.line = 0
+
+    # Shapes.
+
+    def slot(self, part: Part, words: list[str], literal_of: dict[int, int]) -> Slot:
+        indexes = part.word_indexes()
+        if part.kind in ("-j", "-g"):
+            indexes = [part.at, *indexes]
+        literals = tuple(literal_of[index] for index in indexes if index in literal_of)
+        look = (
+            part.kind,
+            part.name,
+            tuple((use.option.name, use.inverted, tuple(words[i] for i in use.values)) for use in part.uses),
+            tuple(words[i] for i in part.kept),
+        )
+        return Slot(part, literals, self.parts.setdefault(look, {}))
+
+    def plan(self, line: str) -> Plan:
+        kind, tokens = parse(line)
+        words = [str(token) for token in tokens if token is not None]
+        if kind != "rule":
+            raise Fault("this does not belong here", 0)
+        literal_of = {}
+        for index, word in enumerate(words):
+            if word == LITERAL:
+                literal_of[index] = len(literal_of)
+        expanded: list[str] = []
+        for word in words:
+            # --name=value is two words; columns of later words then count one too many,
+            # which the caller mends by splitting alike.
+            if re.fullmatch(r"--[A-Za-z][\w-]*=.+", word):
+                option, _, value = word.partition("=")
+                expanded += [option, value]
+            else:
+                expanded.append(word)
+        if len(expanded) != len(words):
+            if literal_of:
+                raise _NeedsWords
+            words = expanded
+        at = 0
+        counters = None
+        if words[0].startswith("["):
+            counters, at = 0, 1
+        while at < len(words) and words[at] in ("-4", "--ipv4", "-6", "--ipv6"):
+            at += 1
+        if at == len(words):
+            raise Fault("a rule without a command", 0)
+        if words[at] == LITERAL or words[at] not in COMMANDS:
+            shown = "" if words[at] == LITERAL else f" {words[at]!r}"
+            raise Fault(f"unknown command{shown}", at, f"expected one of {', '.join(sorted(set(COMMANDS.values())))}")
+        command = COMMANDS[words[at]]
+        at += 1
+        if at == len(words):
+            raise Fault(f"{command} needs a chain", at - 1)
+        chain = at
+        at += 1
+        number = None
+        if command in ("-I", "-D", "-R", "-Z") and at < len(words):
+            if words[at] == LITERAL:
+                raise _NeedsWords
+            if words[at].isdigit():
+                number, at = int(words[at]), at + 1
+        if command in ("-P", "-E", "-N", "-F", "-X", "-Z"):
+            layout = Layout([], None, None, frozenset())
+        else:
+            layout = cut(words, at)
+        if any(index in literal_of for index in (layout.counters or ())):
+            raise _NeedsWords
+        check_protocols(layout, words)
+        slots = [self.slot(part, words, literal_of) for part in layout.matches]
+        target = self.slot(layout.target, words, literal_of) if layout.target else None
+        return Plan(command, chain, number, words, literal_of, layout, slots, target, counters)
+
+    def make(self, slot: Slot, words: list[str]) -> Match | Target:
+        part = slot.part
+        if part.kind == "header":
+            return header_match(part, words, self.family)
+        if part.kind == "match":
+            return extension_match(part, words, self.family)
+        return target_of(part, words, self.family)
+
+    # Lines.
+
+    def rule_line(self, line: str) -> None:
+        key, literals = shape(line)
+        if line.startswith(("-6", "--ipv6")) != line.startswith(("-4", "--ipv4")) and self.skips(line):
+            return
+        plan = self.plans.get(key)
+        if plan is None:
+            try:
+                plan = self.plan(key)
+                self.plans[key] = plan
+            except _NeedsWords:
+                plan, literals = self.plan_of_words(line), []
+            except Fault as fault:
+                if LITERAL in key and "literal" in fault.reason:
+                    plan, literals = self.plan_of_words(line), []
+                else:
+                    raise
+        matches = []
+        words: list[str] | None = None
+        for slot in plan.slots:
+            at = slot.literals
+            look: object = literals[at[0]] if len(at) == 1 else tuple([literals[index] for index in at])
+            match = slot.made.get(look)
+            if match is None:
+                words = words or self.fill(plan, literals)
+                if plan.command in ("-A", "-I", "-D", "-R") and self.has_list(slot, words):
+                    self.expand(plan, words)
+                    return
+                match = slot.made[look] = self.make(slot, words)
+            matches.append(match)
+        target: Target | None = None
+        if plan.target is not None:
+            at = plan.target.literals
+            look = literals[at[0]] if len(at) == 1 else tuple([literals[index] for index in at])
+            made = plan.target.made.get(look)
+            if made is None:
+                words = words or self.fill(plan, literals)
+                made = plan.target.made[look] = self.make(plan.target, words)
+            target = made  # type: ignore[assignment]
+        if plan.command == "-A" and plan.counters is None and not self.notes and plan.layout.counters is None:
+            chain = plan.words[plan.chain]
+            if chain == LITERAL:
+                chain = literals[plan.literal_of[plan.chain]]
+            draft = self.open.chains.get(chain) if self.open else None
+            if draft is not None and not plan.layout.interfaces:
+                draft.rules.append(Rule(tuple(matches), target, self.line))  # type: ignore[arg-type]
+                return
+        words = words or self.fill(plan, literals)
+        self.command(plan, words, [Rule(tuple(matches), target, self.line)])  # type: ignore[arg-type]
+
+    def skips(self, line: str) -> bool:
+        """Whether the line is for the other family: iptables-restore passes over it, so we keep it as a note."""
+        mine = ("-4", "--ipv4") if self.family is Family.IPV4 else ("-6", "--ipv6")
+        if line.split(None, 1)[0] in mine:
+            return False
+        self.notes.append(f"# not for this family: {line}")
+        return True
+
+    def plan_of_words(self, line: str) -> Plan:
+        """A plan for this line alone, where the structure depends on a literal."""
+        bare = [unquote(word) for word, _ in split(line)]
+        spelt = []
+        for word in bare:
+            option, equals, value = word.partition("=")
+            spelt += [option, value] if equals and re.fullmatch(r"--[A-Za-z][\w-]*", option) else [word]
+        return self.plan_from(spelt)
+
+    def plan_from(self, words: list[str]) -> Plan:
+        # Words with blanks cannot be joined to a line again; lark has nothing to add here.
+        literal_of: dict[int, int] = {}
+        at = 1 if words[0].startswith("[") else 0
+        counters = 0 if at else None
+        while at < len(words) and words[at] in ("-4", "--ipv4", "-6", "--ipv6"):
+            at += 1
+        if at >= len(words) or words[at] not in COMMANDS:
+            raise Fault(f"unknown command {words[min(at, len(words) - 1)]!r}", at)
+        command = COMMANDS[words[at]]
+        chain = at + 1
+        if chain >= len(words):
+            raise Fault(f"{command} needs a chain", at)
+        at += 2
+        number = None
+        if command in ("-I", "-D", "-R", "-Z") and at < len(words) and words[at].isdigit():
+            number, at = int(words[at]), at + 1
+        layout = cut(words, at)
+        check_protocols(layout, words)
+        slots = [self.slot(part, words, literal_of) for part in layout.matches]
+        target = self.slot(layout.target, words, literal_of) if layout.target else None
+        for slot in [*slots, *([target] if target else [])]:
+            slot.made = {}
+        return Plan(command, chain, number, words, literal_of, layout, slots, target, counters)
+
+    def fill(self, plan: Plan, literals: list[str]) -> list[str]:
+        words = list(plan.words)
+        for index, literal in plan.literal_of.items():
+            words[index] = unquote(literals[literal])
+        return words
+
+    @staticmethod
+    def has_list(slot: Slot, words: list[str]) -> bool:
+        part = slot.part
+        return part.kind == "header" and part.name in ("-s", "-d") and "," in words[part.uses[0].values[0]]
+
+    def expand(self, plan: Plan, words: list[str]) -> None:
+        """`-s a,b -d c,d` is four rules, sources outermost, as iptables makes them."""
+        lists: dict[str, tuple[int, list[str]]] = {}
+        for slot in plan.slots:
+            if slot.part.kind == "header" and slot.part.name in ("-s", "-d"):
+                use = slot.part.uses[0]
+                index = use.values[0]
+                lists[slot.part.name] = (index, words[index].split(","))
+                if use.inverted and "," in words[index]:
+                    raise Fault(f"! with a list of addresses at {slot.part.name}", index, "write one rule each")
+        rules = []
+        for chosen in itertools.product(*(parts for _, parts in lists.values())):
+            each = list(words)
+            for (index, _), word in zip(lists.values(), chosen, strict=True):
+                each[index] = word
+            matches = tuple(self.make(slot, each) for slot in plan.slots)
+            target = self.make(plan.target, each) if plan.target else None
+            rules.append(Rule(matches, target, self.line))  # type: ignore[arg-type]
+        self.command(plan, words, rules)
+
+    def command(self, plan: Plan, words: list[str], rules: list[Rule]) -> None:
+        """Do what the line's command says to the open table."""
+        table = self.open
+        if table is None:
+            raise Fault("a rule outside of any table", 0, "a line like *filter must come first")
+        name = words[plan.chain]
+        if plan.command == "-N":
+            check_chain_name(name, plan.chain)
+            if name in table.chains:
+                raise Fault(f"chain {name} exists already", plan.chain)
+            table.chains[name] = _ChainDraft(name, None, None, self.line, self.take_notes(), True)
+            return
+        chain = table.chains.get(name)
+        if chain is None:
+            built_in = ", ".join(BUILT_IN[table.name])
+            raise Fault(
+                f"chain {name} is not declared in table {table.name}", plan.chain,
+                f"declare it by a line :{name} - [0:0]; the built-in chains are {built_in}",
+            )  # fmt: skip
+        if "-i" in plan.layout.interfaces and name in NO_INPUT_INTERFACE:
+            raise Fault(f"-i cannot be used in {name}: packets have no input interface there", plan.chain)
+        if "-o" in plan.layout.interfaces and name in NO_OUTPUT_INTERFACE:
+            raise Fault(f"-o cannot be used in {name}: packets have no output interface there", plan.chain)
+        counters = None
+        if plan.counters is not None:
+            counters = _counters(words[plan.counters], plan.counters)
+        elif plan.layout.counters is not None:
+            first, second = plan.layout.counters
+            counters = _counters(f"[{words[first]}:{words[second]}]", first)
+        if counters is not None or self.notes:
+            notes = self.take_notes()
+            rules = [
+                Rule(rule.matches, rule.target, rule.line, counters, notes if at == 0 else ())
+                for at, rule in enumerate(rules)
+            ]
+        self.edit(plan, words, table, chain, rules)
+
+    def edit(
+        self, plan: Plan, words: list[str], table: _TableDraft, chain: _ChainDraft, rules: list[Rule]
+    ) -> None:
+        """The commands that change a chain which exists."""
+        number, count = plan.number, len(chain.rules)
+        if plan.command == "-A":
+            chain.rules += rules
+        elif plan.command == "-I":
+            place = 1 if number is None else number
+            if not 1 <= place <= count + 1:
+                raise Fault(f"position {place} is out of range: chain {chain.name} has {count} rules", plan.chain + 1)
+            chain.rules[place - 1 : place - 1] = rules[::-1]
+        elif plan.command in ("-D", "-R"):
+            if number is None and plan.command == "-R":
+                raise Fault("-R needs a position", plan.chain)
+            if number is None:
+                looked_for = rules[0]
+                places = [
+                    at for at, rule in enumerate(chain.rules)
+                    if [m.key for m in rule.matches] == [m.key for m in looked_for.matches]
+                    and (rule.target and rule.target.key) == (looked_for.target and looked_for.target.key)
+                ]  # fmt: skip
+                if not places:
+                    raise Fault(f"no such rule in chain {chain.name}", plan.chain)
+                number = places[0] + 1
+            if not 1 <= number <= count:
+                raise Fault(f"position {number} is out of range: chain {chain.name} has {count} rules", plan.chain + 1)
+            chain.rules[number - 1 : number] = rules if plan.command == "-R" else []
+        elif plan.command == "-F":
+            chain.rules.clear()
+        elif plan.command == "-X":
+            if chain.rules or chain.policy is not None:
+                raise Fault(f"chain {chain.name} is not an empty user chain", plan.chain)
+            del table.chains[chain.name]
+        elif plan.command == "-P":
+            policy = words[plan.chain + 1] if plan.chain + 1 < len(words) else ""
+            chain.policy = self.policy(chain.name, policy, plan.chain + 1, table)
+            chain.declared = True
+        elif plan.command == "-E":
+            new = words[plan.chain + 1] if plan.chain + 1 < len(words) else ""
+            check_chain_name(new, plan.chain + 1)
+            if chain.policy is not None or new in table.chains:
+                raise Fault(f"chain {chain.name} cannot be renamed to {new}", plan.chain)
+            table.chains = {(new if key == chain.name else key): value for key, value in table.chains.items()}
+            chain.name = new
+
+    def take_notes(self) -> tuple[str, ...]:
+        notes, self.notes = tuple(self.notes), []
+        return notes
+
+    def policy(self, chain: str, policy: str, at: int, table: _TableDraft) -> str | None:
+        built_in = chain in BUILT_IN[table.name]
+        if policy == "-":
+            return "ACCEPT" if built_in else None
+        if not built_in:
+            raise Fault(f"a user chain has no policy; {chain} is not built into table {table.name}", at, "write -")
+        if policy not in POLICIES:
+            raise Fault(f"unknown policy {policy!r}", at, f"there are {', '.join(POLICIES)}")
+        return policy
+
+    def table_line(self, name: str) -> None:
+        if self.open is not None:
+            raise Fault(f"table {self.open.name} (line {self.open.line}) is still open", 0, "COMMIT is missing")
+        if name not in BUILT_IN:
+            raise Fault(f"unknown table {name!r}", 0, f"there are {', '.join(BUILT_IN)}")
+        for table in self.tables:
+            if table.name == name:
+                raise Fault(f"table {name} stands in line {table.line} already", 0, "put both parts into one")
+        self.open = _TableDraft(name, self.line, self.take_notes())
+        for chain in BUILT_IN[name]:
+            self.open.chains[chain] = _ChainDraft(chain, "ACCEPT", None, 0, (), False)
+
+    def chain_line(self, words: list[str]) -> None:
+        if self.open is None:
+            raise Fault("a chain outside of any table", 0, "a line like *filter must come first")
+        name = words[0]
+        counters = _counters(words[2], 2) if len(words) > 2 else None
+        built_in = name in BUILT_IN[self.open.name]
+        if not built_in:
+            check_chain_name(name, 0)
+        known = self.open.chains.get(name)
+        if known is not None and known.declared:
+            raise Fault(f"chain {name} stands in line {known.line} already", 0)
+        policy = self.policy(name, words[1], 1, self.open)
+        # Built-in chains too stand in the order in which the text declares them.
+        self.open.chains.pop(name, None)
+        rules = known.rules if known is not None else []
+        draft = _ChainDraft(name, policy, counters, self.line, self.take_notes(), True, rules)
+        self.open.chains[name] = draft
+
+    def commit(self) -> None:
+        if self.open is None:
+            raise Fault("COMMIT outside of any table", 0)
+        draft, self.open = self.open, None
+        chains = []
+        for chain in draft.chains.values():
+            rules = self.resolve(chain, draft)
+            chains.append(
+                Chain(chain.name, chain.policy, rules, chain.counters, chain.line, chain.notes, chain.declared)
+            )
+        closing = self.take_notes()
+        self.tables.append(Table(draft.name, tuple(chains), draft.line, draft.notes, closing))
+
+    def resolve(self, chain: _ChainDraft, table: _TableDraft) -> tuple[Rule, ...]:
+        """Bind targets to chains: a declared chain wins over a target extension of its name."""
+        shadowing = {name for name in table.chains if name in TARGETS}
+        checked: set[str] = set()
+        rules = []
+        for rule in chain.rules:
+            target = rule.target
+            if target is not None and target.kind in (Kind.JUMP, Kind.GOTO) and target.name not in checked:
+                self.check_jump(target, rule, table)
+                checked.add(target.name)
+            elif target is not None and target.kind is Kind.VERDICT and target.name in table.chains:
+                if target.words:
+                    word = target.words[0]
+                    raise self.error_at(rule.line, f"unknown option {word}: {target.name} is a chain", word)
+                if target.name in shadowing or target.name in table.chains:
+                    rule = Rule(rule.matches, as_jump(target), rule.line, rule.counters, rule.notes)
+            rules.append(rule)
+        return tuple(rules)
+
+    def check_jump(self, target: Target, rule: Rule, table: _TableDraft) -> None:
+        chain = table.chains.get(target.name)
+        if chain is None:
+            from .matches import _nearest
+
+            hint = _nearest(target.name, [*table.chains, *TARGETS]) or f"declare it by a line :{target.name} - [0:0]"
+            raise self.error_at(
+                rule.line, f"{target.name} is neither a chain of table {table.name} nor a known target",
+                target.name, hint,
+            )  # fmt: skip
+        if chain.policy is not None:
+            raise self.error_at(rule.line, f"cannot jump to the built-in chain {target.name}", target.name)
+
+    # Errors.
+
+    def error_at(self, line: int, reason: str, word: str, hint: str = "") -> ParseError:
+        text = self.lines[line - 1] if line else ""
+        found = re.search(rf"(?<!\S){re.escape(word)}(?!\S)", text)
+        column = found.start() + 1 if found else 1
+        return ParseError(
+            reason, source=self.name, line=line, column=column, text=text, length=len(word), hint=hint
+        )
+
+    def error(self, fault: Fault, line: str) -> ParseError:
+        words: list[tuple[str, int]] = []
+        for word, column in split(line):
+            option, equals, value = word.partition("=")
+            if equals and value and re.fullmatch(r"--[A-Za-z][\w-]*", option):
+                words += [(option, column), (value, column + len(option) + 1)]
+            else:
+                words.append((word, column))
+        word, column = words[fault.word] if fault.word < len(words) else ("", len(line))
+        return ParseError(
+            fault.reason, source=self.name, line=self.line, column=column + 1, text=line,
+            length=len(word), hint=fault.hint,
+        )  # fmt: skip
+
+    def read(self, lines: list[str]) -> Program:
+        self.lines = lines
+        for number, line in enumerate(lines, 1):
+            first = line[:1]
+            if first == "-" or first == "[":
+                self.line = number
+                try:
+                    self.rule_line(line)
+                except Fault as fault:
+                    raise self.error(fault, line) from None
+                continue
+            self.line = number
+            stripped = line.strip()
+            if not stripped:
+                continue
+            if first == "#":
+                self.notes.append(line.rstrip())
+                continue
+            try:
+                self.other_line(line, stripped)
+            except Fault as fault:
+                raise self.error(fault, line) from None
+        if self.open is not None:
+            raise ParseError(
+                f"table {self.open.name} (line {self.open.line}) has no COMMIT", source=self.name,
+                line=len(lines), column=1, text=lines[-1] if lines else "", hint="the text may be cut off",
+            )  # fmt: skip
+        if not self.tables:
+            raise ParseError("no table in this text", source=self.name, line=1, hint="a line like *filter must come first")
+        return Program(self.family, tuple(self.tables), self.name, self.take_notes())
+
+    def other_line(self, line: str, stripped: str) -> None:
+        kind, tokens = parse(stripped)
+        words = [str(token) for token in tokens if token is not None]
+        if kind == "table":
+            self.table_line(words[0][1:])
+        elif kind == "chain":
+            self.chain_line([words[0][1:], *words[1:]])
+        elif kind == "commit":
+            self.commit()
+        elif line[:1] in " \t":
+            self.rule_line(stripped)
+        else:
+            raise Fault(f"unknown command {words[0]!r}", 0, "a line starts with *, :, -, [ or #, or is COMMIT")
+
+
+class _NeedsWords(Exception):
+    """The structure of this line depends on a literal."""
+
+
+_IPV6_SIGNS = re.compile(
+    r"^# Generated by ip6tables|\s--?(?:s|d|src|dst|source|destination)\s+[0-9a-fA-F]*:"
+    r"|\s(?:icmp6-|--icmpv6-type)",
+    re.MULTILINE,
+)
+_IPV6_NAME = re.compile(r"ip6tables|[._-]v6\b", re.IGNORECASE)
+
+
+def guess_family(text: str, name: str = "-") -> Family:
+    """The family that a text seems to be of: IPV6 when its words or its name say so."""
+    return Family.IPV6 if _IPV6_SIGNS.search(text) or _IPV6_NAME.search(name) else Family.IPV4
+
+
+def read(text: str, *, family: Family | None = None, name: str = "-") -> Program:
+    """Read iptables-save text.  ParseError says file, line, column and what was expected.
+
+    Without *family* it is guessed (`guess_family`).
+    """
+    bad = re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", text)
+    if bad is not None:
+        line = text.count("\n", 0, bad.start()) + 1
+        column = bad.start() - text.rfind("\n", 0, bad.start())
+        raise ParseError(
+            f"binary data: a control character {bad.group()!r}", source=name, line=line, column=column,
+            hint="is this iptables-save text?",
+        )  # fmt: skip
+    lines = text.split("\n")
+    lines = [line.rstrip("\r") for line in lines] if "\r" in text else lines
+    return _Reader(family or guess_family(text, name), name).read(lines)

@@ -1,0 +1,395 @@
+"""Words of a rule to matches and targets, by the table of options.
+
+A rule's words are first cut into `Part`s (one match or the target, with its
+options); that needs no values.  A Part then becomes a `Match` or `Target` once
+its values are known, so the cutting is done once per line shape.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, field, replace
+
+from ..ir.fields import TCP, UDP, Family, top
+from ..ir.geometry import Values
+from ..ir.rule import Ends, Kind, Match, Role, State, Target, Test
+from ..syntax import values as spelt
+from ..syntax.options import (
+    FOREIGN_TARGETS,
+    GENERAL,
+    HEADER,
+    HEADER_ORDER,
+    MATCHES,
+    PROTOCOL_MATCH,
+    RESERVED,
+    TARGETS,
+    Extension,
+    Option,
+)
+from .words import LITERAL, Fault
+
+BANG = "!"
+
+
+@dataclass(slots=True)
+class Use:
+    """One option as used: inverted or not, the indexes of its value words, its own index."""
+
+    option: Option
+    inverted: bool
+    at: int
+    values: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Part:
+    """One match (*kind* "match"), header option ("header") or target ("-j", "-g") of a rule.
+
+    extension  None: the table does not know it; then *kept* are its words' indexes
+    """
+
+    kind: str
+    name: str
+    at: int
+    extension: Extension | None
+    uses: list[Use] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+
+    def word_indexes(self) -> list[int]:
+        return [index for use in self.uses for index in use.values] + self.kept
+
+
+@dataclass(slots=True)
+class Layout:
+    """A rule's parts: header options in the kernel's order, matches in theirs, the target."""
+
+    matches: list[Part]
+    target: Part | None
+    counters: tuple[int, int] | None  # indexes of the words behind -c
+    interfaces: frozenset[str]  # of -i and -o, those that stand in the rule
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(word, known, 1, 0.6)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def _find(word: str, table: dict[str, Option]) -> Option | None:
+    """The option that *word* names in *table*, in full or (long ones) by an unambiguous beginning."""
+    if word in table:
+        return table[word]
+    if not word.startswith("--"):
+        return None
+    found = {option.name: option for name, option in table.items() if name.startswith(word)}
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+class _Cutter:
+    """Cuts the words behind the command of a rule into parts."""
+
+    def __init__(self, words: list[str], start: int) -> None:
+        self.words, self.at = words, start
+        self.header: dict[str, Part] = {}
+        self.matches: list[Part] = []
+        self.target: Part | None = None
+        self.counters: tuple[int, int] | None = None
+        self.latest: Part | None = None
+
+    def protocol(self) -> int | None:
+        """The number behind -p, None when there is none or it is negated."""
+        part = self.header.get("-p")
+        if part is None or part.uses[0].inverted:
+            return None
+        word = self.words[part.uses[0].values[0]]
+        if word == LITERAL:
+            raise Fault("a literal where the structure depends on it", part.at)
+        try:
+            return spelt.protocol(word)
+        except ValueError:
+            return None
+
+    def take(self, option: Option, at: int) -> tuple[int, ...]:
+        first = at + 1
+        count = option.values
+        if option.optional and (
+            first >= len(self.words) or self.words[first].startswith(("-", BANG))
+        ):
+            count = 0
+        if first + count > len(self.words):
+            raise Fault(f"option {self.words[at]} needs {option.values} value(s)", at)
+        self.at = first + count
+        return tuple(range(first, first + count))
+
+    def owner(self, word: str) -> tuple[Part, Option] | None:
+        """The part that *word* is an option of: the latest loaded comes first, as in iptables."""
+        candidates = [part for part in [self.target, *reversed(self.matches)] if part is not None]
+        for part in candidates:
+            if part.extension is not None and word in part.extension.options:
+                return part, part.extension.options[word]
+        for part in candidates:
+            if part.extension is not None:
+                option = _find(word, part.extension.options)
+                if option is not None:
+                    return part, option
+        return None
+
+    def load_protocol_match(self, word: str) -> bool:
+        """Load the match of the rule's protocol when *word* is an option of it (as -p tcp --dport)."""
+        name = PROTOCOL_MATCH.get(self.protocol() or 0)
+        if name is None or any(part.name == name for part in self.matches):
+            return False
+        if _find(word, MATCHES[name].options) is None:
+            return False
+        self.matches.append(Part("match", name, self.at, MATCHES[name]))
+        return True
+
+    def begins_elsewhere(self, index: int) -> bool:
+        """Whether the word at *index* ends the words of an unknown extension."""
+        word = self.words[index]
+        if word == BANG and index + 1 < len(self.words):
+            return self.words[index + 1] in HEADER
+        return word in HEADER or word in GENERAL
+
+    def keeps_unknown(self, part: Part, word: str) -> bool:
+        """Whether *word* may be an option of a match or target that the table does not know."""
+        return part.extension is None and part.name != "RETURN" and part.kind != "-g" and word.startswith("-")
+
+    def general(self, option: Option, at: int) -> None:
+        indexes = self.take(option, at)
+        name = self.words[indexes[0]]
+        if option.name == "-c":
+            self.counters = (indexes[0], indexes[1])
+        elif option.name == "-m":
+            if name == LITERAL:
+                raise Fault("a literal where the structure depends on it", indexes[0])
+            part = Part("match", name, indexes[0], MATCHES.get(name))
+            self.matches.append(part)
+            self.latest = part
+        else:
+            if self.target is not None:
+                raise Fault(f"a second {option.name}: a rule has one target", at)
+            extension = TARGETS.get(name) if option.name == "-j" else None
+            self.target = Part(option.name, name, indexes[0], extension)
+            self.latest = self.target
+
+    def cut(self) -> Layout:
+        inverted_at: int | None = None
+        while self.at < len(self.words):
+            at, word = self.at, self.words[self.at]
+            if word == BANG:
+                if inverted_at is not None:
+                    raise Fault("a second ! in a row", at)
+                inverted_at, self.at = at, at + 1
+                continue
+            inverted, inverted_at = inverted_at is not None, None
+            if word in GENERAL:
+                if inverted:
+                    raise Fault(f"{word} cannot be negated", at)
+                self.general(GENERAL[word], at)
+            elif (header := HEADER.get(word) or _find(word, HEADER)) is not None and self.owner(word) is None:
+                if header.name in self.header:
+                    raise Fault(f"a second {header.name}: a rule has one", at)
+                part = Part("header", header.name, at, None)
+                part.uses.append(Use(header, inverted, at, self.take(header, at)))
+                self.header[header.name] = part
+            elif (found := self.owner(word)) is not None or (
+                word.startswith("-") and self.load_protocol_match(word) and (found := self.owner(word))
+            ):
+                part, option = found
+                part.uses.append(Use(option, inverted, at, self.take(option, at)))
+            elif self.latest is not None and self.keeps_unknown(self.latest, word):
+                first = at - 1 if inverted else at
+                end = at + 1
+                while end < len(self.words) and not self.begins_elsewhere(end):
+                    end += 1
+                self.latest.kept.extend(range(first, end))
+                self.at = end
+            else:
+                raise self.misfit(word, at)
+        if inverted_at is not None:
+            raise Fault("! with nothing behind it", inverted_at)
+        header_parts = [self.header[name] for name in HEADER_ORDER if name in self.header]
+        return Layout(
+            header_parts + self.matches, self.target, self.counters, frozenset(self.header) & {"-i", "-o"}
+        )
+
+    def misfit(self, word: str, at: int) -> Fault:
+        if not word.startswith("-"):
+            return Fault(f"{word!r} belongs to no option" if word != LITERAL else "this belongs to no option", at)
+        known = [*GENERAL, *HEADER]
+        for part in [*self.matches, self.target]:
+            if part is not None and part.extension is not None:
+                known += part.extension.options
+        name = PROTOCOL_MATCH.get(self.protocol() or 0)
+        known += MATCHES[name].options if name else []
+        hint = _nearest(word, known)
+        if not hint:
+            homes = [m for m, ext in MATCHES.items() if word in ext.options]
+            homes += [t for t, ext in TARGETS.items() if word in ext.options]
+            if homes:
+                hint = f"it belongs to {', '.join(homes[:3])}"
+        return Fault(f"unknown option {word}", at, hint)
+
+
+def cut(words: list[str], start: int) -> Layout:
+    """Cut the words from index *start* on into parts; words may be LITERAL where values stand."""
+    return _Cutter(words, start).cut()
+
+
+def _tests(use: Use, words: list[str], family: Family) -> tuple[tuple[Test, ...], bool]:
+    """The option's tests, and whether one of them is enough."""
+    if use.option.read is None:
+        return (), False
+    try:
+        tests = use.option.read(tuple(words[index] for index in use.values), family)
+    except ValueError as error:
+        raise Fault(str(error), use.values[0] if use.values else use.at) from None
+    either = len(tests) > 1
+    if use.inverted:
+        inverse = (Test(test.field, test.values.complement(top(test.field, family))) for test in tests)
+        return tuple(inverse), False
+    return tests, either
+
+
+def _normal(value: str) -> str:
+    return hex(int(value, 16)) if re.fullmatch(r"0[xX][0-9a-fA-F]+", value) else value
+
+
+def _key(name: str, uses: list[Use], words: list[str], defaults: dict[str, str]) -> str:
+    said = dict(defaults)
+    spelt_out = []
+    for use in uses:
+        said.pop(use.option.name, None)
+        text = " ".join(_normal(words[index]) for index in use.values)
+        if use.option.name in defaults and defaults[use.option.name] == text and not use.inverted:
+            text = defaults[use.option.name]
+        spelt_out.append(f"{'! ' if use.inverted else ''}{use.option.name} {text}".strip())
+    spelt_out += [f"{option} {value}".strip() for option, value in said.items()]
+    return " ".join([name, *sorted(spelt_out)])
+
+
+def _print_words(uses: list[Use], words: list[str]) -> tuple[str, ...]:
+    out: list[str] = []
+    for use in uses:
+        out += [BANG] if use.inverted else []
+        out += [use.option.name, *(words[index] for index in use.values)]
+    return tuple(out)
+
+
+def header_match(part: Part, words: list[str], family: Family) -> Match:
+    """The match of one header option.  A mask of too many intervals makes it a CONSTANT one."""
+    use = part.uses[0]
+    if use.option.name == "-f" and family is Family.IPV6:
+        raise Fault("-f does not exist for IPv6", use.at, "use -m frag")
+    printed = _print_words(part.uses, words)
+    if use.option.name == "-p" and use.inverted and spelt.protocol(words[use.values[0]]) == 0:
+        raise Fault("! -p 0 would never match; iptables refuses it", use.values[0])
+    try:
+        tests, _ = _tests(use, words, family)
+    except OverflowError:
+        return Match("", printed, Role.CONSTANT, " ".join(printed), reads=frozenset({State.ADDRESSES}))
+    if use.option.name in ("-s", "-d", "-i", "-o") and not use.inverted:
+        tests = tuple(test for test in tests if test.values.pairs != ((0, top(test.field, family)),))
+    return Match("", printed, Role.SPACE, " ".join(printed), tests)
+
+
+def extension_match(part: Part, words: list[str], family: Family) -> Match:
+    """The match of one `-m NAME` with its options."""
+    extension = part.extension
+    if extension is None:
+        kept = tuple(words[index] for index in part.kept)
+        key = " ".join([part.name, *kept])
+        return Match(part.name, kept, Role.ONCE, key, reads=frozenset({State.ANYTHING}))
+    printed = _print_words(part.uses, words)
+    for required in extension.required:
+        if all(use.option.name != required for use in part.uses):
+            raise Fault(f"-m {part.name} needs {required}", part.at)
+    key = _key(part.name, part.uses, words, extension.defaults)
+    tests: list[Test] = []
+    either = False
+    unread = False
+    for use in part.uses:
+        found, one_is_enough = _tests(use, words, family)
+        tests += found
+        either = either or one_is_enough
+        unread = unread or (use.option.read is None)
+    used = {use.option.name for use in part.uses}
+    role = extension.role
+    if role is Role.SPACE and unread and extension.name != "comment":
+        role = Role.CONSTANT
+    if extension.counting & used:
+        role = Role.NAMED
+    if extension.name == "statistic":
+        mode = next((words[use.values[0]] for use in part.uses if use.option.name == "--mode"), "")
+        role = Role.NAMED if mode == "random" else Role.ONCE
+    with_option = extension.name == "tcp" and "--tcp-option" in used
+    native = extension.name in ("tcp", "udp") and not with_option and _constrains(part.uses, tests, family)
+    return Match(
+        part.name, printed, role, key, tuple(tests), either, native, extension.needs, extension.strict,
+        with_option, extension.reads,
+    )  # fmt: skip
+
+
+def _constrains(uses: list[Use], tests: list[Test], family: Family) -> bool:
+    """Whether iptables-nft writes native expressions: some option says more than "all values"."""
+    return any(use.inverted for use in uses) or any(
+        test.values != Values(((0, top(test.field, family)),)) for test in tests
+    )
+
+
+def check_protocols(layout: Layout, words: list[str]) -> None:
+    """Refuse matches that need a protocol which the rule does not ask for."""
+    asked: int | None = None
+    for part in layout.matches:
+        if part.kind == "header" and part.name == "-p" and not part.uses[0].inverted:
+            asked = spelt.protocol(words[part.uses[0].values[0]])
+    for part in layout.matches:
+        wanted = part.extension.protocols if part.extension else frozenset()
+        if wanted and asked not in wanted:
+            names = {number: name for name, number in reversed(spelt.PROTOCOLS.items())}
+            names.update({TCP: "tcp", UDP: "udp"})
+            needed = " or ".join(f"-p {names.get(number, number)}" for number in sorted(wanted))
+            raise Fault(f"-m {part.name} needs {needed}", part.at)
+
+
+def target_of(part: Part, words: list[str], family: Family) -> Target:
+    """The target; a name that the table does not know is taken for a chain unless options follow it."""
+    name = words[part.at]
+    if part.kind == "-g":
+        if part.kept:
+            raise Fault(f"{words[part.kept[0]]!r} belongs to no option", part.kept[0])
+        return Target(name, Kind.GOTO, f"-g {name}")
+    if name == "RETURN":
+        if part.kept:
+            raise Fault(f"unknown option {words[part.kept[0]]}", part.kept[0])
+        return Target(name, Kind.RETURN, "RETURN")
+    extension = part.extension
+    if extension is None:
+        if part.kept or name in FOREIGN_TARGETS:
+            kept = tuple(words[index] for index in part.kept)
+            return Target(name, Kind.VERDICT, " ".join([name, *kept]), kept, Ends.MAYBE,
+                          frozenset({State.ANYTHING}))  # fmt: skip
+        return Target(name, Kind.JUMP, f"-j {name}")
+    for use in part.uses:
+        _tests(use, words, family)
+    defaults = extension.defaults
+    if name == "REJECT":
+        defaults = {"--reject-with": "icmp-port-unreachable" if family is Family.IPV4 else "icmp6-port-unreachable"}
+    key = _key(name, part.uses, words, defaults)
+    return Target(name, Kind.VERDICT, key, _print_words(part.uses, words), extension.ends, extension.writes)
+
+
+def as_jump(target: Target) -> Target:
+    """The same words when a user chain of that name is declared, which wins over the extension."""
+    return replace(target, kind=Kind.JUMP, key=f"-j {target.name}", ends=Ends.SURELY, writes=frozenset())
+
+
+def check_chain_name(name: str, word: int) -> None:
+    """Refuse names that iptables refuses for a user chain."""
+    if len(name.encode()) > 28:
+        raise Fault(f"chain name {name!r} is longer than 28 characters", word)
+    if name in RESERVED:
+        raise Fault(f"a chain cannot be called {name}", word)
+    if not name or name[0] in "-!" or re.search(r"\s", name):
+        raise Fault(f"not a chain name: {name!r}", word)

@@ -1,0 +1,86 @@
+"""A line cut into words, and into its shape and literals.
+
+The shape of a line is the line with one NUL in place of each literal: words with
+digits, quoted text, names of chains.  Lines of one shape have one structure, so
+what costs time is done once per shape.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from lark import Lark, Token, UnexpectedInput
+
+from ..syntax.options import TARGETS
+
+LITERAL = "\0"
+
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_WORD = re.compile(rf'(?:[^\s"]|{_QUOTED})+')
+_KNOWN_TARGETS = "|".join(sorted([*TARGETS, "RETURN"]))
+_LITERALS = re.compile(
+    rf'(?<=[ \t])(?:(?:(?<=-A )|(?<=-g )|(?<=-j )(?!(?:{_KNOWN_TARGETS})(?:[ \t]|$)))(?![-!"])[^\s"]+'
+    rf'|(?<!-p )(?<!-m )[0-9][^\s"]*(?![^\s])'
+    rf'|(?<!-j )(?<!-m )(?<!-p )[a-zA-Z][^\s"=]*[0-9:][^\s"]*(?![^\s])'
+    rf"|{_QUOTED}(?![^\s]))"
+)
+
+
+class Fault(Exception):
+    """What is wrong with a line, and with which of its words (from 0)."""
+
+    def __init__(self, reason: str, word: int, hint: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.word, self.hint = reason, word, hint
+
+
+def split(line: str) -> list[tuple[str, int]]:
+    """The line's words as written, each with its column from 0."""
+    return [(found.group(), found.start()) for found in _WORD.finditer(line)]
+
+
+def unquote(word: str) -> str:
+    """The word as iptables sees it: quotes taken off, escapes inside quotes resolved."""
+    if '"' not in word:
+        return word
+    parts = re.split(rf"({_QUOTED})", word)
+    return "".join(
+        re.sub(r"\\(.)", r"\1", part[1:-1], flags=re.DOTALL) if part.startswith('"') else part
+        for part in parts
+    )
+
+
+def quote(word: str) -> str:
+    """The word as iptables-save writes it: in quotes when it must be."""
+    if word and not re.search(r"""[\s"'\\]""", word):
+        return word
+    return '"' + re.sub(r'(["\\])', r"\\\1", word) + '"'
+
+
+def shape(line: str) -> tuple[str, list[str]]:
+    """The line's shape and its literals, as written."""
+    return _LITERALS.sub(LITERAL, line), _LITERALS.findall(line)
+
+
+@cache
+def _grammar() -> Lark:
+    text = (Path(__file__).parents[1] / "syntax" / "iptables.lark").read_text()
+    return Lark(text, parser="lalr", start="line", maybe_placeholders=True)
+
+
+def parse(line: str) -> tuple[str, list[Token | None]]:
+    """What kind of line it is (table, chain, commit, rule) and its tokens.
+
+    *line* may be a shape.  Raises Fault with the index of the word that fits nowhere.
+    """
+    try:
+        tree = _grammar().parse(line)
+    except UnexpectedInput as error:
+        at = error.column - 1 if error.column > 0 else len(line)
+        before = len(_WORD.findall(line[:at]))
+        raise Fault("this does not belong here", before) from None
+    body = tree.children[0]
+    assert not isinstance(body, Token)
+    return str(body.data), list(body.children)  # type: ignore[arg-type]

@@ -1,0 +1,261 @@
+"""How option values are spelt: text to sets of integers.
+
+Each reader takes the value as the user wrote it and gives what it means; it
+raises ValueError with a reason that can be shown, when iptables 1.8.9 would
+refuse the value.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+
+from ..ir.fields import STATES, Family, Fragment, interface_number
+from ..ir.geometry import Values, masked
+
+PROTOCOLS = {
+    "icmp": 1, "igmp": 2, "ipencap": 4, "tcp": 6, "egp": 8, "igp": 9, "udp": 17, "dccp": 33, "ipv6": 41,
+    "ipv6-route": 43, "ipv6-frag": 44, "rsvp": 46, "gre": 47, "esp": 50, "ah": 51, "ipv6-icmp": 58,
+    "icmpv6": 58, "ipv6-nonxt": 59, "ipv6-opts": 60, "eigrp": 88, "ospf": 89, "ospfigp": 89, "ipip": 94,
+    "pim": 103, "ipcomp": 108, "vrrp": 112, "l2tp": 115, "sctp": 132, "mobility-header": 135,
+    "ipv6-mh": 135, "mh": 135, "udplite": 136, "mptcp": 262,
+}  # fmt: skip
+
+ICMP_TYPES = {
+    "echo-reply": (0, None), "pong": (0, None), "destination-unreachable": (3, None),
+    "network-unreachable": (3, 0), "host-unreachable": (3, 1), "protocol-unreachable": (3, 2),
+    "port-unreachable": (3, 3), "fragmentation-needed": (3, 4), "source-route-failed": (3, 5),
+    "network-unknown": (3, 6), "host-unknown": (3, 7), "network-prohibited": (3, 9),
+    "host-prohibited": (3, 10), "TOS-network-unreachable": (3, 11), "TOS-host-unreachable": (3, 12),
+    "communication-prohibited": (3, 13), "host-precedence-violation": (3, 14), "precedence-cutoff": (3, 15),
+    "source-quench": (4, None), "redirect": (5, None), "network-redirect": (5, 0), "host-redirect": (5, 1),
+    "TOS-network-redirect": (5, 2), "TOS-host-redirect": (5, 3), "echo-request": (8, None),
+    "ping": (8, None), "router-advertisement": (9, None), "router-solicitation": (10, None),
+    "time-exceeded": (11, None), "ttl-exceeded": (11, None), "ttl-zero-during-transit": (11, 0),
+    "ttl-zero-during-reassembly": (11, 1), "parameter-problem": (12, None), "ip-header-bad": (12, 0),
+    "required-option-missing": (12, 1), "timestamp-request": (13, None), "timestamp-reply": (14, None),
+    "address-mask-request": (17, None), "address-mask-reply": (18, None),
+}  # fmt: skip
+
+ICMPV6_TYPES = {
+    "destination-unreachable": (1, None), "no-route": (1, 0), "communication-prohibited": (1, 1),
+    "beyond-scope": (1, 2), "address-unreachable": (1, 3), "port-unreachable": (1, 4),
+    "failed-policy": (1, 5), "reject-route": (1, 6), "packet-too-big": (2, None),
+    "time-exceeded": (3, None), "ttl-exceeded": (3, None), "ttl-zero-during-transit": (3, 0),
+    "ttl-zero-during-reassembly": (3, 1), "parameter-problem": (4, None), "bad-header": (4, 0),
+    "unknown-header-type": (4, 1), "unknown-option": (4, 2), "echo-request": (128, None),
+    "ping": (128, None), "echo-reply": (129, None), "pong": (129, None),
+    "mld-listener-query": (130, None), "mld-listener-report": (131, None),
+    "mld-listener-done": (132, None), "mld-listener-reduction": (132, None),
+    "router-solicitation": (133, None), "router-advertisement": (134, None),
+    "neighbour-solicitation": (135, None), "neighbor-solicitation": (135, None),
+    "neighbour-advertisement": (136, None), "neighbor-advertisement": (136, None),
+    "redirect": (137, None),
+}  # fmt: skip
+
+FLAG_BITS = {"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32, "ALL": 63, "NONE": 0}
+
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+")
+
+
+def number(text: str, low: int, high: int) -> int:
+    """An integer from *low* to *high*: decimal, 0x hexadecimal or 0 octal, as strtoul reads it."""
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"not a number: {text!r}")
+    try:
+        base = 16 if text[:2] in ("0x", "0X") else 8 if text[0] == "0" and len(text) > 1 else 10
+        value = int(text, base)
+    except ValueError:
+        raise ValueError(f"not a number: {text!r}") from None
+    if not low <= value <= high:
+        raise ValueError(f"{text} is not between {low} and {high}")
+    return value
+
+
+def _ipv4(text: str) -> int:
+    """Dotted numbers; fewer than four are filled up with zeros on the right, as iptables does."""
+    parts = text.split(".")
+    if not 1 <= len(parts) <= 4 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise ValueError(f"not an IPv4 address: {text!r} (host names are not looked up)")
+    if any(int(part) > 255 for part in parts):
+        raise ValueError(f"not an IPv4 address: {text!r} (a part is above 255)")
+    value = 0
+    for part in parts + ["0"] * (4 - len(parts)):
+        value = value << 8 | int(part)
+    return value
+
+
+def _ipv6(text: str) -> int:
+    try:
+        return int(ipaddress.IPv6Address(text))
+    except ValueError:
+        raise ValueError(f"not an IPv6 address: {text!r} (host names are not looked up)") from None
+
+
+def address(text: str, family: Family) -> int:
+    """One address as an integer."""
+    if family is Family.IPV4:
+        if ":" in text:
+            raise ValueError(f"an IPv6 address in an IPv4 rule set: {text!r}")
+        return _ipv4(text)
+    if "." in text and ":" not in text:
+        raise ValueError(f"an IPv4 address in an IPv6 rule set: {text!r}")
+    return _ipv6(text)
+
+
+def network(text: str, family: Family) -> Values:
+    """ADDRESS, ADDRESS/LENGTH or ADDRESS/MASK; OverflowError for a mask of too many intervals."""
+    width = 32 if family is Family.IPV4 else 128
+    host, slash, length = text.partition("/")
+    value = address(host, family)
+    if not slash:
+        return Values.only(value)
+    if length.isascii() and length.isdigit():
+        if int(length) > width:
+            raise ValueError(f"prefix length {length} is above {width}")
+        free = width - int(length)
+        base = value >> free << free
+        return Values(((base, base | (1 << free) - 1),))
+    mask = address(length, family)
+    return masked(value, mask, width)
+
+
+def protocol(text: str) -> int:
+    """A protocol's number; 0 stands for any."""
+    if text.isascii() and text.isdigit():
+        if int(text) > 255:
+            raise ValueError(f"unknown protocol {text!r}: numbers go to 255")
+        return int(text)
+    name = text.lower()
+    if name == "all":
+        return 0
+    if name in PROTOCOLS:
+        return PROTOCOLS[name]
+    try:
+        return socket.getprotobyname(name)
+    except OSError:
+        raise ValueError(f"unknown protocol {text!r}") from None
+
+
+def port(text: str) -> int:
+    """A port's number or its name in the services database."""
+    if _NUMBER.fullmatch(text):
+        try:
+            return number(text, 0, 65535)
+        except ValueError:
+            raise ValueError(f"invalid port {text!r}: ports go from 0 to 65535") from None
+    try:
+        return socket.getservbyname(text)
+    except (OSError, UnicodeError):
+        raise ValueError(f"invalid port or unknown service {text!r}") from None
+
+
+def port_range(text: str) -> Values:
+    """PORT or LOW:HIGH, either end may be left out; a reversed range is empty."""
+    low, colon, high = text.partition(":")
+    if not colon:
+        return Values.only(port(low))
+    first, last = port(low) if low else 0, port(high) if high else 65535
+    return Values.of((first, last))
+
+
+def port_list(text: str) -> Values:
+    """PORT or LOW:HIGH, separated by commas; at most 15 ports, a range counting as two."""
+    parts = text.split(",")
+    if sum(2 if ":" in part else 1 for part in parts) > 15:
+        raise ValueError("too many ports: multiport takes 15, a range counting as two")
+    pairs = []
+    for part in parts:
+        low, colon, high = part.partition(":")
+        first = port(low)
+        last = port(high) if colon else first
+        if first > last:
+            raise ValueError(f"invalid port range {part!r}: its low end is above its high end")
+        pairs.append((first, last))
+    return Values.of(*pairs)
+
+
+def _icmp(text: str, names: dict[str, tuple[int, int | None]]) -> Values:
+    if text[:1].isdigit():
+        kind, slash, code = text.partition("/")
+        first = number(kind, 0, 255)
+        if slash:
+            return Values.only(first << 8 | number(code, 0, 255))
+        return Values.of((first << 8, first << 8 | 255))
+    matching = {pair for name, pair in names.items() if name.lower() == text.lower()} or {
+        pair for name, pair in names.items() if name.lower().startswith(text.lower())
+    }
+    if len(matching) != 1:
+        raise ValueError(f"{'ambiguous' if matching else 'unknown'} ICMP type {text!r}")
+    kind_number, code_number = matching.pop()
+    if code_number is None:
+        return Values.of((kind_number << 8, kind_number << 8 | 255))
+    return Values.only(kind_number << 8 | code_number)
+
+
+def icmp_type(text: str, family: Family) -> Values:
+    """TYPE, TYPE/CODE, a name, or (IPv4) "any", as values of Field.ICMP."""
+    if family is Family.IPV6:
+        return _icmp(text, ICMPV6_TYPES)
+    if text.lower() == "any" or text.split("/")[0] == "255":
+        return Values.of((0, 0xFFFF))
+    return _icmp(text, ICMP_TYPES)
+
+
+def _flag_set(text: str) -> int:
+    bits = 0
+    for word in text.split(","):
+        if word.upper() not in FLAG_BITS:
+            raise ValueError(f"unknown TCP flag {word!r}; there are {', '.join(FLAG_BITS)}")
+        bits |= FLAG_BITS[word.upper()]
+    return bits
+
+
+def tcp_flags(mask: str, wanted: str) -> Values:
+    """All flag bytes that have, of the flags *mask*, exactly the flags *wanted*."""
+    look, want = _flag_set(mask), _flag_set(wanted)
+    return Values.only(*(flags for flags in range(64) if flags & look == want))
+
+
+def interface(text: str) -> Values:
+    """A name, or a beginning of names with "+" behind it."""
+    if len(text.encode()) > 15:
+        raise ValueError(f"interface name {text!r} is longer than 15 bytes")
+    if not text:
+        raise ValueError("an empty interface name")
+    if text.endswith("+"):
+        low = interface_number(text[:-1])
+        return Values.of((low, low | (1 << 8 * (16 - len(text[:-1].encode()))) - 1))
+    return Values.only(interface_number(text))
+
+
+def mac(text: str) -> Values:
+    """Six bytes in hexadecimal, separated by colons."""
+    parts = text.split(":")
+    if len(parts) != 6 or not all(re.fullmatch(r"[0-9a-fA-F]{1,2}", part) for part in parts):
+        raise ValueError(f"not a MAC address: {text!r}")
+    return Values.only(int("".join(part.rjust(2, "0") for part in parts), 16))
+
+
+def states(text: str, words: tuple[str, ...]) -> Values:
+    """A list of connection states, of which *words* are allowed, as values of Field.STATE."""
+    members: set[int] = set()
+    for word in text.split(","):
+        name = word.upper()
+        if name not in words:
+            raise ValueError(f"unknown state {word!r}; there are {', '.join(words)}")
+        members |= {at for at, state in enumerate(STATES) if name in state.split("+")}
+    return Values.only(*members)
+
+
+def address_range(text: str, family: Family) -> Values:
+    """FIRST-LAST, or one address; a reversed range is empty."""
+    first, dash, last = text.partition("-")
+    low = address(first, family)
+    return Values.of((low, address(last, family) if dash else low))
+
+
+LATER = Values.only(Fragment.LATER)
+
+
