@@ -1,0 +1,390 @@
+"""Decision trees over a rule list: the face of the C builders (engine/c/tree.h).
+
+Invariant: the paths of a tree tile space, and a packet finds on its path, in list
+order, every rule whose box holds it, up to a final one that covers what is left.
+Searching the tree therefore gives the answer that reading the list from the top
+would give.
+
+A packet may lack an *optional* field.  Coordinate 0 then stands for "none" and v+1
+for the value v, so a box that does not constrain the field spans 0..top+1 and one
+that does lies within 1..top+1.  What fails a test (the other side) includes "none".
+Boxes and points hold coordinates; all that is told about a tree is in values.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hitables.engine._engine import ffi, lib
+from hitables.ir.fields import Field
+
+Words = npt.NDArray[np.uint64]
+
+NO_BUDGET = 2**63
+
+_WORD = 2**64 - 1
+_NODE = np.dtype(
+    [(name, "u4") for name in ("entry", "entries", "edge", "edges")]
+    + [(name, "u1") for name in ("kind", "axis", "negated", "unused")],
+    align=True,
+)
+_EDGE = np.dtype([("low", "u8", 2), ("high", "u8", 2), ("to", "u4"), ("unused", "u4")], align=True)
+
+
+def _algorithms() -> Iterator[str]:
+    for number in itertools.count():
+        name = lib.tree_algorithm(number)
+        if not name:
+            return
+        yield ffi.string(name).decode()
+
+
+ALGORITHMS = tuple(_algorithms())
+
+
+class Cut(enum.IntEnum):
+    """Which intervals of an axis may be tested."""
+
+    NONE = lib.TREE_CUT_NONE  # none: the axis only tells which rules can match together
+    PREFIX = lib.TREE_CUT_PREFIX  # aligned powers of two; not on optional axes
+    RANGE = lib.TREE_CUT_RANGE  # all
+    POINT = lib.TREE_CUT_POINT  # single values, and what a box spells
+    SPELT = lib.TREE_CUT_SPELT  # what a box spells
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One side of all boxes: *field*, whose values are 0..2**bits - 1.
+
+    *requires*: the axis may be tested only where that field is known to be one of
+    the values.
+    """
+
+    field: Field
+    bits: int
+    optional: bool
+    cut: Cut
+    requires: tuple[Field, tuple[int, ...]] | None = None
+
+    @property
+    def top(self) -> int:
+        """The highest coordinate."""
+        return (1 << self.bits) - 1 + self.optional
+
+
+class Boxes:
+    """Rules as boxes, in list order.
+
+    low, high  coordinates [box, axis, 2], the high word first
+    rule       of each box, ascending: a rule may have several boxes, or none
+    final      of each rule: whether it surely ends the way of all packets in its boxes
+    weight     of each rule: its traffic
+    """
+
+    __slots__ = ("axes", "final", "high", "low", "rule", "weight")
+
+    def __init__(
+        self, axes: Sequence[Axis], low: Words, high: Words, rule: npt.ArrayLike,
+        final: npt.ArrayLike, weight: npt.ArrayLike | None = None,
+    ) -> None:  # fmt: skip
+        self.axes = tuple(axes)
+        self.low = np.ascontiguousarray(low, np.uint64)
+        self.high = np.ascontiguousarray(high, np.uint64)
+        self.rule = np.ascontiguousarray(rule, np.int32)
+        self.final = np.ascontiguousarray(final, np.uint8)
+        self.weight = np.ascontiguousarray(np.ones(len(self.final)) if weight is None else weight, np.float64)
+        shape = (len(self.rule), len(self.axes), 2)
+        if self.low.shape != shape or self.high.shape != shape or self.weight.shape != self.final.shape:
+            raise ValueError(f"boxes of shape {self.low.shape}, {self.high.shape}: expected {shape}")
+        if not np.all(self.weight >= 0):
+            raise ValueError("a rule's weight is below 0, or not a number")
+
+    @classmethod
+    def of(
+        cls, axes: Sequence[Axis], rules: Sequence[Sequence[Mapping[Field, tuple[int, int]]]],
+        final: Sequence[bool], weight: Sequence[float] | None = None,
+    ) -> Boxes:  # fmt: skip
+        """From values: per rule its boxes, each with the fields that it constrains."""
+        ends: list[list[tuple[int, int]]] = []
+        owner = []
+        for number, boxes in enumerate(rules):
+            for box in boxes:
+                owner.append(number)
+                ends.append(
+                    [
+                        (box[a.field][0] + a.optional, box[a.field][1] + a.optional)
+                        if a.field in box else (0, a.top)
+                        for a in axes
+                    ]
+                )  # fmt: skip
+        sides = np.array([_words(end) for box in ends for side in box for end in side], np.uint64)
+        sides = sides.reshape(len(ends), len(axes), 2, 2)
+        return cls(axes, sides[:, :, 0], sides[:, :, 1], owner, final, weight)
+
+    def points(self, packets: Sequence[Mapping[Field, int]]) -> Words:
+        """Packets as points; a field that a packet lacks is "none", or 0 where that cannot be."""
+        coordinates = [
+            _words(packet[a.field] + a.optional if a.field in packet else 0)
+            for packet in packets
+            for a in self.axes
+        ]
+        return np.array(coordinates, np.uint64).reshape(len(packets), len(self.axes), 2)
+
+
+class Kind(enum.IntEnum):
+    """What stands at the end of a node's entries."""
+
+    LEAF = lib.TREE_LEAF
+    TEST = lib.TREE_TEST
+    CUTS = lib.TREE_CUTS
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """To node *to*, for the values *low*..*high*."""
+
+    low: int
+    high: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """*entries*: the rules read first, in list order.
+
+    TEST: its rule takes edges[0] if the field's value is in that edge's interval (when
+    *negated*: if it is not); what is not taken stays in line and is edges[1], whose
+    interval is only the hull of what can come there.
+    CUTS: the edges tile the node's interval in ascending order; a search halves them.
+    """
+
+    kind: Kind
+    entries: tuple[int, ...]
+    axis: Axis | None = None
+    negated: bool = False
+    edges: tuple[Edge, ...] = ()
+
+    @property
+    def taken(self) -> int:
+        return self.edges[0].to
+
+    @property
+    def other(self) -> int:
+        return self.edges[1].to
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Nodes as flat arrays, as the engine searches them.  *peak*: bytes while it was built."""
+
+    boxes: Boxes
+    node: npt.NDArray[Any] = field(repr=False)
+    edge: npt.NDArray[Any] = field(repr=False)
+    entry: npt.NDArray[np.int32] = field(repr=False)
+    root: int = 0
+    peak: int = 0
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+    def __getitem__(self, number: int) -> Node:
+        node = self.node[number]
+        kind = Kind(node["kind"])
+        entries = tuple(self.entry[node["entry"] : node["entry"] + node["entries"]].tolist())
+        if kind is Kind.LEAF:
+            return Node(kind, entries)
+        axis = self.boxes.axes[node["axis"]]
+        edges = tuple(
+            Edge(_value(edge["low"]) - axis.optional, _value(edge["high"]) - axis.optional, int(edge["to"]))
+            for edge in self.edge[node["edge"] : node["edge"] + node["edges"]]
+        )
+        return Node(kind, entries, axis, bool(node["negated"]), edges)
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes, by number: the root first, the side that stays right behind its test."""
+        return (self[number] for number in range(len(self)))
+
+    def printed_rules(self) -> int:
+        """Entries, and one rule per decision; CUTS of n edges print as n - 1 decisions."""
+        return len(self.entry) + int(np.sum(np.maximum(self.node["edges"], 1) - 1, dtype=np.int64))
+
+    def nesting(self) -> int:
+        """The greatest number of taken tests on a path."""
+        return self._deepest(lambda node: 0, lambda edge, edges: _halvings(edge, edges)[0])
+
+    def longest_read(self) -> int:
+        """The greatest number of rules read by any packet."""
+        return self._deepest(lambda node: len(node.entries), lambda edge, edges: _halvings(edge, edges)[1])
+
+    def _deepest(self, own: Any, step: Any) -> int:
+        best: dict[int, int] = {}
+        stack = [self.root]
+        while stack:
+            number = stack[-1]
+            node = self[number]
+            waiting = [edge.to for edge in node.edges if edge.to not in best]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            below = [best[e.to] + step(i, len(node.edges)) for i, e in enumerate(node.edges)]
+            best[number] = own(node) + max(below, default=0)
+        return best[self.root]
+
+    def search(self, points: Words) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32]]:
+        """Per point [n, axes, 2]: the first matching rule (-1: none), and the rules read."""
+        points = np.ascontiguousarray(points, np.uint64)
+        if points.shape[1:] != (len(self.boxes.axes), 2):
+            raise ValueError(f"points of shape {points.shape}: expected (n, {len(self.boxes.axes)}, 2)")
+        rule = np.empty(len(points), np.int32)
+        reads = np.empty(len(points), np.uint32)
+        tree = ffi.new("struct tree *", {"root": self.root})
+        tree.node = ffi.from_buffer("struct tree_node *", self.node)
+        tree.edge = ffi.from_buffer("struct tree_edge *", self.edge)
+        tree.entry = ffi.from_buffer("int32_t *", self.entry)
+        given = _Given(self.boxes)
+        status = lib.tree_search(
+            tree, given.boxes, ffi.from_buffer("uint64_t *", points), len(points),
+            ffi.from_buffer("int32_t *", rule), ffi.from_buffer("uint32_t *", reads),
+        )  # fmt: skip
+        _check(status)
+        return rule, reads
+
+    def as_tests(self) -> Tree:
+        """The same tree with every CUTS node as the TEST nodes by which a search halves it."""
+        node, edge = self.node.tolist(), self.edge.tolist()
+        for number in range(len(node)):
+            entry, entries, first, count, kind, axis, *_ = node[number]
+            if kind != Kind.CUTS:
+                continue
+            if count == 1:  # nothing to decide: a TEST needs two sides, so keep the cut
+                continue
+            todo = [(number, first, count)]
+            while todo:
+                at, first, count = todo.pop()
+                half = count // 2
+                sides = []
+                for start, size in ((first, half), (first + half, count - half)):
+                    if size == 1:
+                        sides.append(edge[start])
+                        continue
+                    node.append((0, 0, 0, 0, 0, 0, 0, 0))
+                    todo.append((len(node) - 1, start, size))
+                    sides.append((edge[start][0], edge[start + size - 1][1], len(node) - 1, 0))
+                head = (entry, entries) if at == number else (0, 0)
+                node[at] = (*head, len(edge), 2, int(Kind.TEST), axis, 0, 0)
+                edge.extend(sides)
+        nodes = np.array([tuple(row) for row in node], _NODE)
+        edges = np.array([(tuple(low), tuple(high), to, 0) for low, high, to, _ in edge], _EDGE)
+        return Tree(self.boxes, nodes, edges, self.entry, self.root, self.peak)
+
+
+def grow(
+    boxes: Boxes, *, algorithm: str = "bisect", leaf_size: int = 8, max_nesting: int = 12,
+    budget: int = NO_BUDGET, copy_penalty: float = 0.3, spfac: float = 4.0, memory: int = 0,
+) -> Tree:  # fmt: skip
+    """Build a tree with one of ALGORITHMS.
+
+    leaf_size     a list of so many rules is not split
+    max_nesting   taken tests on a path, at most
+    budget        printed rules, at most (but no fewer than the list itself has)
+    copy_penalty  bisect: entries that a copied rule counts for
+    spfac         hicuts: rules that the parts of a node may hold, over those of the node
+    memory        bytes that building may take, 0 for any; MemoryError beyond
+    """
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"no tree builder is called {algorithm!r}; there are {', '.join(ALGORITHMS)}")
+    if min(leaf_size, max_nesting, budget, memory) < 0 or not copy_penalty >= 0 or not spfac >= 1:
+        raise ValueError("a tree's option is out of range")
+    given = _Given(boxes)
+    options = ffi.new("struct tree_options *")
+    options.leaf_size, options.max_nesting = min(leaf_size, 2**31), min(max_nesting, 2**31)
+    options.budget, options.memory = min(budget, NO_BUDGET), memory
+    options.copy_penalty, options.spfac = copy_penalty, spfac
+    status = ffi.new("enum tree_status *")
+    grown = lib.tree_grow(algorithm.encode(), given.boxes, options, status)
+    _check(status[0])
+    try:
+        return Tree(
+            boxes,
+            _copied(grown.node, grown.nodes, _NODE),
+            _copied(grown.edge, grown.edges, _EDGE),
+            _copied(grown.entry, grown.entries, np.dtype("i4")),
+            grown.root,
+            grown.bytes,
+        )
+    finally:
+        lib.tree_free(grown)
+
+
+def _halvings(edge: int, edges: int) -> tuple[int, int]:
+    """Tests taken, and tests read, on the way to an edge."""
+    taken = read = 0
+    while edges > 1:
+        half = edges // 2
+        read += 1
+        if edge < half:
+            taken += 1
+            edges = half
+        else:
+            edge, edges = edge - half, edges - half
+    return taken, read
+
+
+def _words(value: int) -> tuple[int, int]:
+    return value >> 64, value & _WORD
+
+
+def _value(words: Any) -> int:
+    return int(words[0]) << 64 | int(words[1])
+
+
+def _copied(start: Any, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    if not count:
+        return np.empty(0, dtype)
+    return np.frombuffer(ffi.buffer(start, count * dtype.itemsize), dtype).copy()
+
+
+def _check(status: int) -> None:
+    """Raise what the engine's status says."""
+    if status == lib.TREE_OK:
+        return
+    if status == lib.TREE_NO_MEMORY:
+        raise MemoryError("no memory is left for the tree")
+    what = {
+        lib.TREE_BAD_AXIS: "an axis is impossible: its width, or what it requires",
+        lib.TREE_BAD_BOX: "a box is empty, beyond its axes, or out of its rule's order",
+        lib.TREE_BAD_OPTION: "no such builder",
+    }[status]
+    raise ValueError(what)
+
+
+class _Given:
+    """Boxes as the engine reads them; keeps alive what the structure points to."""
+
+    def __init__(self, boxes: Boxes) -> None:
+        fields = [axis.field for axis in boxes.axes]
+        axes = ffi.new("struct tree_axis[]", len(boxes.axes))
+        self.kept: list[Any] = [axes]
+        for given, axis in zip(axes, boxes.axes, strict=True):
+            given.bits, given.optional, given.cut, given.needs = axis.bits, axis.optional, axis.cut, -1
+            if axis.requires is not None:
+                other, values = axis.requires
+                given.needs = fields.index(other)
+                shift = boxes.axes[given.needs].optional
+                needed = ffi.new("uint64_t[]", [value + shift for value in values])
+                self.kept.append(needed)
+                given.needed, given.needed_count = needed, len(values)
+        self.boxes = ffi.new("struct tree_boxes *")
+        self.boxes.boxes, self.boxes.axes = len(boxes.rule), len(boxes.axes)
+        self.boxes.rules, self.boxes.axis = len(boxes.final), axes
+        for name, kind in (("low", "uint64_t"), ("high", "uint64_t"), ("rule", "int32_t"),
+                           ("final", "uint8_t"), ("weight", "double")):  # fmt: skip
+            setattr(self.boxes, name, ffi.from_buffer(f"{kind} *", getattr(boxes, name)))

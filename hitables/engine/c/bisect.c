@@ -1,0 +1,642 @@
+/* Bisection: one test per node, chosen by what reading the printed tree would cost.
+ *
+ * Idea: of the tests that the axes allow (prefixes on the heavier path of the
+ * address trie, edges of ranges, what boxes spell) take the one that leaves the
+ * least expected work, where copies of rules count extra.  The work that a list of
+ * n rules will cause is estimated under the nesting that is left: only the taken
+ * side of a test nests, so when nesting gets scarce the estimate itself asks for
+ * small taken sides.  The tree grows best first, the split with the largest saving
+ * per printed rule next, until no split saves or the budget is used up.
+ * Rules that cover a whole region and stand first are read before its test, once.
+ * Cost: O(n log n) per node and axis, n the boxes of the node.
+ * Invariant: entries and decisions never exceed the budget, nor taken tests on a
+ * path max_nesting.  Same input, same tree.
+ * Threading: none; everything lives in the space's arena.
+ */
+#include "tree_core.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    SPELT_TRIED = 8, /* most frequent spellings tried per axis */
+    STEPS = 8,       /* sizes per doubling in the table of work */
+    SIZES = 28 * STEPS,
+    NESTINGS = 33
+};
+
+/* A test with what it would do: rules on each side, and their shares of the traffic. */
+struct choice {
+    double work; /* expected, per packet; HUGE_VAL: no test */
+    uint32_t axis;
+    u128 low, high;
+    bool negated;
+};
+
+/* A leaf that may yet be split.  *share* is the traffic that meets each rule here,
+ * kept with the rule's first box. */
+struct bud {
+    struct twig *twig;
+    uint32_t nesting, boxes, rules;
+    uint32_t front; /* boxes at the head of the list that are read before any test */
+    uint32_t *box;
+    float *share;
+    struct range *region;
+    struct choice choice;
+    double rank;    /* saving per printed rule: the greatest is split first */
+    uint32_t order; /* of birth, to break ties */
+};
+
+/* A rule along one axis: the hull of its boxes. */
+struct span {
+    struct side side;
+    float share;
+};
+
+struct grower {
+    struct space *space;
+    const struct tree_options *options;
+    double work[NESTINGS][SIZES];
+    struct span *span, *held, *crossing; /* scratch, one slot per box */
+    uint64_t *key, *spare;               /* scratch, two slots per box */
+    struct bud **heap;
+    uint32_t buds, room, born;
+    uint64_t printed;
+};
+
+/* The table of work: rules read by a packet in a list of 2^(size/STEPS) rules when so
+ * many tests may still be taken, if the best fractions could be split off freely. */
+
+static double work_at(const struct grower *g, uint32_t nesting, double rules)
+{
+    if (rules <= 1)
+        return rules > 0 ? 1 : 0;
+    double size = log2(rules) * STEPS;
+    uint32_t below = (uint32_t)size;
+    if (below + 1 >= SIZES)
+        return g->work[nesting][SIZES - 1] * exp2((size - (SIZES - 1)) / STEPS);
+    return g->work[nesting][below] + (size - below) * (g->work[nesting][below + 1] - g->work[nesting][below]);
+}
+
+static void work_fill(struct grower *g)
+{
+    static const double taken[] = {0.5, 0.4, 0.3, 0.2, 0.15, 0.1};
+    for (uint32_t nesting = 0; nesting < NESTINGS; nesting++)
+        for (uint32_t size = 0; size < SIZES; size++) {
+            double rules = exp2((double)size / STEPS), best = (rules + 1) / 2;
+            for (uint32_t t = 0; nesting && size > STEPS && t < sizeof taken / sizeof *taken; t++) {
+                double work = 1 + taken[t] * work_at(g, nesting - 1, taken[t] * rules) +
+                              (1 - taken[t]) * work_at(g, nesting, (1 - taken[t]) * rules);
+                if (work < best)
+                    best = work;
+            }
+            g->work[nesting][size] = best;
+        }
+}
+
+static uint32_t nesting_left(const struct grower *g, const struct bud *bud)
+{
+    uint32_t left = g->options->max_nesting - bud->nesting;
+    return left < NESTINGS ? left : NESTINGS - 1;
+}
+
+/* Weighing one test. */
+
+struct halves {
+    uint32_t in, out;       /* rules that meet the interval, rules that leave it */
+    double share_in, share_out; /* of those that do not do both */
+};
+
+/* Keep the test of low..high if it is better than what *best* holds. */
+static void weigh(const struct grower *g, const struct bud *bud, const struct halves *halves, double share,
+                  uint32_t axis, u128 low, u128 high, struct choice *best)
+{
+    if (halves->in >= bud->rules && halves->out >= bud->rules)
+        return;
+    double both = (share - halves->share_in - halves->share_out) / 2;
+    double in = (halves->share_in + both) / share, out = (halves->share_out + both) / share;
+    uint32_t left = nesting_left(g, bud), copies = halves->in + halves->out - bud->rules;
+    double penalty = g->options->copy_penalty * copies / bud->rules;
+    double plain = 1 + penalty + in * work_at(g, left - 1, halves->in) + out * work_at(g, left, halves->out);
+    double negated = 1 + penalty + out * work_at(g, left - 1, halves->out) + in * work_at(g, left, halves->in);
+    bool may_negate = !g->space->in->axis[axis].optional;
+    /* Equal work: take the side with less traffic, since a taken test costs more than a missed one. */
+    bool negate = may_negate && (negated < plain - 1e-9 || (negated < plain + 1e-9 && out < in));
+    double work = negate ? negated : plain;
+    if (work < best->work - 1e-9)
+        *best = (struct choice){work, axis, low, high, negate};
+}
+
+/* The rules' hulls along an axis, clipped to the region; those that span it are only counted. */
+static uint32_t spans_read(struct grower *g, const struct bud *bud, uint32_t axis, uint32_t *wide)
+{
+    const struct space *space = g->space;
+    const struct range *along = &bud->region[axis];
+    uint32_t spans = 0;
+    *wide = 0;
+    for (uint32_t i = 0; i < bud->boxes;) {
+        int32_t rule = space->in->rule[bud->box[i]];
+        struct span span = {box_side(space, bud->box[i], axis), bud->share[i]};
+        for (i++; i < bud->boxes && space->in->rule[bud->box[i]] == rule; i++) {
+            struct side side = box_side(space, bud->box[i], axis);
+            if (side.low < span.side.low)
+                span.side.low = side.low;
+            if (side.high > span.side.high)
+                span.side.high = side.high;
+        }
+        if (span.side.low < along->side.low)
+            span.side.low = along->side.low;
+        if (span.side.high > along->side.high)
+            span.side.high = along->side.high;
+        if (span.side.low == along->side.low && span.side.high == along->side.high)
+            ++*wide;
+        else
+            g->span[spans++] = span;
+    }
+    return spans;
+}
+
+static double share_of(const struct bud *bud)
+{
+    double share = 0;
+    for (uint32_t i = 0; i < bud->boxes; i++)
+        share += bud->share[i];
+    return share;
+}
+
+/* Thresholds: every edge of a hull parts the axis in two. */
+static void try_edges(struct grower *g, const struct bud *bud, double share, uint32_t axis, uint32_t spans,
+                      uint32_t wide, struct choice *best)
+{
+    const struct line *line = &g->space->line[axis];
+    const struct range *along = &bud->region[axis];
+    uint64_t *low = g->key, *high = g->key + spans;
+    double right = 0, left = 0;
+    for (uint32_t i = 0; i < spans; i++) {
+        low[i] = (uint64_t)g->span[i].side.low << 32 | i;
+        high[i] = (uint64_t)g->span[i].side.high << 32 | i;
+        right += g->span[i].share;
+    }
+    sort_keys(low, g->spare, spans, 32);
+    sort_keys(high, g->spare, spans, 32);
+    /* At edge e: lows before e meet the left side, highs before e do not meet the right. */
+    uint32_t l = 0, h = 0;
+    while (l < spans || h < spans) {
+        uint32_t edge = UINT32_MAX;
+        if (l < spans)
+            edge = (uint32_t)(low[l] >> 32);
+        if (h < spans && (uint32_t)(high[h] >> 32) + 1 < edge)
+            edge = (uint32_t)(high[h] >> 32) + 1;
+        for (; h < spans && (uint32_t)(high[h] >> 32) < edge; h++)
+            left += g->span[(uint32_t)high[h]].share;
+        if (edge > along->side.low && edge <= along->side.high) {
+            u128 middle = line->edge[edge];
+            struct halves lower = {wide + l, wide + spans - h, left, right};
+            struct halves upper = {wide + spans - h, wide + l, right, left};
+            weigh(g, bud, &lower, share, axis, along->low, middle - 1, best);
+            weigh(g, bud, &upper, share, axis, middle, along->high, best);
+        }
+        for (; l < spans && (uint32_t)(low[l] >> 32) == edge; l++)
+            right -= g->span[(uint32_t)low[l]].share;
+    }
+}
+
+/* Prefixes on the heavier path of the trie of those hulls that lie below it, and the
+ * lighter child at each fork. */
+static void try_prefixes(struct grower *g, const struct bud *bud, double share, uint32_t axis, uint32_t spans,
+                         uint32_t wide, struct choice *best)
+{
+    const struct line *line = &g->space->line[axis];
+    const struct range *along = &bud->region[axis];
+    uint32_t held = spans, crossing = 0;
+    double all = 0, held_share = 0;
+    for (uint32_t i = 0; i < spans; i++) {
+        g->held[i] = g->span[i];
+        all += g->span[i].share;
+    }
+    held_share = all;
+    while (held) {
+        struct side hull = g->held[0].side;
+        for (uint32_t i = 1; i < held; i++) {
+            if (g->held[i].side.low < hull.low)
+                hull.low = g->held[i].side.low;
+            if (g->held[i].side.high > hull.high)
+                hull.high = g->held[i].side.high;
+        }
+        u128 low = line->edge[hull.low], high = line_end(line, hull.high);
+        if (low < along->low)
+            low = along->low;
+        if (high > along->high)
+            high = along->high;
+        u128 below = 0; /* ones where the prefix is free */
+        while (below < (low ^ high))
+            below = below << 1 | 1;
+        low &= ~below;
+        high = low | below;
+        struct side touch = {line_rank(line, low), line_rank(line, high)};
+        uint32_t met = 0;
+        double met_share = 0;
+        for (uint32_t i = 0; i < crossing; i++)
+            if (g->crossing[i].side.low <= touch.high && g->crossing[i].side.high >= touch.low) {
+                met_share += g->crossing[i].share;
+                g->crossing[met++] = g->crossing[i];
+            }
+        crossing = met;
+        if (low > along->low || high < along->high) {
+            struct halves halves = {wide + crossing + held, wide + spans - held, held_share, all - held_share - met_share};
+            weigh(g, bud, &halves, share, axis, low, high, best);
+        }
+        if (!below || held * 16 < spans)
+            break;
+        /* The fork: hulls in the lower half, in the upper half, across. */
+        u128 middle = low + (below >> 1) + 1;
+        uint32_t at = line_rank(line, middle), upper_from = at + (line->edge[at] < middle);
+        uint32_t in[2] = {0, 0}, meets[2] = {0, 0}, cross = 0;
+        double in_share[2] = {0, 0}, meets_share[2] = {0, 0}, cross_share = 0;
+        for (uint32_t i = 0; i < held; i++) {
+            const struct span *span = &g->held[i];
+            if (span->side.high < at) {
+                in[0]++;
+                in_share[0] += span->share;
+            } else if (span->side.low >= upper_from) {
+                in[1]++;
+                in_share[1] += span->share;
+            } else {
+                cross++;
+                cross_share += span->share;
+            }
+        }
+        for (uint32_t i = 0; i < crossing; i++) {
+            const struct span *span = &g->crossing[i];
+            bool lower = span->side.low <= at && (span->side.low < at || line->edge[at] < middle);
+            bool upper = span->side.high >= at;
+            meets[0] += lower;
+            meets[1] += upper;
+            meets_share[0] += lower ? span->share : 0;
+            meets_share[1] += upper ? span->share : 0;
+        }
+        unsigned heavy = in[1] > in[0], light = !heavy;
+        if (in[light]) {
+            struct halves halves = {wide + cross + meets[light] + in[light], wide + spans - in[light], in_share[light],
+                                    all - in_share[light] - meets_share[light] - cross_share};
+            weigh(g, bud, &halves, share, axis, light ? middle : low, light ? high : middle - 1, best);
+        }
+        /* The path goes on into the heavier half. */
+        uint32_t stay = 0;
+        for (uint32_t i = 0; i < held; i++) {
+            struct side side = g->held[i].side;
+            bool lower = side.high < at, upper = side.low >= upper_from;
+            if (heavy ? upper : lower)
+                g->held[stay++] = g->held[i];
+            else if (!lower && !upper)
+                g->crossing[crossing++] = g->held[i];
+        }
+        held = stay;
+        held_share = in_share[heavy];
+    }
+}
+
+/* Count the rules on each side of low..high, by their boxes. */
+static struct halves count(const struct grower *g, const struct bud *bud, const struct probe *probe)
+{
+    struct halves halves = {0, 0, 0, 0};
+    for (uint32_t i = 0; i < bud->boxes;) {
+        int32_t rule = g->space->in->rule[bud->box[i]];
+        float share = bud->share[i];
+        bool in = false, out = false;
+        for (; i < bud->boxes && g->space->in->rule[bud->box[i]] == rule; i++) {
+            struct side side = box_side(g->space, bud->box[i], probe->axis);
+            in |= probe_meets(probe, side);
+            out |= probe_is_left(probe, side);
+        }
+        halves.in += in;
+        halves.out += out;
+        if (in && !out)
+            halves.share_in += share;
+        if (out && !in)
+            halves.share_out += share;
+    }
+    return halves;
+}
+
+/* What boxes spell: the most frequent intervals. */
+static void try_spelt(struct grower *g, const struct bud *bud, double share, uint32_t axis, struct choice *best)
+{
+    const struct line *line = &g->space->line[axis];
+    const struct range *along = &bud->region[axis];
+    uint32_t keys = 0;
+    for (uint32_t i = 0; i < bud->boxes; i++) {
+        struct side side = box_side(g->space, bud->box[i], axis);
+        if (along->none ? side.low > 0 : side.low > along->side.low || side.high < along->side.high)
+            g->key[keys++] = (uint64_t)side.low << 32 | side.high;
+    }
+    sort_keys(g->key, g->spare, keys, 0);
+    uint64_t frequent[SPELT_TRIED];
+    uint32_t times[SPELT_TRIED], kept = 0;
+    for (uint32_t i = 0, next; i < keys; i = next) {
+        for (next = i; next < keys && g->key[next] == g->key[i];)
+            next++;
+        uint32_t at = kept;
+        while (at && times[at - 1] < next - i)
+            at--;
+        if (at == SPELT_TRIED)
+            continue;
+        kept += kept < SPELT_TRIED;
+        for (uint32_t j = kept - 1; j > at; j--) {
+            times[j] = times[j - 1];
+            frequent[j] = frequent[j - 1];
+        }
+        times[at] = next - i;
+        frequent[at] = g->key[i];
+    }
+    for (uint32_t i = 0; i < kept; i++) {
+        u128 low = line->edge[frequent[i] >> 32], high = line_end(line, (uint32_t)frequent[i]);
+        if (!low && g->space->in->axis[axis].optional)
+            continue;
+        struct probe probe = probe_of(g->space, bud->region, axis, low, high);
+        struct halves halves = count(g, bud, &probe);
+        weigh(g, bud, &halves, share, axis, low, high, best);
+    }
+}
+
+static void try_axis(struct grower *g, const struct bud *bud, double share, uint32_t axis, struct choice *best)
+{
+    uint32_t wide, spans = spans_read(g, bud, axis, &wide);
+    enum tree_cut cut = g->space->in->axis[axis].cut;
+    if (!spans)
+        return;
+    if (cut == TREE_CUT_PREFIX) {
+        try_prefixes(g, bud, share, axis, spans, wide, best);
+        return;
+    }
+    if (cut == TREE_CUT_RANGE)
+        try_edges(g, bud, share, axis, spans, wide, best);
+    try_spelt(g, bud, share, axis, best);
+}
+
+/* The best test of the coordinate that *axis* needs before it may be tested. */
+static void try_needs(struct grower *g, const struct bud *bud, double share, uint32_t axis, struct choice *best)
+{
+    const struct tree_axis *wanted = &g->space->in->axis[axis];
+    const struct range *along = &bud->region[wanted->needs];
+    if (g->space->in->axis[wanted->needs].cut == TREE_CUT_NONE)
+        return;
+    for (uint32_t i = 0; i < wanted->needed_count; i++) {
+        u128 value = wanted->needed[i];
+        if (value < along->low || value > along->high)
+            continue;
+        struct probe probe = probe_of(g->space, bud->region, (uint32_t)wanted->needs, value, value);
+        struct halves halves = count(g, bud, &probe);
+        weigh(g, bud, &halves, share, (uint32_t)wanted->needs, value, value, best);
+    }
+}
+
+/* The best test for the bud.  A test that is wanted most and not allowed yet asks for
+ * what it needs first, which must be worth the extra decision. */
+static struct choice choose(struct grower *g, const struct bud *bud, double share)
+{
+    struct choice none = {.work = HUGE_VAL}, best = none;
+    const struct tree_boxes *in = g->space->in;
+    for (uint32_t a = 0; a < in->axes; a++)
+        if (axis_usable(g->space, bud->region, a))
+            try_axis(g, bud, share, a, &best);
+    double aim = best.work;
+    for (uint32_t a = 0; a < in->axes; a++) {
+        if (in->axis[a].cut == TREE_CUT_NONE || axis_usable(g->space, bud->region, a))
+            continue;
+        struct choice wish = none, first = none;
+        try_axis(g, bud, share, a, &wish);
+        if (wish.work + 1 >= aim)
+            continue;
+        try_needs(g, bud, share, a, &first);
+        if (first.work < HUGE_VAL) {
+            best = first;
+            aim = wish.work + 1;
+        }
+    }
+    return best;
+}
+
+/* The heap of buds. */
+
+static bool before(const struct bud *a, const struct bud *b)
+{
+    return a->rank > b->rank || (a->rank == b->rank && a->order < b->order);
+}
+
+static bool heap_push(struct grower *g, struct bud *bud)
+{
+    if (g->buds == g->room) {
+        struct bud **more = arena_take(g->space->arena, (g->room ? 2 * (size_t)g->room : 1024) * sizeof *more);
+        if (!more)
+            return false;
+        if (g->buds)
+            memcpy(more, g->heap, g->buds * sizeof *more);
+        g->heap = more;
+        g->room = g->room ? 2 * g->room : 1024;
+    }
+    uint32_t at = g->buds++;
+    for (; at && before(bud, g->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        g->heap[at] = g->heap[(at - 1) / 2];
+    g->heap[at] = bud;
+    return true;
+}
+
+static struct bud *heap_pop(struct grower *g)
+{
+    struct bud *top = g->heap[0], *last = g->heap[--g->buds];
+    uint32_t at = 0;
+    for (uint32_t child; (child = 2 * at + 1) < g->buds; at = child) {
+        if (child + 1 < g->buds && before(g->heap[child + 1], g->heap[child]))
+            child++;
+        if (!before(g->heap[child], last))
+            break;
+        g->heap[at] = g->heap[child];
+    }
+    g->heap[at] = last;
+    return top;
+}
+
+/* Growing. */
+
+static uint32_t rules_in(const struct grower *g, const uint32_t *box, uint32_t boxes)
+{
+    uint32_t rules = 0;
+    for (uint32_t i = 0; i < boxes; i++)
+        rules += !i || g->space->in->rule[box[i]] != g->space->in->rule[box[i - 1]];
+    return rules;
+}
+
+/* Expected rules read in the list, times its traffic. */
+static double list_work(const struct grower *g, const struct bud *bud)
+{
+    double work = 0;
+    uint32_t position = 0;
+    for (uint32_t i = 0; i < bud->boxes; i++) {
+        position += !i || g->space->in->rule[bud->box[i]] != g->space->in->rule[bud->box[i - 1]];
+        work += position * (double)bud->share[i];
+    }
+    return work;
+}
+
+/* Boxes at the head of the list whose rules cover the region: read before any test. */
+static uint32_t front_of(const struct grower *g, const struct bud *bud)
+{
+    const int32_t *rule = g->space->in->rule;
+    uint32_t front = 0;
+    while (front < bud->boxes) {
+        uint32_t next = front;
+        bool covers = false;
+        for (; next < bud->boxes && rule[bud->box[next]] == rule[bud->box[front]]; next++)
+            covers |= box_covers(g->space, bud->box[next], bud->region);
+        if (!covers)
+            break;
+        front = next;
+    }
+    return front;
+}
+
+/* Give the bud its best test and put it on the heap, if splitting can save. */
+static bool bud_judge(struct grower *g, struct bud *bud)
+{
+    if (bud->rules <= g->options->leaf_size || bud->rules < 2 || bud->nesting >= g->options->max_nesting)
+        return true;
+    struct bud split = *bud; /* what a test would split */
+    uint32_t front = front_of(g, bud), front_rules = rules_in(g, bud->box, front);
+    split.box += front;
+    split.share += front;
+    split.boxes -= front;
+    split.rules -= front_rules;
+    double share = share_of(&split);
+    if (share <= 0)
+        return true;
+    bud->front = front;
+    bud->choice = choose(g, &split, share);
+    double saving = list_work(g, &split) - bud->choice.work * share;
+    if (!(saving > 0))
+        return true;
+    bud->rank = saving / bud->rules;
+    return heap_push(g, bud);
+}
+
+static struct bud *bud_new(struct grower *g, uint32_t boxes, uint32_t nesting)
+{
+    struct arena *arena = g->space->arena;
+    struct bud *bud = arena_take(arena, sizeof *bud);
+    if (!bud)
+        return NULL;
+    bud->twig = twig_new(g->space);
+    bud->box = arena_take(arena, boxes * sizeof *bud->box);
+    bud->share = arena_take(arena, boxes * sizeof *bud->share);
+    bud->region = arena_take(arena, g->space->in->axes * sizeof *bud->region);
+    if (!bud->twig || !bud->box || !bud->share || !bud->region)
+        return NULL;
+    bud->nesting = nesting;
+    bud->order = g->born++;
+    return bud;
+}
+
+/* One side of a split: the boxes that meet it, cut behind a rule that covers it. */
+static struct bud *bud_part(struct grower *g, const struct bud *from, uint32_t front, const struct probe *probe,
+                            bool inside, uint32_t nesting)
+{
+    const int32_t *rule = g->space->in->rule;
+    uint32_t met = 0;
+    struct bud *bud = bud_new(g, from->boxes - front, nesting);
+    if (!bud)
+        return NULL;
+    (inside ? region_inside : region_outside)(g->space, from->region, probe, bud->region);
+    for (uint32_t i = front; i < from->boxes;) {
+        int32_t r = rule[from->box[i]];
+        float share = from->share[i];
+        bool in = false, out = false, first = true;
+        for (; i < from->boxes && rule[from->box[i]] == r; i++) {
+            struct side side = box_side(g->space, from->box[i], probe->axis);
+            bool meets = probe_meets(probe, side), leaves = probe_is_left(probe, side);
+            in |= meets;
+            out |= leaves;
+            if (inside ? meets : leaves) {
+                bud->share[met] = first ? share : 0;
+                bud->box[met++] = from->box[i];
+                first = false;
+            }
+        }
+        if (in && out && !first) {
+            uint32_t at = met;
+            while (at && rule[bud->box[at - 1]] == r)
+                at--;
+            bud->share[at] = share / 2;
+        }
+    }
+    bud->boxes = list_cut(g->space, bud->box, met, bud->region);
+    bud->rules = rules_in(g, bud->box, bud->boxes);
+    return bud;
+}
+
+static enum tree_status bud_split(struct grower *g, struct bud *bud)
+{
+    const struct choice *choice = &bud->choice;
+    struct twig *twig = bud->twig;
+    struct probe probe = probe_of(g->space, bud->region, choice->axis, choice->low, choice->high);
+    uint32_t front = bud->front;
+    struct bud *taken = bud_part(g, bud, front, &probe, !choice->negated, bud->nesting + 1);
+    struct bud *other = bud_part(g, bud, front, &probe, choice->negated, bud->nesting);
+    if (!taken || !other)
+        return TREE_NO_MEMORY;
+    uint64_t printed = g->printed + rules_in(g, bud->box, front) + taken->rules + other->rules + 1 - bud->rules;
+    if (printed > g->options->budget)
+        return TREE_OK; /* stays a leaf; a smaller one may still fit */
+    g->printed = printed;
+    twig->kind = TREE_TEST;
+    twig->axis = choice->axis;
+    twig->negated = choice->negated;
+    twig->branches = 2;
+    twig->branch = arena_take(g->space->arena, 2 * sizeof *twig->branch);
+    if (!twig->branch || !twig_lists(g->space, twig, bud->box, front))
+        return TREE_NO_MEMORY;
+    const struct range *around = &bud->region[choice->axis];
+    twig->branch[0] = (struct branch){choice->low, choice->high, taken->twig};
+    twig->branch[1] = (struct branch){around->low, around->high, other->twig};
+    bool listed = twig_lists(g->space, taken->twig, taken->box, taken->boxes) &&
+                  twig_lists(g->space, other->twig, other->box, other->boxes);
+    return listed && bud_judge(g, taken) && bud_judge(g, other) ? TREE_OK : TREE_NO_MEMORY;
+}
+
+static enum tree_status bisect_grow(struct space *space, const struct tree_options *options, struct twig **root)
+{
+    uint32_t boxes = space->in->boxes;
+    struct grower *g = arena_take(space->arena, sizeof *g);
+    if (!g)
+        return TREE_NO_MEMORY;
+    g->space = space;
+    g->options = options;
+    g->span = arena_take(space->arena, (boxes + 1) * sizeof *g->span);
+    g->held = arena_take(space->arena, (boxes + 1) * sizeof *g->held);
+    g->crossing = arena_take(space->arena, (boxes + 1) * sizeof *g->crossing);
+    g->key = arena_take(space->arena, (2 * (size_t)boxes + 2) * sizeof *g->key);
+    g->spare = arena_take(space->arena, (2 * (size_t)boxes + 2) * sizeof *g->spare);
+    struct bud *bud = bud_new(g, boxes, 0);
+    if (!g->span || !g->held || !g->crossing || !g->key || !g->spare || !bud)
+        return TREE_NO_MEMORY;
+    work_fill(g);
+    region_all(space, bud->region);
+    for (uint32_t i = 0; i < boxes; i++) {
+        bool first = !i || space->in->rule[i] != space->in->rule[i - 1];
+        bud->box[i] = i;
+        bud->share[i] = first ? (float)space->in->weight[space->in->rule[i]] : 0;
+    }
+    bud->boxes = list_cut(space, bud->box, boxes, bud->region);
+    bud->rules = rules_in(g, bud->box, bud->boxes);
+    g->printed = bud->rules;
+    if (!twig_lists(space, bud->twig, bud->box, bud->boxes) || !bud_judge(g, bud))
+        return TREE_NO_MEMORY;
+    while (g->buds) {
+        enum tree_status status = bud_split(g, heap_pop(g));
+        if (status != TREE_OK)
+            return status;
+    }
+    *root = bud->twig;
+    return TREE_OK;
+}
+
+const struct tree_builder tree_bisect = {.name = "bisect", .grow = bisect_grow};

@@ -1,0 +1,516 @@
+/* Trees: what the builders share, the flat form, and its search.
+ *
+ * Idea: coordinates become ranks once, so that a builder works on small integers
+ * and values come back only where a test is written down.
+ * Cost: ranking sorts the ends of all boxes, per axis; a search reads one edge
+ * per decision and the boxes of each rule that it meets in a leaf.
+ * Invariant: the paths of a tree tile space, and every point finds on its path
+ * all rules that its boxes meet there, in list order, up to a final one that
+ * covers the rest: searching gives what reading the list from the top gives.
+ * Threading: one tree is built by one thread; searches share it freely.
+ */
+#include "tree_core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct tree_builder *const builders[] = {&tree_bisect};
+
+enum { BUILDERS = sizeof builders / sizeof *builders };
+
+static u128 joined(const uint64_t *words)
+{
+    return (u128)words[0] << 64 | words[1];
+}
+
+static u128 axis_top(const struct tree_axis *axis)
+{
+    u128 top = axis->bits == 128 ? ~(u128)0 : ((u128)1 << axis->bits) - 1;
+    return axis->optional ? top + 1 : top;
+}
+
+/* Ranks. */
+
+/* Sort keys by the bits from first_bit up: by insertion when few, else byte by byte,
+ * leaving out bytes in which all keys agree.  Stable. */
+void sort_keys(uint64_t *key, uint64_t *spare, uint32_t count, unsigned first_bit)
+{
+    if (count < 48) {
+        for (uint32_t i = 1; i < count; i++) {
+            uint64_t moving = key[i];
+            uint32_t j = i;
+            for (; j && key[j - 1] >> first_bit > moving >> first_bit; j--)
+                key[j] = key[j - 1];
+            key[j] = moving;
+        }
+        return;
+    }
+    uint64_t all = ~(uint64_t)0, any = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        all &= key[i];
+        any |= key[i];
+    }
+    uint64_t *from = key, *to = spare;
+    for (unsigned shift = first_bit; shift < 64; shift += 8) {
+        if (((all ^ any) >> shift & 255) == 0)
+            continue;
+        uint32_t start[257] = {0};
+        for (uint32_t i = 0; i < count; i++)
+            start[(from[i] >> shift & 255) + 1]++;
+        for (unsigned b = 0; b < 256; b++)
+            start[b + 1] += start[b];
+        for (uint32_t i = 0; i < count; i++)
+            to[start[from[i] >> shift & 255]++] = from[i];
+        uint64_t *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != key)
+        memcpy(key, from, count * sizeof *key);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    u128 x = *(const u128 *)a, y = *(const u128 *)b;
+    return (x > y) - (x < y);
+}
+
+/* The elementary interval that holds *value*. */
+uint32_t line_rank(const struct line *line, u128 value)
+{
+    uint32_t low = 0, high = line->edges;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (line->edge[middle] <= value)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The distinct values among ends[], sorted in place: by words if they fit, else by comparison. */
+static uint32_t distinct(u128 *end, uint32_t count, bool narrow)
+{
+    if (narrow) {
+        uint64_t *key = malloc(2 * (size_t)count * sizeof *key);
+        if (!key)
+            return 0;
+        for (uint32_t i = 0; i < count; i++)
+            key[i] = (uint64_t)end[i];
+        sort_keys(key, key + count, count, 0);
+        for (uint32_t i = 0; i < count; i++)
+            end[i] = key[i];
+        free(key);
+    } else {
+        qsort(end, count, sizeof *end, by_value);
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (!kept || end[i] != end[kept - 1])
+            end[kept++] = end[i];
+    return kept;
+}
+
+static enum tree_status line_draw(struct space *space, uint32_t axis)
+{
+    const struct tree_boxes *in = space->in;
+    struct line *line = &space->line[axis];
+    size_t room = 2 * (size_t)in->boxes + 2;
+    u128 *end = room < UINT32_MAX ? arena_take(space->arena, room * sizeof *end) : NULL;
+    if (!end)
+        return TREE_NO_MEMORY;
+    line->top = axis_top(&in->axis[axis]);
+    uint32_t ends = 0;
+    end[ends++] = 0;
+    if (in->axis[axis].optional)
+        end[ends++] = 1;
+    u128 last_low = 0, last_high = line->top;
+    for (uint32_t box = 0; box < in->boxes; box++) {
+        size_t at = ((size_t)box * in->axes + axis) * 2;
+        u128 low = joined(in->low + at), high = joined(in->high + at);
+        if (low > high || high > line->top)
+            return TREE_BAD_BOX;
+        if (low == last_low && high == last_high)
+            continue;
+        last_low = low;
+        last_high = high;
+        end[ends++] = low;
+        if (high < line->top)
+            end[ends++] = high + 1;
+    }
+    line->edge = end;
+    line->edges = distinct(end, ends, line->top >> 64 == 0);
+    if (!line->edges)
+        return TREE_NO_MEMORY;
+    struct side side = {0, line->edges - 1};
+    last_low = 0;
+    last_high = line->top;
+    for (uint32_t box = 0; box < in->boxes; box++) {
+        size_t at = ((size_t)box * in->axes + axis) * 2;
+        u128 low = joined(in->low + at), high = joined(in->high + at);
+        if (low != last_low || high != last_high)
+            side = (struct side){line_rank(line, low), line_rank(line, high)};
+        last_low = low;
+        last_high = high;
+        space->side[(size_t)box * in->axes + axis] = side;
+    }
+    return TREE_OK;
+}
+
+static enum tree_status space_draw(struct space *space)
+{
+    const struct tree_boxes *in = space->in;
+    if (!in->axes || in->axes > TREE_AXES)
+        return TREE_BAD_AXIS;
+    for (uint32_t a = 0; a < in->axes; a++) {
+        const struct tree_axis *axis = &in->axis[a];
+        if (!axis->bits || axis->bits > 128 || axis->cut > TREE_CUT_SPELT)
+            return TREE_BAD_AXIS;
+        if (axis->optional && (axis->bits == 128 || axis->cut == TREE_CUT_PREFIX))
+            return TREE_BAD_AXIS;
+        if (axis->needs >= (int)in->axes || axis->needs == (int)a)
+            return TREE_BAD_AXIS;
+    }
+    for (uint32_t box = 0; box < in->boxes; box++)
+        if (in->rule[box] < 0 || (uint32_t)in->rule[box] >= in->rules || (box && in->rule[box] < in->rule[box - 1]))
+            return TREE_BAD_BOX;
+    space->side = arena_take(space->arena, (size_t)in->boxes * in->axes * sizeof *space->side);
+    if (!space->side)
+        return TREE_NO_MEMORY;
+    for (uint32_t a = 0; a < in->axes; a++) {
+        enum tree_status status = line_draw(space, a);
+        if (status != TREE_OK)
+            return status;
+    }
+    return TREE_OK;
+}
+
+/* Regions. */
+
+void region_all(const struct space *space, struct range *region)
+{
+    for (uint32_t a = 0; a < space->in->axes; a++) {
+        const struct line *line = &space->line[a];
+        bool optional = space->in->axis[a].optional;
+        region[a] = (struct range){optional, line->top, {optional, line->edges - 1}, optional};
+    }
+}
+
+struct probe probe_of(const struct space *space, const struct range *region, uint32_t axis, u128 low, u128 high)
+{
+    const struct line *line = &space->line[axis];
+    const struct range *along = &region[axis];
+    struct probe probe = {axis, low, high, {line_rank(line, low), line_rank(line, high)}, {0, UINT32_MAX}, along->none};
+    if (low > along->low)
+        probe.inner.low = probe.touch.low + (line->edge[probe.touch.low] < low);
+    if (high < along->high) {
+        /* Wraps to UINT32_MAX + 1 = 0 only for rank 0, whose end is then above high: nothing is inner. */
+        if (line_end(line, probe.touch.high) <= high)
+            probe.inner.high = probe.touch.high;
+        else if (probe.touch.high > 0)
+            probe.inner.high = probe.touch.high - 1;
+        else
+            probe.inner = (struct side){1, 0};
+    }
+    return probe;
+}
+
+static void range_rank(const struct space *space, uint32_t axis, struct range *range)
+{
+    range->side = (struct side){line_rank(&space->line[axis], range->low), line_rank(&space->line[axis], range->high)};
+}
+
+void region_inside(const struct space *space, const struct range *from, const struct probe *probe, struct range *to)
+{
+    if (to != from)
+        memcpy(to, from, space->in->axes * sizeof *to);
+    struct range *along = &to[probe->axis];
+    if (probe->low > along->low)
+        along->low = probe->low;
+    if (probe->high < along->high)
+        along->high = probe->high;
+    along->none = false;
+    range_rank(space, probe->axis, along);
+}
+
+void region_outside(const struct space *space, const struct range *from, const struct probe *probe, struct range *to)
+{
+    if (to != from)
+        memcpy(to, from, space->in->axes * sizeof *to);
+    struct range *along = &to[probe->axis];
+    if (probe->low <= along->low && probe->high < along->high)
+        along->low = probe->high + 1;
+    else if (probe->high >= along->high && probe->low > along->low)
+        along->high = probe->low - 1;
+    range_rank(space, probe->axis, along);
+}
+
+bool box_covers(const struct space *space, uint32_t box, const struct range *region)
+{
+    for (uint32_t a = 0; a < space->in->axes; a++) {
+        struct side side = box_side(space, box, a);
+        if (side.low > region[a].side.low || side.high < region[a].side.high || (region[a].none && side.low))
+            return false;
+    }
+    return true;
+}
+
+/* How many of the boxes stand before the end of the list: behind a final rule that
+ * covers the region no rule is read. */
+uint32_t list_cut(const struct space *space, const uint32_t *box, uint32_t boxes, const struct range *region)
+{
+    const struct tree_boxes *in = space->in;
+    for (uint32_t i = 0; i < boxes; i++) {
+        int32_t rule = in->rule[box[i]];
+        if (in->final[rule] && box_covers(space, box[i], region)) {
+            while (i < boxes && in->rule[box[i]] == rule)
+                i++;
+            return i;
+        }
+    }
+    return boxes;
+}
+
+/* Whether the axis may be tested in the region. */
+bool axis_usable(const struct space *space, const struct range *region, uint32_t a)
+{
+    const struct tree_axis *axis = &space->in->axis[a];
+    if (axis->cut == TREE_CUT_NONE)
+        return false;
+    if (axis->needs < 0)
+        return true;
+    const struct range *needs = &region[axis->needs];
+    if (needs->none || needs->low != needs->high)
+        return false;
+    for (uint32_t i = 0; i < axis->needed_count; i++)
+        if (needs->low == axis->needed[i])
+            return true;
+    return false;
+}
+
+/* Twigs. */
+
+struct twig *twig_new(struct space *space)
+{
+    return arena_take(space->arena, sizeof(struct twig));
+}
+
+/* Make the rules of the boxes the twig's entries; false when memory is exhausted. */
+bool twig_lists(struct space *space, struct twig *twig, const uint32_t *box, uint32_t boxes)
+{
+    const int32_t *rule = space->in->rule;
+    uint32_t rules = 0;
+    for (uint32_t i = 0; i < boxes; i++)
+        rules += !i || rule[box[i]] != rule[box[i - 1]];
+    twig->entry = arena_take(space->arena, rules * sizeof *twig->entry);
+    if (!twig->entry)
+        return false;
+    twig->entries = 0;
+    for (uint32_t i = 0; i < boxes; i++)
+        if (!i || rule[box[i]] != rule[box[i - 1]])
+            twig->entry[twig->entries++] = (uint32_t)rule[box[i]];
+    return true;
+}
+
+/* The flat form. */
+
+struct tally {
+    uint64_t nodes, edges, entries;
+};
+
+/* Number the twigs in preorder, the side that stays right behind its test, and leave
+ * them in *order.  A twig with several parents is numbered once. */
+static enum tree_status twigs_number(struct twig *root, struct twig ***order, struct tally *tally)
+{
+    size_t room = 1024, listed = 0, waiting = 0, stack_room = 1024;
+    struct twig **list = malloc(room * sizeof *list), **stack = malloc(stack_room * sizeof *stack);
+    enum tree_status status = TREE_NO_MEMORY;
+    if (list && stack)
+        stack[waiting++] = root;
+    while (list && stack) {
+        if (!waiting) {
+            bool fits = tally->nodes < UINT32_MAX && tally->edges < UINT32_MAX && tally->entries < UINT32_MAX;
+            status = fits ? TREE_OK : TREE_NO_MEMORY;
+            break;
+        }
+        struct twig *twig = stack[--waiting];
+        if (twig->number)
+            continue;
+        if (listed == room) {
+            struct twig **more = realloc(list, 2 * room * sizeof *list);
+            if (!more)
+                break;
+            list = more;
+            room *= 2;
+        }
+        list[listed++] = twig;
+        twig->number = (uint32_t)listed;
+        tally->nodes++;
+        tally->edges += twig->branches;
+        tally->entries += twig->entries;
+        if (waiting + twig->branches > stack_room) {
+            size_t larger = 2 * (waiting + twig->branches);
+            struct twig **more = realloc(stack, larger * sizeof *stack);
+            if (!more)
+                break;
+            stack = more;
+            stack_room = larger;
+        }
+        for (uint32_t i = 0; i < twig->branches; i++)
+            stack[waiting++] = twig->branch[i].to;
+    }
+    free(stack);
+    *order = list;
+    return status;
+}
+
+static void words(u128 value, uint64_t *word)
+{
+    word[0] = (uint64_t)(value >> 64);
+    word[1] = (uint64_t)value;
+}
+
+static enum tree_status twigs_write(struct twig *root, struct tree *tree)
+{
+    struct twig **order = NULL;
+    struct tally tally = {0, 0, 0};
+    enum tree_status status = twigs_number(root, &order, &tally);
+    if (status == TREE_OK) {
+        tree->node = arena_take(tree->arena, tally.nodes * sizeof *tree->node);
+        tree->edge = arena_take(tree->arena, tally.edges * sizeof *tree->edge);
+        tree->entry = arena_take(tree->arena, tally.entries * sizeof *tree->entry);
+        if (!tree->node || !tree->edge || !tree->entry)
+            status = TREE_NO_MEMORY;
+    }
+    for (uint64_t n = 0; status == TREE_OK && n < tally.nodes; n++) {
+        const struct twig *twig = order[n];
+        tree->node[n] = (struct tree_node){tree->entries, twig->entries, tree->edges, twig->branches,
+                                           (uint8_t)twig->kind, (uint8_t)twig->axis, twig->negated, 0};
+        for (uint32_t i = 0; i < twig->entries; i++)
+            tree->entry[tree->entries++] = (int32_t)twig->entry[i];
+        for (uint32_t i = 0; i < twig->branches; i++) {
+            struct tree_edge *edge = &tree->edge[tree->edges++];
+            words(twig->branch[i].low, edge->low);
+            words(twig->branch[i].high, edge->high);
+            edge->to = twig->branch[i].to->number - 1;
+        }
+        tree->nodes++;
+    }
+    free(order);
+    return status;
+}
+
+const char *tree_algorithm(uint32_t index)
+{
+    return index < BUILDERS ? builders[index]->name : NULL;
+}
+
+struct tree *tree_grow(const char *algorithm, const struct tree_boxes *boxes,
+                       const struct tree_options *options, enum tree_status *status)
+{
+    const struct tree_builder *builder = NULL;
+    for (uint32_t i = 0; i < BUILDERS; i++)
+        if (!strcmp(builders[i]->name, algorithm))
+            builder = builders[i];
+    struct space space = {.arena = arena_new(options->memory), .in = boxes};
+    struct arena *kept = arena_new(0);
+    struct tree *tree = kept ? arena_take(kept, sizeof *tree) : NULL;
+    struct twig *root = NULL;
+    *status = !builder ? TREE_BAD_OPTION : space.arena && tree ? space_draw(&space) : TREE_NO_MEMORY;
+    if (*status == TREE_OK)
+        *status = builder->grow(&space, options, &root);
+    if (*status == TREE_OK) {
+        tree->arena = kept;
+        *status = twigs_write(root, tree);
+    }
+    if (*status == TREE_OK)
+        tree->bytes = arena_bytes(space.arena) + arena_bytes(kept);
+    arena_free(space.arena);
+    if (*status == TREE_OK)
+        return tree;
+    arena_free(kept);
+    return NULL;
+}
+
+void tree_free(struct tree *tree)
+{
+    if (tree)
+        arena_free(tree->arena);
+}
+
+/* Search. */
+
+static bool holds(const uint64_t *low, const uint64_t *high, const uint64_t *word)
+{
+    return (word[0] > low[0] || (word[0] == low[0] && word[1] >= low[1])) &&
+           (word[0] < high[0] || (word[0] == high[0] && word[1] <= high[1]));
+}
+
+static bool rule_matches(const struct tree_boxes *in, uint32_t box, uint32_t end, const uint64_t *point)
+{
+    for (; box < end; box++) {
+        const uint64_t *low = in->low + (size_t)box * in->axes * 2, *high = in->high + (size_t)box * in->axes * 2;
+        uint32_t a = 0;
+        while (a < in->axes && holds(low + 2 * a, high + 2 * a, point + 2 * a))
+            a++;
+        if (a == in->axes)
+            return true;
+    }
+    return false;
+}
+
+/* The edge of CUTS that holds the word: halving, one rule read per step. */
+static const struct tree_edge *cut_find(const struct tree_edge *edge, uint32_t edges, const uint64_t *word, uint32_t *reads)
+{
+    while (edges > 1) {
+        uint32_t half = edges / 2;
+        ++*reads;
+        if (holds(edge[0].low, edge[half - 1].high, word)) {
+            edges = half;
+        } else {
+            edge += half;
+            edges -= half;
+        }
+    }
+    return edge;
+}
+
+enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *in,
+                             const uint64_t *points, size_t count, int32_t *rule, uint32_t *reads)
+{
+    uint32_t *first = calloc((size_t)in->rules + 1, sizeof *first);
+    if (!first)
+        return TREE_NO_MEMORY;
+    for (uint32_t box = 0; box < in->boxes; box++)
+        first[in->rule[box] + 1]++;
+    for (uint32_t r = 0; r < in->rules; r++)
+        first[r + 1] += first[r];
+    for (size_t p = 0; p < count; p++) {
+        const uint64_t *point = points + p * in->axes * 2;
+        const struct tree_node *node = &tree->node[tree->root];
+        rule[p] = -1;
+        reads[p] = 0;
+        for (;;) {
+            for (uint32_t i = 0; i < node->entries && rule[p] < 0; i++) {
+                int32_t r = tree->entry[node->entry + i];
+                reads[p]++;
+                if (rule_matches(in, first[r], first[r + 1], point))
+                    rule[p] = r;
+            }
+            if (rule[p] >= 0 || node->kind == TREE_LEAF)
+                break;
+            const struct tree_edge *edge = &tree->edge[node->edge];
+            const uint64_t *word = point + 2 * node->axis;
+            if (node->kind == TREE_CUTS) {
+                edge = cut_find(edge, node->edges, word, &reads[p]);
+            } else {
+                reads[p]++;
+                edge += holds(edge->low, edge->high, word) == node->negated;
+            }
+            node = &tree->node[edge->to];
+        }
+    }
+    free(first);
+    return TREE_OK;
+}

@@ -1,0 +1,91 @@
+#ifndef HITABLES_TREE_H
+#define HITABLES_TREE_H
+#include <stddef.h>
+#include <stdint.h>
+
+/* Decision trees over a list of boxes: built once, both searched and printed.
+ *
+ * A point has one coordinate per axis.  On an axis whose field a packet may
+ * lack, coordinate 0 stands for "none" and v+1 for the value v; what leaves a
+ * tested interval then includes "none", and no test includes 0.  Coordinates are
+ * 128 bits wide, as pairs of words, the high one first. */
+
+/* Which intervals of an axis may be tested. */
+enum tree_cut {
+    TREE_CUT_NONE,   /* none: the axis only tells which rules can match together */
+    TREE_CUT_PREFIX, /* aligned powers of two */
+    TREE_CUT_RANGE,  /* all */
+    TREE_CUT_POINT,  /* single values, and what a box spells */
+    TREE_CUT_SPELT   /* what a box spells */
+};
+
+enum tree_kind { TREE_LEAF, TREE_TEST, TREE_CUTS };
+
+enum tree_status { TREE_OK, TREE_NO_MEMORY, TREE_BAD_AXIS, TREE_BAD_BOX, TREE_BAD_OPTION, TREE_BAD_POINT };
+
+/* An axis of *bits* bits (its values, "none" apart).  It may be tested only where
+ * coordinate axis *needs* (-1: no such thing) is known to be one of needed[]. */
+struct tree_axis {
+    uint8_t bits, optional, cut;
+    int8_t needs;
+    uint32_t needed_count;
+    const uint64_t *needed;
+};
+
+/* The input.  Boxes stand in the order of their rules; a rule may have several.
+ * A final rule surely ends the way of every packet in its boxes. */
+struct tree_boxes {
+    uint32_t boxes, axes, rules;
+    const struct tree_axis *axis;
+    const uint64_t *low, *high; /* [boxes][axes][2] */
+    const int32_t *rule;        /* [boxes] */
+    const uint8_t *final;       /* [rules] */
+    const double *weight;       /* [rules] */
+};
+
+struct tree_options {
+    uint32_t leaf_size;    /* a list of so many rules is not split */
+    uint32_t max_nesting;  /* taken tests on a path */
+    uint64_t budget;       /* rules printed: entries and decisions */
+    double copy_penalty;   /* bisect: list entries that a copied rule counts for */
+    double spfac;          /* hicuts: rules that the parts may hold, over those of the node */
+    size_t memory;         /* bytes that building may take; 0: any */
+};
+
+/* entries: rules read before the decision, in list order.  A TEST has two edges,
+ * the side that its rule takes and the side that stays; when negated, the rule
+ * takes what lies outside the interval of its first edge.  The edges of CUTS tile
+ * the node's interval in ascending order; they are told apart by halving. */
+struct tree_node {
+    uint32_t entry, entries;
+    uint32_t edge, edges;
+    uint8_t kind, axis, negated, unused;
+};
+
+struct tree_edge {
+    uint64_t low[2], high[2];
+    uint32_t to, unused;
+};
+
+struct tree {
+    uint32_t nodes, edges, entries, root;
+    struct tree_node *node;
+    struct tree_edge *edge;
+    int32_t *entry;
+    size_t bytes; /* the peak while it was built */
+    struct arena *arena;
+};
+
+/* Build with the builder of that name.  NULL on failure, *status then tells why. */
+struct tree *tree_grow(const char *algorithm, const struct tree_boxes *boxes,
+                       const struct tree_options *options, enum tree_status *status);
+void tree_free(struct tree *tree);
+
+/* The name of builder number *index*; NULL behind the last. */
+const char *tree_algorithm(uint32_t index);
+
+/* For each of *count* points the first matching rule (-1: none) and the rules read. */
+enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *boxes,
+                             const uint64_t *points, size_t count, int32_t *rule, uint32_t *reads);
+
+#endif

@@ -1,0 +1,112 @@
+#ifndef HITABLES_TREE_CORE_H
+#define HITABLES_TREE_CORE_H
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "arena.h"
+#include "tree.h"
+
+/* What all tree builders share: coordinates as ranks, regions, lists, and the
+ * tree while it grows.
+ *
+ * The ends of all boxes cut an axis into elementary intervals; a box is a pair
+ * of their numbers (ranks) per axis, so comparisons are of 32 bits whatever the
+ * axis holds. */
+
+__extension__ typedef unsigned __int128 u128;
+
+enum { TREE_AXES = 16 };
+
+/* Elementary intervals low..high, both included. */
+struct side {
+    uint32_t low, high;
+};
+
+/* edge[i] starts elementary interval i; the last one ends at top. */
+struct line {
+    u128 *edge;
+    uint32_t edges;
+    u128 top;
+};
+
+struct space {
+    struct arena *arena;
+    const struct tree_boxes *in;
+    struct line line[TREE_AXES];
+    struct side *side; /* [boxes][axes] */
+};
+
+/* A region along one axis: low..high, perhaps "none" besides.  (Outside an inner
+ * interval: the hull.)  *side* holds the ranks of all that it touches. */
+struct range {
+    u128 low, high;
+    struct side side;
+    bool none;
+};
+
+/* A test of an axis for low..high, seen from a region. */
+struct probe {
+    uint32_t axis;
+    u128 low, high;
+    struct side touch; /* a box that has one of these ranks meets the interval */
+    struct side inner; /* a box within these ranks does not leave it, in the region */
+    bool none;         /* the region holds "none" */
+};
+
+/* The tree while it grows.  Entries are rules; edges point to other twigs. */
+struct twig;
+struct branch {
+    u128 low, high;
+    struct twig *to;
+};
+struct twig {
+    enum tree_kind kind;
+    uint32_t axis;
+    bool negated;
+    uint32_t entries, branches;
+    uint32_t *entry;
+    struct branch *branch;
+    uint32_t number; /* in the finished tree; 0: not numbered yet */
+};
+
+/* One C file per builder; *root is set on success.  Everything comes from space->arena. */
+struct tree_builder {
+    const char *name;
+    enum tree_status (*grow)(struct space *space, const struct tree_options *options, struct twig **root);
+};
+extern const struct tree_builder tree_bisect;
+
+static inline struct side box_side(const struct space *space, uint32_t box, uint32_t axis)
+{
+    return space->side[(size_t)box * space->in->axes + axis];
+}
+
+/* The value that ends elementary interval *rank*. */
+static inline u128 line_end(const struct line *line, uint32_t rank)
+{
+    return rank + 1 < line->edges ? line->edge[rank + 1] - 1 : line->top;
+}
+
+static inline bool probe_meets(const struct probe *probe, struct side side)
+{
+    return side.low <= probe->touch.high && side.high >= probe->touch.low;
+}
+
+static inline bool probe_is_left(const struct probe *probe, struct side side)
+{
+    return side.low < probe->inner.low || side.high > probe->inner.high || (probe->none && side.low == 0);
+}
+
+uint32_t line_rank(const struct line *line, u128 value);
+void region_all(const struct space *space, struct range *region);
+struct probe probe_of(const struct space *space, const struct range *region, uint32_t axis, u128 low, u128 high);
+void region_inside(const struct space *space, const struct range *from, const struct probe *probe, struct range *to);
+void region_outside(const struct space *space, const struct range *from, const struct probe *probe, struct range *to);
+bool box_covers(const struct space *space, uint32_t box, const struct range *region);
+uint32_t list_cut(const struct space *space, const uint32_t *box, uint32_t boxes, const struct range *region);
+bool axis_usable(const struct space *space, const struct range *region, uint32_t axis);
+struct twig *twig_new(struct space *space);
+bool twig_lists(struct space *space, struct twig *twig, const uint32_t *box, uint32_t boxes);
+void sort_keys(uint64_t *key, uint64_t *spare, uint32_t count, unsigned first_bit);
+
+#endif

@@ -1,0 +1,240 @@
+"""Laws of the tree builders, tried on every point of a small space.
+
+The builders are those of hitables.engine, met through their face.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hitables.build.tree import ALGORITHMS, Axis, Boxes, Cut, Kind, Node, Tree, grow
+from hitables.ir.fields import Field
+
+AXES = (
+    Axis(Field.SRC, 3, False, Cut.PREFIX),
+    Axis(Field.PROTO, 2, False, Cut.POINT),
+    Axis(Field.DPORT, 3, True, Cut.RANGE, (Field.PROTO, (1, 2))),
+    Axis(Field.IIF, 2, False, Cut.SPELT),
+    Axis(Field.FRAG, 1, False, Cut.NONE),
+)
+POINTS = np.array(list(itertools.product(*(range(axis.top + 1) for axis in AXES))))
+WORDS = np.stack([np.zeros_like(POINTS), POINTS], axis=-1).astype(np.uint64)
+
+
+@st.composite
+def boxes(draw: st.DrawFn, most: int = 24) -> Boxes:
+    """Rules of one to three boxes, many sides left open, some rules final."""
+
+    def side(axis: Axis) -> tuple[int, int]:
+        low = draw(st.integers(0, (1 << axis.bits) - 1))
+        return low, draw(st.integers(low, (1 << axis.bits) - 1))
+
+    rules = [
+        [
+            {axis.field: side(axis) for axis in AXES if draw(st.integers(0, 2)) == 0}
+            for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3])))
+        ]
+        for _ in range(draw(st.integers(0, most)))
+    ]
+    final = draw(st.lists(st.booleans(), min_size=len(rules), max_size=len(rules)))
+    weight = draw(st.lists(st.sampled_from([0.0, 1.0, 1.0, 9.0]), min_size=len(rules), max_size=len(rules)))
+    return Boxes.of(AXES, rules, final, weight)
+
+
+def matching(given: Boxes) -> np.ndarray:
+    """Which rule matches which point."""
+    low, high = given.low[:, :, 1], given.high[:, :, 1]
+    inside = (POINTS[:, None] >= low) & (POINTS[:, None] <= high)
+    held = np.zeros((len(POINTS), len(given.final)), bool)
+    for box, rule in enumerate(given.rule):
+        held[:, rule] |= inside[:, box].all(axis=1)
+    return held
+
+
+def path(tree: Tree, point: Sequence[int]) -> Iterator[Node]:
+    """The nodes that a point comes through, told as the printed rules would decide."""
+    node = tree[tree.root]
+    while True:
+        yield node
+        if node.kind is Kind.LEAF:
+            return
+        assert node.axis is not None
+        value = point[AXES.index(node.axis)] - node.axis.optional
+        inside = [edge.low <= value <= edge.high for edge in node.edges]
+        if node.kind is Kind.CUTS:
+            assert sum(inside) == 1
+            node = tree[node.edges[inside.index(True)].to]
+        else:
+            node = tree[node.taken if inside[0] != node.negated else node.other]
+
+
+options = st.fixed_dictionaries(
+    {
+        "leaf_size": st.integers(1, 6),
+        "max_nesting": st.integers(0, 6),
+        "copy_penalty": st.sampled_from([0.0, 0.3, 2.0]),
+        "spfac": st.sampled_from([1.0, 2.0, 4.0]),
+    }
+)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(rules=boxes(), options=options, spare=st.integers(0, 40))
+def test_every_point_meets_its_rules_in_list_order(
+    algorithm: str, rules: Boxes, options: dict[str, float], spare: int
+) -> None:
+    tree = grow(rules, algorithm=algorithm, budget=len(rules.final) + spare, **options)  # type: ignore[arg-type]
+    held = matching(rules)
+    for point, holds in zip(POINTS[::3], held[::3], strict=True):
+        listed = [rule for node in path(tree, point) for rule in node.entries if holds[rule]]
+        expected = np.flatnonzero(holds).tolist()
+        assert listed == expected[: len(listed)]
+        assert len(listed) == len(expected) or rules.final[listed[-1]]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(rules=boxes(), options=options)
+def test_searching_gives_what_reading_the_list_gives(
+    algorithm: str, rules: Boxes, options: dict[str, float]
+) -> None:
+    tree = grow(rules, algorithm=algorithm, **options)  # type: ignore[arg-type]
+    held = matching(rules)
+    found, reads = tree.search(WORDS)
+    first = np.where(held.any(axis=1), held.argmax(axis=1) if held.shape[1] else -1, -1)
+    assert np.array_equal(found, first)
+    assert reads.max() <= tree.longest_read()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(rules=boxes(), options=options)
+def test_the_search_reads_as_many_rules_as_the_path_prints(
+    algorithm: str, rules: Boxes, options: dict[str, float]
+) -> None:
+    tree = grow(rules, algorithm=algorithm, **options).as_tests()  # type: ignore[arg-type]
+    held = matching(rules)
+    _, reads = tree.search(WORDS[::7])
+    for point, holds, read in zip(POINTS[::7], held[::7], reads, strict=True):
+        printed = 0
+        for node in path(tree, point):
+            stops = next((i + 1 for i, rule in enumerate(node.entries) if holds[rule]), None)
+            if stops is not None:
+                printed += stops
+                break
+            printed += len(node.entries) + (node.kind is Kind.TEST)
+        assert printed == read
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(rules=boxes(), options=options, spare=st.integers(0, 40))
+def test_budget_and_nesting_are_kept(
+    algorithm: str, rules: Boxes, options: dict[str, float], spare: int
+) -> None:
+    budget = len(rules.final) + spare
+    tree = grow(rules, algorithm=algorithm, budget=budget, **options)  # type: ignore[arg-type]
+    assert tree.printed_rules() <= budget
+    assert tree.nesting() <= options["max_nesting"]
+    tests = tree.as_tests()
+    assert tests.printed_rules() == tree.printed_rules()
+    assert tests.nesting() == tree.nesting()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(rules=boxes(), options=options)
+def test_only_allowed_intervals_are_tested(algorithm: str, rules: Boxes, options: dict[str, float]) -> None:
+    tree = grow(rules, algorithm=algorithm, **options).as_tests()  # type: ignore[arg-type]
+    low, high = rules.low[:, :, 1].astype(int), rules.high[:, :, 1].astype(int)
+
+    def visit(number: int, protocols: frozenset[int]) -> None:
+        node = tree[number]
+        if node.kind is Kind.LEAF:
+            return
+        axis = node.axis
+        assert axis is not None
+        edge, at = node.edges[0], AXES.index(axis)
+        shift = axis.optional
+        spelt = (edge.low + shift, edge.high + shift) in zip(low[:, at], high[:, at], strict=True)
+        assert 0 <= edge.low <= edge.high < 1 << axis.bits
+        assert not (node.negated and axis.optional)
+        size = edge.high - edge.low + 1
+        match axis.cut:
+            case Cut.NONE:
+                raise AssertionError(f"{axis.field.name} was tested")
+            case Cut.PREFIX:
+                assert size & (size - 1) == 0 and edge.low % size == 0
+            case Cut.POINT:
+                assert spelt or size == 1
+            case Cut.SPELT:
+                assert spelt
+        if axis.requires is not None:
+            assert len(protocols) == 1 and protocols <= set(axis.requires[1])
+        inside = outside = protocols
+        if axis.field is Field.PROTO:
+            inside = protocols & set(range(edge.low, edge.high + 1))
+            outside = protocols - inside
+        visit(node.taken, outside if node.negated else inside)
+        visit(node.other, inside if node.negated else outside)
+
+    visit(tree.root, frozenset(range(4)))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(rules=boxes(), options=options)
+@settings(max_examples=25)
+def test_the_same_rules_give_the_same_tree(algorithm: str, rules: Boxes, options: dict[str, float]) -> None:
+    one = grow(rules, algorithm=algorithm, **options)  # type: ignore[arg-type]
+    two = grow(rules, algorithm=algorithm, **options)  # type: ignore[arg-type]
+    assert one.node.tobytes() == two.node.tobytes()
+    assert one.edge.tobytes() == two.edge.tobytes()
+    assert one.entry.tobytes() == two.entry.tobytes()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_wide_fields_are_cut_like_narrow_ones(algorithm: str) -> None:
+    axes = (Axis(Field.SRC, 128, False, Cut.PREFIX), Axis(Field.MAC, 48, True, Cut.SPELT))
+    net = 0x20010DB8 << 96
+    rules = [[{Field.SRC: (net + (i << 64), net + (i << 64) + 2**64 - 1)}] for i in range(40)]
+    rules += [[{Field.MAC: (i, i)}] for i in (0, 2**48 - 1)] + [[{}]]
+    given = Boxes.of(axes, rules, [True] * len(rules))
+    tree = grow(given, algorithm=algorithm, leaf_size=2)
+    packets = [{Field.SRC: net + (i << 64) + i} for i in range(42)]
+    packets += [{Field.SRC: 2**128 - 1, Field.MAC: 2**48 - 1}, {Field.SRC: 0, Field.MAC: 0}]
+    assert tree.search(given.points(packets))[0].tolist() == [*range(40), 42, 42, 41, 40]
+    assert tree.longest_read() < 30
+
+
+def test_rules_that_cover_everything_and_stand_first_are_read_before_any_test() -> None:
+    rules = [[{}], [{}], *([{Field.SRC: (i, i)}] for i in range(8))]
+    tree = grow(Boxes.of(AXES, rules, [False] * 10), leaf_size=2)
+    assert tree[tree.root].entries == (0, 1)
+    assert tree.printed_rules() == 10 + int(np.sum(tree.node["kind"] == Kind.TEST))
+
+
+def test_no_rules_give_one_empty_leaf() -> None:
+    tree = grow(Boxes.of(AXES, [], []))
+    assert list(tree.nodes()) == [Node(Kind.LEAF, ())]
+    assert tree.search(WORDS[:5])[0].tolist() == [-1] * 5
+
+
+def test_what_cannot_be_built_is_refused() -> None:
+    given = Boxes.of(AXES, [[{Field.SRC: (0, 1)}]], [True])
+    with pytest.raises(ValueError, match="no tree builder is called 'oak'"):
+        grow(given, algorithm="oak")
+    with pytest.raises(ValueError, match="a box is empty"):
+        grow(Boxes(AXES, given.high, given.low * 0 + 99, [0], [True]))
+    with pytest.raises(ValueError, match="an axis is impossible"):
+        grow(Boxes.of([Axis(Field.MAC, 48, True, Cut.PREFIX)], [], []))
+    with pytest.raises(ValueError, match="expected"):
+        Boxes(AXES, given.low, given.high, [0, 1], [True])
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_memory_that_runs_out_is_an_error(algorithm: str) -> None:
+    given = Boxes.of(AXES, [[{Field.SRC: (i % 8, i % 8)}] for i in range(64)], [False] * 64)
+    with pytest.raises(MemoryError):
+        grow(given, algorithm=algorithm, memory=4096)
