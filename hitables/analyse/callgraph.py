@@ -1,0 +1,85 @@
+"""Which chain jumps where: loops, depth, order, chains that nobody reaches.
+
+Nodes are chain names, edges carry the lines of the rules that jump.  `-j` and
+`-g` count alike: both nest in nf_tables.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import networkx as nx
+
+from ..errors import ParseError
+from ..ir.program import Program, Table
+from ..ir.rule import Kind, State
+
+Graph = nx.DiGraph
+
+
+def graph(table: Table) -> Graph:
+    """The table's chains as a directed graph; an edge's *lines* are those of its rules."""
+    made = nx.DiGraph()
+    lines: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for chain in table.chains:
+        made.add_node(chain.name, rules=len(chain.rules), built_in=chain.policy is not None)
+        for rule in chain.rules:
+            if rule.target is not None and rule.target.kind in (Kind.JUMP, Kind.GOTO):
+                lines[chain.name, rule.target.name].append(rule.line)
+    made.add_edges_from((*edge, {"lines": where}) for edge, where in lines.items())
+    return made
+
+
+def check_loops(program: Program) -> None:
+    """ParseError when chains jump in a circle; the kernel refuses that too."""
+    for table in program:
+        made = graph(table)
+        if nx.is_directed_acyclic_graph(made):
+            continue
+        circle = [start for start, _ in nx.find_cycle(made)]
+        line = made.edges[circle[-1], circle[0]]["lines"][0]
+        raise ParseError(
+            f"chains jump in a circle: {' -> '.join([*circle, circle[0]])} (table {table.name})",
+            source=program.name, line=line, hint="the kernel refuses such a rule set",
+        )  # fmt: skip
+
+
+def reachable(table: Table) -> frozenset[str]:
+    """The chains that a packet can come to: the built-in ones and all that they reach."""
+    made = graph(table)
+    found = {chain.name for chain in table.chains if chain.policy is not None}
+    for name in list(found):
+        found |= nx.descendants(made, name)
+    return frozenset(found)
+
+
+def levels(made: Graph, nesting: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """How deep each chain is entered at most, and how deep the nesting below its rules goes.
+
+    *nesting*: taken tests on the longest path of a chain's own tree.
+    """
+    order = list(nx.topological_sort(made))
+    above = dict.fromkeys(order, 0)
+    for name in order:
+        for callee in made.successors(name):
+            above[callee] = max(above[callee], above[name] + nesting.get(name, 0) + 1)
+    below = dict.fromkeys(order, 0)
+    for name in reversed(order):
+        below[name] = max((1 + nesting.get(c, 0) + below[c] for c in made.successors(name)), default=0)
+    return above, below
+
+
+def writes(table: Table) -> dict[str, frozenset[State]]:
+    """What the rules of each chain, and of the chains it reaches, may write."""
+    made = graph(table)
+    found: dict[str, frozenset[State]] = {}
+    for name in reversed(list(nx.topological_sort(made))):
+        states: set[State] = set()
+        for rule in table[name].rules:
+            if rule.target is not None:
+                states |= rule.target.writes
+        for callee in made.successors(name):
+            states |= found[callee]
+        found[name] = frozenset(states)
+    return found

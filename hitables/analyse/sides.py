@@ -1,0 +1,203 @@
+"""Rules as boxes: which headers a rule can match at all.
+
+Invariant: a packet that a rule does anything to (match, be charged for by a
+memory, be dropped by a match) lies in one of the rule's boxes.  The boxes may be
+too large, never too small, so a leaf that lists all rules whose boxes meet its
+region misses none.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..build.tree import Axis, Boxes, Cut
+from ..ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, UDP, Family, Field, Fragment, top
+from ..ir.geometry import Values
+from ..ir.rule import Ends, Kind, Match, Role, Rule, State
+from ..ir.semantics import FIELDS_WRITTEN
+
+# More boxes than this for one rule cost more than they save: its hull stands for them.
+MOST_BOXES = 16
+
+
+class Malformed(enum.Enum):
+    """What a compiled set may do to a packet whose header is cut off or broken."""
+
+    STRICTER = "stricter"  # treat it alike, or drop it
+    EXACT = "exact"  # treat it alike
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A rule's boxes (fields left out: unconstrained) and whether it surely ends a packet's way in them."""
+
+    boxes: tuple[dict[Field, tuple[int, int]], ...]
+    final: bool
+
+
+def _ends(rule: Rule) -> bool:
+    target = rule.target
+    if target is None or target.kind is Kind.JUMP:
+        return False
+    return target.kind in (Kind.GOTO, Kind.RETURN) or target.ends is Ends.SURELY
+
+
+def _foreign_reading(match: Match, nft: bool) -> bool:
+    """Whether the match is read through xtables where the tree's own tests are read natively."""
+    return nft and not match.native and match.needs > 0
+
+
+class Sides:
+    """Turns the rules of one chain into boxes, front to back.
+
+    nft    whether the result is (also) for nf_tables, which reads some fields in two ways
+    dirty  fields that a rule before may have written: no sides any more
+    guards protocols for which a rule is read through xtables; in nft a packet whose
+           header is cut off must meet such a match before a port is asked for (emit)
+    """
+
+    def __init__(self, family: Family, *, nft: bool, malformed: Malformed) -> None:
+        self.family, self.nft, self.malformed = family, nft, malformed
+        self.dirty: set[Field] = set()
+        self.guards: set[int] = set()
+
+    def sides(self, rules: Sequence[Rule], writes: dict[str, frozenset[State]]) -> list[Side]:
+        """The sides of *rules*; *writes*: what each user chain may write (analyse.callgraph)."""
+        out = []
+        for rule in rules:
+            out.append(self.side(rule))
+            self.note_writes(rule, writes)
+        return out
+
+    def note_writes(self, rule: Rule, writes: dict[str, frozenset[State]]) -> None:
+        target = rule.target
+        if target is None:
+            return
+        written = writes.get(target.name, frozenset()) if target.kind is Kind.JUMP else target.writes
+        for state in written:
+            self.dirty |= FIELDS_WRITTEN.get(state, frozenset())
+
+    def side(self, rule: Rule) -> Side:
+        allowed: dict[Field, Values] = {}
+        exact = True
+        for match in rule.matches:
+            if match.role in (Role.NAMED, Role.ONCE):
+                exact = False
+                break
+            if self.malformed is Malformed.EXACT and self.may_drop(match):
+                exact = exact and match.role is Role.SPACE and not match.tests and not match.needs
+                continue
+            exact = self.narrow(allowed, match) and exact
+        boxes, whole = self.split(allowed)
+        return Side(boxes, exact and whole and _ends(rule))
+
+    def may_drop(self, match: Match) -> bool:
+        """Whether asking this match earlier than the input did could drop a malformed packet."""
+        return bool(match.name) or (self.family is Family.IPV6 and match.words[-2:-1] == ("-p",))
+
+    def narrow(self, allowed: dict[Field, Values], match: Match) -> bool:
+        """Intersect with the match's tests; whether they say all that it says."""
+        exact = match.role is Role.SPACE
+        if match.needs and (_foreign_reading(match, self.nft) or not match.tests) and self.family is Family.IPV4:
+            # Such a match never holds for a later fragment, whatever the tree found in its ports.
+            exact = self.add(allowed, Field.FRAG, Values.of((Fragment.WHOLE, Fragment.FIRST))) and exact
+        elif match.needs and not match.tests:
+            exact = False
+        elif _foreign_reading(match, self.nft):
+            exact = False
+        if match.either:
+            return False
+        for test in match.tests:
+            full = test.values.pairs == ((0, top(test.field, self.family)),)
+            if test.field in self.dirty:
+                exact = False
+            elif self.nft and full and not match.native:
+                exact = False
+            else:
+                if _foreign_reading(match, self.nft) and test.field in (Field.SPORT, Field.DPORT):
+                    self.guards |= {TCP, UDP}
+                exact = self.add(allowed, test.field, test.values) and exact
+        return exact
+
+    @staticmethod
+    def add(allowed: dict[Field, Values], field: Field, values: Values) -> bool:
+        """Narrow *field*; a rule that can never match keeps its box, as it may still drop or count."""
+        narrowed = allowed[field].intersect(values) if field in allowed else values
+        if not narrowed:
+            return False
+        allowed[field] = narrowed
+        return True
+
+    def split(self, allowed: dict[Field, Values]) -> tuple[tuple[dict[Field, tuple[int, int]], ...], bool]:
+        """The product of the intervals as boxes, or hulls where there are too many."""
+        many = sorted(allowed, key=lambda field: len(allowed[field].pairs))
+        pairs: dict[Field, tuple[tuple[int, int], ...]] = {}
+        count, whole = 1, True
+        for field in many:
+            found = allowed[field].pairs
+            if count * len(found) > MOST_BOXES:
+                found, whole = (allowed[field].hull(),), False
+            count *= len(found)
+            pairs[field] = found
+        boxes = tuple(dict(zip(pairs, chosen, strict=True)) for chosen in itertools.product(*pairs.values()))
+        return boxes, whole
+
+
+# Ports and ICMP types may be asked for only where the protocol is known.
+_PORTS = (Field.PROTO, tuple(sorted(PORT_PROTOCOLS)))
+
+
+def axis(field: Field, family: Family) -> Axis:
+    """How the tree may cut *field*."""
+    v4 = family is Family.IPV4
+    cuts: dict[Field, Axis] = {
+        Field.SRC: Axis(Field.SRC, 32 if v4 else 128, False, Cut.PREFIX),
+        Field.DST: Axis(Field.DST, 32 if v4 else 128, False, Cut.PREFIX),
+        Field.PROTO: Axis(Field.PROTO, 8, not v4, Cut.POINT),
+        Field.FRAG: Axis(Field.FRAG, 2, False, Cut.NONE),
+        Field.SPORT: Axis(Field.SPORT, 16, True, Cut.RANGE, _PORTS),
+        Field.DPORT: Axis(Field.DPORT, 16, True, Cut.RANGE, _PORTS),
+        Field.ICMP: Axis(Field.ICMP, 16, True, Cut.SPELT, (Field.PROTO, (ICMP if v4 else ICMPV6,))),
+        Field.FLAGS: Axis(Field.FLAGS, 6, True, Cut.NONE),
+        Field.IIF: Axis(Field.IIF, 128, False, Cut.SPELT),
+        Field.OIF: Axis(Field.OIF, 128, False, Cut.SPELT),
+        Field.MAC: Axis(Field.MAC, 48, True, Cut.NONE),
+        Field.STATE: Axis(Field.STATE, 4, False, Cut.NONE),
+    }
+    return cuts[field]
+
+
+def as_boxes(sides: Sequence[Side], family: Family, weights: Sequence[float] | None = None) -> Boxes:
+    """The sides in the form that the builders take; only fields that some rule constrains become axes."""
+    used = {field for side in sides for box in side.boxes for field in box}
+    axes = [axis(field, family) for field in Field if field in used]
+    place = {made.field: at for at, made in enumerate(axes)}
+    count = sum(len(side.boxes) for side in sides)
+    low = np.zeros((count, len(axes), 2), np.uint64)
+    high = np.empty((count, len(axes), 2), np.uint64)
+    for at, made in enumerate(axes):
+        high[:, at] = (made.top >> 64, made.top & (1 << 64) - 1)
+    owner = np.empty(count, np.int32)
+    number = 0
+    word = (1 << 64) - 1
+    lows, highs, rows, columns = [], [], [], []
+    for rule, side in enumerate(sides):
+        for box in side.boxes:
+            owner[number] = rule
+            for field, (first, last) in box.items():
+                at = place[field]
+                shift = axes[at].optional
+                rows.append(number)
+                columns.append(at)
+                lows.append((first + shift >> 64, first + shift & word))
+                highs.append((last + shift >> 64, last + shift & word))
+            number += 1
+    if rows:
+        low[rows, columns] = np.array(lows, np.uint64)
+        high[rows, columns] = np.array(highs, np.uint64)
+    return Boxes(axes, low, high, owner, [side.final for side in sides], weights)

@@ -1,0 +1,240 @@
+"""Compile a program: long chains become trees of jumps, the rest stays.
+
+Text in, text out is the work of pipeline.py; here a Program becomes a Program,
+with a report of what was done to each chain and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from .analyse.callgraph import check_loops, graph, levels, writes
+from .analyse.sides import Malformed, Sides, as_boxes
+from .build.tree import Boxes, Tree, grow
+from .emit.jumps import Names, Segment, has_memory, leaves_chain, plant
+from .errors import HitablesError
+from .ir.program import Chain, Program, Table
+from .ir.rule import Kind, Rule
+
+# iptables-nft takes 15 nested user chains and no more ("Too many links"); legacy
+# took 5,000, and a tree never needs so many.
+NESTING = {"any": 15, "nft": 15, "legacy": 200}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to compile.
+
+    backend        "legacy", "nft", or "any": right and loadable in both
+    algorithm      one of build.tree.ALGORITHMS
+    leaf_size      rules that a leaf may hold before it is split (binth)
+    min_length     chains of fewer rules stay as they are
+    max_expansion  rules printed over rules read, per chain, at most
+    tables, chains only these (empty: all)
+    """
+
+    backend: str = "any"
+    malformed: Malformed = Malformed.STRICTER
+    algorithm: str = "bisect"
+    leaf_size: int = 8
+    spfac: float = 4.0
+    min_length: int = 8
+    max_expansion: float = 4.0
+    tables: frozenset[str] = frozenset()
+    chains: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.backend not in NESTING:
+            raise HitablesError(f"unknown backend {self.backend!r}; there are {', '.join(NESTING)}")
+        if self.max_expansion < 1:
+            raise HitablesError(f"a max-expansion of {self.max_expansion} is below 1: no tree is smaller than its list")
+        if self.leaf_size < 1 or self.min_length < 1:
+            raise HitablesError("binth and min-length are at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class ChainReport:
+    """What was done to one chain.
+
+    before, after   rules in the chain; rules of it and of the chains made for it
+    read_before, read_after   mean rules read, each rule's packets weighing alike
+    longest         most rules that a packet can read in the tree
+    nesting         most chains nested below it
+    why             why it stayed as it was; "" when it was compiled
+    """
+
+    table: str
+    chain: str
+    before: int
+    after: int
+    read_before: float
+    read_after: float
+    longest: int
+    nesting: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The new program, the origin of each chain made for it, and the reports."""
+
+    program: Program
+    origins: dict[tuple[str, str], str] = field(default_factory=dict)
+    reports: tuple[ChainReport, ...] = ()
+
+
+def _reads(boxes: Boxes, tree: Tree) -> tuple[float, float]:
+    """Mean rules read at a corner of each box: of the list, of the tree."""
+    if not len(boxes.rule):
+        return 0.0, 0.0
+    rule, after = tree.search(boxes.low)
+    total = len(boxes.final)
+    before = np.where(rule < 0, total, rule + 1)
+    return float(before.mean()), float(after.mean())
+
+
+def _cut_into_segments(rules: Sequence[Rule]) -> list[list[Rule]]:
+    """Cut before and behind each rule that has memory and leaves the chain.
+
+    Such a rule can neither be copied nor be entered by -j.
+    """
+    runs: list[list[Rule]] = [[]]
+    for rule in rules:
+        if has_memory(rule) and leaves_chain(rule):
+            runs += [[rule], []]
+        else:
+            runs[-1].append(rule)
+    return [run for run in runs if run]
+
+
+class _TableCompiler:
+    def __init__(self, program: Program, table: Table, options: Options) -> None:
+        self.family, self.table, self.options = program.family, table, options
+        self.graph = graph(table)
+        self.writes = writes(table)
+        self.nesting: dict[str, int] = {}
+        self.names = Names([chain.name for chain in table.chains])
+        self.planted: dict[str, tuple[Chain, list[Chain]]] = {}
+        self.reports: dict[str, ChainReport] = {}
+
+    def wanted(self, chain: Chain) -> str:
+        """Why *chain* is not even tried; "" when it is."""
+        options = self.options
+        if options.tables and self.table.name not in options.tables:
+            return "not asked for"
+        if options.chains and chain.name not in options.chains:
+            return "not asked for"
+        if len(chain.rules) < options.min_length:
+            return f"short: fewer than {options.min_length} rules"
+        return ""
+
+    def room(self, chain: Chain, memory: bool) -> int:
+        """How many chains may still nest in a tree over *chain*."""
+        above, below = levels(self.graph, self.nesting)
+        jumps = memory and any(has_memory(r) and r.target and r.target.kind is Kind.JUMP for r in chain.rules)
+        down = max(below[chain.name] + (1 if jumps else 0), 1 if memory else 0)
+        return NESTING[self.options.backend] - above[chain.name] - down
+
+    def compile(self, chain: Chain) -> None:
+        why = self.wanted(chain)
+        if not why:
+            why = self.grow(chain)
+        if why:
+            count = len(chain.rules)
+            self.reports[chain.name] = ChainReport(
+                self.table.name, chain.name, count, count, 0.0, 0.0, count, 0, why
+            )
+
+    def grow(self, chain: Chain) -> str:
+        """Plant a tree over *chain*; gives the reason when it is better left alone."""
+        options = self.options
+        memory = any(has_memory(rule) for rule in chain.rules)
+        runs = _cut_into_segments(chain.rules)
+        long_runs = sum(len(run) >= options.min_length for run in runs)
+        if not long_runs:
+            return "its rules with memory that leave the chain stand too close"
+        nesting = (self.room(chain, memory) - (long_runs - 1)) // long_runs
+        if nesting < 1:
+            return "nested too deep already for a tree"
+        sides = Sides(self.family, nft=options.backend != "legacy", malformed=options.malformed)
+        segments: list[Segment] = []
+        before = after = 0.0
+        longest = deepest = 0
+        offset = 0
+        budget = int(options.max_expansion * len(chain.rules)) - len(chain.rules)
+        for run in runs:
+            boxes = as_boxes(sides.sides(run, self.writes), self.family)
+            tree = None
+            if len(run) >= options.min_length:
+                tree = grow(
+                    boxes, algorithm=options.algorithm, leaf_size=options.leaf_size, spfac=options.spfac,
+                    max_nesting=nesting, budget=len(run) + budget,
+                )  # fmt: skip
+                budget -= max(0, tree.printed_rules() - len(run))
+                linear, planted = _reads(boxes, tree)
+                if planted >= linear:
+                    tree = None
+            if tree is not None:
+                before += (offset + linear) * len(run)
+                after += (longest + planted) * len(run)
+                longest += tree.longest_read()
+                deepest += tree.nesting() + 1
+            else:
+                before += sum(offset + at + 1 for at in range(len(run)))
+                after += sum(longest + at + 1 for at in range(len(run)))
+                longest += len(run)
+            offset += len(run)
+            segments.append(Segment(run, tree, frozenset(sides.guards)))
+        if all(segment.tree is None for segment in segments):
+            return "a tree would not read fewer rules"
+        planted_chain = plant(segments, self.family, self.names)
+        self.planted[chain.name] = (chain.with_rules(planted_chain.rules), planted_chain.chains)
+        self.nesting[chain.name] = max(0, deepest - 1) + (1 if memory else 0)
+        size = len(planted_chain.rules) + sum(len(made.rules) for made in planted_chain.chains)
+        count = len(chain.rules)
+        self.reports[chain.name] = ChainReport(
+            self.table.name, chain.name, count, size, before / count, after / count, longest,
+            self.nesting[chain.name], "",
+        )  # fmt: skip
+        return ""
+
+    def run(self) -> tuple[Table, dict[tuple[str, str], str]]:
+        # The longest chains first: where nesting is scarce they gain most from it.
+        for chain in sorted(self.table.chains, key=lambda chain: -len(chain.rules)):
+            self.compile(chain)
+        chains: list[Chain] = []
+        made: list[Chain] = []
+        origins = {}
+        for chain in self.table.chains:
+            kept, new = self.planted.get(chain.name, (chain, []))
+            chains.append(kept)
+            made += new
+            origins.update({(self.table.name, each.name): chain.name for each in new})
+        return replace(self.table, chains=(*chains, *made)), origins
+
+
+def compile_rules(program: Program, options: Options = Options()) -> Compiled:  # noqa: B008
+    """Compile *program*.
+
+    The result decides every packet as *program* does (on packets with broken headers:
+    see Malformed).  ParseError when chains jump in a circle; HitablesError when an
+    asked-for table or chain does not exist.
+    """
+    check_loops(program)
+    for name in options.tables:
+        if all(table.name != name for table in program):
+            raise HitablesError(f"{program.name}: there is no table {name}")
+    for name in options.chains:
+        if all(name not in table for table in program):
+            raise HitablesError(f"{program.name}: there is no chain {name}")
+    tables, origins, reports = [], {}, []
+    for table in program:
+        compiler = _TableCompiler(program, table, options)
+        compiled, made = compiler.run()
+        tables.append(compiled)
+        origins.update(made)
+        reports += [compiler.reports[chain.name] for chain in table.chains if chain.rules]
+    return Compiled(replace(program, tables=tuple(tables)), origins, tuple(reports))

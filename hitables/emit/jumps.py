@@ -1,0 +1,207 @@
+"""A tree as jump chains (DESIGN: one rule per decision, entered by -g only).
+
+Invariant: every chain made here is entered by `-g`, and the tree covers the whole
+rest of its chain; so falling off a leaf, and RETURN in a leaf, do what they did in
+the chain that was compiled.  Rules with memory of their own stand in one chain
+each, which leaves enter by `-j`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..build.tree import Kind as NodeKind
+from ..build.tree import Tree
+from ..ir.fields import Family, Field
+from ..ir.program import Chain
+from ..ir.rule import Kind, Role, Rule, Target
+from .spell import guard, matches, test_words
+
+_PORTS = (Field.SPORT, Field.DPORT)
+
+
+class Names:
+    """Names for the chains of one table: short, in order, and none that the user has."""
+
+    def __init__(self, taken: Sequence[str]) -> None:
+        self.prefix = "ht"
+        while any(name.startswith(self.prefix) for name in taken):
+            self.prefix += "_"
+        self.count = 0
+
+    def next(self) -> str:
+        self.count += 1
+        return f"{self.prefix}{self.count}"
+
+
+@dataclass(slots=True)
+class Segment:
+    """Rules in a row: with a tree over them, or read one by one (*tree* None)."""
+
+    rules: Sequence[Rule]
+    tree: Tree | None
+    guards: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class Planted:
+    """The compiled chain's own rules, and the chains made for it, in order."""
+
+    rules: tuple[Rule, ...]
+    chains: list[Chain]
+
+
+def has_memory(rule: Rule) -> bool:
+    """Whether the rule must exist once."""
+    return any(match.role is Role.ONCE for match in rule.matches)
+
+
+def leaves_chain(rule: Rule) -> bool:
+    """Whether the rule's target leaves the chain that it stands in, so that -j cannot stand for it."""
+    return rule.target is not None and rule.target.kind in (Kind.RETURN, Kind.GOTO)
+
+
+@dataclass(slots=True)
+class _List:
+    """A chain being written."""
+
+    name: str
+    rules: list[Rule] = field(default_factory=list)
+
+
+class _Planter:
+    def __init__(self, family: Family, names: Names) -> None:
+        self.family, self.names = family, names
+        self.made: list[_List] = []
+        self.printed: set[int] = set()
+
+    def open(self) -> _List:
+        made = _List(self.names.next())
+        self.made.append(made)
+        return made
+
+    def copy(self, rule: Rule) -> Rule:
+        """The rule; from its second copy on without counters and comments, so that sums stay."""
+        if rule.counters is None and not rule.notes:
+            return rule
+        if id(rule) in self.printed:
+            return replace(rule, counters=None if rule.counters is None else (0, 0), notes=())
+        self.printed.add(id(rule))
+        return rule
+
+    def plant(self, segments: Sequence[Segment]) -> Planted:
+        first = here = _List("")
+        for at, segment in enumerate(segments):
+            if segment.tree is None:
+                here.rules += [self.copy(rule) for rule in segment.rules]
+                continue
+            after = self.open() if at + 1 < len(segments) else None
+            _Tree(self, segment, after).write(here)
+            if after is not None:
+                here = after
+        chains = [Chain(made.name, None, tuple(made.rules)) for made in self.made]
+        return Planted(tuple(first.rules), chains)
+
+
+class _Tree:
+    """Writes one segment's tree."""
+
+    def __init__(self, planter: _Planter, segment: Segment, after: _List | None) -> None:
+        assert segment.tree is not None
+        self.planter, self.segment, self.after = planter, segment, after
+        self.tree = segment.tree.as_tests()
+        self.leaves: dict[tuple[int, ...], str] = {}
+        copies = np.bincount(self.tree.entry, minlength=len(segment.rules))
+        self.stand_ins: dict[int, Rule] = {}
+        for number, rule in enumerate(segment.rules):
+            if copies[number] > 1 and has_memory(rule):
+                self.stand_ins[number] = self.share(rule)
+
+    def share(self, rule: Rule) -> Rule:
+        """Put *rule* into a chain of its own; the rule that enters it tests what is free to test."""
+        chain = self.planter.open()
+        chain.rules.append(self.planter.copy(rule))
+        first = next(at for at, match in enumerate(rule.matches) if match.role in (Role.NAMED, Role.ONCE))
+        free = tuple(match for match in rule.matches[:first] if match.role is Role.SPACE)
+        return Rule(free, Target(chain.name, Kind.JUMP, f"-j {chain.name}"))
+
+    def entry(self, number: int) -> Rule:
+        return self.stand_ins.get(number) or self.planter.copy(self.segment.rules[number])
+
+    def end(self, here: _List) -> None:
+        """What stands behind a leaf: the rest of the chain, when there is one."""
+        if self.after is not None:
+            here.rules.append(Rule((), self.goto(self.after.name)))
+
+    @staticmethod
+    def goto(name: str) -> Target:
+        return Target(name, Kind.GOTO, f"-g {name}")
+
+    def nothing(self) -> Target:
+        """Where a packet goes that no rule of the tree can match."""
+        return self.goto(self.after.name) if self.after else Target("RETURN", Kind.RETURN, "RETURN")
+
+    def write(self, here: _List) -> None:
+        tree = self.tree
+        node, edge, entry = tree.node.tolist(), tree.edge.tolist(), tree.entry.tolist()
+        axes = tree.boxes.axes
+        # (node, list to write to, protocol if known, protocols guarded already)
+        todo: list[tuple[int, _List, int | None, frozenset[int]]] = [(tree.root, here, None, frozenset())]
+        while todo:
+            at, here, protocol, guarded = todo.pop()
+            while True:
+                first, entries, first_edge, edges, kind, axis_at, negated = node[at]
+                numbers = entry[first : first + entries]
+                here.rules += [self.entry(number) for number in numbers]
+                if kind == NodeKind.LEAF or edges == 1:
+                    if kind == NodeKind.LEAF:
+                        self.end(here)
+                        break
+                    at = edge[first_edge][2]
+                    continue
+                axis = axes[axis_at]
+                (low, high, taken), (_, _, other) = edge[first_edge], edge[first_edge + 1]
+                low_value = (low[0] << 64 | low[1]) - axis.optional
+                high_value = (high[0] << 64 | high[1]) - axis.optional
+                if axis.field in _PORTS and protocol in self.segment.guards and protocol not in guarded:
+                    assert protocol is not None
+                    here.rules.append(Rule(guard(protocol, self.planter.family), None))
+                    guarded |= {protocol}
+                words = test_words(
+                    axis.field, low_value, high_value, bool(negated), protocol, self.planter.family
+                )
+                test = matches(words, self.planter.family)
+                inside = protocol
+                if axis.field is Field.PROTO and not negated:
+                    inside = low_value
+                target, fresh = self.taken(node[taken], entry)
+                here.rules.append(Rule(test, target))
+                if fresh is not None:
+                    todo.append((taken, fresh, inside, guarded))
+                if axis.field is Field.PROTO and negated:
+                    protocol = low_value
+                at = other
+
+    def taken(self, row: tuple[int, ...], entry: list[int]) -> tuple[Target, _List | None]:
+        """The target that leads to a taken side, and the chain that it still needs, if any."""
+        first, entries, _, _, kind, _, _ = row
+        if kind != NodeKind.LEAF:
+            made = self.planter.open()
+            return self.goto(made.name), made
+        if not entries:
+            return self.nothing(), None
+        numbers = tuple(entry[first : first + entries])
+        known = self.leaves.get(numbers)
+        if known is not None:
+            return self.goto(known), None
+        made = self.planter.open()
+        self.leaves[numbers] = made.name
+        return self.goto(made.name), made
+
+
+def plant(segments: Sequence[Segment], family: Family, names: Names) -> Planted:
+    """Write *segments*, one behind the other, as the rules of one chain and the chains they need."""
+    return _Planter(family, names).plant(segments)
