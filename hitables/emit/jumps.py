@@ -146,26 +146,27 @@ class _Tree:
 
     def write(self, here: _List) -> None:
         tree = self.tree
-        node, edge, entry = tree.node.tolist(), tree.edge.tolist(), tree.entry.tolist()
+        node, entry = tree.node.tolist(), tree.entry.tolist()
+        lows, highs, to = (tree.edge[name].tolist() for name in ("low", "high", "to"))
         axes = tree.boxes.axes
         # (node, list to write to, protocol if known, protocols guarded already)
         todo: list[tuple[int, _List, int | None, frozenset[int]]] = [(tree.root, here, None, frozenset())]
         while todo:
             at, here, protocol, guarded = todo.pop()
             while True:
-                first, entries, first_edge, edges, kind, axis_at, negated = node[at]
+                first, entries, first_edge, edges, kind, axis_at, negated = node[at][:7]
                 numbers = entry[first : first + entries]
                 here.rules += [self.entry(number) for number in numbers]
                 if kind == NodeKind.LEAF or edges == 1:
                     if kind == NodeKind.LEAF:
                         self.end(here)
                         break
-                    at = edge[first_edge][2]
+                    at = to[first_edge]
                     continue
                 axis = axes[axis_at]
-                (low, high, taken), (_, _, other) = edge[first_edge], edge[first_edge + 1]
-                low_value = (low[0] << 64 | low[1]) - axis.optional
-                high_value = (high[0] << 64 | high[1]) - axis.optional
+                taken, other = to[first_edge], to[first_edge + 1]
+                low_value = (lows[first_edge][0] << 64 | lows[first_edge][1]) - axis.optional
+                high_value = (highs[first_edge][0] << 64 | highs[first_edge][1]) - axis.optional
                 if axis.field in _PORTS and protocol in self.segment.guards and protocol not in guarded:
                     assert protocol is not None
                     here.rules.append(Rule(guard(protocol, self.planter.family), None))
@@ -187,7 +188,7 @@ class _Tree:
 
     def taken(self, row: tuple[int, ...], entry: list[int]) -> tuple[Target, _List | None]:
         """The target that leads to a taken side, and the chain that it still needs, if any."""
-        first, entries, _, _, kind, _, _ = row
+        first, entries, _, _, kind, _, _ = row[:7]
         if kind != NodeKind.LEAF:
             made = self.planter.open()
             return self.goto(made.name), made
