@@ -1,0 +1,101 @@
+"""ClassBench traces: packet headers, and in most files a rule number for each.
+
+A line holds, in decimal: source, destination, source port, destination port, protocol; and then
+
+    nothing                        5 columns
+    the first rule that matches    6 columns, counted from 1, as the WUSTL sets have it
+    flags, and the rule that the   7 columns, counted from 0, as ClassBench writes it: an earlier
+    header was drawn from          rule may match the header as well; the flags are not read
+
+Here rules are counted from 0, whatever the file.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..errors import ParseError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+COLUMNS = ("source", "destination", "source port", "destination port", "protocol")
+_TOPS = (0xFFFFFFFF, 0xFFFFFFFF, 65535, 65535, 255)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """*headers*: one row of COLUMNS per packet.
+
+    expected  index of the first rule that matches each; None if the file does not tell
+    origin    index of the rule that each was drawn from, which matches too; None likewise
+    """
+
+    headers: NDArray[np.uint32]
+    expected: NDArray[np.int32] | None = None
+    origin: NDArray[np.int32] | None = None
+    source: str = "-"
+
+    def __len__(self) -> int:
+        return len(self.headers)
+
+
+def parse(text: str, source: str = "-") -> Trace:
+    """Read a trace; ParseError names the line of what is wrong."""
+    import numpy as np
+
+    if not text.strip():
+        raise ParseError("an empty trace", source=source)
+    try:
+        table: NDArray[Any] = np.loadtxt(io.StringIO(text), dtype=np.int64, ndmin=2, comments=None)
+    except (ValueError, OverflowError):
+        _explain(text, source)
+    columns = table.shape[1]
+    tops = (*_TOPS, *_last_columns(columns))
+    if not 5 <= columns <= 7 or (table < 0).any() or (table > tops).any():
+        _explain(text, source)
+    headers = table[:, :5].astype(np.uint32)
+    if columns == 5:
+        return Trace(headers, source=source)
+    numbers = table[:, -1].astype(np.int32)
+    if columns == 7:
+        return Trace(headers, origin=numbers, source=source)
+    if not numbers.all():  # counted from 1
+        _explain(text, source)
+    return Trace(headers, expected=numbers - np.int32(1), source=source)
+
+
+def _last_columns(columns: int) -> tuple[int, ...]:
+    """The highest values of what follows the header: flags and the rule number."""
+    return (0xFFFFFFFF, 0x7FFFFFFF)[7 - columns :] if columns in (6, 7) else ()
+
+
+def _explain(text: str, source: str) -> NoReturn:
+    """Raise the ParseError that names the first fault."""
+    wanted = 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        words = line.split()
+        if not words:
+            continue
+        if not 5 <= len(words) <= 7 or (wanted and len(words) != wanted):
+            hint = f"the lines above have {wanted}" if wanted else "a trace has 5, 6 or 7"
+            raise ParseError(
+                f"{len(words)} columns", source=source, line=number, column=1, text=line, hint=hint
+            ) from None
+        wanted = len(words)
+        names = COLUMNS + ("flags", "rule number")[7 - wanted :]
+        tops = (*_TOPS, *_last_columns(wanted))
+        at = 0
+        for index, (word, name, top) in enumerate(zip(words, names, tops, strict=True)):
+            at = line.index(word, at)
+            low = 1 if wanted == 6 and index == 5 else 0
+            if not (word.isascii() and word.isdecimal() and len(word) < 11 and low <= int(word) <= top):
+                raise ParseError(
+                    f"{word!r} is no {name}", source=source, line=number, column=at + 1, text=line,
+                    length=len(word), hint=f"a number from {low} to {top}",
+                ) from None  # fmt: skip
+            at += len(word)
+    raise AssertionError("no fault found in the trace")
