@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "engine": {"ir"},
     "build": {"ir", "engine", "syntax"},
     "emit": {"ir", "syntax", "parse", "analyse", "build"},  # parse: quoting, both ways in one file
-    "verify": {"ir"},
+    "verify": {"ir", "engine"},  # of the engine the interpreter alone; the builders are what it checks
     "live": {"ir", "syntax", "parse", "emit"},
 }
 MODULES = sorted((ROOT / "hitables").rglob("*.py"))
