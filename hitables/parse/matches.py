@@ -27,7 +27,7 @@ from ..syntax.options import (
     Extension,
     Option,
 )
-from .words import LITERAL, Fault, NeedsWords
+from .words import LITERAL, Fault
 
 BANG = "!"
 
@@ -103,7 +103,7 @@ class _Cutter:
             return None
         word = self.words[part.uses[0].values[0]]
         if word == LITERAL:
-            raise NeedsWords
+            raise Fault("a literal where the structure depends on it", part.at)
         try:
             return spelt.protocol(word)
         except ValueError:
@@ -162,7 +162,7 @@ class _Cutter:
             self.counters = (indexes[0], indexes[1])
         elif option.name == "-m":
             if name == LITERAL:
-                raise NeedsWords
+                raise Fault("a literal where the structure depends on it", indexes[0])
             part = Part("match", name, indexes[0], MATCHES.get(name))
             self.matches.append(part)
             self.latest = part

@@ -1,0 +1,197 @@
+"""A namespace furnished for packets: interfaces by any name, routes, and ways to send.
+
+Every interface is a tap that we hold the other end of (a tun, without hardware addresses,
+where the name says so: tun0, ppp0, lo ...).  What we write there arrives on that interface,
+within the call; what shall leave is sent by a raw socket.
+
+Packets travel with addresses from here, so that routing takes them to the wanted hook and
+interface and every packet is a flow of its own; the Observer gives them the addresses that
+the rules shall see.  (Routing would discard many: multicast sources, 127.0.0.1 from outside.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import re
+import socket
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..errors import LiveError
+from ..ir.fields import Family
+from .namespace import run, set_sysctl
+from .observer import SILENCE, silence
+
+# Interfaces that a lab can have: each has a subnet of its own.
+MOST_INTERFACES = 250
+_LOOPBACK = "hit-loopback"  # what the real loopback is called here, so that "lo" is free
+_NO_HARDWARE = re.compile(r"^(tun|ppp|wg|lo$|ipsec|gre|sit|tailscale|venet)")
+_TUNSETIFF, _IFF_TUN, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 1, 2, 0x1000
+_IP_NODEFRAG = 22
+_OURS = bytes.fromhex("02686974626c")  # every tap's own hardware address
+_ANYWHERE = bytes.fromhex("026f74686572")  # the sender's, when the packet does not care
+_SETTINGS = {
+    "ipv4.ip_forward": "1",
+    "ipv4.conf.all.rp_filter": "0",
+    "ipv4.conf.default.rp_filter": "0",
+    "ipv4.conf.default.accept_local": "1",
+    "ipv4.conf.default.route_localnet": "1",
+    "ipv6.conf.all.forwarding": "1",
+    "ipv6.conf.default.accept_dad": "0",
+    "ipv6.conf.default.accept_ra": "0",
+    "ipv6.conf.default.addr_gen_mode": "1",
+    "netfilter.nf_conntrack_tcp_be_liberal": "1",
+}
+_BASE = {
+    Family.IPV4: (198 << 24 | 18 << 16, 198 << 24 | 19 << 16),
+    Family.IPV6: (0xFD18 << 112, 0xFD19 << 112),
+}
+_NO_NAMES = (".", "..", "all", "default", _LOOPBACK)
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One packet on its way: *data* enters by *iif*, or, where that is "", leaves this host.
+
+    mac    the sender's hardware address; None: any
+    owner  user and group of the socket it leaves by
+    strict whether connections are not picked up in their middle while it is sent
+    """
+
+    data: bytes
+    iif: str
+    oif: str
+    mac: int | None = None
+    owner: tuple[int, int] = (0, 0)
+    strict: bool = False
+
+
+def valid_name(name: str) -> bool:
+    """Whether the kernel takes *name* for an interface."""
+    return bool(re.fullmatch(r"[^\s/:%\0]{1,15}", name)) and name not in _NO_NAMES
+
+
+def has_hardware(name: str) -> bool:
+    """Whether packets arrive on the interface of this name with a hardware address."""
+    return not _NO_HARDWARE.match(name)
+
+
+def source_of(family: Family, number: int) -> int:
+    """The address that packet *number* comes from on its way."""
+    return _BASE[family][0] | number
+
+
+def target_of(family: Family, at: int, local: bool) -> int:
+    """An address that leads out by the interface *at*, or is its own."""
+    return _BASE[family][1] | at << (8 if family is Family.IPV4 else 64) | (1 if local else 200)
+
+
+def local_address(family: Family, at: int) -> int:
+    """The address of interface *at*."""
+    return target_of(family, at, True)
+
+
+class Lab:
+    """Interfaces *names*, in the namespace of the caller, until it is left."""
+
+    def __init__(self, family: Family, names: Sequence[str]) -> None:
+        if len(names) > MOST_INTERFACES:
+            raise LiveError(f"{len(names)} interfaces; {MOST_INTERFACES} is the most")
+        self.family, self.names = family, tuple(names)
+        self.index = {name: at for at, name in enumerate(names)}
+        self._ends: dict[str, int] = {}
+        self._sockets: dict[tuple[int, int], socket.socket] = {}
+        silence(family)
+        for setting, value in _SETTINGS.items():
+            set_sysctl(setting, value)
+        set_sysctl("ipv6.conf.default.disable_ipv6", "0" if family is Family.IPV6 else "1")
+        rename = f"link set lo down\nlink set lo name {_LOOPBACK}\nlink set {_LOOPBACK} up\n"
+        run(["ip", "-batch", "-"], rename)
+        for name in names:
+            self._ends[name] = _tap(name)
+        run(["ip", f"-{family.value}", "-batch", "-"], "".join(self._furnish()))
+        self._own = tuple(_text(family, target_of(family, at, False)) for at in range(len(names)))
+
+    def close(self) -> None:
+        for end in self._ends.values():
+            os.close(end)
+        for sender in self._sockets.values():
+            sender.close()
+        run(["ip", "-batch", "-"], f"link set {_LOOPBACK} down\nlink set {_LOOPBACK} name lo\n")
+        run(["nft", "delete", "table", "ip" if self.family is Family.IPV4 else "ip6", SILENCE])
+
+    def send(self, shots: Iterable[Shot]) -> None:
+        """Send one after the other.  Each is through with the rules when the next is sent."""
+        kind = b"\x08\x00" if self.family is Family.IPV4 else b"\x86\xdd"
+        write, ends, index = os.write, self._ends, self.index
+        hardware = {name: has_hardware(name) for name in self.names}
+        for strict in (False, True):
+            set_sysctl("netfilter.nf_conntrack_tcp_loose", "0" if strict else "1")
+            for shot in shots:
+                if shot.strict is not strict:
+                    continue
+                if not shot.iif:
+                    sender = self._sockets.get(shot.owner) or self._sender(shot.owner)
+                    # A packet that the rules drop comes back as "not permitted".
+                    with contextlib.suppress(PermissionError):
+                        sender.sendto(shot.data, (self._own[index[shot.oif]], 0))
+                elif hardware[shot.iif]:
+                    mac = _ANYWHERE if shot.mac is None else shot.mac.to_bytes(6, "big")
+                    write(ends[shot.iif], b"".join((_OURS, mac, kind, shot.data)))
+                else:
+                    write(ends[shot.iif], shot.data)
+
+    def _furnish(self) -> Iterable[str]:
+        v4 = self.family is Family.IPV4
+        for at, name in enumerate(self.names):
+            address = _text(self.family, local_address(self.family, at))
+            if has_hardware(name):
+                yield f"link set dev {name} address {_OURS.hex(':')}\n"
+            yield f"link set dev {name} up\n"
+            yield f"addr add {address}/{24 if v4 else 64} dev {name}{'' if v4 else ' nodad'}\n"
+        # What a rule rewrites or marks is routed again, and must lead somewhere.
+        yield f"route add default dev {self.names[0]}\n"
+
+    def _sender(self, owner: tuple[int, int]) -> socket.socket:
+        # The owner is who opens the file; setfsuid changes that and leaves the right to do so.
+        libc = ctypes.CDLL(None)
+        libc.setfsgid(owner[1])
+        libc.setfsuid(owner[0])
+        try:
+            sender = _raw_socket(self.family)
+        finally:
+            libc.setfsuid(0)
+            libc.setfsgid(0)
+        self._sockets[owner] = sender
+        return sender
+
+
+def _raw_socket(family: Family) -> socket.socket:
+    kind = socket.AF_INET if family is Family.IPV4 else socket.AF_INET6
+    sender = socket.socket(kind, socket.SOCK_RAW, socket.IPPROTO_RAW)
+    if family is Family.IPV4:
+        sender.setsockopt(socket.IPPROTO_IP, _IP_NODEFRAG, 1)
+    return sender
+
+
+def _tap(name: str) -> int:
+    kind = _IFF_TAP if has_hardware(name) else _IFF_TUN
+    end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    try:
+        wanted = struct.pack("16sH22x", name.encode("utf-8", "surrogateescape"), kind | _IFF_NO_PI)
+        fcntl.ioctl(end, _TUNSETIFF, wanted)
+    except OSError as error:
+        os.close(end)
+        raise LiveError(f"interface {name!r}: {error.strerror}") from error
+    return end
+
+
+def _text(family: Family, address: int) -> str:
+    v4 = family is Family.IPV4
+    return socket.inet_ntop(
+        socket.AF_INET if v4 else socket.AF_INET6, address.to_bytes(4 if v4 else 16, "big")
+    )

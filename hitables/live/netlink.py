@@ -1,0 +1,142 @@
+"""Netlink messages to netfilter: attributes, batches, dumps.
+
+The nft command would parse and print tens of thousands of set elements for each experiment;
+here they are packed and unpacked as the kernel has them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+
+from ..errors import LiveError
+
+NETLINK_NETFILTER = 12
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
+NLM_F_EXCL, NLM_F_CREATE, NLM_F_APPEND = 0x200, 0x400, 0x800
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+NESTED = 0x8000
+CTNETLINK, NFTABLES = 1, 10
+_BATCH_BEGIN, _BATCH_END = 16, 17
+_SOL_NETLINK, _CAP_ACK = 270, 10
+_HEADER = struct.Struct("=IHHII")
+_BUFFER = 64 << 20
+_AT_ONCE, _LAST = 500, 1
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """One attribute, padded to four bytes."""
+    return struct.pack("=HH", len(value) + 4, kind) + value + bytes(-len(value) % 4)
+
+
+def nested(kind: int, *parts: bytes) -> bytes:
+    return attribute(kind | NESTED, b"".join(parts))
+
+
+def number(kind: int, value: int) -> bytes:
+    """An attribute of 32 bits, in network order, as netfilter has them."""
+    return struct.pack("=HH", 8, kind) + value.to_bytes(4, "big")
+
+
+def text(kind: int, value: str) -> bytes:
+    return attribute(kind, value.encode() + b"\0")
+
+
+def attributes(data: bytes) -> dict[int, bytes]:
+    """The attributes that *data* holds, by kind; the last of equal kinds."""
+    return dict(attribute_list(data))
+
+
+def attribute_list(data: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, at)
+        yield kind & 0x3FFF, data[at + 4 : at + length]
+        at += length + 3 & ~3
+
+
+def message(subsystem: int, kind: int, flags: int, family: int, body: bytes, resource: int = 0) -> bytes:
+    payload = struct.pack("=BBH", family, 0, socket.htons(resource)) + body
+    size = _HEADER.size + len(payload)
+    return _HEADER.pack(size, subsystem << 8 | kind, flags | NLM_F_REQUEST, 0, 0) + payload + bytes(-size % 4)
+
+
+class Netfilter:
+    """A netlink socket to netfilter in the namespace of whoever opens it."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
+        for option in (32, 33):  # SO_SNDBUFFORCE, SO_RCVBUFFORCE
+            self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
+        self._socket.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)  # answers without the request
+        self._socket.bind((0, 0))
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def commit(self, messages: Iterable[bytes]) -> None:
+        """Send nf_tables *messages* as one batch: all of it takes effect, or nothing."""
+        parts = [
+            message(0, _BATCH_BEGIN, 0, 0, b"", NFTABLES),
+            *messages,
+            message(0, _BATCH_END, 0, 0, b"", NFTABLES),
+        ]
+        # Only the last of our messages asks for an answer; a refused one answers in any case.
+        parts[-2] = _asking(parts[-2])
+        self._socket.send(b"".join(parts))
+        for kind, body in self._messages():
+            if kind == NLMSG_ERROR:
+                _check(body, "nf_tables")
+                return
+
+    def each(self, messages: Iterable[bytes]) -> int:
+        """Send messages that each stand alone; how many of them were refused."""
+        rest = list(messages)
+        refused = 0
+        for at in range(0, len(rest), _AT_ONCE):
+            group = rest[at : at + _AT_ONCE]
+            group[-1] = _asking(group[-1])
+            self._socket.send(b"".join(group))
+            # Refusals come as they arise, the answer to the last message at the end.
+            for kind, body in self._messages():
+                if kind == NLMSG_ERROR:
+                    refused += struct.unpack_from("=i", body)[0] != 0
+                    if struct.unpack_from("=I", body, 12)[0] == _LAST:
+                        break
+        return refused
+
+    def dump(self, message_: bytes) -> Iterator[bytes]:
+        """Ask with *message_* and give the body of each answer, behind its generic header."""
+        self._socket.send(message_)
+        for kind, body in self._messages():
+            if kind == NLMSG_DONE:
+                return
+            if kind == NLMSG_ERROR:
+                _check(body, "netfilter")
+                return
+            yield body[4:]
+
+    def _messages(self) -> Iterator[tuple[int, bytes]]:
+        while True:
+            data = self._socket.recv(1 << 20)
+            at = 0
+            while at + _HEADER.size <= len(data):
+                size, kind, *_ = _HEADER.unpack_from(data, at)
+                yield kind, data[at + _HEADER.size : at + size]
+                at += size + 3 & ~3
+
+
+def _asking(message_: bytes) -> bytes:
+    """The message with a number of its own, asking for an answer."""
+    asking = bytearray(message_)
+    struct.pack_into("=H", asking, 6, struct.unpack_from("=H", asking, 6)[0] | NLM_F_ACK)
+    struct.pack_into("=I", asking, 8, _LAST)
+    return bytes(asking)
+
+
+def _check(body: bytes, what: str) -> None:
+    error = -struct.unpack_from("=i", body)[0]
+    if error:
+        raise LiveError(f"{what}: {os.strerror(error)}")
