@@ -29,6 +29,7 @@ lint: setup
 
 types: setup
 	mypy
+	MYPYPATH=rulesets mypy rulesets/*.py
 
 c-warnings:
 	@for file in $(C_SOURCES); do \
@@ -38,6 +39,9 @@ c-warnings:
 
 sanitize: setup ## the tests of the C engine under the address and undefined-behaviour sanitizers
 	tools/sanitize
+
+rulesets: setup ## write the rule sets in rulesets/ anew, from their seeds
+	python rulesets/make.py
 
 count: setup ## record the number of tests in tests/count; CI fails when there are fewer
 	@python -m pytest --collect-only -q | grep -c '^tests/.*::' >tests/count

@@ -6,10 +6,10 @@ import gzip
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reading import first_matches
 
 from hitables.errors import HitablesError, ParseError, Unsupported
 from hitables.parse import classbench, trace
@@ -193,18 +193,6 @@ def test_plain_and_packed_files_are_read_and_others_refused(tmp_path: Path) -> N
     for missing in (tmp_path, tmp_path / "none"):
         with pytest.raises(HitablesError, match=str(missing)):
             read_text(missing)
-
-
-def first_matches(filters: classbench.Filter, headers: np.ndarray) -> np.ndarray:
-    """By reading the whole list for every header."""
-    table, best = headers.astype(np.int64), np.full(len(headers), -1)
-    for index in reversed(range(len(filters))):
-        rule = filters.rules[index]
-        hit = np.full(len(headers), True) if rule.proto is None else table[:, 4] == rule.proto
-        for column, (low, high) in enumerate((rule.src, rule.dst, rule.sport, rule.dport)):
-            hit &= (table[:, column] >= low) & (table[:, column] <= high)
-        best[hit] = index
-    return best
 
 
 @pytest.mark.parametrize("name", ["acl1_100", "acl1_1K", "fw1_100", "fw1_1K", "ipc1_100", "ipc1_1K"])
