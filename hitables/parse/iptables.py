@@ -6,9 +6,10 @@ of a line fill its matches, and equal matches are shared between rules.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import ParseError
@@ -27,7 +28,7 @@ from .matches import (
     header_match,
     target_of,
 )
-from .words import LITERAL, Fault, parse, shape, split, unquote
+from .words import LITERAL, Fault, NeedsWords, parse, shapes, split, unquote
 
 COMMANDS = {
     "-A": "-A", "--append": "-A", "-I": "-I", "--insert": "-I", "-N": "-N", "--new-chain": "-N",
@@ -42,8 +43,6 @@ POLICIES = ("ACCEPT", "DROP", "QUEUE")
 NO_INPUT_INTERFACE = frozenset({"OUTPUT", "POSTROUTING"})
 NO_OUTPUT_INTERFACE = frozenset({"INPUT", "PREROUTING"})
 
-Make = Callable[[list[str]], "Match | Target"]
-
 
 @dataclass(slots=True)
 class Slot:
@@ -53,13 +52,22 @@ class Slot:
     literals: tuple[int, ...]
     made: dict[object, Match | Target] = field(default_factory=dict)
 
+    def look(self, literals: Sequence[str]) -> object:
+        """What the slot's match depends on."""
+        at = self.literals
+        return literals[at[0]] if len(at) == 1 else tuple([literals[index] for index in at])
+
 
 @dataclass(slots=True)
 class Plan:
     """What all lines of one shape have in common.
 
     words    with LITERAL where a literal stands; literal_of maps their index to the literal's
-    lists    whether an address may be a list, so that one line makes several rules
+    target   whether the last slot is the target
+    plain    whether a line only appends a rule: -A, no counters
+    row      matches and target that need no literal, None where one is to be filled in
+    single   (place in row, those already made, literal) where one literal is needed
+    several  slots that need more
     """
 
     command: str
@@ -69,8 +77,12 @@ class Plan:
     literal_of: dict[int, int]
     layout: Layout
     slots: list[Slot]
-    target: Slot | None
+    target: bool
     counters: int | None  # index of the word [packets:bytes] before the command
+    plain: bool = False
+    row: list[Match | Target | None] = field(default_factory=list)
+    single: list[tuple[int, dict[object, Match | Target], int]] = field(default_factory=list)
+    several: list[tuple[int, Slot]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -146,7 +158,7 @@ class _Reader:
                 expanded.append(word)
         if len(expanded) != len(words):
             if literal_of:
-                raise _NeedsWords
+                raise NeedsWords
             words = expanded
         at = 0
         counters = None
@@ -168,7 +180,7 @@ class _Reader:
         number = None
         if command in ("-I", "-D", "-R", "-Z") and at < len(words):
             if words[at] == LITERAL:
-                raise _NeedsWords
+                raise NeedsWords
             if words[at].isdigit():
                 number, at = int(words[at]), at + 1
         if command in ("-P", "-E", "-N", "-F", "-X", "-Z"):
@@ -176,11 +188,31 @@ class _Reader:
         else:
             layout = cut(words, at)
         if any(index in literal_of for index in (layout.counters or ())):
-            raise _NeedsWords
+            raise NeedsWords
         check_protocols(layout, words)
-        slots = [self.slot(part, words, literal_of) for part in layout.matches]
-        target = self.slot(layout.target, words, literal_of) if layout.target else None
-        return Plan(command, chain, number, words, literal_of, layout, slots, target, counters)
+        return self.finished(Plan(command, chain, number, words, literal_of, layout, [], False, counters))
+
+    def finished(self, plan: Plan) -> Plan:
+        """The plan with its slots; those without literals are made at once."""
+        layout = plan.layout
+        parts = [*layout.matches, *([layout.target] if layout.target else [])]
+        plan.target = layout.target is not None
+        plan.slots = [self.slot(part, plan.words, plan.literal_of) for part in parts]
+        plan.plain = (
+            plan.command == "-A" and plan.counters is None and layout.counters is None and not layout.interfaces
+        )
+        for place, slot in enumerate(plan.slots):
+            plan.row.append(None)
+            if len(slot.literals) == 1:
+                plan.single.append((place, slot.made, slot.literals[0]))
+            elif slot.literals or self.has_list(slot, plan.words):
+                plan.several.append((place, slot))
+            else:
+                made = slot.made.get(())
+                if made is None:
+                    made = slot.made[()] = self.make(slot, plan.words)
+                plan.row[place] = made
+        return plan
 
     def make(self, slot: Slot, words: list[str]) -> Match | Target:
         part = slot.part
@@ -192,54 +224,44 @@ class _Reader:
 
     # Lines.
 
-    def rule_line(self, line: str) -> None:
-        key, literals = shape(line)
-        if line.startswith(("-6", "--ipv6")) != line.startswith(("-4", "--ipv4")) and self.skips(line):
+    def rule_line(self, line: str, key: str, literals: Sequence[str]) -> None:
+        """One rule; *key* is the line's shape."""
+        if line.startswith(("-6", "--ipv6", "-4", "--ipv4")) and self.skips(line):
             return
         plan = self.plans.get(key)
         if plan is None:
             try:
-                plan = self.plan(key)
-                self.plans[key] = plan
-            except _NeedsWords:
-                plan, literals = self.plan_of_words(line), []
-            except Fault as fault:
-                if LITERAL in key and "literal" in fault.reason:
-                    plan, literals = self.plan_of_words(line), []
-                else:
-                    raise
-        matches = []
-        words: list[str] | None = None
-        for slot in plan.slots:
-            at = slot.literals
-            look: object = literals[at[0]] if len(at) == 1 else tuple([literals[index] for index in at])
-            match = slot.made.get(look)
-            if match is None:
-                words = words or self.fill(plan, literals)
-                if plan.command in ("-A", "-I", "-D", "-R") and self.has_list(slot, words):
-                    self.expand(plan, words)
-                    return
-                match = slot.made[look] = self.make(slot, words)
-            matches.append(match)
-        target: Target | None = None
-        if plan.target is not None:
-            at = plan.target.literals
-            look = literals[at[0]] if len(at) == 1 else tuple([literals[index] for index in at])
-            made = plan.target.made.get(look)
-            if made is None:
-                words = words or self.fill(plan, literals)
-                made = plan.target.made[look] = self.make(plan.target, words)
-            target = made  # type: ignore[assignment]
-        if plan.command == "-A" and plan.counters is None and not self.notes and plan.layout.counters is None:
+                plan = self.plans[key] = self.plan(key)
+            except NeedsWords:
+                plan, literals = self.plan_of_words(line), ()
+        row = plan.row.copy()
+        try:
+            for place, made, index in plan.single:
+                row[place] = made[literals[index]]
+            for place, slot in plan.several:
+                row[place] = slot.made[slot.look(literals)]
+        except KeyError:
+            words = self.fill(plan, literals)
+            if any(self.has_list(slot, words) for slot in plan.slots):
+                self.expand(plan, words)
+                return
+            for place, slot in enumerate(plan.slots):
+                look = slot.look(literals)
+                found = slot.made.get(look)
+                if found is None:
+                    found = slot.made[look] = self.make(slot, words)
+                row[place] = found
+        target = row.pop() if plan.target else None
+        rule = Rule(tuple(row), target, self.line)  # type: ignore[arg-type]
+        if plan.plain and not self.notes and self.open is not None:
             chain = plan.words[plan.chain]
             if chain == LITERAL:
                 chain = literals[plan.literal_of[plan.chain]]
-            draft = self.open.chains.get(chain) if self.open else None
-            if draft is not None and not plan.layout.interfaces:
-                draft.rules.append(Rule(tuple(matches), target, self.line))  # type: ignore[arg-type]
+            draft = self.open.chains.get(chain)
+            if draft is not None:
+                draft.rules.append(rule)
                 return
-        words = words or self.fill(plan, literals)
-        self.command(plan, words, [Rule(tuple(matches), target, self.line)])  # type: ignore[arg-type]
+        self.command(plan, self.fill(plan, literals), [rule])
 
     def skips(self, line: str) -> bool:
         """Whether the line is for the other family: iptables-restore passes over it, so we keep it as a note."""
@@ -277,13 +299,9 @@ class _Reader:
             number, at = int(words[at]), at + 1
         layout = cut(words, at)
         check_protocols(layout, words)
-        slots = [self.slot(part, words, literal_of) for part in layout.matches]
-        target = self.slot(layout.target, words, literal_of) if layout.target else None
-        for slot in [*slots, *([target] if target else [])]:
-            slot.made = {}
-        return Plan(command, chain, number, words, literal_of, layout, slots, target, counters)
+        return self.finished(Plan(command, chain, number, words, literal_of, layout, [], False, counters))
 
-    def fill(self, plan: Plan, literals: list[str]) -> list[str]:
+    def fill(self, plan: Plan, literals: Sequence[str]) -> list[str]:
         words = list(plan.words)
         for index, literal in plan.literal_of.items():
             words[index] = unquote(literals[literal])
@@ -309,9 +327,9 @@ class _Reader:
             each = list(words)
             for (index, _), word in zip(lists.values(), chosen, strict=True):
                 each[index] = word
-            matches = tuple(self.make(slot, each) for slot in plan.slots)
-            target = self.make(plan.target, each) if plan.target else None
-            rules.append(Rule(matches, target, self.line))  # type: ignore[arg-type]
+            row = [self.make(slot, each) for slot in plan.slots]
+            target = row.pop() if plan.target else None
+            rules.append(Rule(tuple(row), target, self.line))  # type: ignore[arg-type]
         self.command(plan, words, rules)
 
     def command(self, plan: Plan, words: list[str], rules: list[Rule]) -> None:
@@ -510,26 +528,23 @@ class _Reader:
             length=len(word), hint=fault.hint,
         )  # fmt: skip
 
-    def read(self, lines: list[str]) -> Program:
-        self.lines = lines
-        for number, line in enumerate(lines, 1):
-            first = line[:1]
-            if first == "-" or first == "[":
-                self.line = number
-                try:
-                    self.rule_line(line)
-                except Fault as fault:
-                    raise self.error(fault, line) from None
-                continue
+    def read(self, text: str) -> Program:
+        self.lines = lines = text.split("\n")
+        keys, literals = shapes(text)
+        assert len(keys) == len(lines), "a literal reaches over the end of a line"
+        literals_read = 0
+        for number, (line, key) in enumerate(zip(lines, keys, strict=True), 1):
+            first = literals_read
+            literals_read += key.count(LITERAL)
+            start = line[:1]
             self.line = number
-            stripped = line.strip()
-            if not stripped:
-                continue
-            if first == "#":
-                self.notes.append(line.rstrip())
-                continue
             try:
-                self.other_line(line, stripped)
+                if start == "-" or start == "[":
+                    self.rule_line(line, key, literals[first:literals_read])
+                elif start == "#":
+                    self.notes.append(line.rstrip())
+                elif line and not line.isspace():
+                    self.other_line(line, key, literals[first:literals_read])
             except Fault as fault:
                 raise self.error(fault, line) from None
         if self.open is not None:
@@ -541,7 +556,8 @@ class _Reader:
             raise ParseError("no table in this text", source=self.name, line=1, hint="a line like *filter must come first")
         return Program(self.family, tuple(self.tables), self.name, self.take_notes())
 
-    def other_line(self, line: str, stripped: str) -> None:
+    def other_line(self, line: str, key: str, literals: Sequence[str]) -> None:
+        stripped = line.strip()
         kind, tokens = parse(stripped)
         words = [str(token) for token in tokens if token is not None]
         if kind == "table":
@@ -551,21 +567,17 @@ class _Reader:
         elif kind == "commit":
             self.commit()
         elif line[:1] in " \t":
-            self.rule_line(stripped)
+            self.rule_line(stripped, key.strip(), literals)
         else:
             raise Fault(f"unknown command {words[0]!r}", 0, "a line starts with *, :, -, [ or #, or is COMMIT")
 
 
-class _NeedsWords(Exception):
-    """The structure of this line depends on a literal."""
-
-
+# Written so that the search can skip from one "-" or "i" to the next.
 _IPV6_SIGNS = re.compile(
-    r"^# Generated by ip6tables|\s--?(?:s|d|src|dst|source|destination)\s+[0-9a-fA-F]*:"
-    r"|\s(?:icmp6-|--icmpv6-type)",
-    re.MULTILINE,
+    r"-(?:[sd]|-src|-dst|-source|-destination)\s+[0-9a-fA-F]{0,4}:|icmp6-|icmpv6-type|# Generated by ip6tables"
 )
 _IPV6_NAME = re.compile(r"ip6tables|[._-]v6\b", re.IGNORECASE)
+_CONTROL = bytes(1 if code < 32 and chr(code) not in "\t\n\r" or code == 127 else 0 for code in range(256))
 
 
 def guess_family(text: str, name: str = "-") -> Family:
@@ -578,14 +590,22 @@ def read(text: str, *, family: Family | None = None, name: str = "-") -> Program
 
     Without *family* it is guessed (`guess_family`).
     """
-    bad = re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", text)
-    if bad is not None:
+    if b"\1" in text.encode("utf-8", "surrogateescape").translate(_CONTROL):
+        bad = next(re.finditer(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", text))
         line = text.count("\n", 0, bad.start()) + 1
         column = bad.start() - text.rfind("\n", 0, bad.start())
         raise ParseError(
             f"binary data: a control character {bad.group()!r}", source=name, line=line, column=column,
             hint="is this iptables-save text?",
         )  # fmt: skip
-    lines = text.split("\n")
-    lines = [line.rstrip("\r") for line in lines] if "\r" in text else lines
-    return _Reader(family or guess_family(text, name), name).read(lines)
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", " ")
+    reader = _Reader(family or guess_family(text, name), name)
+    # Hundreds of thousands of objects that all stay: the collector would only walk them.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return reader.read(text)
+    finally:
+        if collecting:
+            gc.enable()

@@ -27,7 +27,7 @@ from ..syntax.options import (
     Extension,
     Option,
 )
-from .words import LITERAL, Fault
+from .words import LITERAL, Fault, NeedsWords
 
 BANG = "!"
 
@@ -103,7 +103,7 @@ class _Cutter:
             return None
         word = self.words[part.uses[0].values[0]]
         if word == LITERAL:
-            raise Fault("a literal where the structure depends on it", part.at)
+            raise NeedsWords
         try:
             return spelt.protocol(word)
         except ValueError:
@@ -162,7 +162,7 @@ class _Cutter:
             self.counters = (indexes[0], indexes[1])
         elif option.name == "-m":
             if name == LITERAL:
-                raise Fault("a literal where the structure depends on it", indexes[0])
+                raise NeedsWords
             part = Part("match", name, indexes[0], MATCHES.get(name))
             self.matches.append(part)
             self.latest = part
@@ -283,7 +283,7 @@ def header_match(part: Part, words: list[str], family: Family) -> Match:
     if use.option.name == "-f" and family is Family.IPV6:
         raise Fault("-f does not exist for IPv6", use.at, "use -m frag")
     printed = _print_words(part.uses, words)
-    if use.option.name == "-p" and use.inverted and spelt.protocol(words[use.values[0]]) == 0:
+    if use.option.name == "-p" and use.inverted and protocol_at(use, words) == 0:
         raise Fault("! -p 0 would never match; iptables refuses it", use.values[0])
     try:
         tests, _ = _tests(use, words, family)
@@ -338,12 +338,21 @@ def _constrains(uses: list[Use], tests: list[Test], family: Family) -> bool:
     )
 
 
+def protocol_at(use: Use, words: list[str]) -> int:
+    """The number of the protocol that stands behind -p; 0 for any."""
+    at = use.values[0]
+    try:
+        return spelt.protocol(words[at])
+    except ValueError as error:
+        raise Fault(str(error), at) from None
+
+
 def check_protocols(layout: Layout, words: list[str]) -> None:
     """Refuse matches that need a protocol which the rule does not ask for."""
     asked: int | None = None
     for part in layout.matches:
         if part.kind == "header" and part.name == "-p" and not part.uses[0].inverted:
-            asked = spelt.protocol(words[part.uses[0].values[0]])
+            asked = protocol_at(part.uses[0], words)
     for part in layout.matches:
         wanted = part.extension.protocols if part.extension else frozenset()
         if wanted and asked not in wanted:

@@ -17,14 +17,19 @@ from ..syntax.options import TARGETS
 
 LITERAL = "\0"
 
-_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_QUOTED = r'"(?:[^"\\\n]|\\.)*"'
 _WORD = re.compile(rf'(?:[^\s"]|{_QUOTED})+')
 _KNOWN_TARGETS = "|".join(sorted([*TARGETS, "RETURN"]))
+# No alternative reads a character twice: this runs over every byte of the text.
 _LITERALS = re.compile(
-    rf'(?<=[ \t])(?:(?:(?<=-A )|(?<=-g )|(?<=-j )(?!(?:{_KNOWN_TARGETS})(?:[ \t]|$)))(?![-!"])[^\s"]+'
-    rf'|(?<!-p )(?<!-m )[0-9][^\s"]*(?![^\s])'
-    rf'|(?<!-j )(?<!-m )(?<!-p )[a-zA-Z][^\s"=]*[0-9:][^\s"]*(?![^\s])'
-    rf"|{_QUOTED}(?![^\s]))"
+    r"(?<=[ \t])(?:"
+    r"(?<!-p )(?<!-m )(?:"
+    r'[0-9][^\s"]*|(?<!-j )(?<!-g )(?<!-A )[a-zA-Z][^\s"=0-9:]*[0-9:][^\s"]*'
+    r")(?!\S)"
+    r'|(?:(?<=-A )|(?<=-g ))(?![-!"])[^\s"]+(?!\S)'
+    rf'|(?<=-j )(?!(?:{_KNOWN_TARGETS})(?!\S))(?![-!"])[^\s"]+(?!\S)'
+    rf"|{_QUOTED}(?!\S)"
+    r")"
 )
 
 
@@ -34,6 +39,10 @@ class Fault(Exception):
     def __init__(self, reason: str, word: int, hint: str = "") -> None:
         super().__init__(reason)
         self.reason, self.word, self.hint = reason, word, hint
+
+
+class NeedsWords(Exception):
+    """The structure of this line depends on a literal, so its shape is not enough."""
 
 
 def split(line: str) -> list[tuple[str, int]]:
@@ -59,9 +68,9 @@ def quote(word: str) -> str:
     return '"' + re.sub(r'(["\\])', r"\\\1", word) + '"'
 
 
-def shape(line: str) -> tuple[str, list[str]]:
-    """The line's shape and its literals, as written."""
-    return _LITERALS.sub(LITERAL, line), _LITERALS.findall(line)
+def shapes(text: str) -> tuple[list[str], list[str]]:
+    """The shapes of the text's lines, and the literals of all of them in a row."""
+    return _LITERALS.sub(LITERAL, text).split("\n"), _LITERALS.findall(text)
 
 
 @cache
@@ -80,7 +89,8 @@ def parse(line: str) -> tuple[str, list[Token | None]]:
     except UnexpectedInput as error:
         at = error.column - 1 if error.column > 0 else len(line)
         before = len(_WORD.findall(line[:at]))
-        raise Fault("this does not belong here", before) from None
+        open_quote = line[at : at + 1] == '"'
+        raise Fault("a quote that is never closed" if open_quote else "this does not belong here", before) from None
     body = tree.children[0]
     assert not isinstance(body, Token)
     return str(body.data), list(body.children)  # type: ignore[arg-type]

@@ -56,6 +56,8 @@ ICMPV6_TYPES = {
 
 FLAG_BITS = {"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32, "ALL": 63, "NONE": 0}
 
+# What the C library reads as we do: four numbers, none of them octal.
+_DOTTED = re.compile(r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+")
 
 
@@ -75,6 +77,11 @@ def number(text: str, low: int, high: int) -> int:
 
 def _ipv4(text: str) -> int:
     """Dotted numbers; fewer than four are filled up with zeros on the right, as iptables does."""
+    if _DOTTED.fullmatch(text):
+        try:
+            return int.from_bytes(socket.inet_aton(text), "big")
+        except OSError:
+            pass
     parts = text.split(".")
     if not 1 <= len(parts) <= 4 or not all(part.isascii() and part.isdigit() for part in parts):
         raise ValueError(f"not an IPv4 address: {text!r} (host names are not looked up)")

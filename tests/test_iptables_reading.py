@@ -1,0 +1,298 @@
+"""iptables-save text to a Program and back: what iptables 1.8.9 takes, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hitables import ParseError, read, write
+from hitables.ir.fields import Family, Field
+from hitables.ir.program import Chain, Program
+from hitables.ir.rule import Ends, Kind, Role, Rule, State
+
+HEAD = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
+
+
+def program(*lines: str, head: str = HEAD, family: Family | None = None) -> Program:
+    return read(head + "".join(line + "\n" for line in lines) + "COMMIT\n", family=family)
+
+
+def chain(*lines: str, name: str = "INPUT", family: Family | None = None) -> Chain:
+    return program(*lines, family=family).table("filter")[name]
+
+
+def rule(line: str, family: Family | None = None) -> Rule:
+    (only,) = chain(line, family=family).rules
+    return only
+
+
+def printed(*lines: str) -> list[str]:
+    return [line for line in write(program(*lines)).splitlines() if line.startswith(("-", "["))]
+
+
+def refusal(*lines: str, head: str = HEAD) -> ParseError:
+    with pytest.raises(ParseError) as caught:
+        program(*lines, head=head)
+    return caught.value
+
+
+# What a line means, by what iptables-save shows once it is loaded.
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("-A INPUT -s 10.1 -j ACCEPT", "-A INPUT -s 10.1 -j ACCEPT"),
+        ("-A INPUT --protocol tcp --destination-port 22:24 --jump ACCEPT",
+         "-A INPUT -p tcp -m tcp --dport 22:24 -j ACCEPT"),
+        ("-A INPUT -p tcp --destination-p 22 -j ACCEPT", "-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT"),
+        ("-A INPUT -p tcp --dport=22 -j DROP", "-A INPUT -p tcp -m tcp --dport 22 -j DROP"),
+        ("-A INPUT -j ACCEPT -s 1.1.1.1", "-A INPUT -s 1.1.1.1 -j ACCEPT"),
+        ("-A INPUT -m udp -p udp --dport 5 -j DROP", "-A INPUT -p udp -m udp --dport 5 -j DROP"),
+        ("-A INPUT ! -s 10.0.0.0/8 -p tcp ! --dport 5 -j ACCEPT",
+         "-A INPUT ! -s 10.0.0.0/8 -p tcp -m tcp ! --dport 5 -j ACCEPT"),
+        ("-A INPUT -m comment --comment \"a \\\"b\\\" c\\\\d\" -j DROP",
+         "-A INPUT -m comment --comment \"a \\\"b\\\" c\\\\d\" -j DROP"),
+        ("-A INPUT -p tcp -m comment --comment foo -m tcp --dport 22 -j DROP",
+         "-A INPUT -p tcp -m comment --comment foo -m tcp --dport 22 -j DROP"),
+        ("-A INPUT -m recent --set -m recent --name x --update -j ACCEPT",
+         "-A INPUT -m recent --set -m recent --name x --update -j ACCEPT"),
+        ("-A INPUT -c 5 6 -j DROP", "[5:6] -A INPUT -j DROP"),
+        ("[7:8] -A INPUT -j DROP", "[7:8] -A INPUT -j DROP"),
+        ("-4 -A INPUT -j DROP", "-A INPUT -j DROP"),
+        ("-A INPUT -m frob --nicate 1 2 ! --deep -j DROP", "-A INPUT -m frob --nicate 1 2 ! --deep -j DROP"),
+        ("-A INPUT -j FROB --level 3", "-A INPUT -j FROB --level 3"),
+        ("-A INPUT -j LOG --log-prefix -dashed", "-A INPUT -j LOG --log-prefix -dashed"),
+    ],
+)  # fmt: skip
+def test_a_line_prints_as_the_kernel_shows_it(given: str, shown: str) -> None:
+    assert printed(given) == [shown]
+
+
+def test_lists_of_addresses_are_rules_of_their_own_sources_outermost() -> None:
+    assert printed("-A INPUT -s 10.0.0.1,10.0.0.2 -d 1.1.1.1,2.2.2.2 -j ACCEPT") == [
+        "-A INPUT -s 10.0.0.1 -d 1.1.1.1 -j ACCEPT", "-A INPUT -s 10.0.0.1 -d 2.2.2.2 -j ACCEPT",
+        "-A INPUT -s 10.0.0.2 -d 1.1.1.1 -j ACCEPT", "-A INPUT -s 10.0.0.2 -d 2.2.2.2 -j ACCEPT",
+    ]  # fmt: skip
+
+
+def test_a_list_reads_the_same_after_its_shape_was_met_without_one() -> None:
+    assert len(printed("-A INPUT -s 10.0.0.1 -j DROP", "-A INPUT -s 10.0.0.2,10.0.0.3 -j DROP")) == 3
+
+
+def test_commands_edit_the_chain() -> None:
+    lines = printed(
+        "-A INPUT -s 1.1.1.1 -j DROP", "-I INPUT -s 2.2.2.2 -j DROP", "-I INPUT 2 -s 3.3.3.3 -j DROP",
+        "-D INPUT -s 1.1.1.1 -j DROP", "-R INPUT 1 -s 4.4.4.4 -j DROP", "-N X", "-A X -j RETURN", "-F X",
+    )  # fmt: skip
+    assert lines == ["-A INPUT -s 4.4.4.4 -j DROP", "-A INPUT -s 3.3.3.3 -j DROP"]
+
+
+def test_a_declared_chain_wins_over_a_target_of_its_name() -> None:
+    found = program("-A INPUT -j LOG", "-A LOG -j DROP", head=HEAD + ":LOG - [0:0]\n")
+    (jump,) = found.table("filter")["INPUT"].rules
+    assert jump.target is not None and jump.target.kind is Kind.JUMP
+
+
+def test_comments_and_counters_survive() -> None:
+    text = "# one\n*filter\n:INPUT ACCEPT [1:2]\n# two\n[3:4] -A INPUT -j DROP\n# three\nCOMMIT\n# four\n"
+    assert write(read(text)) == text
+
+
+def test_a_built_in_chain_that_the_text_does_not_name_is_not_printed() -> None:
+    text = "*filter\n-A INPUT -j DROP\nCOMMIT\n"
+    assert write(read(text)) == text
+
+
+def test_reversed_udp_ports_never_match_and_are_kept() -> None:
+    found = rule("-A INPUT -p udp -m udp --dport 60000:29 -j DROP")
+    assert not found.matches[1].tests[0].values
+    assert printed("-A INPUT -p udp -m udp --dport 60000:29 -j DROP")[0].endswith("--dport 60000:29 -j DROP")
+
+
+@pytest.mark.parametrize(
+    ("words", "role"),
+    [
+        ("-p tcp --dport 22", Role.SPACE), ("-m state --state NEW", Role.SPACE),
+        ("-m conntrack --ctstate NEW", Role.SPACE), ("-m conntrack --ctstate NEW --ctproto 6", Role.CONSTANT),
+        ("-m mark --mark 1", Role.CONSTANT), ("-m set --match-set x src", Role.CONSTANT),
+        ("-m set --match-set x src --packets-gt 4", Role.NAMED), ("-m recent --set", Role.NAMED),
+        ("-m statistic --mode random --probability 0.5", Role.NAMED),
+        ("-m statistic --mode nth --every 2", Role.ONCE), ("-m limit --limit 1/sec", Role.ONCE),
+        ("-m quota --quota 5", Role.ONCE), ("-m connlimit --connlimit-above 3", Role.ONCE),
+        ("-m hashlimit --hashlimit-upto 1/sec --hashlimit-name x", Role.NAMED),
+        ("-m nobody --knows this", Role.ONCE), ("-m comment --comment x", Role.SPACE),
+        ("-p tcp -m tcp --tcp-option 3", Role.CONSTANT),
+    ],
+)  # fmt: skip
+def test_each_match_has_its_role(words: str, role: Role) -> None:
+    assert rule(f"-A INPUT {words} -j DROP").matches[-1].role is role
+
+
+@pytest.mark.parametrize(
+    ("words", "ends", "writes"),
+    [
+        ("-j DROP", Ends.SURELY, None), ("-j LOG", Ends.NEVER, None), ("-j NOTRACK", Ends.NEVER, State.CT),
+        ("-j MARK --set-mark 1", Ends.NEVER, State.MARK), ("-j FROB --x", Ends.MAYBE, State.ANYTHING),
+        ("-j TARPIT", Ends.MAYBE, State.ANYTHING),
+    ],
+)  # fmt: skip
+def test_each_target_says_what_it_ends_and_writes(words: str, ends: Ends, writes: State | None) -> None:
+    target = rule(f"-A INPUT {words}").target
+    assert target is not None and target.ends is ends
+    assert writes is None or writes in target.writes
+
+
+@pytest.mark.parametrize(
+    ("words", "native"),
+    [
+        ("-p tcp -m tcp --dport 22", True), ("-p tcp -m tcp --syn", True), ("-p tcp -m tcp", False),
+        ("-p udp -m udp --dport 0:65535", False), ("-p udp -m udp ! --dport 0:65535", True),
+        ("-p tcp -m multiport --dports 22", False), ("-p tcp -m tcp --dport 22 --tcp-option 3", False),
+    ],
+)  # fmt: skip
+def test_nft_reads_natively_what_iptables_nft_translates(words: str, native: bool) -> None:
+    assert rule(f"-A INPUT {words} -j DROP").matches[-1].native is native
+
+
+def test_equal_meaning_has_equal_keys() -> None:
+    one = rule('-A INPUT -m limit --limit-burst 5 --limit 1/sec -j LOG --log-level 4 --log-prefix "a"')
+    two = rule("-A INPUT -m limit --limit 1/sec -j LOG --log-prefix a")
+    assert [m.key for m in one.matches] == [m.key for m in two.matches]
+    assert one.target and two.target and one.target.key == two.target.key
+
+
+def test_masks_that_are_no_prefixes_are_read_exactly() -> None:
+    (test,) = rule("-A INPUT -s 10.0.12.0/255.0.255.0 -j DROP").matches[0].tests
+    assert test.field is Field.SRC and len(test.values) == 256 * 256
+    assert 0x0A630C07 in test.values and 0x0A630D07 not in test.values
+
+
+# (line, what the message says, the word that the caret stands under)
+REFUSED = [
+    ("-A INPUT -p tcp --sprot 80 -j ACCEPT", "did you mean --sport", "--sprot"),
+    ("-A INPUT -s 300.1.1.1 -j DROP", "not an IPv4 address", "300.1.1.1"),
+    ("-A INPUT -s host.example -j DROP", "host names are not looked up", "host.example"),
+    ("-A INPUT -s 10.0.0.1/33 -j DROP", "prefix length 33", "10.0.0.1/33"),
+    ("-A INPUT -s ! 10.0.0.0/8 -j ACCEPT", "belongs to no option", "10.0.0.0/8"),
+    ("-A INPUT -p 256 -j ACCEPT", "unknown protocol", "256"),
+    ("-A INPUT ! -p 0 -j ACCEPT", "never match", "0"),
+    ("-A INPUT -p tcp --dport 99999 -j DROP", "ports go from 0 to 65535", "99999"),
+    ("-A INPUT -p tcp --dport 80:22 -j DROP", "invalid port range", "80:22"),
+    ("-A INPUT -p tcp --dport 80,90 -j DROP", "invalid port", "80,90"),
+    ("-A INPUT -p icmp --icmp-type ec -j DROP", "ambiguous", "ec"),
+    ("-A INPUT -m state --state NEW,BOGUS -j DROP", "unknown state", "NEW,BOGUS"),
+    ("-A OUTPUT -i eth0 -j ACCEPT", "no input interface", "OUTPUT"),
+    ("-A INPUT -p tcp -p udp -j DROP", "a second -p", "-p"),
+    ("-A INPUT -m multiport --dports 3 -j DROP", "needs -p", "multiport"),
+    ("-A INPUT -m tcp --dport 5 -j DROP", "needs -p tcp", "tcp"),
+    ("-A INPUT -j DROP -j ACCEPT", "a second -j", "-j"),
+    ("-A INPUT -j NOWHERE", "neither a chain", "NOWHERE"),
+    ("-A INPUT -g NOWHERE", "neither a chain", "NOWHERE"),
+    ("-A INPUT -j OUTPUT", "built-in chain", "OUTPUT"),
+    ("-A INPUT -j", "needs 1 value", "-j"),
+    ("-A INPUT extra -j DROP", "belongs to no option", "extra"),
+    ("-A NOCHAIN -j DROP", "not declared", "NOCHAIN"),
+    ("-I INPUT 3 -j DROP", "out of range", "3"),
+    ("-A INPUT -i averyveryverylongname -j DROP", "longer than 15", "averyveryverylongname"),
+    ("-A INPUT -s ::1 -j DROP", None, "::1"),
+    ("-A INPUT -m mac --mac-source 00:11:22 -j DROP", "not a MAC address", "00:11:22"),
+    ("-A INPUT -m owner --uid-owner $X -j DROP", "not a user", "$X"),
+    ("-Q INPUT", "unknown command", "-Q"),
+    ("-A INPUT -j ACCEPT --frob", "unknown option", "--frob"),
+]
+
+
+@pytest.mark.parametrize(("line", "said", "word"), REFUSED, ids=[line for line, _, _ in REFUSED])
+def test_what_iptables_refuses_is_refused_at_its_word(line: str, said: str | None, word: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        read(HEAD + line + "\nCOMMIT\n", family=Family.IPV4, name="office.rules")
+    error = caught.value
+    assert said is None or said in str(error)
+    assert (error.source, error.line) == ("office.rules", 5)
+    assert error.text[error.column - 1 :].startswith(word)
+    assert error.length == len(word)
+
+
+def test_the_message_shows_the_place() -> None:
+    assert str(refusal("-A INPUT -p tcp --sprot 80 -j ACCEPT")) == (
+        "-:5:17: unknown option --sprot; did you mean --sport?\n"
+        "  -A INPUT -p tcp --sprot 80 -j ACCEPT\n"
+        "                  ^^^^^^^"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no table"), ("# only a comment\n", "no table"), ("*filter\n", "no COMMIT"),
+        ("*frobnicate\nCOMMIT\n", "unknown table"), ("COMMIT\n", "outside of any table"),
+        ("*filter\n*nat\nCOMMIT\n", "still open"), ("*filter\nCOMMIT\n*filter\nCOMMIT\n", "already"),
+        ("*filter\n:X - [0:0]\n:X - [0:0]\nCOMMIT\n", "already"), ("*filter\n:X ACCEPT\nCOMMIT\n", "no policy"),
+        ("*filter\n:INPUT MAYBE\nCOMMIT\n", "unknown policy"), ("*filter\n:ACCEPT -\nCOMMIT\n", "cannot be called"),
+        (f"*filter\n:{'x' * 29} -\nCOMMIT\n", "longer than 28"), ("*filter\n\x00\nCOMMIT\n", "binary data"),
+        ("*filter\n:INPUT ACCEPT [a:b]\nCOMMIT\n", "does not belong"), ("hello\n", "unknown command"),
+        ("*filter\n:A -\n:B -\n-A A -j B\n-A B -g A\nCOMMIT\n", "circle"),
+        ("*filter\n:A -\n-A A -j A\nCOMMIT\n", "circle"),
+        ('*filter\n-A INPUT -m comment --comment "never closed -j DROP\nCOMMIT\n', "never closed"),
+        ("*filter\n-A INPUT -j DR\nCOMMIT\n", "neither a chain"),
+    ],
+)  # fmt: skip
+def test_broken_texts_are_refused(text: str, said: str) -> None:
+    with pytest.raises(ParseError, match=said):
+        read(text)
+
+
+def test_a_wrong_family_is_named() -> None:
+    with pytest.raises(ParseError, match="IPv6 address in an IPv4"):
+        program("-A INPUT -s ::1 -j DROP", family=Family.IPV4)
+    with pytest.raises(ParseError, match="IPv4 address in an IPv6"):
+        program("-A INPUT -s 1.2.3.4 -j DROP", family=Family.IPV6)
+
+
+def test_the_family_is_guessed_from_what_only_one_has() -> None:
+    assert program("-A INPUT -s 10.0.0.1 -j DROP").family is Family.IPV4
+    assert program("-A INPUT -s fe80::/10 -j DROP").family is Family.IPV6
+    assert program("-A INPUT -p icmpv6 --icmpv6-type 1 -j DROP").family is Family.IPV6
+
+
+def test_lines_for_the_other_family_are_kept_as_comments() -> None:
+    shown = write(program("-6 -A INPUT -s ::1 -j DROP", "-A INPUT -j DROP", family=Family.IPV4))
+    assert "# not for this family: -6 -A INPUT -s ::1 -j DROP\n-A INPUT -j DROP\n" in shown
+
+
+def test_the_corpus_reads_and_prints_to_a_fixed_point(shared: Path) -> None:
+    files = sorted((shared / "corpus" / "dumps").iterdir()) + sorted((shared / "corpus" / "extensions").iterdir())
+    assert len(files) == 102
+    for file in files:
+        text = file.read_text("utf-8", "surrogateescape")
+        family = Family.IPV6 if "v6" in file.name or "ip6" in file.name else Family.IPV4
+        first = write(read(text, family=family, name=file.name))
+        assert write(read(first, family=family)) == first, file.name
+
+
+def test_the_refused_corpus_is_refused_in_its_line(shared: Path) -> None:
+    for file in sorted((shared / "corpus" / "refused").iterdir()):
+        if file.name != "INDEX.tsv":
+            with pytest.raises(ParseError) as caught:
+                read(file.read_text("utf-8", "surrogateescape"), name=file.name)
+            assert caught.value.line and caught.value.column, file.name
+
+
+WORDS = st.sampled_from(
+    "-A -I -D INPUT OUTPUT FORWARD -s -d -p tcp udp icmp 6 -m -j -g ! 10.0.0.0/8 1.2.3.4,5.6.7.8 eth0 -i -o 22 "
+    "80:90 :5 --dport --sport --dports multiport state --state NEW limit --limit 1/sec LOG --log-prefix \"a b\" "
+    "DROP ACCEPT RETURN X [1:2] COMMIT *filter :X - comment --comment frob --x=1 -f -c 1 2 --syn \" \\".split(" ")
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.lists(WORDS, max_size=9), max_size=6))
+def test_any_heap_of_words_is_read_or_refused(lines: list[list[str]]) -> None:
+    text = HEAD + "".join(" ".join(words) + "\n" for words in lines) + "COMMIT\n"
+    try:
+        found = read(text)
+    except ParseError:
+        return
+    assert write(read(write(found), family=found.family)) == write(found)
