@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 
 from .errors import HitablesError
@@ -24,7 +25,7 @@ def read_text(path: str) -> str:
             with open(path, "rb") as file:
                 packed = file.peek(2)[:2] == b"\x1f\x8b"
                 data = gzip.GzipFile(fileobj=file).read(LARGEST + 1) if packed else file.read(LARGEST + 1)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise HitablesError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > LARGEST:
         raise HitablesError(f"{path}: more than {LARGEST >> 20} MiB of text; that is more than hitables reads")

@@ -115,11 +115,16 @@ def _inside(rule: Rule, random: Random) -> Header:
     return src, dst, sport, dport, random.choice((TCP, UDP, ICMP, 89)) if rule.proto is None else rule.proto
 
 
+def _meets(prefix: tuple[int, int], address: int) -> bool:
+    return (prefix[0] ^ address) >> 32 - prefix[1] == 0
+
+
 def _first(rules: list[Rule], header: Header) -> int:
     for number, rule in enumerate(rules, start=1):
         if (
             (rule.proto is None or rule.proto == header[4])
-            and all((header[at] ^ rule[at][0]) >> 32 - rule[at][1] == 0 for at in (0, 1))
+            and _meets(rule.src, header[0])
+            and _meets(rule.dst, header[1])
             and rule.sport[0] <= header[2] <= rule.sport[1]
             and rule.dport[0] <= header[3] <= rule.dport[1]
         ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import subprocess
 from pathlib import Path
 
@@ -11,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading import first_matches
 
-from hitables.errors import HitablesError, ParseError, Unsupported
+from hitables.errors import ParseError, Unsupported
+from hitables.files import read_text
 from hitables.parse import classbench, trace
 from hitables.parse.classbench import ANY_PORT, FilterRule
-from hitables.parse.source import read_text
 
 LINE = "@10.1.2.3/32\t192.168.0.0/16\t0 : 65535\t53 : 80\t0x06/0xFF"
 
@@ -181,24 +180,10 @@ def test_a_fault_in_a_trace_is_named_with_its_line(text: str, line: int, said: s
     assert said in str(caught.value)
 
 
-def test_plain_and_packed_files_are_read_and_others_refused(tmp_path: Path) -> None:
-    plain, packed, binary = tmp_path / "a", tmp_path / "b", tmp_path / "c"
-    plain.write_text(LINE)
-    packed.write_bytes(gzip.compress(LINE.encode()))
-    assert read_text(plain) == read_text(packed) == LINE
-    for broken in (b"\x7fELF\0", b"\x1f\x8b\x08cut", b"\xff\xfe"):
-        binary.write_bytes(broken)
-        with pytest.raises(HitablesError, match=str(binary)):
-            read_text(binary)
-    for missing in (tmp_path, tmp_path / "none"):
-        with pytest.raises(HitablesError, match=str(missing)):
-            read_text(missing)
-
-
 @pytest.mark.parametrize("name", ["acl1_100", "acl1_1K", "fw1_100", "fw1_1K", "ipc1_100", "ipc1_1K"])
 def test_the_papers_traces_name_the_rule_that_reading_the_list_gives(name: str, shared: Path) -> None:
-    filters = classbench.parse(read_text(shared / "rulesets/wustl" / f"{name}.gz"))
-    packets = trace.parse(read_text(shared / "rulesets/wustl" / f"{name}_trace.gz"))
+    filters = classbench.parse(read_text(str(shared / "rulesets/wustl" / f"{name}.gz")))
+    packets = trace.parse(read_text(str(shared / "rulesets/wustl" / f"{name}_trace.gz")))
     assert packets.expected is not None
     assert (first_matches(filters, packets.headers) == packets.expected).all()
 
@@ -207,8 +192,8 @@ def test_the_papers_traces_name_the_rule_that_reading_the_list_gives(name: str, 
 def test_classbench_names_the_rule_a_header_was_drawn_from_and_earlier_ones_may_match(
     name: str, shared: Path
 ) -> None:
-    filters = classbench.parse(read_text(shared / "rulesets/classbench" / f"{name}.gz"))
-    packets = trace.parse(read_text(shared / "rulesets/classbench" / f"{name}_trace.gz"))
+    filters = classbench.parse(read_text(str(shared / "rulesets/classbench" / f"{name}.gz")))
+    packets = trace.parse(read_text(str(shared / "rulesets/classbench" / f"{name}_trace.gz")))
     found = first_matches(filters, packets.headers)
     assert packets.origin is not None
     assert (found >= 0).all() and (found <= packets.origin).all()

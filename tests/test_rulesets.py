@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from reading import first_matches
 
+from hitables.files import read_text
 from hitables.parse import classbench, trace
-from hitables.parse.source import read_text
 
 FOLDER = Path(__file__).parents[1] / "rulesets"
 SETS = {"campus.rules.gz": "iptables", "containers.rules": "iptables", "campus6.rules": "ip6tables"}
@@ -23,11 +23,11 @@ def test_the_script_makes_what_is_shipped(monkeypatch: pytest.MonkeyPatch) -> No
     shipped = {path for path in FOLDER.rglob("*") if path.suffix in (".gz", ".rules")}
     assert {FOLDER / name for name in texts} == shipped
     for name, text in texts.items():
-        assert read_text(FOLDER / name) == text, f"{name}: run `make rulesets`"
+        assert read_text(str(FOLDER / name)) == text, f"{name}: run `make rulesets`"
 
 
 def test_the_campus_has_five_thousand_rules_in_sixty_chains() -> None:
-    lines = read_text(FOLDER / "campus.rules.gz").splitlines()
+    lines = read_text(str(FOLDER / "campus.rules.gz")).splitlines()
     assert sum(line.startswith("-A") for line in lines) == 5000
     assert sum(line.startswith(":") for line in lines) == 60
 
@@ -50,7 +50,7 @@ def chains(text: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("backend", ["legacy", "nft"])
 @pytest.mark.parametrize(("name", "tool"), SETS.items())
 def test_a_set_loads_and_is_saved_as_it_stands(name: str, tool: str, backend: str) -> None:
-    text = read_text(FOLDER / name)
+    text = read_text(str(FOLDER / name))
     script = f"{tool}-{backend}-restore && {tool}-{backend}-save"
     done = subprocess.run(
         ["unshare", "-n", "sh", "-c", script], input=text, capture_output=True, text=True, check=False
@@ -61,8 +61,8 @@ def test_a_set_loads_and_is_saved_as_it_stands(name: str, tool: str, backend: st
 
 @pytest.mark.parametrize("name", ["acl_100", "acl_1k", "fw_100", "fw_1k"])
 def test_a_trace_names_the_first_rule_that_matches_each_header(name: str) -> None:
-    filters = classbench.parse(read_text(FOLDER / f"classbench/{name}.gz"))
-    packets = trace.parse(read_text(FOLDER / f"classbench/{name}_trace.gz"))
+    filters = classbench.parse(read_text(str(FOLDER / f"classbench/{name}.gz")))
+    packets = trace.parse(read_text(str(FOLDER / f"classbench/{name}_trace.gz")))
     assert len(packets) == 10 * len(filters)
     assert packets.expected is not None
     assert (first_matches(filters, packets.headers) == packets.expected).all()

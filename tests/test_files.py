@@ -1,0 +1,73 @@
+"""Files in and out: packed or not, bounded, and never half written."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from hitables import files
+from hitables.errors import HitablesError
+
+
+def test_plain_and_packed_files_read_the_same(tmp_path: Path) -> None:
+    text = "*filter\n# caf\xe9\nCOMMIT\n"
+    for name, data in (("plain", text.encode()), ("packed", gzip.compress(text.encode()))):
+        (tmp_path / name).write_bytes(data)
+        assert files.read_text(str(tmp_path / name)) == text
+
+
+def test_bytes_that_are_no_text_survive_reading_and_writing(tmp_path: Path) -> None:
+    path = tmp_path / "latin"
+    path.write_bytes(b"# caf\xe9\n")
+    files.write_text(str(path), files.read_text(str(path)))
+    assert path.read_bytes() == b"# caf\xe9\n"
+
+
+@pytest.mark.parametrize(("kept", "behind"), [(-9, b""), (10, b"\xff" * 40), (-8, bytes(8))])
+def test_a_damaged_gzip_file_is_refused_by_name(tmp_path: Path, kept: int, behind: bytes) -> None:
+    path = tmp_path / "rules.gz"
+    path.write_bytes(gzip.compress(b"*filter\nCOMMIT\n")[:kept] + behind)
+    with pytest.raises(HitablesError, match=str(path)):
+        files.read_text(str(path))
+
+
+def test_a_folder_and_a_missing_file_are_refused_by_name(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(HitablesError, match=str(path)):
+            files.read_text(str(path))
+
+
+def test_too_much_is_refused_without_reading_it_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LARGEST", 1 << 20)
+    bomb = tmp_path / "bomb.gz"
+    bomb.write_bytes(gzip.compress(bytes(5 << 20)))
+    with pytest.raises(HitablesError, match="more than 1 MiB"):
+        files.read_text(str(bomb))
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rules"
+    path.write_text("old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(HitablesError, match="No space left"):
+        files.write_text(str(path), "new")
+    assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("rules", "old")]
+
+
+def test_the_mode_of_a_file_and_a_link_to_it_stay(tmp_path: Path) -> None:
+    path, link = tmp_path / "rules", tmp_path / "link"
+    path.write_text("old")
+    path.chmod(0o600)
+    link.symlink_to(path)
+    files.write_text(str(link), "new")
+    assert link.is_symlink()
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)
