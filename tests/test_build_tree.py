@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hitables.build.tree import ALGORITHMS, Axis, Boxes, Cut, Kind, Node, Tree, grow
+from hitables.build.tree import ALGORITHMS, PAPER, Axis, Boxes, Cut, Kind, Node, Tree, grow
 from hitables.ir.fields import Field
 
 AXES = (
@@ -28,7 +28,7 @@ WORDS = np.stack([np.zeros_like(POINTS), POINTS], axis=-1).astype(np.uint64)
 
 
 @st.composite
-def boxes(draw: st.DrawFn, most: int = 24) -> Boxes:
+def boxes(draw: st.DrawFn, most: int = 16) -> Boxes:
     """Rules of one to three boxes, many sides left open, some rules final."""
 
     def side(axis: Axis) -> tuple[int, int]:
@@ -57,9 +57,9 @@ def matching(given: Boxes) -> np.ndarray:
     return held
 
 
-def path(tree: Tree, point: Sequence[int]) -> Iterator[Node]:
+def path(nodes: Sequence[Node], point: Sequence[int]) -> Iterator[Node]:
     """The nodes that a point comes through, told as the printed rules would decide."""
-    node = tree[tree.root]
+    node = nodes[0]
     while True:
         yield node
         if node.kind is Kind.LEAF:
@@ -68,10 +68,16 @@ def path(tree: Tree, point: Sequence[int]) -> Iterator[Node]:
         value = point[AXES.index(node.axis)] - node.axis.optional
         inside = [edge.low <= value <= edge.high for edge in node.edges]
         if node.kind is Kind.CUTS:
-            assert sum(inside) == 1
-            node = tree[node.edges[inside.index(True)].to]
+            assert sum(inside) <= 1
+            node = nodes[node.edges[inside.index(True) if any(inside) else -1].to]
         else:
-            node = tree[node.taken if inside[0] != node.negated else node.other]
+            node = nodes[node.taken if inside[0] != node.negated else node.other]
+
+
+def up_to_final(given: Boxes, matched: Sequence[int]) -> list[int]:
+    """The rules that a packet which matches them all is affected by."""
+    ends = next((i + 1 for i, rule in enumerate(matched) if given.final[rule]), len(matched))
+    return list(matched[:ends])
 
 
 options = st.fixed_dictionaries(
@@ -80,25 +86,25 @@ options = st.fixed_dictionaries(
         "max_nesting": st.integers(0, 6),
         "copy_penalty": st.sampled_from([0.0, 0.3, 2.0]),
         "spfac": st.sampled_from([1.0, 2.0, 4.0]),
+        "unequal": st.booleans(),
     }
 )
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
 @given(rules=boxes(), options=options, spare=st.integers(0, 40))
 def test_every_point_meets_its_rules_in_list_order(
     algorithm: str, rules: Boxes, options: dict[str, float], spare: int
 ) -> None:
     tree = grow(rules, algorithm=algorithm, budget=len(rules.final) + spare, **options)  # type: ignore[arg-type]
+    nodes = list(tree.nodes())
     held = matching(rules)
-    for point, holds in zip(POINTS[::3], held[::3], strict=True):
-        listed = [rule for node in path(tree, point) for rule in node.entries if holds[rule]]
-        expected = np.flatnonzero(holds).tolist()
-        assert listed == expected[: len(listed)]
-        assert len(listed) == len(expected) or rules.final[listed[-1]]
+    for point, holds in zip(POINTS[::5], held[::5], strict=True):
+        listed = [rule for node in path(nodes, point) for rule in node.entries if holds[rule]]
+        assert up_to_final(rules, listed) == up_to_final(rules, np.flatnonzero(holds).tolist())
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
 @given(rules=boxes(), options=options)
 def test_searching_gives_what_reading_the_list_gives(
     algorithm: str, rules: Boxes, options: dict[str, float]
@@ -111,7 +117,7 @@ def test_searching_gives_what_reading_the_list_gives(
     assert reads.max() <= tree.longest_read()
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
 @given(rules=boxes(), options=options)
 def test_the_search_reads_as_many_rules_as_the_path_prints(
     algorithm: str, rules: Boxes, options: dict[str, float]
@@ -119,9 +125,10 @@ def test_the_search_reads_as_many_rules_as_the_path_prints(
     tree = grow(rules, algorithm=algorithm, **options).as_tests()  # type: ignore[arg-type]
     held = matching(rules)
     _, reads = tree.search(WORDS[::7])
+    nodes = list(tree.nodes())
     for point, holds, read in zip(POINTS[::7], held[::7], reads, strict=True):
         printed = 0
-        for node in path(tree, point):
+        for node in path(nodes, point):
             stops = next((i + 1 for i, rule in enumerate(node.entries) if holds[rule]), None)
             if stops is not None:
                 printed += stops
@@ -183,7 +190,7 @@ def test_only_allowed_intervals_are_tested(algorithm: str, rules: Boxes, options
     visit(tree.root, frozenset(range(4)))
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
 @given(rules=boxes(), options=options)
 @settings(max_examples=25)
 def test_the_same_rules_give_the_same_tree(algorithm: str, rules: Boxes, options: dict[str, float]) -> None:
@@ -194,7 +201,7 @@ def test_the_same_rules_give_the_same_tree(algorithm: str, rules: Boxes, options
     assert one.entry.tobytes() == two.entry.tobytes()
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
 def test_wide_fields_are_cut_like_narrow_ones(algorithm: str) -> None:
     axes = (Axis(Field.SRC, 128, False, Cut.PREFIX), Axis(Field.MAC, 48, True, Cut.SPELT))
     net = 0x20010DB8 << 96
@@ -205,7 +212,7 @@ def test_wide_fields_are_cut_like_narrow_ones(algorithm: str) -> None:
     packets = [{Field.SRC: net + (i << 64) + i} for i in range(42)]
     packets += [{Field.SRC: 2**128 - 1, Field.MAC: 2**48 - 1}, {Field.SRC: 0, Field.MAC: 0}]
     assert tree.search(given.points(packets))[0].tolist() == [*range(40), 42, 42, 41, 40]
-    assert tree.longest_read() < 30
+    assert algorithm == PAPER or tree.longest_read() < 30
 
 
 def test_rules_that_cover_everything_and_stand_first_are_read_before_any_test() -> None:
@@ -233,7 +240,7 @@ def test_what_cannot_be_built_is_refused() -> None:
         Boxes(AXES, given.low, given.high, [0, 1], [True])
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
 def test_memory_that_runs_out_is_an_error(algorithm: str) -> None:
     given = Boxes.of(AXES, [[{Field.SRC: (i % 8, i % 8)}] for i in range(64)], [False] * 64)
     with pytest.raises(MemoryError):

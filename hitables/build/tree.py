@@ -46,7 +46,11 @@ def _algorithms() -> Iterator[str]:
         yield ffi.string(name).decode()
 
 
-ALGORITHMS = tuple(_algorithms())
+# The trees of the CoNEXT 2014 paper: any interval for a cut, and neither budget nor nesting kept.
+PAPER = "paper"
+
+# Builders that keep all constraints.
+ALGORITHMS = tuple(name for name in _algorithms() if name != PAPER)
 
 
 class Cut(enum.IntEnum):
@@ -162,7 +166,8 @@ class Node:
     TEST: its rule takes edges[0] if the field's value is in that edge's interval (when
     *negated*: if it is not); what is not taken stays in line and is edges[1], whose
     interval is only the hull of what can come there.
-    CUTS: the edges tile the node's interval in ascending order; a search halves them.
+    CUTS: the edges cover what rules meet of the node's interval, in ascending order; a
+    search halves them, and what lies in none of them, "none" too, comes to the last one.
     """
 
     kind: Kind
@@ -258,13 +263,14 @@ class Tree:
         return rule, reads
 
     def as_tests(self) -> Tree:
-        """The same tree with every CUTS node as the TEST nodes by which a search halves it."""
+        """The same tree with every CUTS node as the TEST nodes by which a search halves it.
+
+        CUTS of one edge, which decide nothing, stay.
+        """
         node, edge = self.node.tolist(), self.edge.tolist()
         for number in range(len(node)):
             entry, entries, first, count, kind, axis, *_ = node[number]
-            if kind != Kind.CUTS:
-                continue
-            if count == 1:  # nothing to decide: a TEST needs two sides, so keep the cut
+            if kind != Kind.CUTS or count == 1:
                 continue
             todo = [(number, first, count)]
             while todo:
@@ -288,18 +294,19 @@ class Tree:
 
 def grow(
     boxes: Boxes, *, algorithm: str = "bisect", leaf_size: int = 8, max_nesting: int = 12,
-    budget: int = NO_BUDGET, copy_penalty: float = 0.3, spfac: float = 4.0, memory: int = 0,
+    budget: int = NO_BUDGET, copy_penalty: float = 0.3, spfac: float = 4.0, unequal: bool = False, memory: int = 0,
 ) -> Tree:  # fmt: skip
-    """Build a tree with one of ALGORITHMS.
+    """Build a tree with one of ALGORITHMS, or PAPER.
 
     leaf_size     a list of so many rules is not split
     max_nesting   taken tests on a path, at most
     budget        printed rules, at most (but no fewer than the list itself has)
     copy_penalty  bisect: entries that a copied rule counts for
-    spfac         hicuts: rules that the parts of a node may hold, over those of the node
+    spfac         hicuts, paper: rules that the parts of a node may hold, over those of the node
+    unequal       paper: cut between rules instead of in equal parts
     memory        bytes that building may take, 0 for any; MemoryError beyond
     """
-    if algorithm not in ALGORITHMS:
+    if algorithm not in (*ALGORITHMS, PAPER):
         raise ValueError(f"no tree builder is called {algorithm!r}; there are {', '.join(ALGORITHMS)}")
     if min(leaf_size, max_nesting, budget, memory) < 0 or not copy_penalty >= 0 or not spfac >= 1:
         raise ValueError("a tree's option is out of range")
@@ -307,7 +314,7 @@ def grow(
     options = ffi.new("struct tree_options *")
     options.leaf_size, options.max_nesting = min(leaf_size, 2**31), min(max_nesting, 2**31)
     options.budget, options.memory = min(budget, NO_BUDGET), memory
-    options.copy_penalty, options.spfac = copy_penalty, spfac
+    options.copy_penalty, options.spfac, options.unequal = copy_penalty, spfac, unequal
     status = ffi.new("enum tree_status *")
     grown = lib.tree_grow(algorithm.encode(), given.boxes, options, status)
     _check(status[0])

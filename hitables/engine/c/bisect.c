@@ -31,6 +31,7 @@ struct choice {
     uint32_t axis;
     u128 low, high;
     bool negated;
+    uint32_t copies; /* rules that meet both sides */
 };
 
 /* A leaf that may yet be split.  *share* is the traffic that meets each rule here,
@@ -124,7 +125,7 @@ static void weigh(const struct grower *g, const struct bud *bud, const struct ha
     bool negate = may_negate && (negated < plain - 1e-9 || (negated < plain + 1e-9 && out < in));
     double work = negate ? negated : plain;
     if (work < best->work - 1e-9)
-        *best = (struct choice){work, axis, low, high, negate};
+        *best = (struct choice){work, axis, low, high, negate, copies};
 }
 
 /* The rules' hulls along an axis, clipped to the region; those that span it are only counted. */
@@ -515,7 +516,7 @@ static bool bud_judge(struct grower *g, struct bud *bud)
     double saving = list_work(g, &split) - bud->choice.work * share;
     if (!(saving > 0))
         return true;
-    bud->rank = saving / bud->rules;
+    bud->rank = saving / sqrt(bud->choice.copies + 1);
     return heap_push(g, bud);
 }
 

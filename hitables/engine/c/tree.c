@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct tree_builder *const builders[] = {&tree_bisect};
+static const struct tree_builder *const builders[] = {&tree_bisect, &tree_paper};
 
 enum { BUILDERS = sizeof builders / sizeof *builders };
 

@@ -48,14 +48,15 @@ struct tree_options {
     uint32_t max_nesting;  /* taken tests on a path */
     uint64_t budget;       /* rules printed: entries and decisions */
     double copy_penalty;   /* bisect: list entries that a copied rule counts for */
-    double spfac;          /* hicuts: rules that the parts may hold, over those of the node */
+    double spfac;          /* hicuts, paper: rules that the parts may hold, over those of the node */
+    uint8_t unequal;       /* paper: cut between rules, not in equal parts */
     size_t memory;         /* bytes that building may take; 0: any */
 };
 
 /* entries: rules read before the decision, in list order.  A TEST has two edges,
  * the side that its rule takes and the side that stays; when negated, the rule
- * takes what lies outside the interval of its first edge.  The edges of CUTS tile
- * the node's interval in ascending order; they are told apart by halving. */
+ * takes what lies outside the interval of its first edge.  The edges of CUTS ascend;
+ * they are told apart by halving, and what lies in none of them belongs to the last. */
 struct tree_node {
     uint32_t entry, entries;
     uint32_t edge, edges;

@@ -74,7 +74,7 @@ struct tree_builder {
     const char *name;
     enum tree_status (*grow)(struct space *space, const struct tree_options *options, struct twig **root);
 };
-extern const struct tree_builder tree_bisect;
+extern const struct tree_builder tree_bisect, tree_paper;
 
 static inline struct side box_side(const struct space *space, uint32_t box, uint32_t axis)
 {
