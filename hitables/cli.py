@@ -38,6 +38,16 @@ class _Commands(click.Group):
             click.echo("hitables: out of memory", err=True)
         except RecursionError:
             click.echo("hitables: the rule set nests too deep", err=True)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception as error:
+            if os.environ.get("HITABLES_DEBUG"):
+                raise
+            click.echo(
+                f"hitables: a fault of hitables, not of your rules: {type(error).__name__}: {error}; "
+                "please report it (HITABLES_DEBUG=1 shows where it happened)",
+                err=True,
+            )
         ctx.exit(TROUBLE)
 
 
@@ -150,10 +160,16 @@ def _show_reports(reports: Any) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    left: dict[str, int] = {}
+    for each in reports:
+        if each.why.startswith("short"):
+            left[each.why] = left.get(each.why, 0) + 1
     shown = Table(title="chains", title_justify="left")
     for name in ("table", "chain", "rules", "printed", "read", "then", "longest", "nested", ""):
         shown.add_column(name, justify="left" if name in ("table", "chain", "") else "right")
     for each in reports:
+        if each.why in left:
+            continue
         if each.why:
             shown.add_row(each.table, each.chain, str(each.before), "", "", "", "", "", each.why)
             continue
@@ -161,7 +177,11 @@ def _show_reports(reports: Any) -> None:
             each.table, each.chain, str(each.before), str(each.after), f"{each.read_before:.1f}",
             f"{each.read_after:.1f}", str(each.longest), str(each.nesting), "compiled",
         )
-    Console(stderr=True, width=None if sys.stderr.isatty() else 120).print(shown)
+    console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
+    if shown.row_count:
+        console.print(shown)
+    for why, count in left.items():
+        console.print(f"{count} chains left alone: {why}")
 
 
 @main.command()
@@ -205,10 +225,10 @@ def stats(file: str, trace_file: str | None, chain: str | None, backend: str, as
     """Per chain of FILE: rules, roles, rules read per packet, modelled cost."""
     import json
 
-    from .analyse.profile import profile, read_over_trace
     from .files import read_text
     from .ir.packet import Backend
     from .library import read
+    from .profile import profile, read_over_trace
     from .report.stats import show_stats
 
     program = read(read_text(file), family=_family(family), name=file)
