@@ -28,7 +28,7 @@ def read_text(path: str) -> str:
     except (OSError, EOFError, zlib.error) as error:
         raise HitablesError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > LARGEST:
-        raise HitablesError(f"{path}: more than {LARGEST >> 20} MiB of text; that is more than hitables reads")
+        raise HitablesError(f"{path}: more than {LARGEST >> 20} MiB of text, which is the most that is read")
     return data.decode("utf-8", "surrogateescape")
 
 
