@@ -168,7 +168,7 @@ class _TableCompiler:
         for run in runs:
             boxes = as_boxes(sides.sides(run, self.writes), self.family)
             tree = None
-            if len(run) >= options.min_length:
+            if len(run) >= options.min_length and boxes.axes:
                 tree = grow(
                     boxes, algorithm=options.algorithm, leaf_size=options.leaf_size, spfac=options.spfac,
                     max_nesting=nesting, budget=len(run) + budget,

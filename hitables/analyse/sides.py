@@ -176,6 +176,13 @@ def as_boxes(sides: Sequence[Side], family: Family, weights: Sequence[float] | N
     """The sides in the form that the builders take; only fields that some rule constrains become axes."""
     used = {field for side in sides for box in side.boxes for field in box}
     axes = [axis(field, family) for field in Field if field in used]
+    # Without the field that it requires (a tree that may not ask for it) an axis cannot be cut.
+    axes = [
+        Axis(each.field, each.bits, each.optional, Cut.NONE)
+        if each.requires and each.requires[0] not in used
+        else each
+        for each in axes
+    ]
     place = {made.field: at for at, made in enumerate(axes)}
     count = sum(len(side.boxes) for side in sides)
     low = np.zeros((count, len(axes), 2), np.uint64)
