@@ -22,6 +22,11 @@ test: setup ## run the tests
 	@python -c 'import hitables.engine._engine'
 	@python -m pytest -q -n 2 $(PYTEST_FLAGS)
 
+demo: setup ## compile a campus gateway of 5,000 rules, and show what its packets read then
+	@mkdir -p out
+	hitables compile rulesets/campus.rules.gz -o out/campus.rules
+	@python -m hitables.bench.gain rulesets/campus.rules.gz out/campus.rules
+
 check: test lint types c-warnings sanitize ## tests, linter, types, C warnings, sanitizers
 
 lint: setup
