@@ -98,32 +98,79 @@ def main() -> None:
 
 @main.command("compile")
 @click.argument("file", default="-")
-@click.option("-o", "--output", default="-", help="Where the compiled rule set goes; \"-\" is standard output.")
-@click.option("--backend", type=click.Choice(["any", "legacy", "nft"]), default="any", show_default=True,
-              help="Which iptables will load the result; any: right and loadable in both.")
-@click.option("--scheme", type=click.Choice(["tree", "paper"]), default="tree", show_default=True,
-              help="tree: whole chains, any rule; paper: the transformation of CoNEXT 2014.")
+@click.option("-o", "--output", default="-", help='Where the compiled rule set goes; "-" is standard output.')
+@click.option(
+    "--backend",
+    type=click.Choice(["any", "legacy", "nft"]),
+    default="any",
+    show_default=True,
+    help="Which iptables will load the result; any: right and loadable in both.",
+)
+@click.option(
+    "--scheme",
+    type=click.Choice(["tree", "paper"]),
+    default="tree",
+    show_default=True,
+    help="tree: whole chains, any rule; paper: the transformation of CoNEXT 2014.",
+)
 @click.option("--algorithm", default=None, help="Tree builder; see hitables algorithms.")
-@click.option("--binth", type=click.IntRange(1), default=None, help="Rules that a leaf may hold before it is split.")
-@click.option("--spfac", type=click.FloatRange(1), default=4.0, show_default=True, help="HiCuts' space factor.")
-@click.option("--min-length", type=click.IntRange(1), default=8, show_default=True,
-              help="Chains (paper: runs) of fewer rules stay as they are.")
-@click.option("--max-expansion", type=float, default=4.0, show_default=True,
-              help="Rules printed over rules read, per chain, at most.")
-@click.option("--malformed", type=click.Choice(["stricter", "exact"]), default="stricter", show_default=True,
-              help="Packets with cut-off headers: treat them alike or drop them, or treat them alike.")
+@click.option(
+    "--binth", type=click.IntRange(1), default=None, help="Rules that a leaf may hold before it is split."
+)
+@click.option(
+    "--spfac", type=click.FloatRange(1), default=4.0, show_default=True, help="HiCuts' space factor."
+)
+@click.option(
+    "--min-length",
+    type=click.IntRange(1),
+    default=8,
+    show_default=True,
+    help="Chains (paper: runs) of fewer rules stay as they are.",
+)
+@click.option(
+    "--max-expansion",
+    type=float,
+    default=4.0,
+    show_default=True,
+    help="Rules printed over rules read, per chain, at most.",
+)
+@click.option(
+    "--malformed",
+    type=click.Choice(["stricter", "exact"]),
+    default="stricter",
+    show_default=True,
+    help="Packets with cut-off headers: treat them alike or drop them, or treat them alike.",
+)
 @click.option("--table", "tables", multiple=True, help="Compile this table only; may be repeated.")
 @click.option("--chain", "chains", multiple=True, help="Compile this chain only; may be repeated.")
 @click.option("--map", "map_file", help="Write the source map (JSON): generated rule -> line of FILE.")
 @click.option("--report", is_flag=True, help="Tell on standard error what was done to each chain.")
-@click.option("--packets", type=click.IntRange(0), default=None,
-              help="Packets per built-in chain that are run through both rule sets before printing; 0: none.")
+@click.option(
+    "--packets",
+    type=click.IntRange(0),
+    default=None,
+    help="Packets per built-in chain that are run through both rule sets before printing; 0: none.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the packets.")
 @_family_option
 def compile_command(
-    file: str, output: str, backend: str, scheme: str, algorithm: str | None, binth: int | None, spfac: float,
-    min_length: int, max_expansion: float, malformed: str, tables: tuple[str, ...], chains: tuple[str, ...],
-    map_file: str | None, report: bool, packets: int | None, seed: int, family: str | None,
+    file: str,
+    output: str,
+    backend: str,
+    scheme: str,
+    algorithm: str | None,
+    binth: int | None,
+    spfac: float,
+    min_length: int,
+    max_expansion: float,
+    malformed: str,
+    tables: tuple[str, ...],
+    chains: tuple[str, ...],
+    map_file: str | None,
+    report: bool,
+    packets: int | None,
+    seed: int,
+    family: str | None,
 ) -> None:
     """Compile the long chains of FILE into decision trees, and print the result.
 
@@ -140,14 +187,26 @@ def compile_command(
     if scheme == "paper":
         algorithm, binth = algorithm or "paper-md", binth or 16
     options = Options(
-        backend=backend, malformed=Malformed(malformed), algorithm=algorithm or "bisect",
-        leaf_size=binth or 8, spfac=spfac, min_length=min_length, max_expansion=max_expansion,
-        tables=frozenset(tables), chains=frozenset(chains),
+        backend=backend,
+        malformed=Malformed(malformed),
+        algorithm=algorithm or "bisect",
+        leaf_size=binth or 8,
+        spfac=spfac,
+        min_length=min_length,
+        max_expansion=max_expansion,
+        tables=frozenset(tables),
+        chains=frozenset(chains),
     )
     with _stages() as tell:
         made = compile_text(
-            read_text(file), options, family=_family(family), name=file, scheme=scheme,
-            packets=PACKETS if packets is None else packets, seed=seed, tell=tell,
+            read_text(file),
+            options,
+            family=_family(family),
+            name=file,
+            scheme=scheme,
+            packets=PACKETS if packets is None else packets,
+            seed=seed,
+            tell=tell,
         )
     if report:
         _show_reports(made.reports)
@@ -174,8 +233,15 @@ def _show_reports(reports: Any) -> None:
             shown.add_row(each.table, each.chain, str(each.before), "", "", "", "", "", each.why)
             continue
         shown.add_row(
-            each.table, each.chain, str(each.before), str(each.after), f"{each.read_before:.1f}",
-            f"{each.read_after:.1f}", str(each.longest), str(each.nesting), "compiled",
+            each.table,
+            each.chain,
+            str(each.before),
+            str(each.after),
+            f"{each.read_before:.1f}",
+            f"{each.read_after:.1f}",
+            str(each.longest),
+            str(each.nesting),
+            "compiled",
         )
     console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
     if shown.row_count:
@@ -186,8 +252,11 @@ def _show_reports(reports: Any) -> None:
 
 @main.command()
 @click.argument("file", default="-")
-@click.option("--packet", required=True, help='As in "chain=FORWARD in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=tcp '
-              'sport=1024 dport=22 state=NEW".')
+@click.option(
+    "--packet",
+    required=True,
+    help='As in "chain=FORWARD in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=tcp sport=1024 dport=22 state=NEW".',
+)
 @click.option("--backend", type=click.Choice(["legacy", "nft"]), default="legacy", show_default=True)
 @_family_option
 def trace(file: str, packet: str, backend: str, family: str | None) -> None:
@@ -196,8 +265,8 @@ def trace(file: str, packet: str, backend: str, family: str | None) -> None:
     from .ir.packet import Backend
     from .ir.spelling import read_packet
     from .library import read
-    from .report.walk import describe_walk
     from .library import trace as walk_through
+    from .report.walk import describe_walk
 
     program = read(read_text(file), family=_family(family), name=file)
     wanted = read_packet(packet, program.family)
@@ -206,7 +275,9 @@ def trace(file: str, packet: str, backend: str, family: str | None) -> None:
             raise HitablesError(f"{file}: there is no table {table}")
     if wanted.chain not in program.table(wanted.table):
         raise HitablesError(f"{file}: table {wanted.table} has no chain {wanted.chain}")
-    walk = walk_through(program, wanted.packet, table=wanted.table, chain=wanted.chain, backend=Backend(backend))
+    walk = walk_through(
+        program, wanted.packet, table=wanted.table, chain=wanted.chain, backend=Backend(backend)
+    )
     click.echo(describe_walk(walk))
     if walk.open:
         click.echo("the packet does not say whether these hold; they were taken for no:", err=True)
@@ -221,7 +292,9 @@ def trace(file: str, packet: str, backend: str, family: str | None) -> None:
 @click.option("--backend", type=click.Choice(["legacy", "nft"]), default="legacy", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_family_option
-def stats(file: str, trace_file: str | None, chain: str | None, backend: str, as_json: bool, family: str | None) -> None:
+def stats(
+    file: str, trace_file: str | None, chain: str | None, backend: str, as_json: bool, family: str | None
+) -> None:
     """Per chain of FILE: rules, roles, rules read per packet, modelled cost."""
     import json
 
@@ -260,7 +333,9 @@ def convert(source: str, given: str, wanted: str, output: str, chain: str, actio
 
 @main.command()
 @click.argument("file", default="-")
-@click.option("--format", "form", type=click.Choice(["dot", "graphml", "svg"]), default="dot", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["dot", "graphml", "svg"]), default="dot", show_default=True
+)
 @click.option("-o", "--output", default="-")
 @click.option("--table", "tables", multiple=True, help="This table only; may be repeated.")
 @_family_option

@@ -50,7 +50,9 @@ class Options:
         if self.backend not in NESTING:
             raise HitablesError(f"unknown backend {self.backend!r}; there are {', '.join(NESTING)}")
         if self.max_expansion < 1:
-            raise HitablesError(f"a max-expansion of {self.max_expansion} is below 1: no tree is smaller than its list")
+            raise HitablesError(
+                f"a max-expansion of {self.max_expansion} is below 1: no tree is smaller than its list"
+            )
         if self.leaf_size < 1 or self.min_length < 1:
             raise HitablesError("binth and min-length are at least 1")
 
@@ -110,6 +112,17 @@ def _cut_into_segments(rules: Sequence[Rule]) -> list[list[Rule]]:
     return [run for run in runs if run]
 
 
+@dataclass(slots=True)
+class _Grown:
+    """A chain's segments; rules read (summed over its rules) before and after, at most, and nesting."""
+
+    segments: list[Segment] = field(default_factory=list)
+    before: float = 0.0
+    after: float = 0.0
+    longest: int = 0
+    nesting: int = 0
+
+
 class _TableCompiler:
     def __init__(self, program: Program, table: Table, options: Options) -> None:
         self.family, self.table, self.options = program.family, table, options
@@ -156,50 +169,68 @@ class _TableCompiler:
         long_runs = sum(len(run) >= options.min_length for run in runs)
         if not long_runs:
             return "its rules with memory that leave the chain stand too close"
-        nesting = (self.room(chain, memory) - (long_runs - 1)) // long_runs
+        # A tree that something follows is left by a jump to it.
+        joints = sum(len(run) >= options.min_length for run in runs[:-1])
+        nesting = (self.room(chain, memory) - joints) // long_runs
         if nesting < 1:
             return "nested too deep already for a tree"
+        # What a tree needs besides its own rules (guards, chains for rules with memory) is
+        # known once it is printed: then it is grown again for less.
+        allowed = int(options.max_expansion * len(chain.rules))
+        budget, names = allowed, self.names.count
+        for _ in range(4):
+            self.names.count = names
+            grown = self.segments(chain, runs, nesting, budget)
+            if all(segment.tree is None for segment in grown.segments):
+                return "a tree would not read fewer rules"
+            planted = plant(grown.segments, self.family, self.names)
+            size = len(planted.rules) + sum(len(made.rules) for made in planted.chains)
+            if size <= allowed:
+                break
+            budget -= size - allowed
+        else:
+            self.names.count = names
+            return f"a tree would need more than {options.max_expansion:g} times its rules"
+        self.planted[chain.name] = (chain.with_rules(planted.rules), planted.chains)
+        self.nesting[chain.name] = grown.nesting + (1 if memory else 0)
+        count = len(chain.rules)
+        self.reports[chain.name] = ChainReport(
+            self.table.name, chain.name, count, size, grown.before / count, grown.after / count,
+            grown.longest, self.nesting[chain.name], "",
+        )  # fmt: skip
+        return ""
+
+    def segments(self, chain: Chain, runs: list[list[Rule]], nesting: int, budget: int) -> _Grown:
+        """Grow a tree over each long run, with *budget* printed rules for all of them."""
+        options = self.options
         sides = Sides(self.family, nft=options.backend != "legacy", malformed=options.malformed)
-        segments: list[Segment] = []
-        before = after = 0.0
-        longest = deepest = 0
-        offset = 0
-        budget = int(options.max_expansion * len(chain.rules)) - len(chain.rules)
-        for run in runs:
+        grown = _Grown()
+        spare = max(0, budget - len(chain.rules))
+        read = 0
+        for at, run in enumerate(runs):
             boxes = as_boxes(sides.sides(run, self.writes), self.family)
             tree = None
             if len(run) >= options.min_length and boxes.axes:
                 tree = grow(
                     boxes, algorithm=options.algorithm, leaf_size=options.leaf_size, spfac=options.spfac,
-                    max_nesting=nesting, budget=len(run) + budget,
+                    max_nesting=nesting, budget=len(run) + spare,
                 )  # fmt: skip
-                budget -= max(0, tree.printed_rules() - len(run))
-                linear, planted = _reads(boxes, tree)
-                if planted >= linear:
+                linear, reads = _reads(boxes, tree)
+                if reads >= linear:
                     tree = None
             if tree is not None:
-                before += (offset + linear) * len(run)
-                after += (longest + planted) * len(run)
-                longest += tree.longest_read()
-                deepest += tree.nesting() + 1
+                spare = max(0, spare - tree.printed_rules() + len(run))
+                grown.before += (read + linear) * len(run)
+                grown.after += (grown.longest + reads) * len(run)
+                grown.longest += tree.longest_read()
+                grown.nesting += tree.nesting() + (1 if at + 1 < len(runs) else 0)
             else:
-                before += sum(offset + at + 1 for at in range(len(run)))
-                after += sum(longest + at + 1 for at in range(len(run)))
-                longest += len(run)
-            offset += len(run)
-            segments.append(Segment(run, tree, frozenset(sides.guards)))
-        if all(segment.tree is None for segment in segments):
-            return "a tree would not read fewer rules"
-        planted_chain = plant(segments, self.family, self.names)
-        self.planted[chain.name] = (chain.with_rules(planted_chain.rules), planted_chain.chains)
-        self.nesting[chain.name] = max(0, deepest - 1) + (1 if memory else 0)
-        size = len(planted_chain.rules) + sum(len(made.rules) for made in planted_chain.chains)
-        count = len(chain.rules)
-        self.reports[chain.name] = ChainReport(
-            self.table.name, chain.name, count, size, before / count, after / count, longest,
-            self.nesting[chain.name], "",
-        )  # fmt: skip
-        return ""
+                grown.before += sum(read + place + 1 for place in range(len(run)))
+                grown.after += sum(grown.longest + place + 1 for place in range(len(run)))
+                grown.longest += len(run)
+            read += len(run)
+            grown.segments.append(Segment(run, tree, frozenset(sides.guards)))
+        return grown
 
     def run(self) -> tuple[Table, dict[tuple[str, str], str]]:
         # The longest chains first: where nesting is scarce they gain most from it.
@@ -216,7 +247,7 @@ class _TableCompiler:
         return replace(self.table, chains=(*chains, *made)), origins
 
 
-def compile_rules(program: Program, options: Options = Options()) -> Compiled:  # noqa: B008
+def compile_rules(program: Program, options: Options = Options()) -> Compiled:
     """Compile *program*.
 
     The result decides every packet as *program* does (on packets with broken headers:

@@ -72,7 +72,9 @@ def compile_text(
     if packets:
         tell("checking")
         check_equal(program, printed, options, packets=packets, seed=seed)
-    return Output(printed, compiled.program, source_map(compiled.program, compiled.origins, name), compiled.reports)
+    return Output(
+        printed, compiled.program, source_map(compiled.program, compiled.origins, name), compiled.reports
+    )
 
 
 def check_equal(program: Program, printed: str, options: Options, *, packets: int, seed: int) -> None:

@@ -21,7 +21,9 @@ def role_of(rule: Rule) -> Role:
     return max((match.role for match in rule.matches), default=Role.SPACE)
 
 
-def _chain(program: Program, table: Table, chain: Chain, reached: bool, cost: float, backend: Backend) -> dict[str, Any]:
+def _chain(
+    program: Program, table: Table, chain: Chain, reached: bool, cost: float, backend: Backend
+) -> dict[str, Any]:
     from .verify.edges import draw_packets
     from .verify.machine import Machine
 
@@ -86,7 +88,9 @@ def read_over_trace(
     try:
         table = program.table("filter")
     except KeyError:
-        raise HitablesError(f"{program.name}: there is no table filter for the trace to run through") from None
+        raise HitablesError(
+            f"{program.name}: there is no table filter for the trace to run through"
+        ) from None
     if chain is None:
         chain = max(table.chains, key=lambda each: (each.policy is not None, len(each.rules))).name
     if chain not in table:

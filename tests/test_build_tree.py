@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hitables.build.tree import ALGORITHMS, PAPER, Axis, Boxes, Cut, Kind, Node, Tree, grow
+from hitables.build.tree import ALGORITHMS, PAPER, Axis, Boxes, Cut, Kind, Node, grow
 from hitables.ir.fields import Field
 
 AXES = (

@@ -263,7 +263,9 @@ def test_lines_for_the_other_family_are_kept_as_comments() -> None:
 
 
 def test_the_corpus_reads_and_prints_to_a_fixed_point(shared: Path) -> None:
-    files = sorted((shared / "corpus" / "dumps").iterdir()) + sorted((shared / "corpus" / "extensions").iterdir())
+    files = sorted((shared / "corpus" / "dumps").iterdir()) + sorted(
+        (shared / "corpus" / "extensions").iterdir()
+    )
     assert len(files) == 102
     for file in files:
         text = file.read_text("utf-8", "surrogateescape")
@@ -281,9 +283,7 @@ def test_the_refused_corpus_is_refused_in_its_line(shared: Path) -> None:
 
 
 WORDS = st.sampled_from(
-    "-A -I -D INPUT OUTPUT FORWARD -s -d -p tcp udp icmp 6 -m -j -g ! 10.0.0.0/8 1.2.3.4,5.6.7.8 eth0 -i -o 22 "
-    "80:90 :5 --dport --sport --dports multiport state --state NEW limit --limit 1/sec LOG --log-prefix \"a b\" "
-    "DROP ACCEPT RETURN X [1:2] COMMIT *filter :X - comment --comment frob --x=1 -f -c 1 2 --syn \" \\".split(" ")
+    ["-A", "-I", "-D", "INPUT", "OUTPUT", "FORWARD", "-s", "-d", "-p", "tcp", "udp", "icmp", "6", "-m", "-j", "-g", "!", "10.0.0.0/8", "1.2.3.4,5.6.7.8", "eth0", "-i", "-o", "22", "80:90", ":5", "--dport", "--sport", "--dports", "multiport", "state", "--state", "NEW", "limit", "--limit", "1/sec", "LOG", "--log-prefix", '"a', 'b"', "DROP", "ACCEPT", "RETURN", "X", "[1:2]", "COMMIT", "*filter", ":X", "-", "comment", "--comment", "frob", "--x=1", "-f", "-c", "1", "2", "--syn", '"', "\\"]
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import networkx as nx
 
@@ -15,7 +16,7 @@ from ..errors import ParseError
 from ..ir.program import Program, Table
 from ..ir.rule import Kind, State
 
-Graph = nx.DiGraph
+Graph: TypeAlias = Any  # a networkx DiGraph, which brings no types
 
 
 def graph(table: Table) -> Graph:

@@ -10,7 +10,14 @@ from ..ir.packet import Backend
 from ..ir.rule import Match, Rule
 
 # By what is tested, for a test that misses: (legacy, nft).
-_HEADER = {"-s": (2.0, 3.6), "-d": (2.0, 3.6), "-i": (2.0, 5.0), "-o": (2.0, 5.0), "-p": (2.0, 3.6), "-f": (2.0, 3.6)}
+_HEADER = {
+    "-s": (2.0, 3.6),
+    "-d": (2.0, 3.6),
+    "-i": (2.0, 5.0),
+    "-o": (2.0, 5.0),
+    "-p": (2.0, 3.6),
+    "-f": (2.0, 3.6),
+}
 _PORTS = (23.0, 14.0)
 _XTABLES = (22.0, 40.0)
 _ALONE = (2.0, 2.0)

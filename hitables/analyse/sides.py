@@ -103,20 +103,20 @@ class Sides:
     def narrow(self, allowed: dict[Field, Values], match: Match) -> bool:
         """Intersect with the match's tests; whether they say all that it says."""
         exact = match.role is Role.SPACE
-        if match.needs and (_foreign_reading(match, self.nft) or not match.tests) and self.family is Family.IPV4:
+        if (
+            match.needs
+            and (_foreign_reading(match, self.nft) or not match.tests)
+            and self.family is Family.IPV4
+        ):
             # Such a match never holds for a later fragment, whatever the tree found in its ports.
             exact = self.add(allowed, Field.FRAG, Values.of((Fragment.WHOLE, Fragment.FIRST))) and exact
-        elif match.needs and not match.tests:
-            exact = False
-        elif _foreign_reading(match, self.nft):
+        elif (match.needs and not match.tests) or _foreign_reading(match, self.nft):
             exact = False
         if match.either:
             return False
         for test in match.tests:
             full = test.values.pairs == ((0, top(test.field, self.family)),)
-            if test.field in self.dirty:
-                exact = False
-            elif self.nft and full and not match.native:
+            if test.field in self.dirty or (self.nft and full and not match.native):
                 exact = False
             else:
                 if _foreign_reading(match, self.nft) and test.field in (Field.SPORT, Field.DPORT):

@@ -3,7 +3,7 @@
 Invariant: every chain made here is entered by `-g`, and the tree covers the whole
 rest of its chain; so falling off a leaf, and RETURN in a leaf, do what they did in
 the chain that was compiled.  Rules with memory of their own stand in one chain
-each, which leaves enter by `-j`.
+each, which leaves enter by `-j`.  Every rule of the chain is printed somewhere.
 """
 
 from __future__ import annotations
@@ -119,6 +119,11 @@ class _Tree:
         for number, rule in enumerate(segment.rules):
             if copies[number] > 1 and has_memory(rule):
                 self.stand_ins[number] = self.share(rule)
+        # No packet comes to a rule that others cover everywhere; it and its counter are
+        # the user's all the same, so it stands in a chain that nobody enters.
+        covered = [rule for number, rule in enumerate(segment.rules) if not copies[number]]
+        if covered:
+            planter.open().rules += [planter.copy(rule) for rule in covered]
 
     def share(self, rule: Rule) -> Rule:
         """Put *rule* into a chain of its own; the rule that enters it tests what is free to test."""

@@ -9,15 +9,14 @@ from __future__ import annotations
 import ipaddress
 from functools import cache
 
-from ..ir.fields import DCCP, ICMP, ICMPV6, SCTP, STATES, TCP, UDP, Family, Field, interface_name, top
-from ..ir.geometry import Values
+from ..ir.fields import DCCP, ICMP, ICMPV6, SCTP, TCP, UDP, Family, Field, interface_name, top
 from ..ir.rule import Match
 from ..parse.matches import cut, extension_match, header_match
 
 PROTOCOL_NAMES = {TCP: "tcp", UDP: "udp", SCTP: "sctp", DCCP: "dccp", ICMP: "icmp", ICMPV6: "ipv6-icmp"}
 PORT_MATCH = {TCP: "tcp", UDP: "udp", SCTP: "sctp", DCCP: "dccp"}
 _FLAG = {
-    Field.SRC: "-s", Field.DST: "-d", Field.PROTO: "-p", Field.IIF: "-i", Field.OIF: "-o", Field.FRAG: "-f",
+    Field.SRC: "-s", Field.DST: "-d", Field.PROTO: "-p", Field.IIF: "-i", Field.OIF: "-o",
 }  # fmt: skip
 
 
@@ -44,6 +43,7 @@ def prefix(low: int, high: int, family: Family) -> str:
 def _interface(low: int, high: int) -> str:
     if low == high:
         return interface_name(low)
+    assert low & (high - low) == 0, "a cut of interfaces that is no beginning of names"
     return interface_name(low) + "+"
 
 
@@ -58,13 +58,6 @@ def _icmp(low: int, high: int, family: Family) -> str:
         return "any"
     assert low & 255 == 0 and high == low | 255, "an ICMP cut that is no type"
     return str(low >> 8)
-
-
-def _states(low: int, high: int) -> str:
-    chosen = Values(((low, high),))
-    names = [name for name in ("INVALID", "UNTRACKED", "NEW", "ESTABLISHED", "RELATED")
-             if chosen.covers(Values.only(*(at for at, s in enumerate(STATES) if s.split("+")[0] == name)))]  # fmt: skip
-    return ",".join(names)
 
 
 def test_words(
@@ -82,10 +75,6 @@ def test_words(
         return (*bang, "-p", PROTOCOL_NAMES.get(low, str(low)))
     if field in (Field.IIF, Field.OIF):
         return (*bang, _FLAG[field], _interface(low, high))
-    if field is Field.FRAG:
-        return (*bang, "-f")
-    if field is Field.STATE:
-        return ("-m", "conntrack", *bang, "--ctstate", _states(low, high))
     assert protocol is not None, "a cut of ports where the protocol is not known"
     behind = ("-p", PROTOCOL_NAMES.get(protocol, str(protocol)))
     if field is Field.ICMP:

@@ -37,6 +37,9 @@ COMMANDS = {
     "-Z": "-Z", "--zero": "-Z",
 }  # fmt: skip
 
+# --name=value stands for two words.
+_SET_OPTION = re.compile(r"(--[A-Za-z][\w-]*)=(.+)", re.DOTALL)
+
 POLICIES = ("ACCEPT", "DROP", "QUEUE")
 
 # A chain sees one side only; iptables refuses the other interface there.
@@ -139,53 +142,48 @@ class _Reader:
         return Slot(part, literals, self.parts.setdefault(look, {}))
 
     def plan(self, line: str) -> Plan:
+        """The plan of a shape."""
         kind, tokens = parse(line)
-        words = [str(token) for token in tokens if token is not None]
         if kind != "rule":
             raise Fault("this does not belong here", 0)
-        literal_of = {}
-        for index, word in enumerate(words):
-            if word == LITERAL:
-                literal_of[index] = len(literal_of)
-        expanded: list[str] = []
-        for word in words:
-            # --name=value is two words; columns of later words then count one too many,
-            # which the caller mends by splitting alike.
-            if re.fullmatch(r"--[A-Za-z][\w-]*=.+", word):
-                option, _, value = word.partition("=")
-                expanded += [option, value]
-            else:
-                expanded.append(word)
-        if len(expanded) != len(words):
-            if literal_of:
-                raise NeedsWords
-            words = expanded
-        at = 0
-        counters = None
-        if words[0].startswith("["):
-            counters, at = 0, 1
+        words = [str(token) for token in tokens if token is not None]
+        if any(_SET_OPTION.fullmatch(word) for word in words):
+            raise NeedsWords
+        places = [index for index, word in enumerate(words) if word == LITERAL]
+        return self.plan_of(words, {index: number for number, index in enumerate(places)})
+
+    def plan_of_line(self, line: str) -> Plan:
+        """A plan for this line alone, where the structure depends on a literal."""
+        words: list[str] = []
+        for word, _ in split(line):
+            found = _SET_OPTION.fullmatch(unquote(word))
+            words += found.groups() if found else [unquote(word)]
+        return self.plan_of(words, {})
+
+    def plan_of(self, words: list[str], literal_of: dict[int, int]) -> Plan:
+        """The plan of a line of *words*, of which those in *literal_of* are literals."""
+        counters = 0 if words[0].startswith("[") else None
+        at = 0 if counters is None else 1
         while at < len(words) and words[at] in ("-4", "--ipv4", "-6", "--ipv6"):
             at += 1
         if at == len(words):
             raise Fault("a rule without a command", 0)
-        if words[at] == LITERAL or words[at] not in COMMANDS:
+        if words[at] not in COMMANDS:
             shown = "" if words[at] == LITERAL else f" {words[at]!r}"
-            raise Fault(f"unknown command{shown}", at, f"expected one of {', '.join(sorted(set(COMMANDS.values())))}")
-        command = COMMANDS[words[at]]
-        at += 1
-        if at == len(words):
-            raise Fault(f"{command} needs a chain", at - 1)
-        chain = at
-        at += 1
+            expected = f"expected one of {', '.join(sorted(set(COMMANDS.values())))}"
+            raise Fault(f"unknown command{shown}", at, expected)
+        command, chain = COMMANDS[words[at]], at + 1
+        if chain >= len(words):
+            raise Fault(f"{command} needs a chain", at)
+        at = chain + 1
         number = None
         if command in ("-I", "-D", "-R", "-Z") and at < len(words):
             if words[at] == LITERAL:
                 raise NeedsWords
             if words[at].isdigit():
                 number, at = int(words[at]), at + 1
-        if command in ("-P", "-E", "-N", "-F", "-X", "-Z"):
-            layout = Layout([], None, None, frozenset())
-        else:
+        layout = Layout([], None, None, frozenset())
+        if command in ("-A", "-I", "-D", "-R"):
             layout = cut(words, at)
         if any(index in literal_of for index in (layout.counters or ())):
             raise NeedsWords
@@ -199,7 +197,10 @@ class _Reader:
         plan.target = layout.target is not None
         plan.slots = [self.slot(part, plan.words, plan.literal_of) for part in parts]
         plan.plain = (
-            plan.command == "-A" and plan.counters is None and layout.counters is None and not layout.interfaces
+            plan.command == "-A"
+            and plan.counters is None
+            and layout.counters is None
+            and not layout.interfaces
         )
         for place, slot in enumerate(plan.slots):
             plan.row.append(None)
@@ -233,7 +234,7 @@ class _Reader:
             try:
                 plan = self.plans[key] = self.plan(key)
             except NeedsWords:
-                plan, literals = self.plan_of_words(line), ()
+                plan, literals = self.plan_of_line(line), ()
         row = plan.row.copy()
         try:
             for place, made, index in plan.single:
@@ -264,42 +265,12 @@ class _Reader:
         self.command(plan, self.fill(plan, literals), [rule])
 
     def skips(self, line: str) -> bool:
-        """Whether the line is for the other family: iptables-restore passes over it, so we keep it as a note."""
+        """Whether the line is for the other family; as iptables-restore passes over it, it becomes a comment."""
         mine = ("-4", "--ipv4") if self.family is Family.IPV4 else ("-6", "--ipv6")
         if line.split(None, 1)[0] in mine:
             return False
         self.notes.append(f"# not for this family: {line}")
         return True
-
-    def plan_of_words(self, line: str) -> Plan:
-        """A plan for this line alone, where the structure depends on a literal."""
-        bare = [unquote(word) for word, _ in split(line)]
-        spelt = []
-        for word in bare:
-            option, equals, value = word.partition("=")
-            spelt += [option, value] if equals and re.fullmatch(r"--[A-Za-z][\w-]*", option) else [word]
-        return self.plan_from(spelt)
-
-    def plan_from(self, words: list[str]) -> Plan:
-        # Words with blanks cannot be joined to a line again; lark has nothing to add here.
-        literal_of: dict[int, int] = {}
-        at = 1 if words[0].startswith("[") else 0
-        counters = 0 if at else None
-        while at < len(words) and words[at] in ("-4", "--ipv4", "-6", "--ipv6"):
-            at += 1
-        if at >= len(words) or words[at] not in COMMANDS:
-            raise Fault(f"unknown command {words[min(at, len(words) - 1)]!r}", at)
-        command = COMMANDS[words[at]]
-        chain = at + 1
-        if chain >= len(words):
-            raise Fault(f"{command} needs a chain", at)
-        at += 2
-        number = None
-        if command in ("-I", "-D", "-R", "-Z") and at < len(words) and words[at].isdigit():
-            number, at = int(words[at]), at + 1
-        layout = cut(words, at)
-        check_protocols(layout, words)
-        return self.finished(Plan(command, chain, number, words, literal_of, layout, [], False, counters))
 
     def fill(self, plan: Plan, literals: Sequence[str]) -> list[str]:
         words = list(plan.words)
@@ -321,7 +292,9 @@ class _Reader:
                 index = use.values[0]
                 lists[slot.part.name] = (index, words[index].split(","))
                 if use.inverted and "," in words[index]:
-                    raise Fault(f"! with a list of addresses at {slot.part.name}", index, "write one rule each")
+                    raise Fault(
+                        f"! with a list of addresses at {slot.part.name}", index, "write one rule each"
+                    )
         rules = []
         for chosen in itertools.product(*(parts for _, parts in lists.values())):
             each = list(words)
@@ -379,7 +352,9 @@ class _Reader:
         elif plan.command == "-I":
             place = 1 if number is None else number
             if not 1 <= place <= count + 1:
-                raise Fault(f"position {place} is out of range: chain {chain.name} has {count} rules", plan.chain + 1)
+                raise Fault(
+                    f"position {place} is out of range: chain {chain.name} has {count} rules", plan.chain + 1
+                )
             chain.rules[place - 1 : place - 1] = rules[::-1]
         elif plan.command in ("-D", "-R"):
             if number is None and plan.command == "-R":
@@ -395,7 +370,9 @@ class _Reader:
                     raise Fault(f"no such rule in chain {chain.name}", plan.chain)
                 number = places[0] + 1
             if not 1 <= number <= count:
-                raise Fault(f"position {number} is out of range: chain {chain.name} has {count} rules", plan.chain + 1)
+                raise Fault(
+                    f"position {number} is out of range: chain {chain.name} has {count} rules", plan.chain + 1
+                )
             chain.rules[number - 1 : number] = rules if plan.command == "-R" else []
         elif plan.command == "-F":
             chain.rules.clear()
@@ -424,14 +401,18 @@ class _Reader:
         if policy == "-":
             return "ACCEPT" if built_in else None
         if not built_in:
-            raise Fault(f"a user chain has no policy; {chain} is not built into table {table.name}", at, "write -")
+            raise Fault(
+                f"a user chain has no policy; {chain} is not built into table {table.name}", at, "write -"
+            )
         if policy not in POLICIES:
             raise Fault(f"unknown policy {policy!r}", at, f"there are {', '.join(POLICIES)}")
         return policy
 
     def table_line(self, name: str) -> None:
         if self.open is not None:
-            raise Fault(f"table {self.open.name} (line {self.open.line}) is still open", 0, "COMMIT is missing")
+            raise Fault(
+                f"table {self.open.name} (line {self.open.line}) is still open", 0, "COMMIT is missing"
+            )
         if name not in BUILT_IN:
             raise Fault(f"unknown table {name!r}", 0, f"there are {', '.join(BUILT_IN)}")
         for table in self.tables:
@@ -467,7 +448,9 @@ class _Reader:
         for chain in draft.chains.values():
             rules = self.resolve(chain, draft)
             chains.append(
-                Chain(chain.name, chain.policy, rules, chain.counters, chain.line, chain.notes, chain.declared)
+                Chain(
+                    chain.name, chain.policy, rules, chain.counters, chain.line, chain.notes, chain.declared
+                )
             )
         closing = self.take_notes()
         self.tables.append(Table(draft.name, tuple(chains), draft.line, draft.notes, closing))
@@ -496,7 +479,10 @@ class _Reader:
         if chain is None:
             from .matches import _nearest
 
-            hint = _nearest(target.name, [*table.chains, *TARGETS]) or f"declare it by a line :{target.name} - [0:0]"
+            hint = (
+                _nearest(target.name, [*table.chains, *TARGETS])
+                or f"declare it by a line :{target.name} - [0:0]"
+            )
             raise self.error_at(
                 rule.line, f"{target.name} is neither a chain of table {table.name} nor a known target",
                 target.name, hint,
@@ -553,7 +539,9 @@ class _Reader:
                 line=len(lines), column=1, text=lines[-1] if lines else "", hint="the text may be cut off",
             )  # fmt: skip
         if not self.tables:
-            raise ParseError("no table in this text", source=self.name, line=1, hint="a line like *filter must come first")
+            raise ParseError(
+                "no table in this text", source=self.name, line=1, hint="a line like *filter must come first"
+            )
         return Program(self.family, tuple(self.tables), self.name, self.take_notes())
 
     def other_line(self, line: str, key: str, literals: Sequence[str]) -> None:
@@ -569,15 +557,18 @@ class _Reader:
         elif line[:1] in " \t":
             self.rule_line(stripped, key.strip(), literals)
         else:
-            raise Fault(f"unknown command {words[0]!r}", 0, "a line starts with *, :, -, [ or #, or is COMMIT")
+            raise Fault(
+                f"unknown command {words[0]!r}", 0, "a line starts with *, :, -, [ or #, or is COMMIT"
+            )
 
 
 # Written so that the search can skip from one "-" or "i" to the next.
 _IPV6_SIGNS = re.compile(
-    r"-(?:[sd]|-src|-dst|-source|-destination)\s+[0-9a-fA-F]{0,4}:|icmp6-|icmpv6-type|# Generated by ip6tables"
+    r"-(?:[sd]|-src|-dst|-source|-destination)\s+[0-9a-fA-F]{0,4}:"
+    r"|icmp6-|icmpv6-type|# Generated by ip6tables"
 )
 _IPV6_NAME = re.compile(r"ip6tables|[._-]v6\b", re.IGNORECASE)
-_CONTROL = bytes(1 if code < 32 and chr(code) not in "\t\n\r" or code == 127 else 0 for code in range(256))
+_CONTROL = bytes(1 if (code < 32 and chr(code) not in "\t\n\r") or code == 127 else 0 for code in range(256))
 
 
 def guess_family(text: str, name: str = "-") -> Family:

@@ -112,9 +112,7 @@ class _Cutter:
     def take(self, option: Option, at: int) -> tuple[int, ...]:
         first = at + 1
         count = option.values
-        if option.optional and (
-            first >= len(self.words) or self.words[first].startswith(("-", BANG))
-        ):
+        if option.optional and (first >= len(self.words) or self.words[first].startswith(("-", BANG))):
             count = 0
         if first + count > len(self.words):
             raise Fault(f"option {self.words[at]} needs {option.values} value(s)", at)
@@ -216,7 +214,9 @@ class _Cutter:
 
     def misfit(self, word: str, at: int) -> Fault:
         if not word.startswith("-"):
-            return Fault(f"{word!r} belongs to no option" if word != LITERAL else "this belongs to no option", at)
+            return Fault(
+                f"{word!r} belongs to no option" if word != LITERAL else "this belongs to no option", at
+            )
         known = [*GENERAL, *HEADER]
         for part in [*self.matches, self.target]:
             if part is not None and part.extension is not None:
@@ -325,9 +325,12 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         role = Role.NAMED if mode == "random" else Role.ONCE
     with_option = extension.name == "tcp" and "--tcp-option" in used
     native = extension.name in ("tcp", "udp") and not with_option and _constrains(part.uses, tests, family)
+    # A chunk header behind the common one; the offset drop is IPv4's alone (both measured).
+    needs = 16 if "--chunk-types" in used else extension.needs
+    strict = extension.strict and family is Family.IPV4
     return Match(
-        part.name, printed, role, key, tuple(tests), either, native, extension.needs, extension.strict,
-        with_option, extension.reads,
+        part.name, printed, role, key, tuple(tests), either, native, needs, strict, with_option,
+        extension.reads,
     )  # fmt: skip
 
 
@@ -384,7 +387,9 @@ def target_of(part: Part, words: list[str], family: Family) -> Target:
         _tests(use, words, family)
     defaults = extension.defaults
     if name == "REJECT":
-        defaults = {"--reject-with": "icmp-port-unreachable" if family is Family.IPV4 else "icmp6-port-unreachable"}
+        defaults = {
+            "--reject-with": "icmp-port-unreachable" if family is Family.IPV4 else "icmp6-port-unreachable"
+        }
     key = _key(name, part.uses, words, defaults)
     return Target(name, Kind.VERDICT, key, _print_words(part.uses, words), extension.ends, extension.writes)
 

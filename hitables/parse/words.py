@@ -90,7 +90,9 @@ def parse(line: str) -> tuple[str, list[Token | None]]:
         at = error.column - 1 if error.column > 0 else len(line)
         before = len(_WORD.findall(line[:at]))
         open_quote = line[at : at + 1] == '"'
-        raise Fault("a quote that is never closed" if open_quote else "this does not belong here", before) from None
+        raise Fault(
+            "a quote that is never closed" if open_quote else "this does not belong here", before
+        ) from None
     body = tree.children[0]
     assert not isinstance(body, Token)
     return str(body.data), list(body.children)  # type: ignore[arg-type]

@@ -41,7 +41,11 @@ def _whole(program: Program, tables: Sequence[str]) -> nx.DiGraph:
             for (target, goto), tests in jumps.items():
                 label = "\n".join(tests) if len(tests) <= SHOWN else f"{len(tests)} rules"
                 made.add_edge(
-                    f"{table.name}/{chain.name}", f"{table.name}/{target}", label=label, goto=goto, jumps=len(tests)
+                    f"{table.name}/{chain.name}",
+                    f"{table.name}/{target}",
+                    label=label,
+                    goto=goto,
+                    jumps=len(tests),
                 )
     return made
 

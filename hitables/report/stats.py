@@ -13,7 +13,9 @@ from rich.table import Table
 def show_stats(found: Mapping[str, Any], over: Mapping[str, Any] | None) -> None:
     """Print what profile() found, and what a trace read, to standard output."""
     console = Console(width=None if sys.stdout.isatty() else 110)
-    shown = Table(title=f"{found['source']}: {found['rules']} rules, read as {found['backend']}", title_justify="left")
+    shown = Table(
+        title=f"{found['source']}: {found['rules']} rules, read as {found['backend']}", title_justify="left"
+    )
     for name in ("table", "chain"):
         shown.add_column(name)
     for name in ("rules", "space", "constant", "named", "once", "mean read", "longest", "ns"):

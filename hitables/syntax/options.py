@@ -138,7 +138,9 @@ def _match(
 
 SPACE, CONSTANT, NAMED, ONCE = Role.SPACE, Role.CONSTANT, Role.NAMED, Role.ONCE
 
-# Bytes of layer 4 that a match drops the packet for the lack of: measured in
+# NAMED too are matches that can drop a packet by what stands in it (tcpmss, frag, dst,
+# hbh, rt, mh): like one with memory, such a match must be asked just when the input
+# asks it.  Bytes of layer 4 that a match drops the packet for the lack of: measured in
 # tests/test_pitfalls_kernel.py.
 MATCHES = {
     extension.name: extension
@@ -162,21 +164,21 @@ MATCHES = {
                readers=_ports(spelt.port_range)),
         _match("devgroup", "--src-group --dst-group"),
         _match("dscp", "--dscp --dscp-class", reads=State.TOS),
-        _match("dst", "--dst-len --dst-opts"),
+        _match("dst", "--dst-len --dst-opts", NAMED),
         _match("ecn", "--ecn-tcp-cwr/0 --ecn-tcp-ece/0 --ecn-ip-ect", reads=State.TOS),
         _match("esp", "--espspi", protocols=(50,), needs=8),
         _match("eui64"),
-        _match("frag", "--fragid --fraglen --fragres/0 --fragfirst/0 --fragmore/0 --fraglast/0"),
+        _match("frag", "--fragid --fraglen --fragres/0 --fragfirst/0 --fragmore/0 --fraglast/0", NAMED),
         _match("hashlimit", "--hashlimit=--hashlimit-upto --hashlimit-above --hashlimit-burst --hashlimit-mode "
                "--hashlimit-srcmask --hashlimit-dstmask --hashlimit-name --hashlimit-htable-size "
                "--hashlimit-htable-max --hashlimit-htable-expire --hashlimit-htable-gcinterval "
                "--hashlimit-rate-match/0 --hashlimit-rate-interval", NAMED),
-        _match("hbh", "--hbh-len --hbh-opts"),
+        _match("hbh", "--hbh-len --hbh-opts", NAMED),
         _match("helper", "--helper", reads=State.CT),
         _match("hl", "--hl-eq --hl-lt --hl-gt", reads=State.TTL),
-        _match("icmp", "--icmp-type", SPACE, protocols=(P_ICMP,), needs=4, required="--icmp-type",
+        _match("icmp", "--icmp-type", SPACE, protocols=(P_ICMP,), needs=8, required="--icmp-type",
                readers={"--icmp-type": _family_field(Field.ICMP, spelt.icmp_type)}),
-        _match("icmp6", "--icmpv6-type", SPACE, protocols=(ICMPV6,), needs=4, required="--icmpv6-type",
+        _match("icmp6", "--icmpv6-type", SPACE, protocols=(ICMPV6,), needs=8, required="--icmpv6-type",
                readers={"--icmpv6-type": _family_field(Field.ICMP, spelt.icmp_type)}),
         _match("ipcomp", "--ipcompspi --compres/0", protocols=(108,), needs=4),
         _match("iprange", "--src-range --dst-range", SPACE, readers={
@@ -189,7 +191,7 @@ MATCHES = {
         _match("mac", "--mac-source", SPACE, required="--mac-source",
                readers={"--mac-source": _field(Field.MAC, spelt.mac)}),
         _match("mark", "--mark", reads=State.MARK),
-        _match("mh", "--mh-type", protocols=(135,)),
+        _match("mh", "--mh-type", NAMED, protocols=(135,)),
         _match("multiport", "--sports=--source-ports --dports=--destination-ports --ports", SPACE,
                protocols=(TCP, UDP, 136, 132, 33), needs=4, readers=_MULTIPORT),
         _match("nfacct", "--nfacct-name", NAMED),
@@ -210,7 +212,7 @@ MATCHES = {
                "--name --rsource/0 --rdest/0 --mask", NAMED,
                defaults={"--name": "DEFAULT", "--rsource": ""}),
         _match("rpfilter", "--loose/0 --validmark/0 --accept-local/0 --invert/0", reads=State.MARK),
-        _match("rt", "--rt-type --rt-segsleft --rt-len --rt-0-res/0 --rt-0-addrs --rt-0-not-strict/0"),
+        _match("rt", "--rt-type --rt-segsleft --rt-len --rt-0-res/0 --rt-0-addrs --rt-0-not-strict/0", NAMED),
         _match("sctp", _PORTS + " --chunk-types/2", SPACE, protocols=(132,), needs=12,
                readers=_ports(spelt.port_range)),
         _match("set", "--match-set/2=--set/2 --return-nomatch/0 --update-counters/0 --update-subcounters/0 "
@@ -227,7 +229,7 @@ MATCHES = {
         _match("string", "--from --to --algo --string --hex-string --icase/0"),
         _match("tcp", _PORTS + " --tcp-flags/2 --syn/0 --tcp-option", SPACE, protocols=(TCP,), needs=20,
                strict=True, readers=_TCP_READERS),
-        _match("tcpmss", "--mss", protocols=(TCP,), reads=State.OPTIONS),
+        _match("tcpmss", "--mss", NAMED, protocols=(TCP,)),
         _match("time", "--datestart --datestop --timestart --timestop --contiguous/0 --monthdays --weekdays "
                "--kerneltz/0 --utc/0 --localtz/0"),
         _match("tos", "--tos", reads=State.TOS),

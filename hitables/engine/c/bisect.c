@@ -320,6 +320,21 @@ static struct halves count(const struct grower *g, const struct bud *bud, const 
     return halves;
 }
 
+/* Whether a rule can be written that tests for low..high. */
+static bool can_be_spelt(const struct tree_axis *axis, u128 low, u128 high)
+{
+    u128 size = high - low, left = size;
+    if (axis->optional && !low)
+        return false;
+    if (axis->cut == TREE_CUT_POINT)
+        return !size;
+    if (axis->cut != TREE_CUT_SPELT)
+        return true;
+    while ((left & 0xff) == 0xff)
+        left >>= 8;
+    return !left && !((low - axis->optional) & size);
+}
+
 /* What boxes spell: the most frequent intervals. */
 static void try_spelt(struct grower *g, const struct bud *bud, double share, uint32_t axis, struct choice *best)
 {
@@ -352,7 +367,7 @@ static void try_spelt(struct grower *g, const struct bud *bud, double share, uin
     }
     for (uint32_t i = 0; i < kept; i++) {
         u128 low = line->edge[frequent[i] >> 32], high = line_end(line, (uint32_t)frequent[i]);
-        if (!low && g->space->in->axis[axis].optional)
+        if (!can_be_spelt(&g->space->in->axis[axis], low, high))
             continue;
         struct probe probe = probe_of(g->space, bud->region, axis, low, high);
         struct halves halves = count(g, bud, &probe);

@@ -15,8 +15,8 @@ enum tree_cut {
     TREE_CUT_NONE,   /* none: the axis only tells which rules can match together */
     TREE_CUT_PREFIX, /* aligned powers of two */
     TREE_CUT_RANGE,  /* all */
-    TREE_CUT_POINT,  /* single values, and what a box spells */
-    TREE_CUT_SPELT   /* what a box spells */
+    TREE_CUT_POINT,  /* single values */
+    TREE_CUT_SPELT   /* what a box spells, if it is whole bytes: 256^n values from a multiple of 256^n */
 };
 
 enum tree_kind { TREE_LEAF, TREE_TEST, TREE_CUTS };

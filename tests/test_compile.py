@@ -1,0 +1,219 @@
+"""A compiled program does what its input does, keeps its limits, and loses nothing."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from texts import make_text
+
+from hitables import HitablesError, Options, compile_rules, read, write
+from hitables.analyse.callgraph import graph, levels
+from hitables.analyse.sides import Malformed
+from hitables.build.tree import ALGORITHMS
+from hitables.emit.sourcemap import source_map
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.ir.program import Chain, Program
+from hitables.ir.rule import Kind, Role
+from hitables.verify.edges import draw_packets
+from hitables.verify.machine import Interner, Machine
+
+pytestmark = pytest.mark.engine
+
+BACKENDS = {"any": [Backend.LEGACY, Backend.NFT], "legacy": [Backend.LEGACY], "nft": [Backend.NFT]}
+SMALL = Options(leaf_size=2, min_length=3, max_expansion=20.0)
+
+
+def built_in(program: Program) -> Iterator[tuple[str, Chain]]:
+    for table in program:
+        for chain in table.chains:
+            if chain.policy is not None:
+                yield table.name, chain
+
+
+def assert_equal(before: Program, after: Program, options: Options, count: int = 1500) -> None:
+    """Both treat packets from the edges of both alike, as far as *options* promise."""
+    for backend in BACKENDS[options.backend]:
+        interner = Interner()
+        one, two = Machine(before, backend, interner), Machine(after, backend, interner)
+        drop = interner.number("DROP")
+        for table, chain in built_in(before):
+            for source in (before, after):
+                batch = draw_packets(source, table, chain.name, count)
+                a, b = one.run(table, chain.name, batch), two.run(table, chain.name, batch)
+                different = (a.verdict != b.verdict) | (a.effects != b.effects)
+                if options.malformed is Malformed.STRICTER:
+                    different &= ~(batch.malformed() & (b.verdict == drop))
+                assert not different.any(), (
+                    backend,
+                    table,
+                    chain.name,
+                    batch.packet(int(different.argmax())),
+                )
+
+
+def compiled(text: str, options: Options = SMALL, family: Family | None = None) -> tuple[Program, Program]:
+    """The program of *text*, and what its compiled form says once printed and read again."""
+    before = read(text, family=family)
+    return before, read(write(compile_rules(before, options).program), family=before.family)
+
+
+@pytest.mark.parametrize("malformed", list(Malformed))
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 2**32), family=st.sampled_from(Family))
+def test_a_compiled_program_treats_every_packet_alike(
+    backend: str, malformed: Malformed, seed: int, family: Family
+) -> None:
+    options = Options(backend=backend, malformed=malformed, leaf_size=2, min_length=3, max_expansion=20.0)
+    before, after = compiled(make_text(random.Random(seed), family), options, family)
+    assert_equal(before, after, options)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_every_builder_gives_equal_programs(algorithm: str, seed: int) -> None:
+    options = Options(algorithm=algorithm, leaf_size=3, min_length=3, max_expansion=20.0)
+    before, after = compiled(make_text(random.Random(seed), rules=60, chains=1), options)
+    assert_equal(before, after, options)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_compiling_twice_is_equal_still_and_same_input_gives_same_bytes(seed: int) -> None:
+    text = make_text(random.Random(seed))
+    before, once = compiled(text)
+    assert write(once) == write(compiled(text)[1])
+    _, twice = compiled(write(once))
+    assert_equal(before, twice, SMALL)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_rules_with_memory_stand_once_and_counters_keep_their_sums(seed: int) -> None:
+    text = make_text(random.Random(seed), memory=0.3, counters=True)
+    before, after = compiled(text)
+
+    def memories(program: Program) -> Counter[str]:
+        return Counter(
+            match.key for table in program for chain in table.chains for rule in chain.rules
+            for match in rule.matches if match.role is Role.ONCE
+        )  # fmt: skip
+
+    assert memories(before) == memories(after)
+    made = compile_rules(before, SMALL)
+    mapped = source_map(made.program, made.origins, "x")
+    sums: Counter[int] = Counter()
+    for table, entry in zip(made.program, mapped["tables"], strict=True):
+        for chain, lines in zip(table.chains, entry["chains"], strict=True):
+            for rule, line in zip(chain.rules, lines["lines"], strict=True):
+                if line:
+                    assert rule.counters is not None
+                    sums[line] += rule.counters[0] * 1000 + rule.counters[1]
+    wanted = Counter(
+        {
+            r.line: r.counters[0] * 1000 + r.counters[1]
+            for _, c in all_chains(before)
+            for r in c.rules
+            if r.counters
+        }
+    )
+    assert +sums == +wanted
+
+
+def all_chains(program: Program) -> Iterator[tuple[str, Chain]]:
+    return ((table.name, chain) for table in program for chain in table.chains)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32), expansion=st.sampled_from([1.0, 1.5, 2.0, 4.0]))
+def test_growth_stays_within_its_budget(seed: int, expansion: float) -> None:
+    before = read(make_text(random.Random(seed), rules=150, chains=1, memory=0.0))
+    made = compile_rules(before, Options(leaf_size=2, max_expansion=expansion))
+    for report in made.reports:
+        assert report.after <= expansion * report.before, report
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_nesting_stays_within_what_nft_takes(seed: int) -> None:
+    _, after = compiled(
+        make_text(random.Random(seed), rules=300, chains=8), Options(leaf_size=1, max_expansion=50.0)
+    )
+    for table in after:
+        above, _ = levels(graph(table), {})
+        assert max(above.values()) <= 15
+
+
+def test_a_rule_with_memory_that_returns_leaves_its_own_chain() -> None:
+    """-j to a shared chain would come back behind the RETURN (measured in the kernel)."""
+    lines = [f"-A user -s 10.0.{n}.0/24 -j DROP" for n in range(20)]
+    lines += ["-A user -p tcp -m limit --limit 5/min -j RETURN"]
+    lines += [f"-A user -s 10.0.{n}.0/23 -j REJECT" for n in range(0, 20, 2)]
+    text = (
+        "*filter\n:INPUT ACCEPT\n:user -\n-A INPUT -j user\n-A INPUT -j LOG\n"
+        + "\n".join(lines)
+        + "\nCOMMIT\n"
+    )
+    before, after = compiled(text, Options(leaf_size=2))
+    assert len(after.table("filter").chains) > len(before.table("filter").chains)
+    assert_equal(before, after, Options(), 5000)
+
+
+def test_leaves_are_entered_by_goto_only() -> None:
+    before = read(make_text(random.Random(7), rules=200, chains=1, memory=0.2))
+    made = compile_rules(before, SMALL)
+    own = {name for table in before for name in (c.name for c in table.chains)}
+    shared = {
+        chain.name for _, chain in all_chains(made.program)
+        if len(chain.rules) == 1 and any(m.role is Role.ONCE for m in chain.rules[0].matches)
+    }  # fmt: skip
+    jumped = {
+        rule.target.name for _, chain in all_chains(made.program) for rule in chain.rules
+        if rule.target is not None and rule.target.kind is Kind.JUMP and rule.target.name not in own
+    }  # fmt: skip
+    assert made.origins and jumped <= shared
+
+
+def test_names_never_clash_with_the_users() -> None:
+    lines = [f"-A INPUT -s 10.0.{n}.0/24 -j ht{n}" for n in range(20)]
+    chains = "".join(f":ht{n} -\n" for n in range(20))
+    before, after = compiled("*filter\n:INPUT ACCEPT\n" + chains + "\n".join(lines) + "\nCOMMIT\n")
+    names = [chain.name for chain in after.table("filter").chains]
+    assert len(names) == len(set(names)) > len(before.table("filter").chains)
+    assert_equal(before, after, SMALL)
+
+
+def test_a_chain_that_gains_nothing_stays_and_the_report_says_why() -> None:
+    text = "*filter\n:INPUT ACCEPT [0:0]\n" + "-A INPUT -m mark --mark 0x1 -j DROP\n" * 12 + "COMMIT\n"
+    made = compile_rules(read(text))
+    (report,) = made.reports
+    assert report.why and write(made.program) == text
+    assert (
+        compile_rules(read("*filter\n-A INPUT -s 10.0.0.1 -j DROP\nCOMMIT\n"))
+        .reports[0]
+        .why.startswith("short")
+    )
+
+
+def test_only_what_was_asked_for_is_compiled() -> None:
+    rules = "".join(f"-A {c} -s 10.0.{n}.0/24 -j DROP\n" for c in ("INPUT", "FORWARD") for n in range(20))
+    program = read("*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n" + rules + "COMMIT\n")
+    made = compile_rules(program, Options(chains=frozenset({"INPUT"}), leaf_size=2))
+    assert {report.chain for report in made.reports if not report.why} == {"INPUT"}
+    with pytest.raises(HitablesError, match="no table"):
+        compile_rules(program, Options(tables=frozenset({"nat"})))
+    with pytest.raises(HitablesError, match="no chain"):
+        compile_rules(program, Options(chains=frozenset({"NOPE"})))
+
+
+@pytest.mark.parametrize("wrong", [{"backend": "ebtables"}, {"max_expansion": 0.5}, {"leaf_size": 0}])
+def test_impossible_options_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(HitablesError):
+        Options(**wrong)  # type: ignore[arg-type]
