@@ -14,8 +14,9 @@ Boxes and points hold coordinates; all that is told about a tree is in values.
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,6 +149,7 @@ class Kind(enum.IntEnum):
     LEAF = lib.TREE_LEAF
     TEST = lib.TREE_TEST
     CUTS = lib.TREE_CUTS
+    LOOKUPS = lib.TREE_LOOKUPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,8 @@ class Node:
     interval is only the hull of what can come there.
     CUTS: the edges cover what rules meet of the node's interval, in ascending order; a
     search halves them, and what lies in none of them, "none" too, comes to the last one.
+    LOOKUPS (only of the builder PAPER): likewise, as Figure 4 of "Trees in the List" has
+    it: a rule for the middle edge, one for the hull of those before it, one for the rest.
     """
 
     kind: Kind
@@ -218,17 +222,20 @@ class Tree:
 
     def printed_rules(self) -> int:
         """Entries, and one rule per decision; CUTS of n edges print as n - 1 decisions."""
-        return len(self.entry) + int(np.sum(np.maximum(self.node["edges"], 1) - 1, dtype=np.int64))
+        looked_up = self.node["kind"] == Kind.LOOKUPS
+        halved = np.maximum(self.node["edges"][~looked_up], 1) - 1
+        lookups = sum(map(_lookup_rules, self.node["edges"][looked_up].tolist()))
+        return len(self.entry) + int(np.sum(halved, dtype=np.int64)) + lookups
 
     def nesting(self) -> int:
         """The greatest number of taken tests on a path."""
-        return self._deepest(lambda node: 0, lambda edge, edges: _halvings(edge, edges)[0])
+        return self._deepest(lambda node: 0, lambda node, edge: _steps(node, edge)[0])
 
     def longest_read(self) -> int:
         """The greatest number of rules read by any packet."""
-        return self._deepest(lambda node: len(node.entries), lambda edge, edges: _halvings(edge, edges)[1])
+        return self._deepest(lambda node: len(node.entries), lambda node, edge: _steps(node, edge)[1])
 
-    def _deepest(self, own: Any, step: Any) -> int:
+    def _deepest(self, own: Callable[[Node], int], step: Callable[[Node, int], int]) -> int:
         best: dict[int, int] = {}
         stack = [self.root]
         while stack:
@@ -239,7 +246,7 @@ class Tree:
                 stack.extend(waiting)
                 continue
             stack.pop()
-            below = [best[e.to] + step(i, len(node.edges)) for i, e in enumerate(node.edges)]
+            below = [best[edge.to] + step(node, at) for at, edge in enumerate(node.edges)]
             best[number] = own(node) + max(below, default=0)
         return best[self.root]
 
@@ -294,7 +301,8 @@ class Tree:
 
 def grow(
     boxes: Boxes, *, algorithm: str = "bisect", leaf_size: int = 8, max_nesting: int = 12,
-    budget: int = NO_BUDGET, copy_penalty: float = 0.3, spfac: float = 4.0, unequal: bool = False, memory: int = 0,
+    budget: int = NO_BUDGET, copy_penalty: float = 0.3, spfac: float = 4.0, unequal: bool = False,
+    memory: int = 2**31,
 ) -> Tree:  # fmt: skip
     """Build a tree with one of ALGORITHMS, or PAPER.
 
@@ -304,7 +312,7 @@ def grow(
     copy_penalty  bisect: entries that a copied rule counts for
     spfac         hicuts, paper: rules that the parts of a node may hold, over those of the node
     unequal       paper: cut between rules instead of in equal parts
-    memory        bytes that building may take, 0 for any; MemoryError beyond
+    memory        bytes that building may take (0: any); MemoryError beyond
     """
     if algorithm not in (*ALGORITHMS, PAPER):
         raise ValueError(f"no tree builder is called {algorithm!r}; there are {', '.join(ALGORITHMS)}")
@@ -331,8 +339,12 @@ def grow(
         lib.tree_free(grown)
 
 
+def _steps(node: Node, edge: int) -> tuple[int, int]:
+    """Tests taken, and rules read, on the way from the end of *node*'s entries to an edge."""
+    return (_lookups if node.kind is Kind.LOOKUPS else _halvings)(edge, len(node.edges))
+
+
 def _halvings(edge: int, edges: int) -> tuple[int, int]:
-    """Tests taken, and tests read, on the way to an edge."""
     taken = read = 0
     while edges > 1:
         half = edges // 2
@@ -343,6 +355,29 @@ def _halvings(edge: int, edges: int) -> tuple[int, int]:
         else:
             edge, edges = edge - half, edges - half
     return taken, read
+
+
+def _lookups(edge: int, edges: int) -> tuple[int, int]:
+    taken = read = 0
+    while True:
+        middle = (edges - 1) // 2
+        taken, read = taken + 1, read + 1
+        if edge == middle:
+            return taken, read
+        if edge < middle:
+            read, edges = read + 1, middle
+        else:
+            read, edge, edges = read + 1 + (middle > 0), edge - middle - 1, edges - middle - 1
+
+
+@functools.cache
+def _lookup_rules(edges: int) -> int:
+    """Rules that LOOKUPS of so many edges print as."""
+    if edges == 1:
+        return 1
+    middle = (edges - 1) // 2
+    left = 1 + _lookup_rules(middle) if middle else 0
+    return 2 + left + _lookup_rules(edges - middle - 1)
 
 
 def _words(value: int) -> tuple[int, int]:

@@ -34,6 +34,13 @@ struct choice {
     uint32_t copies; /* rules that meet both sides */
 };
 
+/* An interval, inside of its axis, that a test took away: regions keep its hull. */
+struct hole {
+    const struct hole *next;
+    uint32_t axis;
+    u128 low, high;
+};
+
 /* A leaf that may yet be split.  *share* is the traffic that meets each rule here,
  * kept with the rule's first box. */
 struct bud {
@@ -43,6 +50,7 @@ struct bud {
     uint32_t *box;
     float *share;
     struct range *region;
+    const struct hole *holes;
     struct choice choice;
     double rank;    /* saving per printed rule: the greatest is split first */
     uint32_t order; /* of birth, to break ties */
@@ -108,11 +116,16 @@ struct halves {
     double share_in, share_out; /* of those that do not do both */
 };
 
-/* Keep the test of low..high if it is better than what *best* holds. */
+/* Keep the test of low..high if it is better than what *best* holds.
+ *
+ * It must make some list shorter.  One that leaves the region's hull as it was must make
+ * the outer one shorter, else it could be chosen there again, for ever. */
 static void weigh(const struct grower *g, const struct bud *bud, const struct halves *halves, double share,
                   uint32_t axis, u128 low, u128 high, struct choice *best)
 {
-    if (halves->in >= bud->rules && halves->out >= bud->rules)
+    const struct range *along = &bud->region[axis];
+    bool inner = low > along->low && high < along->high;
+    if (halves->out >= bud->rules && (inner || halves->in >= bud->rules))
         return;
     double both = (share - halves->share_in - halves->share_out) / 2;
     double in = (halves->share_in + both) / share, out = (halves->share_out + both) / share;
@@ -552,6 +565,30 @@ static struct bud *bud_new(struct grower *g, uint32_t boxes, uint32_t nesting)
     return bud;
 }
 
+/* Move the ends of a range past holes.  False: no value is left of it. */
+static bool range_trim(const struct grower *g, const struct hole *holes, uint32_t axis, struct range *along)
+{
+    bool again = true;
+    while (again) {
+        again = false;
+        for (const struct hole *hole = holes; hole; hole = hole->next) {
+            if (hole->axis != axis)
+                continue;
+            bool low = hole->low <= along->low && hole->high >= along->low;
+            bool high = hole->low <= along->high && hole->high >= along->high;
+            if (low && high)
+                return false;
+            if (low)
+                along->low = hole->high + 1;
+            if (high)
+                along->high = hole->low - 1;
+            again |= low || high;
+        }
+    }
+    along->side = (struct side){line_rank(&g->space->line[axis], along->low), line_rank(&g->space->line[axis], along->high)};
+    return true;
+}
+
 /* One side of a split: the boxes that meet it, cut behind a rule that covers it. */
 static struct bud *bud_part(struct grower *g, const struct bud *from, uint32_t front, const struct probe *probe,
                             bool inside, uint32_t nesting)
@@ -562,6 +599,16 @@ static struct bud *bud_part(struct grower *g, const struct bud *from, uint32_t f
     if (!bud)
         return NULL;
     (inside ? region_inside : region_outside)(g->space, from->region, probe, bud->region);
+    struct range *along = &bud->region[probe->axis];
+    bud->holes = from->holes;
+    if (!inside) {
+        struct hole *hole = arena_take(g->space->arena, sizeof *hole);
+        if (!hole)
+            return NULL;
+        *hole = (struct hole){from->holes, probe->axis, probe->low, probe->high};
+        bud->holes = hole;
+    }
+    bool alive = range_trim(g, bud->holes, probe->axis, along);
     for (uint32_t i = front; i < from->boxes;) {
         int32_t r = rule[from->box[i]];
         float share = from->share[i];
@@ -569,9 +616,11 @@ static struct bud *bud_part(struct grower *g, const struct bud *from, uint32_t f
         for (; i < from->boxes && rule[from->box[i]] == r; i++) {
             struct side side = box_side(g->space, from->box[i], probe->axis);
             bool meets = probe_meets(probe, side), leaves = probe_is_left(probe, side);
+            bool here = (alive && side.low <= along->side.high && side.high >= along->side.low) ||
+                        (along->none && side.low == 0);
             in |= meets;
             out |= leaves;
-            if (inside ? meets : leaves) {
+            if (here && (inside ? meets : leaves)) {
                 bud->share[met] = first ? share : 0;
                 bud->box[met++] = from->box[i];
                 first = false;

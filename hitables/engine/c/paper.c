@@ -239,7 +239,7 @@ static enum tree_status part_cut(struct cutter *c, struct part *part, struct par
     if (ends < 2)
         return twig_lists(space, part->twig, part->box, part->boxes) ? TREE_OK : TREE_NO_MEMORY;
     struct twig *twig = part->twig;
-    twig->kind = TREE_CUTS;
+    twig->kind = TREE_LOOKUPS;
     twig->axis = axis;
     twig->branch = arena_take(space->arena, ends * sizeof *twig->branch);
     struct range region[TREE_AXES];

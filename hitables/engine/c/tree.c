@@ -476,6 +476,28 @@ static const struct tree_edge *cut_find(const struct tree_edge *edge, uint32_t e
     return edge;
 }
 
+/* The edge of LOOKUPS that a search comes to.  A search for one edge reads one rule. */
+static const struct tree_edge *lookup_find(const struct tree_edge *edge, uint32_t edges, const uint64_t *word,
+                                           uint32_t *reads)
+{
+    for (;;) {
+        uint32_t middle = (edges - 1) / 2;
+        ++*reads;
+        if (edges == 1 || holds(edge[middle].low, edge[middle].high, word))
+            return edge + middle;
+        if (middle) {
+            ++*reads;
+            if (holds(edge[0].low, edge[middle - 1].high, word)) {
+                edges = middle;
+                continue;
+            }
+        }
+        ++*reads;
+        edge += middle + 1;
+        edges -= middle + 1;
+    }
+}
+
 enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *in,
                              const uint64_t *points, size_t count, int32_t *rule, uint32_t *reads)
 {
@@ -504,6 +526,8 @@ enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *i
             const uint64_t *word = point + 2 * node->axis;
             if (node->kind == TREE_CUTS) {
                 edge = cut_find(edge, node->edges, word, &reads[p]);
+            } else if (node->kind == TREE_LOOKUPS) {
+                edge = lookup_find(edge, node->edges, word, &reads[p]);
             } else {
                 reads[p]++;
                 edge += holds(edge->low, edge->high, word) == node->negated;

@@ -19,7 +19,7 @@ enum tree_cut {
     TREE_CUT_SPELT   /* what a box spells, if it is whole bytes: 256^n values from a multiple of 256^n */
 };
 
-enum tree_kind { TREE_LEAF, TREE_TEST, TREE_CUTS };
+enum tree_kind { TREE_LEAF, TREE_TEST, TREE_CUTS, TREE_LOOKUPS };
 
 enum tree_status { TREE_OK, TREE_NO_MEMORY, TREE_BAD_AXIS, TREE_BAD_BOX, TREE_BAD_OPTION, TREE_BAD_POINT };
 
@@ -56,7 +56,9 @@ struct tree_options {
 /* entries: rules read before the decision, in list order.  A TEST has two edges,
  * the side that its rule takes and the side that stays; when negated, the rule
  * takes what lies outside the interval of its first edge.  The edges of CUTS ascend;
- * they are told apart by halving, and what lies in none of them belongs to the last. */
+ * they are told apart by halving, and what lies in none of them belongs to the last.
+ * Those of LOOKUPS likewise, but as Figure 4 of "Trees in the List" has it: a rule for
+ * the middle edge, one for the hull of the edges before it, one for all the rest. */
 struct tree_node {
     uint32_t entry, entries;
     uint32_t edge, edges;
