@@ -227,7 +227,7 @@ class _Reader:
 
     def rule_line(self, line: str, key: str, literals: Sequence[str]) -> None:
         """One rule; *key* is the line's shape."""
-        if line.startswith(("-6", "--ipv6", "-4", "--ipv4")) and self.skips(line):
+        if line[1:2] in "46-" and line.startswith(("-6", "--ipv6", "-4", "--ipv4")) and self.skips(line):
             return
         plan = self.plans.get(key)
         if plan is None:
@@ -243,15 +243,19 @@ class _Reader:
                 row[place] = slot.made[slot.look(literals)]
         except KeyError:
             words = self.fill(plan, literals)
-            if any(self.has_list(slot, words) for slot in plan.slots):
+            if "," in line and any(self.has_list(slot, words) for slot in plan.slots):
                 self.expand(plan, words)
                 return
-            for place, slot in enumerate(plan.slots):
+            for place, made, index in plan.single:
+                look: object = literals[index]
+                if look not in made:
+                    made[look] = self.make(plan.slots[place], words)
+                row[place] = made[look]
+            for place, slot in plan.several:
                 look = slot.look(literals)
-                found = slot.made.get(look)
-                if found is None:
-                    found = slot.made[look] = self.make(slot, words)
-                row[place] = found
+                if look not in slot.made:
+                    slot.made[look] = self.make(slot, words)
+                row[place] = slot.made[look]
         target = row.pop() if plan.target else None
         rule = Rule(tuple(row), target, self.line)  # type: ignore[arg-type]
         if plan.plain and not self.notes and self.open is not None:
@@ -265,7 +269,7 @@ class _Reader:
         self.command(plan, self.fill(plan, literals), [rule])
 
     def skips(self, line: str) -> bool:
-        """Whether the line is for the other family; as iptables-restore passes over it, it becomes a comment."""
+        """Whether the line is for the other family; iptables-restore passes over it, so do we, with a note."""
         mine = ("-4", "--ipv4") if self.family is Family.IPV4 else ("-6", "--ipv6")
         if line.split(None, 1)[0] in mine:
             return False

@@ -11,7 +11,7 @@ import difflib
 import re
 from dataclasses import dataclass, field, replace
 
-from ..ir.fields import TCP, UDP, Family, top
+from ..ir.fields import TCP, UDP, Family, Field, top
 from ..ir.geometry import Values
 from ..ir.rule import Ends, Kind, Match, Role, State, Target, Test
 from ..syntax import values as spelt
@@ -280,6 +280,14 @@ def _print_words(uses: list[Use], words: list[str]) -> tuple[str, ...]:
 def header_match(part: Part, words: list[str], family: Family) -> Match:
     """The match of one header option.  A mask of too many intervals makes it a CONSTANT one."""
     use = part.uses[0]
+    if family is Family.IPV4 and not use.inverted and use.option.name in ("-s", "-d"):
+        # A large rule set has an address of its own in most lines: straight through.
+        word = words[use.values[0]]
+        pair = spelt.ipv4_prefix(word)
+        if pair is not None and pair != (0, 0xFFFFFFFF):
+            field = Field.SRC if use.option.name == "-s" else Field.DST
+            tests: tuple[Test, ...] = (Test(field, Values((pair,))),)
+            return Match("", (use.option.name, word), Role.SPACE, f"{use.option.name} {word}", tests)
     if use.option.name == "-f" and family is Family.IPV6:
         raise Fault("-f does not exist for IPv6", use.at, "use -m frag")
     printed = _print_words(part.uses, words)

@@ -13,24 +13,15 @@ from pathlib import Path
 
 from lark import Lark, Token, UnexpectedInput
 
+from ..engine._engine import ffi, lib
 from ..syntax.options import TARGETS
 
 LITERAL = "\0"
 
 _QUOTED = r'"(?:[^"\\\n]|\\.)*"'
 _WORD = re.compile(rf'(?:[^\s"]|{_QUOTED})+')
-_KNOWN_TARGETS = "|".join(sorted([*TARGETS, "RETURN"]))
-# No alternative reads a character twice: this runs over every byte of the text.
-_LITERALS = re.compile(
-    r"(?<=[ \t])(?:"
-    r"(?<!-p )(?<!-m )(?:"
-    r'[0-9][^\s"]*|(?<!-j )(?<!-g )(?<!-A )[a-zA-Z][^\s"=0-9:]*[0-9:][^\s"]*'
-    r")(?!\S)"
-    r'|(?:(?<=-A )|(?<=-g ))(?![-!"])[^\s"]+(?!\S)'
-    rf'|(?<=-j )(?!(?:{_KNOWN_TARGETS})(?!\S))(?![-!"])[^\s"]+(?!\S)'
-    rf"|{_QUOTED}(?!\S)"
-    r")"
-)
+_UNCLEARED = ffi.new_allocator(should_clear_after_alloc=False)
+_KEPT = "\0".join([*TARGETS, "RETURN", ""]).encode()
 
 
 class Fault(Exception):
@@ -70,7 +61,19 @@ def quote(word: str) -> str:
 
 def shapes(text: str) -> tuple[list[str], list[str]]:
     """The shapes of the text's lines, and the literals of all of them in a row."""
-    return _LITERALS.sub(LITERAL, text).split("\n"), _LITERALS.findall(text)
+    data = text.encode("utf-8", "surrogateescape")
+    shape = _UNCLEARED("char[]", len(data) + 1)
+    starts, ends = (_UNCLEARED("uint32_t[]", len(data) // 2 + 1) for _ in "se")
+    count = ffi.new("size_t *")
+    size = lib.shape_of(data, len(data), _KEPT, len(_KEPT), shape, starts, ends, count)
+    found = int(count[0])
+    places = zip(ffi.unpack(starts, found), ffi.unpack(ends, found), strict=True)
+    if len(data) == len(text):
+        literals = [text[start:end] for start, end in places]
+    else:
+        literals = [data[start:end].decode("utf-8", "surrogateescape") for start, end in places]
+    shaped = bytes(ffi.buffer(shape, size)).decode("utf-8", "surrogateescape")
+    return shaped.split("\n"), literals
 
 
 @cache

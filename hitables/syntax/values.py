@@ -56,8 +56,9 @@ ICMPV6_TYPES = {
 
 FLAG_BITS = {"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32, "ALL": 63, "NONE": 0}
 
-# What the C library reads as we do: four numbers, none of them octal.
-_DOTTED = re.compile(r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}")
+_PREFIX = re.compile(
+    r"(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})(?:/([0-9]|[12][0-9]|3[0-2]))?"
+)
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+")
 
 
@@ -77,11 +78,6 @@ def number(text: str, low: int, high: int) -> int:
 
 def _ipv4(text: str) -> int:
     """Dotted numbers; fewer than four are filled up with zeros on the right, as iptables does."""
-    if _DOTTED.fullmatch(text):
-        try:
-            return int.from_bytes(socket.inet_aton(text), "big")
-        except OSError:
-            pass
     parts = text.split(".")
     if not 1 <= len(parts) <= 4 or not all(part.isascii() and part.isdigit() for part in parts):
         raise ValueError(f"not an IPv4 address: {text!r} (host names are not looked up)")
@@ -91,6 +87,21 @@ def _ipv4(text: str) -> int:
     for part in parts + ["0"] * (4 - len(parts)):
         value = value << 8 | int(part)
     return value
+
+
+def ipv4_prefix(text: str) -> tuple[int, int] | None:
+    """Lowest and highest address of A.B.C.D or A.B.C.D/LENGTH; None for any other spelling."""
+    found = _PREFIX.fullmatch(text)
+    if found is None:
+        return None
+    a, b, c, d, length = found.groups()
+    try:
+        base = int.from_bytes(bytes((int(a), int(b), int(c), int(d))), "big")
+    except ValueError:
+        return None
+    free = 32 - int(length) if length else 0
+    base = base >> free << free
+    return base, base | (1 << free) - 1
 
 
 def _ipv6(text: str) -> int:
