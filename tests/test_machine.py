@@ -35,7 +35,7 @@ def assert_agrees(program: Program, batch: PacketBatch, backend: Backend) -> Non
             for at in range(len(chain.rules)):
                 numbers[chain.name, at] = len(numbers)
         for chain in table.chains:
-            result = machine.run(table.name, chain.name, batch, hits=True)
+            result = machine.run(table.name, chain.name, batch, hits=True, matched=3)
             hits = np.zeros(len(numbers), np.uint64)
             for at, packet in enumerate(batch):
                 walk = semantics.run(table, chain.name, packet, backend)
@@ -46,8 +46,9 @@ def assert_agrees(program: Program, batch: PacketBatch, backend: Backend) -> Non
                 )
                 assert result.reads[at] == len(walk.steps)
                 assert bool(result.open[at] & OPEN_FACT) == bool(walk.open)
-                for step in walk.steps:
-                    hits[numbers[step.chain, step.index]] += step.outcome == 1
+                matched = [numbers[step.chain, step.index] for step in walk.steps if step.outcome == 1]
+                np.add.at(hits, matched, 1)
+                assert result.matched[at].tolist() == [*matched, -1, -1, -1][:3]
                 decided = result.rule[at]
                 if decided >= 0:
                     last = walk.steps[-1]

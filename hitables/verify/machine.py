@@ -68,6 +68,8 @@ class Result:
     open     OPEN_FACT: asked for a fact that nobody gave (and took it for no);
              OPEN_OUTCOME: asked for an outcome that nobody gave
     hits     by rule of the table: how often its matches all said yes; only when asked for
+    matched  by packet: the first rules whose matches all said yes, then -1; no columns
+             unless asked for
     """
 
     verdict: npt.NDArray[np.uint32]
@@ -77,6 +79,7 @@ class Result:
     rule: npt.NDArray[np.int32]
     open: npt.NDArray[np.uint32]
     hits: npt.NDArray[np.uint64] | None
+    matched: npt.NDArray[np.int32]
     interner: Interner
 
     def verdict_text(self, at: int) -> str:
@@ -93,13 +96,14 @@ class Machine:
 
     def run(
         self, table: str, chain: str, batch: PacketBatch, *,
-        hits: bool = False, limits: npt.NDArray[np.uint32] | None = None,
+        hits: bool = False, matched: int = 0, limits: npt.NDArray[np.uint32] | None = None,
     ) -> Result:  # fmt: skip
         """Send *batch* into *chain*; KeyError for an unknown table or chain.
 
+        *hits*, *matched*: whether to count, and how many rules to name for each packet.
         *limits*: how many effects of each packet go into its hash.
         """
-        return self._lowered(table).run(chain, batch, self.interner, hits, limits)
+        return self._lowered(table).run(chain, batch, self.interner, hits, matched, limits)
 
     def rule(self, table: str, number: int) -> tuple[str, int, Rule]:
         """Chain, index there from 0, and rule, of the rule that a `Result` calls *number*."""
@@ -154,16 +158,21 @@ class _Lowered:
 
     def run(
         self, chain: str, batch: PacketBatch, interner: Interner,
-        hits: bool, limits: npt.NDArray[np.uint32] | None,
+        hits: bool, matched: int, limits: npt.NDArray[np.uint32] | None,
     ) -> Result:  # fmt: skip
         count = len(batch)
         results: Any = np.zeros(count, RESULT)
         counted = np.zeros(self.rules, np.uint64) if hits else None
+        named = np.zeros((count, matched), np.int32)
+        counts = ffi.new("struct interp_counts *", {
+            "hits": ffi.NULL if counted is None else ffi.cast("uint64_t *", ffi.from_buffer(counted)),
+            "matched": ffi.cast("int32_t *", ffi.from_buffer(named)) if matched else ffi.NULL,
+            "room": matched,
+        })  # fmt: skip
         held, c_batch = _c_batch(batch, interner, limits)
         status = lib.interp_run(
             self.handle, self.chains[chain], c_batch,
-            ffi.cast("struct interp_result *", ffi.from_buffer(results)),
-            ffi.NULL if counted is None else ffi.cast("uint64_t *", ffi.from_buffer(counted)),
+            ffi.cast("struct interp_result *", ffi.from_buffer(results)), counts,
         )  # fmt: skip
         del held
         if status == -1:
@@ -171,7 +180,7 @@ class _Lowered:
         assert status == 0, "a chain nests deeper than its table said"
         return Result(
             results["verdict"], results["effects"], results["effect_count"], results["reads"],
-            results["rule"], results["open"], counted, interner,
+            results["rule"], results["open"], counted, named, interner,
         )  # fmt: skip
 
 

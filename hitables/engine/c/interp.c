@@ -419,7 +419,7 @@ static int either(const struct walk *walk, const uint32_t *code)
 
 /* Send one packet from *chain* on; 0 when the jump stack was too small. */
 static int run_one(struct walk *walk, uint32_t chain, const struct given *given, size_t at,
-    const uint32_t **stack, uint64_t *hits)
+    const uint32_t **stack, const struct interp_counts *counts)
 {
     const struct interp *table = walk->table;
     const struct interp_packet *packet = walk->packet;
@@ -427,6 +427,8 @@ static int run_one(struct walk *walk, uint32_t chain, const struct given *given,
     struct interp_result *result = walk->result;
     size_t depth = 0;
     uint32_t reads = 0;
+    int32_t *matched = counts->matched ? counts->matched + at * counts->room : NULL;
+    int32_t *matched_end = matched ? matched + counts->room : NULL;
     result->rule = -1;
     for (;;) {
         if (!*rule) {
@@ -495,8 +497,10 @@ static int run_one(struct walk *walk, uint32_t chain, const struct given *given,
             break;
         }
         /* All matches said yes: the target. */
-        if (hits)
-            hits[rule[1]]++;
+        if (counts->hits)
+            counts->hits[rule[1]]++;
+        if (matched != matched_end)
+            *matched++ = (int32_t)rule[1];
         switch (*code & 255) {
         case INTERP_COUNT:
             effect(walk, code[1]);
@@ -533,6 +537,8 @@ static int run_one(struct walk *walk, uint32_t chain, const struct given *given,
         break;
     }
 done:
+    while (matched != matched_end)
+        *matched++ = -1;
     result->reads = reads;
     return 1;
 }
@@ -560,10 +566,9 @@ static int find_given(struct given *given, const struct interp_batch *batch, siz
     return 1;
 }
 
-/* Send every packet of the batch into the chain.  hits (by rule; NULL: do not count) is
- * added to.  0: done; -1: memory is exhausted, -2: jumps nest deeper than the table said. */
+/* Send every packet of the batch into the chain.  0: done; -1: memory is exhausted, -2: jumps nest deeper than the table said. */
 int interp_run(const struct interp *table, uint32_t chain, const struct interp_batch *batch,
-    struct interp_result *results, uint64_t *hits)
+    struct interp_result *results, const struct interp_counts *counts)
 {
     struct given given = {0};
     struct walk walk = {.table = table};
@@ -576,7 +581,7 @@ int interp_run(const struct interp *table, uint32_t chain, const struct interp_b
             walk.result = results + at;
             walk.limit = batch->limits ? batch->limits[at] : UINT32_MAX;
             start(&walk, batch->packets + at);
-            if (!run_one(&walk, chain, &given, at, stack, hits))
+            if (!run_one(&walk, chain, &given, at, stack, counts))
                 status = -2;
         }
     }

@@ -67,6 +67,14 @@ struct interp_batch {
     const uint32_t *limits;      /* NULL, or how many effects of each packet to hash */
 };
 
+/* matched: NULL, or room places for each packet, for the numbers of the first rules whose
+ * matches all said yes, in order, then -1.  hits: NULL, or by rule how often they did: added to. */
+struct interp_counts {
+    uint64_t *hits;
+    int32_t *matched;
+    uint32_t room;
+};
+
 struct interp_result {
     uint64_t effects;       /* hash of the effects in order */
     uint32_t effect_count;
@@ -83,7 +91,7 @@ struct interp *interp_new(const uint32_t *code, size_t words, const uint32_t *st
     const uint32_t *ends, uint32_t drop, const uint64_t *hashes, size_t keys, size_t rules,
     size_t depth, const uint32_t *field_writers, uint32_t anything);
 int interp_run(const struct interp *table, uint32_t chain, const struct interp_batch *batch,
-    struct interp_result *results, uint64_t *hits);
+    struct interp_result *results, const struct interp_counts *counts);
 uint64_t interp_mix(uint64_t value);
 uint64_t interp_draw(uint64_t seed, uint64_t what, uint64_t ordinal);
 size_t interp_bytes(const struct interp *table);
