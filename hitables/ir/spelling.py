@@ -1,0 +1,408 @@
+"""Packets in words: "chain=FORWARD in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=tcp sport=1 dport=22".
+
+Invariant: what `show_packet` writes, `read_packet` reads back as the same packet, with the
+same answers to what was asked of it.  docs/semantics.md lists the words.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from ..errors import ParseError
+from .fields import (
+    DCCP,
+    ICMP,
+    ICMPV6,
+    PORT_PROTOCOLS,
+    SCTP,
+    STATES,
+    TCP,
+    UDP,
+    UDPLITE,
+    Family,
+    Field,
+    Fragment,
+    interface_name,
+    interface_number,
+    top,
+)
+from .headers import FIELD_BYTES, inconsistency
+from .packet import Outcome, Packet
+from .rule import Match
+
+T = TypeVar("T")
+
+PROTOCOLS = {
+    "tcp": TCP, "udp": UDP, "icmp": ICMP, "icmpv6": ICMPV6, "ipv6-icmp": ICMPV6, "sctp": SCTP, "dccp": DCCP,
+    "udplite": UDPLITE, "igmp": 2, "gre": 47, "esp": 50, "ah": 51, "ospf": 89, "vrrp": 112,
+}  # fmt: skip
+FLAGS = {"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32}
+FRAGMENTS = {"none": Fragment.WHOLE, "first": Fragment.FIRST, "later": Fragment.LATER}
+ANSWERS = {"no": Outcome.NO, "yes": Outcome.YES, "dropped": Outcome.DROPPED}
+RAW = (Field.SPORT, Field.DPORT, Field.FLAGS)
+ANY = -1  # in place of a number of writes or evaluations: whichever it is
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a packet says when semantics asks for more than header fields.
+
+    facts     by key and number of writes before; outcomes: by key and ordinal, or ANY;
+    rewrites  by field and number of writes to it
+    """
+
+    facts: dict[tuple[str, int], bool] = field(default_factory=dict)
+    outcomes: dict[tuple[str, int], Outcome] = field(default_factory=dict)
+    rewrites: dict[tuple[Field, int], int] = field(default_factory=dict)
+
+    def given_by(self, packet: Packet) -> Packet:
+        """*packet*, giving these answers and no others."""
+
+        def fact(match: Match, epoch: int) -> bool | None:
+            return self.facts.get((match.key, epoch))
+
+        def outcome(match: Match, ordinal: int) -> Outcome:
+            every = self.outcomes.get((match.key, ANY), Outcome.NO)
+            return self.outcomes.get((match.key, ordinal), every)
+
+        def rewritten(which: Field, epoch: int) -> int | None:
+            return self.rewrites.get((which, epoch))
+
+        return replace(packet, fact=fact, outcome=outcome, rewritten=rewritten)
+
+
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """A packet in words: where it goes, and what it is.  *packet* gives the *answers*."""
+
+    table: str
+    chain: str
+    packet: Packet
+    answers: Answers
+
+
+def listening(packet: Packet) -> tuple[Packet, Answers]:
+    """*packet* again, and answers that fill with what semantics asks of it."""
+    heard = Answers()
+    facts, outcomes, rewrites = heard.facts, heard.outcomes, heard.rewrites
+
+    def fact(match: Match, epoch: int) -> bool | None:
+        answer = packet.fact(match, epoch)
+        if answer is not None:
+            facts[match.key, epoch] = answer
+        return answer
+
+    def outcome(match: Match, ordinal: int) -> Outcome:
+        outcomes[match.key, ordinal] = answer = packet.outcome(match, ordinal)
+        return answer
+
+    def rewritten(which: Field, epoch: int) -> int | None:
+        answer = packet.rewritten(which, epoch)
+        if answer is not None:
+            rewrites[which, epoch] = answer
+        return answer
+
+    return replace(packet, fact=fact, outcome=outcome, rewritten=rewritten), heard
+
+
+# ---- writing ----
+
+
+def show_packet(packet: Packet, table: str = "", chain: str = "", answers: Answers | None = None) -> str:
+    """*packet* in words, on one line; with *table* and *chain* when they are given."""
+    values, family = packet.values, packet.family
+    words = [f"table={_quoted(table)}"] if table else []
+    words += [f"chain={_quoted(chain)}"] if chain else []
+    for name, which in (("in", Field.IIF), ("out", Field.OIF)):
+        if values.get(which):
+            words.append(f"{name}={_show(which, values[which], family)}")
+    shown = ("mac", Field.MAC), ("src", Field.SRC), ("dst", Field.DST), ("proto", Field.PROTO)
+    words += [f"{name}={_show(which, values[which], family)}" for name, which in shown if which in values]
+    for name, which in (("sport", Field.SPORT), ("dport", Field.DPORT), ("flags", Field.FLAGS)):
+        value = packet.raw.get(which) if packet.is_later_fragment else values.get(which)
+        if value is not None:
+            words.append(f"{name}={_show(which, value, family)}")
+    if Field.ICMP in values:
+        words.append(f"icmp={_show(Field.ICMP, values[Field.ICMP], family)}")
+    if values.get(Field.FRAG, 0) != Fragment.WHOLE:
+        words.append(f"frag={_show(Field.FRAG, values[Field.FRAG], family)}")
+    words += ["offset=1"] if packet.offset_one else []
+    words += ["doff=bad"] if packet.bad_offset else []
+    words += ["headers=cut"] if packet.cut_short else []
+    words += [f"bytes={packet.l4_bytes}"] if packet.l4_bytes != 64 else []
+    words.append(f"state={_show(Field.STATE, values.get(Field.STATE, 0), family)}")
+    if answers is not None:
+        words += _show_answers(answers, family)
+    return " ".join(words)
+
+
+def _show_answers(answers: Answers, family: Family) -> list[str]:
+    words = []
+    for (key, epoch), fact in answers.facts.items():
+        words.append("fact=" + _quoted(f"{key}={'yes' if fact else 'no'}" + (f"/{epoch}" if epoch else "")))
+    for (key, ordinal), outcome in answers.outcomes.items():
+        when = "" if ordinal == ANY else f"/{ordinal}"
+        words.append("outcome=" + _quoted(f"{key}={outcome.name.lower()}{when}"))
+    for (which, epoch), value in answers.rewrites.items():
+        shown = _show(which, value, family)
+        words.append("rewrite=" + _quoted(f"{which.name.lower()}={shown}@{epoch}"))
+    return words
+
+
+def _show(which: Field, value: int, family: Family) -> str:
+    """The value of a field in words."""
+    if which in (Field.SRC, Field.DST):
+        return str((ipaddress.IPv4Address if family is Family.IPV4 else ipaddress.IPv6Address)(value))
+    if which is Field.PROTO:
+        return next((name for name, number in PROTOCOLS.items() if number == value), str(value))
+    if which is Field.FRAG:
+        return next(name for name, number in FRAGMENTS.items() if number == value)
+    if which is Field.ICMP:
+        return f"{value >> 8}/{value & 255}"
+    if which is Field.FLAGS:
+        return ",".join(name for name, bit in FLAGS.items() if value & bit) or "none"
+    if which is Field.MAC:
+        return value.to_bytes(6, "big").hex(":")
+    if which is Field.STATE:
+        return STATES[value]
+    if which in (Field.IIF, Field.OIF):
+        name = interface_name(value)
+        fits = len(name.encode("utf-8", "surrogateescape")) < 16 and name.isprintable() and name.isascii()
+        return _quoted(name) if fits and interface_number(name) == value else f"0x{value:032x}"
+    return str(value)
+
+
+def _quoted(text: str) -> str:
+    if re.fullmatch(r"[^\s\"\\]+", text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+# ---- reading ----
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """NAME=VALUE, where it stands, and the text it stands in."""
+
+    name: str
+    value: str
+    column: int
+    length: int
+    text: str
+
+    def wrong(self, reason: str, hint: str = "") -> ParseError:
+        return ParseError(
+            reason, source="packet", line=1, column=self.column, text=self.text, length=self.length, hint=hint
+        )
+
+
+def read_packet(text: str, family: Family) -> Spelled:
+    """Read a packet in words; ParseError says what is wrong and where.
+
+    chain, src, dst and proto must be given, and whatever a packet of that protocol has.  What
+    may be left out: table (filter), in and out (none), mac (none), state (NEW), frag (none),
+    bytes of layer 4 (64), flags (SYN of a NEW packet, else ACK).
+    """
+    words = _words(text)
+    known: dict[str, _Word] = {}
+    answers = Answers()
+    for word in words:
+        if word.name in _ANSWER_READERS:
+            _ANSWER_READERS[word.name](word, family, answers)
+        elif word.name not in _NAMES:
+            raise word.wrong(f"unknown word {word.name}=", _nearest(word.name, (*_NAMES, *_ANSWER_READERS)))
+        elif word.name in known:
+            raise word.wrong(f"{word.name}= is given twice")
+        else:
+            known[word.name] = word
+    packet = answers.given_by(_Reader(known, family, text).packet())
+    table, chain = known.get("table"), known.get("chain")
+    if chain is None:
+        raise _missing("chain", "say which chain the packet enters, as in chain=FORWARD", text)
+    return Spelled(table.value if table else "filter", chain.value, packet, answers)
+
+
+def _words(text: str) -> list[_Word]:
+    words, at = [], 0
+    pattern = re.compile(r'\s*(?:([^\s=]*)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|$)|(\S+))')
+    while text[at:].strip():
+        found = pattern.match(text, at)
+        assert found is not None, "the pattern takes any word"
+        if found.group(3) is not None:
+            word = _Word("", "", found.start(3) + 1, len(found.group(3)), text)
+            quote = '"' in found.group(3)
+            raise word.wrong("a quote that is not closed" if quote else "a word is missing its =")
+        name, value = found.group(1), found.group(2)
+        if value.startswith('"'):
+            value = re.sub(r"\\(.)", r"\1", value[1:-1])
+        words.append(_Word(name, value, found.start(1) + 1, found.end() - found.start(1), text))
+        at = found.end()
+    return words
+
+
+def _nearest(word: str, known: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(word, known, 1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+
+
+def _missing(name: str, hint: str, text: str) -> ParseError:
+    return ParseError(
+        f"{name}= is missing", source="packet", line=1, column=len(text) + 1, text=text, hint=hint
+    )
+
+
+class _Reader:
+    def __init__(self, words: dict[str, _Word], family: Family, text: str) -> None:
+        self.words, self.family, self.text = words, family, text
+
+    def get(self, name: str, which: Field, default: int | None = None) -> int | None:
+        word = self.words.get(name)
+        return default if word is None else _read(word, word.value, which, self.family)
+
+    def choice(self, name: str, meanings: Mapping[str, T], default: T) -> T:
+        word = self.words.get(name)
+        return default if word is None else _choose(word, word.value, meanings)
+
+    def packet(self) -> Packet:
+        offset_one = self.choice("offset", {"1": True}, False)
+        frag = self.choice("frag", FRAGMENTS, Fragment.LATER if offset_one else Fragment.WHOLE)
+        cut_short = self.choice("headers", {"cut": True, "whole": False}, False)
+        size = self.size()
+        values = {Field.FRAG: int(frag)}
+        state = self.get("state", Field.STATE, STATES.index("NEW"))
+        given = {
+            Field.IIF: self.get("in", Field.IIF, 0), Field.OIF: self.get("out", Field.OIF, 0),
+            Field.SRC: self.get("src", Field.SRC), Field.DST: self.get("dst", Field.DST),
+            Field.PROTO: self.get("proto", Field.PROTO), Field.MAC: self.get("mac", Field.MAC),
+            Field.SPORT: self.get("sport", Field.SPORT), Field.DPORT: self.get("dport", Field.DPORT),
+            Field.FLAGS: self.get("flags", Field.FLAGS), Field.ICMP: self.get("icmp", Field.ICMP),
+            Field.STATE: state,
+        }  # fmt: skip
+        later = frag is Fragment.LATER
+        proto = given[Field.PROTO]
+        self.require(given, cut_short, later, size)
+        if proto == TCP and not later and size >= FIELD_BYTES[Field.FLAGS] and given[Field.FLAGS] is None:
+            new = state == STATES.index("NEW")
+            given[Field.FLAGS] = FLAGS["SYN"] if new else FLAGS["ACK"]
+        raw = {which: value for which in RAW if later and (value := given.pop(which)) is not None}
+        values |= {which: value for which, value in given.items() if value is not None}
+        packet = Packet(
+            self.family, values, raw, size, self.choice("doff", {"bad": True, "good": False}, False),
+            offset_one, cut_short,
+        )  # fmt: skip
+        wrong = inconsistency(packet)
+        if wrong is not None:
+            raise ParseError(f"there is no such packet: {wrong}", source="packet", line=1, text=self.text)
+        return packet
+
+    def size(self) -> int:
+        word = self.words.get("bytes")
+        return 64 if word is None else _number(word, word.value, 65535)
+
+    def require(self, given: dict[Field, int | None], cut_short: bool, later: bool, size: int) -> None:
+        needed = {"src": "an address", "dst": "an address"}
+        proto = given[Field.PROTO]
+        if not cut_short:
+            needed["proto"] = "as in proto=tcp"
+        if not cut_short and (proto in PORT_PROTOCOLS or later):
+            why = "a later fragment's bytes, read as ports" if later else "that protocol has ports"
+            needed |= {
+                name: why
+                for name, which in (("sport", Field.SPORT), ("dport", Field.DPORT))
+                if size >= FIELD_BYTES[which]
+            }
+        if later and not cut_short and size >= FIELD_BYTES[Field.FLAGS]:
+            needed["flags"] = "a later fragment's bytes, read as tcp flags"
+        icmp = ICMP if self.family is Family.IPV4 else ICMPV6
+        if proto == icmp and not later and size >= FIELD_BYTES[Field.ICMP]:
+            needed["icmp"] = "type and code, as in icmp=8/0"
+        for name, hint in needed.items():
+            if name not in self.words:
+                raise _missing(name, hint, self.text)
+
+
+def _read(word: _Word, text: str, which: Field, family: Family) -> int:
+    """The value of a field that *text* says."""
+    if which in (Field.SRC, Field.DST):
+        kind = ipaddress.IPv4Address if family is Family.IPV4 else ipaddress.IPv6Address
+        try:
+            return int(kind(text))
+        except ValueError as error:
+            raise word.wrong(f"{text!r} is no IPv{int(family)} address", str(error)) from None
+    if which is Field.PROTO:
+        return PROTOCOLS.get(text.lower()) or _number(word, text, 255, tuple(PROTOCOLS))
+    if which is Field.FRAG:
+        return int(_choose(word, text, FRAGMENTS))
+    if which is Field.ICMP:
+        kind_text, _, code = text.partition("/")
+        return _number(word, kind_text, 255) << 8 | _number(word, code, 255)
+    if which is Field.FLAGS:
+        names = [] if text.lower() == "none" else text.upper().split(",")
+        return sum({_choose(word, name, FLAGS) for name in names})
+    if which is Field.MAC:
+        if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
+            raise word.wrong(f"{text!r} is no mac address", "six bytes, as in 02:00:00:00:00:01")
+        return int(text.replace(":", ""), 16)
+    if which is Field.STATE:
+        return _choose(word, text.upper(), {name: number for number, name in enumerate(STATES)})
+    if which in (Field.IIF, Field.OIF):
+        if re.fullmatch(r"0x[0-9a-f]{32}", text):
+            return int(text, 16)
+        if len(text.encode("utf-8", "surrogateescape")) > 15:
+            raise word.wrong(f"{text!r} is no interface name", "15 characters at most")
+        return interface_number(text)
+    return _number(word, text, top(which, family))
+
+
+def _number(word: _Word, text: str, most: int, names: tuple[str, ...] = ()) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > most:
+        hint = f"a number from 0 to {most}"
+        near = difflib.get_close_matches(text, names, 1)
+        raise word.wrong(f"{text!r} is out of range", f"{hint}; did you mean {near[0]}?" if near else hint)
+    return int(text)
+
+
+def _choose(word: _Word, text: str, meanings: Mapping[str, T]) -> T:
+    if text not in meanings:
+        raise word.wrong(f"{text!r} is not known here", _nearest(text, tuple(meanings)))
+    return meanings[text]
+
+
+def _split_answer(word: _Word, mark: str) -> tuple[str, str, int | None]:
+    """KEY=ANSWER, or KEY=ANSWER, *mark* and a number."""
+    key, equals, answer = word.value.rpartition("=")
+    answer, counted, number = answer.partition(mark)
+    if not equals or not key:
+        raise word.wrong(f"{word.value!r} gives no answer", f'as in {word.name}="mark --mark 0x1=yes"')
+    return key, answer, _number(word, number, 10**9) if counted else None
+
+
+def _read_fact(word: _Word, family: Family, answers: Answers) -> None:
+    key, answer, epoch = _split_answer(word, "/")
+    answers.facts[key, epoch or 0] = _choose(word, answer, {"yes": True, "no": False})
+
+
+def _read_outcome(word: _Word, family: Family, answers: Answers) -> None:
+    key, answer, ordinal = _split_answer(word, "/")
+    answers.outcomes[key, ANY if ordinal is None else ordinal] = _choose(word, answer, ANSWERS)
+
+
+def _read_rewrite(word: _Word, family: Family, answers: Answers) -> None:
+    name, value, epoch = _split_answer(word, "@")
+    which = _choose(word, name, {each.name.lower(): each for each in Field})
+    answers.rewrites[which, 1 if epoch is None else epoch] = _read(word, value, which, family)
+
+
+_NAMES = (
+    "table", "chain", "in", "out", "src", "dst", "proto", "sport", "dport", "flags", "icmp", "mac", "state",
+    "frag", "offset", "doff", "headers", "bytes",
+)  # fmt: skip
+_ANSWER_READERS: dict[str, Callable[[_Word, Family, Answers], None]] = {
+    "fact": _read_fact, "outcome": _read_outcome, "rewrite": _read_rewrite,
+}  # fmt: skip
