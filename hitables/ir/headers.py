@@ -9,7 +9,7 @@ from .packet import Packet
 FIELD_BYTES = {Field.SPORT: 2, Field.DPORT: 4, Field.ICMP: 2, Field.FLAGS: 14}
 TCP_OFFSET_BYTES = 13  # from here on a tcp header says how long it is
 # Bytes of a whole header; a match on a shorter one drops the packet (DESIGN: malformed).
-HEADER_BYTES = {TCP: 20, UDP: 8, UDPLITE: 8, SCTP: 12, DCCP: 16, ICMP: 8, ICMPV6: 8, 50: 8, 51: 12}
+HEADER_BYTES = {TCP: 20, UDP: 8, UDPLITE: 8, SCTP: 16, DCCP: 12, ICMP: 8, ICMPV6: 8, 50: 8, 51: 12}
 
 
 def is_malformed(packet: Packet) -> bool:

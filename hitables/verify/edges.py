@@ -1,19 +1,19 @@
 """Packets at the edges of a chain's boxes.
 
-A packet is aimed at one rule: it is drawn in the rule's box, cut with the boxes of the
-rules that lead to its chain, at the low end, the high end or inside of each interval.
-Some packets then step just outside in one field, some take fields from a second rule.
-All classes that rules can tell apart occur: fragments, protocols that no rule names,
-short and broken headers, missing fields.
+A packet is aimed at one rule (aims.py): it is drawn in a box at the low end, the high end
+or inside of each interval.  Some packets then step just outside in one field, some take
+fields from a second aim.  Rules that no packet came to are aimed at again, past the rules
+that kept the packets away.  All classes that rules can tell apart occur: fragments,
+protocols that no rule names, short and broken headers, missing fields.
 
-Invariant: every packet is one that can be (`packets.inconsistency`) and that can come to
-the chain's hook.  The same table, chain, count and seed give the same packets.
+Invariant: every packet is one that can be (`headers.inconsistency`) and that can come to
+the chain's hook.  The same program, chain, backend, count and seed give the same packets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,21 +29,21 @@ from hitables.ir.fields import (
     Field,
     Fragment,
 )
-from hitables.ir.geometry import Values
-from hitables.ir.program import Program, Table
-from hitables.ir.rule import Kind, Role, Rule
+from hitables.ir.headers import FIELD_BYTES, TCP_OFFSET_BYTES
+from hitables.ir.packet import Backend
+from hitables.ir.program import Program
 from hitables.ir.semantics import FIELDS_WRITTEN
 
+from .aims import NO_IIF, NO_OIF, Aim, Reach, hook_box
+from .machine import Machine
 from .packets import (
     BAD_OFFSET,
     CUT_SHORT,
-    FIELD_BYTES,
     HALF,
     OFFSET_ONE,
     PACKET,
     RAW,
     RAW_BIT,
-    TCP_OFFSET_BYTES,
     PacketBatch,
     drawn_facts,
 )
@@ -51,184 +51,146 @@ from .points import INTERFACES, MASK, Bools, Catalog, Ints, Wide
 
 __all__ = ["Edges", "PacketBatch", "draw_packets"]
 
-Box = dict[Field, Values]
+AIMS = 4  # of one rule: its ways and its either-or tests
+SEEDS = 1 << 14  # from which those are picked that make an aim's facts true
+NAMED = 64  # matched rules looked at to see where a packet went astray
+RETRIES = 12  # cuts of one aim, and packets of one without luck
+RESTARTS = 4  # aims at one rule that were cut to nothing before it is given up
 
-PATHS = 4  # ways to a chain that are kept; more would find little and cost time
-VARIANTS = 4  # boxes of one rule: its ways and its either-or tests
-SEEDS = 4096  # from which those are picked that make a rule's facts true
-
-NO_OIF, NO_IIF = ("PREROUTING", "INPUT"), ("OUTPUT", "POSTROUTING")
 SHORT_HEADERS = (0, 2, 5, 10, 30)
 LONG_HEADERS = (64, 64, 64, 20, 100, 1400)
 
 
-def draw_packets(program: Program, table: str, chain: str, count: int, seed: int = 0) -> PacketBatch:
+def draw_packets(
+    program: Program, table: str, chain: str, count: int, seed: int = 0, backend: Backend = Backend.LEGACY
+) -> PacketBatch:
     """*count* packets at the edges of what *chain* reads."""
-    return Edges(program.table(table), chain, program.family, seed).draw(count)
-
-
-@dataclass(frozen=True)
-class _Aim:
-    """A box, and the keys of the facts that must hold, for a rule to be reached and to match."""
-
-    box: Box
-    keys: tuple[str, ...] = ()
-
-    def narrowed(self, rule: Rule, rng: np.random.Generator) -> _Aim | None:
-        """This aim cut with the box of *rule*; None when nothing is left."""
-        box, keys = dict(self.box), self.keys
-        for match in rule.matches:
-            tests = match.tests
-            if match.either and tests:
-                tests = (tests[int(rng.integers(len(tests)))],)
-            for test in tests:
-                before = box.get(test.field)
-                values = test.values if before is None else before.intersect(test.values)
-                if not values:
-                    return None
-                box[test.field] = values
-            if match.role is Role.CONSTANT and match.key not in keys:
-                keys += (match.key,)
-        return _Aim(box, keys)
+    return Edges(Machine(program, backend), table, chain, seed).draw(count)
 
 
 class Edges:
-    """Draws packets for one chain.  *rules*: all that it can reach, as (chain, index)."""
+    """Draws packets for one chain.
 
-    def __init__(self, table: Table, chain: str, family: Family, seed: int = 0) -> None:
-        self.family, self.chain = family, chain
-        self._table = table
+    numbers  of the rules that the chain can reach, as `Machine.rule` counts them
+    reached  those of them that some packet drawn so far has matched
+    """
+
+    def __init__(self, machine: Machine, table: str, chain: str, seed: int = 0) -> None:
+        self.family, self.chain = machine.program.family, chain
+        self.reached: set[int] = set()
+        self._machine, self._table = machine, table
         self._rng = np.random.default_rng(seed)
-        order = _callers_first(table, chain)
-        self.rules = [(name, at) for name in order for at in range(len(table[name].rules))]
-        self._number = {place: number for number, place in enumerate(self.rules)}
-        self._ways = self._find_ways(order)
-        self._catalogs = {field: Catalog(field, family) for field in Field}
-        self._variants: dict[int, list[int]] = {}  # by number of the rule
-        self._sets: list[list[int]] = []  # by variant: for each field, a set of its catalog or -1
-        self._seeds: list[list[int]] = []  # by variant: seeds under which its facts hold
-        candidates = self._rng.integers(1 << 64, size=SEEDS, dtype=np.uint64)
-        self._candidates = candidates[np.argsort(candidates & np.uint64(3), kind="stable")]
-        self._truths: dict[str, Bools] = {}
+        self._reach = Reach(machine.program.table(table), chain, self.family, self._rng)
+        self.numbers = self._reach.numbers
+        self._darts = _Darts(self.family, self._rng)
+        self._at: dict[int, list[int]] = {}  # darts by the rule they are thrown at
+        self._anywhere = self._darts.add(Aim(self.family, hook_box(chain, self.family)))
 
-    def draw(self, count: int, rules: Sequence[tuple[str, int]] | None = None) -> PacketBatch:
-        """*count* packets, aimed at *rules* (default: all that the chain reaches) by turns."""
-        rng = self._rng
-        numbers = [self._number[place] for place in rules] if rules is not None else range(len(self.rules))
-        chosen = rng.permutation(np.asarray(numbers, np.int64))[:count]
-        variants = np.array([v for number in chosen for v in self._variants_of(int(number))], np.int64)
-        if not len(variants):
-            variants = np.array([self._variant(_Aim({}))], np.int64)
-        first = variants[rng.permutation(np.arange(count) % len(variants))]
-        second = variants[rng.integers(len(variants), size=count)]
-        style = rng.integers(4, size=count)  # 0, 1: in the box; 2: one field outside; 3: two rules mixed
-        sets = np.array(self._sets, np.int64)
-        mine, other = sets[first].T, sets[second].T  # by field
-        coins = rng.integers(2, size=mine.shape).astype(bool)
-        used = np.where(coins & ((mine < 0) | (style == 3)), other, mine)
-        chance = rng.random(mine.shape, np.float32) * (mine >= 0)
-        outside = (chance == chance.max(axis=0)) & (chance > 0) & (style == 2)
-        values = {field: self._catalogs[field].draw(rng, used[field], outside[field]) for field in Field}
-        seeds = np.array(self._seeds, np.uint64)[first, rng.integers(4, size=count)]
-        fresh = rng.integers(1 << 64, size=count, dtype=np.uint64)
-        seeds = np.where((style < 2) & (rng.random(count) < 0.9), seeds, fresh)
-        rows = self._rows(count, values, used)
-        rows["seed"] = seeds
-        return PacketBatch(self.family, rows, self._rewrites())
+    def draw(self, count: int) -> PacketBatch:
+        """*count* packets: half aimed at all rules by turns, then at those not reached, then at all."""
+        batches = [self._draw(self.numbers, count - count // 2)]
+        self._look(batches[0])
+        batches += self._chase(count // 2)
+        batches.append(self._draw(self.numbers, count - sum(map(len, batches))))
+        self._look(batches[-1])
+        return PacketBatch.join(batches)
 
-    # ---- aiming ----
+    def _draw(self, numbers: Sequence[int], count: int) -> PacketBatch:
+        """*count* packets aimed at the rules of *numbers* by turns."""
+        chosen = self._rng.permutation(np.array(numbers, np.int64))[:count]
+        darts = [dart for number in chosen for dart in self._darts_at(int(number))]
+        thrown = np.array(darts or [self._anywhere], np.int64)
+        first = thrown[self._rng.permutation(np.arange(count) % len(thrown))]
+        second = thrown[self._rng.integers(len(thrown), size=count)]
+        # 0, 1: in the box; 2: one field outside; 3: fields of two boxes mixed
+        return self._rows(first, second, self._rng.integers(4, size=count), plain=False)
 
-    def _find_ways(self, order: list[str]) -> dict[str, list[_Aim]]:
-        """For each chain some ways in which a packet comes there.  *order*: callers first."""
-        entries: dict[str, list[tuple[str, Rule]]] = {name: [] for name in order}
-        ways: dict[str, list[_Aim]] = {}
-        for name in order:
-            found: list[_Aim] = [_Aim({})] if name == self.chain else []
-            for at in self._rng.permutation(len(entries[name])):
-                if len(found) >= PATHS:
-                    break
-                caller, rule = entries[name][at]
-                for way in ways[caller]:
-                    aim = way.narrowed(rule, self._rng)
-                    if aim is not None:
-                        found.append(aim)
-                        break
-            ways[name] = found
-            for rule in self._table[name].rules:
-                if rule.target is not None and rule.target.kind in (Kind.JUMP, Kind.GOTO):
-                    entries[rule.target.name].append((name, rule))
-        return ways
+    def _look(self, batch: PacketBatch) -> None:
+        hits = self._machine.run(self._table, self.chain, batch, hits=True).hits
+        assert hits is not None
+        self.reached.update(np.flatnonzero(hits).tolist())
 
-    def _variants_of(self, number: int) -> list[int]:
-        if number not in self._variants:
-            chain, at = self.rules[number]
-            rule = self._table[chain].rules[at]
-            ways = self._ways[chain]
-            either = any(match.either for match in rule.matches)
-            tries = [ways[n % len(ways)] for n in range(VARIANTS if either else len(ways))] if ways else []
-            aims = [way.narrowed(rule, self._rng) for way in tries]
-            found = [aim for aim in aims if aim is not None]
-            if not found:  # no packet comes there and matches; what does come may still differ
-                found = ways[:1] or [_Aim({})]
-            self._variants[number] = [self._variant(aim) for aim in found]
-        return self._variants[number]
+    def _darts_at(self, number: int) -> list[int]:
+        if number not in self._at:
+            self._at[number] = [self._darts.add(aim) for aim in self._reach.aims(number, AIMS)]
+        return self._at[number]
 
-    def _variant(self, aim: _Aim) -> int:
-        sets = [self._catalogs[field].number(aim.box[field]) if field in aim.box else -1 for field in Field]
-        self._sets.append(sets)
-        self._seeds.append(self._seeds_for(aim.keys))
-        return len(self._sets) - 1
+    # ---- chasing ----
 
-    def _seeds_for(self, keys: tuple[str, ...]) -> list[int]:
-        """Four seeds under which all of *keys* hold (if such are at hand), of all four kinds:
-        with few other facts that hold, and with many."""
-        holds = np.ones(SEEDS, bool)
-        for key in keys:
-            if key not in self._truths:
-                self._truths[key] = drawn_facts(self._candidates, key)
-            holds &= self._truths[key]
-        kinds = (self._candidates & np.uint64(3)).astype(int)
-        usable = np.flatnonzero(holds) if holds.any() else np.arange(SEEDS)
-        seeds = []
-        for kind in range(4):
-            fitting = usable[kinds[usable] == kind]
-            fitting = fitting if len(fitting) else usable
-            seeds.append(int(self._candidates[fitting[self._rng.integers(len(fitting))]]))
-        return seeds
+    def _chase(self, most: int) -> list[PacketBatch]:
+        """At most *most* packets aimed at rules not yet reached, cut after cut."""
+        batches: list[PacketBatch] = []
+        live: dict[int, tuple[Aim, int, int]] = {}  # by rule: aim, tries with it, aims given up
+        for number in self.numbers:
+            if number not in self.reached:
+                self._aim_again(live, number, 0)
+        while live and most > 0:
+            numbers = [int(n) for n in self._rng.permutation(np.array(list(live), np.int64))[:most]]
+            darts = np.array([self._darts.add(live[number][0]) for number in numbers], np.int64)
+            batch = self._rows(darts, darts, np.zeros(len(darts), np.int64), plain=True)
+            batches.append(batch)
+            most -= len(batch)
+            result = self._machine.run(self._table, self.chain, batch, matched=NAMED)
+            self.reached.update(np.unique(result.matched[result.matched >= 0]).tolist())
+            for dart, number, matched in zip(darts, numbers, result.matched.tolist(), strict=True):
+                if number in matched:
+                    self._at[number] = [int(dart)]
+                if number in self.reached:
+                    del live[number]
+                else:
+                    self._correct(live, number, matched)
+        return batches
 
-    def _rewrites(self) -> dict[Field, tuple[int, ...]]:
-        fields = frozenset[Field]().union(*FIELDS_WRITTEN.values())
-        rewrites = {field: self._catalogs[field].some_points() for field in sorted(fields)}
-        rewrites[Field.STATE] = tuple(range(len(STATES)))
-        return rewrites
+    def _correct(self, live: dict[int, tuple[Aim, int, int]], number: int, matched: list[int]) -> None:
+        """Cut the aim at rule *number* such that it misses what kept the packet away."""
+        aim, tries, restarts = live[number]
+        astray = self._reach.astray(aim, matched)
+        cut: Aim | None = aim
+        if astray:
+            cuts = (aim.past(astray[at], self._rng) for at in self._rng.permutation(len(astray)))
+            cut = next((each for each in cuts if each is not None), None)
+        if cut is None or (cut is aim and tries == RETRIES):
+            self._aim_again(live, number, restarts + 1)
+        else:
+            live[number] = cut, tries + (cut is aim), restarts
+
+    def _aim_again(self, live: dict[int, tuple[Aim, int, int]], number: int, restarts: int) -> None:
+        aims = self._reach.aims(number, 1) if restarts < RESTARTS else []
+        if aims:
+            live[number] = aims[0], 0, restarts
+        else:
+            live.pop(number, None)
 
     # ---- what can be ----
 
-    def _rows(self, count: int, values: dict[Field, Wide], used: Ints) -> Any:
-        """Rows of *values*, made such that a packet can be so.  *used*: -1 where a field is free."""
-        rng = self._rng
-        free = used < 0
+    def _rows(self, first: Ints, second: Ints, style: Ints, plain: bool) -> PacketBatch:
+        """A packet for each pair of darts.  *plain*: in what is free, as most packets are."""
+        values, free, seeds = self._darts.throw(first, second, style)
+        rows = self._fit(values, free, plain)
+        count = len(rows)
+        fresh = self._rng.integers(1 << 64, size=count, dtype=np.uint64)
+        rows["seed"] = np.where((style < 2) & (self._rng.random(count) < 0.9), seeds, fresh)
+        return PacketBatch(self.family, rows, self._darts.rewrites())
+
+    def _fit(self, values: dict[Field, Wide], free: Bools, plain: bool) -> Any:
+        """Rows of *values*, made such that a packet can be so.  *free*: by field, what may change."""
+        rng, count = self._rng, free.shape[1]
         proto = values[Field.PROTO][1].copy()
-        layer4 = ~free[Field.SPORT] | ~free[Field.DPORT]
-        proto[free[Field.PROTO] & layer4 & ~np.isin(proto, _PORTED)] = UDP
+        ports = ~free[Field.SPORT] | ~free[Field.DPORT]
+        detail = ports | ~free[Field.ICMP] | ~free[Field.FLAGS]
+        proto[free[Field.PROTO] & ports & ~np.isin(proto, _PORTED)] = UDP
         icmp = ICMP if self.family is Family.IPV4 else ICMPV6
         proto[free[Field.PROTO] & ~free[Field.ICMP]] = icmp
         proto[free[Field.PROTO] & ~free[Field.FLAGS]] = TCP
-        detail = layer4 | ~free[Field.ICMP] | ~free[Field.FLAGS]
         frag = values[Field.FRAG][1].copy()
         # A rule on ports is aimed at with whole packets for the most part.
-        dice = rng.random(count)
-        whole = free[Field.FRAG] & (dice < np.where(detail, 0.85, 0.7))
-        frag[whole] = Fragment.WHOLE
+        whole = rng.random(count) < np.where(detail | plain, 0.85 + 0.13 * plain, 0.7)
+        frag[free[Field.FRAG] & whole] = Fragment.WHOLE
         later = frag == Fragment.LATER
-        size = np.where(
-            rng.random(count) < 0.08, rng.choice(SHORT_HEADERS, count), rng.choice(LONG_HEADERS, count)
-        )
-        cut = np.zeros(count, bool)
-        if self.family is Family.IPV6:
-            cut = rng.random(count) < 0.03
-        rows: Any = np.zeros(count, PACKET)
-        present = np.full(count, _ALWAYS, np.uint16)
+        short = rng.random(count) < (0.01 if plain else 0.08)
+        size = np.where(short, rng.choice(SHORT_HEADERS, count), rng.choice(LONG_HEADERS, count))
+        odd = 0.003 if plain else 0.03
+        cut = np.full(count, self.family is Family.IPV6) & (rng.random(count) < odd)
         has = {
             Field.PROTO: ~cut,
             Field.SPORT: ~cut & ~later & np.isin(proto, _PORTED) & (size >= FIELD_BYTES[Field.SPORT]),
@@ -238,43 +200,41 @@ class Edges:
             Field.MAC: ~free[Field.MAC] | (rng.random(count) < 0.7),
         }
         self._set_interfaces(values, has)
+        rows: Any = np.zeros(count, PACKET)
+        rows["present"] = _ALWAYS
         for field, mask in has.items():
-            present |= mask.astype(np.uint16) << np.uint16(field)
+            rows["present"] |= mask.astype(np.uint16) << np.uint16(field)
         columns = {field: values[field][1] for field in Field} | {Field.PROTO: proto, Field.FRAG: frag}
         for field in Field:
-            rows["low"][:, field] = np.where(present >> np.uint16(field) & 1, columns[field], 0)
+            rows["low"][:, field] = np.where(rows["present"] >> np.uint16(field) & 1, columns[field], 0)
         for field, at in HALF.items():
             rows["high"][:, at] = values[field][0]
         for field, name in RAW.items():
             readable = later & ~cut & (size >= FIELD_BYTES[field])
             rows[name] = np.where(readable, columns[field], 0)
             rows["raw_present"] |= (readable * RAW_BIT[field]).astype(np.uint8)
-        tcp = (proto == TCP) & ~later & ~cut & (size >= TCP_OFFSET_BYTES)
-        rows["classes"] |= (tcp & (rng.random(count) < 0.03)) * np.uint8(BAD_OFFSET)
+        tcp = has[Field.PROTO] & (proto == TCP) & ~later & (size >= TCP_OFFSET_BYTES)
+        rows["classes"] |= (tcp & (rng.random(count) < odd)) * np.uint8(BAD_OFFSET)
         rows["classes"] |= (later & (rng.random(count) < 0.1)) * np.uint8(OFFSET_ONE)
         rows["classes"] |= cut * np.uint8(CUT_SHORT)
         rows["l4_bytes"] = size
-        rows["present"] = present
         return rows
 
     def _set_interfaces(self, values: dict[Field, Wide], has: dict[Field, Bools]) -> None:
         """Take away the interfaces that a packet has not got at the hook, and give it those that it has."""
         count = len(values[Field.IIF][0])
+        no_iif, no_oif = np.zeros(count, bool), np.zeros(count, bool)
         if self.chain in NO_OIF:
-            absent = {Field.IIF: np.zeros(count, bool), Field.OIF: np.ones(count, bool)}
+            no_oif[:] = True
         elif self.chain in NO_IIF:
-            absent = {Field.IIF: np.ones(count, bool), Field.OIF: np.zeros(count, bool)}
-        elif self.chain == "FORWARD":
-            absent = {Field.IIF: np.zeros(count, bool), Field.OIF: np.zeros(count, bool)}
-        else:
-            which = self._rng.integers(3, size=count)
-            empty = {field: (values[field][0] | values[field][1]) == 0 for field in (Field.IIF, Field.OIF)}
-            absent = {
-                Field.IIF: ((which == 1) | empty[Field.IIF]) & ~empty[Field.OIF],
-                Field.OIF: ((which == 2) | empty[Field.OIF]) & (which != 1),
-            }
-        has[Field.MAC] &= ~absent[Field.IIF]
-        for field, without in absent.items():
+            no_iif[:] = True
+        elif self.chain != "FORWARD":  # a user chain: any hook
+            hook = self._rng.integers(3, size=count)
+            empty_iif, empty_oif = ((values[f][0] | values[f][1]) == 0 for f in (Field.IIF, Field.OIF))
+            no_iif = ((hook == 1) | empty_iif) & ~empty_oif
+            no_oif = ((hook == 2) | empty_oif) & ~no_iif
+        has[Field.MAC] &= ~no_iif
+        for field, without in ((Field.IIF, no_iif), (Field.OIF, no_oif)):
             high, low = values[field]
             high[without] = low[without] = 0
             nameless = ~without & ((high | low) == 0)
@@ -285,22 +245,62 @@ _PORTED = np.array(sorted(PORT_PROTOCOLS), np.uint64)
 _ALWAYS = sum(1 << field for field in (Field.SRC, Field.DST, Field.FRAG, Field.IIF, Field.OIF, Field.STATE))
 
 
-def _callers_first(table: Table, start: str) -> list[str]:
-    """Every chain that *start* reaches, each behind all those that enter it."""
-    order: list[str] = []
-    seen = {start}
-    path = [(start, _entered(table, start))]
-    while path:
-        name, rest = path[-1]
-        if not rest:
-            order.append(name)
-            path.pop()
-        elif (entered := rest.pop()) not in seen:
-            seen.add(entered)
-            path.append((entered, _entered(table, entered)))
-    return order[::-1]
+class _Darts:
+    """Aims made ready to draw many points at once."""
 
+    def __init__(self, family: Family, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._catalogs = {field: Catalog(field, family) for field in Field}
+        self._sets: list[list[int]] = []  # by dart: for each field, a set of its catalog or -1
+        self._seeds: list[list[int]] = []  # by dart: seeds under which its facts are as they must
+        candidates = rng.integers(1 << 64, size=SEEDS, dtype=np.uint64)
+        self._candidates = candidates[np.argsort(candidates & np.uint64(3), kind="stable")]
+        self._kinds = (self._candidates & np.uint64(3)).astype(int)
+        self._truths: dict[str, Bools] = {}
 
-def _entered(table: Table, chain: str) -> list[str]:
-    targets = [rule.target for rule in table[chain].rules if rule.target is not None]
-    return [target.name for target in targets if target.kind in (Kind.JUMP, Kind.GOTO)]
+    def add(self, aim: Aim) -> int:
+        """The number of a dart that is thrown at *aim*."""
+        bound = {field: self._catalogs[field].number(values) for field, values in aim.box.items()}
+        self._sets.append([bound.get(field, -1) for field in Field])
+        self._seeds.append(self._seeds_for(aim))
+        return len(self._sets) - 1
+
+    def throw(self, first: Ints, second: Ints, style: Ints) -> tuple[dict[Field, Wide], Bools, Any]:
+        """Values by field for each pair of darts, which fields no box bound, and seeds."""
+        rng, count = self._rng, len(first)
+        if not count:
+            empty = np.zeros(0, np.uint64)
+            return {field: (empty, empty) for field in Field}, np.zeros((len(Field), 0), bool), empty
+        mine = np.array([self._sets[dart] for dart in first], np.int64).T
+        other = np.array([self._sets[dart] for dart in second], np.int64).T
+        coins = rng.integers(2, size=mine.shape).astype(bool)
+        used = np.where(coins & ((mine < 0) | (style == 3)), other, mine)
+        chance = rng.random(mine.shape, np.float32) * (mine >= 0)
+        outside = (chance == chance.max(axis=0)) & (chance > 0) & (style == 2)
+        values = {field: self._catalogs[field].draw(rng, used[field], outside[field]) for field in Field}
+        kinds = rng.integers(4, size=count)
+        seeds = np.array([self._seeds[d][k] for d, k in zip(first, kinds, strict=True)], np.uint64)
+        return values, used < 0, seeds
+
+    def rewrites(self) -> dict[Field, tuple[int, ...]]:
+        """Values that fields may be given when they are written."""
+        fields = frozenset[Field]().union(*FIELDS_WRITTEN.values())
+        rewrites = {field: self._catalogs[field].some_points() for field in sorted(fields)}
+        return rewrites | {Field.STATE: tuple(range(len(STATES)))}
+
+    def _seeds_for(self, aim: Aim) -> list[int]:
+        """A seed of each of the four kinds (few other facts hold; many do) under which the facts
+        of *aim* are as they must, or most of them when there is no such seed."""
+        right = np.zeros(SEEDS, np.int16)
+        for keys, wanted in ((aim.holds, True), (aim.fails, False)):
+            for key in keys:
+                if key not in self._truths:
+                    self._truths[key] = drawn_facts(self._candidates, key)
+                right += self._truths[key] == wanted
+        usable = np.flatnonzero(right == right.max()) if aim.holds or aim.fails else np.arange(SEEDS)
+        bounds = np.searchsorted(self._kinds[usable], np.arange(5))
+        seeds = []
+        for low, high in pairwise(bounds):
+            at = self._rng.integers(low, high) if low < high else self._rng.integers(len(usable))
+            seeds.append(int(self._candidates[usable[at]]))
+        return seeds

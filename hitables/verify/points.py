@@ -6,6 +6,8 @@ outside stands right beside one of its intervals, unless that interval has no ou
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 import numpy.typing as npt
 
@@ -55,10 +57,10 @@ class Catalog:
         self.field, self.top = field, top(field, family)
         self.named = field in (Field.IIF, Field.OIF)
         self._numbers: dict[Values, int] = {}
-        self._starts: list[int] = []
-        self._counts: list[int] = []
-        self._pairs: list[tuple[int, int]] = []
-        self._arrays: tuple[Ints, Ints, Words, Words, Words, Words, Ints] | None = None
+        self._starts, self._counts = array("q"), array("q")
+        # By interval: upper and lower half of both ends, and the bits of their difference.
+        self._low, self._high = (array("Q"), array("Q")), (array("Q"), array("Q"))
+        self._bits = array("q")
 
     def number(self, values: Values) -> int:
         number = self._numbers.setdefault(values, len(self._numbers))
@@ -67,33 +69,41 @@ class Catalog:
             if len(pairs) > INTERVALS:
                 step = len(pairs) / (INTERVALS - 1)
                 pairs = (*(pairs[int(n * step)] for n in range(INTERVALS - 1)), pairs[-1])
-            self._starts.append(len(self._pairs))
+            self._starts.append(len(self._bits))
             self._counts.append(len(pairs))
-            self._pairs += pairs
-            self._arrays = None
+            for low, high in pairs:
+                for halves, value in ((self._low, low), (self._high, high)):
+                    halves[0].append(value >> 64)
+                    halves[1].append(value & MASK)
+                self._bits.append((high - low).bit_length())
         return number
 
     def some_points(self) -> tuple[int, ...]:
-        step = max(1, len(self._pairs) // 16)
-        points = [point for pair in self._pairs[::step] for point in pair]
+        step = max(1, len(self._bits) // 16)
+        points = [
+            high << 64 | low
+            for halves in (self._low, self._high)
+            for high, low in zip(halves[0][::step], halves[1][::step], strict=True)
+        ]
         return tuple(dict.fromkeys([*points, *COMMON.get(self.field, ())]))
 
     def draw(self, rng: np.random.Generator, sets: Ints, outside: Bools) -> Wide:
         """A point of each of *sets*, or just outside; where the set is -1, any value."""
         count = len(sets)
         high, low = self._anything(rng, count)
-        if not self._pairs:
+        if not self._bits:
             return high, low
-        starts, counts, low_high, low_low, high_high, high_low, bits = self._as_arrays()
+        starts, counts, bits = (np.array(each) for each in (self._starts, self._counts, self._bits))
         where = np.flatnonzero(sets >= 0)
         # A free field now and then takes a point that some other rule looks at.
         borrowed = np.flatnonzero((sets < 0) & (rng.random(count) < 0.4))
         interval = np.concatenate([
             starts[sets[where]] + rng.integers(counts[sets[where]]),
-            rng.integers(len(self._pairs), size=len(borrowed)),
+            rng.integers(len(self._bits), size=len(borrowed)),
         ])  # fmt: skip
         where, out = np.concatenate([where, borrowed]), outside[np.concatenate([where, borrowed])]
-        bottom, ceiling = (low_high[interval], low_low[interval]), (high_high[interval], high_low[interval])
+        bottom = np.array(self._low[0])[interval], np.array(self._low[1])[interval]
+        ceiling = np.array(self._high[0])[interval], np.array(self._high[1])[interval]
         point = rng.integers(3, size=len(where))
         inside = self._inside(rng, bottom, ceiling, bits[interval])
         below, above = _minus_one(bottom), _plus_one(ceiling)
@@ -142,20 +152,6 @@ class Catalog:
             amount = (np.where(too_far, halved[0], amount[0]), np.where(too_far, halved[1], amount[1]))
         low = bottom[1] + amount[1]
         return bottom[0] + amount[0] + (low < bottom[1]).astype(np.uint64), low
-
-    def _as_arrays(self) -> tuple[Ints, Ints, Words, Words, Words, Words, Ints]:
-        if self._arrays is None:
-            lows, highs = [low for low, _ in self._pairs], [high for _, high in self._pairs]
-            halves = [
-                np.array([value >> 64 for value in lows], np.uint64),
-                np.array([value & MASK for value in lows], np.uint64),
-                np.array([value >> 64 for value in highs], np.uint64),
-                np.array([value & MASK for value in highs], np.uint64),
-            ]
-            bits = np.array([(high - low).bit_length() for low, high in self._pairs], np.int64)
-            starts, counts = np.array(self._starts, np.int64), np.array(self._counts, np.int64)
-            self._arrays = (starts, counts, halves[0], halves[1], halves[2], halves[3], bits)
-        return self._arrays
 
 
 def _ones(bits: Ints) -> Words:
