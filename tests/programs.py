@@ -8,6 +8,7 @@ chain reaches itself.  With *tiny*, most fields take the values 0 to 7 only.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -217,3 +218,63 @@ def _value(rng: random.Random, field: Field, family: Family, tiny: bool) -> int:
     if field in (Field.SRC, Field.DST):
         return (10 << 24 | rng.randrange(1 << 18)) << (0 if family is Family.IPV4 else 96)
     return rng.randint(0, top(field, family))
+
+
+def mutate(rng: random.Random, program: Program) -> Program:
+    """*program* with one edit somewhere; now and then the edit makes no difference."""
+    tables = list(program.tables)
+    which = rng.randrange(len(tables))
+    chains = list(tables[which].chains)
+    at = rng.choice([n for n, chain in enumerate(chains) if chain.rules] or [0])
+    chains[at] = _edit_chain(rng, chains[at], program.family)
+    tables[which] = Table(tables[which].name, tuple(chains))
+    return Program(program.family, tuple(tables))
+
+
+def _edit_chain(rng: random.Random, chain: Chain, family: Family) -> Chain:
+    rules = list(chain.rules)
+    edits = ["drop", "swap", "edge", "edge", "edge", "match", "target", "policy"]
+    edit = rng.choice(edits) if rules else "policy"
+    at = rng.randrange(len(rules)) if rules else 0
+    if edit == "policy":
+        return replace(chain, policy=chain.policy and ("DROP" if chain.policy == "ACCEPT" else "ACCEPT"))
+    if edit == "drop":
+        del rules[at]
+    elif edit == "swap":
+        rules[at - 1], rules[at] = rules[at], rules[at - 1]
+    elif edit == "match" and rules[at].matches:
+        matches = list(rules[at].matches)
+        del matches[rng.randrange(len(matches))]
+        rules[at] = replace(rules[at], matches=tuple(matches))
+    elif edit == "edge":
+        rules[at] = replace(rules[at], matches=_edit_matches(rng, rules[at].matches, family))
+    elif edit == "target":
+        rules[at] = replace(rules[at], target=_edit_target(rng, rules[at].target))
+    return chain.with_rules(tuple(rules))
+
+
+def _edit_matches(rng: random.Random, matches: tuple[Match, ...], family: Family) -> tuple[Match, ...]:
+    """One end of one interval moves by one."""
+    places = [(m, t) for m, match in enumerate(matches) for t, test in enumerate(match.tests) if test.values]
+    if not places:
+        return matches
+    m, t = rng.choice(places)
+    match, test = matches[m], matches[m].tests[t]
+    pairs = list(test.values.pairs)
+    at = rng.randrange(len(pairs))
+    low, high = pairs[at]
+    step = 1 << 8 if test.field in (Field.IIF, Field.OIF) else 1
+    ends = [(low + step, high), (low, high - step), (low - step, high), (low, high + step)]
+    limit = top(test.field, family)
+    pairs[at] = rng.choice([(a, b) for a, b in ends if a >= 0 and b <= limit] or [(low, high)])
+    tests = (*match.tests[:t], Test(test.field, Values.of(*pairs)), *match.tests[t + 1 :])
+    return (*matches[:m], replace(match, tests=tests), *matches[m + 1 :])
+
+
+def _edit_target(rng: random.Random, target: Target | None) -> Target | None:
+    if target is not None and target.kind in (Kind.JUMP, Kind.GOTO):
+        return replace(target, kind=Kind.GOTO if target.kind is Kind.JUMP else Kind.JUMP)
+    accept = Target("ACCEPT", Kind.VERDICT, "ACCEPT")
+    return rng.choice(
+        [each for each in (accept, Target("DROP", Kind.VERDICT, "DROP"), None) if each != target]
+    )
