@@ -17,9 +17,7 @@ setup: .venv/ready ## build .venv/ with the package in it (editable)
 .venv/ready: tools/setup pyproject.toml meson.build hitables/engine/meson.build
 	@tools/setup
 
-# Importing the engine compiles it if need be, once, before two workers would at the same time.
 test: setup ## run the tests
-	@python -c 'import hitables.engine._engine'
 	@python -m pytest -q -n 2 $(PYTEST_FLAGS)
 
 demo: setup ## compile a campus gateway of 5,000 rules, and show what its packets read then
@@ -47,6 +45,14 @@ sanitize: setup ## the tests of the C engine under the address and undefined-beh
 
 rulesets: setup ## write the rule sets in rulesets/ anew, from their seeds
 	python rulesets/make.py
+
+golden: setup ## record the cases in tests/cases anew
+	python tests/golden.py
+
+pictures: setup ## draw the pictures of the docs anew, from real compiles
+	@mkdir -p out
+	hitables compile docs/example/office.rules -o out/office.rules
+	python tools/picture.py out/office.rules FORWARD docs/example/office.svg
 
 count: setup ## record the number of tests in tests/count; CI fails when there are fewer
 	@python -m pytest --collect-only -q | grep -c '^tests/.*::' >tests/count

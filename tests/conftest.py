@@ -16,6 +16,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# An editable install compiles the engine when it is imported.  Done here it is done once, before
+# the workers start; two at a time would spoil ninja's records.
+import hitables  # noqa: F401
+
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("sanitize", settings.get_profile("default"), max_examples=25)
 if not os.environ.get("CI"):  # there Hypothesis takes its own profile, whose examples never change

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Keeps a compiled rule set up to date; made to be run by a configuration manager.
+
+    refresh_rules.py [--source FILE] [--backend any|legacy|nft] [--family 4|6] DESTINATION
+
+Reads the rules from FILE, or, without it, those that the host runs; compiles them; checks the result
+against them; and writes DESTINATION if that changes it, in one step.  Nothing is loaded: that is for
+`iptables-restore DESTINATION`, once the manager sees that there is something new.
+
+Exit status: 0 nothing to do, 10 DESTINATION is new, 2 trouble (DESTINATION is as it was).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import hitables
+from hitables.files import read_text, write_text
+from hitables.pipeline import compile_text
+
+UNCHANGED, TROUBLE, CHANGED = 0, 2, 10
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Keep a compiled rule set up to date.")
+    parser.add_argument("destination")
+    parser.add_argument("--source", help="rules to compile; those of the host when left out")
+    parser.add_argument("--backend", choices=["any", "legacy", "nft"], default="any")
+    parser.add_argument("--family", choices=["4", "6"], default="4")
+    args = parser.parse_args()
+    family = hitables.Family(int(args.family))
+    try:
+        text = read_text(args.source) if args.source else rules_of_host(family)
+        options = hitables.Options(backend=args.backend)
+        compiled = compile_text(text, options, family=family, name=args.source or "the host's rules")
+        old = read_text(args.destination) if Path(args.destination).exists() else None
+        if compiled.text == old:
+            return UNCHANGED
+        write_text(args.destination, compiled.text)
+    except hitables.HitablesError as error:
+        print(f"refresh_rules: {error}", file=sys.stderr)
+        return TROUBLE
+    print(f"{args.destination}: {compiled.program.rule_count()} rules")
+    return CHANGED
+
+
+def rules_of_host(family: hitables.Family) -> str:
+    """What iptables-save prints, without what changes by itself: dates and counters of policies."""
+    command = "iptables-save" if family is hitables.Family.IPV4 else "ip6tables-save"
+    try:
+        saved = subprocess.run([command], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise hitables.LiveError(f"{command}: {getattr(error, 'stderr', '') or error}") from error
+    if re.search(r"^:ht_*\d+ -", saved, flags=re.MULTILINE):
+        raise hitables.HitablesError("the host runs compiled rules; give --source, what they were made from")
+    without_dates = re.sub(r"^#.*\n", "", saved, flags=re.MULTILINE)
+    return re.sub(r"^(:\S+ \S+) \[\d+:\d+\]", r"\1 [0:0]", without_dates, flags=re.MULTILINE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
