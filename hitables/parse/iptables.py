@@ -269,7 +269,7 @@ class _Reader:
         self.command(plan, self.fill(plan, literals), [rule])
 
     def skips(self, line: str) -> bool:
-        """Whether the line is for the other family; iptables-restore passes over it, so do we, with a note."""
+        """Whether the line is for the other family: passed over, as by iptables-restore, with a note."""
         mine = ("-4", "--ipv4") if self.family is Family.IPV4 else ("-6", "--ipv6")
         if line.split(None, 1)[0] in mine:
             return False
