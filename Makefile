@@ -4,10 +4,12 @@ SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 
 PYTEST_FLAGS ?=
+CORPUS_FLAGS ?=
+BENCH_FLAGS ?=
 C_SOURCES := $(wildcard hitables/engine/c/*.c)
 
 .PHONY: help setup demo test check lint types c-warnings sanitize count \
-        corpus papers-hitables bench-kernel rulesets golden pictures clean
+        corpus bench-kernel rulesets golden pictures clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -42,6 +44,12 @@ c-warnings:
 
 sanitize: setup ## the tests of the C engine under the address and undefined-behaviour sanitizers
 	tools/sanitize
+
+corpus: setup ## real rule sets, before and after, in real kernels (needs root and ../shared)
+	python -m hitables.bench.corpus $(CORPUS_FLAGS)
+
+bench-kernel: setup ## time per packet in the kernel, before and after, in one run (needs root)
+	python -m hitables.bench.kernel $(BENCH_FLAGS)
 
 rulesets: setup ## write the rule sets in rulesets/ anew, from their seeds
 	python rulesets/make.py
