@@ -20,6 +20,8 @@ import hitables
 from hitables.bench.gain import gains
 from hitables.files import read_text
 from hitables.ir.packet import Backend
+from hitables.ir.rule import Ends, Role
+from hitables.syntax.options import MATCHES, TARGETS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "rulesets/README.md"]
@@ -95,6 +97,29 @@ def test_the_picture_is_what_the_example_compiles_to(tmp_path: Path) -> None:
     assert made.returncode == 0, made.stdout
     shown = (ROOT / "docs/example/office.svg").read_text()
     assert (tmp_path / "office.svg").read_text() == shown, "run `make pictures`"
+
+
+def names_behind(text: str, head: str) -> set[str]:
+    """The words in backquotes of the list item that starts with *head*."""
+    item = re.search(rf"^- {re.escape(head)}:((?:.|\n  )*)", text, flags=re.MULTILINE)
+    assert item, head
+    return set(re.findall(r"`([\w-]+)`", item[1]))
+
+
+def test_the_docs_list_every_match_and_target_of_the_table() -> None:
+    text = (ROOT / "docs/rules.md").read_text()
+    for role in Role:
+        known = {match.name for match in MATCHES.values() if match.role is role}
+        assert names_behind(text, f"{role.name} matches") == known
+    heads = {Ends.SURELY: "Targets that surely end the way", Ends.MAYBE: "that may", Ends.NEVER: "that never do"}
+    for ends, head in heads.items():
+        assert names_behind(text, head) == {target.name for target in TARGETS.values() if target.ends is ends}
+
+
+def test_the_docs_give_the_bytes_that_a_match_drops_for_the_lack_of() -> None:
+    rows = re.findall(r"^\| (`.*`.*) \| (\d+) \|$", (ROOT / "docs/semantics.md").read_text(), flags=re.MULTILINE)
+    said = {name: int(size) for names, size in rows for name in re.findall(r"`(\w+)`", names)}
+    assert said == {match.name: match.needs for match in MATCHES.values() if match.needs}
 
 
 def test_every_command_of_the_program_stands_in_the_docs() -> None:
