@@ -5,6 +5,7 @@
  * lacks is held as a value that no interval of 32 bits contains, so the common
  * test is one subtraction and one comparison.
  *
+ * Rules that miss on an address are passed over many at a time (skip.h).
  * Cost: about one cache line per two rules read.  Invariant: interp_new has
  * checked the stream, so the walk needs no bounds but the jump stack's.  The
  * caller guarantees that no chain reaches itself.  A table may be run by any
@@ -16,6 +17,7 @@
 #include <string.h>
 
 #include "arena.h"
+#include "skip.h"
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -33,6 +35,7 @@ struct interp {
     uint32_t drop, anything;
     uint32_t field_writers[INTERP_FIELDS]; /* by field: mask of the states that change it */
     int has_wide;
+    struct skip skip;
 };
 
 
@@ -208,7 +211,7 @@ struct interp *interp_new(const uint32_t *code, size_t words, const uint32_t *st
     int sound = table->code && table->starts && table->ends && table->hashes && drop < keys;
     for (size_t chain = 0; sound && chain < chains; chain++)
         sound = check_chain(table, chain);
-    if (!sound) {
+    if (!sound || !skip_build(&table->skip, arena, table->code, table->starts, chains, rules)) {
         arena_free(arena);
         return NULL;
     }
@@ -417,6 +420,12 @@ static int either(const struct walk *walk, const uint32_t *code)
     return 0;
 }
 
+/* The first 32 bits of the packet's source (0) or destination (1). */
+static uint32_t address_word(const struct walk *walk, int which)
+{
+    return (uint32_t)(walk->table->skip.wide ? walk->packet->high[which] >> 32 : walk->packet->low[which]);
+}
+
 /* Send one packet from *chain* on; 0 when the jump stack was too small. */
 static int run_one(struct walk *walk, uint32_t chain, const struct given *given, size_t at,
     const uint32_t **stack, const struct interp_counts *counts)
@@ -429,8 +438,20 @@ static int run_one(struct walk *walk, uint32_t chain, const struct given *given,
     uint32_t reads = 0;
     int32_t *matched = counts->matched ? counts->matched + at * counts->room : NULL;
     int32_t *matched_end = matched ? matched + counts->room : NULL;
+    uint32_t source = address_word(walk, 0), destination = address_word(walk, 1);
     result->rule = -1;
     for (;;) {
+        if (*rule && !walk->written) {
+            uint32_t number = rule[1], behind = table->skip.end[number];
+            uint32_t next_one = skip_to(&table->skip, number, source, destination);
+            reads += next_one - number;
+            if (next_one == behind) {
+                const uint32_t *last = table->code + table->skip.code[behind - 1];
+                rule = last + *last;
+            } else {
+                rule = table->code + table->skip.code[next_one];
+            }
+        }
         if (!*rule) {
             if (!depth) {
                 result->verdict = table->ends[chain];
