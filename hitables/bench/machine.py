@@ -21,7 +21,7 @@ def _cpu() -> str:
 def _version(tool: str) -> str:
     if shutil.which(tool) is None:
         return ""
-    return subprocess.run([tool, "--version"], capture_output=True, text=True).stdout.strip()
+    return subprocess.run([tool, "--version"], capture_output=True, text=True, check=False).stdout.strip()
 
 
 def machine() -> dict[str, object]:
