@@ -121,6 +121,13 @@ def main() -> None:
     "--spfac", type=click.FloatRange(1), default=4.0, show_default=True, help="HiCuts' space factor."
 )
 @click.option(
+    "--cuts",
+    type=click.Choice(["equal", "unequal"]),
+    default="equal",
+    show_default=True,
+    help="Scheme paper: cut in equal parts, or between rules.",
+)
+@click.option(
     "--min-length",
     type=click.IntRange(1),
     default=8,
@@ -161,6 +168,7 @@ def compile_command(
     algorithm: str | None,
     binth: int | None,
     spfac: float,
+    cuts: str,
     min_length: int,
     max_expansion: float,
     malformed: str,
@@ -185,7 +193,7 @@ def compile_command(
     from .pipeline import PACKETS, compile_text
 
     if scheme == "paper":
-        algorithm, binth = algorithm or "paper-md", binth or 16
+        binth = binth or 16
     options = Options(
         backend=backend,
         malformed=Malformed(malformed),
@@ -194,6 +202,7 @@ def compile_command(
         spfac=spfac,
         min_length=min_length,
         max_expansion=max_expansion,
+        unequal_cuts=cuts == "unequal",
         tables=frozenset(tables),
         chains=frozenset(chains),
     )

@@ -33,6 +33,7 @@ class Options:
     leaf_size      rules that a leaf may hold before it is split (binth)
     min_length     chains of fewer rules stay as they are
     max_expansion  rules printed over rules read, per chain, at most
+    unequal_cuts   scheme paper: cut between rules, not in equal parts
     tables, chains only these (empty: all)
     """
 
@@ -43,6 +44,7 @@ class Options:
     spfac: float = 4.0
     min_length: int = 8
     max_expansion: float = 4.0
+    unequal_cuts: bool = False
     tables: frozenset[str] = frozenset()
     chains: frozenset[str] = frozenset()
 

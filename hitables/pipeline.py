@@ -50,7 +50,7 @@ def _header(options: Options, scheme: str, packets: int) -> str:
 def _transform(program: Program, options: Options, scheme: str) -> Compiled:
     if scheme == "tree":
         return compile_rules(program, options)
-    from .emit.paper import transform
+    from .paper import transform
 
     return transform(program, options)
 

@@ -229,26 +229,28 @@ class Tree:
 
     def nesting(self) -> int:
         """The greatest number of taken tests on a path."""
-        return self._deepest(lambda node: 0, lambda node, edge: _steps(node, edge)[0])
+        return self._deepest(np.zeros(len(self.node), np.int64), 0)
 
     def longest_read(self) -> int:
         """The greatest number of rules read by any packet."""
-        return self._deepest(lambda node: len(node.entries), lambda node, edge: _steps(node, edge)[1])
+        return self._deepest(self.node["entries"].astype(np.int64), 1)
 
-    def _deepest(self, own: Callable[[Node], int], step: Callable[[Node, int], int]) -> int:
-        best: dict[int, int] = {}
-        stack = [self.root]
-        while stack:
-            number = stack[-1]
-            node = self[number]
-            waiting = [edge.to for edge in node.edges if edge.to not in best]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            stack.pop()
-            below = [best[edge.to] + step(node, at) for at, edge in enumerate(node.edges)]
-            best[number] = own(node) + max(below, default=0)
-        return best[self.root]
+    def _deepest(self, own: npt.NDArray[np.int64], which: int) -> int:
+        """The greatest sum on a path of what nodes have of their *own* and _steps[which]."""
+        best = own.tolist()
+        rows, to = self.node.tolist(), self.edge["to"].tolist()
+        order, at = [self.root], 0
+        while at < len(order):  # parents stand before their children
+            _, _, first, count, *_ = rows[order[at]]
+            order += to[first : first + count]
+            at += 1
+        for number in reversed(order):
+            _, _, first, count, kind, *_ = rows[number]
+            if count:
+                steps = _steps(kind, count)[which]
+                own_part = int(own[number])
+                best[number] = own_part + max(map(int.__add__, map(best.__getitem__, to[first : first + count]), steps))
+        return int(best[self.root])
 
     def search(self, points: Words) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32]]:
         """Per point [n, axes, 2]: the first matching rule (-1: none), and the rules read."""
@@ -339,9 +341,12 @@ def grow(
         lib.tree_free(grown)
 
 
-def _steps(node: Node, edge: int) -> tuple[int, int]:
-    """Tests taken, and rules read, on the way from the end of *node*'s entries to an edge."""
-    return (_lookups if node.kind is Kind.LOOKUPS else _halvings)(edge, len(node.edges))
+@functools.cache
+def _steps(kind: int, edges: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Tests taken, and rules read, on the way from a node's entries to each of its edges."""
+    way = _lookups if kind == Kind.LOOKUPS else _halvings
+    taken, read = zip(*(way(edge, edges) for edge in range(edges)), strict=True)
+    return taken, read
 
 
 def _halvings(edge: int, edges: int) -> tuple[int, int]:
