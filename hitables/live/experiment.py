@@ -45,10 +45,7 @@ _LEAVING = ("OUTPUT", "POSTROUTING")
 _ICMP_REPLIES = {Family.IPV4: (0, 14, 16, 18), Family.IPV6: (129,)}
 _SYN, _ACK, _RST, _FIN = 2, 16, 4, 1
 _MASTER_NUMBER = 0  # of the flow that RELATED ones were expected by
-_NAT_BASE = {
-    Family.IPV4: (100 << 24 | 64 << 16, 100 << 24 | 65 << 16),
-    Family.IPV6: (0xFD64 << 112, 0xFD65 << 112),
-}
+_NAT_BASE = {Family.IPV4: 100 << 24 | 64 << 16, Family.IPV6: 0xFD64 << 112}
 _STATE_OF_BITS = {
     observer.INVALID: "INVALID", observer.UNTRACKED: "UNTRACKED", observer.NEW: "NEW",
     observer.ESTABLISHED: "ESTABLISHED", observer.RELATED: "RELATED",
@@ -230,15 +227,18 @@ def _state(
 
 
 def _nat(family: Family, flow: Flow, nat: Sequence[str], number: int) -> Flow:
-    """The flow with its addresses translated as *nat* says."""
-    snat, dnat = (base | number for base in _NAT_BASE[family])
+    """The flow with its addresses translated as *nat* says.
+
+    The kernel may really translate them, and the packet must still be led the same way.
+    """
+    snat, dnat = _NAT_BASE[family] | number, flow.first.target + 1
     return replace(flow, snat=snat if "SNAT" in nat else None, dnat=dnat if "DNAT" in nat else None)
 
 
 def _nat_back(family: Family, flow: Flow, nat: Sequence[str], number: int) -> Flow:
     """As *_nat*, with the answers' addresses as they were before."""
-    snat, dnat = (base | number for base in _NAT_BASE[family])
     first = flow.first
+    snat, dnat = first.source + 1, _NAT_BASE[family] | number
     source, target = first.source, first.target
     if "SNAT" in nat:
         first, flow = replace(first, source=snat), replace(flow, snat=source)

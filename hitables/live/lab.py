@@ -71,8 +71,8 @@ class Shot:
 
 
 def valid_name(name: str) -> bool:
-    """Whether the kernel takes *name* for an interface."""
-    return bool(re.fullmatch(r"[^\s/:%\0]{1,15}", name)) and name not in _NO_NAMES
+    """Whether the kernel takes *name* for an interface: here, printable ASCII."""
+    return bool(re.fullmatch(r"[!-$&-.0-9;-~]{1,15}", name)) and name not in _NO_NAMES
 
 
 def has_hardware(name: str) -> bool:
@@ -86,7 +86,7 @@ def source_of(family: Family, number: int) -> int:
 
 
 def target_of(family: Family, at: int, local: bool) -> int:
-    """An address that leads out by the interface *at*, or is its own."""
+    """An address that leads out by the interface *at*, or is its own; so is the next one."""
     return _BASE[family][1] | at << (8 if family is Family.IPV4 else 64) | (1 if local else 200)
 
 
@@ -152,7 +152,9 @@ class Lab:
             if has_hardware(name):
                 yield f"link set dev {name} address {_OURS.hex(':')}\n"
             yield f"link set dev {name} up\n"
-            yield f"addr add {address}/{24 if v4 else 64} dev {name}{'' if v4 else ' nodad'}\n"
+            twin = _text(self.family, local_address(self.family, at) + 1)
+            for one in (address, twin):
+                yield f"addr add {one}/{24 if v4 else 64} dev {name}{'' if v4 else ' nodad'}\n"
         # What a rule rewrites or marks is routed again, and must lead somewhere.
         yield f"route add default dev {self.names[0]}\n"
 

@@ -24,9 +24,12 @@ _CONNTRACK_DEFRAG, _CONNTRACK = -400, -200
 _NF = {Family.IPV4: 2, Family.IPV6: 10}
 _DROP, _ACCEPT = 0, 1
 
-_NEWTABLE, _DELTABLE, _NEWCHAIN, _NEWRULE, _NEWSET = 0, 2, 3, 6, 9
-_NEWSETELEM, _GETSETELEM, _DELSETELEM = 12, 13, 14
+_NEWTABLE, _DELTABLE, _NEWCHAIN, _NEWRULE, _DELRULE, _NEWSET, _DELSET = 0, 2, 3, 6, 8, 9, 11
+_NEWSETELEM, _GETSETELEM = 12, 13
 _SET_MAP, _SET_EVAL = 0x8, 0x20
+# What the kernel makes a table for at once: it keeps 16 bits of the number, and a table that
+# still grows in the background is not read in full.
+_SET_SIZE = 0xFFFF
 _REGISTER = 8  # the first of the registers of four bytes
 _CT_STATE, _CT_STATUS, _CT_MARK = 0, 2, 3
 _META_MARK, _META_SKUID = 3, 10
@@ -75,9 +78,14 @@ class Observer:
         self._add("untracked", dict.fromkeys(untracked, b""))
 
     def forget(self) -> None:
-        """Clear what was written down."""
+        """Clear what was written down.
+
+        The sets are made anew, not emptied: an emptied one is made smaller in the background.
+        """
         names = ("seen", "passed", *(("snat", "dnat") if self.tracked else ()))
-        self._netfilter.commit(self._message(_DELSETELEM, text(1, TABLE), text(2, name)) for name in names)
+        out = [self._message(_DELRULE, text(1, TABLE), text(2, chain)) for chain in ("before", "behind")]
+        out += [self._message(_DELSET, text(1, TABLE), text(2, name)) for name in names]
+        self._netfilter.commit(out + self._written())
 
     def seen(self) -> dict[int, int]:
         """Number -> `ct state` of the packets that came as far as the table under test."""
@@ -96,44 +104,40 @@ class Observer:
     # What is in the kernel.
 
     def _set_up(self) -> list[bytes]:
+        """The table: what packets shall be, and who arrives."""
+        hook = self._hook
         out = [self._message(_NEWTABLE, text(1, TABLE))]
-        width = self._width
-        sets: list[tuple[str, int, int, bool]] = [
-            ("sources", 2, width, False), ("targets", 2, width, False), ("marks", 2, 4, False),
-            ("untracked", 2, 0, True), ("passed", 2, 0, True), ("seen", 8 if self.tracked else 2, 0, True),
-        ]  # fmt: skip
-        if self.tracked:
-            sets += [("ctmarks", 2, 4, False), ("snat", 2, 0, True), ("dnat", 2, 0, True)]
-        out += [self._new_set(*set_) for set_ in sets]
-        at, hook = self._priority, self._hook
-        before, behind = "before", "behind"
-        if at <= _CONNTRACK:
-            self._chain(out, "untrack", hook, _CONNTRACK_DEFRAG - 50)
-        else:
+        given = ["sources", "targets", "marks", "untracked", *(["ctmarks"] if self.tracked else [])]
+        out += [self._new_set(name, 2, self._data_width(name), name == "untracked") for name in given]
+        entry = hook
+        if self._priority > _CONNTRACK:
             entry = "PREROUTING" if hook in ("PREROUTING", "INPUT", "FORWARD") else "OUTPUT"
-            self._chain(out, "untrack", entry, _CONNTRACK_DEFRAG - 50)
+        self._chain(out, "untrack", entry, _CONNTRACK_DEFRAG - 50)
         out.append(self._rule("untrack", self._load_number(), _lookup("untracked"), _expression("notrack")))
-        self._chain(out, before, hook, at - 5)
+        self._chain(out, "before", hook, self._priority - 5)
+        self._chain(out, "behind", hook, self._priority + 5)
+        return out + self._written()
+
+    def _written(self) -> list[bytes]:
+        """The sets that packets are written down in, and the rules that do so."""
+        out = [self._new_set("passed", 2, 0, True), self._new_set("seen", 8 if self.tracked else 2, 0, True)]
+        width = self._width
         for name, offset in (("sources", 12 if width == 4 else 8), ("targets", 16 if width == 4 else 24)):
-            out.append(self._rule(before, self._load_number(), _lookup(name, 4), _store(offset, width, 4)))
-        out.append(self._rule(before, self._load_number(), _lookup("marks", 4), _set_meta(_META_MARK, 4)))
+            out.append(self._rule("before", self._load_number(), _lookup(name, 4), _store(offset, width, 4)))
+        out.append(self._rule("before", self._load_number(), _lookup("marks", 4), _set_meta(_META_MARK, 4)))
+        state: list[bytes] = []
         if self.tracked:
-            out.append(self._rule(before, self._load_number(), _lookup("ctmarks", 4), _set_ct(_CT_MARK, 4)))
+            mark = _set_ct(_CT_MARK, 4)
+            out.append(self._rule("before", self._load_number(), _lookup("ctmarks", 4), mark))
+            at = _REGISTER + 4
             for name, bit in (("snat", _STATUS_SNAT), ("dnat", _STATUS_DNAT)):
-                at_status = _REGISTER + 4
-                out.append(
-                    self._rule(
-                        before, _ct(_CT_STATUS, at_status), _and(at_status, bit), _nonzero(at_status),
-                        self._load_number(), _add_to(name),
-                    )
-                )  # fmt: skip
-            state = _ct(_CT_STATE, _REGISTER + 1)
-            out.append(self._rule(before, self._load_number(), state, _add_to("seen")))
-        else:
-            out.append(self._rule(before, self._load_number(), _add_to("seen")))
-        self._chain(out, behind, hook, at + 5)
-        out.append(self._rule(behind, self._load_number(), _add_to("passed")))
-        out.append(self._rule(behind, _verdict(_DROP)))
+                tested = (_ct(_CT_STATUS, at), _and(at, bit), _nonzero(at))
+                out.append(self._new_set(name, 2, 0, True))
+                out.append(self._rule("before", *tested, self._load_number(), _add_to(name)))
+            state = [_ct(_CT_STATE, _REGISTER + 1)]
+        out.append(self._rule("before", self._load_number(), *state, _add_to("seen")))
+        out.append(self._rule("behind", self._load_number(), _add_to("passed")))
+        out.append(self._rule("behind", _verdict(_DROP)))
         return out
 
     def _message(self, kind: int, *parts: bytes, flags: int = 0) -> bytes:
@@ -149,7 +153,7 @@ class Observer:
         flags = (_SET_EVAL if written else 0) | (_SET_MAP if data else 0)
         parts = [
             text(1, TABLE), text(2, name), number(3, flags), number(4, 0), number(5, key),
-            nested(9, number(1, 1 << 17)), number(10, 1),
+            nested(9, number(1, _SET_SIZE)), number(10, 1),
         ]  # fmt: skip
         if data:
             parts += [number(6, 0), number(7, data)]
