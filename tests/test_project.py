@@ -75,3 +75,14 @@ def test_every_module_opens_with_its_promise() -> None:
     for module in (*MODULES, *(ROOT / "sflgen").rglob("*.py")):
         text = module.read_text()
         assert not text or ast.get_docstring(ast.parse(text)), f"{module} has no docstring"
+
+
+def test_what_the_makefile_runs_exists() -> None:
+    text = (ROOT / "Makefile").read_text()
+    for name in re.findall(r"python -m (hitables[\w.]*)", text):
+        assert (ROOT / name.replace(".", "/")).with_suffix(".py").exists(), name
+    for path in re.findall(r"python ([\w/]+\.py)|\b(tools/\w+)$", text, flags=re.MULTILINE):
+        assert (ROOT / "".join(path)).exists(), path
+    phony = " ".join(re.findall(r"^\.PHONY: ((?:.*\\\n)*.*)", text, flags=re.MULTILINE)).replace("\\\n", " ").split()
+    for target in phony:
+        assert re.search(rf"^{target}:", text, flags=re.MULTILINE), f"make {target} does nothing"
