@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -81,7 +80,9 @@ class _TableTransformer:
                 self.table.name, chain.name, count, count, 0.0, 0.0, count, 0, why
             )
             return chain, []
-        planted = plant_runs([piece.run or piece.rules for piece in pieces], chain.policy, self.family, self.names)
+        planted = plant_runs(
+            [piece.run or piece.rules for piece in pieces], chain.policy, self.family, self.names
+        )
         before, after, longest = _reads(pieces, as_boxes(found, self.family), chain.policy is not None)
         size = len(planted.rules) + sum(len(each.rules) for each in planted.chains)
         self.nesting[chain.name] = _nesting(pieces)
@@ -140,7 +141,8 @@ class _TableTransformer:
         axes = [Axis(field, 16, True, ports) for field in _FIELDS[:2]]
         axes += [Axis(field, 32 if v4 else 128, False, Cut.RANGE) for field in _FIELDS[2:]]
         boxes = [
-            [{field: values for field, values in sides[at].boxes[0].items() if field in _FIELDS}] for at in numbers
+            [{field: values for field, values in sides[at].boxes[0].items() if field in _FIELDS}]
+            for at in numbers
         ]
         tree = grow(
             Boxes.of(axes, boxes, [True] * len(boxes)), algorithm=PAPER, leaf_size=self.options.leaf_size,
