@@ -112,9 +112,9 @@ def truth(traits: Traits, match: Match) -> Truths:
     return np.broadcast_to(np.asarray(told), (count,)).astype(np.uint8)
 
 
-def constants(matches: Iterable[Match]) -> dict[str, Match]:
-    """Matches by their key: equal keys, one truth."""
-    return {match.key: match for match in matches}
+def facts_known() -> frozenset[str]:
+    """The matches that can be told, by name."""
+    return frozenset(_TRUTHS)
 
 
 # Values with masks, and ranges.

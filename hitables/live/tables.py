@@ -90,13 +90,14 @@ def make_ip_sets(
     types: Mapping[str, str], family: Family, namespace: Namespace,
     members: Mapping[str, Iterable[str]] | None = None,
 ) -> None:  # fmt: skip
-    """Create sets of the given *types* unless they are there, and put *members* in."""
+    """Create sets of the given *types* unless they are there; with *members*, hold these and no others."""
     if not types:
         return
     kind = "inet" if family is Family.IPV4 else "inet6"
     lines = [f"create {name} {type_} family {kind} counters" for name, type_ in types.items()]
-    for name, entries in (members or {}).items():
-        lines += [f"add {name} {entry}" for entry in entries]
+    if members is not None:
+        lines += [f"flush {name}" for name in types]
+        lines += [f"add {name} {entry}" for name, entries in members.items() for entry in entries]
     namespace.run(["ipset", "-exist", "restore"], "\n".join(lines) + "\n")
 
 
