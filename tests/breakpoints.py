@@ -63,10 +63,9 @@ def plain_packet(rng: random.Random, points: dict[Field, list[int]], family: Fam
             del values[field]
     if cut:
         del values[Field.PROTO]
-    if chain in ("OUTPUT", "POSTROUTING"):
-        values[Field.IIF] = 0
-    if chain in ("INPUT", "PREROUTING"):
-        values[Field.OIF] = 0
+    absent = {"OUTPUT": Field.IIF, "POSTROUTING": Field.IIF, "INPUT": Field.OIF, "PREROUTING": Field.OIF}
+    for field in (Field.IIF, Field.OIF):
+        values[field] = 0 if absent.get(chain) is field else values[field] or 1 << 120
     if chain in ("OUTPUT", "POSTROUTING") or rng.random() < 0.3:
         del values[Field.MAC]
     bad = proto == TCP and not later and not cut and size >= 20 and rng.random() < 0.1

@@ -29,7 +29,8 @@ from hitables.ir.fields import (
 from hitables.ir.geometry import Values
 from hitables.ir.packet import Backend, Packet
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
-from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target, Test
+from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target
+from hitables.ir.rule import Test as FieldTest
 
 FINAL = ("ACCEPT", "DROP", "REJECT --reject-with icmp-port-unreachable", "DNAT --to-destination 10.0.0.1")
 WRITERS = {
@@ -186,7 +187,7 @@ _SHAPES: list[tuple[str, Role, tuple[Field, ...]]] = [
 ]
 
 
-def _test(rng: random.Random, field: Field, family: Family, tiny: bool) -> Test:
+def _test(rng: random.Random, field: Field, family: Family, tiny: bool) -> FieldTest:
     limit = top(field, family)
     pairs = []
     for _ in range(rng.choice([0, 1, 1, 1, 1, 1, 2, 3]) if rng.random() < 0.3 else 1):
@@ -200,7 +201,7 @@ def _test(rng: random.Random, field: Field, family: Family, tiny: bool) -> Test:
             high = low
         pairs.append((min(low, high), min(max(low, high), limit)))
     values = Values.of(*pairs)
-    return Test(field, values.complement(limit) if rng.random() < 0.2 else values)
+    return FieldTest(field, values.complement(limit) if rng.random() < 0.2 else values)
 
 
 def _value(rng: random.Random, field: Field, family: Family, tiny: bool) -> int:
@@ -267,7 +268,7 @@ def _edit_matches(rng: random.Random, matches: tuple[Match, ...], family: Family
     ends = [(low + step, high), (low, high - step), (low - step, high), (low, high + step)]
     limit = top(test.field, family)
     pairs[at] = rng.choice([(a, b) for a, b in ends if a >= 0 and b <= limit] or [(low, high)])
-    tests = (*match.tests[:t], Test(test.field, Values.of(*pairs)), *match.tests[t + 1 :])
+    tests = (*match.tests[:t], FieldTest(test.field, Values.of(*pairs)), *match.tests[t + 1 :])
     return (*matches[:m], replace(match, tests=tests), *matches[m + 1 :])
 
 

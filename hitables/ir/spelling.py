@@ -120,7 +120,7 @@ def show_packet(packet: Packet, table: str = "", chain: str = "", answers: Answe
     words += [f"chain={_quoted(chain)}"] if chain else []
     for name, which in (("in", Field.IIF), ("out", Field.OIF)):
         if values.get(which):
-            words.append(f"{name}={_show(which, values[which], family)}")
+            words.append(f"{name}={_quoted(_show(which, values[which], family))}")
     shown = ("mac", Field.MAC), ("src", Field.SRC), ("dst", Field.DST), ("proto", Field.PROTO)
     words += [f"{name}={_show(which, values[which], family)}" for name, which in shown if which in values]
     for name, which in (("sport", Field.SPORT), ("dport", Field.DPORT), ("flags", Field.FLAGS)):
@@ -155,7 +155,7 @@ def _show_answers(answers: Answers, family: Family) -> list[str]:
 
 
 def _show(which: Field, value: int, family: Family) -> str:
-    """The value of a field in words."""
+    """The value of a field in words, not quoted."""
     if which in (Field.SRC, Field.DST):
         return str((ipaddress.IPv4Address if family is Family.IPV4 else ipaddress.IPv6Address)(value))
     if which is Field.PROTO:
@@ -173,7 +173,7 @@ def _show(which: Field, value: int, family: Family) -> str:
     if which in (Field.IIF, Field.OIF):
         name = interface_name(value)
         fits = len(name.encode("utf-8", "surrogateescape")) < 16 and name.isprintable() and name.isascii()
-        return _quoted(name) if fits and interface_number(name) == value else f"0x{value:032x}"
+        return name if fits and interface_number(name) == value else f"0x{value:032x}"
     return str(value)
 
 
@@ -374,29 +374,34 @@ def _choose(word: _Word, text: str, meanings: Mapping[str, T]) -> T:
     return meanings[text]
 
 
-def _split_answer(word: _Word, mark: str) -> tuple[str, str, int | None]:
-    """KEY=ANSWER, or KEY=ANSWER, *mark* and a number."""
+def _split_answer(word: _Word) -> tuple[str, str, int | None]:
+    """KEY=ANSWER or KEY=ANSWER/NUMBER."""
     key, equals, answer = word.value.rpartition("=")
-    answer, counted, number = answer.partition(mark)
+    answer, counted, number = answer.partition("/")
     if not equals or not key:
         raise word.wrong(f"{word.value!r} gives no answer", f'as in {word.name}="mark --mark 0x1=yes"')
     return key, answer, _number(word, number, 10**9) if counted else None
 
 
 def _read_fact(word: _Word, family: Family, answers: Answers) -> None:
-    key, answer, epoch = _split_answer(word, "/")
+    key, answer, epoch = _split_answer(word)
     answers.facts[key, epoch or 0] = _choose(word, answer, {"yes": True, "no": False})
 
 
 def _read_outcome(word: _Word, family: Family, answers: Answers) -> None:
-    key, answer, ordinal = _split_answer(word, "/")
+    key, answer, ordinal = _split_answer(word)
     answers.outcomes[key, ANY if ordinal is None else ordinal] = _choose(word, answer, ANSWERS)
 
 
 def _read_rewrite(word: _Word, family: Family, answers: Answers) -> None:
-    name, value, epoch = _split_answer(word, "@")
+    name, _, rest = word.value.partition("=")
     which = _choose(word, name, {each.name.lower(): each for each in Field})
-    answers.rewrites[which, 1 if epoch is None else epoch] = _read(word, value, which, family)
+    value, counted, epoch = rest.rpartition("@")
+    if not counted:
+        raise word.wrong(
+            f"{word.value!r} does not say after how many writes", "as in rewrite=state=UNTRACKED@1"
+        )
+    answers.rewrites[which, _number(word, epoch, 10**9)] = _read(word, value, which, family)
 
 
 _NAMES = (
