@@ -256,6 +256,7 @@ class _Darts:
         candidates = rng.integers(1 << 64, size=SEEDS, dtype=np.uint64)
         self._candidates = candidates[np.argsort(candidates & np.uint64(3), kind="stable")]
         self._kinds = (self._candidates & np.uint64(3)).astype(int)
+        self._bounds = np.searchsorted(self._kinds, np.arange(5))
         self._truths: dict[str, Bools] = {}
 
     def add(self, aim: Aim) -> int:
@@ -291,13 +292,16 @@ class _Darts:
     def _seeds_for(self, aim: Aim) -> list[int]:
         """A seed of each of the four kinds (few other facts hold; many do) under which the facts
         of *aim* are as they must, or most of them when there is no such seed."""
+        if not aim.holds and not aim.fails:
+            picks = self._rng.integers(self._bounds[:-1], self._bounds[1:])
+            return self._candidates[picks].tolist()  # type: ignore[no-any-return]
         right = np.zeros(SEEDS, np.int16)
         for keys, wanted in ((aim.holds, True), (aim.fails, False)):
             for key in keys:
                 if key not in self._truths:
                     self._truths[key] = drawn_facts(self._candidates, key)
                 right += self._truths[key] == wanted
-        usable = np.flatnonzero(right == right.max()) if aim.holds or aim.fails else np.arange(SEEDS)
+        usable = np.flatnonzero(right == right.max())
         bounds = np.searchsorted(self._kinds[usable], np.arange(5))
         seeds = []
         for low, high in pairwise(bounds):

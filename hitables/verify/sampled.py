@@ -31,6 +31,7 @@ from .packets import PacketBatch
 
 Malformed = Literal["stricter", "exact"]
 PACKETS = 20_000  # for each chain; half aimed at either program
+PACKETS_PER_RULE, FEWEST = 60, 1000
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ def compare(
 ) -> Difference | None:  # fmt: skip
     """The first difference found in any built-in chain of any table, or None.
 
-    User chains count where a built-in chain reaches them.  *packets* are drawn for each
-    chain and backend; equal seeds draw equal packets.
+    User chains count where a built-in chain reaches them.  At most *packets* are drawn for
+    each chain, and run as each backend would; equal seeds draw equal packets.
     """
     if before.family is not after.family:
         raise ValueError("programs of two families")
@@ -82,14 +83,16 @@ def compare(
         difference = _once_difference(table, again)
         if difference is not None:
             return difference
-    for backend in backends:
-        pair = _Pair(before, after, backend, malformed)
-        for table in before:
-            for chain in table.chains:
-                if chain.policy is not None:
-                    difference = pair.compare(table.name, chain.name, packets, seed)
-                    if difference is not None:
-                        return difference
+    pairs = [_Pair(before, after, backend, malformed) for backend in backends]
+    for table in before:
+        for chain in table.chains:
+            if chain.policy is None:
+                continue
+            batch = pairs[0].draw(table.name, chain.name, packets, seed)
+            for pair in pairs:
+                difference = pair.compare(table.name, chain.name, batch)
+                if difference is not None:
+                    return difference
     return None
 
 
@@ -137,10 +140,14 @@ class _Pair:
         interner = Interner()
         self.machines = [Machine(program, backend, interner) for program in self.programs]
 
-    def compare(self, table: str, chain: str, packets: int, seed: int) -> Difference | None:
-        batch = PacketBatch.join(
-            Edges(machine, table, chain, seed).draw(packets // 2) for machine in self.machines
-        )
+    def draw(self, table: str, chain: str, packets: int, seed: int) -> PacketBatch:
+        """Packets at the edges of both programs; few where the chain reads few rules."""
+        edges = [Edges(machine, table, chain, seed) for machine in self.machines]
+        rules = max(len(each.numbers) for each in edges)
+        count = min(packets, PACKETS_PER_RULE * rules + FEWEST)
+        return PacketBatch.join(each.draw(count // 2) for each in edges)
+
+    def compare(self, table: str, chain: str, batch: PacketBatch) -> Difference | None:
         old, new = (machine.run(table, chain, batch) for machine in self.machines)
         same = (old.verdict == new.verdict) & (old.effects == new.effects) & (old.count == new.count)
         differ = np.flatnonzero(~same)
