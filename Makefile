@@ -9,7 +9,7 @@ BENCH_FLAGS ?=
 C_SOURCES := $(wildcard hitables/engine/c/*.c)
 
 .PHONY: help setup demo test check lint types c-warnings sanitize count \
-        corpus bench-kernel rulesets golden pictures clean
+        corpus bench-kernel bench-speed rulesets golden pictures clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -50,6 +50,9 @@ corpus: setup ## real rule sets, before and after, in real kernels (needs root a
 
 bench-kernel: setup ## time per packet in the kernel, before and after, in one run (needs root)
 	python -m hitables.bench.kernel $(BENCH_FLAGS)
+
+bench-speed: setup ## time and memory of reading and compiling, beside iptables-restore --test (needs root)
+	python -m hitables.bench.speed $(BENCH_FLAGS)
 
 rulesets: setup ## write the rule sets in rulesets/ anew, from their seeds
 	python rulesets/make.py
