@@ -24,6 +24,7 @@ from .ir.rule import Kind, Role, Rule
 
 # Trees of the paper know no bound: what needs more than this while it grows is given up.
 MEMORY = 4 << 30
+MOST_RULES = 10_000_000
 
 _FIELDS = (Field.SPORT, Field.DPORT, Field.SRC, Field.DST)
 
@@ -106,6 +107,9 @@ class _TableTransformer:
         """Why the pieces are no good; "" when they are."""
         if all(piece.run is None for piece in pieces):
             return f"no {self.options.min_length} plain rules of one protocol in a row"
+        printed = sum(piece.run.tree.printed_rules() for piece in pieces if piece.run)
+        if printed > MOST_RULES:
+            return f"its trees would print {printed} rules"
         above, below = levels(graph(self.table), self.nesting)
         nested = above[chain.name] + _nesting(pieces) + below[chain.name]
         if self.options.backend != "legacy" and nested > NESTING["nft"]:

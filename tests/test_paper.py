@@ -28,7 +28,7 @@ from hitables.verify.packets import PACKET, PacketBatch
 
 pytestmark = pytest.mark.engine
 
-SMALL = Options(leaf_size=1, min_length=2)
+SMALL = Options(leaf_size=4, spfac=1.0, min_length=2)
 
 
 def transformed(text: str, options: Options = SMALL, family: Family | None = None) -> tuple[Program, Program]:
@@ -60,8 +60,8 @@ def plain_text(rng: random.Random, extra: list[str]) -> str:
 
     lines = ["*filter", ":INPUT DROP [0:0]", ":FORWARD ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]", ":SUB - [0:0]"]
     for chain in ("SUB", "FORWARD"):
-        for _ in range(rng.randrange(4, 40)):
-            lines.append(f"-A {chain} {rng.choice(extra)}" if rng.random() < 0.06 else plain(chain))
+        for _ in range(rng.randrange(4, 24)):
+            lines.append(f"-A {chain} {rng.choice(extra)}" if rng.random() < 0.1 else plain(chain))
     lines.insert(rng.randrange(5, len(lines)), "-A FORWARD -s 10.0.0.0/9 -j SUB")
     return "\n".join([*lines, "COMMIT", ""])
 
@@ -159,5 +159,5 @@ def test_trees_are_as_large_and_as_deep_as_published(name: str, shared: Path) ->
     assert (np.array(decided) - first == headers.expected).all()
     growth, mean, longest = PUBLISHED[name]
     assert made.program.rule_count() / len(rules) == pytest.approx(growth, rel=0.05)
-    assert result.reads.mean() == pytest.approx(mean, rel=0.05)
-    assert result.reads.max() == pytest.approx(longest, rel=0.05)
+    assert float(result.reads.mean()) == pytest.approx(mean, rel=0.05)
+    assert int(result.reads.max()) == pytest.approx(longest, rel=0.05)

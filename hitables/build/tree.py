@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -249,7 +249,9 @@ class Tree:
             if count:
                 steps = _steps(kind, count)[which]
                 own_part = int(own[number])
-                best[number] = own_part + max(map(int.__add__, map(best.__getitem__, to[first : first + count]), steps))
+                best[number] = own_part + max(
+                    map(int.__add__, map(best.__getitem__, to[first : first + count]), steps)
+                )
         return int(best[self.root])
 
     def search(self, points: Words) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32]]:

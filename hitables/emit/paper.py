@@ -116,12 +116,11 @@ class _Planter:
         todo = [(0, len(children) - 1, here)]
 
         def test(low_edge: int, high_edge: int) -> tuple[Match, ...]:
-            low, high = edge["low"][first_edge + low_edge], edge["high"][first_edge + high_edge]
-            shift = axis.optional
-            return self.test(
-                axis.field, (int(low[0]) << 64 | int(low[1])) - shift, (int(high[0]) << 64 | int(high[1])) - shift,
-                run.protocol,
-            )  # fmt: skip
+            low, high = (
+                (int(words[0]) << 64 | int(words[1])) - axis.optional
+                for words in (edge["low"][first_edge + low_edge], edge["high"][first_edge + high_edge])
+            )
+            return self.test(axis.field, low, high, run.protocol)
 
         while todo:
             start, end, chain = todo.pop()

@@ -170,6 +170,20 @@ static uint32_t distinct_ends(struct cutter *c, const struct part *part, uint32_
     return count;
 }
 
+/* Whether the axis may be cut, and cutting it can tell rules apart. */
+static bool cuttable(const struct cutter *c, const struct part *part, uint32_t axis)
+{
+    const struct range *along = &part->region[axis];
+    if (c->space->in->axis[axis].cut == TREE_CUT_NONE || along->low >= along->high)
+        return false;
+    for (uint32_t i = 0; i < part->boxes; i++) {
+        struct side side = box_side(c->space, part->box[i], axis);
+        if (side.low > along->side.low || side.high < along->side.high)
+            return true;
+    }
+    return false;
+}
+
 /* The axis to cut, and the ends of its parts in c->end; 0 parts: it cannot be cut. */
 static uint32_t choose_cut(struct cutter *c, const struct part *part, uint32_t *axis)
 {
@@ -179,7 +193,7 @@ static uint32_t choose_cut(struct cutter *c, const struct part *part, uint32_t *
     for (int round = 0; round < 2 && !most; round++)
         for (uint32_t a = 0; a < c->space->in->axes; a++) {
             const struct range *along = &part->region[a];
-            if (c->space->in->axis[a].cut == TREE_CUT_NONE || along->low >= along->high)
+            if (!cuttable(c, part, a))
                 continue;
             uint32_t count = round ? distinct_ends(c, part, a, NULL, NULL) : apart(c, part, a, NULL, NULL);
             /* Boxes that lie apart: of equal axes the widest; ends: the first. */
@@ -197,8 +211,7 @@ static uint32_t choose_cut(struct cutter *c, const struct part *part, uint32_t *
             ends = 0;
             most = 0;
             for (uint32_t a = 0; a < c->space->in->axes; a++) {
-                const struct range *along = &part->region[a];
-                if (c->space->in->axis[a].cut == TREE_CUT_NONE || along->low >= along->high)
+                if (!cuttable(c, part, a))
                     continue;
                 uint32_t count = distinct_ends(c, part, a, NULL, NULL);
                 if (count > most) {
