@@ -132,17 +132,15 @@ def main() -> None:
             print(f"{name}: left out, the folder ../shared is missing", file=sys.stderr)
     rows = [reading(name, text, args.runs) for name, text in texts.items()]
     for row in rows:
-        print(
-            f"{row['what']:<32}{row['cpu_s']:8.2f} s CPU; restore --test {row['restore_cpu_s']:.2f} s; {row['ratio']:.2f} times"
-        )
+        theirs = f"restore --test {row['restore_cpu_s']:.2f} s; {row['ratio']:.2f} times"
+        print(f"{row['what']:<32}{row['cpu_s']:8.2f} s CPU; {theirs}")
     with tempfile.TemporaryDirectory() as folder:
         for name in filters:
             if name in texts:
                 row = compiling(name, texts[name], Path(folder))
                 rows.append(row)
-                print(
-                    f"{row['what']:<32}{row['cpu_s']:8.2f} s CPU, {row['wall_s']:.2f} s; {row['peak_mb']:.0f} MB"
-                )
+                rest = f"{row['wall_s']:.2f} s; {row['peak_mb']:.0f} MB"
+                print(f"{row['what']:<32}{row['cpu_s']:8.2f} s CPU, {rest}")
     started = min(
         spend([sys.executable, "-c", "from hitables.cli import main; main(['--version'])"]).wall
         for _ in range(5)
