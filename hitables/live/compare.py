@@ -32,8 +32,8 @@ _EPOCHS = 4  # writes to what a match reads that we reckon with
 _ALONE = 8  # unknown matches that are tried one by one
 # Targets behind which a packet is in the table no more but goes on.
 _PASSING = frozenset({"ACCEPT", "SNAT", "DNAT", "MASQUERADE", "REDIRECT", "NETMAP"})
-# Matches with memory that drop a packet which they cannot read.
-_DROPPING = frozenset({"hashlimit", "connlimit"})
+# Matches with memory that drop packets: those which they cannot read, or any.
+_DROPPING = {"hashlimit": False, "connlimit": True}
 # What makes the kernel follow connections.
 _FOLLOWING_MATCHES = frozenset(
     {"state", "conntrack", "connbytes", "connmark", "connlabel", "connlimit", "helper", "socket", "cluster"}
@@ -162,12 +162,12 @@ def guesses(
         turns += [everything - {key} for key in unknown[:_ALONE]]
     found = [_guess(batch, facts, outcomes, rewritten, turn) for turn in turns]
     unreadable = (batch.rows["l4_bytes"] < 8) | (batch.rows["low"][:, Field.FRAG] == Fragment.LATER)
-    if any(match.name in _DROPPING for match in chancy.values()) and unreadable.any():
-        dropping = {
-            key: np.where(unreadable & (told == NOT_GIVEN), Outcome.DROPPED, told).astype(np.uint8)
-            if chancy[key].name in _DROPPING else told
-            for key, told in outcomes.items()
-        }  # fmt: skip
+    if any(match.name in _DROPPING for match in chancy.values()):
+        dropping = dict(outcomes)
+        for key, match in chancy.items():
+            if match.name in _DROPPING:
+                dropped = (unreadable | _DROPPING[match.name]) & (outcomes[key] == NOT_GIVEN)
+                dropping[key] = np.where(dropped, Outcome.DROPPED, outcomes[key]).astype(np.uint8)
         found.append(_guess(batch, facts, dropping, rewritten, frozenset()))
     return found
 

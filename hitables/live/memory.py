@@ -2,7 +2,8 @@
 
 A source that occurs once cannot have been seen before; a bucket is not empty before its burst
 is spent.  Where the answer depends on time, chance or the packets before, there is none
-(NOT_GIVEN), and the packet's verdict may be open.
+(NOT_GIVEN), and the packet's verdict may be open.  Of connlimit nothing is known: now and then
+it drops a packet for reasons of its own.
 """
 
 from __future__ import annotations
@@ -105,22 +106,6 @@ def _hashlimit(given: list[Option], batch: PacketBatch, others: list[list[Option
     return found
 
 
-def _connlimit(given: list[Option], batch: PacketBatch, others: list[list[Option]]) -> Answers:
-    found = np.full(len(batch), NOT_GIVEN, np.uint8)
-    above = _value(given, "--connlimit-above")
-    limit = above or _value(given, "--connlimit-upto")
-    if not limit or any(inverted for _, inverted, _ in given):
-        return found
-    bits = "32" if batch.family is Family.IPV4 else "128"
-    side = Field.DST if _has(given, "--connlimit-daddr") else Field.SRC
-    keys = _addresses(batch, side, _mask(_value(given, "--connlimit-mask", bits), batch.family))
-    count = Counter(keys)
-    readable = (batch.rows["low"][:, Field.FRAG] != Fragment.LATER) & (batch.rows["l4_bytes"] >= 8)
-    few = np.array([count[key] <= int(limit) for key in keys], bool)
-    found[few & readable] = _NO if above else _YES
-    return found
-
-
 def _quota(given: list[Option], batch: PacketBatch, others: list[list[Option]]) -> Answers:
     name, inverted, values = given[0]
     found = np.full(len(batch), NOT_GIVEN, np.uint8)
@@ -130,5 +115,5 @@ def _quota(given: list[Option], batch: PacketBatch, others: list[list[Option]]) 
 
 
 _KNOWN: dict[str, Callable[[list[Option], PacketBatch, list[list[Option]]], Answers]] = {
-    "connlimit": _connlimit, "hashlimit": _hashlimit, "quota": _quota, "recent": _recent,
-}  # fmt: skip
+    "hashlimit": _hashlimit, "quota": _quota, "recent": _recent,
+}
