@@ -97,13 +97,8 @@ def reading(name: str, text: str, runs: int) -> dict[str, Any]:
         for _ in range(runs):
             ours.append(_cpu(lambda: read(text)))
             theirs.append(space.call(test_by_restore, text))
-    row = {
-        "what": f"read {name}",
-        "cpu_s": statistics.median(ours),
-        "restore_cpu_s": statistics.median(theirs),
-    }
-    row["ratio"] = row["cpu_s"] / row["restore_cpu_s"]
-    return row
+    mine, restore = statistics.median(ours), statistics.median(theirs)
+    return {"what": f"read {name}", "cpu_s": mine, "restore_cpu_s": restore, "ratio": mine / restore}
 
 
 def compiling(name: str, text: str, folder: Path) -> dict[str, Any]:

@@ -102,8 +102,8 @@ class Edges:
         thrown = np.array(darts or [self._anywhere], np.int64)
         first = thrown[self._rng.permutation(np.arange(count) % len(thrown))]
         second = thrown[self._rng.integers(len(thrown), size=count)]
-        for darts in (first, second):  # what no rule names
-            darts[self._rng.random(count) < 0.06] = self._anywhere
+        for each in (first, second):  # what no rule names
+            each[self._rng.random(count) < 0.06] = self._anywhere
         # 0, 1: in the box; 2: one field outside; 3: fields of two boxes mixed
         return self._rows(first, second, self._rng.integers(4, size=count), plain=False)
 
