@@ -39,19 +39,19 @@ class Aim:
 
     def through(self, rule: Rule, number: int, rng: np.random.Generator) -> Aim | None:
         """This aim, cut so that *rule* matches; None when nothing is left."""
-        box: Box | None = self.box
-        holds = self.holds
+        box, holds = dict(self.box), self.holds
         for match in rule.matches:
             tests = match.tests
             if match.either and tests:
                 tests = (tests[int(rng.integers(len(tests)))],)
             for test in tests:
-                box = None if box is None else self._cut(box, test.field, test.values)
+                if not _cut(box, test.field, test.values, self.family):
+                    return None
             if match.role is Role.CONSTANT and match.key not in holds:
+                if match.key in self.fails:
+                    return None
                 holds += (match.key,)
-        if box is None or any(key in self.fails for key in holds):
-            return None
-        return replace(self, box=box, way=(*self.way, number), holds=holds)
+        return Aim(self.family, box, (*self.way, number), holds, self.fails)
 
     def past(self, rule: Rule, rng: np.random.Generator) -> Aim | None:
         """This aim, cut so that *rule* does not match, if one of its matches can be made to fail."""
@@ -66,40 +66,49 @@ class Aim:
             return self  # another packet may have more luck
         if match.role is Role.CONSTANT and match.key not in self.holds + self.fails:
             return replace(self, fails=(*self.fails, match.key))
-        tests = match.tests
-        if match.either:
-            box: Box | None = self.box
-            for test in tests:
-                box = None if box is None else self._cut(box, test.field, self._others(test))
-            return replace(self, box=box) if box is not None and tests else None
-        for at in rng.permutation(len(tests)):
-            box = self._cut(self.box, tests[at].field, self._others(tests[at]))
-            if box is not None:
+        # Either-or: all tests must fail; else any one.
+        sides = (
+            [match.tests]
+            if match.either
+            else [(match.tests[at],) for at in rng.permutation(len(match.tests))]
+        )
+        for tests in sides:
+            box = dict(self.box)
+            if tests and all(self._cut_off(box, test) for test in tests):
                 return replace(self, box=box)
         return None
 
-    def _others(self, test: Test) -> Values:
-        return test.values.complement(top(test.field, self.family))
-
-    def _cut(self, box: Box, field: Field, values: Values) -> Box | None:
-        before = box.get(field)
-        cut = values if before is None else before.intersect(values)
-        if not cut:
-            return None
-        box = {**box, field: cut}
-        carriers = _carriers(field, self.family)
-        return box if carriers is None else self._cut(box, Field.PROTO, carriers)
+    def _cut_off(self, box: Box, test: Test) -> bool:
+        others = test.values.complement(top(test.field, self.family))
+        return _cut(box, test.field, others, self.family)
 
 
-def _carriers(field: Field, family: Family) -> Values | None:
-    """The protocols whose packets have *field*; None: all."""
-    if field in (Field.SPORT, Field.DPORT):
-        return Values.only(*PORT_PROTOCOLS)
-    if field is Field.FLAGS:
-        return Values.only(TCP)
-    if field is Field.ICMP:
-        return Values.only(ICMP if family is Family.IPV4 else ICMPV6)
-    return None
+def _cut(box: Box, field: Field, values: Values, family: Family) -> bool:
+    """Cut *box* to *values* of *field*, and to protocols that have it; False when nothing is left."""
+    before = box.get(field)
+    if before is not values:
+        box[field] = values if before is None else before.intersect(values)
+        if not box[field]:
+            return False
+    carriers = _CARRIERS[family].get(field)
+    if carriers is None:
+        return True
+    protocol = box.get(Field.PROTO)
+    if protocol is not None and len(protocol.pairs) == 1 and protocol.pairs[0][0] == protocol.pairs[0][1]:
+        return protocol.pairs[0][0] in carriers  # by far the most, and it stays as it is
+    return _cut(box, Field.PROTO, carriers, family)
+
+
+# The protocols whose packets have a field; a field not named here all have.
+_CARRIERS = {
+    family: {
+        Field.SPORT: Values.only(*PORT_PROTOCOLS),
+        Field.DPORT: Values.only(*PORT_PROTOCOLS),
+        Field.FLAGS: Values.only(TCP),
+        Field.ICMP: Values.only(ICMP if family is Family.IPV4 else ICMPV6),
+    }
+    for family in Family
+}
 
 
 def hook_box(chain: str, family: Family) -> Box:
@@ -139,7 +148,7 @@ class Reach:
             most = min(most, len(ways))
         if not ways:
             return []
-        first = int(self._rng.integers(len(ways)))
+        first = int(self._rng.integers(len(ways))) if len(ways) > 1 else 0
         tries = [ways[(first + at) % len(ways)].through(rule, number, self._rng) for at in range(most)]
         return [aim for aim in tries if aim is not None]
 
