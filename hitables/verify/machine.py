@@ -236,6 +236,7 @@ class _Code:
     def __init__(self, family: Family, backend: Backend, interner: Interner, chains: dict[str, int]) -> None:
         self.words = array("I")
         self.family, self.backend, self.interner, self.chains = family, backend, interner, chains
+        self.wide = frozenset(field for field in Field if top(field, family) > _WORD)
         self._matches: dict[int, array[int]] = {}
         self._targets: dict[int, array[int]] = {}
 
@@ -283,7 +284,7 @@ class _Code:
     def _test(self, test: Test, native: bool) -> Iterator[int]:
         slot = _NATIVE_SLOT.get(test.field, test.field) if native else test.field
         pairs = test.values.pairs
-        if top(test.field, self.family) > _WORD:
+        if test.field in self.wide:
             yield from (lib.INTERP_WIDE | slot << 8, len(pairs))
             for bound in (bound for pair in pairs for bound in pair):
                 yield from (bound >> shift & _WORD for shift in (0, 32, 64, 96))
