@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 import pytest
 from breakpoints import plain_packet, points_of
@@ -14,7 +16,7 @@ from hitables.errors import ParseError
 from hitables.ir.fields import STATES, Family, Field, Fragment, interface_number
 from hitables.ir.packet import Outcome, Packet
 from hitables.ir.rule import Match, Role
-from hitables.ir.spelling import ANY, Answers, listening, read_packet, show_packet
+from hitables.ir.spelling import ANY, NAMES, Answers, listening, read_packet, show_packet
 
 TCP = "chain=FORWARD src=10.0.0.1 dst=10.0.0.2 proto=tcp sport=1 dport=22"
 FACT = Match("mark", (), Role.CONSTANT, 'mark --mark "0x1\\ =yes')
@@ -126,3 +128,11 @@ def test_an_error_says_where_and_what_to_do(text: str, column: int, words: str) 
         read_packet(text, Family.IPV4)
     assert caught.value.column == column
     assert words in str(caught.value).replace("\n", " ")
+
+
+def test_the_docs_list_every_word() -> None:
+    text = (Path(__file__).parents[1] / "docs/semantics.md").read_text()
+    table = text.split("## Packets in words")[1]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    said = {word for cell in cells for word in re.findall(r"`(\w+)=\w*`", cell)}
+    assert said == set(NAMES)

@@ -215,8 +215,8 @@ def read_packet(text: str, family: Family) -> Spelled:
     for word in words:
         if word.name in _ANSWER_READERS:
             _ANSWER_READERS[word.name](word, family, answers)
-        elif word.name not in _NAMES:
-            raise word.wrong(f"unknown word {word.name}=", _nearest(word.name, (*_NAMES, *_ANSWER_READERS)))
+        elif word.name not in NAMES:
+            raise word.wrong(f"unknown word {word.name}=", _nearest(word.name, NAMES))
         elif word.name in known:
             raise word.wrong(f"{word.name}= is given twice")
         else:
@@ -404,10 +404,10 @@ def _read_rewrite(word: _Word, family: Family, answers: Answers) -> None:
     answers.rewrites[which, _number(word, epoch, 10**9)] = _read(word, value, which, family)
 
 
-_NAMES = (
-    "table", "chain", "in", "out", "src", "dst", "proto", "sport", "dport", "flags", "icmp", "mac", "state",
-    "frag", "offset", "doff", "headers", "bytes",
-)  # fmt: skip
 _ANSWER_READERS: dict[str, Callable[[_Word, Family, Answers], None]] = {
     "fact": _read_fact, "outcome": _read_outcome, "rewrite": _read_rewrite,
 }  # fmt: skip
+NAMES = (
+    "table", "chain", "in", "out", "src", "dst", "proto", "sport", "dport", "flags", "icmp", "mac", "state",
+    "frag", "offset", "doff", "headers", "bytes", *_ANSWER_READERS,
+)  # fmt: skip
