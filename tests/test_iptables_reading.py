@@ -232,7 +232,7 @@ def test_the_message_shows_the_place() -> None:
         ("*filter\n:X - [0:0]\n:X - [0:0]\nCOMMIT\n", "already"), ("*filter\n:X ACCEPT\nCOMMIT\n", "no policy"),
         ("*filter\n:INPUT MAYBE\nCOMMIT\n", "unknown policy"), ("*filter\n:ACCEPT -\nCOMMIT\n", "cannot be called"),
         (f"*filter\n:{'x' * 29} -\nCOMMIT\n", "longer than 28"), ("*filter\n\x00\nCOMMIT\n", "binary data"),
-        ("*filter\n:INPUT ACCEPT [a:b]\nCOMMIT\n", "does not belong"), ("hello\n", "unknown command"),
+        ("*filter\n:INPUT ACCEPT [a:b]\nCOMMIT\n", "no counters"), ("hello\n", "unknown command"),
         ("*filter\n:A -\n:B -\n-A A -j B\n-A B -g A\nCOMMIT\n", "circle"),
         ("*filter\n:A -\n-A A -j A\nCOMMIT\n", "circle"),
         ('*filter\n-A INPUT -m comment --comment "never closed -j DROP\nCOMMIT\n', "never closed"),

@@ -461,7 +461,6 @@ class _Reader:
 
     def resolve(self, chain: _ChainDraft, table: _TableDraft) -> tuple[Rule, ...]:
         """Bind targets to chains: a declared chain wins over a target extension of its name."""
-        shadowing = {name for name in table.chains if name in TARGETS}
         checked: set[str] = set()
         rules = []
         for rule in chain.rules:
@@ -473,8 +472,7 @@ class _Reader:
                 if target.words:
                     word = target.words[0]
                     raise self.error_at(rule.line, f"unknown option {word}: {target.name} is a chain", word)
-                if target.name in shadowing or target.name in table.chains:
-                    rule = Rule(rule.matches, as_jump(target), rule.line, rule.counters, rule.notes)
+                rule = Rule(rule.matches, as_jump(target), rule.line, rule.counters, rule.notes)
             rules.append(rule)
         return tuple(rules)
 
@@ -550,6 +548,11 @@ class _Reader:
 
     def other_line(self, line: str, key: str, literals: Sequence[str]) -> None:
         stripped = line.strip()
+        words = stripped.split()
+        if line[0] == ":" and (len(words) == 2 or (len(words) == 3 and words[2][0] == "[")):
+            # A compiled rule set declares thousands of chains.
+            self.chain_line([words[0][1:], *words[1:]])
+            return
         kind, tokens = parse(stripped)
         words = [str(token) for token in tokens if token is not None]
         if kind == "table":

@@ -123,9 +123,9 @@ class Edges:
         """At most *most* packets aimed at rules not yet reached, cut after cut."""
         batches: list[PacketBatch] = []
         live: dict[int, tuple[Aim, int, int]] = {}  # by rule: aim, tries with it, aims given up
-        for number in self.numbers:
-            if number not in self.reached:
-                self._aim_again(live, number, 0)
+        missed = np.array([number for number in self.numbers if number not in self.reached], np.int64)
+        for number in self._rng.permutation(missed)[:most].tolist():
+            self._aim_again(live, number, 0)
         while live and most > 0:
             numbers = [int(n) for n in self._rng.permutation(np.array(list(live), np.int64))[:most]]
             darts = np.array([self._darts.add(live[number][0]) for number in numbers], np.int64)
