@@ -296,3 +296,9 @@ def test_any_heap_of_words_is_read_or_refused(lines: list[list[str]]) -> None:
     except ParseError:
         return
     assert write(read(write(found), family=found.family)) == write(found)
+
+
+def test_setting_a_policy_clears_its_counters() -> None:
+    program = read("*filter\n:INPUT ACCEPT [2:168]\n-P INPUT DROP\n-A INPUT -j ACCEPT\nCOMMIT\n")
+    chain = program.table("filter")["INPUT"]
+    assert (chain.policy, chain.counters) == ("DROP", (0, 0))

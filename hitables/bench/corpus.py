@@ -160,7 +160,7 @@ def _packets(program: Program, compiled: Program, count: int, line: Line) -> Non
     chains = _drawn(program, int(count * DRAWN))
     line.chains = len(chains)
     if not chains:
-        line.failures.append("(c) there is no built-in chain with rules")
+        line.failures.append("(c) there is no built-in chain")
         return
     names = interfaces_of(chain.batch for chain in chains)
     interfaces = sorted(set(names.values()))
@@ -185,14 +185,17 @@ def _packets(program: Program, compiled: Program, count: int, line: Line) -> Non
 
 
 def _drawn(program: Program, count: int) -> list[_Chain]:
-    """Packets for each built-in chain that has rules: more where more rules are."""
-    chosen = []
+    """Packets for each built-in chain that has rules: more where more rules are.
+
+    Where none has any, packets for all of them: there are still the policies.
+    """
     machine = Machine(program, Backend.LEGACY)
-    for table in program:
-        for name in BUILT_IN[table.name]:
-            if name in table and table[name].rules:
-                chosen.append((table.name, name, Edges(machine, table.name, name, SEED)))
-    weights = [len(edges.numbers) for *_, edges in chosen]
+    places = [(table, name) for table in program for name in BUILT_IN[table.name] if name in table]
+    ruled = [(table, name) for table, name in places if table[name].rules]
+    chosen = [
+        (table.name, name, Edges(machine, table.name, name, SEED)) for table, name in ruled or places
+    ]
+    weights = [len(edges.numbers) + 1 for *_, edges in chosen]
     shares = [max(LEAST, count * weight // max(sum(weights), 1)) for weight in weights]
     return [
         _Chain(table, name, edges.draw(min(share, 60_000)))

@@ -98,9 +98,14 @@ def predict(
         closed &= passed == passes[0]
         assert run.hits is not None
         hits.append(run.hits.astype(np.int64))
-    if may_drop(rules):
-        closed &= ~batch.malformed()
-    known = np.logical_and.reduce([counted == hits[0] for counted in hits]) if hits else np.array([], bool)
+    known = np.logical_and.reduce([counted == hits[0] for counted in hits])
+    malformed = batch.malformed()
+    if may_drop(rules) and malformed.any():
+        # Such a target drops a packet that it cannot rewrite, and rules behind it do not count it.
+        closed &= ~malformed
+        lost = machine.run(table, chain, asked[0].pick(malformed), hits=True).hits
+        assert lost is not None
+        known &= lost == 0
     return Prediction(passes[0], closed, hits[0], known)
 
 

@@ -388,6 +388,7 @@ class _Reader:
             policy = words[plan.chain + 1] if plan.chain + 1 < len(words) else ""
             chain.policy = self.policy(chain.name, policy, plan.chain + 1, table)
             chain.declared = True
+            chain.counters = chain.counters and (0, 0)
         elif plan.command == "-E":
             new = words[plan.chain + 1] if plan.chain + 1 < len(words) else ""
             check_chain_name(new, plan.chain + 1)
