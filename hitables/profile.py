@@ -80,7 +80,7 @@ def read_over_trace(
 ) -> dict[str, Any]:
     """Rules read by the packets of a ClassBench trace in a built-in chain of table filter."""
     from .parse.trace import parse
-    from .verify.headers import batch_of
+    from .verify.columns import batch_of
     from .verify.machine import Machine
 
     if program.family is not Family.IPV4:

@@ -27,6 +27,13 @@ class Values:
             last = high
 
     @classmethod
+    def interval(cls, low: int, high: int) -> Values:
+        """All integers from *low* to *high*, which is known not to be below; for many at once."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "pairs", ((low, high),))
+        return made
+
+    @classmethod
     def of(cls, *pairs: tuple[int, int]) -> Values:
         """The union of *pairs*, in any order; a pair whose low end is above its high end is empty."""
         merged: list[tuple[int, int]] = []

@@ -26,6 +26,7 @@ from .matches import (
     cut,
     extension_match,
     header_match,
+    plain_address,
     target_of,
 )
 from .words import LITERAL, Fault, NeedsWords, parse, shapes, split, unquote
@@ -49,11 +50,15 @@ NO_OUTPUT_INTERFACE = frozenset({"INPUT", "PREROUTING"})
 
 @dataclass(slots=True)
 class Slot:
-    """One match or the target of a shape: which literals it takes, and those already made."""
+    """One match or the target of a shape: which literals it takes, and those already made.
+
+    address  "-s" or "-d" when that is all it may be (IPv4, not negated), else ""
+    """
 
     part: Part
     literals: tuple[int, ...]
     made: dict[object, Match | Target] = field(default_factory=dict)
+    address: str = ""
 
     def look(self, literals: Sequence[str]) -> object:
         """What the slot's match depends on."""
@@ -139,7 +144,10 @@ class _Reader:
             tuple((use.option.name, use.inverted, tuple(words[i] for i in use.values)) for use in part.uses),
             tuple(words[i] for i in part.kept),
         )
-        return Slot(part, literals, self.parts.setdefault(look, {}))
+        address = ""
+        if part.kind == "header" and part.name in ("-s", "-d") and not part.uses[0].inverted:
+            address = part.name if self.family is Family.IPV4 else ""
+        return Slot(part, literals, self.parts.setdefault(look, {}), address)
 
     def plan(self, line: str) -> Plan:
         """The plan of a shape."""
@@ -242,20 +250,8 @@ class _Reader:
             for place, slot in plan.several:
                 row[place] = slot.made[slot.look(literals)]
         except KeyError:
-            words = self.fill(plan, literals)
-            if "," in line and any(self.has_list(slot, words) for slot in plan.slots):
-                self.expand(plan, words)
+            if not self.make_row(plan, line, literals, row):
                 return
-            for place, made, index in plan.single:
-                look: object = literals[index]
-                if look not in made:
-                    made[look] = self.make(plan.slots[place], words)
-                row[place] = made[look]
-            for place, slot in plan.several:
-                look = slot.look(literals)
-                if look not in slot.made:
-                    slot.made[look] = self.make(slot, words)
-                row[place] = slot.made[look]
         target = row.pop() if plan.target else None
         rule = Rule(tuple(row), target, self.line)  # type: ignore[arg-type]
         if plan.plain and not self.notes and self.open is not None:
@@ -267,6 +263,31 @@ class _Reader:
                 draft.rules.append(rule)
                 return
         self.command(plan, self.fill(plan, literals), [rule])
+
+    def make_row(
+        self, plan: Plan, line: str, literals: Sequence[str], row: list[Match | Target | None]
+    ) -> bool:
+        """Fill *row*, making what was not met before; False when the line made several rules."""
+        if "," in line:
+            words = self.fill(plan, literals)
+            if any(self.has_list(slot, words) for slot in plan.slots):
+                self.expand(plan, words)
+                return False
+        for place, made, index in plan.single:
+            literal = literals[index]
+            found = made.get(literal)
+            if found is None:
+                address = plan.slots[place].address
+                found = plain_address(address, literal) if address else None
+                found = made[literal] = found or self.make(plan.slots[place], self.fill(plan, literals))
+            row[place] = found
+        for place, slot in plan.several:
+            look = slot.look(literals)
+            found = slot.made.get(look)
+            if found is None:
+                found = slot.made[look] = self.make(slot, self.fill(plan, literals))
+            row[place] = found
+        return True
 
     def skips(self, line: str) -> bool:
         """Whether the line is for the other family: passed over, as by iptables-restore, with a note."""

@@ -277,17 +277,26 @@ def _print_words(uses: list[Use], words: list[str]) -> tuple[str, ...]:
     return tuple(out)
 
 
+def plain_address(option: str, word: str) -> Match | None:
+    """The match of `-s` or `-d` with an IPv4 address as most are spelt; None for another spelling.
+
+    A large rule set has an address of its own in most lines: this is what reading costs.
+    """
+    pair = spelt.ipv4_prefix(word)
+    if pair is None or pair == (0, 0xFFFFFFFF):
+        return None
+    field = Field.SRC if option == "-s" else Field.DST
+    tests = (Test(field, Values.interval(*pair)),)
+    return Match("", (option, word), Role.SPACE, f"{option} {word}", tests)
+
+
 def header_match(part: Part, words: list[str], family: Family) -> Match:
     """The match of one header option.  A mask of too many intervals makes it a CONSTANT one."""
     use = part.uses[0]
-    if family is Family.IPV4 and not use.inverted and use.option.name in ("-s", "-d"):
-        # A large rule set has an address of its own in most lines: straight through.
-        word = words[use.values[0]]
-        pair = spelt.ipv4_prefix(word)
-        if pair is not None and pair != (0, 0xFFFFFFFF):
-            field = Field.SRC if use.option.name == "-s" else Field.DST
-            tests: tuple[Test, ...] = (Test(field, Values((pair,))),)
-            return Match("", (use.option.name, word), Role.SPACE, f"{use.option.name} {word}", tests)
+    if family is Family.IPV4 and use.option.name in ("-s", "-d") and not use.inverted:
+        plain = plain_address(use.option.name, words[use.values[0]])
+        if plain is not None:
+            return plain
     if use.option.name == "-f" and family is Family.IPV6:
         raise Fault("-f does not exist for IPv6", use.at, "use -m frag")
     printed = _print_words(part.uses, words)

@@ -56,9 +56,8 @@ ICMPV6_TYPES = {
 
 FLAG_BITS = {"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32, "ALL": 63, "NONE": 0}
 
-_PREFIX = re.compile(
-    r"(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})(?:/([0-9]|[12][0-9]|3[0-2]))?"
-)
+# What is free in an address behind a prefix of each length.
+_SIZES = {str(length): (1 << 32 - length) - 1 for length in range(33)}
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+")
 
 
@@ -91,17 +90,19 @@ def _ipv4(text: str) -> int:
 
 def ipv4_prefix(text: str) -> tuple[int, int] | None:
     """Lowest and highest address of A.B.C.D or A.B.C.D/LENGTH; None for any other spelling."""
-    found = _PREFIX.fullmatch(text)
-    if found is None:
+    host, slash, length = text.partition("/")
+    size = _SIZES.get(length) if slash else 0
+    if size is None:
         return None
-    a, b, c, d, length = found.groups()
     try:
-        base = int.from_bytes(bytes((int(a), int(b), int(c), int(d))), "big")
-    except ValueError:
+        packed = socket.inet_aton(host)
+    except (OSError, UnicodeError):
         return None
-    free = 32 - int(length) if length else 0
-    base = base >> free << free
-    return base, base | (1 << free) - 1
+    # The C library reads octal numbers and short forms in ways of its own.
+    if socket.inet_ntoa(packed) != host:
+        return None
+    base = int.from_bytes(packed, "big") & ~size
+    return base, base | size
 
 
 def _ipv6(text: str) -> int:
