@@ -34,13 +34,6 @@ struct choice {
     uint32_t copies; /* rules that meet both sides */
 };
 
-/* An interval, inside of its axis, that a test took away: regions keep its hull. */
-struct hole {
-    const struct hole *next;
-    uint32_t axis;
-    u128 low, high;
-};
-
 /* A leaf that may yet be split.  *share* is the traffic that meets each rule here,
  * kept with the rule's first box. */
 struct bud {
@@ -333,21 +326,6 @@ static struct halves count(const struct grower *g, const struct bud *bud, const 
     return halves;
 }
 
-/* Whether a rule can be written that tests for low..high. */
-static bool can_be_spelt(const struct tree_axis *axis, u128 low, u128 high)
-{
-    u128 size = high - low, left = size;
-    if (axis->optional && !low)
-        return false;
-    if (axis->cut == TREE_CUT_POINT)
-        return !size;
-    if (axis->cut != TREE_CUT_SPELT)
-        return true;
-    while ((left & 0xff) == 0xff)
-        left >>= 8;
-    return !left && !((low - axis->optional) & size);
-}
-
 /* What boxes spell: the most frequent intervals. */
 static void try_spelt(struct grower *g, const struct bud *bud, double share, uint32_t axis, struct choice *best)
 {
@@ -380,7 +358,7 @@ static void try_spelt(struct grower *g, const struct bud *bud, double share, uin
     }
     for (uint32_t i = 0; i < kept; i++) {
         u128 low = line->edge[frequent[i] >> 32], high = line_end(line, (uint32_t)frequent[i]);
-        if (!can_be_spelt(&g->space->in->axis[axis], low, high))
+        if (!axis_can_test(&g->space->in->axis[axis], low, high))
             continue;
         struct probe probe = probe_of(g->space, bud->region, axis, low, high);
         struct halves halves = count(g, bud, &probe);
@@ -565,30 +543,6 @@ static struct bud *bud_new(struct grower *g, uint32_t boxes, uint32_t nesting)
     return bud;
 }
 
-/* Move the ends of a range past holes.  False: no value is left of it. */
-static bool range_trim(const struct grower *g, const struct hole *holes, uint32_t axis, struct range *along)
-{
-    bool again = true;
-    while (again) {
-        again = false;
-        for (const struct hole *hole = holes; hole; hole = hole->next) {
-            if (hole->axis != axis)
-                continue;
-            bool low = hole->low <= along->low && hole->high >= along->low;
-            bool high = hole->low <= along->high && hole->high >= along->high;
-            if (low && high)
-                return false;
-            if (low)
-                along->low = hole->high + 1;
-            if (high)
-                along->high = hole->low - 1;
-            again |= low || high;
-        }
-    }
-    along->side = (struct side){line_rank(&g->space->line[axis], along->low), line_rank(&g->space->line[axis], along->high)};
-    return true;
-}
-
 /* One side of a split: the boxes that meet it, cut behind a rule that covers it. */
 static struct bud *bud_part(struct grower *g, const struct bud *from, uint32_t front, const struct probe *probe,
                             bool inside, uint32_t nesting)
@@ -601,14 +555,9 @@ static struct bud *bud_part(struct grower *g, const struct bud *from, uint32_t f
     (inside ? region_inside : region_outside)(g->space, from->region, probe, bud->region);
     struct range *along = &bud->region[probe->axis];
     bud->holes = from->holes;
-    if (!inside) {
-        struct hole *hole = arena_take(g->space->arena, sizeof *hole);
-        if (!hole)
-            return NULL;
-        *hole = (struct hole){from->holes, probe->axis, probe->low, probe->high};
-        bud->holes = hole;
-    }
-    bool alive = range_trim(g, bud->holes, probe->axis, along);
+    if (!inside && !(bud->holes = hole_new(g->space, from->holes, probe)))
+        return NULL;
+    bool alive = range_trim(g->space, bud->holes, probe->axis, along);
     for (uint32_t i = front; i < from->boxes;) {
         int32_t r = rule[from->box[i]];
         float share = from->share[i];
@@ -616,8 +565,7 @@ static struct bud *bud_part(struct grower *g, const struct bud *from, uint32_t f
         for (; i < from->boxes && rule[from->box[i]] == r; i++) {
             struct side side = box_side(g->space, from->box[i], probe->axis);
             bool meets = probe_meets(probe, side), leaves = probe_is_left(probe, side);
-            bool here = (alive && side.low <= along->side.high && side.high >= along->side.low) ||
-                        (along->none && side.low == 0);
+            bool here = range_meets(along, alive, side);
             in |= meets;
             out |= leaves;
             if (here && (inside ? meets : leaves)) {

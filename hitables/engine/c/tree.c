@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct tree_builder *const builders[] = {&tree_bisect, &tree_paper};
+static const struct tree_builder *const builders[] = {&tree_bisect, &tree_hicuts, &tree_paper};
 
 enum { BUILDERS = sizeof builders / sizeof *builders };
 
@@ -246,6 +246,39 @@ void region_outside(const struct space *space, const struct range *from, const s
     range_rank(space, probe->axis, along);
 }
 
+/* What the test takes from the region that fails it; NULL when memory is exhausted. */
+const struct hole *hole_new(struct space *space, const struct hole *next, const struct probe *probe)
+{
+    struct hole *hole = arena_take(space->arena, sizeof *hole);
+    if (hole)
+        *hole = (struct hole){next, probe->axis, probe->low, probe->high};
+    return hole;
+}
+
+/* Move the ends of a range past holes.  False: no value is left of it. */
+bool range_trim(const struct space *space, const struct hole *holes, uint32_t axis, struct range *along)
+{
+    bool again = true;
+    while (again) {
+        again = false;
+        for (const struct hole *hole = holes; hole; hole = hole->next) {
+            if (hole->axis != axis)
+                continue;
+            bool low = hole->low <= along->low && hole->high >= along->low;
+            bool high = hole->low <= along->high && hole->high >= along->high;
+            if (low && high)
+                return false;
+            if (low)
+                along->low = hole->high + 1;
+            if (high)
+                along->high = hole->low - 1;
+            again |= low || high;
+        }
+    }
+    range_rank(space, axis, along);
+    return true;
+}
+
 bool box_covers(const struct space *space, uint32_t box, const struct range *region)
 {
     for (uint32_t a = 0; a < space->in->axes; a++) {
@@ -287,6 +320,21 @@ bool axis_usable(const struct space *space, const struct range *region, uint32_t
         if (needs->low == axis->needed[i])
             return true;
     return false;
+}
+
+/* Whether a rule can be written that tests for low..high. */
+bool axis_can_test(const struct tree_axis *axis, u128 low, u128 high)
+{
+    u128 size = high - low, left = size;
+    if (axis->optional && !low)
+        return false;
+    if (axis->cut == TREE_CUT_POINT)
+        return !size;
+    if (axis->cut != TREE_CUT_SPELT)
+        return true;
+    while ((left & 0xff) == 0xff)
+        left >>= 8;
+    return !left && !((low - axis->optional) & size);
 }
 
 /* Twigs. */

@@ -53,6 +53,13 @@ struct probe {
     bool none;         /* the region holds "none" */
 };
 
+/* An interval, inside of its axis, that a test took away: regions keep its hull. */
+struct hole {
+    const struct hole *next;
+    uint32_t axis;
+    u128 low, high;
+};
+
 /* The tree while it grows.  Entries are rules; edges point to other twigs. */
 struct twig;
 struct branch {
@@ -74,7 +81,7 @@ struct tree_builder {
     const char *name;
     enum tree_status (*grow)(struct space *space, const struct tree_options *options, struct twig **root);
 };
-extern const struct tree_builder tree_bisect, tree_paper;
+extern const struct tree_builder tree_bisect, tree_hicuts, tree_paper;
 
 static inline struct side box_side(const struct space *space, uint32_t box, uint32_t axis)
 {
@@ -97,14 +104,23 @@ static inline bool probe_is_left(const struct probe *probe, struct side side)
     return side.low < probe->inner.low || side.high > probe->inner.high || (probe->none && side.low == 0);
 }
 
+/* Whether a box reaches into the range; not *alive*: the range has no values left but, perhaps, "none". */
+static inline bool range_meets(const struct range *range, bool alive, struct side side)
+{
+    return (alive && side.low <= range->side.high && side.high >= range->side.low) || (range->none && !side.low);
+}
+
 uint32_t line_rank(const struct line *line, u128 value);
 void region_all(const struct space *space, struct range *region);
 struct probe probe_of(const struct space *space, const struct range *region, uint32_t axis, u128 low, u128 high);
 void region_inside(const struct space *space, const struct range *from, const struct probe *probe, struct range *to);
 void region_outside(const struct space *space, const struct range *from, const struct probe *probe, struct range *to);
+const struct hole *hole_new(struct space *space, const struct hole *next, const struct probe *probe);
+bool range_trim(const struct space *space, const struct hole *holes, uint32_t axis, struct range *along);
 bool box_covers(const struct space *space, uint32_t box, const struct range *region);
 uint32_t list_cut(const struct space *space, const uint32_t *box, uint32_t boxes, const struct range *region);
 bool axis_usable(const struct space *space, const struct range *region, uint32_t axis);
+bool axis_can_test(const struct tree_axis *axis, u128 low, u128 high);
 struct twig *twig_new(struct space *space);
 bool twig_lists(struct space *space, struct twig *twig, const uint32_t *box, uint32_t boxes);
 void sort_keys(uint64_t *key, uint64_t *spare, uint32_t count, unsigned first_bit);
