@@ -246,11 +246,11 @@ def _edit_chain(rng: random.Random, chain: Chain, family: Family) -> Chain:
     elif edit == "match" and rules[at].matches:
         matches = list(rules[at].matches)
         del matches[rng.randrange(len(matches))]
-        rules[at] = replace(rules[at], matches=tuple(matches))
+        rules[at] = rules[at]._replace(matches=tuple(matches))
     elif edit == "edge":
-        rules[at] = replace(rules[at], matches=_edit_matches(rng, rules[at].matches, family))
+        rules[at] = rules[at]._replace(matches=_edit_matches(rng, rules[at].matches, family))
     elif edit == "target":
-        rules[at] = replace(rules[at], target=_edit_target(rng, rules[at].target))
+        rules[at] = rules[at]._replace(target=_edit_target(rng, rules[at].target))
     return chain.with_rules(tuple(rules))
 
 
@@ -269,7 +269,7 @@ def _edit_matches(rng: random.Random, matches: tuple[Match, ...], family: Family
     limit = top(test.field, family)
     pairs[at] = rng.choice([(a, b) for a, b in ends if a >= 0 and b <= limit] or [(low, high)])
     tests = (*match.tests[:t], FieldTest(test.field, Values.of(*pairs)), *match.tests[t + 1 :])
-    return (*matches[:m], replace(match, tests=tests), *matches[m + 1 :])
+    return (*matches[:m], match._replace(tests=tests), *matches[m + 1 :])
 
 
 def _edit_target(rng: random.Random, target: Target | None) -> Target | None:

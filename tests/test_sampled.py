@@ -45,7 +45,7 @@ def ports(low: int, high: int) -> Match:
 
 
 def program(*rules: Rule, policy: str = "ACCEPT", **chains: tuple[Rule, ...]) -> Program:
-    lined = tuple(replace(rule, line=at + 3) for at, rule in enumerate(rules))
+    lined = tuple(rule._replace(line=at + 3) for at, rule in enumerate(rules))
     user = tuple(Chain(name, None, body) for name, body in chains.items())
     return Program(Family.IPV4, (Table("filter", (Chain("INPUT", policy, lined), *user)),))
 
@@ -209,7 +209,7 @@ def test_every_built_in_chain_and_both_backends_are_looked_at() -> None:
         ]
         difference = compare(*(Program(Family.IPV6, (table,)) for table in tables))
         assert difference is not None and difference.chain == changed
-    xt = replace(ports(20, 29), native=False)
+    xt = ports(20, 29)._replace(native=False)
     difference = compare(program(Rule((IS_TCP, ports(20, 29)), DROPS)), program(Rule((IS_TCP, xt), DROPS)))
     assert difference is not None and difference.backend is Backend.NFT
 

@@ -9,7 +9,7 @@ each, which leaves enter by `-j`.  Every rule of the chain is printed somewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class _Planter:
         if rule.counters is None and not rule.notes:
             return rule
         if id(rule) in self.printed:
-            return replace(rule, counters=None if rule.counters is None else (0, 0), notes=())
+            return rule._replace(counters=None if rule.counters is None else (0, 0), notes=())
         self.printed.add(id(rule))
         return rule
 

@@ -13,7 +13,7 @@ a run, or falling off its end, came back into the tree.  Here everything is ente
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..build.tree import Kind as NodeKind
 from ..build.tree import Tree
@@ -67,7 +67,7 @@ class _Planter:
         if rule.counters is None and not rule.notes:
             return rule
         if id(rule) in self.printed:
-            return replace(rule, counters=None if rule.counters is None else (0, 0), notes=())
+            return rule._replace(counters=None if rule.counters is None else (0, 0), notes=())
         self.printed.add(id(rule))
         return rule
 

@@ -2,12 +2,16 @@
 
 A `Match` keeps the words it is printed with and what it means, side by side.
 Equal matches are shared: the parser makes one object per distinct spelling.
+
+What a large rule set has many of is a named tuple, which is made three times as
+fast as a data class and is as immutable.
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .fields import Field
 from .geometry import Values
@@ -56,16 +60,14 @@ class State(enum.IntEnum):
     ANYTHING = 11  # an unknown extension: may write or read all of them
 
 
-@dataclass(frozen=True, slots=True)
-class Test:
+class Test(NamedTuple):
     """The field's value is one of *values*; a packet that lacks the field fails."""
 
     field: Field
     values: Values
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """One `-m` extension with its options, or one header option (then *name* is "").
 
     words    as printed behind `-m NAME`, quoting taken off
@@ -108,8 +110,7 @@ class Target:
     writes: frozenset[State] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """One rule.  *target* None: it only counts.  *line* 0: made by a program."""
 
     matches: tuple[Match, ...]

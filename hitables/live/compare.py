@@ -49,7 +49,7 @@ def alone(program: Program, table: str, chain: str) -> Program:
     kept = []
     for one in program.table(table).chains:
         mine = one.name == chain or one.name not in BUILT_IN[table]
-        rules = tuple(replace(rule, counters=None) for rule in one.rules) if mine else ()
+        rules = tuple(rule._replace(counters=None) for rule in one.rules) if mine else ()
         policy = one.policy if mine or one.policy is None else "ACCEPT"
         kept.append(replace(one, policy=policy, rules=rules, counters=None))
     return Program(program.family, (replace(program.table(table), chains=tuple(kept)),), program.name)

@@ -52,12 +52,14 @@ NO_OUTPUT_INTERFACE = frozenset({"INPUT", "PREROUTING"})
 class Slot:
     """One match or the target of a shape: which literals it takes, and those already made.
 
-    address  "-s" or "-d" when that is all it may be (IPv4, not negated), else ""
+    may_list  its literal may be a list of addresses
+    address   "-s" or "-d" when it is that, IPv4 and not negated, else ""
     """
 
     part: Part
     literals: tuple[int, ...]
     made: dict[object, Match | Target] = field(default_factory=dict)
+    may_list: bool = False
     address: str = ""
 
     def look(self, literals: Sequence[str]) -> object:
@@ -144,10 +146,9 @@ class _Reader:
             tuple((use.option.name, use.inverted, tuple(words[i] for i in use.values)) for use in part.uses),
             tuple(words[i] for i in part.kept),
         )
-        address = ""
-        if part.kind == "header" and part.name in ("-s", "-d") and not part.uses[0].inverted:
-            address = part.name if self.family is Family.IPV4 else ""
-        return Slot(part, literals, self.parts.setdefault(look, {}), address)
+        may_list = part.kind == "header" and part.name in ("-s", "-d")
+        plain = may_list and not part.uses[0].inverted and self.family is Family.IPV4
+        return Slot(part, literals, self.parts.setdefault(look, {}), may_list, part.name if plain else "")
 
     def plan(self, line: str) -> Plan:
         """The plan of a shape."""
@@ -268,24 +269,26 @@ class _Reader:
         self, plan: Plan, line: str, literals: Sequence[str], row: list[Match | Target | None]
     ) -> bool:
         """Fill *row*, making what was not met before; False when the line made several rules."""
-        if "," in line:
-            words = self.fill(plan, literals)
-            if any(self.has_list(slot, words) for slot in plan.slots):
-                self.expand(plan, words)
-                return False
         for place, made, index in plan.single:
             literal = literals[index]
             found = made.get(literal)
             if found is None:
-                address = plan.slots[place].address
-                found = plain_address(address, literal) if address else None
-                found = made[literal] = found or self.make(plan.slots[place], self.fill(plan, literals))
+                slot = plan.slots[place]
+                if slot.may_list and "," in literal:
+                    self.expand(plan, self.fill(plan, literals))
+                    return False
+                found = plain_address(slot.address, literal) if slot.address else None
+                found = made[literal] = found or self.make(slot, self.fill(plan, literals))
             row[place] = found
         for place, slot in plan.several:
             look = slot.look(literals)
             found = slot.made.get(look)
             if found is None:
-                found = slot.made[look] = self.make(slot, self.fill(plan, literals))
+                words = self.fill(plan, literals)
+                if self.has_list(slot, words):
+                    self.expand(plan, words)
+                    return False
+                found = slot.made[look] = self.make(slot, words)
             row[place] = found
         return True
 
