@@ -330,7 +330,7 @@ def test_notrack_changes_the_state_and_nothing_else() -> None:
 def test_a_write_gives_no_field_to_a_packet_that_lacks_it() -> None:
     given = Answers(rewrites={(Field.DPORT, 1): 22})
     udp = changed(WHOLE, (Field.SPORT, Field.DPORT, Field.FLAGS), proto=47)
-    port = replace(PORT_22, needs=0)
+    port = PORT_22._replace(needs=0)
     assert walk({"INPUT": [rule(to=UNKNOWN), rule(port)]}, udp, answers=given).verdict == "DROP"
     assert walk({"INPUT": [rule(to=UNKNOWN), rule(port)]}, LATER, NFT, answers=given).verdict == "ACCEPT"
 
