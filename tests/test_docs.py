@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import doctest
 import os
+import json
 import re
 import subprocess
 import sys
@@ -144,3 +145,11 @@ def test_the_figures_of_the_readme_are_those_of_the_demo() -> None:
     assert len(said) == 2
     for row, truth in zip(said, measured, strict=True):
         assert row == pytest.approx(truth, rel=0.1), f"make demo shows {measured}"
+
+
+def test_the_kernel_figures_of_the_readme_are_the_recorded_ones() -> None:
+    cases = json.loads((ROOT / "docs/evaluation/kernel.json").read_text())["cases"]
+    for backend in ("legacy", "nft"):
+        (case,) = (c for c in cases if (c["case"], c["backend"], c["flows"]) == ("/24", backend, 64))
+        row = f"| iptables-{backend} | {case['input_ns'] / 1000:.1f} µs | {case['compiled_ns'] / 1000:.2f} µs | {case['ratio']:.0f} |"
+        assert row in (ROOT / "README.md").read_text()
