@@ -8,8 +8,8 @@ examples and rulesets; what stands below it is what it prints, `...` standing fo
 from __future__ import annotations
 
 import doctest
-import os
 import json
+import os
 import re
 import subprocess
 import sys
