@@ -78,6 +78,7 @@ class Plan:
     row      matches and target that need no literal, None where one is to be filled in
     single   (place in row, those already made, literal) where one literal is needed
     several  slots that need more
+    chain_name, chain_literal  the chain, or the literal that names it
     """
 
     command: str
@@ -90,6 +91,8 @@ class Plan:
     target: bool
     counters: int | None  # index of the word [packets:bytes] before the command
     plain: bool = False
+    chain_name: str = ""
+    chain_literal: int | None = None
     row: list[Match | Target | None] = field(default_factory=list)
     single: list[tuple[int, dict[object, Match | Target], int]] = field(default_factory=list)
     several: list[tuple[int, Slot]] = field(default_factory=list)
@@ -204,6 +207,7 @@ class _Reader:
         layout = plan.layout
         parts = [*layout.matches, *([layout.target] if layout.target else [])]
         plan.target = layout.target is not None
+        plan.chain_name, plan.chain_literal = plan.words[plan.chain], plan.literal_of.get(plan.chain)
         plan.slots = [self.slot(part, plan.words, plan.literal_of) for part in parts]
         plan.plain = (
             plan.command == "-A"
@@ -236,10 +240,10 @@ class _Reader:
 
     def rule_line(self, line: str, key: str, literals: Sequence[str]) -> None:
         """One rule; *key* is the line's shape."""
-        if line[1:2] in "46-" and line.startswith(("-6", "--ipv6", "-4", "--ipv4")) and self.skips(line):
-            return
         plan = self.plans.get(key)
         if plan is None:
+            if line.startswith(("-6", "--ipv6", "-4", "--ipv4")) and self.skips(line):
+                return
             try:
                 plan = self.plans[key] = self.plan(key)
             except NeedsWords:
@@ -256,10 +260,8 @@ class _Reader:
         target = row.pop() if plan.target else None
         rule = Rule(tuple(row), target, self.line)  # type: ignore[arg-type]
         if plan.plain and not self.notes and self.open is not None:
-            chain = plan.words[plan.chain]
-            if chain == LITERAL:
-                chain = literals[plan.literal_of[plan.chain]]
-            draft = self.open.chains.get(chain)
+            name = plan.chain_name if plan.chain_literal is None else literals[plan.chain_literal]
+            draft = self.open.chains.get(name)
             if draft is not None:
                 draft.rules.append(rule)
                 return
@@ -605,7 +607,10 @@ _CONTROL = bytes(1 if (code < 32 and chr(code) not in "\t\n\r") or code == 127 e
 
 def guess_family(text: str, name: str = "-") -> Family:
     """The family that a text seems to be of: IPV6 when its words or its name say so."""
-    return Family.IPV6 if _IPV6_SIGNS.search(text) or _IPV6_NAME.search(name) else Family.IPV4
+    # Looking for the signs takes time that most texts can be spared.
+    may_be = "::" in text or "icmp6-" in text or "icmpv6-" in text or "ip6tables" in text
+    signs = may_be and _IPV6_SIGNS.search(text)
+    return Family.IPV6 if signs or _IPV6_NAME.search(name) else Family.IPV4
 
 
 def read(text: str, *, family: Family | None = None, name: str = "-") -> Program:
