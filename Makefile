@@ -48,6 +48,9 @@ sanitize: setup ## the tests of the C engine under the address and undefined-beh
 corpus: setup ## real rule sets, before and after, in real kernels (needs root and ../shared)
 	python -m hitables.bench.corpus $(CORPUS_FLAGS)
 
+papers-hitables: setup ## the evaluation of the HiTables paper again (needs root and ../shared)
+	python -m hitables.bench.papers_hitables $(BENCH_FLAGS)
+
 bench-kernel: setup ## time per packet in the kernel, before and after, in one run (needs root)
 	python -m hitables.bench.kernel $(BENCH_FLAGS)
 

@@ -1,0 +1,137 @@
+"""Figures 5a to 5f of "Trees in the List" (CoNEXT 2014), from the data of bench.papers_hitables alone.
+
+Scheme paper beside the default.  a: path lengths, times shorter.  b: times faster in the
+kernel over the size of synthetic sets.  c: the same over rules that the paper cannot
+transform.  d: how path lengths are distributed.  e: growth.  f: build time.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+SCHEMES = {"paper": "C0", "tree": "C1"}
+SHOWN = (100, 1500, 3500)  # the synthetic sizes of figures 5a, 5d, 5e, 5f
+SPREAD = ("ipc1_1K", "acl1_5K", "fw1_10K")  # the public sets of figure 5d
+STYLES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)))
+
+Row = dict[str, Any]
+
+
+def draw(data: dict[str, Any], folder: Path) -> None:
+    """Write figure5.svg and figure5.png into *folder*."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, panels = plt.subplots(2, 3, figsize=(15, 8))
+    bars(panels[0][0], data, "a: path length, times shorter", lambda row: row["linear"] / row["mean"])
+    gains(panels[0][1], data["sizes"], "rules", "b: time per packet, times shorter", "rules")
+    gains(
+        panels[0][2],
+        data["barred"],
+        "barred",
+        "c: the same, 1000 rules",
+        "rules that the paper cannot transform",
+    )
+    spread(panels[1][0], data)
+    bars(panels[1][1], data, "e: growth", lambda row: row["growth"])
+    bars(panels[1][2], data, "f: build time, seconds", lambda row: row["seconds"])
+    figure.tight_layout()
+    figure.savefig(folder / "figure5.svg")
+    figure.savefig(folder / "figure5.png", dpi=90)
+    plt.close(figure)
+
+
+def of_scheme(rows: Sequence[Row], scheme: str) -> list[Row]:
+    """One row per set: where a set has several, the last (in the paper's figures: binth 20)."""
+    return list(
+        {
+            row.get("set", (row["rules"], row.get("run"))): row for row in rows if row["scheme"] == scheme
+        }.values()
+    )
+
+
+def bars(panel: Any, data: dict[str, Any], title: str, value: Callable[[Row], float]) -> None:
+    """A bar per public set and per synthetic size shown, for each scheme; logarithmic."""
+    for at, (scheme, colour) in enumerate(SCHEMES.items()):
+        public = of_scheme(data["public"], scheme)
+        heights = [value(row) for row in public]
+        names = [row["set"] for row in public]
+        for size in SHOWN:
+            made = [value(row) for row in data["sizes"] if row["scheme"] == scheme and row["rules"] == size]
+            if made:
+                heights.append(statistics.fmean(made))
+                names.append(f"s_{size}")
+        panel.bar([x + 0.4 * at for x in range(len(names))], heights, 0.4, color=colour, label=scheme)
+        panel.set_xticks([x + 0.2 for x in range(len(names))], names, rotation=90)
+    panel.set_yscale("log")
+    panel.set_title(title)
+    panel.legend()
+
+
+def gains(panel: Any, rows: Sequence[Row], over: str, title: str, label: str) -> None:
+    """Median and quartiles of the gain in the kernel, without I/O (solid) and with it (dashed).
+
+    The paper shows mean and deviation; here a tree takes so few nanoseconds that the
+    noise of a single run would rule them.
+    """
+    timed = [row for row in rows if "ns" in row]
+    for scheme, colour in SCHEMES.items():
+        for style, gain in (("-", _without), ("--", _with)):
+            places = sorted({row[over] for row in timed})
+            found = [
+                [gain(row["ns"]) for row in timed if row["scheme"] == scheme and row[over] == x]
+                for x in places
+            ]
+            name = f"{scheme}, {'without' if style == '-' else 'with'} I/O"
+            middles = [statistics.median(each) for each in found]
+            quartiles = [statistics.quantiles(each, n=4) if len(each) > 1 else each * 3 for each in found]
+            below = [middle - quarter[0] for middle, quarter in zip(middles, quartiles, strict=True)]
+            above = [quarter[2] - middle for middle, quarter in zip(middles, quartiles, strict=True)]
+            panel.errorbar(places, middles, [below, above], fmt=style, color=colour, label=name)
+    if timed:
+        panel.set_yscale("log")
+        panel.legend()
+    panel.set_xlabel(label)
+    panel.set_title(title)
+
+
+def _without(ns: dict[str, float]) -> float:
+    return (ns["input"] - ns["empty"]) / max(ns["output"] - ns["empty"], 1.0)
+
+
+def _with(ns: dict[str, float]) -> float:
+    return ns["input"] / ns["output"]
+
+
+def spread(panel: Any, data: dict[str, Any]) -> None:
+    """Path lengths by percentile of the packets."""
+    styles = dict(zip((*SPREAD, *(f"s_{size}" for size in SHOWN)), STYLES, strict=True))
+    for scheme, colour in SCHEMES.items():
+        curves = {
+            row["set"]: [row["percentiles"]]
+            for row in of_scheme(data["public"], scheme)
+            if row["set"] in SPREAD
+        }
+        for size in SHOWN:
+            made = [
+                row["percentiles"]
+                for row in data["sizes"]
+                if row["scheme"] == scheme and row["rules"] == size
+            ]
+            if made:
+                curves[f"s_{size}"] = made
+        for name, runs in curves.items():
+            mean = [statistics.fmean(values) for values in zip(*runs, strict=True)]
+            panel.plot(
+                mean, range(len(mean)), linestyle=styles[name], color=colour, label=f"{name}, {scheme}"
+            )
+    panel.set_xscale("log")
+    panel.set_xlabel("rules read")
+    panel.set_ylabel("% of packets")
+    panel.set_title("d: path lengths")
+    panel.legend(fontsize=6)

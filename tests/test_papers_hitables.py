@@ -1,0 +1,61 @@
+"""The evaluation of the HiTables paper: it counts what it says it counts, and tells what is missed."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from hitables import read
+from hitables.bench import papers_hitables as bench
+from hitables.bench.kernel import random_rules
+from hitables.ir.fields import Field
+from hitables.report.figure5 import draw
+
+pytestmark = pytest.mark.engine
+
+
+def test_packets_are_read_back_as_they_were_drawn() -> None:
+    rng = random.Random(1)
+    rules = random_rules(50, [24], rng)
+    batch = bench.batch_of(bench.headers_of([rule.packet(rng) for rule in rules]))
+    for rule, packet in zip(rules, batch, strict=True):
+        assert (
+            int(rule.source.network_address) <= packet.values[Field.SRC] <= int(rule.source.broadcast_address)
+        )
+        assert rule.sport[0] <= packet.values[Field.SPORT] <= rule.sport[1]
+        assert rule.dport[0] <= packet.values[Field.DPORT] <= rule.dport[1]
+        assert packet.values[Field.PROTO] == 17
+
+
+def test_barred_rules_stand_evenly_and_cut_the_papers_runs() -> None:
+    rules = random_rules(60, [24], random.Random(2))
+    program = read(bench.synthetic_text(rules, barred=2))
+    barred = [at for at, rule in enumerate(program.table("filter")["OUTPUT"].rules) if len(rule.matches) > 4]
+    assert barred == [20, 40]
+    paper, tree = bench.synthetic_case(60, 2, run=0, seed=1, kernel=False)
+    assert (paper["scheme"], tree["scheme"]) == ("paper", "tree")
+    assert paper["differ"] == tree["differ"] == 0
+    assert tree["mean"] < paper["mean"] < paper["linear"]
+
+
+def test_what_is_missed_is_told() -> None:
+    good = {"set": "fw1_10K", "binth": 20, "cuts": "equal", "scheme": "paper", "differ": 0, "mean": 590.0,
+            "growth": 209.0, "longest": 1937}  # fmt: skip
+    ours = {"set": "fw1_10K", "binth": 8, "cuts": "equal", "scheme": "tree", "differ": 0, "mean": 200.0}
+    assert bench.failures([good, ours]) == []
+    assert "decided by another rule" in bench.failures([good, {**ours, "differ": 3}])[0]
+    assert "growth is 240.0" in bench.failures([{**good, "growth": 240.0}, ours])[0]
+    assert "the default reads 595.0" in bench.failures([good, {**ours, "mean": 595.0}])[0]
+
+
+def test_the_figures_are_drawn_from_the_data_alone(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    rows = bench.synthetic_case(100, 0, run=0, seed=1, kernel=False)
+    for row in rows:
+        row["ns"] = {"empty": 700.0, "input": 1500.0, "output": 800.0}
+    public = [{"set": "ipc1_1K", "binth": 8, "cuts": "equal", **row} for row in rows]
+    draw({"public": public, "sizes": rows, "barred": rows}, tmp_path)
+    assert (tmp_path / "figure5.svg").stat().st_size > 1000
+    assert (tmp_path / "figure5.png").stat().st_size > 1000
