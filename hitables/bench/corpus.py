@@ -175,7 +175,7 @@ def _with_origins(program: Program, made: Program) -> Program:
         chains = []
         for chain in table.chains:
             origins = made.table(table.name)[chain.name].rules
-            rules = (replace(rule, line=o.line) for rule, o in zip(chain.rules, origins, strict=True))
+            rules = (rule._replace(line=o.line) for rule, o in zip(chain.rules, origins, strict=True))
             chains.append(chain.with_rules(tuple(rules)))
         tables.append(replace(table, chains=tuple(chains)))
     return replace(program, tables=tuple(tables))
