@@ -14,7 +14,8 @@ import numpy as np
 from .analyse.callgraph import check_loops, graph, levels, writes
 from .analyse.sides import Malformed, Sides, as_boxes
 from .build.tree import Boxes, Tree, grow
-from .emit.jumps import Names, Segment, has_memory, leaves_chain, plant
+from .emit.chains import Names
+from .emit.jumps import Segment, has_memory, leaves_chain, plant
 from .errors import HitablesError
 from .ir.program import Chain, Program, Table
 from .ir.rule import Kind, Rule

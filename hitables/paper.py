@@ -16,7 +16,7 @@ from .analyse.callgraph import check_loops, graph, levels, writes
 from .analyse.sides import Malformed, Side, Sides, as_boxes
 from .build.tree import PAPER, Axis, Boxes, Cut, Words, grow
 from .compile import NESTING, ChainReport, Compiled, Options
-from .emit.jumps import Names
+from .emit.chains import Names
 from .emit.paper import Run, plant_runs
 from .ir.fields import TCP, UDP, Family, Field
 from .ir.program import Chain, Program, Table

@@ -9,32 +9,18 @@ each, which leaves enter by `-j`.  Every rule of the chain is printed somewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..build.tree import Kind as NodeKind
 from ..build.tree import Tree
 from ..ir.fields import Family, Field
-from ..ir.program import Chain
 from ..ir.rule import Kind, Role, Rule, Target
+from .chains import Names, Planted, Planter, Written, goto
 from .spell import guard, matches, test_words
 
 _PORTS = (Field.SPORT, Field.DPORT)
-
-
-class Names:
-    """Names for the chains of one table: short, in order, and none that the user has."""
-
-    def __init__(self, taken: Sequence[str]) -> None:
-        self.prefix = "ht"
-        while any(name.startswith(self.prefix) for name in taken):
-            self.prefix += "_"
-        self.count = 0
-
-    def next(self) -> str:
-        self.count += 1
-        return f"{self.prefix}{self.count}"
 
 
 @dataclass(slots=True)
@@ -44,14 +30,6 @@ class Segment:
     rules: Sequence[Rule]
     tree: Tree | None
     guards: frozenset[int] = frozenset()
-
-
-@dataclass(slots=True)
-class Planted:
-    """The compiled chain's own rules, and the chains made for it, in order."""
-
-    rules: tuple[Rule, ...]
-    chains: list[Chain]
 
 
 def has_memory(rule: Rule) -> bool:
@@ -64,36 +42,9 @@ def leaves_chain(rule: Rule) -> bool:
     return rule.target is not None and rule.target.kind in (Kind.RETURN, Kind.GOTO)
 
 
-@dataclass(slots=True)
-class _List:
-    """A chain being written."""
-
-    name: str
-    rules: list[Rule] = field(default_factory=list)
-
-
-class _Planter:
-    def __init__(self, family: Family, names: Names) -> None:
-        self.family, self.names = family, names
-        self.made: list[_List] = []
-        self.printed: set[int] = set()
-
-    def open(self) -> _List:
-        made = _List(self.names.next())
-        self.made.append(made)
-        return made
-
-    def copy(self, rule: Rule) -> Rule:
-        """The rule; from its second copy on without counters and comments, so that sums stay."""
-        if rule.counters is None and not rule.notes:
-            return rule
-        if id(rule) in self.printed:
-            return rule._replace(counters=None if rule.counters is None else (0, 0), notes=())
-        self.printed.add(id(rule))
-        return rule
-
+class _Planter(Planter):
     def plant(self, segments: Sequence[Segment]) -> Planted:
-        first = here = _List("")
+        first = here = Written("")
         for at, segment in enumerate(segments):
             if segment.tree is None:
                 here.rules += [self.copy(rule) for rule in segment.rules]
@@ -102,14 +53,13 @@ class _Planter:
             _Tree(self, segment, after).write(here)
             if after is not None:
                 here = after
-        chains = [Chain(made.name, None, tuple(made.rules)) for made in self.made]
-        return Planted(tuple(first.rules), chains)
+        return self.planted(first.rules)
 
 
 class _Tree:
     """Writes one segment's tree."""
 
-    def __init__(self, planter: _Planter, segment: Segment, after: _List | None) -> None:
+    def __init__(self, planter: _Planter, segment: Segment, after: Written | None) -> None:
         assert segment.tree is not None
         self.planter, self.segment, self.after = planter, segment, after
         self.tree = segment.tree.as_tests()
@@ -136,26 +86,22 @@ class _Tree:
     def entry(self, number: int) -> Rule:
         return self.stand_ins.get(number) or self.planter.copy(self.segment.rules[number])
 
-    def end(self, here: _List) -> None:
+    def end(self, here: Written) -> None:
         """What stands behind a leaf: the rest of the chain, when there is one."""
         if self.after is not None:
-            here.rules.append(Rule((), self.goto(self.after.name)))
-
-    @staticmethod
-    def goto(name: str) -> Target:
-        return Target(name, Kind.GOTO, f"-g {name}")
+            here.rules.append(Rule((), goto(self.after.name)))
 
     def nothing(self) -> Target:
         """Where a packet goes that no rule of the tree can match."""
-        return self.goto(self.after.name) if self.after else Target("RETURN", Kind.RETURN, "RETURN")
+        return goto(self.after.name) if self.after else Target("RETURN", Kind.RETURN, "RETURN")
 
-    def write(self, here: _List) -> None:
+    def write(self, here: Written) -> None:
         tree = self.tree
         node, entry = tree.node.tolist(), tree.entry.tolist()
         lows, highs, to = (tree.edge[name].tolist() for name in ("low", "high", "to"))
         axes = tree.boxes.axes
         # (node, list to write to, protocol if known, protocols guarded already)
-        todo: list[tuple[int, _List, int | None, frozenset[int]]] = [(tree.root, here, None, frozenset())]
+        todo: list[tuple[int, Written, int | None, frozenset[int]]] = [(tree.root, here, None, frozenset())]
         while todo:
             at, here, protocol, guarded = todo.pop()
             while True:
@@ -191,21 +137,21 @@ class _Tree:
                     protocol = low_value
                 at = other
 
-    def taken(self, row: tuple[int, ...], entry: list[int]) -> tuple[Target, _List | None]:
+    def taken(self, row: tuple[int, ...], entry: list[int]) -> tuple[Target, Written | None]:
         """The target that leads to a taken side, and the chain that it still needs, if any."""
         first, entries, _, _, kind, _, _ = row[:7]
         if kind != NodeKind.LEAF:
             made = self.planter.open()
-            return self.goto(made.name), made
+            return goto(made.name), made
         if not entries:
             return self.nothing(), None
         numbers = tuple(entry[first : first + entries])
         known = self.leaves.get(numbers)
         if known is not None:
-            return self.goto(known), None
+            return goto(known), None
         made = self.planter.open()
         self.leaves[numbers] = made.name
-        return self.goto(made.name), made
+        return goto(made.name), made
 
 
 def plant(segments: Sequence[Segment], family: Family, names: Names) -> Planted:

@@ -13,14 +13,13 @@ a run, or falling off its end, came back into the tree.  Here everything is ente
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..build.tree import Kind as NodeKind
 from ..build.tree import Tree
 from ..ir.fields import Family, Field
-from ..ir.program import Chain
 from ..ir.rule import Ends, Kind, Match, Rule, Target
-from .jumps import Names, Planted
+from .chains import Names, Planted, Planter, Written, goto
 from .spell import matches, test_words
 
 
@@ -33,14 +32,6 @@ class Run:
     protocol: int
 
 
-@dataclass(slots=True)
-class _List:
-    """A chain being written."""
-
-    name: str
-    rules: list[Rule] = field(default_factory=list)
-
-
 def plant_runs(
     pieces: Sequence[Run | Sequence[Rule]], policy: str | None, family: Family, names: Names
 ) -> Planted:
@@ -51,28 +42,9 @@ def plant_runs(
     return _Planter(family, names).plant(pieces, policy)
 
 
-class _Planter:
-    def __init__(self, family: Family, names: Names) -> None:
-        self.family, self.names = family, names
-        self.made: list[_List] = []
-        self.printed: set[int] = set()
-
-    def open(self) -> _List:
-        made = _List(self.names.next())
-        self.made.append(made)
-        return made
-
-    def copy(self, rule: Rule) -> Rule:
-        """The rule; from its second copy on without counters and comments, so that sums stay."""
-        if rule.counters is None and not rule.notes:
-            return rule
-        if id(rule) in self.printed:
-            return rule._replace(counters=None if rule.counters is None else (0, 0), notes=())
-        self.printed.add(id(rule))
-        return rule
-
+class _Planter(Planter):
     def plant(self, pieces: Sequence[Run | Sequence[Rule]], policy: str | None) -> Planted:
-        here: _List | None = self.open()
+        here: Written | None = self.open()
         assert here is not None
         first = (_go((), here),)
         for at, piece in enumerate(pieces):
@@ -90,9 +62,9 @@ class _Planter:
             here = after
         if here is not None and policy is not None:
             here.rules.append(Rule((), Target(policy, Kind.VERDICT, policy, ends=Ends.SURELY)))
-        return Planted(first, [Chain(made.name, None, tuple(made.rules)) for made in self.made])
+        return self.planted(first)
 
-    def write(self, run: Run, root: _List, after: _List | None) -> None:
+    def write(self, run: Run, root: Written, after: Written | None) -> None:
         tree = run.tree
         node, entry, to = tree.node.tolist(), tree.entry.tolist(), tree.edge["to"].tolist()
         todo = [(tree.root, root)]
@@ -109,7 +81,7 @@ class _Planter:
             self.search(run, node[at][5], first_edge, children, here)
             todo += zip(to[first_edge : first_edge + edges], children, strict=True)
 
-    def search(self, run: Run, axis_at: int, first_edge: int, children: list[_List], here: _List) -> None:
+    def search(self, run: Run, axis_at: int, first_edge: int, children: list[Written], here: Written) -> None:
         """The binary search over a node's children, from chain *here* on."""
         axis = run.tree.boxes.axes[axis_at]
         edge = run.tree.edge
@@ -154,5 +126,5 @@ def address_range(low: int, high: int, family: Family) -> str:
     return f"{address(low)}-{address(high)}"
 
 
-def _go(tests: tuple[Match, ...], chain: _List) -> Rule:
-    return Rule(tests, Target(chain.name, Kind.GOTO, f"-g {chain.name}"))
+def _go(tests: tuple[Match, ...], chain: Written) -> Rule:
+    return Rule(tests, goto(chain.name))
