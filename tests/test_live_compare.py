@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hitables.bench.agreement as agreement
 import hitables.bench.corpus as corpus
 from hitables import read
 from hitables.compile import Compiled, compile_rules
@@ -215,7 +216,7 @@ def test_what_follows_from_the_packets_alone_holds_in_the_kernel(rule: str) -> N
 def test_the_kernel_and_the_interpreter_agree_on_a_small_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    monkeypatch.setattr(corpus, "LEAST", 300)
+    monkeypatch.setattr(agreement, "LEAST", 300)
     path = tmp_path / "gateway.rules"
     path.write_text(text)
     line = corpus.try_set(path, 1500)
@@ -250,7 +251,7 @@ def test_a_faulty_compiler_is_found_out(
         return Compiled(with_first(compile_rules(program).program, FAULTS[fault]))
 
     monkeypatch.setattr(corpus, "compile_rules", faulty)
-    monkeypatch.setattr(corpus, "LEAST", 200)
+    monkeypatch.setattr(agreement, "LEAST", 200)
     path = tmp_path / "gateway.rules"
     path.write_text(FILTER)
     failures = "\n".join(corpus.try_set(path, 600).failures)
@@ -263,7 +264,7 @@ def test_a_faulty_interpreter_is_found_out(tmp_path: Path, monkeypatch: pytest.M
         program = with_first(machine.program, lambda text: text.replace("22,80,443", "22,80"))
         return predict(Machine(program, machine.backend), *rest)
 
-    monkeypatch.setattr(corpus, "predict", faulty)
+    monkeypatch.setattr(agreement, "predict", faulty)
     path = tmp_path / "gateway.rules"
     path.write_text("*filter\n-A INPUT -p tcp -m multiport --dports 22,80,443 -j DROP\nCOMMIT\n")
     failures = "\n".join(corpus.try_set(path, 600).failures)

@@ -469,3 +469,26 @@ def test_a_set_is_read_as_it_was_filled(backend: Backend) -> None:
         for side, expected in (("dst", "drop"), ("src", "0")):
             rule = f"-A OUTPUT -m set --match-set known {side} -j DROP"
             assert treat(namespace, backend, rule, [packet(Family.IPV4, UDP, "OUTPUT")]) == [expected]
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_a_target_drops_what_it_cannot_rewrite(backend: Backend) -> None:
+    """So such a target may end a packet's way, though it mostly goes on."""
+    good, bad = packet(Family.IPV4, TCP, "FORWARD"), packet(Family.IPV4, TCP, "FORWARD", bad_offset=True)
+    rule = "-A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 500"
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        load(f"*mangle\n{rule}\nCOMMIT\n", Family.IPV4, backend, namespace)
+        prepare(namespace, "mangle", "FORWARD", [Trial(good), Trial(bad)], False)
+        assert [fate.passed for fate in fire(namespace)] == [True, False]
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_no_address_of_the_zero_network_but_0_0_0_0_is_a_broadcast(backend: Backend) -> None:
+    plain = packet(Family.IPV4, UDP, "OUTPUT")
+    sources = (0, 1, 0xFFFFFF, 0xFFFFFFFF)
+    zeros = [Packet(Family.IPV4, {**plain.values, Field.SRC: source}) for source in sources]
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        rule = "-A OUTPUT -m addrtype --src-type BROADCAST"
+        assert treat(namespace, backend, rule, zeros) == ["1", "0", "0", "1"]

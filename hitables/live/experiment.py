@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
 
 from ..errors import LiveError
 from ..ir.fields import (
@@ -108,8 +109,7 @@ def furnish(namespace: Namespace, family: Family, interfaces: Sequence[str]) -> 
     _INTERFACES[namespace] = (family, {name: at for at, name in enumerate(interfaces)})
 
 
-# Interfaces by namespace; a closed one is never asked for again.
-_INTERFACES: dict[Namespace, tuple[Family, dict[str, int]]] = {}
+_INTERFACES: WeakKeyDictionary[Namespace, tuple[Family, dict[str, int]]] = WeakKeyDictionary()
 
 
 def prepare(namespace: Namespace, table: str, chain: str, trials: Sequence[Trial], tracked: bool) -> None:
@@ -251,7 +251,7 @@ def _nat_back(family: Family, flow: Flow, nat: Sequence[str], number: int) -> Fl
 
 
 def _furnish(family: Family, interfaces: tuple[str, ...]) -> None:
-    global _station  # noqa: PLW0603  one per helper process
+    global _station  # noqa: PLW0603 - one per helper process
     if _station is not None:
         if _station.observer is not None:
             _station.observer.close()

@@ -25,14 +25,13 @@ class Trim:
 
     inner   of an ICMP error: source and destination of the packet it complains about
     broken  a layer 4 that connection tracking calls INVALID: a wrong length or checksum
-    reply   an answer: tcp SYN+ACK and the like are the sender's business; for ICMP nothing
+    chunk   the type of an sctp packet's chunk: 1 opens an association, 0 carries data
     """
 
     tos: int = 0
     ttl: int = 64
     inner: tuple[int, int] | None = None
     broken: bool = False
-    vtag: int = 0
     chunk: int = 1
 
 
@@ -123,7 +122,6 @@ def _layer4(packet: Packet, protocol: int, body: bytearray, addresses: bytes, tr
         # Connection tracking checks udplite as if it were udp, and calls right ones INVALID.
         _sum(body, 6, UDP, addresses, trim.broken)
     elif protocol == SCTP:
-        _put(body, 4, struct.pack(">I", trim.vtag))
         _put(body, 12, struct.pack(">BBH", trim.chunk, 0, max(full - 12, 0)))
         if full >= 12:
             body[8:12] = struct.pack("<I", crc32c(bytes(body)) ^ trim.broken)
