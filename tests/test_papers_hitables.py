@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,6 @@ from hitables import read
 from hitables.bench import papers_hitables as bench
 from hitables.bench.kernel import random_rules
 from hitables.ir.fields import Field
-from hitables.report.figure5 import draw
 
 pytestmark = pytest.mark.engine
 
@@ -48,14 +46,3 @@ def test_what_is_missed_is_told() -> None:
     assert "decided by another rule" in bench.failures([good, {**ours, "differ": 3}])[0]
     assert "growth is 240.0" in bench.failures([{**good, "growth": 240.0}, ours])[0]
     assert "the default reads 595.0" in bench.failures([good, {**ours, "mean": 595.0}])[0]
-
-
-def test_the_figures_are_drawn_from_the_data_alone(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    rows = bench.synthetic_case(100, 0, run=0, seed=1, kernel=False)
-    for row in rows:
-        row["ns"] = {"empty": 700.0, "input": 1500.0, "output": 800.0}
-    public = [{"set": "ipc1_1K", "binth": 8, "cuts": "equal", **row} for row in rows]
-    draw({"public": public, "sizes": rows, "barred": rows}, tmp_path)
-    assert (tmp_path / "figure5.svg").stat().st_size > 1000
-    assert (tmp_path / "figure5.png").stat().st_size > 1000
