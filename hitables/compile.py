@@ -92,10 +92,18 @@ class Compiled:
 
 
 def _reads(boxes: Boxes, tree: Tree) -> tuple[float, float]:
-    """Mean rules read at a corner of each box: of the list, of the tree."""
+    """Mean rules read at a corner of each box: of the list, of the tree.
+
+    A rule that may not end the packet's way (it logs, jumps, has a match that no axis says)
+    ends no search, so what stands behind it counts.
+    """
     if not len(boxes.rule):
         return 0.0, 0.0
-    rule, after = tree.search(boxes.low)
+    going_on = boxes.final[boxes.rule] == 0
+    low, high = boxes.low.copy(), boxes.high.copy()
+    low[going_on], high[going_on] = ~np.uint64(0), 0
+    ending = Boxes(boxes.axes, low, high, boxes.rule, boxes.final, boxes.weight)
+    rule, after = replace(tree, boxes=ending).search(boxes.low)
     total = len(boxes.final)
     before = np.where(rule < 0, total, rule + 1)
     return float(before.mean()), float(after.mean())

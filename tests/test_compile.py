@@ -151,6 +151,49 @@ def test_nesting_stays_within_what_nft_takes(seed: int) -> None:
         assert max(above.values()) <= 15
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("family", Family)
+def test_protocol_0_is_never_asked_for_since_it_stands_for_any(algorithm: str, family: Family) -> None:
+    net = "10.{}.0.0/16" if family is Family.IPV4 else "2001:db8:{}::/48"
+    lines = ["-A INPUT ! -p 1 -m mark --mark 0x1 -j DROP", "-A INPUT ! -p 1 -m mark --mark 0x2 -j DROP"] * 3
+    lines += [f"-A INPUT -s {net.format(n)} -p {n + 2} -j REJECT" for n in range(40)]
+    options = Options(algorithm=algorithm, leaf_size=2, min_length=3, max_expansion=20.0)
+    before, after = compiled("*filter\n" + "\n".join(lines) + "\nCOMMIT\n", options, family)
+    assert "-p 0 " not in write(after)
+    assert_equal(before, after, options)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_icmp_type_255_is_never_asked_for_since_it_stands_for_any(algorithm: str) -> None:
+    lines = ["-A INPUT -p icmp -m icmp ! --icmp-type 254 -m mark --mark 0x1 -j DROP"] * 3
+    kinds = (*range(38), 254, "0xff")
+    lines += [f"-A INPUT -s 10.{n}.0.0/16 -p icmp -m icmp --icmp-type {k} -j DROP" for n, k in enumerate(kinds)]
+    options = Options(algorithm=algorithm, leaf_size=2, min_length=3, max_expansion=20.0)
+    before, after = compiled("*filter\n" + "\n".join(lines) + "\nCOMMIT\n", options)
+    assert_equal(before, after, options)
+
+
+DROPPING_FIRST = {
+    "icmp": "-p icmp -m icmp --icmp-type 8 -m iprange --src-range 10.{0}.0.0-10.{0}.9.9",
+    "ports": "-p tcp -m multiport --dports {0},90 -m iprange --dst-range 10.{0}.0.0-10.{0}.9.9",
+    "constant": "-p esp -m esp --espspi 500 -m iprange --src-range 10.{0}.0.0-10.{0}.9.9",
+    "tcp option": "-p tcp -m tcp --tcp-option 3 -m multiport --dports 7{0}",
+    "read through xtables": "-p tcp -m tcp -m tcp --dport 7{0}",
+    "chunks": "-p sctp -m sctp --dport 7{0} --chunk-types any INIT",
+}
+
+
+@pytest.mark.parametrize("matches", DROPPING_FIRST.values(), ids=DROPPING_FIRST)
+@pytest.mark.parametrize("behind", ["-s 20.{0}.0.0/16", "-p tcp -m tcp --dport 8{0}", "-p sctp -m sctp --dport 8{0}"])
+def test_what_a_match_drops_is_dropped_whatever_the_matches_behind_it_ask(matches: str, behind: str) -> None:
+    """A broken header meets the first match of a rule though the second asks for another address."""
+    lines = [f"-A FORWARD {each.format(n)} -j {target}" for each, target in ((matches, "DROP"), (behind, "ACCEPT"))
+             for n in range(12)]  # fmt: skip
+    for options in (SMALL, Options(backend="legacy", leaf_size=2), Options(backend="nft", leaf_size=2)):
+        before, after = compiled("*filter\n" + "\n".join(lines) + "\nCOMMIT\n", options)
+        assert_equal(before, after, options, 5000)
+
+
 def test_a_rule_with_memory_that_returns_leaves_its_own_chain() -> None:
     """-j to a shared chain would come back behind the RETURN (measured in the kernel)."""
     lines = [f"-A user -s 10.0.{n}.0/24 -j DROP" for n in range(20)]
@@ -188,6 +231,18 @@ def test_names_never_clash_with_the_users() -> None:
     names = [chain.name for chain in after.table("filter").chains]
     assert len(names) == len(set(names)) > len(before.table("filter").chains)
     assert_equal(before, after, SMALL)
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["-j LOG", "-j user", "-m mark --mark 0x1 -j DROP", "-m limit --limit 5/min -j ACCEPT", "-p tcp", ""],
+)
+def test_a_rule_at_the_front_that_goes_on_keeps_no_chain_from_its_tree(first: str) -> None:
+    lines = [f"-A FORWARD {first}", *(f"-A FORWARD -s 10.0.{n}.0/24 -j DROP" for n in range(200))]
+    before, after = compiled("*filter\n:user -\n" + "\n".join(lines) + "\nCOMMIT\n", Options())
+    (report,) = (each for each in compile_rules(before).reports if each.chain == "FORWARD")
+    assert not report.why and report.read_after < 15 < 90 < report.read_before
+    assert_equal(before, after, Options())
 
 
 def test_a_chain_that_gains_nothing_stays_and_the_report_says_why() -> None:

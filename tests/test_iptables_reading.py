@@ -61,6 +61,8 @@ def refusal(*lines: str, head: str = HEAD) -> ParseError:
         ("-A INPUT -c 5 6 -j DROP", "[5:6] -A INPUT -j DROP"),
         ("[7:8] -A INPUT -j DROP", "[7:8] -A INPUT -j DROP"),
         ("-4 -A INPUT -j DROP", "-A INPUT -j DROP"),
+        ("-A FORWARD -p icmpv6 -m icmpv6 --icmpv6-type 137 -j DROP",
+         "-A FORWARD -p icmpv6 -m icmp6 --icmpv6-type 137 -j DROP"),
         ("-A INPUT -m frob --nicate 1 2 ! --deep -j DROP", "-A INPUT -m frob --nicate 1 2 ! --deep -j DROP"),
         ("-A INPUT -j FROB --level 3", "-A INPUT -j FROB --level 3"),
         ("-A INPUT -j LOG --log-prefix -dashed", "-A INPUT -j LOG --log-prefix -dashed"),
@@ -102,6 +104,21 @@ def test_comments_and_counters_survive() -> None:
 
 def test_a_built_in_chain_that_the_text_does_not_name_is_not_printed() -> None:
     text = "*filter\n-A INPUT -j DROP\nCOMMIT\n"
+    assert write(read(text)) == text
+
+
+def test_a_policy_that_the_text_leaves_as_it_is_stays_so() -> None:
+    """Legacy keeps the policy that a built-in chain has when it is declared with "-"."""
+    text = "*filter\n:INPUT - [0:0]\nCOMMIT\n"
+    assert write(read(text)) == text
+    assert read(text).table("filter")["INPUT"].policy == "ACCEPT"
+
+
+@pytest.mark.parametrize("name", ["a'b", "a\\b", "a/b@c"])
+def test_names_of_chains_are_declared_without_quotes(name: str) -> None:
+    """iptables-restore takes the word behind the colon as it stands."""
+    text = write(read(f"*filter\n:{name} - [0:0]\n-A {name} -j DROP\n-A INPUT -j {name}\nCOMMIT\n"))
+    assert f":{name} - [0:0]" in text.splitlines()
     assert write(read(text)) == text
 
 

@@ -15,6 +15,9 @@ V4 = ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3", "10.1.2.128/25", "
 V6 = ["2001:db8::/32", "2001:db8:1::/48", "2001:db8:1::5", "fe80::/10", "fc00::/7", "::/1", "2001:db8:1::/64"]
 PORTS = ["22", "80", "53", "1024:65535", "0:1023", "80:90", "8000:9000", "443", "0:65535", "53:80"]
 LISTS = ["22,80", "53,1000:2000", "80:90,443,8080"]
+RANGES = {
+    Family.IPV4: ("10.1.2.3", "10.1.2.130"), Family.IPV6: ("2001:db8:1::5", "2001:db8:2::"),
+}  # fmt: skip
 MEMORY = [
     "-m limit --limit 5/min", "-m limit --limit 1/sec --limit-burst 2", "-m statistic --mode nth --every 3 --packet 0",
     "-m recent --name bad --rcheck", "-m recent --name bad --set", "-m statistic --mode random --probability 0.5",
@@ -64,6 +67,10 @@ def _rule(rng: random.Random, family: Family, chain: str, later: list[str], memo
                     matches.append(f"-m {protocol}")
                 elif kind < 0.8 and protocol == "tcp":
                     matches.append(f"-m tcp {bang}--tcp-flags SYN,ACK,FIN,RST SYN")
+                elif kind < 0.85 and protocol == "tcp":
+                    matches.append(f"-m tcp {bang}--tcp-option 3")
+                if rng.random() < 0.1:
+                    matches.append(f"-m multiport --dports {rng.choice(LISTS)}")
             elif protocol == "icmp":
                 option = (
                     "-m icmp {}--icmp-type {}" if family is Family.IPV4 else "-m icmp6 {}--icmpv6-type {}"
@@ -76,6 +83,9 @@ def _rule(rng: random.Random, family: Family, chain: str, later: list[str], memo
     if rng.random() < 0.2:
         matches.append(f"-m {rng.choice(['state --state', 'conntrack --ctstate'])} "
                        f"{rng.choice(['NEW', 'ESTABLISHED,RELATED', 'INVALID', 'NEW,INVALID'])}")  # fmt: skip
+    if rng.random() < 0.1:
+        low, high = RANGES[family]
+        matches.append(f"-m iprange {rng.choice(['', '! '])}--{rng.choice(['src', 'dst'])}-range {low}-{high}")
     if rng.random() < 0.08:
         matches.append(f"-m mac {rng.choice(['', '! '])}--mac-source 00:11:22:33:44:{rng.randrange(4):02x}")
     if rng.random() < 0.15:

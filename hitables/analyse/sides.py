@@ -20,6 +20,7 @@ from ..ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, UDP, Family, Field, F
 from ..ir.geometry import Values
 from ..ir.rule import Ends, Kind, Match, Role, Rule, State
 from ..ir.semantics import FIELDS_WRITTEN
+from ..syntax.values import ICMP_ANY
 
 # More boxes than this for one rule cost more than they save: its hull stands for them.
 MOST_BOXES = 16
@@ -85,6 +86,7 @@ class Sides:
     def side(self, rule: Rule) -> Side:
         allowed: dict[Field, Values] = {}
         exact = True
+        asked: list[Match] = []  # matches so far that may have dropped the packet
         for match in rule.matches:
             if match.role in (Role.NAMED, Role.ONCE):
                 exact = False
@@ -92,16 +94,37 @@ class Sides:
             if self.malformed is Malformed.EXACT and self.may_drop(match):
                 exact = exact and match.role is Role.SPACE and not match.tests and not match.needs
                 continue
-            exact = self.narrow(allowed, match) and exact
+            dropping = match.needs > 0 or self.is_broken_chain_dropped_by(match)
+            # One that is not SPACE may drop for the sake of more than its tests: chunks, options.
+            before = [*asked, match] if dropping and match.role is not Role.SPACE else asked
+            exact = self.narrow(allowed, match, before) and exact
+            asked += [match] if dropping else []
         boxes, whole = self.split(allowed)
         return Side(boxes, exact and whole and _ends(rule))
 
     def may_drop(self, match: Match) -> bool:
         """Whether asking this match earlier than the input did could drop a malformed packet."""
-        return bool(match.name) or (self.family is Family.IPV6 and match.words[-2:-1] == ("-p",))
+        return bool(match.name) or self.is_broken_chain_dropped_by(match)
 
-    def narrow(self, allowed: dict[Field, Values], match: Match) -> bool:
-        """Intersect with the match's tests; whether they say all that it says."""
+    def is_broken_chain_dropped_by(self, match: Match) -> bool:
+        """Whether the match asks for the protocol where a chain of headers may hide it."""
+        return self.family is Family.IPV6 and match.words[-2:-1] == ("-p",)
+
+    def still_dropped(self, field: Field, asked: Sequence[Match]) -> bool:
+        """Whether what *asked* drop is dropped, too, when the tree asks for *field* before them."""
+        if field in (Field.SRC, Field.DST):
+            return not asked
+        if field in (Field.SPORT, Field.DPORT, Field.ICMP):
+            if any(_foreign_reading(match, self.nft) for match in asked):
+                self.guards |= {TCP, UDP}
+            return all(match.role is Role.SPACE for match in asked)
+        return True  # the tree never asks for the others, or they are asked for before any match
+
+    def narrow(self, allowed: dict[Field, Values], match: Match, asked: Sequence[Match]) -> bool:
+        """Intersect with the match's tests; whether they say all that it says.
+
+        A rule's box must hold what *asked*, the matches before, drop.
+        """
         exact = match.role is Role.SPACE
         if (
             match.needs
@@ -116,7 +139,8 @@ class Sides:
             return False
         for test in match.tests:
             full = test.values.pairs == ((0, top(test.field, self.family)),)
-            if test.field in self.dirty or (self.nft and full and not match.native):
+            unread = test.field in self.dirty or (self.nft and full and not match.native)
+            if unread or not self.still_dropped(test.field, asked):
                 exact = False
             else:
                 if _foreign_reading(match, self.nft) and test.field in (Field.SPORT, Field.DPORT):
@@ -140,7 +164,9 @@ class Sides:
         count, whole = 1, True
         for field in many:
             found = allowed[field].pairs
-            if count * len(found) > MOST_BOXES:
+            # The part of `! --icmp-type 254` that is type 255 could not be asked for by itself.
+            untold = field is Field.ICMP and self.family is Family.IPV4 and found[-1][0] >= ICMP_ANY
+            if count * len(found) > MOST_BOXES or untold:
                 found, whole = (allowed[field].hull(),), False
             count *= len(found)
             pairs[field] = found

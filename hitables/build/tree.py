@@ -60,7 +60,7 @@ class Cut(enum.IntEnum):
     NONE = lib.TREE_CUT_NONE  # none: the axis only tells which rules can match together
     PREFIX = lib.TREE_CUT_PREFIX  # aligned powers of two; not on optional axes
     RANGE = lib.TREE_CUT_RANGE  # all
-    POINT = lib.TREE_CUT_POINT  # single values, and what a box spells
+    POINT = lib.TREE_CUT_POINT  # single values but 0, which -p takes for any
     SPELT = lib.TREE_CUT_SPELT  # what a box spells
 
 

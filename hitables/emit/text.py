@@ -40,7 +40,8 @@ def rule_text(rule: Rule, chain: str) -> str:
 def chain_text(chain: Chain) -> str:
     """The chain's declaration."""
     counters = "" if chain.counters is None else f" [{chain.counters[0]}:{chain.counters[1]}]"
-    return f":{quote(chain.name)} {chain.policy or '-'}{counters}"
+    policy = "-" if chain.policy is None or chain.kept else chain.policy
+    return f":{chain.name} {policy}{counters}"  # iptables-restore knows no quotes here
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -25,7 +25,10 @@ BUILT_IN = {
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """*policy* is ACCEPT or DROP for a built-in chain and None for a user chain."""
+    """*policy* is ACCEPT or DROP for a built-in chain and None for a user chain.
+
+    kept: the text gives a built-in chain "-" for a policy; legacy then keeps the one it has.
+    """
 
     name: str
     policy: str | None
@@ -34,6 +37,7 @@ class Chain:
     line: int = 0
     notes: tuple[str, ...] = ()
     declared: bool = True  # False: a built-in chain that the text does not name
+    kept: bool = False
 
     def with_rules(self, rules: tuple[Rule, ...]) -> Chain:
         return replace(self, rules=rules)

@@ -107,6 +107,7 @@ class _ChainDraft:
     notes: tuple[str, ...]
     declared: bool
     rules: list[Rule] = field(default_factory=list)
+    kept: bool = False
 
 
 @dataclass(slots=True)
@@ -413,7 +414,7 @@ class _Reader:
         elif plan.command == "-P":
             policy = words[plan.chain + 1] if plan.chain + 1 < len(words) else ""
             chain.policy = self.policy(chain.name, policy, plan.chain + 1, table)
-            chain.declared = True
+            chain.declared, chain.kept = True, False
             chain.counters = chain.counters and (0, 0)
         elif plan.command == "-E":
             new = words[plan.chain + 1] if plan.chain + 1 < len(words) else ""
@@ -468,7 +469,8 @@ class _Reader:
         # Built-in chains too stand in the order in which the text declares them.
         self.open.chains.pop(name, None)
         rules = known.rules if known is not None else []
-        draft = _ChainDraft(name, policy, counters, self.line, self.take_notes(), True, rules)
+        kept = built_in and words[1] == "-"
+        draft = _ChainDraft(name, policy, counters, self.line, self.take_notes(), True, rules, kept)
         self.open.chains[name] = draft
 
     def commit(self) -> None:
@@ -480,7 +482,8 @@ class _Reader:
             rules = self.resolve(chain, draft)
             chains.append(
                 Chain(
-                    chain.name, chain.policy, rules, chain.counters, chain.line, chain.notes, chain.declared
+                    chain.name, chain.policy, rules, chain.counters, chain.line, chain.notes, chain.declared,
+                    chain.kept,
                 )
             )
         closing = self.take_notes()

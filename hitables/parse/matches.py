@@ -23,6 +23,7 @@ from ..syntax.options import (
     MATCHES,
     PROTOCOL_MATCH,
     RESERVED,
+    SAME_MATCH,
     TARGETS,
     Extension,
     Option,
@@ -161,6 +162,7 @@ class _Cutter:
         elif option.name == "-m":
             if name == LITERAL:
                 raise NeedsWords
+            name = SAME_MATCH.get(name, name)
             part = Part("match", name, indexes[0], MATCHES.get(name))
             self.matches.append(part)
             self.latest = part

@@ -235,14 +235,16 @@ MATCHES = {
         _match("tos", "--tos", reads=State.TOS),
         _match("ttl", "--ttl-eq=--ttl --ttl-lt --ttl-gt", reads=State.TTL),
         _match("u32", "--u32"),
-        _match("udp", _PORTS, SPACE, protocols=(UDP, 136), needs=8, readers=_ports(spelt.port_range)),
-        _match("udplite", _PORTS, SPACE, protocols=(136,), needs=8, readers=_ports(spelt.port_range)),
+        _match("udp", _PORTS, SPACE, protocols=(UDP,), needs=8, readers=_ports(spelt.port_range)),
     )
 }  # fmt: skip
 
+# Other names that iptables takes for a match.
+SAME_MATCH = {"icmpv6": "icmp6", "ipv6-icmp": "icmp6"}
+
 # The match that iptables loads by itself for an option behind -p.
 PROTOCOL_MATCH = {
-    TCP: "tcp", UDP: "udp", P_ICMP: "icmp", ICMPV6: "icmp6", 132: "sctp", 33: "dccp", 136: "udplite",
+    TCP: "tcp", UDP: "udp", P_ICMP: "icmp", ICMPV6: "icmp6", 132: "sctp", 33: "dccp",
     51: "ah", 50: "esp", 108: "ipcomp", 135: "mh",
 }  # fmt: skip
 

@@ -213,13 +213,16 @@ def _icmp(text: str, names: dict[str, tuple[int, int | None]]) -> Values:
     return Values.only(kind_number << 8 | code_number)
 
 
+ICMP_ANY = 0xFF00
+
+
 def icmp_type(text: str, family: Family) -> Values:
     """TYPE, TYPE/CODE, a name, or (IPv4) "any", as values of Field.ICMP."""
     if family is Family.IPV6:
         return _icmp(text, ICMPV6_TYPES)
-    if text.lower() == "any" or text.split("/")[0] == "255":
-        return Values.of((0, 0xFFFF))
-    return _icmp(text, ICMP_TYPES)
+    chosen = Values.of((0, 0xFFFF)) if text.lower() == "any" else _icmp(text, ICMP_TYPES)
+    # The kernel takes type 255 for any, however it is spelt.
+    return Values.of((0, 0xFFFF)) if chosen.pairs[0][0] >= ICMP_ANY else chosen
 
 
 def _flag_set(text: str) -> int:

@@ -329,7 +329,7 @@ bool axis_can_test(const struct tree_axis *axis, u128 low, u128 high)
     if (axis->optional && !low)
         return false;
     if (axis->cut == TREE_CUT_POINT)
-        return !size;
+        return !size && low > axis->optional;
     if (axis->cut != TREE_CUT_SPELT)
         return true;
     while ((left & 0xff) == 0xff)

@@ -15,7 +15,7 @@ enum tree_cut {
     TREE_CUT_NONE,   /* none: the axis only tells which rules can match together */
     TREE_CUT_PREFIX, /* aligned powers of two */
     TREE_CUT_RANGE,  /* all */
-    TREE_CUT_POINT,  /* single values */
+    TREE_CUT_POINT,  /* single values but 0, which -p takes for any */
     TREE_CUT_SPELT   /* what a box spells, if it is whole bytes: 256^n values from a multiple of 256^n */
 };
 
