@@ -47,12 +47,8 @@ def draw(data: dict[str, Any], folder: Path) -> None:
 
 
 def of_scheme(rows: Sequence[Row], scheme: str) -> list[Row]:
-    """One row per set: where a set has several, the last (in the paper's figures: binth 20)."""
-    return list(
-        {
-            row.get("set", (row["rules"], row.get("run"))): row for row in rows if row["scheme"] == scheme
-        }.values()
-    )
+    """One row per public set: where there are several, the last (in the paper's figures: binth 20)."""
+    return list({row["set"]: row for row in rows if row["scheme"] == scheme}.values())
 
 
 def bars(panel: Any, data: dict[str, Any], title: str, value: Callable[[Row], float]) -> None:
