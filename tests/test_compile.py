@@ -209,6 +209,15 @@ def test_a_rule_with_memory_that_returns_leaves_its_own_chain() -> None:
     assert_equal(before, after, Options(), 5000)
 
 
+def test_a_shared_rule_drops_no_header_that_a_match_before_kept_from_it() -> None:
+    shared = "-A INPUT -p dccp -m mark --mark 0x1 -m dccp --sport 53 -m limit --limit 5/min -j ACCEPT"
+    lines = [shared, *(f"-A INPUT -s 10.0.{n}.0/24 -j DROP" for n in range(20)), "-A INPUT -j ACCEPT"]
+    options = Options(leaf_size=2, malformed=Malformed.EXACT)
+    before, after = compiled("*filter\n" + "\n".join(lines) + "\nCOMMIT\n", options)
+    assert write(after).count("--limit 5/min") == 1 < len(after.table("filter").chains) - 3
+    assert_equal(before, after, options, 5000)
+
+
 def test_leaves_are_entered_by_goto_only() -> None:
     before = read(make_text(random.Random(7), rules=200, chains=1, memory=0.2))
     made = compile_rules(before, SMALL)

@@ -8,6 +8,7 @@ each, which leaves enter by `-j`.  Every rule of the chain is printed somewhere.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -79,9 +80,9 @@ class _Tree:
         """Put *rule* into a chain of its own; the rule that enters it tests what is free to test."""
         chain = self.planter.open()
         chain.rules.append(self.planter.copy(rule))
-        first = next(at for at, match in enumerate(rule.matches) if match.role in (Role.NAMED, Role.ONCE))
-        free = tuple(match for match in rule.matches[:first] if match.role is Role.SPACE)
-        return Rule(free, Target(chain.name, Kind.JUMP, f"-j {chain.name}"))
+        # Up to the first match of another role: one behind it may drop what that keeps from it.
+        free = itertools.takewhile(lambda match: match.role is Role.SPACE, rule.matches)
+        return Rule(tuple(free), Target(chain.name, Kind.JUMP, f"-j {chain.name}"))
 
     def entry(self, number: int) -> Rule:
         return self.stand_ins.get(number) or self.planter.copy(self.segment.rules[number])
