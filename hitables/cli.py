@@ -7,6 +7,7 @@ so that `hitables --help` is quick.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -26,6 +27,10 @@ class _Commands(click.Group):
     """Turns every error into a message and an exit status."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        # One command, then the process ends; the collector would only walk what stays
+        # (a sixth of the time of compiling 10,000 rules).
+        collecting = gc.isenabled()
+        gc.disable()
         try:
             return super().invoke(ctx)
         except HitablesError as error:
@@ -48,6 +53,9 @@ class _Commands(click.Group):
                 "please report it (HITABLES_DEBUG=1 shows where it happened)",
                 err=True,
             )
+        finally:
+            if collecting:
+                gc.enable()
         ctx.exit(TROUBLE)
 
 
