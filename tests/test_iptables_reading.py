@@ -131,6 +131,9 @@ def test_reversed_udp_ports_never_match_and_are_kept() -> None:
 @pytest.mark.parametrize(
     ("words", "role"),
     [
+        ("-p tcp ! --sport 5 ! --dport 22", Role.CONSTANT), ("-p udp ! --dport 0:65535", Role.CONSTANT),
+        ("-p tcp ! --sport 5 ! --dport 22:23", Role.SPACE), ("-p tcp --tcp-flags NONE SYN", Role.CONSTANT),
+        ("-p tcp ! --sport 0 ! --dport 22", Role.SPACE),
         ("-p tcp --dport 22", Role.SPACE), ("-m state --state NEW", Role.SPACE),
         ("-m conntrack --ctstate NEW", Role.SPACE), ("-m conntrack --ctstate NEW --ctproto 6", Role.CONSTANT),
         ("-m mark --mark 1", Role.CONSTANT), ("-m set --match-set x src", Role.CONSTANT),

@@ -13,9 +13,11 @@ import struct
 import pytest
 from kernel_packets import ACK, ECHO, SYN, counts, packet, treat
 
+from hitables import read
 from hitables.errors import LiveError
 from hitables.ir.fields import DCCP, ICMP, ICMPV6, SCTP, TCP, UDP, UDPLITE, Family, Field, Fragment
 from hitables.ir.packet import Backend, Packet
+from hitables.ir.rule import Role
 from hitables.live import Namespace, load, make_ip_sets, save
 from hitables.live.experiment import Trial, fire, furnish, prepare
 from hitables.live.lab import target_of
@@ -85,6 +87,25 @@ def test_2_neither_a_port_test_nor_its_negation_matches_without_ports(backend: B
     with Namespace() as namespace:
         furnish(namespace, Family.IPV4, INTERFACES)
         assert treat(namespace, backend, rules, [short]) == ["0" if native else "drop"]
+
+
+# The packet has ports 1000 and 53 and the flag SYN.
+OTHERWISE = ["! --sport 1000 ! --dport 54", "! --sport 1001 ! --dport 53", "! --dport 0:65535",
+             "! --sport 0:65535 --dport 53", "! --tcp-flags NONE NONE", "--tcp-flags NONE SYN"]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", Backend)
+@pytest.mark.parametrize("family", Family)
+def test_2_nft_leaves_out_or_joins_tests_that_never_match_in_legacy(family: Family, backend: Backend) -> None:
+    """So such a match is a fact of its own, of which no tree makes anything."""
+    with Namespace() as namespace:
+        furnish(namespace, family, INTERFACES)
+        for options in OTHERWISE:
+            rule = f"-A OUTPUT -p tcp -m tcp {options}"
+            (said,) = treat(namespace, backend, rule, [packet(family, TCP, "OUTPUT")])
+            assert said == ("1" if backend is Backend.NFT else "0"), options
+            read_as = read(f"*filter\n{rule}\nCOMMIT\n").table("filter")["OUTPUT"].rules[0].matches[1]
+            assert read_as.role is Role.CONSTANT and not read_as.tests, options
 
 
 @pytest.mark.parametrize("backend", Backend)
@@ -194,6 +215,7 @@ def test_3_a_protocol_test_on_a_broken_ipv6_chain_drops_in_legacy_and_fails_in_n
         furnish(namespace, Family.IPV6, INTERFACES)
         for rule in ("-p tcp", "! -p tcp", "-p udp -m udp --dport 53", "-p 60"):
             assert treat(namespace, backend, f"-A OUTPUT {rule}", lost) == ["drop" if legacy else "0"], rule
+        assert treat(namespace, backend, "-A OUTPUT -p all", lost) == ["drop" if legacy else "1"]
         # The tests of addresses and interfaces come first.
         assert treat(namespace, backend, "-A OUTPUT -s 2002::/16 -p tcp", lost) == ["0"]
         assert treat(namespace, backend, "-A OUTPUT -o eth7 -p tcp", lost) == ["0"]

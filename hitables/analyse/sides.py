@@ -108,7 +108,7 @@ class Sides:
 
     def is_broken_chain_dropped_by(self, match: Match) -> bool:
         """Whether the match asks for the protocol where a chain of headers may hide it."""
-        return self.family is Family.IPV6 and match.words[-2:-1] == ("-p",)
+        return self.family is Family.IPV6 and match.is_protocol
 
     def still_dropped(self, field: Field, asked: Sequence[Match]) -> bool:
         """Whether what *asked* drop is dropped, too, when the tree asks for *field* before them."""
@@ -128,7 +128,7 @@ class Sides:
         exact = match.role is Role.SPACE
         if (
             match.needs
-            and (_foreign_reading(match, self.nft) or not match.tests)
+            and (_foreign_reading(match, self.nft) or not (match.tests or match.native))
             and self.family is Family.IPV4
         ):
             # Such a match never holds for a later fragment, whatever the tree found in its ports.

@@ -93,6 +93,11 @@ class Match(NamedTuple):
     option: bool = False
     reads: frozenset[State] = frozenset()
 
+    @property
+    def is_protocol(self) -> bool:
+        """Whether it is -p; at that, even at `-p all`, legacy drops what hides its protocol (IPv6)."""
+        return not self.name and self.words[-2:-1] == ("-p",)
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -86,7 +86,7 @@ class _Walker:
     def evaluate(self, match: Match) -> Outcome:
         packet, native = self.packet, match.native and self.backend is Backend.NFT
         legacy = self.backend is Backend.LEGACY
-        if packet.cut_short and legacy and any(test.field is Field.PROTO for test in match.tests):
+        if packet.cut_short and legacy and match.is_protocol:
             return Outcome.DROPPED
         if match.needs and not native:
             if packet.is_later_fragment:

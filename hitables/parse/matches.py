@@ -326,10 +326,12 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
             raise Fault(f"-m {part.name} needs {required}", part.at)
     key = _key(part.name, part.uses, words, extension.defaults)
     tests: list[Test] = []
+    said: dict[str, tuple[bool, tuple[Test, ...]]] = {}
     either = False
     unread = False
     for use in part.uses:
         found, one_is_enough = _tests(use, words, family)
+        said[use.option.name] = use.inverted, found
         tests += found
         either = either or one_is_enough
         unread = unread or (use.option.read is None)
@@ -344,6 +346,8 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         role = Role.NAMED if mode == "random" else Role.ONCE
     with_option = extension.name == "tcp" and "--tcp-option" in used
     native = extension.name in ("tcp", "udp") and not with_option and _constrains(part.uses, tests, family)
+    if native and _means_otherwise_in_nft(said):
+        role, tests = Role.CONSTANT, []
     # A chunk header behind the common one; the offset drop is IPv4's alone (both measured).
     needs = 16 if "--chunk-types" in used else extension.needs
     strict = extension.strict and family is Family.IPV4
@@ -351,6 +355,24 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         part.name, printed, role, key, tuple(tests), either, native, needs, strict, with_option,
         extension.reads,
     )  # fmt: skip
+
+
+def _means_otherwise_in_nft(said: dict[str, tuple[bool, tuple[Test, ...]]]) -> bool:
+    """Whether iptables-nft 1.8.9 writes something else than what legacy does.
+
+    It leaves out `! --dport 0:65535` and `--tcp-flags NONE SYN`, which never match in legacy,
+    and makes one test of `! --sport A ! --dport B`: not both.  Such a match is its own fact.
+    """
+    for inverted, tests in said.values():
+        if any(not test.values and (inverted or test.field is Field.FLAGS) for test in tests):
+            return True
+    pair = [said[name] for name in ("--sport", "--dport") if name in said]
+    return len(pair) == 2 and all(inverted and _but_one_port(tests[0].values) for inverted, tests in pair)
+
+
+def _but_one_port(values: Values) -> bool:
+    """Whether these are all ports but one, which is not 0."""
+    return len(values.pairs) < 3 and len(values) == 65535 and 0 in values
 
 
 def _constrains(uses: list[Use], tests: list[Test], family: Family) -> bool:

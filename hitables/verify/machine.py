@@ -258,7 +258,7 @@ class _Code:
 
     def _match(self, match: Match) -> Iterator[int]:
         native = match.native and self.backend is Backend.NFT
-        if self.backend is Backend.LEGACY and any(test.field is Field.PROTO for test in match.tests):
+        if self.backend is Backend.LEGACY and match.is_protocol:
             yield lib.INTERP_CUT
         if match.needs and not native:
             yield lib.INTERP_GUARD | match.strict << 8 | match.needs << 16
