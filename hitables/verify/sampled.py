@@ -10,104 +10,62 @@ its effects up to there are then the beginning of the first's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from hitables.errors import HitablesError
 from hitables.ir import semantics
 from hitables.ir.headers import is_malformed
-from hitables.ir.packet import Backend, Outcome, Packet
+from hitables.ir.packet import Backend, Packet
 from hitables.ir.program import Program, Table
-from hitables.ir.rule import Kind, Role, Rule
-from hitables.ir.semantics import DROP, Walk
-from hitables.ir.spelling import Answers, listening, show_packet
+from hitables.ir.rule import Role
+from hitables.ir.semantics import DROP
+from hitables.ir.spelling import listening, show_packet
 
+from .answer import Difference, Equal, Malformed, Question, differs, places
 from .edges import Edges
 from .machine import Interner, Machine
 from .packets import PacketBatch
 
-Malformed = Literal["stricter", "exact"]
 PACKETS = 20_000  # for each chain; half aimed at either program
 PACKETS_PER_RULE, FEWEST = 60, 1000
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Where two programs differ.  Without a packet, *reason* says it all.
+def check(
+    before: Program, after: Program, question: Question, *, packets: int = PACKETS, seed: int = 0
+) -> Equal | Difference:
+    """The first difference found, or that none was.
 
-    packet, answers  what went in, and what it said when it was asked for more than its header
-    before, after    its ways through both
+    User chains count where a built-in chain reaches them.  At most *packets* are drawn for
+    each chain, and run as each backend would; equal seeds draw equal packets.
     """
-
-    table: str
-    chain: str
-    reason: str
-    backend: Backend | None = None
-    packet: Packet | None = None
-    answers: Answers | None = None
-    before: Walk | None = None
-    after: Walk | None = None
-
-    def describe(self) -> str:
-        """The packet in words, as `--packet` takes it, and what each program does with it."""
-        place = f"table {self.table}" + (f", chain {self.chain}" if self.chain else "")
-        if self.packet is None or self.backend is None:
-            return f"{place}: {self.reason}"
-        spelled = show_packet(self.packet, self.table, self.chain, self.answers)
-        lines = [f"{place}, {self.backend.value}: {self.reason}", f"packet: {spelled}"]
-        for name, walk in (("before", self.before), ("after", self.after)):
-            if walk is not None:
-                lines += [f"{name}: {walk.verdict}, rules read: {len(walk.steps)}", *_show_walk(walk)]
-        return "\n".join(lines)
+    chains = places(before, after, question)
+    for table in dict.fromkeys(table for table, _ in chains):
+        difference = _once_difference(before.table(table), after.table(table))
+        if difference is not None:
+            return difference
+    pairs = [_Pair(before, after, backend, question) for backend in question.backends]
+    drawn = 0
+    for table, chain in chains:
+        batch = pairs[0].draw(table, chain, packets, seed)
+        drawn += len(batch)
+        for pair in pairs:
+            difference = pair.compare(table, chain, batch)
+            if difference is not None:
+                return difference
+    return Equal(False, drawn)
 
 
 def compare(
     before: Program, after: Program, *, backends: Sequence[Backend] = tuple(Backend),
     malformed: Malformed = "stricter", packets: int = PACKETS, seed: int = 0,
 ) -> Difference | None:  # fmt: skip
-    """The first difference found in any built-in chain of any table, or None.
-
-    User chains count where a built-in chain reaches them.  At most *packets* are drawn for
-    each chain, and run as each backend would; equal seeds draw equal packets.
-    """
-    if before.family is not after.family:
-        raise ValueError("programs of two families")
-    difference = next(_missing_parts(before, after), None)
-    if difference is not None:
-        return difference
-    for table in before:
-        again = after.table(table.name)
-        difference = _once_difference(table, again)
-        if difference is not None:
-            return difference
-    pairs = [_Pair(before, after, backend, malformed) for backend in backends]
-    for table in before:
-        for chain in table.chains:
-            if chain.policy is None:
-                continue
-            batch = pairs[0].draw(table.name, chain.name, packets, seed)
-            for pair in pairs:
-                difference = pair.compare(table.name, chain.name, batch)
-                if difference is not None:
-                    return difference
-    return None
-
-
-def _missing_parts(before: Program, after: Program) -> Iterator[Difference]:
-    tables = [{table.name: table for table in program} for program in (before, after)]
-    for name in tables[0].keys() ^ tables[1].keys():
-        yield Difference(name, "", f"the table stands {_where(name in tables[0])} only")
-    for name in tables[0].keys() & tables[1].keys():
-        chains = [{c.name for c in table[name].chains if c.policy is not None} for table in tables]
-        for chain in chains[0] ^ chains[1]:
-            yield Difference(name, chain, f"the chain stands {_where(chain in chains[0])} only")
-
-
-def _where(is_before: bool) -> str:
-    return "before" if is_before else "after"
+    """`check`, for callers who want the difference alone."""
+    question = Question(tuple(backends), malformed)
+    answer = check(before, after, question, packets=packets, seed=seed)
+    return answer if isinstance(answer, Difference) else None
 
 
 def _once_difference(before: Table, after: Table) -> Difference | None:
@@ -134,9 +92,9 @@ def _once_keys(table: Table) -> Counter[str]:
 class _Pair:
     """Two programs as one backend runs them."""
 
-    def __init__(self, before: Program, after: Program, backend: Backend, malformed: Malformed) -> None:
+    def __init__(self, before: Program, after: Program, backend: Backend, question: Question) -> None:
         self.programs = before, after
-        self.backend, self.malformed = backend, malformed
+        self.backend, self.question = backend, question
         interner = Interner()
         self.machines = [Machine(program, backend, interner) for program in self.programs]
 
@@ -149,9 +107,11 @@ class _Pair:
 
     def compare(self, table: str, chain: str, batch: PacketBatch) -> Difference | None:
         old, new = (machine.run(table, chain, batch) for machine in self.machines)
-        same = (old.verdict == new.verdict) & (old.effects == new.effects) & (old.count == new.count)
+        same = old.verdict == new.verdict
+        if not self.question.verdict_only:
+            same &= (old.effects == new.effects) & (old.count == new.count)
         differ = np.flatnonzero(~same)
-        if self.malformed == "stricter" and len(differ):
+        if self.question.malformed == "stricter" and len(differ):
             differ = differ[~self._is_stricter(table, chain, batch.pick(differ))]
         if not len(differ):
             return None
@@ -174,7 +134,8 @@ class _Pair:
     def _confirm(self, table: str, chain: str, packet: Packet) -> Difference:
         asked, answers = listening(packet)
         walks = [semantics.run(program.table(table), chain, asked, self.backend) for program in self.programs]
-        reason = differs(walks[0], walks[1], is_malformed(packet) and self.malformed == "stricter")
+        may_drop = is_malformed(packet) and self.question.malformed == "stricter"
+        reason = differs(walks[0], walks[1], may_drop, self.question.verdict_only)
         if reason is None:
             spelled = show_packet(packet, table, chain, answers)
             raise HitablesError(
@@ -184,47 +145,3 @@ class _Pair:
         return Difference(
             table, chain, reason, self.backend, answers.given_by(packet), answers, walks[0], walks[1]
         )
-
-
-def differs(before: Walk, after: Walk, may_drop: bool) -> str | None:
-    """How two walks of one packet differ; None when they do not, or *after* may drop it and does."""
-    if may_drop and after.verdict == DROP and before.effects[: len(after.effects)] == after.effects:
-        return None
-    if before.verdict != after.verdict:
-        return f"verdict {before.verdict} becomes {after.verdict}"
-    if before.effects != after.effects:
-        return f"effects {_list(before.effects)} become {_list(after.effects)}"
-    return None
-
-
-def _list(effects: tuple[str, ...]) -> str:
-    return ", ".join(effects) if effects else "(none)"
-
-
-def _show_walk(walk: Walk) -> list[str]:
-    """The rules that decided something, by line; those that did not match are counted."""
-    lines: list[str] = []
-    passed = 0
-    for step in walk.steps:
-        if step.outcome is Outcome.NO:
-            passed += 1
-            continue
-        if passed:
-            lines.append(f"  … {passed} that do not match")
-            passed = 0
-        place = f"line {step.rule.line}" if step.rule.line else f"rule {step.index + 1}"
-        dropped = " drops it" if step.outcome is Outcome.DROPPED else ""
-        lines.append(f"  {place}: -A {step.chain} {show_rule(step.rule)}{dropped}")
-    if passed:
-        lines.append(f"  … {passed} that do not match")
-    return lines
-
-
-def show_rule(rule: Rule) -> str:
-    """A rule for people to read; emit/ prints it for iptables."""
-    words = []
-    for match in rule.matches:
-        words += [*(["-m", match.name] if match.name else []), *match.words]
-    if rule.target is not None:
-        words += ["-g" if rule.target.kind is Kind.GOTO else "-j", rule.target.name, *rule.target.words]
-    return " ".join(words)
