@@ -8,7 +8,6 @@ rule, and on what the copies of a rule count together.  Some packets go through 
 from __future__ import annotations
 
 import copy
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from ..emit.text import rule_text, write
 from ..ir import semantics
-from ..ir.fields import STATES, Family, Field
+from ..ir.fields import Field
 from ..ir.packet import Backend
 from ..ir.program import BUILT_IN, Program, Table
 from ..ir.spelling import show_packet
@@ -35,7 +34,7 @@ from ..live.experiment import Fate, Trial, fire, furnish, prepare
 from ..live.facts import Traits, truth, wish
 from ..live.lab import local_address
 from ..live.namespace import Namespace
-from ..live.realise import interfaces_of, misread, realise
+from ..live.realise import interfaces_of, misread, open_connections, realise
 from ..live.tables import clear, ip_sets_named, load, make_ip_sets, save
 from ..live.wire import Trim
 from ..verify.edges import Edges
@@ -152,10 +151,9 @@ def _realised(chain: _Chain, program: Program, names: dict[int, str], own: froze
     nat = chain.table == "nat"
     batch = realise(chain.batch, chain.name, names, fragments=not nat)
     if nat:
-        # Only the first packet of a connection comes to it, and only whole headers are rewritten.
-        batch.rows["low"][:, Field.STATE] = STATES.index("NEW")
+        # Only whole headers are rewritten.
         batch = batch.pick(batch.rows["l4_bytes"] >= 20)
-        _opening(batch)
+        open_connections(batch)
     traits = Traits(batch, chain.name, own)
     asked = facts_of(table)
     for key, match in asked.items():
@@ -184,17 +182,6 @@ def _realised(chain: _Chain, program: Program, names: dict[int, str], own: froze
         chain.reachable |= _lines_hit(machine.program.table(chain.table), result.hits)
 
 
-def _opening(batch: PacketBatch) -> None:
-    """Make packets such that each can be the first of a connection."""
-    low, has = batch.rows["low"], batch.rows["present"]
-    middle = (has >> Field.FLAGS & 1 != 0) & ~np.isin(low[:, Field.FLAGS] & 0x17, (0x02, 0x10))
-    low[middle, Field.FLAGS] = 0x02
-    batch.rows["classes"][:] = 0
-    new = (8, 13, 15, 17) if batch.family is Family.IPV4 else (128,)
-    late = (has >> Field.ICMP & 1 != 0) & ~np.isin(low[:, Field.ICMP] >> 8, new)
-    low[late, Field.ICMP] = new[0] << 8
-
-
 def _lines_hit(table: Table, hits: npt.NDArray[Any]) -> set[int]:
     rules = [rule for chain in table.chains for rule in chain.rules]
     return {rule.line for rule, count in zip(rules, hits.tolist(), strict=True) if count}
@@ -214,7 +201,7 @@ def _try_chain(
             tried = alone(program, chain.table, chain.name)
             text = write(tried)
             types = ip_sets_named(text)
-            make_ip_sets(types, family, namespace, _members(chain.traits, types, family))
+            make_ip_sets(types, family, namespace, chain.traits.entries(types))
             load(text, family, backend, namespace)
             fates = fire(namespace)
             saved = save(family, backend, namespace, counters=True)
@@ -243,15 +230,6 @@ def _try_chain(
             _compare_sums(place, sums[0], sums[1], line)
     line.packets += min(arrived for arrived, _ in counts)
     line.open += max(unknown for _, unknown in counts)
-
-
-def _members(traits: Traits, types: dict[str, str], family: Family) -> dict[str, list[str]]:
-    kind = ipaddress.IPv4Address if family is Family.IPV4 else ipaddress.IPv6Address
-    return {
-        name: [str(kind(address)) for address in sorted(members)]
-        for name, members in traits.members.items()
-        if types.get(name) == "hash:net"
-    }
 
 
 def _as_seen(batch: PacketBatch, fates: Sequence[Fate]) -> PacketBatch:

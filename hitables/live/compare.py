@@ -133,11 +133,16 @@ def _rules(table: Table) -> list[Rule]:
     return [rule for chain in table.chains for rule in chain.rules]
 
 
+def passes(verdict: str) -> bool:
+    """Whether a packet with this verdict leaves the table and goes on."""
+    name, *words = verdict.split()
+    return name in _PASSING or (name == "NFQUEUE" and "--queue-bypass" in words)
+
+
 def _passes(verdicts: npt.NDArray[np.uint32], machine: Machine) -> Bools:
     passing = np.zeros(int(verdicts.max(initial=0)) + 1, bool)
     for number in np.unique(verdicts):
-        name, *words = machine.interner.text(int(number)).split()
-        passing[number] = name in _PASSING or (name == "NFQUEUE" and "--queue-bypass" in words)
+        passing[number] = passes(machine.interner.text(int(number)))
     return passing[verdicts]
 
 
@@ -159,7 +164,8 @@ def guesses(
     ]  # fmt: skip
     told_of = (*facts.items(), *outcomes.items())
     unknown = sorted({key for key, told in told_of if (told == NOT_GIVEN).any()} | set(rewritten))
-    batch = replace(batch, rewrites=_rewrites(table), seeded=False)
+    rewrites = {which: (value,) for which, value in written_fields(table).items()}
+    batch = replace(batch, rewrites=rewrites, seeded=False)
     everything = frozenset(unknown)
     turns = [frozenset[str](), everything] if unknown else [frozenset[str]()]
     if len(unknown) > 1:
@@ -192,11 +198,11 @@ def _guess(
     return replace(batch, facts=given, outcomes={key: filled(key, told) for key, told in outcomes.items()})
 
 
-def _rewrites(table: Table) -> dict[Field, tuple[int, ...]]:
-    """What targets make of the connection state: notrack makes it UNTRACKED."""
+def written_fields(table: Table) -> dict[Field, int]:
+    """What targets make of the connection state, where that is known: notrack makes it UNTRACKED."""
     writers = [rule.target for rule in _rules(table) if rule.target and State.CT in rule.target.writes]
     if writers and all(target.name == "NOTRACK" or "--notrack" in target.words for target in writers):
-        return {Field.STATE: (STATES.index("UNTRACKED"),)}
+        return {Field.STATE: STATES.index("UNTRACKED")}
     return {}
 
 

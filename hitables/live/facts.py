@@ -8,8 +8,9 @@ we do not know, has no truth (NOT_GIVEN).
 
 from __future__ import annotations
 
+import ipaddress
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +63,14 @@ class Traits:
     def addresses(self, which: Field) -> list[int]:
         return addresses(self.batch, which)
 
+    def entries(self, types: Mapping[str, str]) -> dict[str, list[str]]:
+        """What the sets of these *types* hold, as ipset takes it."""
+        return {
+            name: [address_text(self.batch.family, address) for address in sorted(members)]
+            for name, members in self.members.items()
+            if types.get(name) == "hash:net"
+        }
+
     def length(self) -> Numbers:
         """Of the whole packet."""
         later_header = 0
@@ -74,6 +83,10 @@ def addresses(batch: PacketBatch, which: Field) -> list[int]:
     """The source or destination of each packet."""
     low, high = batch.rows["low"][:, which], batch.rows["high"][:, HALF[which]]
     return [a | b << 64 for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+
+
+def address_text(family: Family, address: int) -> str:
+    return str((ipaddress.IPv4Address if family is Family.IPV4 else ipaddress.IPv6Address)(address))
 
 
 def options(match: Match) -> list[Option]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ..ir.fields import (
     PORT_PROTOCOLS,
+    STATES,
     TCP,
     Family,
     Field,
@@ -93,6 +94,18 @@ def misread(batch: PacketBatch, service: npt.NDArray[np.int64]) -> None:
     rows[RAW[Field.DPORT]][later] = np.arange(1, len(rows) + 1)[later]
     sixth = rows["high"][:, HALF[Field.SRC]] >> np.uint64(16) & np.uint64(0x3F)
     rows[RAW[Field.FLAGS]][later] = sixth[later]
+
+
+def open_connections(batch: PacketBatch) -> None:
+    """Make packets such that each is the first of a connection: no other is asked about nat."""
+    low, has = batch.rows["low"], batch.rows["present"]
+    low[:, Field.STATE] = STATES.index("NEW")
+    middle = (has >> Field.FLAGS & 1 != 0) & ~np.isin(low[:, Field.FLAGS] & 0x17, (0x02, 0x10))
+    low[middle, Field.FLAGS] = 0x02
+    batch.rows["classes"][:] = 0
+    new = (8, 13, 15, 17) if batch.family is Family.IPV4 else (128,)
+    late = (has >> Field.ICMP & 1 != 0) & ~np.isin(low[:, Field.ICMP] >> 8, new)
+    low[late, Field.ICMP] = new[0] << 8
 
 
 def _nearest(number: int) -> str:
