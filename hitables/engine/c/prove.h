@@ -1,0 +1,74 @@
+#ifndef HITABLES_PROVE_H
+#define HITABLES_PROVE_H
+#include <stddef.h>
+#include <stdint.h>
+
+/* Two programs, decided alike for every packet or not: see prove.c.
+ *
+ * Both programs stand in one input: their chains, rules, matches and tests are numbered
+ * together, and what is spelt alike has one number.  A dimension is a header field (0 to 11)
+ * or the truth of a fact; its values are coordinates from 0 to its size - 1.  Arrays of
+ * starts have one entry more than there are things. */
+enum prove_op {
+    PROVE_TEST,   /* arg: test */
+    PROVE_NATIVE, /* arg: test, read as native nft expressions read it */
+    PROVE_EITHER, /* arg: how many tests follow, one of which must hold */
+    PROVE_NEED,   /* arg: bytes of layer 4 | strict << 16 */
+    PROVE_OPTION, /* drops a packet with a bad tcp data offset */
+    PROVE_CUT,    /* drops a packet whose protocol cannot be found */
+    PROVE_EVENT,  /* arg: key << 1 | memory of the rule itself */
+    PROVE_NEVER,  /* does not hold */
+};
+
+enum prove_action { PROVE_VERDICT, PROVE_EFFECT, PROVE_SILENT, PROVE_JUMP, PROVE_GOTO, PROVE_RETURN };
+
+enum prove_status {
+    PROVE_EQUAL,
+    PROVE_DIFFER,
+    PROVE_NO_TIME,
+    PROVE_NO_MEMORY,
+    PROVE_STOPPED,
+    PROVE_TOO_DEEP,
+    PROVE_PAIRS,   /* rules with memory pair up in two ways: ask again, with pairing strict */
+};
+
+struct prove_input {
+    uint32_t dims, tests, matches, rules, chains, chains_before; /* chains of the first program come first */
+    const uint32_t *dim_size;
+    const uint32_t *dim_states;   /* mask of the states whose writing changes the dimension */
+    const uint32_t *test_dim, *test_start;     /* into set_ends: low, high, low, high, ... */
+    const uint32_t *set_ends;
+    const uint32_t *match_start, *code;        /* op, arg, op, arg, ... */
+    const uint32_t *rule_start, *rule_match;
+    const uint32_t *rule_action;               /* three each: action, number, states written */
+    const uint32_t *chain_start;               /* into the rules */
+    const uint32_t *chain_writes;              /* states that the chain and those it enters may write */
+    const uint32_t *chain_partner;             /* chain of the other program to be held against; or UINT32_MAX */
+    uint32_t drop;                             /* number of the verdict DROP */
+};
+
+/* Packets that differ in no more than header values: present has a bit per field. */
+struct prove_class {
+    uint32_t present, present_native, bytes, frozen; /* frozen: fields that no write changes */
+    uint8_t later, bad_offset, offset_one, cut_short, may_drop, legacy;
+};
+
+struct prover;
+
+struct prover *prover_new(const struct prove_input *input, size_t memory);
+/* Enter a class: rules are read as its packets read them.  First and restricted sets of
+ * dimensions are given as dim, count, low, high, ... and hold until the next class. */
+int prover_enter(struct prover *prover, const struct prove_class *class, const uint32_t *sets, size_t words);
+/* Hold chain a of the first against b of the second program, both falling off with the verdict
+ * given, for packets in the class and in sets. */
+int prover_run(struct prover *prover, uint32_t a, uint32_t b, uint32_t end_a, uint32_t end_b,
+    const uint32_t *sets, size_t words, double seconds, int strict, size_t most);
+void prover_stop(struct prover *prover);
+/* What differs: records of words, each led by its length. */
+const uint32_t *prover_found(const struct prover *prover, size_t *words);
+double prover_done(const struct prover *prover);
+uint64_t prover_regions(const struct prover *prover);
+size_t prover_bytes(const struct prover *prover);
+void prover_free(struct prover *prover);
+
+#endif

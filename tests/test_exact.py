@@ -1,0 +1,420 @@
+"""The exact checker: it agrees with trying every packet, and what it finds is a packet."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import make_program, mutate, programs
+
+from hitables.errors import HitablesError, Unsupported
+from hitables.ir import semantics
+from hitables.ir.fields import ICMP, STATES, TCP, UDP, Family, Field, Fragment
+from hitables.ir.geometry import Values
+from hitables.ir.headers import FIELD_BYTES, inconsistency, is_malformed
+from hitables.ir.packet import Backend, Packet
+from hitables.ir.program import Chain, Program, Table
+from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target
+from hitables.ir.rule import Test as FieldTest
+from hitables.verify import exact, sampled
+from hitables.verify.answer import Difference, Equal, Malformed, Question, Undecided, differs
+from hitables.verify.machine import Interner, Machine
+from hitables.verify.packets import PacketBatch
+
+pytestmark = pytest.mark.engine
+ACCEPT = Target("ACCEPT", Kind.VERDICT, "ACCEPT")
+DROPS = Target("DROP", Kind.VERDICT, "DROP")
+RETURN = Target("RETURN", Kind.RETURN, "RETURN")
+LOG = Target("LOG", Kind.VERDICT, "LOG", ends=Ends.NEVER)
+MARK = Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset({State.MARK}))
+NOTRACK = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({State.CT}))
+LIMIT = Match("limit", ("--limit", "1/sec"), Role.ONCE, "limit 1/sec")
+RECENT = Match("recent", ("--set",), Role.NAMED, "recent --set")
+MARKED = Match("mark", ("--mark", "1"), Role.CONSTANT, "mark 1", reads=frozenset({State.MARK}))
+
+
+def jump(name: str) -> Target:
+    return Target(name, Kind.JUMP, f"-j {name}")
+
+
+def goto(name: str) -> Target:
+    return Target(name, Kind.GOTO, f"-g {name}")
+
+
+def on_field(field: Field, *pairs: tuple[int, int], name: str = "", **more: object) -> Match:
+    return Match(name, (), Role.SPACE, f"{field} {pairs}", (FieldTest(field, Values.of(*pairs)),), **more)
+
+
+def proto(number: int) -> Match:
+    return on_field(Field.PROTO, (number, number), native=True)._replace(words=("-p", str(number)))
+
+
+def dport(low: int, high: int) -> Match:
+    return on_field(Field.DPORT, (low, high), name="tcp", native=True, needs=20, strict=True)
+
+
+def source(low: int, high: int) -> Match:
+    return on_field(Field.SRC, (low, high), native=True)
+
+
+def program(*rules: Rule, policy: str = "ACCEPT", **chains: tuple[Rule, ...]) -> Program:
+    lined = tuple(rule._replace(line=at + 3) for at, rule in enumerate(rules))
+    user = tuple(Chain(name, None, body) for name, body in chains.items())
+    return Program(Family.IPV4, (Table("filter", (Chain("INPUT", policy, lined), *user)),))
+
+
+def rule(*said: Match | Target) -> Rule:
+    *matches, target = said
+    return Rule(tuple(matches), target)  # type: ignore[arg-type]
+
+
+def differ(before: Program, after: Program, **question: object) -> Difference | None:
+    answer = exact.check(before, after, Question(**question))  # type: ignore[arg-type]
+    assert isinstance(answer, Equal | Difference)
+    if isinstance(answer, Equal):
+        assert answer.proved
+        return None
+    return answer
+
+
+def confirms(difference: Difference, before: Program, after: Program) -> bool:
+    """Whether semantics sees what the difference says."""
+    packet, backend = difference.packet, difference.backend
+    assert packet is not None and backend is not None and inconsistency(packet) is None
+    walks = [
+        semantics.run(each.table(difference.table), difference.chain, packet, backend)
+        for each in (before, after)
+    ]
+    assert walks == [difference.before, difference.after]
+    return differs(walks[0], walks[1], is_malformed(packet)) is not None
+
+
+# ---- every packet ----
+
+BITS = range(9)  # the fields have three bits: 8 stands for all values that no test names
+PROTOCOLS = (TCP, UDP, ICMP)
+
+
+def small_program(rng: random.Random) -> Program:
+    """Rules over three-bit fields, jumps of every kind, effects and one fact."""
+
+    def interval() -> tuple[int, int]:
+        low, high = rng.randrange(8), rng.randrange(8)
+        return min(low, high), max(low, high)
+
+    def match() -> Match:
+        kind = rng.choice(("src", "dst", "proto", "dport", "not", "multiport", "fact", "frag"))
+        if kind == "src":
+            return source(*interval())
+        if kind == "dst":
+            return on_field(Field.DST, *(interval() for _ in range(rng.choice((1, 1, 2)))), native=True)
+        if kind == "proto":
+            return proto(rng.choice(PROTOCOLS))
+        if kind == "dport":
+            return dport(*interval())
+        if kind == "not":
+            values = Values.of(interval()).complement(65535)
+            return on_field(Field.DPORT, *values.pairs, name="udp", native=True, needs=8)
+        if kind == "multiport":
+            tests = tuple(FieldTest(field, Values.of(interval())) for field in (Field.SPORT, Field.DPORT))
+            return Match("multiport", (), Role.SPACE, "multiport", tests, either=True, needs=4)
+        if kind == "fact":
+            return MARKED
+        return on_field(Field.FRAG, (1, 2) if rng.random() < 0.5 else (0, 0))
+
+    def rules(chains: list[str]) -> tuple[Rule, ...]:
+        made = []
+        for _ in range(rng.randint(1, 6)):
+            names = [jump, goto] if chains else []
+            kind = rng.choice([ACCEPT, DROPS, RETURN, LOG, MARK, None, *names])
+            target = kind(rng.choice(chains)) if callable(kind) else kind
+            made.append(Rule(tuple(match() for _ in range(rng.choice((0, 1, 1, 2, 3)))), target))
+        return tuple(made)
+
+    return program(*rules(["A", "B"]), policy=rng.choice(("ACCEPT", "DROP")), A=rules(["B"]), B=rules([]))
+
+
+@cache
+def every_packet() -> PacketBatch:
+    """All packets that rules over three-bit fields can tell apart, and both truths of the fact."""
+    made: list[Packet] = []
+    for src, dst, proto_, frag, size in itertools.product(
+        BITS, BITS, PROTOCOLS, (Fragment.WHOLE, Fragment.FIRST, Fragment.LATER), (64, 10, 5, 3, 0)
+    ):
+        base = {
+            Field.SRC: src, Field.DST: dst, Field.PROTO: proto_, Field.FRAG: int(frag), Field.OIF: 0,
+            Field.IIF: 1 << 120, Field.STATE: STATES.index("NEW"),
+        }  # fmt: skip
+        ported = proto_ in (TCP, UDP)
+        later = frag is Fragment.LATER
+        if later or ported:
+            sports = BITS if size >= FIELD_BYTES[Field.SPORT] and not (later and src) else (0,)
+            for sport, dport_ in itertools.product((2, 8) if len(sports) > 1 else (2,), BITS):
+                raw = {
+                    Field.SPORT: sport, Field.DPORT: dport_, Field.FLAGS: 2,
+                } if later else {}  # fmt: skip
+                raw = {field: value for field, value in raw.items() if size >= FIELD_BYTES[field]}
+                values = dict(base)
+                if not later:
+                    seen = {Field.SPORT: sport, Field.DPORT: dport_}
+                    if proto_ == TCP:
+                        seen[Field.FLAGS] = 2
+                    values |= {f: v for f, v in seen.items() if size >= FIELD_BYTES[f]}
+                made.append(Packet(Family.IPV4, values, raw, size, offset_one=later and sport == 2))
+        else:
+            icmp = {Field.ICMP: 8 << 8} if size >= 2 else {}
+            made.append(Packet(Family.IPV4, {**base, **icmp}, {}, size))
+    batch = PacketBatch.of(Family.IPV4, made, [0] * len(made))
+    both = PacketBatch.join([batch, batch])
+    truths = np.repeat(np.array([0, 1], np.uint8), len(made))
+    return replace(both, facts={("mark 1", epoch): truths for epoch in range(20)}, seeded=False)
+
+
+def tells_apart(before: Program, after: Program, question: Question) -> bool:
+    """Whether one of all packets does."""
+    batch = every_packet()
+    for backend in question.backends:
+        interner = Interner()
+        old, new = (Machine(each, backend, interner).run("filter", "INPUT", batch) for each in (before, after))
+        apart = (old.verdict != new.verdict) | (old.effects != new.effects)
+        if question.malformed == "stricter":
+            limited = Machine(before, backend, interner).run("filter", "INPUT", batch, limits=new.count)
+            drop = interner.number("DROP")
+            apart &= ~(batch.malformed() & (new.verdict == drop) & (limited.effects == new.effects))
+        if apart.any():
+            return True
+    return False
+
+
+@settings(max_examples=120)
+@given(st.randoms(use_true_random=False), st.sampled_from(Backend), st.sampled_from(["stricter", "exact"]))
+def test_it_agrees_with_trying_every_packet(
+    rng: random.Random, backend: Backend, malformed: Malformed
+) -> None:
+    before = small_program(rng)
+    after = mutate(rng, before) if rng.random() < 0.9 else small_program(rng)
+    question = Question((backend,), malformed)
+    answer = exact.check(before, after, question)
+    if isinstance(answer, Equal):
+        assert not tells_apart(before, after, question)
+    else:
+        assert isinstance(answer, Difference)  # confirmed by semantics before it is given out
+
+
+@settings(max_examples=60)
+@given(before=programs())
+def test_a_program_is_proved_equal_to_itself(before: Program) -> None:
+    assert differ(before, before) is None
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 10**6))
+def test_what_sampling_finds_it_finds_and_its_packet_is_confirmed(seed: int) -> None:
+    rng = random.Random(seed)
+    before = make_program(rng)
+    after = mutate(rng, before)
+    try:
+        answer = exact.check(before, after, Question())
+    except HitablesError as error:
+        assert "ipset" in str(error)
+        return
+    if isinstance(answer, Equal):
+        other = sampled.check(before, after, Question(), packets=1500, seed=seed)
+        assert isinstance(other, Equal) or other.packet is None, other.describe()
+    else:
+        assert isinstance(answer, Difference)
+        assert answer.packet is None or confirms(answer, before, after)
+
+
+# ---- cases ----
+
+
+def test_order_of_disjoint_rules_and_split_ranges_do_not_matter() -> None:
+    before = program(rule(source(0, 9), ACCEPT), rule(source(10, 19), DROPS), rule(source(20, 29), ACCEPT))
+    after = program(rule(source(20, 29), ACCEPT), rule(source(0, 4), ACCEPT), rule(source(10, 19), DROPS),
+                    rule(source(5, 9), ACCEPT))  # fmt: skip
+    assert differ(before, after) is None
+
+
+def test_the_witness_is_as_plain_as_can_be() -> None:
+    before = program(rule(proto(UDP), source(0, 9), DROPS))
+    difference = differ(before, program(rule(proto(UDP), source(0, 8), DROPS)))
+    assert difference is not None and confirms(difference, before, program(rule(proto(UDP), source(0, 8), DROPS)))
+    packet = difference.packet
+    assert packet is not None and packet.l4_bytes == 64 and packet.values[Field.FRAG] == Fragment.WHOLE
+    assert packet.values[Field.SRC] == 9 and packet.values[Field.DPORT] == 443
+    assert Field.MAC not in packet.values
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_return_in_a_called_chain_is_not_a_verdict(reverse: bool) -> None:
+    caller = (rule(jump("A")), rule(source(0, 9), DROPS))
+    one = program(*caller, A=(rule(source(5, 5), RETURN), rule(source(0, 9), ACCEPT)))
+    other = program(*caller, A=(rule(source(5, 5), ACCEPT), rule(source(0, 9), ACCEPT)))
+    pair = (other, one) if reverse else (one, other)
+    difference = differ(*pair)
+    assert difference is not None and difference.packet is not None and confirms(difference, *pair)
+    assert difference.packet.values[Field.SRC] == 5
+
+
+def test_jump_and_goto_differ_where_something_follows() -> None:
+    body = (rule(source(0, 9), DROPS),)
+    one = program(rule(jump("A")), rule(DROPS), A=body)
+    assert differ(one, program(rule(goto("A")), rule(DROPS), A=body)) is not None
+    assert differ(program(rule(jump("A")), A=body), program(rule(goto("A")), A=body)) is None
+
+
+def test_chains_of_other_names_and_shapes_are_entered() -> None:
+    one = program(rule(proto(TCP), jump("A")), rule(DROPS), A=(rule(source(0, 9), ACCEPT),))
+    other = program(rule(proto(TCP), source(0, 9), ACCEPT), rule(DROPS))
+    assert differ(one, other) is None
+    third = program(rule(jump("X")), rule(DROPS), X=(rule(proto(TCP), goto("Y")),), Y=(rule(source(0, 9), ACCEPT),))
+    assert differ(one, third) is None
+
+
+def test_a_chain_that_differs_only_where_nobody_comes_from_does_not_count() -> None:
+    one = program(rule(source(0, 9), jump("A")), A=(rule(source(20, 29), DROPS), rule(source(0, 3), DROPS)))
+    other = program(rule(source(0, 9), jump("A")), A=(rule(source(0, 3), DROPS),))
+    assert differ(one, other) is None
+    assert differ(one, other, chains=frozenset({"A"})) is not None
+
+
+def test_effects_count_in_their_order() -> None:
+    assert differ(program(rule(LOG), rule(MARK)), program(rule(MARK), rule(LOG))) is not None
+    assert differ(program(rule(LOG)), program(rule(LOG), rule(LOG))) is not None
+    assert differ(program(Rule((), None)), program()) is not None
+
+
+def test_verdicts_alone_leave_out_what_changes_nothing() -> None:
+    logs = program(rule(LOG), Rule((), None), rule(source(0, 9), DROPS))
+    bare = program(rule(source(0, 9), DROPS))
+    assert differ(logs, bare) is not None and differ(logs, bare, verdict_only=True) is None
+    marks = program(rule(MARK), rule(MARKED, DROPS))
+    assert differ(marks, program(rule(MARKED, DROPS)), verdict_only=True) is not None
+
+
+def test_a_fact_has_another_truth_once_what_it_reads_is_written() -> None:
+    before = program(rule(MARKED, LOG), rule(MARK), rule(MARKED, DROPS))
+    assert differ(before, program(rule(MARK), rule(MARKED, DROPS))) is not None
+    difference = differ(program(rule(MARKED, LOG), rule(MARKED, DROPS)), program(rule(MARKED, LOG), rule(DROPS)))
+    assert difference is not None
+    assert differ(program(rule(MARKED, LOG), rule(MARKED, LOG), rule(MARKED, DROPS)),
+                  program(rule(MARKED, LOG), rule(MARKED, LOG), rule(MARKED, LOG), rule(MARKED, DROPS))) is not None  # fmt: skip
+
+
+def test_notrack_before_a_state_test_is_not_notrack_behind_it() -> None:
+    new = on_field(Field.STATE, (2, 5), name="state")
+    before = program(rule(new, ACCEPT), rule(NOTRACK), rule(DROPS))
+    after = program(rule(NOTRACK), rule(new, ACCEPT), rule(DROPS))
+    difference = differ(before, after)
+    assert difference is not None and confirms(difference, before, after)
+    twice = program(rule(NOTRACK), rule(new, ACCEPT), rule(new, DROPS))
+    assert differ(twice, program(rule(NOTRACK), rule(new, ACCEPT))) is None
+
+
+def test_an_evaluation_more_or_less_is_a_difference() -> None:
+    one = program(rule(RECENT, LOG), rule(DROPS))
+    assert differ(one, program(rule(RECENT, LOG), rule(RECENT, LOG), rule(DROPS))) is not None
+    assert differ(one, program(rule(source(0, 9), RECENT, LOG), rule(DROPS))) is not None
+    both = program(rule(source(0, 9), RECENT, LOG), rule(source(10, 2**32 - 1), RECENT, LOG), rule(DROPS))
+    assert differ(program(rule(source(0, 2**32 - 1), RECENT, LOG), rule(DROPS)), both) is None
+
+
+def test_a_memory_that_was_one_must_stay_one() -> None:
+    one = program(rule(LIMIT, LOG), rule(DROPS))
+    copied = program(rule(source(0, 9), LIMIT, LOG), rule(source(10, 2**32 - 1), LIMIT, LOG), rule(DROPS))
+    difference = differ(one, copied)
+    assert difference is not None and "is not one memory" in difference.reason
+    shared = program(rule(source(0, 9), jump("S")), rule(source(10, 2**32 - 1), jump("S")), rule(DROPS),
+                     S=(rule(LIMIT, LOG),))  # fmt: skip
+    assert differ(one, shared) is None
+
+
+def test_a_copy_of_a_memory_that_nobody_reaches_does_not_count() -> None:
+    one = program(rule(source(0, 9), LIMIT, LOG), rule(DROPS))
+    more = program(rule(source(0, 9), LIMIT, LOG), rule(DROPS), rule(LIMIT, LOG), X=(rule(LIMIT, LOG),))
+    assert differ(one, more) is None
+    # The covered copy stands in front: only looking closely tells that it is never asked.
+    front = (rule(source(0, 4), ACCEPT), rule(source(5, 9), ACCEPT))
+    lists = program(*front, rule(source(0, 9), LIMIT, LOG), rule(source(0, 19), LIMIT, DROPS))
+    again = program(*front, rule(source(0, 19), LIMIT, DROPS))
+    assert differ(lists, again) is None
+
+
+def test_what_the_backends_read_differently_is_told_apart() -> None:
+    native = program(rule(proto(TCP), dport(5, 5), DROPS))
+    xtables = program(rule(proto(TCP), dport(5, 5)._replace(native=False), DROPS))
+    assert differ(native, xtables, backends=(Backend.LEGACY,)) is None
+    difference = differ(native, xtables, backends=(Backend.NFT,))
+    assert difference is not None and difference.packet is not None and difference.packet.is_later_fragment
+
+
+@pytest.mark.parametrize(("malformed", "found"), [("stricter", False), ("exact", True)])
+def test_a_header_cut_off_may_be_dropped_earlier_but_never_let_through(malformed: str, found: bool) -> None:
+    before = program(rule(proto(TCP), source(0, 9), ACCEPT), rule(proto(TCP), dport(5, 5), DROPS))
+    after = program(rule(proto(TCP), dport(0, 4), source(0, 9), ACCEPT), rule(proto(TCP), source(0, 9), dport(5, 65535), ACCEPT),
+                    rule(proto(TCP), dport(5, 5), DROPS))  # fmt: skip
+    legacy = (Backend.LEGACY,)
+    back = differ(after, before, backends=legacy, malformed=malformed)
+    assert back is not None and back.packet is not None and is_malformed(back.packet)
+    onward = differ(before, after, backends=legacy, malformed=malformed)
+    # A later fragment has no ports, so it is no longer accepted by name; the policy accepts it.
+    assert (onward is not None) == found
+
+
+def test_chains_with_different_policies_differ_for_who_falls_off() -> None:
+    difference = differ(program(rule(proto(TCP), ACCEPT)), program(rule(proto(TCP), ACCEPT), policy="DROP"))
+    assert difference is not None and difference.packet is not None
+    assert difference.packet.values[Field.PROTO] != TCP
+
+
+def test_a_budget_that_runs_out_is_not_an_answer() -> None:
+    rng = random.Random(1)
+    rules = [
+        rule(source(low := rng.randrange(1 << 20), low + rng.randrange(1 << 19)),
+             on_field(Field.DST, (other := rng.randrange(1 << 20), other + rng.randrange(1 << 19)), native=True),
+             rng.choice((ACCEPT, DROPS)))
+        for _ in range(400)
+    ]  # fmt: skip
+    before, after = program(*rules), program(*rules[:-1], rules[-1], rule(LOG))
+    swapped = program(*reversed(rules))
+    answer = exact.check(before, after, Question(timeout=1e-6))
+    assert isinstance(answer, Undecided) and answer.reason == "out of time" and 0 <= answer.done < 1
+    answer = exact.check(before, swapped, Question(max_memory=1 << 12))
+    assert isinstance(answer, Undecided) and answer.reason == "out of memory"
+
+
+def test_it_can_be_stopped() -> None:
+    """From another thread, as an interrupt does."""
+    rules = [rule(source(n, n + 50), on_field(Field.DST, (n * 7 % 997, n * 7 % 997 + 50)), DROPS) for n in range(900)]
+    before = program(*rules, rule(LOG))
+    after = program(*reversed(rules), rule(MARK))
+    tables = before.table("filter"), after.table("filter")
+    prover = exact.Prover(tables, before, Backend.LEGACY, Question(), None)
+    timer = threading.Timer(0.05, lambda: exact.lib.prover_stop(prover.handle))
+    timer.start()
+    status, _ = prover.run("INPUT", prover.classes[0], 10**9)
+    timer.join()
+    assert status in (exact.lib.PROVE_STOPPED, exact.lib.PROVE_DIFFER)
+
+
+def test_what_cannot_be_compared_is_said() -> None:
+    one = program()
+    with pytest.raises(HitablesError, match="of one family"):
+        exact.check(one, Program(Family.IPV6, one.tables), Question())
+    with pytest.raises(HitablesError, match="table mangle stands in - only"):
+        exact.check(one, Program(Family.IPV4, (*one.tables, Table("mangle", ()))), Question())
+    named = Match("set", ("--match-set", "bad", "src"), Role.CONSTANT, "set bad src")
+    with pytest.raises(HitablesError, match="ipset bad stands in - only"):
+        exact.check(one, program(rule(named, DROPS)), Question())
+    with pytest.raises(Unsupported, match="a loop of jumps"):
+        exact.check(one, program(rule(jump("A")), A=(rule(jump("A")),)), Question())
+    with pytest.raises(Unsupported, match="there is no chain B"):
+        exact.check(one, program(rule(jump("B"))), Question())
