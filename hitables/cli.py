@@ -160,13 +160,13 @@ def main() -> None:
 @click.option("--chain", "chains", multiple=True, help="Compile this chain only; may be repeated.")
 @click.option("--map", "map_file", help="Write the source map (JSON): generated rule -> line of FILE.")
 @click.option("--report", is_flag=True, help="Tell on standard error what was done to each chain.")
+@click.option("--no-verify", is_flag=True, help="Print without a proof; the output says so.")
 @click.option(
-    "--packets",
-    type=click.IntRange(0),
-    default=None,
-    help="Packets per built-in chain that are run through both rule sets before printing; 0: none.",
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="For the proof; when it runs out nothing is printed.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the packets.")
 @_family_option
 def compile_command(
     file: str,
@@ -184,21 +184,20 @@ def compile_command(
     chains: tuple[str, ...],
     map_file: str | None,
     report: bool,
-    packets: int | None,
-    seed: int,
+    no_verify: bool,
+    timeout: float | None,
     family: str | None,
 ) -> None:
     """Compile the long chains of FILE into decision trees, and print the result.
 
-    Before anything is printed, packets from the edges of all boxes are run through
-    both rule sets; on a difference nothing is printed.
+    What is to be printed is read again and proved equal to FILE; without a proof nothing is printed.
     """
     import json
 
     from .analyse.sides import Malformed
     from .compile import Options
     from .files import read_text, write_text
-    from .pipeline import PACKETS, compile_text
+    from .pipeline import compile_text
 
     if scheme == "paper":
         binth = binth or 16
@@ -221,8 +220,8 @@ def compile_command(
             family=_family(family),
             name=file,
             scheme=scheme,
-            packets=PACKETS if packets is None else packets,
-            seed=seed,
+            prove=not no_verify,
+            timeout=timeout,
             tell=tell,
         )
     if report:

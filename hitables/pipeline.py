@@ -1,4 +1,4 @@
-"""The stages in a row: text -> program -> compiled program -> text, checked before it is given out."""
+"""The stages in a row: text -> program -> compiled program -> text, proved before it is given out."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from . import __version__
 from .compile import ChainReport, Compiled, Options, compile_rules
 from .emit.sourcemap import source_map
 from .emit.text import write
-from .errors import NotEquivalent
+from .errors import HitablesError, NotEquivalent
 from .ir.fields import Family
 from .ir.packet import Backend
 from .ir.program import Program
 from .library import read
+from .verify.answer import Difference, Question, Undecided
 
 BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "nft": (Backend.NFT,)}
-
-# Packets drawn per built-in chain for the check; more find no more in practice, as
-# they are aimed at the edges of every box (bench/mutants.py measures what is found).
-PACKETS = 20_000
 
 Stage = Callable[[str], None]
 
@@ -39,11 +36,11 @@ def _silent(stage: str) -> None:
     """Nobody is told how far it came."""
 
 
-def _header(options: Options, scheme: str, packets: int) -> str:
-    checked = f"checked with {packets} packets per chain" if packets else "not checked"
+def _header(options: Options, scheme: str, proves: bool) -> str:
+    proved = "proved equal to its input" if proves else "NOT PROVED equal to its input (--no-verify)"
     return (
         f"# Compiled by hitables {__version__}: scheme {scheme}, backend {options.backend}, "
-        f"malformed packets {options.malformed.value}, {checked}\n"
+        f"malformed packets {options.malformed.value}; {proved}\n"
     )
 
 
@@ -57,38 +54,49 @@ def _transform(program: Program, options: Options, scheme: str) -> Compiled:
 
 def compile_text(
     text: str, options: Options, *, family: Family | None = None, name: str = "-", scheme: str = "tree",
-    packets: int = PACKETS, seed: int = 0, tell: Stage = _silent,
+    prove: bool = True, timeout: float | None = None, max_memory: int | None = None, tell: Stage = _silent,
 ) -> Output:  # fmt: skip
-    """Read, compile, print, read again, compare; NotEquivalent, with a packet, on a difference.
+    """Read, compile, print, read again, prove the two equal.
 
-    *packets* 0: do not compare (the output says so).  *tell* hears the name of each stage.
+    NotEquivalent, with a packet, when they differ; HitablesError when *timeout* (seconds) or
+    *max_memory* (bytes) do not suffice to tell.  Without *prove* the output says that it was
+    not proved.  *tell* hears the name of each stage.
     """
     tell("reading")
     program = read(text, family=family, name=name)
     tell("compiling")
     compiled = _transform(program, options, scheme)
     tell("printing")
-    printed = _header(options, scheme, packets) + write(compiled.program)
-    if packets:
-        tell("checking")
-        check_equal(program, printed, options, packets=packets, seed=seed)
+    printed = _header(options, scheme, prove) + write(compiled.program)
+    if prove:
+        tell("proving")
+        question = Question(
+            BACKENDS[options.backend], options.malformed.value, timeout=timeout, max_memory=max_memory
+        )
+        prove_equal(program, printed, question)
     return Output(
         printed, compiled.program, source_map(compiled.program, compiled.origins, name), compiled.reports
     )
 
 
-def check_equal(program: Program, printed: str, options: Options, *, packets: int, seed: int) -> None:
-    """Compare *program* with what *printed* says once it is read again; NotEquivalent on a difference."""
-    from .verify.sampled import compare
+def prove_equal(program: Program, printed: str, question: Question) -> None:
+    """Hold what *printed* says, once it is read again, against *program*.
+
+    NotEquivalent on a difference, HitablesError when the budget of *question* runs out.
+    """
+    from .verify.exact import check
 
     again = read(printed, family=program.family, name="the compiled rule set")
-    difference = compare(
-        program, again, backends=BACKENDS[options.backend], malformed=options.malformed.value,
-        packets=packets, seed=seed,
-    )  # fmt: skip
-    if difference is not None:
+    answer = check(program, again, question)
+    if isinstance(answer, Difference):
         raise NotEquivalent(
             "the compiled rule set would treat a packet differently; nothing is printed "
             "(this is a fault of hitables: please report it with the rule set)",
-            difference.describe(),
+            answer.describe(),
+        )
+    if isinstance(answer, Undecided):
+        raise HitablesError(
+            f"{answer.reason} while proving the compiled rule set (table {answer.table}, chain "
+            f"{answer.chain}, {answer.done:.0%} done); nothing is printed.  Give it more (--timeout, "
+            "--max-memory), or do without the proof (--no-verify)"
         )

@@ -59,12 +59,18 @@ def test_compile_reads_standard_input_and_writes_standard_output(small: Path) ->
 def test_compile_reads_gzip_and_its_own_output(tmp_path: Path) -> None:
     path = tmp_path / "small.rules.gz"
     path.write_bytes(gzip.compress(SMALL.encode()))
-    once = run("compile", path, "--packets", "500").stdout
+    once = run("compile", path).stdout
     assert "COMMIT" in run("compile", text=once).stdout
 
 
-def test_the_header_says_what_was_not_checked() -> None:
-    assert "not checked" in run("compile", "--packets", "0", text=SMALL).stdout.splitlines()[0]
+def test_the_header_says_what_was_proved() -> None:
+    assert "; proved equal to its input" in run("compile", text=SMALL).stdout.splitlines()[0]
+    assert "; NOT PROVED equal" in run("compile", "--no-verify", text=SMALL).stdout.splitlines()[0]
+
+
+def test_without_a_proof_nothing_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run("compile", "--timeout", "1e-9", text=SMALL, status=2)
+    assert done.stdout == "" and "out of time while proving" in done.stderr and "--no-verify" in done.stderr
 
 
 def test_map_and_report(small: Path, tmp_path: Path) -> None:
@@ -172,7 +178,7 @@ def test_a_file_that_is_too_large_is_refused_in_bounded_memory(tmp_path: Path) -
 
 
 def test_a_closed_pipe_is_no_crash() -> None:
-    command = f"zcat {CAMPUS} | {sys.executable} -c 'from hitables.cli import main; main()' compile --packets 0 | head -1"
+    command = f"zcat {CAMPUS} | {sys.executable} -c 'from hitables.cli import main; main()' compile --no-verify | head -1"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False
     )

@@ -26,7 +26,7 @@ from hitables.ir.spelling import listening, show_packet
 
 from .answer import Difference, Equal, Malformed, Question, differs, places
 from .edges import Edges
-from .machine import Interner, Machine
+from .machine import Interner, Machine, Result
 from .packets import PacketBatch
 
 PACKETS = 20_000  # for each chain; half aimed at either program
@@ -42,10 +42,6 @@ def check(
     each chain, and run as each backend would; equal seeds draw equal packets.
     """
     chains = places(before, after, question)
-    for table in dict.fromkeys(table for table, _ in chains):
-        difference = _once_difference(before.table(table), after.table(table))
-        if difference is not None:
-            return difference
     pairs = [_Pair(before, after, backend, question) for backend in question.backends]
     drawn = 0
     for table, chain in chains:
@@ -68,22 +64,13 @@ def compare(
     return answer if isinstance(answer, Difference) else None
 
 
-def _once_difference(before: Table, after: Table) -> Difference | None:
-    """Memory that belongs to a rule must not be copied, nor vanish."""
-    counts = [_once_keys(table) for table in (before, after)]
-    for key in counts[0] | counts[1]:
-        was, now = counts[0][key], counts[1][key]
-        if was != now:
-            reason = f"{key!r} has memory of its own and stands {was} times before, {now} times after"
-            return Difference(before.name, "", reason)
-    return None
-
-
-def _once_keys(table: Table) -> Counter[str]:
+def _once_keys(table: Table, hits: Any) -> Counter[str]:
+    """By key, how many rules with a memory of their own some packet has matched."""
+    rules = (rule for chain in table.chains for rule in chain.rules)
     return Counter(
         match.key
-        for chain in table.chains
-        for rule in chain.rules
+        for rule, hit in zip(rules, hits, strict=True)
+        if hit
         for match in rule.matches
         if match.role is Role.ONCE
     )
@@ -106,7 +93,7 @@ class _Pair:
         return PacketBatch.join(each.draw(count // 2) for each in edges)
 
     def compare(self, table: str, chain: str, batch: PacketBatch) -> Difference | None:
-        old, new = (machine.run(table, chain, batch) for machine in self.machines)
+        old, new = (machine.run(table, chain, batch, hits=True) for machine in self.machines)
         same = old.verdict == new.verdict
         if not self.question.verdict_only:
             same &= (old.effects == new.effects) & (old.count == new.count)
@@ -114,11 +101,24 @@ class _Pair:
         if self.question.malformed == "stricter" and len(differ):
             differ = differ[~self._is_stricter(table, chain, batch.pick(differ))]
         if not len(differ):
-            return None
+            return self._copied(table, chain, old, new)
         # The plainest packet tells most: whole, and past few rules.
         broken = batch.malformed()[differ]
         reads = old.reads[differ].astype(np.int64) + new.reads[differ]
         return self._confirm(table, chain, batch.packet(int(differ[np.lexsort((reads, broken))[0]])))
+
+    def _copied(self, table: str, chain: str, old: Result, new: Result) -> Difference | None:
+        """Memory that belongs to a rule must not be copied: as many rules said yes in both programs."""
+        before, after = (
+            _once_keys(machine.program.table(table), result.hits)
+            for machine, result in zip(self.machines, (old, new), strict=True)
+        )
+        for key in before | after:
+            if before[key] != after[key]:
+                counts = f"is {before[key]} in the first, {after[key]} in the second"
+                reason = f"{key!r} has memory of its own and {counts}"
+                return Difference(table, chain, reason, self.backend)
+        return None
 
     def _is_stricter(self, table: str, chain: str, batch: PacketBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Malformed packets that the second program drops, after the first's first effects."""
