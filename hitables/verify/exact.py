@@ -85,12 +85,16 @@ class Region:
     sets      by dimension and number of writes before: low, high, low, high, ... as coordinates
     asked     keys of the matches with memory that were asked so far, and what they said
     places    the rules at which the two part; None: the end of the chain
+    alone     rules that had an effect in one program only, before that; None: none had
+    same      what follows those effects is the same
     """
 
     packets: PacketClass
     sets: dict[tuple[int, int], tuple[int, ...]]
     asked: tuple[tuple[str, bool], ...]
     places: tuple[Place | None, Place | None]
+    alone: tuple[Place | None, Place | None] = (None, None)
+    same: bool = False
 
 
 class Prover:
@@ -171,15 +175,18 @@ class Prover:
         keys = self.lowering.keys
         while at < len(words):
             end = at + words[at]
-            rules = self.lowering.place(words[at + 1]), self.lowering.place(words[at + 2])
-            sets, here = {}, at + 4
-            for _ in range(words[at + 3]):
+            place = self.lowering.place
+            rules = place(words[at + 1]), place(words[at + 2])
+            alone = place(words[at + 3]), place(words[at + 4])
+            same_rest = bool(words[at + 5])
+            sets, here = {}, at + 7
+            for _ in range(words[at + 6]):
                 dim, epoch, pairs = words[here : here + 3]
                 sets[dim, epoch] = tuple(words[here + 3 : here + 3 + 2 * pairs])
                 here += 3 + 2 * pairs
             asked = words[here + 1 : here + 1 + 2 * words[here]]
             said = tuple((keys[asked[i] >> 1], bool(asked[i + 1])) for i in range(0, len(asked), 2))
-            yield Region(packets, sets, said, rules)
+            yield Region(packets, sets, said, rules, alone, same_rest)
             at = end
 
 
@@ -196,16 +203,18 @@ class Comparison:
 
     def first_difference(self) -> Equal | Difference | Undecided:
         before = self.prover.regions
-        all_classes = self.prover.classes
-        for at, packets in enumerate(all_classes):
+        for packets in self.prover.classes:
             status, found = self.prover.run(self.chain, packets, 1)
             if found:
                 return self.confirm(found[0])
             if status != lib.PROVE_EQUAL:
-                return self._undecided(status, (at + self.prover.done) / len(all_classes))
+                return self.undecided(status, packets)
         return Equal(True, self.prover.regions - before)
 
-    def _undecided(self, status: int, done: float) -> Undecided:
+    def undecided(self, status: int, packets: PacketClass) -> Undecided:
+        """What is known when the budget ran out in a class of packets."""
+        classes = self.prover.classes
+        done = (classes.index(packets) + self.prover.done) / len(classes)
         return Undecided(_WHY[status], self.table, self.chain, self.backend, done)
 
     def draft(self, region: Region) -> Draft:

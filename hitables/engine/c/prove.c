@@ -41,7 +41,8 @@ struct prover {
     uint32_t *pair;              /* by rule: the rule of the other program whose memory is its memory */
     uint32_t *found;
     size_t found_n, found_room, records, most;
-    int strict, in_lemma, lemma_failed;
+    int strict, in_lemma, parted; /* parted: an effect of one side alone has happened, of these rules */
+    uint32_t parted_a, parted_b;
     uint64_t regions, steps, lemma_end;
     double done, deadline;
     volatile int stopped;
@@ -235,13 +236,16 @@ static int put_set(struct prover *p, uint32_t dim, uint32_t epoch, const struct 
     return put_words(p, head, 3) && put_words(p, set->ends, 2 * (size_t)set->n);
 }
 
-/* length, rule of a, rule of b (NONE: the end of the list), number of sets, sets (dim, epoch, n, low,
+/* length, rule of a, rule of b (NONE: the end of the list), rule of a, of b that alone had an effect
+ * before (NONE: none), whether what follows is the same, number of sets, sets (dim, epoch, n, low,
  * high, ...), number of evaluations, (key << 1 | memory of the rule itself, yes)... */
-static int record(struct prover *p, uint32_t rule_a, uint32_t rule_b)
+static int record(struct prover *p, uint32_t rule_a, uint32_t rule_b, uint32_t same_rest)
 {
     size_t start = p->found_n;
-    uint32_t head[] = {0, rule_a, rule_b, (uint32_t)(p->r.in.dims + p->history_n)};
-    int fine = put_words(p, head, 4);
+    uint32_t head[] = {
+        0, rule_a, rule_b, p->parted_a, p->parted_b, same_rest, (uint32_t)(p->r.in.dims + p->history_n),
+    };
+    int fine = put_words(p, head, sizeof head / sizeof *head);
     for (size_t h = 0; fine && h < p->history_n; h++)
         fine = put_set(p, p->history[h].dim, p->history[h].epoch, p->history[h].set);
     for (uint32_t dim = 0; fine && dim < p->r.in.dims; dim++)
@@ -534,16 +538,32 @@ static void compact(struct prover *p, struct list *a, struct list *b, size_t bas
     free(saved);
 }
 
+/* Let an effect at the head of one list alone happen, to see what the packet comes to, when all
+ * differences are wanted; one that changes nothing a test reads. */
+static int part(struct prover *p, struct list *list, uint32_t *rule)
+{
+    const struct seg *seg = seg_at(p, list, 0);
+    if (p->most == 1 || !seg || seg->kind != SEG_EFFECT || seg->writes)
+        return 0;
+    if (*rule == NONE)
+        *rule = list->v->rule;
+    p->parted = 1;
+    drop_head(list);
+    return 1;
+}
+
 static int step(struct prover *p, struct list *a, struct list *b, double *weight, int deep, int *left)
 {
     struct spot x, y;
     *left = 0;
     if (residue_same(&p->r, a, b, &x, &y, may_pair, p)) {
+        if (p->parted)
+            return record(p, NONE, NONE, 1);
         if (!p->strict && has_once(&p->r, a))
             note_pairs(p, a, b);
         return PROVE_EQUAL;
     }
-    if (p->r.class.may_drop && !y.passed && drops(p, b, y.at))
+    if (p->r.class.may_drop && !p->parted && !y.passed && drops(p, b, y.at))
         return PROVE_EQUAL;
     *left = 1;
     if (enters(p, a, x.at)) {
@@ -564,14 +584,17 @@ static int step(struct prover *p, struct list *a, struct list *b, double *weight
         return ask(p, a, b, weight, deep);
     if (alike == PAIRED_OTHERWISE)
         return PROVE_PAIRS;
+    if (part(p, a, &p->parted_a) || part(p, b, &p->parted_b))
+        return PROVE_EQUAL;
     *left = 0;
-    return record(p, rule_at(a, x.at), rule_at(b, y.at));
+    return record(p, rule_at(a, x.at), rule_at(b, y.at), 0);
 }
 
 static int prove(struct prover *p, struct list a, struct list b, double weight, int deep)
 {
     size_t base = p->r.top, log_n = p->log_n, history_n = p->history_n, outcomes_n = p->outcomes_n;
-    int status, left = 1;
+    uint32_t parted_a = p->parted_a, parted_b = p->parted_b;
+    int status, left = 1, parted = p->parted;
     do {
         status = out_of_budget(p, deep);
         if (status == PROVE_EQUAL)
@@ -586,6 +609,7 @@ static int prove(struct prover *p, struct list a, struct list b, double weight, 
         p->regions++;
     }
     put_back(p, log_n);
+    p->parted = parted, p->parted_a = parted_a, p->parted_b = parted_b;
     p->history_n = history_n;
     p->outcomes_n = outcomes_n;
     p->r.top = base;
@@ -599,6 +623,7 @@ static void start_region(struct prover *p)
     memcpy(p->r.region, p->first, p->r.in.dims * sizeof *p->first);
     memset(p->epoch, 0, p->r.in.dims * sizeof *p->epoch);
     p->log_n = p->history_n = p->outcomes_n = 0;
+    p->parted = 0, p->parted_a = p->parted_b = NONE;
 }
 
 /* Hold user chain b against its partner a; from here on they count as equal if they are. */
