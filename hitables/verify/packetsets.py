@@ -57,11 +57,13 @@ SIZE = "bytes of layer 4"
 Coordinate = Field | str  # a field or SIZE
 Point = dict[int, bool]  # one packet of a set, by bit
 
-# The order of the bits.  What decides whether a field is there stands in front of it; then the
-# addresses, which most rules name.  bench: acl1_10K 4 times slower with the ports first.
+# The order of the bits, measured: 1.7 s for acl1_10K, 3.7 s for ipc1_10K and fw1_10K, 5.2 s for a
+# real set of 5,556 rules that bind macs to source addresses.  That one takes 35 s with the
+# destination behind the source and more than a minute with the addresses in front of the rest;
+# ipc1_10K takes more than a minute with the ports in front of the addresses.
 ORDER: tuple[Coordinate, ...] = (
-    Field.PROTO, Field.FRAG, SIZE, Field.STATE, Field.IIF, Field.OIF, Field.DST, Field.SRC,
-    Field.DPORT, Field.SPORT, Field.FLAGS, Field.ICMP, Field.MAC,
+    Field.PROTO, Field.FRAG, SIZE, Field.STATE, Field.IIF, Field.OIF, Field.DST, Field.SRC, Field.MAC,
+    Field.DPORT, Field.SPORT, Field.FLAGS, Field.ICMP,
 )  # fmt: skip
 RAW = (Field.SPORT, Field.DPORT, Field.FLAGS)
 LARGEST = 65535

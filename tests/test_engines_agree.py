@@ -1,0 +1,129 @@
+"""Law: all who compare two programs agree.  A new engine is one line in ENGINES.
+
+An engine that proves finds a difference exactly if there is one; one that draws packets
+finds none where there is none.  Whatever is found stands: semantics says so too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from everypacket import TooMany, every_difference
+from programs import make_program, mutate
+
+from hitables.compile import Options, compile_rules
+from hitables.errors import HitablesError
+from hitables.ir import semantics
+from hitables.ir.headers import inconsistency, is_malformed
+from hitables.ir.program import Program
+from hitables.ir.spelling import read_packet
+from hitables.library import read
+from hitables.verify import diagrams, sampled
+from hitables.verify.answer import Answer, Difference, Equal, Question, differs, places
+
+pytestmark = pytest.mark.engine
+
+ENGINES: dict[str, Callable[[Program, Program, Question], Answer]] = {
+    "sampled": partial(sampled.check, packets=1000),
+    "diagrams": diagrams.check,
+}
+PROVES = [name for name in ENGINES if name != "sampled"]
+QUESTIONS = (Question(), Question(malformed="exact"), Question(verdict_only=True))
+
+
+def stands(difference: Difference, before: Program, after: Program, question: Question) -> bool:
+    """Whether semantics finds the difference on the packet as it is spelt, which must be one that can be."""
+    if difference.packet is None:
+        assert "memory of its own" in difference.reason
+        return True
+    assert difference.backend is not None
+    line = difference.describe().split("packet: ")[1].splitlines()[0]
+    spelled = read_packet(line, before.family)
+    assert inconsistency(spelled.packet) is None
+    walks = [
+        semantics.run(each.table(spelled.table), spelled.chain, spelled.packet, difference.backend)
+        for each in (before, after)
+    ]
+    assert walks == [difference.before, difference.after]
+    may_drop = question.malformed == "stricter" and is_malformed(spelled.packet)
+    return differs(walks[0], walks[1], may_drop, question.verdict_only) is not None
+
+
+def answers(before: Program, after: Program, question: Question) -> dict[str, Answer]:
+    """What each engine says; sampled is left out where it takes no such question."""
+    engines = {name: engine for name, engine in ENGINES.items() if name in PROVES or not question.verdict_only}
+    found = {name: engine(before, after, question) for name, engine in engines.items()}
+    for name, answer in found.items():
+        assert not isinstance(answer, Difference) or stands(answer, before, after, question), name
+        assert not isinstance(answer, Equal) or answer.proved == (name in PROVES)
+    return found
+
+
+def comparable(before: Program, after: Program) -> bool:
+    """Whether an edit left the same ipsets in both."""
+    try:
+        return bool(places(before, after, Question()))
+    except HitablesError:
+        return False
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=["stricter", "exact", "verdicts"])
+@pytest.mark.parametrize("rules", [6, 16])
+def test_engines_agree_on_programs_that_are_one_edit_apart(rules: int, question: Question) -> None:
+    said: Counter[bool] = Counter()
+    for seed in range(40):
+        rng = random.Random(seed)
+        before = make_program(rng, rules=rules)
+        after = mutate(rng, before)
+        if not comparable(before, after):
+            continue
+        found = answers(before, after, question)
+        differ = {name: isinstance(found[name], Difference) for name in PROVES}
+        assert len(set(differ.values())) == 1, (seed, found)
+        drawn = found.get("sampled")
+        if isinstance(drawn, Difference) and drawn.packet is not None:
+            assert all(differ.values()), (seed, drawn.describe())
+        said[all(differ.values())] += 1
+    assert min(said[True], said[False]) >= 8
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=["stricter", "exact", "verdicts"])
+@pytest.mark.parametrize("engine", PROVES)
+def test_a_proof_agrees_with_trying_every_packet(engine: str, question: Question) -> None:
+    said: Counter[bool] = Counter()
+    for seed in range(160):
+        rng = random.Random(seed)
+        before = make_program(rng, tiny=True, rules=2)
+        after = mutate(rng, before)
+        if not comparable(before, after):
+            continue
+        try:
+            every = every_difference(before, after, question, most=4000)
+        except TooMany:
+            continue
+        answer = ENGINES[engine](before, after, question)
+        if isinstance(answer, Difference) and answer.packet is None:
+            continue  # memory of a rule in another place: no packet tells
+        assert isinstance(answer, Difference) == (every is not None), (seed, every, answer)
+        said[every is not None] += 1
+    assert min(said[True], said[False]) >= 12, said
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_holds_what_is_compiled_for_equal(engine: str) -> None:
+    lines = [
+        f"-A FORWARD -s 10.{n // 4}.{n % 4 * 64}.0/18 -p {'tcp' if n % 3 else 'udp'} --dport {n}:{n + n % 7} "
+        f"-j {'ACCEPT' if n % 2 else 'DROP'}"
+        for n in range(60)
+    ]
+    lines[20] = "-A FORWARD -p tcp -m limit --limit 5/sec -j LOG"
+    lines[40] = "-A FORWARD -m recent --name seen --update -j DROP"
+    text = "\n".join(["*filter", ":FORWARD DROP [0:0]", *lines, "COMMIT", ""])
+    before = read(text)
+    after = compile_rules(before, Options()).program
+    assert len(after.tables[0].chains) > len(before.tables[0].chains)
+    assert isinstance(ENGINES[engine](before, after, Question()), Equal)
