@@ -24,7 +24,7 @@ from hitables.ir.fields import (
     top,
 )
 from hitables.ir.headers import FIELD_BYTES, inconsistency, is_malformed
-from hitables.ir.packet import Backend, Outcome, Packet
+from hitables.ir.packet import Outcome, Packet
 from hitables.ir.program import Program
 from hitables.ir.rule import Match
 from hitables.verify.answer import Question, differs

@@ -75,7 +75,7 @@ def comparable(before: Program, after: Program) -> bool:
 @pytest.mark.parametrize("rules", [6, 16])
 def test_engines_agree_on_programs_that_are_one_edit_apart(rules: int, question: Question) -> None:
     said: Counter[bool] = Counter()
-    for seed in range(40):
+    for seed in range(30):
         rng = random.Random(seed)
         before = make_program(rng, rules=rules)
         after = mutate(rng, before)
@@ -88,21 +88,21 @@ def test_engines_agree_on_programs_that_are_one_edit_apart(rules: int, question:
         if isinstance(drawn, Difference) and drawn.packet is not None:
             assert all(differ.values()), (seed, drawn.describe())
         said[all(differ.values())] += 1
-    assert min(said[True], said[False]) >= 8
+    assert min(said[True], said[False]) >= 6
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=["stricter", "exact", "verdicts"])
 @pytest.mark.parametrize("engine", PROVES)
 def test_a_proof_agrees_with_trying_every_packet(engine: str, question: Question) -> None:
     said: Counter[bool] = Counter()
-    for seed in range(160):
+    for seed in range(120):
         rng = random.Random(seed)
         before = make_program(rng, tiny=True, rules=2)
         after = mutate(rng, before)
         if not comparable(before, after):
             continue
         try:
-            every = every_difference(before, after, question, most=4000)
+            every = every_difference(before, after, question, most=600)
         except TooMany:
             continue
         answer = ENGINES[engine](before, after, question)
@@ -110,7 +110,7 @@ def test_a_proof_agrees_with_trying_every_packet(engine: str, question: Question
             continue  # memory of a rule in another place: no packet tells
         assert isinstance(answer, Difference) == (every is not None), (seed, every, answer)
         said[every is not None] += 1
-    assert min(said[True], said[False]) >= 12, said
+    assert min(said[True], said[False]) >= 10, said
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -70,9 +70,10 @@ LARGEST = 65535
 
 # Bytes that a decision diagram takes per node with its place in the unique table, measured.
 NODE_BYTES, CACHE_BYTES = 40, 16
-CACHE_ENTRIES = 1 << 20
+# The cache of results is made whole at once: for each match so many, and no more than a million.
+ENTRIES_PER_MATCH, MOST_ENTRIES = 1 << 8, 1 << 20
 MOST_NODES = 1 << 27  # when nobody says how much memory may be used
-FEWEST_NODES = 1 << 12
+FEWEST = 1 << 12
 
 # What an ordinary packet has, the most telling first.
 ORDINARY: dict[Coordinate, tuple[int, ...]] = {
@@ -111,9 +112,9 @@ class PacketSets:
 
     def __init__(self, family: Family, matches: Iterable[Match], max_memory: int | None) -> None:
         self.family = family
-        manager = self._manager = _manager(max_memory)
-        self.nothing, self.everything = manager.false(), manager.true()
         found = list({id(match): match for match in matches}.values())
+        manager = self._manager = _manager(len(found), max_memory)
+        self.nothing, self.everything = manager.false(), manager.true()
         self._classes = _classes(family, found)
         self._flags: dict[Flag, int] = {flag: manager.add_vars(1)[0] for flag in Flag}
         self._bits: dict[Coordinate, range] = {
@@ -381,17 +382,17 @@ def union(sets: list[Set], nothing: Set) -> Set:
     return sets[0] if sets else nothing
 
 
-def _manager(max_memory: int | None) -> Manager:
+def _manager(matches: int, max_memory: int | None) -> Manager:
     try:
         from oxidd.bcdd import BCDDManager
     except ImportError:
         raise HitablesError(
             'decision diagrams need the library oxidd: pip install "hitables[proof]"'
         ) from None
-    nodes, cache = MOST_NODES, CACHE_ENTRIES
+    nodes, cache = MOST_NODES, min(max(ENTRIES_PER_MATCH * matches, FEWEST), MOST_ENTRIES)
     if max_memory is not None:
-        cache = max(min(cache, max_memory // (4 * CACHE_BYTES)), FEWEST_NODES)
-        nodes = min(nodes, max((max_memory - cache * CACHE_BYTES) // NODE_BYTES, FEWEST_NODES))
+        cache = max(min(cache, max_memory // (4 * CACHE_BYTES)), FEWEST)
+        nodes = min(nodes, max((max_memory - cache * CACHE_BYTES) // NODE_BYTES, FEWEST))
     return BCDDManager(nodes, cache, 1)
 
 
