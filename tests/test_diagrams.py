@@ -97,7 +97,7 @@ def test_later_fragments_are_read_in_two_ways_by_nft_alone() -> None:
     assert isinstance(ask(native, xt, Backend.LEGACY), Equal)
     difference = differ(native, xt)
     assert difference.backend is Backend.NFT
-    # To a native test first; the packet is whole if a difference shows on a whole one.
+    # In nft the native test takes a later fragment's bytes for ports, and no short header is dropped.
     assert difference.packet is not None
     assert difference.packet.is_later_fragment or difference.packet.l4_bytes < 20
 
@@ -161,8 +161,10 @@ def test_effects_count_and_so_does_their_order() -> None:
 
 def test_each_evaluation_of_a_match_with_chance_is_another() -> None:
     one = program(Rule((CHANCE,), DROPS))
-    assert isinstance(differ(one, program(Rule((CHANCE,), DROPS), Rule((CHANCE,), DROPS))).packet, object)
-    assert isinstance(differ(one, program(Rule((IS_TCP, CHANCE), DROPS))), Difference)
+    assert differ(one, program(Rule((CHANCE,), DROPS), Rule((CHANCE,), DROPS))).reason.endswith(
+        "statistic random: no, asks statistic random: no"
+    )
+    assert differ(one, program(Rule((IS_TCP, CHANCE), DROPS))).packet is not None
     leaves = program(Rule((IS_TCP,), goto("A")), Rule((CHANCE,), DROPS), A=(Rule((CHANCE,), DROPS),))
     assert isinstance(ask(one, leaves), Equal)
     # The outcome decides which rule is next.

@@ -96,9 +96,9 @@ def _order(place: Place) -> tuple[tuple[float, ...], ...]:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is seen of a program next: a verdict, or an effect and what it writes."""
+    """What is seen of a program next: a verdict, or an effect, by the key of the target or match."""
 
-    kind: str  # "verdict", "fires", "counts", "asks"
+    kind: str  # VERDICT, FIRES, COUNTS, ASKS
     key: str = ""
 
 
