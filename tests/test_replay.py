@@ -132,8 +132,9 @@ def test_ipv6_is_replayed_too(backend: Backend) -> None:
 
 
 def test_a_second_copy_of_a_memory_has_no_packet_to_send() -> None:
-    rule = "-A INPUT -m limit --limit 1/sec -j ACCEPT"
-    before, after = read("filter", rule), read("filter", f"{rule}\n{rule}")
+    limit = "-m limit --limit 1/sec -j LOG"
+    before = read("filter", f"-A INPUT {limit}")
+    after = read("filter", f"-A INPUT -s 10.0.0.0/8 {limit}\n-A INPUT ! -s 10.0.0.0/8 {limit}")
     shown = replay(before, after, found(before, after))
     assert shown.finding is Finding.NOT_REALISABLE
     assert "no packet shows it" in shown.reason

@@ -11,8 +11,10 @@ from ..ir.spelling import FLAGS, PROTOCOLS
 
 MOST = 4  # parts of one set that are named; more are counted
 _FRAGMENTS = (
-    (Fragment.WHOLE, "not fragmented"), (Fragment.FIRST, "first fragments"), (Fragment.LATER, "later fragments"),
-)  # fmt: skip
+    (Fragment.WHOLE, "not fragmented"),
+    (Fragment.FIRST, "first fragments"),
+    (Fragment.LATER, "later fragments"),
+)
 _NAMES = {number: name for name, number in reversed(PROTOCOLS.items())}
 
 
@@ -56,7 +58,7 @@ def _few(values: Values, highest: int, show: object) -> str:
     """Numbers and ranges; "all but" them when that is shorter; "n of them" when there are many."""
     assert callable(show)
     rest = values.complement(highest)
-    but = bool(rest) and (len(rest.pairs), len(rest)) < (len(values.pairs), len(values)) and len(values) > 2
+    but = bool(rest) and (len(rest.pairs) < len(values.pairs) or len(values.pairs) > len(rest) == 1)
     told = rest if but else values
     parts = [show(low) if low == high else f"{show(low)}-{show(high)}" for low, high in told.pairs]
     return ("all but " if but else "") + _listed(parts, len(parts))

@@ -36,7 +36,7 @@ from .witness import Draft, choose, ordinary, plainer
 
 Tell = Callable[[str], None]
 
-_WHY = {
+WHY = {
     lib.PROVE_NO_TIME: "out of time",
     lib.PROVE_NO_MEMORY: "out of memory",
     lib.PROVE_STOPPED: "stopped",
@@ -215,7 +215,7 @@ class Comparison:
         """What is known when the budget ran out in a class of packets."""
         classes = self.prover.classes
         done = (classes.index(packets) + self.prover.done) / len(classes)
-        return Undecided(_WHY[status], self.table, self.chain, self.backend, done)
+        return Undecided(WHY[status], self.table, self.chain, self.backend, done)
 
     def draft(self, region: Region) -> Draft:
         """The plainest packet of a region."""

@@ -41,6 +41,8 @@ struct prover {
     uint32_t *pair;              /* by rule: the rule of the other program whose memory is its memory */
     uint32_t *found;
     size_t found_n, found_room, records, most;
+    int same;                    /* one program against itself */
+    uint32_t altered[2], saved[2];
     int strict, in_lemma, parted; /* parted: an effect of one side alone has happened, of these rules */
     uint32_t parted_a, parted_b;
     uint64_t regions, steps, lemma_end;
@@ -629,6 +631,10 @@ static void start_region(struct prover *p)
 /* Hold user chain b against its partner a; from here on they count as equal if they are. */
 static int hold_together(struct prover *p, uint32_t a, uint32_t b)
 {
+    if (p->same) {
+        p->r.canon[b] = p->r.canon[a];
+        return PROVE_EQUAL;
+    }
     if (p->strict)
         return PROVE_EQUAL;
     size_t found = p->found_n, records = p->records, most = p->most;
@@ -691,6 +697,62 @@ static int make_ready(struct prover *p, uint32_t chain, int deep)
         return PROVE_EQUAL;
     uint32_t first = chain < r->in.chains_before ? chain : partner;
     return hold_together(p, first, first == chain ? partner : chain);
+}
+
+/* ---- a program against itself ---- */
+
+void prover_same(struct prover *p)
+{
+    p->same = 1;
+    p->altered[0] = p->altered[1] = NONE;
+}
+
+int prover_alter(struct prover *p, uint32_t rule_a, uint32_t rule_b, uint32_t alteration,
+    const uint32_t *touched, size_t count)
+{
+    struct residue *r = &p->r;
+    uint32_t *seg_a = &r->rule_seg[rule_a], *seg_b = &r->rule_seg[rule_b];
+    r->failed = 0;
+    if (alteration == PROVE_REMOVE) {
+        *seg_a = *seg_b = NONE;
+        return PROVE_EQUAL;
+    }
+    p->altered[0] = rule_a, p->altered[1] = rule_b;
+    p->saved[0] = *seg_a, p->saved[1] = *seg_b;
+    for (size_t c = 0; c < count; c++)
+        r->touched[touched[c]] = 1;
+    if (alteration == PROVE_LEAVE_OUT) {
+        *seg_b = NONE;
+    } else if (*seg_a != NONE) {
+        /* Two verdicts that no rule has. */
+        *seg_a = residue_decide(r, *seg_a, NONE - 1);
+        *seg_b = residue_decide(r, *seg_b, NONE - 2);
+    }
+    return r->failed ? PROVE_NO_MEMORY : PROVE_EQUAL;
+}
+
+void prover_restore(struct prover *p)
+{
+    for (int side = 0; side < 2; side++)
+        if (p->altered[side] != NONE)
+            p->r.rule_seg[p->altered[side]] = p->saved[side];
+    p->altered[0] = p->altered[1] = NONE;
+    memset(p->r.touched, 0, p->r.in.chains);
+}
+
+size_t prover_front(struct prover *p, uint32_t chain, uint32_t rule, const uint32_t *sets, size_t words,
+    uint32_t *rules, size_t room)
+{
+    size_t n = 0;
+    p->r.top = p->class_top;
+    p->r.failed = 0;
+    start_region(p);
+    if (!read_sets(p, p->r.region, sets, words))
+        return 0;
+    struct list list = residue_list(&p->r, chain, NONE);
+    for (size_t at = 0; !p->r.failed && at < list.n && n < room && list.v[at].rule != rule; at++)
+        rules[n++] = list.v[at].rule;
+    return n;
 }
 
 int prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t end_a, uint32_t end_b,

@@ -63,6 +63,22 @@ int prover_enter(struct prover *prover, const struct prove_class *class, const u
  * given, for packets in the class and in sets. */
 int prover_run(struct prover *prover, uint32_t a, uint32_t b, uint32_t end_a, uint32_t end_b,
     const uint32_t *sets, size_t words, double seconds, int strict, size_t most);
+/* For one program held against itself, altered: from the next class on, chains of one name count as
+ * equal unless they are named as touched. */
+void prover_same(struct prover *prover);
+enum prove_alteration {
+    PROVE_LEAVE_OUT, /* the rule of the second program */
+    PROVE_MARK,      /* both rules: whoever matches them differs */
+    PROVE_REMOVE,    /* both rules, for good */
+};
+/* Alter a rule, which stands in both programs, for the runs that follow in this class; touched: the
+ * chains of the first program that reach it, its own among them. */
+int prover_alter(struct prover *prover, uint32_t rule_a, uint32_t rule_b, uint32_t alteration,
+    const uint32_t *touched, size_t count);
+void prover_restore(struct prover *prover);
+/* The rules of a chain that packets in sets may meet before rule, at most room of them: how many. */
+size_t prover_front(struct prover *prover, uint32_t chain, uint32_t rule, const uint32_t *sets,
+    size_t words, uint32_t *rules, size_t room);
 void prover_stop(struct prover *prover);
 /* What differs: records of words, each led by its length. */
 const uint32_t *prover_found(const struct prover *prover, size_t *words);

@@ -75,6 +75,7 @@ int residue_open(struct residue *r, const struct prove_input *input, size_t memo
     r->rule_seg = arena_take(r->input, input->rules * sizeof *r->rule_seg + 1);
     r->heap = arena_bytes(r->input);
     r->chain_state = arena_take(r->input, input->chains + 1);
+    r->touched = arena_take(r->input, input->chains + 1);
     r->canon = arena_take(r->input, input->chains * sizeof *r->canon + 1);
     /* Addresses only: the system gives pages where they are touched. */
     for (r->stack_size = memory ? memory : (size_t)1 << 37; r->stack_size; r->stack_size /= 2) {
@@ -83,7 +84,7 @@ int residue_open(struct residue *r, const struct prove_input *input, size_t memo
             break;
         r->stack = NULL;
     }
-    return r->failed || !r->region || !r->rule_seg || !r->chain_state || !r->canon || !r->stack ? -1 : 0;
+    return r->failed || !r->region || !r->rule_seg || !r->chain_state || !r->canon || !r->touched || !r->stack ? -1 : 0;
 }
 
 void residue_close(struct residue *r)
@@ -334,6 +335,21 @@ static void lower_rule(struct residue *r, uint32_t rule)
         number = seg_number(r, reading.tests[part], reading.n[part], event);
     }
     r->rule_seg[rule] = number;
+}
+
+/* The segment of a rule that, with the same matches, comes to this verdict. */
+uint32_t residue_decide(struct residue *r, uint32_t seg, uint32_t verdict)
+{
+    struct seg made = r->segs[seg];
+    uint32_t tests[MOST_TESTS], n = made.n, first = made.first;
+    if (n)
+        memcpy(tests, r->tests + first, n * sizeof *tests);
+    if (made.kind == SEG_EVENT)
+        made.next = residue_decide(r, made.next, verdict);
+    else if (made.kind != SEG_FAIL)
+        made = (struct seg){.kind = SEG_VERDICT, .arg = verdict, .next = NONE};
+    made.writes = 0;
+    return seg_number(r, tests, n, made);
 }
 
 /* Read the rules of one chain; canon of the chains that it enters must be known by now. */
@@ -780,6 +796,8 @@ static int items_same(struct cursor *c, struct cursor *d, uint32_t blocked, stru
     *goal = goal_of(c);
     struct goal other = goal_of(d);
     if (goal->kind != other.kind || goal->arg != other.arg || goal->then != other.then)
+        return 0;
+    if (goal->kind == SEG_JUMP && r->touched[goal->arg])
         return 0;
     const struct seg *s = &r->segs[x->seg], *t = &r->segs[y->seg];
     if (s->kind != SEG_EVENT && t->kind != SEG_EVENT)

@@ -57,6 +57,7 @@ struct residue {
     uint32_t *rule_seg;          /* NONE: nothing ever comes of it */
     uint8_t *chain_state;        /* enum lowered */
     uint32_t *canon;             /* by chain: the chain that it is known to equal */
+    uint8_t *touched;            /* by chain: it equals nothing for now */
     /* scratch memory: a stack */
     unsigned char *stack;
     size_t stack_size, top, peak;
@@ -72,6 +73,7 @@ int residue_open(struct residue *r, const struct prove_input *input, size_t memo
 void residue_close(struct residue *r);
 void residue_enter(struct residue *r, const struct prove_class *class);
 void residue_lower(struct residue *r, uint32_t chain);
+uint32_t residue_decide(struct residue *r, uint32_t seg, uint32_t verdict);
 
 int residue_dim(const struct residue *r, uint32_t test, uint32_t blocked, uint32_t *chosen);
 int residue_is_ready(const struct item *item);
