@@ -128,7 +128,9 @@ def test_a_difference_shows_the_packet_and_both_ways() -> None:
     assert "dport=29" in said
     assert "  line 3: -A INPUT -p tcp -j LOG\n  line 4: -A INPUT -p tcp -m tcp --dport 20:29 -j A\n" in said
     assert "rule 1: -A A -j DROP" in said
-    assert said.endswith("… 1 that do not match")
+    assert said.endswith("… 1 that do not match\n  end of INPUT: ACCEPT")
+    named = difference.describe(("old.rules", "new.rules"))
+    assert "\nold.rules: DROP, rules read: 3\n" in named and "\nnew.rules: ACCEPT, rules read: 2\n" in named
 
 
 def test_effects_and_their_order_count() -> None:

@@ -14,8 +14,8 @@ from typing import Literal
 from hitables.errors import HitablesError
 from hitables.ir.packet import Backend, Outcome, Packet
 from hitables.ir.program import Program
-from hitables.ir.rule import Kind, Rule
-from hitables.ir.semantics import DROP, Walk
+from hitables.ir.rule import Ends, Kind, Rule
+from hitables.ir.semantics import DROP, Step, Walk
 from hitables.ir.spelling import Answers, show_packet
 
 Malformed = Literal["stricter", "exact"]
@@ -80,17 +80,26 @@ class Difference:
     before: Walk | None = None
     after: Walk | None = None
 
-    def describe(self) -> str:
-        """The packet in words, as `--packet` takes it, and what each program does with it."""
+    def describe(self, names: tuple[str, str] = ("before", "after")) -> str:
+        """The packet in words, as `--packet` takes it, and what each program does with it.
+
+        *names*: what to call the two programs, say their files.
+        """
         place = f"table {self.table}" + (f", chain {self.chain}" if self.chain else "")
         if self.packet is None or self.backend is None:
             return f"{place}: {self.reason}"
-        spelled = show_packet(self.packet, self.table, self.chain, self.answers)
-        lines = [f"{place}, {self.backend.value}: {self.reason}", f"packet: {spelled}"]
-        for name, walk in (("before", self.before), ("after", self.after)):
+        return "\n".join([f"{place}, {self.backend.value}: {self.reason}", *self.describe_ways(names)])
+
+    def describe_ways(self, names: tuple[str, str]) -> list[str]:
+        """The lines of `describe` below the first: the packet, then its way through each program."""
+        if self.packet is None:
+            return []
+        lines = [f"packet: {show_packet(self.packet, self.table, self.chain, self.answers)}"]
+        for name, walk in zip(names, (self.before, self.after), strict=True):
             if walk is not None:
-                lines += [f"{name}: {walk.verdict}, rules read: {len(walk.steps)}", *_show_walk(walk)]
-        return "\n".join(lines)
+                lines.append(f"{name}: {walk.verdict}, rules read: {len(walk.steps)}")
+                lines += _show_walk(walk, self.chain)
+        return lines
 
 
 Answer = Equal | Difference | Undecided
@@ -177,8 +186,18 @@ def _list(effects: tuple[str, ...]) -> str:
     return ", ".join(effects) if effects else "(none)"
 
 
-def _show_walk(walk: Walk) -> list[str]:
-    """The rules that decided something, by line; those that did not match are counted."""
+def decided_by(walk: Walk) -> Step | None:
+    """The rule that ended the packet's way; None: it came to the end of the chain."""
+    last = walk.steps[-1] if walk.steps else None
+    if last is None or last.outcome is Outcome.DROPPED:
+        return last
+    target = last.rule.target
+    ends = target is not None and target.kind is Kind.VERDICT and target.ends is Ends.SURELY
+    return last if ends and last.outcome is Outcome.YES else None
+
+
+def _show_walk(walk: Walk, chain: str) -> list[str]:
+    """The rules that matched, by line; those that did not are counted."""
     lines: list[str] = []
     passed = 0
     for step in walk.steps:
@@ -193,6 +212,8 @@ def _show_walk(walk: Walk) -> list[str]:
         lines.append(f"  {place}: -A {step.chain} {show_rule(step.rule)}{dropped}")
     if passed:
         lines.append(f"  … {passed} that do not match")
+    if decided_by(walk) is None:
+        lines.append(f"  end of {chain}: {walk.verdict}")
     return lines
 
 
@@ -203,4 +224,4 @@ def show_rule(rule: Rule) -> str:
         words += [*(["-m", match.name] if match.name else []), *match.words]
     if rule.target is not None:
         words += ["-g" if rule.target.kind is Kind.GOTO else "-j", rule.target.name, *rule.target.words]
-    return " ".join(words)
+    return " ".join(word if word and " " not in word else f'"{word}"' for word in words)
