@@ -1,7 +1,7 @@
 """The command line: arguments in, exit status out.
 
-Exit 0: done; 1: (check) the rule sets differ; 2: trouble.  Results go to standard
-output, messages to standard error.  What a command needs is imported when it runs,
+Exit 0: done; 1: the rule sets differ, and nothing else; 2: trouble.  Results go to
+standard output, messages to standard error.  What a command needs is imported when it runs,
 so that `hitables --help` is quick.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,8 +24,27 @@ from .errors import HitablesError
 TROUBLE = 2
 
 
+class _Differ(SystemExit):
+    """The only way to exit with 1: whoever reads the status takes it for an answer."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+
 class _Commands(click.Group):
     """Turns every error into a message and an exit status."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except _Differ:
+            raise
+        except SystemExit as end:
+            # click has 1 for an interrupt, and for a pipe that breaks while it tells of an error.
+            raise SystemExit(TROUBLE if end.code == 1 else end.code) from None
+        except OSError:
+            # Nobody can be told: standard error is full or closed.
+            raise SystemExit(TROUBLE) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         # One command, then the process ends; the collector would only walk what stays
@@ -43,8 +63,12 @@ class _Commands(click.Group):
             click.echo("hitables: out of memory", err=True)
         except RecursionError:
             click.echo("hitables: the rule set nests too deep", err=True)
-        except (click.ClickException, click.Abort, click.exceptions.Exit):
+        except click.exceptions.Exit:
             raise
+        except click.ClickException as error:
+            error.show()
+        except (click.Abort, KeyboardInterrupt):
+            click.echo("hitables: interrupted", err=True)
         except Exception as error:
             if os.environ.get("HITABLES_DEBUG"):
                 raise
@@ -102,6 +126,78 @@ def main() -> None:
 
     FILE is iptables-save or ip6tables-save text, plain or gzip; "-" is standard input.
     """
+
+
+_UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
+
+
+class _Size(click.ParamType[int]):
+    """Bytes, as in 512M or 2G."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(?:i?B)?", str(value), re.IGNORECASE)
+        if found is None:
+            self.fail(f"{value!r} is no size; write a number and K, M, G or T, as in 512M or 2G", param, ctx)
+        size = int(float(found[1]) * (1 << _UNITS[found[2].upper()]))
+        if size < 1 << 20:
+            self.fail(f"{value!r} is less than 1M, which is too little for anything", param, ctx)
+        return size
+
+
+def _question_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What commands that compare two rule sets have in common; see `_question`."""
+    for option in reversed((
+        click.option(
+            "--backend", type=click.Choice(["any", "legacy", "nft"]), default="any", show_default=True,
+            help="As which iptables the rules are read; any: as both, and each must hold.",
+        ),
+        click.option(
+            "--malformed", type=click.Choice(["stricter", "exact"]), default="stricter", show_default=True,
+            help="Packets with cut-off headers: B may drop them, or must treat them as A does.",
+        ),
+        click.option(
+            "--verdict-only", is_flag=True, help="Leave aside what rules do besides deciding: LOG, counters."
+        ),
+        click.option("--table", "tables", multiple=True, help="Compare this table only; may be repeated."),
+        click.option("--chain", "chains", multiple=True, help="Compare this chain only; may be repeated."),
+        click.option(
+            "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+            help="Then what was not decided is undecided.",
+        ),
+        click.option(
+            "--max-memory", type=_Size(), help="As in 512M or 2G; then what was not decided is undecided."
+        ),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def _question(options: dict[str, Any]) -> Any:
+    """The `Question` that `_question_options` say; takes them out of *options*."""
+    from .ir.packet import Backend
+    from .verify.answer import Question
+
+    backend = options.pop("backend")
+    return Question(
+        tuple(Backend) if backend == "any" else (Backend(backend),),
+        tables=frozenset(options.pop("tables")), chains=frozenset(options.pop("chains")),
+        **{name: options.pop(name) for name in ("malformed", "verdict_only", "timeout", "max_memory")},
+    )  # fmt: skip
+
+
+def _read_two(before: str, after: str, family: str | None, tell: Callable[[str], None]) -> tuple[Any, Any]:
+    from .files import read_text
+    from .library import read
+
+    if before == after == "-":
+        raise HitablesError("both rule sets cannot come from standard input")
+    programs = []
+    for file in (before, after):
+        tell(f"reading {file}")
+        programs.append(read(read_text(file), family=_family(family), name=file))
+    return programs[0], programs[1]
 
 
 @main.command("compile")
@@ -264,6 +360,72 @@ def _show_reports(reports: Any) -> None:
         console.print(shown)
     for why, count in left.items():
         console.print(f"{count} chains left alone: {why}")
+
+
+@main.command()
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@_question_options
+@click.option(
+    "--engine",
+    type=click.Choice(["exact", "diagrams", "sample"]),
+    default="exact",
+    show_default=True,
+    help="exact: prove it; diagrams: prove it another way, slowly; sample: look for a packet, prove nothing.",
+)
+@click.option(
+    "--packets", type=click.IntRange(1), default=None, help="Engine sample: packets drawn for each chain."
+)
+@click.option("--seed", type=int, default=None, help="Engine sample: of the packets.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "sarif", "junit"]),
+    default="text",
+    show_default=True,
+    help="Of the result.",
+)
+@click.option(
+    "-o",
+    "--output",
+    default="-",
+    help="Where the result goes; the text is then told on standard error, whatever the format.",
+)
+@_family_option
+def check(
+    before: str,
+    after: str,
+    engine: str,
+    packets: int | None,
+    seed: int | None,
+    form: str,
+    output: str,
+    family: str | None,
+    **options: Any,
+) -> None:
+    """Prove that rule sets A and B treat every packet alike, or show one that they do not.
+
+    Exit 0: they do; 1: they differ; 2: undecided, or they could not be compared.
+    """
+    from .check import Sampling
+    from .check import check as compare
+    from .files import write_text
+    from .report.check import report
+    from .report.formats import FORMATS
+
+    drawn = {name: value for name, value in (("packets", packets), ("seed", seed)) if value is not None}
+    if drawn and engine != "sample":
+        raise click.UsageError(f"--{next(iter(drawn))}: engine {engine} draws no packets")
+    if engine == "sample" and options["max_memory"] is not None:
+        raise click.UsageError("--max-memory: engine sample keeps no bound; draw fewer --packets")
+    with _stages() as tell:
+        programs = _read_two(before, after, family, tell)
+        checked = compare(*programs, _question(options), engine=engine, sampling=Sampling(**drawn), tell=tell)
+    said = report(checked)
+    write_text(output, FORMATS[form](said))
+    if output != "-":
+        click.echo(said.text, err=True, nl=False)
+    raise _Differ if said.status == 1 else SystemExit(said.status)
 
 
 @main.command()

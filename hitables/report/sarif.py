@@ -1,0 +1,119 @@
+"""Findings as SARIF 2.1.0, the format that code scanning reads.
+
+A result stands at the line to look at first; lines of the other file are related locations,
+since the standard wants several locations only where each must be changed.  A packet's way
+through a file is a code flow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Any
+from urllib.parse import quote
+
+from .. import __version__
+from .finding import KINDS, Finding, Place, Report, Way
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+
+
+def sarif(report: Report) -> dict[str, Any]:
+    """The report as a log of one run."""
+    kinds = list(dict.fromkeys(finding.kind for finding in report.findings))
+    troubles = [case.trouble for case in report.cases if case.trouble]
+    driver = {"name": "hitables", "version": __version__, "rules": [_kind(name) for name in kinds]}
+    run = {
+        "tool": {"driver": driver},
+        "automationDetails": {"id": f"hitables {report.command}/"},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [
+            {
+                "executionSuccessful": not troubles,
+                "exitCode": report.status,
+                "toolExecutionNotifications": [
+                    {"level": "error", "message": _message(said)} for said in troubles
+                ],
+            }
+        ],
+        "results": [_result(finding, kinds) for finding in report.findings],
+        "properties": dict(report.facts),
+    }
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _kind(name: str) -> dict[str, Any]:
+    kind = KINDS[name]
+    return {
+        "id": name,
+        "name": "".join(word.capitalize() for word in name.split("-")),
+        "shortDescription": {"text": kind.title},
+        "fullDescription": {"text": kind.meaning},
+    }
+
+
+def _result(finding: Finding, kinds: list[str]) -> dict[str, Any]:
+    first, *others = finding.places or (None,)
+    result: dict[str, Any] = {
+        "ruleId": finding.kind,
+        "ruleIndex": kinds.index(finding.kind),
+        "level": finding.level,
+        "message": _message(finding.text or finding.message),
+        "locations": [_location(first, finding)],
+        "partialFingerprints": {"hitables/v1": _fingerprint(finding)},
+        "properties": dict(finding.details),
+    }
+    if others:
+        result["relatedLocations"] = [
+            _location(place, None) | {"id": at, "message": _message(_said(place))}
+            for at, place in enumerate(others, 1)
+            if place is not None
+        ]
+    flows = [_flow(way) for way in finding.ways if way.steps]
+    if flows:
+        result["codeFlows"] = flows
+    return result
+
+
+def _flow(way: Way) -> dict[str, Any]:
+    steps = [
+        {"executionOrder": at, "location": _location(place, None) | {"message": _message(_said(place))}}
+        for at, place in enumerate(way.steps)
+    ]
+    return {"message": _message(way.title), "threadFlows": [{"locations": steps}]}
+
+
+def _location(place: Place | None, finding: Finding | None) -> dict[str, Any]:
+    location: dict[str, Any] = {}
+    if place is not None and place.file != "-":
+        artifact: dict[str, Any] = {"artifactLocation": {"uri": _uri(place.file)}}
+        if place.line:
+            artifact["region"] = {"startLine": place.line}
+            if place.text:
+                artifact["region"]["snippet"] = {"text": place.text}
+        location["physicalLocation"] = artifact
+    if finding is not None and finding.scope:
+        *_, name = finding.scope
+        whole = "/".join(finding.scope)
+        location["logicalLocations"] = [{"name": name, "fullyQualifiedName": whole}]
+    return location
+
+
+def _uri(file: str) -> str:
+    path = quote(os.fsencode(file))
+    return f"file://{path}" if file.startswith("/") else path
+
+
+def _message(text: str) -> dict[str, str]:
+    return {"text": text}
+
+
+def _said(place: Place) -> str:
+    return ": ".join(filter(None, (place.role, place.text))) or place.file
+
+
+def _fingerprint(finding: Finding) -> str:
+    """The same for the same finding after lines were moved."""
+    places = [part for place in finding.places for part in (place.file, place.text)]
+    parts = [finding.kind, *finding.scope, *places]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
