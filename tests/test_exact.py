@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -23,8 +24,8 @@ from hitables.ir.packet import Backend, Packet
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target
 from hitables.ir.rule import Test as FieldTest
-from hitables.verify import exact, sampled
-from hitables.verify.answer import Difference, Equal, Malformed, Question, Undecided, differs
+from hitables.verify import diagrams, exact, sampled
+from hitables.verify.answer import Answer, Difference, Equal, Malformed, Question, Undecided, differs
 from hitables.verify.machine import Interner, Machine
 from hitables.verify.packets import PacketBatch
 
@@ -335,6 +336,22 @@ def test_a_memory_that_was_one_must_stay_one() -> None:
     shared = program(rule(source(0, 9), jump("S")), rule(source(10, 2**32 - 1), jump("S")), rule(DROPS),
                      S=(rule(LIMIT, LOG),))  # fmt: skip
     assert differ(one, shared) is None
+
+
+@pytest.mark.parametrize("engine", [exact.check, diagrams.check])
+def test_a_memory_that_two_chains_shared_must_stay_one(engine: Callable[..., Answer]) -> None:
+    def two(first: str, second: str, **chains: tuple[Rule, ...]) -> Program:
+        user = tuple(Chain(name, None, body) for name, body in chains.items())
+        hooks = Chain("INPUT", "ACCEPT", (rule(jump(first)),)), Chain("FORWARD", "ACCEPT", (rule(jump(second)),))
+        return Program(Family.IPV4, (Table("filter", (*hooks, *user)),))
+
+    body = (rule(LIMIT, DROPS),)
+    one = two("few", "few", few=body)
+    assert isinstance(engine(one, one, Question()), Equal)
+    answer = engine(one, two("few", "few2", few=body, few2=body), Question())
+    assert isinstance(answer, Difference)
+    answer = engine(two("few", "few2", few=body, few2=body), one, Question())
+    assert isinstance(answer, Difference)
 
 
 def test_a_copy_of_a_memory_that_nobody_reaches_does_not_count() -> None:

@@ -116,27 +116,38 @@ class Prover:
         if handle == ffi.NULL:
             raise MemoryError(f"table {self.table}")
         self.handle = ffi.gc(handle, lib.prover_free)
+        self.strict = 0
+        self._runs: list[tuple[str, PacketClass]] = []
 
     def run(self, chain: str, packets: PacketClass, most: int) -> tuple[int, list[Region]]:
         """Hold the two chains against each other for packets of a class: a status, what differs."""
+        status = self._run(chain, packets, most)
+        if status == lib.PROVE_PAIRS:
+            # Whose memory is whose was noted for rules that may never be asked.  From the
+            # first run on it is noted again, for those that are.
+            self.strict = 1
+            for before in self._runs:
+                status = self._run(*before, most)
+                if status != lib.PROVE_EQUAL and most == 1:
+                    return status, list(self._found(before[1]))
+            status = self._run(chain, packets, most)
+        self._runs.append((chain, packets))
+        return status, list(self._found(packets))
+
+    def _run(self, chain: str, packets: PacketClass, most: int) -> int:
         low = self.lowering
-        strict = 0
-        while True:
-            class_words, sets = low.class_words(packets)
-            if self.question.malformed != "stricter":
-                class_words.may_drop = 0
-            status = lib.prover_enter(self.handle, class_words, *_words(sets))
-            if status != lib.PROVE_EQUAL:
-                return status, []
-            hook = low.set_words(hook_box(chain, self.family))
-            seconds = 0.0 if self.deadline is None else max(1e-6, self.deadline - time.monotonic())
-            status = self._interruptible(
-                low.chain(0, chain), low.chain(1, chain), low.end(0, chain), low.end(1, chain),
-                *_words(hook), seconds, strict, most,
-            )  # fmt: skip
-            if status != lib.PROVE_PAIRS:
-                return status, list(self._found(packets))
-            strict = 1
+        class_words, sets = low.class_words(packets)
+        if self.question.malformed != "stricter":
+            class_words.may_drop = 0
+        status = int(lib.prover_enter(self.handle, class_words, *_words(sets)))
+        if status != lib.PROVE_EQUAL:
+            return status
+        hook = low.set_words(hook_box(chain, self.family))
+        seconds = 0.0 if self.deadline is None else max(1e-6, self.deadline - time.monotonic())
+        return self._interruptible(
+            low.chain(0, chain), low.chain(1, chain), low.end(0, chain), low.end(1, chain),
+            *_words(hook), seconds, self.strict, most,
+        )  # fmt: skip
 
     def _interruptible(self, *arguments: Any) -> int:
         """Run the search beside the main thread, so that the user can stop it."""
