@@ -158,17 +158,26 @@ def _variants(packet: Packet) -> Iterator[Packet]:
             yield replace(packet, values=values)
 
     values = packet.values
-    # The name behind "lo" in the order of names is none; what was meant is: any other.
-    other = {
-        which: interface_number(_SPARE) for which in (Field.IIF, Field.OIF)
+    # The number behind "lo" is no name; what was meant is: any other, or a longer one.
+    nameless = [
+        which for which in (Field.IIF, Field.OIF)
         if values[which] and not valid_name(interface_name(values[which]))
-    }  # fmt: skip
+    ]  # fmt: skip
+    other = {which: interface_number(_SPARE) for which in nameless}
+    longer = {which: interface_number(_longer(interface_name(values[which]))) for which in nameless}
     yield from fresh({})
     yield from fresh(other)
+    yield from fresh(longer)
     for state in (STATES[values[Field.STATE]], "NEW", "ESTABLISHED", "INVALID"):
         flags = {Field.FLAGS: _SYN if state == "NEW" else _ACK} if Field.FLAGS in values else {}
-        for names in ({}, other):
+        for names in ({}, other, longer):
             yield from fresh({**names, **flags, Field.STATE: STATES.index(state)})
+
+
+def _longer(name: str) -> str:
+    """A name that begins as *name* does, but is not what stands before its first zero."""
+    longer = name.split("\0")[0][:14] + "0"
+    return longer if valid_name(longer) else _SPARE
 
 
 class _Unrealisable(Exception):
