@@ -9,7 +9,7 @@ BENCH_FLAGS ?=
 C_SOURCES := $(wildcard hitables/engine/c/*.c)
 
 .PHONY: help setup demo test check lint types c-warnings sanitize count \
-        corpus bench-kernel bench-speed rulesets golden pictures clean
+        corpus prove mutants bench-kernel bench-speed rulesets golden pictures clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -47,6 +47,12 @@ sanitize: setup ## the tests of the C engine under the address and undefined-beh
 
 corpus: setup ## real rule sets, before and after, in real kernels (needs root and ../shared)
 	python -m hitables.bench.corpus $(CORPUS_FLAGS)
+
+prove: setup ## every real rule set proved equal to its compiled form (needs ../shared)
+	python -m hitables.bench.prove $(BENCH_FLAGS)
+
+mutants: setup ## 3,000 rule sets with one mistake each: caught, or proved equal (needs root and ../shared)
+	python -m hitables.bench.mutants $(BENCH_FLAGS)
 
 papers-hitables: setup ## the evaluation of the HiTables paper again (needs root and ../shared)
 	python -m hitables.bench.papers_hitables $(BENCH_FLAGS)
