@@ -174,6 +174,22 @@ def _question_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def _format_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What commands that report findings have in common; see `_give`."""
+    for option in (
+        click.option(
+            "-o", "--output", default="-",
+            help="Where the result goes; the text is then told on standard error, whatever the format.",
+        ),
+        click.option(
+            "--format", "form", type=click.Choice(["text", "json", "sarif", "junit"]), default="text",
+            show_default=True, help="Of the result.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
 def _question(options: dict[str, Any]) -> Any:
     """The `Question` that `_question_options` say; takes them out of *options*."""
     from .ir.packet import Backend
@@ -263,6 +279,7 @@ def _read_two(before: str, after: str, family: str | None, tell: Callable[[str],
     metavar="SECONDS",
     help="For the proof; when it runs out nothing is printed.",
 )
+@click.option("--max-memory", type=_Size(), help="For the proof, as in 512M or 2G.")
 @_family_option
 def compile_command(
     file: str,
@@ -282,6 +299,7 @@ def compile_command(
     report: bool,
     no_verify: bool,
     timeout: float | None,
+    max_memory: int | None,
     family: str | None,
 ) -> None:
     """Compile the long chains of FILE into decision trees, and print the result.
@@ -318,6 +336,7 @@ def compile_command(
             scheme=scheme,
             prove=not no_verify,
             timeout=timeout,
+            max_memory=max_memory,
             tell=tell,
         )
     if report:
@@ -377,20 +396,7 @@ def _show_reports(reports: Any) -> None:
     "--packets", type=click.IntRange(1), default=None, help="Engine sample: packets drawn for each chain."
 )
 @click.option("--seed", type=int, default=None, help="Engine sample: of the packets.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "sarif", "junit"]),
-    default="text",
-    show_default=True,
-    help="Of the result.",
-)
-@click.option(
-    "-o",
-    "--output",
-    default="-",
-    help="Where the result goes; the text is then told on standard error, whatever the format.",
-)
+@_format_options
 @_family_option
 def check(
     before: str,
@@ -409,9 +415,7 @@ def check(
     """
     from .check import Sampling
     from .check import check as compare
-    from .files import write_text
     from .report.check import report
-    from .report.formats import FORMATS
 
     drawn = {name: value for name, value in (("packets", packets), ("seed", seed)) if value is not None}
     if drawn and engine != "sample":
@@ -421,11 +425,94 @@ def check(
     with _stages() as tell:
         programs = _read_two(before, after, family, tell)
         checked = compare(*programs, _question(options), engine=engine, sampling=Sampling(**drawn), tell=tell)
-    said = report(checked)
+    _give(report(checked), form, output)
+
+
+def _give(said: Any, form: str, output: str) -> None:
+    """Write a report where it is wanted, and end with its status."""
+    from .files import write_text
+    from .report.formats import FORMATS
+
     write_text(output, FORMATS[form](said))
     if output != "-":
         click.echo(said.text, err=True, nl=False)
     raise _Differ if said.status == 1 else SystemExit(said.status)
+
+
+@main.command()
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@_question_options
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Changes that the text tells of; the other formats have all.",
+)
+@_format_options
+@_family_option
+def diff(
+    before: str, after: str, limit: int, form: str, output: str, family: str | None, **options: Any
+) -> None:
+    """Tell all that rule sets A and B treat differently: which packets, which lines, the largest first.
+
+    Exit 0: nothing; 1: what is told; 2: undecided, or they could not be compared.
+    """
+    from .report.changes import report
+    from .verify.changes import changes
+
+    began = time.monotonic()
+    with _stages() as tell:
+        programs = _read_two(before, after, family, tell)
+        found = changes(*programs, _question(options), tell=tell)
+    _give(report(found, *programs, limit, time.monotonic() - began), form, output)
+
+
+@main.command()
+@click.argument("file", default="-")
+@click.option(
+    "--backend",
+    type=click.Choice(["any", "legacy", "nft"]),
+    default="any",
+    show_default=True,
+    help="As which iptables the rules are read; any: a rule must do nothing in both to be named.",
+)
+@click.option("--table", "tables", multiple=True, help="This table only; may be repeated.")
+@click.option("--chain", "chains", multiple=True, help="Rules of this chain only; may be repeated.")
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Then rules are left over."
+)
+@_format_options
+@_family_option
+def lint(
+    file: str,
+    backend: str,
+    tables: tuple[str, ...],
+    chains: tuple[str, ...],
+    timeout: float | None,
+    form: str,
+    output: str,
+    family: str | None,
+) -> None:
+    """Name the rules of FILE that never match or change nothing, and chains that are empty or not reached.
+
+    All that is named may go together.  Exit 0: nothing is named; 1: something is; 2: trouble.
+    """
+    from .files import read_text
+    from .ir.packet import Backend
+    from .library import read
+    from .report.lint import report
+    from .verify.answer import Question
+    from .verify.lint import lint as find_flaws
+
+    began = time.monotonic()
+    backends = tuple(Backend) if backend == "any" else (Backend(backend),)
+    question = Question(backends, tables=frozenset(tables), chains=frozenset(chains), timeout=timeout)
+    with _stages() as tell:
+        program = read(read_text(file), family=_family(family), name=file)
+        found = find_flaws(program, question, tell=tell)
+    _give(report(found, program, time.monotonic() - began), form, output)
 
 
 @main.command()

@@ -36,6 +36,19 @@ KINDS: dict[str, Kind] = {
         "A match with memory of its own (limit, quota, connlimit ...) stands more or less often in one rule "
         "set than in the other, so that it counts other packets.",
     ),
+    "never-matches": Kind(
+        "Rule that never matches",
+        "No packet that comes to the rule can match it: rules before it take all that could, its own matches "
+        "exclude each other, or nobody sends such packets to its chain.",
+    ),
+    "changes-nothing": Kind(
+        "Rule that changes nothing",
+        "Without the rule every packet would be treated alike: rules behind it, or the policy, do the same.",
+    ),
+    "empty-chain": Kind("Jump to an empty chain", "The chain that the rule enters has no rules."),
+    "unreached-chain": Kind(
+        "Chain that nobody reaches", "No built-in chain of the table leads to it."
+    ),
 }  # fmt: skip
 
 

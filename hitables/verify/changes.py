@@ -81,6 +81,7 @@ class Changes:
 
     family: Family
     found: list[Change] = field(default_factory=list)
+    chains: list[tuple[str, str]] = field(default_factory=list)  # table and chain of those looked at
     undecided: list[Undecided] = field(default_factory=list)
     cut_off: bool = False
 
@@ -95,6 +96,8 @@ def changes(before: Program, after: Program, question: Question, *, tell: Tell) 
     found: dict[tuple[object, ...], Change] = {}
     for comparison in comparisons(before, after, question):
         tell(f"{comparison.table} {comparison.chain}, {comparison.backend.value}")
+        if (comparison.table, comparison.chain) not in out.chains:
+            out.chains.append((comparison.table, comparison.chain))
         for change in _of_chain(comparison, out):
             what = (
                 change.table, change.chain, change.packets, tuple(change.box.items()), change.facts,
