@@ -396,6 +396,11 @@ def _show_reports(reports: Any) -> None:
     "--packets", type=click.IntRange(1), default=None, help="Engine sample: packets drawn for each chain."
 )
 @click.option("--seed", type=int, default=None, help="Engine sample: of the packets.")
+@click.option(
+    "--replay",
+    is_flag=True,
+    help="Send what is found through both rule sets in scratch network namespaces (as root).",
+)
 @_format_options
 @_family_option
 def check(
@@ -404,6 +409,7 @@ def check(
     engine: str,
     packets: int | None,
     seed: int | None,
+    replay: bool,
     form: str,
     output: str,
     family: str | None,
@@ -425,7 +431,29 @@ def check(
     with _stages() as tell:
         programs = _read_two(before, after, family, tell)
         checked = compare(*programs, _question(options), engine=engine, sampling=Sampling(**drawn), tell=tell)
-    _give(report(checked), form, output)
+        replays = _replay(checked, tell) if replay else {}
+    _give(report(checked, replays), form, output)
+
+
+def _replay(checked: Any, tell: Callable[[str], None]) -> dict[int, Any]:
+    """What the kernel makes of each witness, by number of its case."""
+    from .live.replay import replay
+    from .verify.answer import Difference
+
+    question = checked.question
+    found = {}
+    for at, case in enumerate(checked.cases):
+        if isinstance(case.answer, Difference):
+            tell(f"replaying {case.table} {case.answer.chain}")
+            found[at] = replay(
+                checked.before,
+                checked.after,
+                case.answer,
+                malformed=question.malformed,
+                verdict_only=question.verdict_only,
+                backends=question.backends,
+            )
+    return found
 
 
 def _give(said: Any, form: str, output: str) -> None:

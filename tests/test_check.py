@@ -509,3 +509,15 @@ def test_differences_carry_what_the_report_needs() -> None:
     assert difference.before is not None and difference.after is not None
     (finding,) = report(checked).findings
     assert finding.details["before"]["verdict"] == difference.before.verdict
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_kernel_confirms_what_is_found(run: Any, form: str) -> None:
+    done = run(A, VERDICT, "--replay", "--format", form, status=1)
+    if form == "text":
+        assert "kernel: confirmed" in done.stdout and "counted by" in done.stdout
+        return
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, SCHEMA)
+    assert [finding["kernel"]["finding"] for finding in found["findings"]] == ["confirmed"]

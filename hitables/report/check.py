@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from ..check import Case as Asked
 from ..check import Checked, Result
@@ -17,10 +18,17 @@ from ..ir.spelling import show_packet
 from ..verify.answer import Difference, Equal, Undecided, decided_by
 from .finding import Case, Finding, Place, Report, Way
 
+if TYPE_CHECKING:
+    from ..live.replay import Replay
 
-def report(checked: Checked) -> Report:
-    """All that *checked* says."""
-    findings = {at: _finding(checked, case) for at, case in enumerate(checked.cases) if _differs(case)}
+
+def report(checked: Checked, replays: Mapping[int, Replay] = MappingProxyType({})) -> Report:
+    """All that *checked* says.  *replays*: by number of the case, what the kernel made of its witness."""
+    findings = {
+        at: _finding(checked, case, replays.get(at))
+        for at, case in enumerate(checked.cases)
+        if _differs(case)
+    }
     cases = []
     for at, asked in enumerate(checked.cases):
         found = (findings[at],) if at in findings else ()
@@ -112,7 +120,7 @@ def _trouble(answer: Undecided) -> str:
 # ---- findings ----
 
 
-def _finding(checked: Checked, case: Asked) -> Finding:
+def _finding(checked: Checked, case: Asked, replay: Replay | None) -> Finding:
     difference = case.answer
     assert isinstance(difference, Difference)
     names = checked.before.name, checked.after.name
@@ -120,13 +128,20 @@ def _finding(checked: Checked, case: Asked) -> Finding:
     message = f"{place} ({_backends(case.backends)}): {difference.reason}"
     walks = {"before": difference.before, "after": difference.after}
     sides = {"before": checked.before, "after": checked.after}
+    details = _details(difference, case, sides, walks)
+    lines = [message, *difference.describe_ways(names)]
+    if replay is not None:
+        lines += replay.describe().splitlines()
+        details["kernel"] = {
+            "finding": replay.finding.value, "reason": replay.reason, "text": replay.describe(),
+        }  # fmt: skip
     return Finding(
         _kind(difference), "error", message,
         # First the second file: it is the one under review.
         (_place_of(difference, checked.after, "after"), _place_of(difference, checked.before, "before")),
         tuple(filter(None, (difference.table, difference.chain))),
         tuple(_way(sides[role], walk) for role, walk in walks.items() if walk is not None),
-        _details(difference, case, sides, walks), "\n".join([message, *difference.describe_ways(names)]),
+        details, "\n".join(lines),
     )  # fmt: skip
 
 
