@@ -36,6 +36,7 @@ RETURN = Target("RETURN", Kind.RETURN, "RETURN")
 LOG = Target("LOG", Kind.VERDICT, "LOG", ends=Ends.NEVER)
 MARK = Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset({State.MARK}))
 NOTRACK = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({State.CT}))
+ANYTHING = Target("X", Kind.VERDICT, "X", ends=Ends.NEVER, writes=frozenset({State.ANYTHING}))
 LIMIT = Match("limit", ("--limit", "1/sec"), Role.ONCE, "limit 1/sec")
 RECENT = Match("recent", ("--set",), Role.NAMED, "recent --set")
 MARKED = Match("mark", ("--mark", "1"), Role.CONSTANT, "mark 1", reads=frozenset({State.MARK}))
@@ -272,6 +273,26 @@ def test_jump_and_goto_differ_where_something_follows() -> None:
     assert differ(program(rule(jump("A")), A=body), program(rule(goto("A")), A=body)) is None
 
 
+def test_a_goto_falls_to_the_policy_of_its_own_program() -> None:
+    one = program(rule(source(1, 1), goto("X")), X=(rule(LOG),))
+    other = program(rule(source(1, 1), goto("X")), rule(ACCEPT), policy="DROP", X=(rule(LOG),))
+    for pair in ((one, other), (other, one)):
+        difference = differ(*pair)
+        assert difference is not None and confirms(difference, *pair)
+
+
+def test_chains_that_nest_in_another_order_are_read_before_they_are_held_together() -> None:
+    body = (rule(source(4, 4), DROPS), rule(source(1, 1), ACCEPT), rule(source(2, 2), DROPS))
+    first, second, third = (on_field(Field.DST, (at, at)) for at in (1, 2, 3))
+    top = (rule(first, jump("Z")), rule(third, jump("V")))
+    nine = rule(source(9, 9), DROPS)
+    one = program(*top, Z=(nine,), W=(rule(jump("V")),), V=body)
+    other = program(*top, Z=(nine, rule(second, jump("W"))), W=(), V=(body[0], rule(jump("Z")), *body[1:]))
+    for pair in ((one, other), (other, one)):
+        difference = differ(*pair)
+        assert difference is not None and confirms(difference, *pair)
+
+
 def test_chains_of_other_names_and_shapes_are_entered() -> None:
     one = program(rule(proto(TCP), jump("A")), rule(DROPS), A=(rule(source(0, 9), ACCEPT),))
     other = program(rule(proto(TCP), source(0, 9), ACCEPT), rule(DROPS))
@@ -320,6 +341,17 @@ def test_notrack_before_a_state_test_is_not_notrack_behind_it() -> None:
     assert differ(twice, program(rule(NOTRACK), rule(new, ACCEPT))) is None
 
 
+def test_either_of_two_ports_is_looked_at_again_behind_a_chain_that_writes_for_others_only() -> None:
+    five = (5, 5)
+    either = tuple(FieldTest(field, Values.of(five)) for field in (Field.SPORT, Field.DPORT))
+    from_five, to_five = on_field(Field.SPORT, five), on_field(Field.DPORT, five)
+    writes = (rule(on_field(Field.ICMP, (8, 8)), ANYTHING),)
+    one = program(rule(from_five, jump("W")), rule(Match("multiport", (), Role.SPACE, "", either, either=True), DROPS),
+                  W=writes)  # fmt: skip
+    other = program(rule(from_five, DROPS), rule(to_five, DROPS), rule(from_five, jump("V")), V=writes)
+    assert differ(one, other) is None and differ(other, one) is None
+
+
 def test_an_evaluation_more_or_less_is_a_difference() -> None:
     one = program(rule(RECENT, LOG), rule(DROPS))
     assert differ(one, program(rule(RECENT, LOG), rule(RECENT, LOG), rule(DROPS))) is not None
@@ -352,6 +384,15 @@ def test_a_memory_that_two_chains_shared_must_stay_one(engine: Callable[..., Ans
     assert isinstance(answer, Difference)
     answer = engine(two("few", "few2", few=body, few2=body), one, Question())
     assert isinstance(answer, Difference)
+
+
+def test_a_memory_asked_twice_is_not_two_memories() -> None:
+    whole = on_field(Field.FRAG, (0, 1)), proto(47)  # packets of one class alone
+    one = program(rule(*whole, jump("L")), rule(*whole, jump("L")), L=(rule(LIMIT, LOG),))
+    other = program(rule(*whole, LIMIT, LOG), rule(*whole, LIMIT, LOG))
+    assert differ(one, other) is not None and differ(other, one) is not None
+    again = program(rule(*whole, jump("M")), rule(*whole, goto("M")), M=(rule(LIMIT, LOG),))
+    assert differ(one, again) is None
 
 
 def test_a_copy_of_a_memory_that_nobody_reaches_does_not_count() -> None:

@@ -26,6 +26,7 @@ from hitables.ir.geometry import Values
 from hitables.ir.headers import is_malformed
 from hitables.ir.packet import Backend, Outcome
 from hitables.ir.program import Program, Table
+from hitables.ir.rule import Role, Rule
 from hitables.ir.spelling import listening, show_packet
 
 from .aims import hook_box
@@ -289,13 +290,17 @@ class Comparison:
     def _copied(self, region: Region) -> Difference | None:
         """Two memories where there was one: no single packet shows that, but the rules do."""
         a, b = region.places
-        if a is None or b is None:
+        if a is None or b is None or not (_has_memory(a.rule) and _has_memory(b.rule)):
             return None
         reason = (
             f"the memory of the rule in line {a.rule.line} of the first is not one memory in the second: "
             f"the rule in chain {b.chain}, line {b.rule.line} shares it for some packets and not for others"
         )
         return Difference(self.table, self.chain, reason)
+
+
+def _has_memory(rule: Rule) -> bool:
+    return any(match.role is Role.ONCE for match in rule.matches)
 
 
 __all__ = ["NOTHING", "Comparison", "Prover", "Region", "Unsupported", "check", "comparisons"]

@@ -188,14 +188,14 @@ int prover_enter(struct prover *p, const struct prove_class *class, const uint32
 static int may_pair(void *who, uint32_t rule_a, uint32_t rule_b)
 {
     struct prover *p = who;
-    if (p->strict)
-        return 0; /* nothing is taken for equal before it is at the head */
     uint32_t a = p->pair[rule_a], b = p->pair[rule_b];
+    if (p->strict)
+        return a == rule_b && b == rule_a; /* no two are taken for one before they met at the head */
     return (a == NONE || a == rule_b) && (b == NONE || b == rule_a);
 }
 
-/* Note, for lists that are equal, whose memory is whose. */
-static void note_pairs(struct prover *p, const struct list *a, const struct list *b)
+/* Note, for lists that are equal, whose memory is whose; 0 when one would be two. */
+static int note_pairs(struct prover *p, const struct list *a, const struct list *b)
 {
     size_t j = 0;
     for (size_t i = 0; i < a->n; i++) {
@@ -204,13 +204,16 @@ static void note_pairs(struct prover *p, const struct list *a, const struct list
         while (j < b->n && b->v[j].seg == NONE)
             j++;
         if (j == b->n)
-            return;
+            return 1;
         if (p->r.segs[a->v[i].seg].once) {
+            if (!may_pair(p, a->v[i].rule, b->v[j].rule))
+                return 0;
             p->pair[a->v[i].rule] = b->v[j].rule;
             p->pair[b->v[j].rule] = a->v[i].rule;
         }
         j++;
     }
+    return 1;
 }
 
 static int has_once(const struct residue *r, const struct list *list)
@@ -561,8 +564,8 @@ static int step(struct prover *p, struct list *a, struct list *b, double *weight
     if (residue_same(&p->r, a, b, &x, &y, may_pair, p)) {
         if (p->parted)
             return record(p, NONE, NONE, 1);
-        if (!p->strict && has_once(&p->r, a))
-            note_pairs(p, a, b);
+        if (!p->strict && has_once(&p->r, a) && !note_pairs(p, a, b))
+            return PROVE_PAIRS;
         return PROVE_EQUAL;
     }
     if (p->r.class.may_drop && !p->parted && !y.passed && drops(p, b, y.at))
@@ -581,6 +584,11 @@ static int step(struct prover *p, struct list *a, struct list *b, double *weight
         return cut(p, a, b, test, weight, deep, left);
     if (x.at > 0 || y.at > 0)
         return behead(p, a, b, weight, deep, left);
+    if ((a->n && a->v->open) || (b->n && b->v->open)) {
+        look_again(p, a);
+        look_again(p, b);
+        return PROVE_EQUAL;
+    }
     enum alike alike = ask_alike(p, a, b);
     if (alike == ALIKE)
         return ask(p, a, b, weight, deep);
@@ -635,8 +643,8 @@ static int hold_together(struct prover *p, uint32_t a, uint32_t b)
         p->r.canon[b] = p->r.canon[a];
         return PROVE_EQUAL;
     }
-    if (p->strict)
-        return PROVE_EQUAL;
+    if (p->strict && (p->r.chain_once[a] || p->r.chain_once[b]))
+        return PROVE_EQUAL; /* its rules may never be asked */
     size_t found = p->found_n, records = p->records, most = p->most;
     p->in_lemma = 1;
     p->most = 1;
@@ -656,7 +664,9 @@ static int hold_together(struct prover *p, uint32_t a, uint32_t b)
 
 static int make_ready(struct prover *p, uint32_t chain, int deep);
 
-static int make_entered_ready(struct prover *p, uint32_t chain, int deep)
+/* *all: whether all that the chain enters is read then.  It is not where the two programs nest
+ * chains of the same names in other orders: some are being read, further up. */
+static int make_entered_ready(struct prover *p, uint32_t chain, int deep, int *all)
 {
     const struct prove_input *in = &p->r.in;
     for (uint32_t rule = in->chain_start[chain]; rule < in->chain_start[chain + 1]; rule++) {
@@ -666,6 +676,7 @@ static int make_entered_ready(struct prover *p, uint32_t chain, int deep)
         int status = make_ready(p, action[1], deep + 1);
         if (status != PROVE_EQUAL)
             return status;
+        *all &= p->r.chain_state[action[1]] == LOW_DONE;
     }
     return PROVE_EQUAL;
 }
@@ -679,21 +690,26 @@ static int make_ready(struct prover *p, uint32_t chain, int deep)
     if (deep > DEEPEST)
         return PROVE_TOO_DEEP;
     r->chain_state[chain] = LOW_BUSY;
-    int status = make_entered_ready(p, chain, deep);
+    int all = 1, all_of_partner = 1;
+    int status = make_entered_ready(p, chain, deep, &all);
     uint32_t partner = r->in.chain_partner[chain];
     int fresh = partner != NONE && r->chain_state[partner] == LOW_NOT;
     if (status == PROVE_EQUAL && fresh) {
         r->chain_state[partner] = LOW_BUSY;
-        status = make_entered_ready(p, partner, deep);
+        status = make_entered_ready(p, partner, deep, &all_of_partner);
         if (status == PROVE_EQUAL)
             residue_lower(r, partner);
+        if (!all_of_partner)
+            r->chain_state[partner] = LOW_APART;
     }
     if (status != PROVE_EQUAL)
         return status;
     residue_lower(r, chain);
+    if (!all)
+        r->chain_state[chain] = LOW_APART;
     if (r->failed)
         return PROVE_NO_MEMORY;
-    if (!fresh)
+    if (!fresh || !all || !all_of_partner)
         return PROVE_EQUAL;
     uint32_t first = chain < r->in.chains_before ? chain : partner;
     return hold_together(p, first, first == chain ? partner : chain);

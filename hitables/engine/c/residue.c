@@ -75,6 +75,7 @@ int residue_open(struct residue *r, const struct prove_input *input, size_t memo
     r->rule_seg = arena_take(r->input, input->rules * sizeof *r->rule_seg + 1);
     r->heap = arena_bytes(r->input);
     r->chain_state = arena_take(r->input, input->chains + 1);
+    r->chain_once = arena_take(r->input, input->chains + 1);
     r->touched = arena_take(r->input, input->chains + 1);
     r->canon = arena_take(r->input, input->chains * sizeof *r->canon + 1);
     /* Addresses only: the system gives pages where they are touched. */
@@ -84,7 +85,7 @@ int residue_open(struct residue *r, const struct prove_input *input, size_t memo
             break;
         r->stack = NULL;
     }
-    return r->failed || !r->region || !r->rule_seg || !r->chain_state || !r->canon || !r->touched || !r->stack ? -1 : 0;
+    return r->failed || !r->region || !r->rule_seg || !r->chain_state || !r->chain_once || !r->canon || !r->touched || !r->stack ? -1 : 0;
 }
 
 void residue_close(struct residue *r)
@@ -355,8 +356,16 @@ uint32_t residue_decide(struct residue *r, uint32_t seg, uint32_t verdict)
 /* Read the rules of one chain; canon of the chains that it enters must be known by now. */
 void residue_lower(struct residue *r, uint32_t chain)
 {
-    for (uint32_t rule = r->in.chain_start[chain]; rule < r->in.chain_start[chain + 1] && !r->failed; rule++)
+    r->chain_once[chain] = 0;
+    for (uint32_t rule = r->in.chain_start[chain]; rule < r->in.chain_start[chain + 1] && !r->failed; rule++) {
         lower_rule(r, rule);
+        const uint32_t *action = r->in.rule_action + 3 * (size_t)rule;
+        if (r->failed || r->rule_seg[rule] == NONE)
+            continue;
+        r->chain_once[chain] |= r->segs[r->rule_seg[rule]].once != 0;
+        if (action[0] == PROVE_JUMP || action[0] == PROVE_GOTO)
+            r->chain_once[chain] |= r->chain_once[action[1]];
+    }
     r->chain_state[chain] = LOW_DONE;
 }
 
@@ -669,7 +678,8 @@ struct list residue_expand(struct residue *r, const struct list *list, size_t at
         made.v[made.n++] = (struct item){.seg = NONE, .depth = depth};
     memcpy(made.v + made.n, list->v + at + 1, (list->n - at - 1) * sizeof *made.v);
     made.n += list->n - at - 1;
-    made.n = residue_filter(r, &made, made.v, NONE);
+    /* What the jump may have blocked is open to tests where its chain writes less in this class. */
+    made.n = residue_filter(r, &made, made.v, r->segs[entering->seg].writes ? ALL_DIMS : NONE);
     return made;
 }
 
@@ -833,7 +843,7 @@ int residue_same(const struct residue *r, const struct list *a, const struct lis
         if (no_a && no_b)
             return a->end == b->end || (decided && !to_end);
         if (no_a || no_b)
-            return ends_with(no_a ? &d : &c, (no_a ? a : b)->end);
+            return (a->end == b->end || !to_end) && ends_with(no_a ? &d : &c, (no_a ? a : b)->end);
         struct goal goal;
         if (!items_same(&c, &d, blocked, &goal, paired, who))
             return 0;

@@ -56,6 +56,7 @@ struct residue {
     size_t table_size;
     uint32_t *rule_seg;          /* NONE: nothing ever comes of it */
     uint8_t *chain_state;        /* enum lowered */
+    uint8_t *chain_once;         /* it, or one that it enters, asks a memory of the rule itself */
     uint32_t *canon;             /* by chain: the chain that it is known to equal */
     uint8_t *touched;            /* by chain: it equals nothing for now */
     /* scratch memory: a stack */
@@ -65,7 +66,8 @@ struct residue {
     int failed;                  /* out of memory */
 };
 
-enum lowered { LOW_NOT, LOW_BUSY, LOW_DONE };
+/* APART: read, but not to be held against another: it came before a chain that it enters. */
+enum lowered { LOW_NOT, LOW_BUSY, LOW_DONE, LOW_APART };
 enum relation { REL_OUT, REL_PART, REL_IN };
 
 void *residue_push(struct residue *r, size_t size);
