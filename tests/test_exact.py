@@ -37,6 +37,7 @@ LOG = Target("LOG", Kind.VERDICT, "LOG", ends=Ends.NEVER)
 MARK = Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset({State.MARK}))
 NOTRACK = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({State.CT}))
 ANYTHING = Target("X", Kind.VERDICT, "X", ends=Ends.NEVER, writes=frozenset({State.ANYTHING}))
+TARPIT = Target("TARPIT", Kind.VERDICT, "TARPIT", ends=Ends.MAYBE)
 LIMIT = Match("limit", ("--limit", "1/sec"), Role.ONCE, "limit 1/sec")
 RECENT = Match("recent", ("--set",), Role.NAMED, "recent --set")
 MARKED = Match("mark", ("--mark", "1"), Role.CONSTANT, "mark 1", reads=frozenset({State.MARK}))
@@ -318,6 +319,8 @@ def test_verdicts_alone_leave_out_what_changes_nothing() -> None:
     logs = program(rule(LOG), Rule((), None), rule(source(0, 9), DROPS))
     bare = program(rule(source(0, 9), DROPS))
     assert differ(logs, bare) is not None and differ(logs, bare, verdict_only=True) is None
+    tarpit = program(rule(TARPIT), rule(source(0, 9), DROPS))
+    assert differ(tarpit, bare, verdict_only=True) is not None  # it may end a packet's way
     marks = program(rule(MARK), rule(MARKED, DROPS))
     assert differ(marks, program(rule(MARKED, DROPS)), verdict_only=True) is not None
 

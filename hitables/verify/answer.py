@@ -178,7 +178,11 @@ def differs(before: Walk, after: Walk, may_drop: bool, verdict_only: bool = Fals
 def _lasting(walk: Walk) -> tuple[str, ...]:
     """The effects that change something of the packet, or ask a match with memory or chance."""
     targets = (step.rule.target for step in walk.steps)
-    silent = {f"fires {target.key}" for target in targets if target is not None and not target.writes}
+    silent = {
+        f"fires {target.key}"
+        for target in targets
+        if target is not None and target.ends is Ends.NEVER and not target.writes
+    }
     return tuple(effect for effect in walk.effects if effect != "counts" and effect not in silent)
 
 

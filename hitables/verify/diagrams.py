@@ -378,7 +378,8 @@ class _Reader:
             return None if self.verdict_only else Seen(COUNTS)
         if target.kind is not Kind.VERDICT or target.ends is Ends.SURELY:
             return None
-        return None if self.verdict_only and not target.writes else Seen(FIRES, target.key)
+        silent = target.ends is Ends.NEVER and not target.writes
+        return None if self.verdict_only and silent else Seen(FIRES, target.key)
 
 
 def _is_asked(match: Match) -> bool:

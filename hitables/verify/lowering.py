@@ -260,7 +260,7 @@ class Lowering:
     def _action(self, side: int, chain: Chain, rule: Rule) -> tuple[int, int, int]:
         target = rule.target
         if target is None:
-            return self._effect("counts", frozenset())
+            return self._effect("counts", frozenset(), True)
         if target.kind in (Kind.JUMP, Kind.GOTO):
             if target.name not in self._chains[side]:
                 place = f"table {self.tables[side].name}, chain {chain.name}, line {rule.line}"
@@ -271,10 +271,11 @@ class Lowering:
             return lib.PROVE_RETURN, 0, 0
         if target.ends is Ends.SURELY:
             return lib.PROVE_VERDICT, self._verdicts(target.key), 0
-        return self._effect(f"fires {target.key}", target.writes)
+        silent = target.ends is Ends.NEVER and not target.writes
+        return self._effect(f"fires {target.key}", target.writes, silent)
 
-    def _effect(self, effect: str, writes: frozenset[State]) -> tuple[int, int, int]:
-        if self.verdict_only and not writes:
+    def _effect(self, effect: str, writes: frozenset[State], silent: bool) -> tuple[int, int, int]:
+        if self.verdict_only and silent:
             return lib.PROVE_SILENT, 0, 0
         return lib.PROVE_EFFECT, self._effects(effect), _mask(writes)
 
