@@ -28,7 +28,8 @@ _PAYLOAD = (Field.SPORT, Field.DPORT, Field.FLAGS)
 class PacketClass:
     """protocols: all of them have these; None: the protocol cannot be found (IPv6).
 
-    present, native  fields that matches read through xtables, and natively, find
+    present, native  fields that matches read through xtables, and natively, find; of those that
+                     only some packets have, the tested ones alone
     bytes            of layer 4, of one of the class
     """
 
@@ -75,7 +76,7 @@ def classes(needs: frozenset[Need], tested: frozenset[Field], family: Family) ->
     """The classes that rules with these *needs* and tested fields can tell apart; plain packets first."""
     alike: dict[object, list[int]] = {}
     for protocol in range(256):
-        kind = _fields(protocol, family), HEADER_BYTES.get(protocol, 0)
+        kind = _fields(protocol, family) & tested, HEADER_BYTES.get(protocol, 0)
         concerning = frozenset(
             (need.bytes, need.strict, need.option) for need in needs if need.concerns(protocol)
         )
@@ -116,9 +117,9 @@ def _whole(
     """Not later fragments, of protocols that look alike."""
     protocol = protocols[0]
     concerning = [need for need in needs if need.concerns(protocol)]
-    has = _fields(protocol, family)
+    has = _fields(protocol, family) & tested
     size = HEADER_BYTES.get(protocol, 0)
-    bounds = {need.bytes for need in concerning} | {FIELD_BYTES[field] for field in has & tested}
+    bounds = {need.bytes for need in concerning} | {FIELD_BYTES[field] for field in has}
     option = any(need.option for need in concerning) and protocol == TCP
     seen: dict[object, PacketClass] = {}
     for bad_offset in (False, True) if option else (False,):
@@ -130,7 +131,7 @@ def _whole(
                 Values.only(*protocols), _ALWAYS | there, _ALWAYS | there, count, bad_offset=bad_offset,
                 malformed=count < size or bad_offset,
             )  # fmt: skip
-            sight = there & tested, frozenset(need for need in concerning if count < need.bytes), bad_offset
+            sight = there, frozenset(need for need in concerning if count < need.bytes), bad_offset
             _keep(seen, sight, made)
     yield from seen.values()
 
