@@ -245,9 +245,7 @@ class Comparison:
             pairs = (pair for values, _ in parts for pair in values.pairs)
             fields[Field(dim), epoch] = Values.of(*pairs), any(none for _, none in parts)
         values, rewrites = choose(fields, plain, packets.cut_short)
-        outcomes = {
-            (key, at): Outcome.YES if yes else Outcome.NO for at, (key, yes) in enumerate(region.asked)
-        }
+        outcomes = {(key, at): Outcome.YES for at, (key, yes) in enumerate(region.asked) if yes}
         return Draft(
             family, values, packets.bytes, packets.bad_offset, packets.offset_one, packets.cut_short,
             {key: True for key, fact in facts.items() if fact}, outcomes, rewrites,
