@@ -12,6 +12,8 @@ from test_exact import small_program
 
 import hitables
 from hitables.errors import HitablesError
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
 from hitables.ir.rule import Kind, Rule
 from hitables.verify import exact
@@ -55,6 +57,23 @@ def test_what_callers_let_through_decides() -> None:
     (flaw,) = flaws(rules, chains=":services - [0:0]\n")
     assert (flaw.kind, flaw.line, flaw.covering) == (NEVER, 7, ())
     assert flaw.why == "no packet that comes to services can match it"
+
+
+def test_a_protocol_drops_what_hides_it_in_legacy_ipv6() -> None:
+    text = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s ::/1 -j DROP\n-A INPUT -p udp -j ACCEPT\nCOMMIT\n"
+    program = hitables.read(text, family=Family.IPV6)
+    assert lint(program, Question((Backend.LEGACY,)), tell=lambda stage: None).flaws == []
+    (flaw,) = lint(program, Question((Backend.NFT,)), tell=lambda stage: None).flaws
+    assert (flaw.kind, flaw.line) == (NOTHING, 4)
+    behind = text.replace("-p udp", "-s ::1 -p udp")
+    (flaw,) = lint(hitables.read(behind, family=Family.IPV6), Question((Backend.LEGACY,)), tell=lambda stage: None).flaws
+    assert (flaw.kind, flaw.line) == (NEVER, 4)
+
+
+def test_a_jump_that_no_packet_takes_is_named_for_that_and_not_for_its_empty_chain() -> None:
+    rules = "-A INPUT -j DROP\n-A INPUT -m recent --set -j none\n-A INPUT -j none\n"
+    assert told(rules, chains=":none - [0:0]\n") == [(NOTHING, 6, ()), (NEVER, 7, (6,)), (NEVER, 8, (6,))]
+    assert told("-A INPUT -m recent --set -j none\n", chains=":none - [0:0]\n") == [(EMPTY, 6, ())]
 
 
 def test_a_rule_whose_packets_get_the_same_from_the_next() -> None:

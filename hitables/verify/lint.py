@@ -75,10 +75,13 @@ def lint(program: Program, question: Question, *, tell: Tell) -> Lint:
         tell(f"table {table.name}")
         graph = _Graph(table)
         flaws = [flaw for flaw in _of_graph(table, graph) if _asked_for(question, flaw.chain)]
-        lines = {flaw.line for flaw in flaws if flaw.kind == EMPTY}
+        empty = {flaw.line: flaw for flaw in flaws if flaw.kind == EMPTY}
         try:
-            found = _Linter(program, table, graph, question, deadline).flaws(tell)
-            flaws += [flaw for flaw in found if flaw.line not in lines]
+            for flaw in _Linter(program, table, graph, question, deadline).flaws(tell):
+                if flaw.line not in empty:
+                    flaws.append(flaw)
+                elif flaw.kind == NEVER:  # which says more: others may do nothing for its going
+                    flaws[flaws.index(empty[flaw.line])] = flaw
         except _OutOfBudget as budget:
             out.undecided = f"{budget} in table {table.name}"
         out.flaws += sorted(flaws, key=lambda flaw: (flaw.line, flaw.kind))
@@ -321,7 +324,7 @@ def _may_go(rule: Rule) -> bool:
 
 
 def _first_tests(matches: Sequence[Match]) -> list[Match]:
-    """The matches up to the first that may do more than hold or not."""
+    """The matches up to the first that may do more than hold or not; -p drops what is cut short (`_Boxes`)."""
     out = []
     for match in matches:
         if match.role is not Role.SPACE or match.needs or match.option:
@@ -331,13 +334,15 @@ def _first_tests(matches: Sequence[Match]) -> list[Match]:
 
 
 class _Boxes:
-    """Where a packet must lie, in each class, to match all of *matches*."""
+    """Where a packet must lie, in each class, to match all of *matches*, or to be dropped by a -p among them."""
 
     def __init__(self, linter: _Linter, matches: Sequence[Match]) -> None:
         self.linter = linter
         self.tests: dict[Field, Values] = {}
-        self.possible = True
+        self.before_protocol: dict[Field, Values] | None = None
         for match in matches:
+            if match.is_protocol and self.before_protocol is None:
+                self.before_protocol = dict(self.tests)
             if match.either:
                 continue
             for test in match.tests:
@@ -352,7 +357,10 @@ class _Boxes:
         if packets.protocols is not None:
             box[Field.PROTO] = packets.protocols
         box[Field.FRAG] = Values(((2, 2),)) if packets.later else Values(((0, 1),))
-        for which, values in self.tests.items():
+        tests = self.tests
+        if packets.cut_short and self.before_protocol is not None:
+            tests = self.before_protocol
+        for which, values in tests.items():
             if which in packets.present:
                 box[which] = values.intersect(box[which]) if which in box else values
                 if not box[which]:
