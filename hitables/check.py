@@ -183,9 +183,9 @@ class _Asking:
 
 
 def _exact(before: Program, after: Program, question: Question, sampling: Sampling, tell: Tell) -> Answer:
-    from .verify import exact
+    from .verify import portfolio
 
-    return exact.check(before, after, question, tell=tell)
+    return portfolio.check(before, after, question, tell=tell)
 
 
 def _diagrams(before: Program, after: Program, question: Question, sampling: Sampling, tell: Tell) -> Answer:
