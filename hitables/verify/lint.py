@@ -324,7 +324,7 @@ def _may_go(rule: Rule) -> bool:
 
 
 def _first_tests(matches: Sequence[Match]) -> list[Match]:
-    """The matches up to the first that may do more than hold or not; -p drops what is cut short (`_Boxes`)."""
+    """The matches up to the first that may do more than hold or not, but for -p (`_Boxes`)."""
     out = []
     for match in matches:
         if match.role is not Role.SPACE or match.needs or match.option:
@@ -334,7 +334,7 @@ def _first_tests(matches: Sequence[Match]) -> list[Match]:
 
 
 class _Boxes:
-    """Where a packet must lie, in each class, to match all of *matches*, or to be dropped by a -p among them."""
+    """Where a packet must lie, in each class, to match all of *matches* or be dropped by a -p of them."""
 
     def __init__(self, linter: _Linter, matches: Sequence[Match]) -> None:
         self.linter = linter
