@@ -452,6 +452,46 @@ def test_a_budget_that_runs_out_is_not_an_answer() -> None:
     assert isinstance(answer, Undecided) and answer.reason == "out of memory"
 
 
+MARKED_2 = MARKED._replace(key="mark 2")
+PATIENCE = 20.0  # seconds; what takes fractions of one would take years if ways were counted
+
+
+@pytest.mark.parametrize("asked", [(RECENT, MARK), (LIMIT, LOG), (MARKED, MARK)])
+def test_a_row_of_questions_has_as_many_places_as_ways_it_does_not(asked: tuple[Match, Target]) -> None:
+    row = [rule(asked[0]._replace(key=f"{asked[0].key} {at}"), asked[1]) for at in range(40)]
+    marked = rule(MARKED, DROPS), rule(MARKED_2, DROPS)
+    assert differ(program(*row, *marked), program(*row, *reversed(marked)), timeout=PATIENCE) is None
+    row = [rule(asked[0]._replace(key=f"{asked[0].key} {at}"), jump("A")) for at in range(40)]
+    other = [each._replace(target=jump("B")) for each in row]
+    assert differ(program(*row, A=(rule(asked[1]),)), program(*other, B=(rule(asked[1]),)), timeout=PATIENCE) is None
+    wrong = program(*other, *marked, B=(rule(asked[1]),))
+    assert differ(program(*row, A=(rule(asked[1]),)), wrong, timeout=PATIENCE) is not None
+
+
+def test_a_memory_stays_one_in_a_row_of_them_some_of_which_nobody_reaches() -> None:
+    row = [rule(LIMIT._replace(key=f"limit {at}"), LOG) for at in range(40)]
+    front = rule(source(0, 4), ACCEPT), rule(source(5, 9), ACCEPT)
+    one = program(*front, rule(source(0, 9), LIMIT, LOG), *row, rule(LIMIT, DROPS))
+    other = program(*front, *row, rule(LIMIT, DROPS))
+    assert differ(one, other, timeout=PATIENCE) is None
+
+
+def test_chains_that_nest_too_deep_to_be_proved_are_said_to() -> None:
+    def nest(name: str) -> Program:
+        chains = {f"{name}{at}": (rule(source(0, 30_000 - at), goto(f"{name}{at + 1}")),) for at in range(19_000)}
+        return program(rule(goto(f"{name}0")), **chains, **{f"{name}19000": (rule(DROPS),)})
+
+    answer = exact.check(nest("A"), nest("B"), Question((Backend.LEGACY,)))
+    assert isinstance(answer, Undecided) and answer.reason == "the rules nest too deep"
+
+
+def test_fields_that_no_rule_tests_make_no_classes() -> None:
+    one = program(rule(source(0, 9), DROPS))
+    tables = one.table("filter"), one.table("filter")
+    prover = exact.Prover(tables, one, Backend.LEGACY, Question(), None)
+    assert [each.later for each in prover.classes] == [False, True]
+
+
 def test_it_can_be_stopped() -> None:
     """From another thread, as an interrupt does."""
     rules = [rule(source(n, n + 50), on_field(Field.DST, (n * 7 % 997, n * 7 % 997 + 50)), DROPS) for n in range(900)]

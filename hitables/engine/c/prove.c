@@ -10,6 +10,8 @@
  * User chains of one name are first held against each other alone, for any packet that may
  * come; those that prove equal count as equal wherever they are entered.
  *
+ * What was proved behind a match with memory or a write is kept for a while (known.c).
+ *
  * Cost: a tree against the list that it was made of takes about what building it took.
  * Invariant: "equal" is said only when the regions looked at tile the whole.  For one thread,
  * but for prover_stop.
@@ -20,9 +22,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "known.h"
 #include "residue.h"
 
-enum { DEEPEST = 20000, LEMMA_STEPS = 200000, CLOCK_EVERY = 64 };
+enum { DEEPEST = 10000, LEMMA_STEPS = 200000, CLOCK_EVERY = 64 };
 
 /* A set that a dimension had: of the frame that cut it, or before a write. */
 struct past {
@@ -41,6 +44,8 @@ struct prover {
     uint32_t *pair;              /* by rule: the rule of the other program whose memory is its memory */
     uint32_t *found;
     size_t found_n, found_room, records, most;
+    struct memory known;         /* what was proved in this run and may be met again */
+    struct known *pending;       /* lists behind a write, until this frame is proved */
     int same;                    /* one program against itself */
     uint32_t altered[2], saved[2];
     int strict, in_lemma, parted; /* parted: an effect of one side alone has happened, of these rules */
@@ -92,6 +97,7 @@ void prover_free(struct prover *p)
 {
     if (!p)
         return;
+    memory_clear(&p->r, &p->known);
     residue_close(&p->r);
     free(p->first), free(p->epoch), free(p->log), free(p->history), free(p->outcomes), free(p->pair), free(p->found);
     free(p);
@@ -230,7 +236,8 @@ static int put_words(struct prover *p, const uint32_t *words, size_t count)
 {
     if (!grow((void **)&p->found, &p->found_room, p->found_n + count, sizeof *p->found))
         return 0;
-    memcpy(p->found + p->found_n, words, count * sizeof *words);
+    if (count)
+        memcpy(p->found + p->found_n, words, count * sizeof *words);
     p->found_n += count;
     return 1;
 }
@@ -391,6 +398,7 @@ static void look_again(struct prover *p, struct list *list)
 static int happen(struct prover *p, struct list *a, struct list *b)
 {
     uint32_t writes = seg_at(p, a, 0)->writes;
+    size_t history_n = p->history_n;
     drop_head(a);
     drop_head(b);
     for (uint32_t dim = 0; dim < p->r.in.dims && writes; dim++) {
@@ -407,7 +415,31 @@ static int happen(struct prover *p, struct list *a, struct list *b)
     }
     look_again(p, a);
     look_again(p, b);
+    if (p->history_n > history_n && !p->parted) {
+        known_free(&p->r, p->pending);
+        p->pending = known_copy(&p->r, a, b);
+    }
     return PROVE_EQUAL;
+}
+
+static int is_known(struct prover *p, const struct list *a, const struct list *b)
+{
+    return p->known.n && !p->parted && memory_has(&p->r, &p->known, a, b);
+}
+
+/* Prove lists that may be met again. */
+static int prove_and_keep(struct prover *p, struct list a, struct list b, double weight, int deep)
+{
+    if (is_known(p, &a, &b))
+        return PROVE_EQUAL;
+    struct known *known = p->parted ? NULL : known_copy(&p->r, &a, &b);
+    size_t records = p->records;
+    int status = prove(p, a, b, weight, deep);
+    if (status == PROVE_EQUAL && p->records == records)
+        memory_keep(&p->r, &p->known, known);
+    else
+        known_free(&p->r, known);
+    return status;
 }
 
 /* The match with memory at both heads says no, which is proved here; then yes, left in place. */
@@ -432,7 +464,7 @@ static int ask(struct prover *p, struct list *a, struct list *b, double *weight,
     look_again(p, &x);
     look_again(p, &y);
     *weight /= 2;
-    int status = prove(p, x, y, *weight, deep + 1);
+    int status = prove_and_keep(p, x, y, *weight, deep + 1);
     p->r.top = top;
     p->outcomes[p->outcomes_n - 1] = 1;
     struct list *both[] = {a, b};
@@ -466,6 +498,15 @@ static int behead(struct prover *p, struct list *a, struct list *b, double *weig
         return PROVE_EQUAL;
     }
     return seg_at(p, a, 0)->kind == SEG_EVENT ? ask(p, a, b, weight, deep) : happen(p, a, b);
+}
+
+/* `behead`; nothing is left where lists are met again that are known to be equal. */
+static int behead_unknown(struct prover *p, struct list *a, struct list *b, double *weight, int deep, int *left)
+{
+    int status = behead(p, a, b, weight, deep, left);
+    if (status == PROVE_EQUAL && *left && is_known(p, a, b))
+        *left = 0;
+    return status;
 }
 
 /* Whether both heads ask the same match with memory or chance; PAIRS when only what was taken
@@ -580,18 +621,25 @@ static int step(struct prover *p, struct list *a, struct list *b, double *weight
         return PROVE_EQUAL;
     }
     uint32_t test = choose(p, a, b, &x, &y);
-    if (test != NONE)
-        return cut(p, a, b, test, weight, deep, left);
+    if (test != NONE) {
+        int status = cut(p, a, b, test, weight, deep, left);
+        if (status == PROVE_EQUAL && *left && x.at == 0 && y.at == 0)
+            *left = !is_known(p, a, b);
+        return status;
+    }
     if (x.at > 0 || y.at > 0)
-        return behead(p, a, b, weight, deep, left);
+        return behead_unknown(p, a, b, weight, deep, left);
     if ((a->n && a->v->open) || (b->n && b->v->open)) {
         look_again(p, a);
         look_again(p, b);
         return PROVE_EQUAL;
     }
     enum alike alike = ask_alike(p, a, b);
-    if (alike == ALIKE)
-        return ask(p, a, b, weight, deep);
+    if (alike == ALIKE) {
+        int status = ask(p, a, b, weight, deep);
+        *left = status != PROVE_EQUAL || !is_known(p, a, b);
+        return status;
+    }
     if (alike == PAIRED_OTHERWISE)
         return PROVE_PAIRS;
     if (part(p, a, &p->parted_a) || part(p, b, &p->parted_b))
@@ -604,7 +652,10 @@ static int prove(struct prover *p, struct list a, struct list b, double weight, 
 {
     size_t base = p->r.top, log_n = p->log_n, history_n = p->history_n, outcomes_n = p->outcomes_n;
     uint32_t parted_a = p->parted_a, parted_b = p->parted_b;
+    struct known *pending = p->pending;
+    size_t records = p->records;
     int status, left = 1, parted = p->parted;
+    p->pending = NULL;
     do {
         status = out_of_budget(p, deep);
         if (status == PROVE_EQUAL)
@@ -618,6 +669,11 @@ static int prove(struct prover *p, struct list a, struct list b, double weight, 
         p->done += weight;
         p->regions++;
     }
+    if (status == PROVE_EQUAL && p->records == records)
+        memory_keep(&p->r, &p->known, p->pending);
+    else
+        known_free(&p->r, p->pending);
+    p->pending = pending;
     put_back(p, log_n);
     p->parted = parted, p->parted_a = parted_a, p->parted_b = parted_b;
     p->history_n = history_n;
@@ -779,6 +835,7 @@ int prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t end_a, uint32_
     p->found_n = p->records = 0;
     p->most = most;
     p->r.failed = p->stopped = 0;
+    memory_clear(&p->r, &p->known);
     if (p->strict != strict) {
         p->strict = strict;
         memset(p->pair, 0xff, p->r.in.rules * sizeof *p->pair);

@@ -114,7 +114,7 @@ void residue_enter(struct residue *r, const struct prove_class *class)
 /* Room for one more segment and count more tests; 0 when memory is exhausted. */
 static int make_room(struct residue *r, size_t count)
 {
-    if (r->test_count + count > r->test_room) {
+    if (r->test_count + count >= r->test_room) { /* so that there is some room, for no tests too */
         size_t room = (r->test_count + count) * 2 + 1024;
         uint32_t *more = realloc(r->tests, room * sizeof *more);
         if (!more)
