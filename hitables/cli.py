@@ -583,25 +583,34 @@ def trace(file: str, packet: str, backend: str, family: str | None) -> None:
 @click.option("--trace", "trace_file", help="ClassBench trace to run through the chain.")
 @click.option("--chain", default=None, help="Built-in chain that the trace runs through.")
 @click.option("--backend", type=click.Choice(["legacy", "nft"]), default="legacy", show_default=True)
+@click.option("--costs", "costs_file", help="Profile to model costs by; the shipped one when left out.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_family_option
 def stats(
-    file: str, trace_file: str | None, chain: str | None, backend: str, as_json: bool, family: str | None
+    file: str,
+    trace_file: str | None,
+    chain: str | None,
+    backend: str,
+    costs_file: str | None,
+    as_json: bool,
+    family: str | None,
 ) -> None:
     """Per chain of FILE: rules, roles, rules read per packet, modelled cost."""
     import json
 
+    from . import costs
     from .files import read_text
     from .ir.packet import Backend
     from .library import read
     from .profile import profile, read_over_trace
     from .report.stats import show_stats
 
+    figures = costs.load(costs_file) if costs_file else costs.default()
     program = read(read_text(file), family=_family(family), name=file)
-    found = profile(program, Backend(backend))
+    found = profile(program, Backend(backend), figures)
     over = None
     if trace_file is not None:
-        over = read_over_trace(program, read_text(trace_file), trace_file, chain, Backend(backend))
+        over = read_over_trace(program, read_text(trace_file), trace_file, chain, Backend(backend), figures)
     if as_json:
         click.echo(json.dumps({**found, "trace": over}, indent=1))
     else:
@@ -652,3 +661,24 @@ def algorithms() -> None:
 
     for name in ALGORITHMS:
         click.echo(name)
+
+
+@main.command()
+@click.option("-o", "--output", default="-", help='Where the profile goes; "-" is standard output.')
+@click.option("--backend", type=click.Choice(["both", "legacy", "nft"]), default="both", show_default=True)
+def calibrate(output: str, backend: str) -> None:
+    """Measure what rules cost in the running kernel, and print it as a profile for --costs.
+
+    Takes up to a minute, in scratch network namespaces; the machine should have little else to do.
+    """
+    import json
+
+    from .bench.machine import machine
+    from .costs.calibrate import calibrate as measure
+    from .files import write_text
+    from .ir.packet import Backend
+
+    backends = list(Backend) if backend == "both" else [Backend(backend)]
+    with _stages() as tell:
+        found = measure(backends, tell, machine())
+    write_text(output, json.dumps(found.as_data(), indent=1) + "\n")

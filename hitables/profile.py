@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .analyse.callgraph import graph, reachable
-from .analyse.cost import rule_cost
+from .analyse.callgraph import reachable
+from .costs.table import Costs
 from .errors import HitablesError
 from .ir.fields import Family
 from .ir.packet import Backend
@@ -14,6 +14,7 @@ from .ir.rule import Role, Rule
 
 # Packets drawn per chain: the mean settles within a few per cent.
 PACKETS = 4_000
+COUNTED = 500  # of them, for what they cost
 
 
 def role_of(rule: Rule) -> Role:
@@ -22,8 +23,9 @@ def role_of(rule: Rule) -> Role:
 
 
 def _chain(
-    program: Program, table: Table, chain: Chain, reached: bool, cost: float, backend: Backend
+    program: Program, table: Table, chain: Chain, reached: bool, costs: Costs, backend: Backend
 ) -> dict[str, Any]:
+    from .costs import spent
     from .verify.edges import draw_packets
     from .verify.machine import Machine
 
@@ -41,44 +43,41 @@ def _chain(
         reads = Machine(program, backend).run(table.name, chain.name, batch).reads
         said["mean_read"] = round(float(reads.mean()), 2)
         said["longest_read"] = int(reads.max())
-        said["modelled_ns"] = round(float(reads.mean()) * cost, 1)
+        # Few enough for the slower way of counting, many enough for a mean.
+        some = batch.pick(slice(None, None, max(1, len(batch) // COUNTED)))
+        said["modelled_ns"] = round(spent(program, table.name, chain.name, some, costs, backend).total, 1)
     return said
 
 
-def profile(program: Program, backend: Backend) -> dict[str, Any]:
+def profile(program: Program, backend: Backend, costs: Costs) -> dict[str, Any]:
     """Plain data (hitables/schema/stats.json): one entry per chain, in order.
 
     mean_read, longest_read: over packets aimed evenly at the rules that the chain reads;
-    modelled_ns: mean_read times the mean cost of those rules.
+    modelled_ns: what they cost by *costs*, on the mean.
     """
-    import networkx as nx
-
     chains = []
     for table in program:
         seen = reachable(table)
-        calls = graph(table)
-        costs = {chain.name: [rule_cost(rule, backend) for rule in chain.rules] for chain in table.chains}
-        for chain in table.chains:
-            met = [*costs[chain.name]]
-            for callee in nx.descendants(calls, chain.name):
-                met += costs[callee]
-            mean = sum(met) / len(met) if met else 0.0
-            chains.append(_chain(program, table, chain, chain.name in seen, mean, backend))
+        chains += [
+            _chain(program, table, chain, chain.name in seen, costs, backend) for chain in table.chains
+        ]
     return {
         "format": "hitables-stats",
         "version": 1,
         "source": program.name,
         "family": int(program.family),
         "backend": backend.value,
+        "costs": costs.name,
         "rules": program.rule_count(),
         "chains": chains,
     }
 
 
 def read_over_trace(
-    program: Program, text: str, name: str, chain: str | None, backend: Backend
+    program: Program, text: str, name: str, chain: str | None, backend: Backend, costs: Costs
 ) -> dict[str, Any]:
     """Rules read by the packets of a ClassBench trace in a built-in chain of table filter."""
+    from .costs import spent
     from .parse.trace import parse
     from .verify.columns import batch_of
     from .verify.machine import Machine
@@ -103,4 +102,5 @@ def read_over_trace(
         "packets": len(batch),
         "mean_read": round(float(reads.mean()), 2),
         "longest_read": int(reads.max()),
+        "modelled_ns": round(spent(program, "filter", chain, batch, costs, backend).total, 1),
     }

@@ -10,17 +10,13 @@ tree stays in the cache, and many, whose leaves do not; the goals are for the fe
 from __future__ import annotations
 
 import argparse
-import fcntl
 import ipaddress
 import json
-import os
 import random
-import socket
 import statistics
 import struct
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,20 +26,12 @@ from ..emit.text import write
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..library import read
-from ..live.namespace import Namespace
-from ..live.tables import load
+from ..live.stopwatch import EMPTY, compare
 from .machine import machine
 
 DESTINATION = "10.99.0.1"
-DEVICE = "sink0"
-TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x1, 0x1000
-EMPTY = "*filter\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
 
 FEW, MANY = 64, 2000  # flows that take turns
-
-# Seconds that one measurement of one rule set lasts, about.
-SLICE = 0.15
-
 
 @dataclass(frozen=True, slots=True)
 class RandomRule:
@@ -84,60 +72,6 @@ def random_rules(count: int, lengths: Sequence[int], rng: random.Random) -> list
 
 def rules_text(rules: Sequence[RandomRule]) -> str:
     return "*filter\n:OUTPUT ACCEPT [0:0]\n" + "".join(rule.text() + "\n" for rule in rules) + "COMMIT\n"
-
-
-_sinks: list[int] = []
-
-
-def prepare() -> None:
-    """Run inside: a tunnel that nobody reads; once its queue is full it forgets every packet."""
-    from ..live.namespace import run
-
-    sink = os.open("/dev/net/tun", os.O_RDWR)
-    fcntl.ioctl(sink, TUNSETIFF, struct.pack("16sH14x", DEVICE.encode(), IFF_TUN | IFF_NO_PI))
-    _sinks.append(sink)  # the device lives as long as the helper
-    for command in (
-        f"ip link set {DEVICE} txqueuelen 1 up",
-        "ip link set lo up",
-        f"ip route add default dev {DEVICE}",
-    ):
-        run(command.split())
-
-
-def measure(packets: bytes, count: int, rounds: int, cpu: int | None) -> float:
-    """Run inside: nanoseconds per packet."""
-    from ..engine._engine import ffi, lib
-
-    if cpu is not None:
-        os.sched_setaffinity(0, {cpu})
-    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as sender:
-        size = len(packets) // count
-        spent = lib.sender_time(sender.fileno(), ffi.from_buffer("uint8_t *", packets), size, count, rounds)
-    if spent < 0:
-        raise OSError(-spent, os.strerror(-spent))
-    return float(spent) / (count * rounds)
-
-
-def compare(
-    texts: dict[str, str], packets: bytes, count: int, backend: Backend, runs: int
-) -> dict[str, list[float]]:
-    """Nanoseconds per packet of each rule set, *runs* times, in turn."""
-    cpu = max(os.sched_getaffinity(0))
-    with ExitStack() as stack:
-        spaces = {}
-        for name, text in texts.items():
-            spaces[name] = stack.enter_context(Namespace())
-            spaces[name].call(prepare)
-            load(text, Family.IPV4, backend, spaces[name])
-        rounds = {}
-        for name, space in spaces.items():
-            once = space.call(measure, packets, count, 1, cpu)
-            rounds[name] = max(1, int(SLICE * 1e9 / (once * count)))
-        found: dict[str, list[float]] = {name: [] for name in texts}
-        for _ in range(runs):
-            for name, space in spaces.items():
-                found[name].append(space.call(measure, packets, count, rounds[name], cpu))
-        return found
 
 
 def case(

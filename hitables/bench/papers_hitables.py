@@ -33,12 +33,13 @@ from ..ir.fields import Family, Field, Fragment
 from ..ir.packet import Backend
 from ..ir.program import Program
 from ..library import read
+from ..live.stopwatch import EMPTY, compare
 from ..paper import transform
 from ..parse import classbench
 from ..parse import trace as traces
 from ..verify.machine import Machine
 from ..verify.packets import PACKET, PacketBatch
-from .kernel import EMPTY, RandomRule, compare, random_rules
+from .kernel import RandomRule, random_rules
 from .machine import machine
 
 CHAIN = "OUTPUT"

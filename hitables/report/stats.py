@@ -33,5 +33,6 @@ def show_stats(found: Mapping[str, Any], over: Mapping[str, Any] | None) -> None
     if over is not None:
         console.print(
             f"{over['source']}: {over['packets']} packets through {over['chain']} read "
-            f"{over['mean_read']} rules on average, {over['longest_read']} at most"
+            f"{over['mean_read']} rules on average, {over['longest_read']} at most; "
+            f"modelled: {over['modelled_ns']:.0f} ns"
         )

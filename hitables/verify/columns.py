@@ -7,9 +7,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hitables.ir.fields import ICMP, PORT_PROTOCOLS, STATES, TCP, Family, Field, Fragment
+from hitables.ir.fields import (
+    ICMP,
+    PORT_PROTOCOLS,
+    STATES,
+    TCP,
+    Family,
+    Field,
+    Fragment,
+    interface_number,
+)
 
-from .packets import PACKET, PacketBatch
+from .packets import HALF, PACKET, PacketBatch
 
 L4_BYTES = 64
 
@@ -39,3 +48,10 @@ def batch_of(headers: npt.NDArray[Any]) -> PacketBatch:
     present[protocol == ICMP] |= 1 << Field.ICMP
     rows["present"], rows["l4_bytes"] = present, L4_BYTES
     return PacketBatch(Family.IPV4, rows)
+
+
+def set_interface(batch: PacketBatch, field: Field, name: str) -> None:
+    """Let all packets of *batch* have *name* as their interface; *field*: IIF or OIF."""
+    number = interface_number(name)
+    batch.rows["low"][:, field] = number & (1 << 64) - 1
+    batch.rows["high"][:, HALF[field]] = number >> 64

@@ -57,6 +57,18 @@ class Interner:
 
 
 @dataclass(frozen=True)
+class Tried:
+    """How often packets came to each rule of a table, to each of its matches, and past all of them.
+
+    Rule r has `counts[start[r]:start[r + 1]]`: its matches in order, then its target.  What came to
+    the first is how often the rule was read.
+    """
+
+    start: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
 class Result:
     """What became of each packet of a batch; one array each.
 
@@ -70,6 +82,7 @@ class Result:
     hits     by rule of the table: how often its matches all said yes; only when asked for
     matched  by packet: the first rules whose matches all said yes, then -1; no columns
              unless asked for
+    tried    see `Tried`; only when asked for
     """
 
     verdict: npt.NDArray[np.uint32]
@@ -81,6 +94,7 @@ class Result:
     hits: npt.NDArray[np.uint64] | None
     matched: npt.NDArray[np.int32]
     interner: Interner
+    tried: Tried | None = None
 
     def verdict_text(self, at: int) -> str:
         return self.interner.text(int(self.verdict[at]))
@@ -97,13 +111,14 @@ class Machine:
     def run(
         self, table: str, chain: str, batch: PacketBatch, *,
         hits: bool = False, matched: int = 0, limits: npt.NDArray[np.uint32] | None = None,
+        tried: bool = False,
     ) -> Result:  # fmt: skip
         """Send *batch* into *chain*; KeyError for an unknown table or chain.
 
-        *hits*, *matched*: whether to count, and how many rules to name for each packet.
+        *hits*, *tried*, *matched*: whether to count, and how many rules to name for each packet.
         *limits*: how many effects of each packet go into its hash.
         """
-        return self._lowered(table).run(chain, batch, self.interner, hits, matched, limits)
+        return self._lowered(table).run(chain, batch, self.interner, hits, matched, limits, tried)
 
     def rule(self, table: str, number: int) -> tuple[str, int, Rule]:
         """Chain, index there from 0, and rule, of the rule that a `Result` calls *number*."""
@@ -141,6 +156,7 @@ class _Lowered:
             code.words.append(0)
         drop = interner.number(DROP)
         self.chains, self.rules = code.chains, number
+        self._table, self._words, self._sizes = table, len(code.words), code.sizes()
         self.interner = interner
         writers = [
             _mask(state for state, fields in FIELDS_WRITTEN.items() if field in fields) for field in Field
@@ -158,14 +174,16 @@ class _Lowered:
 
     def run(
         self, chain: str, batch: PacketBatch, interner: Interner,
-        hits: bool, matched: int, limits: npt.NDArray[np.uint32] | None,
+        hits: bool, matched: int, limits: npt.NDArray[np.uint32] | None, tried: bool,
     ) -> Result:  # fmt: skip
         count = len(batch)
         results: Any = np.zeros(count, RESULT)
         counted = np.zeros(self.rules, np.uint64) if hits else None
+        visits = np.zeros(self._words, np.uint64) if tried else None
         named = np.zeros((count, matched), np.int32)
         counts = ffi.new("struct interp_counts *", {
             "hits": ffi.NULL if counted is None else ffi.cast("uint64_t *", ffi.from_buffer(counted)),
+            "visits": ffi.NULL if visits is None else ffi.cast("uint64_t *", ffi.from_buffer(visits)),
             "matched": ffi.cast("int32_t *", ffi.from_buffer(named)) if matched else ffi.NULL,
             "room": matched,
         })  # fmt: skip
@@ -181,7 +199,24 @@ class _Lowered:
         return Result(
             results["verdict"], results["effects"], results["effect_count"], results["reads"],
             results["rule"], results["open"], counted, named, interner,
+            None if visits is None else self._tried(visits),
         )  # fmt: skip
+
+    def _tried(self, visits: npt.NDArray[np.uint64]) -> Tried:
+        places, lengths = array("Q"), array("Q", [0])
+        at = 0
+        for chain in self._table.chains:
+            for rule in chain.rules:
+                at += 2
+                for match in rule.matches:
+                    places.append(at)
+                    at += self._sizes[id(match)]
+                places.append(at)
+                at += self._sizes[id(rule.target)]
+                lengths.append(len(rule.matches) + 1)
+            at += 1
+        assert at == self._words, "a rule is not as long as its parts"
+        return Tried(np.cumsum(lengths, dtype=np.int64), visits[np.frombuffer(places, np.uint64)])
 
 
 def jump_depth(table: Table) -> int:
@@ -239,6 +274,10 @@ class _Code:
         self.wide = frozenset(field for field in Field if top(field, family) > _WORD)
         self._matches: dict[int, array[int]] = {}
         self._targets: dict[int, array[int]] = {}
+
+    def sizes(self) -> dict[int, int]:
+        """How many words each match and target takes, by its id."""
+        return {each: len(words) for each, words in (*self._matches.items(), *self._targets.items())}
 
     def rule(self, rule: Rule, number: int) -> None:
         words = self.words

@@ -441,7 +441,7 @@ static int run_one(struct walk *walk, uint32_t chain, const struct given *given,
     uint32_t source = address_word(walk, 0), destination = address_word(walk, 1);
     result->rule = -1;
     for (;;) {
-        if (*rule && !walk->written) {
+        if (*rule && !walk->written && !counts->visits) {
             uint32_t number = rule[1], behind = table->skip.end[number];
             uint32_t next_one = skip_to(&table->skip, number, source, destination);
             reads += next_one - number;
@@ -463,6 +463,8 @@ static int run_one(struct walk *walk, uint32_t chain, const struct given *given,
         const uint32_t *code = rule + 2, *next = rule + *rule;
         reads++;
     instruction:
+        if (counts->visits)
+            counts->visits[code - table->code]++;
         switch (*code & 255) {
         case INTERP_RANGE:
             if (walk->value[*code >> 8 & 255] - code[1] > code[2])
