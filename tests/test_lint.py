@@ -76,6 +76,16 @@ def test_a_jump_that_no_packet_takes_is_named_for_that_and_not_for_its_empty_cha
     assert told("-A INPUT -m recent --set -j none\n", chains=":none - [0:0]\n") == [(EMPTY, 6, ())]
 
 
+def test_a_jump_to_a_memory_that_others_share_is_not_replaced_by_a_memory_of_its_own() -> None:
+    rules = (
+        "-A INPUT -i eth0 -g few\n-A INPUT -s 10.0.0.0/8 -g few\n-A INPUT -m limit -j LOG\n"
+        "-A few -m limit -j LOG\n"
+    )
+    assert told(rules, chains=":few - [0:0]\n") == []
+    named = rules.replace("limit", "recent --set")  # whose memory all rules share
+    assert [flaw[:2] for flaw in told(named, chains=":few - [0:0]\n")] == [(NOTHING, 6), (NOTHING, 7)]
+
+
 def test_a_rule_whose_packets_get_the_same_from_the_next() -> None:
     rules = "-A INPUT -s 10.1.0.0/16 -j ACCEPT\n-A INPUT -s 10.0.0.0/8 -j ACCEPT\n"
     assert told(rules) == [(NOTHING, 5, (6,))]

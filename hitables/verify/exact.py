@@ -129,7 +129,7 @@ class Prover:
             self.strict = 1
             for before in self._runs:
                 status = self._run(*before, most)
-                if status != lib.PROVE_EQUAL and most == 1:
+                if status != lib.PROVE_EQUAL and (most == 1 or status != lib.PROVE_DIFFER):
                     return status, list(self._found(before[1]))
             status = self._run(chain, packets, most)
         self._runs.append((chain, packets))

@@ -200,6 +200,15 @@ static int may_pair(void *who, uint32_t rule_a, uint32_t rule_b)
     return (a == NONE || a == rule_b) && (b == NONE || b == rule_a);
 }
 
+/* Nothing is known of whose memory is whose; of a program against itself, all: where another rule
+ * takes a rule's place it brings a memory of its own. */
+static void reset_pairs(struct prover *p)
+{
+    uint32_t half = p->r.in.rules / 2;
+    for (uint32_t rule = 0; rule < p->r.in.rules; rule++)
+        p->pair[rule] = !p->same ? NONE : rule < half ? rule + half : rule - half;
+}
+
 /* Note, for lists that are equal, whose memory is whose; 0 when one would be two. */
 static int note_pairs(struct prover *p, const struct list *a, const struct list *b)
 {
@@ -776,6 +785,7 @@ static int make_ready(struct prover *p, uint32_t chain, int deep)
 void prover_same(struct prover *p)
 {
     p->same = 1;
+    reset_pairs(p);
     p->altered[0] = p->altered[1] = NONE;
 }
 
@@ -838,7 +848,7 @@ int prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t end_a, uint32_
     memory_clear(&p->r, &p->known);
     if (p->strict != strict) {
         p->strict = strict;
-        memset(p->pair, 0xff, p->r.in.rules * sizeof *p->pair);
+        reset_pairs(p);
     }
     p->r.top = p->class_top;
     int status = make_ready(p, a, 0);
