@@ -9,7 +9,7 @@ BENCH_FLAGS ?=
 C_SOURCES := $(wildcard hitables/engine/c/*.c)
 
 .PHONY: help setup demo test check lint types c-warnings sanitize count \
-        corpus prove mutants bench-kernel bench-costs bench-speed rulesets golden pictures clean
+        corpus prove mutants bench-kernel bench-costs bench-speed bench-trees rulesets golden pictures clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -65,6 +65,9 @@ bench-costs: setup ## the cost model against the kernel, whole rule sets (needs 
 
 bench-speed: setup ## time and memory of reading and compiling, beside iptables-restore --test (needs root)
 	python -m hitables.bench.speed $(BENCH_FLAGS)
+
+bench-trees: setup ## growth and rules read on the public sets, beside the goals (needs ../shared)
+	python -m hitables.bench.trees $(BENCH_FLAGS)
 
 rulesets: setup ## write the rule sets in rulesets/ anew, from their seeds
 	python rulesets/make.py

@@ -235,7 +235,10 @@ def _read_two(before: str, after: str, family: str | None, tell: Callable[[str],
 )
 @click.option("--algorithm", default=None, help="Tree builder; see hitables algorithms.")
 @click.option(
-    "--binth", type=click.IntRange(1), default=None, help="Rules that a leaf may hold before it is split."
+    "--binth",
+    type=click.IntRange(1),
+    default=None,
+    help="Rules that a leaf may hold before it is split; algorithm auto finds that by itself.",
 )
 @click.option(
     "--spfac", type=click.FloatRange(1), default=4.0, show_default=True, help="HiCuts' space factor."
@@ -318,7 +321,7 @@ def compile_command(
     options = Options(
         backend=backend,
         malformed=Malformed(malformed),
-        algorithm=algorithm or "bisect",
+        algorithm=algorithm or "auto",
         leaf_size=binth or 8,
         spfac=spfac,
         min_length=min_length,

@@ -6,14 +6,15 @@ with a report of what was done to each chain and why.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from .analyse.callgraph import check_loops, graph, levels, writes
+from .analyse.movable import freedom
+from .analyse.reads import rules_read
 from .analyse.sides import Malformed, Sides, as_boxes
-from .build.tree import Boxes, Tree, grow
+from .build.tree import grow
 from .emit.chains import Names
 from .emit.jumps import Segment, has_memory, leaves_chain, plant
 from .errors import HitablesError
@@ -31,7 +32,7 @@ class Options:
 
     backend        "legacy", "nft", or "any": right and loadable in both
     algorithm      one of build.tree.ALGORITHMS
-    leaf_size      rules that a leaf may hold before it is split (binth)
+    leaf_size      rules that a leaf may hold before it is split (binth); auto finds that by itself
     min_length     chains of fewer rules stay as they are
     max_expansion  rules printed over rules read, per chain, at most
     unequal_cuts   scheme paper: cut between rules, not in equal parts
@@ -40,7 +41,7 @@ class Options:
 
     backend: str = "any"
     malformed: Malformed = Malformed.STRICTER
-    algorithm: str = "bisect"
+    algorithm: str = "auto"
     leaf_size: int = 8
     spfac: float = 4.0
     min_length: int = 8
@@ -68,6 +69,7 @@ class ChainReport:
     read_before, read_after   mean rules read, each rule's packets weighing alike
     longest         most rules that a packet can read in the tree
     nesting         most chains nested below it
+    built           CPU seconds that building its trees took
     why             why it stayed as it was; "" when it was compiled
     """
 
@@ -80,6 +82,7 @@ class ChainReport:
     longest: int
     nesting: int
     why: str
+    built: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,24 +92,6 @@ class Compiled:
     program: Program
     origins: dict[tuple[str, str], str] = field(default_factory=dict)
     reports: tuple[ChainReport, ...] = ()
-
-
-def _reads(boxes: Boxes, tree: Tree) -> tuple[float, float]:
-    """Mean rules read at a corner of each box: of the list, of the tree.
-
-    A rule that may not end the packet's way (it logs, jumps, has a match that no axis says)
-    ends no search, so what stands behind it counts.
-    """
-    if not len(boxes.rule):
-        return 0.0, 0.0
-    going_on = boxes.final[boxes.rule] == 0
-    low, high = boxes.low.copy(), boxes.high.copy()
-    low[going_on], high[going_on] = ~np.uint64(0), 0
-    ending = Boxes(boxes.axes, low, high, boxes.rule, boxes.final, boxes.weight)
-    rule, after = replace(tree, boxes=ending).search(boxes.low)
-    total = len(boxes.final)
-    before = np.where(rule < 0, total, rule + 1)
-    return float(before.mean()), float(after.mean())
 
 
 def _cut_into_segments(rules: Sequence[Rule]) -> list[list[Rule]]:
@@ -143,6 +128,7 @@ class _TableCompiler:
         self.names = Names([chain.name for chain in table.chains])
         self.planted: dict[str, tuple[Chain, list[Chain]]] = {}
         self.reports: dict[str, ChainReport] = {}
+        self.spent = 0.0
 
     def wanted(self, chain: Chain) -> str:
         """Why *chain* is not even tried; "" when it is."""
@@ -187,6 +173,7 @@ class _TableCompiler:
             return "nested too deep already for a tree"
         # What a tree needs besides its own rules (guards, chains for rules with memory) is
         # known once it is printed: then it is grown again for less.
+        began = self.spent
         allowed = int(options.max_expansion * len(chain.rules))
         budget, names = allowed, self.names.count
         for _ in range(4):
@@ -207,7 +194,7 @@ class _TableCompiler:
         count = len(chain.rules)
         self.reports[chain.name] = ChainReport(
             self.table.name, chain.name, count, size, grown.before / count, grown.after / count,
-            grown.longest, self.nesting[chain.name], "",
+            grown.longest, self.nesting[chain.name], "", self.spent - began,
         )  # fmt: skip
         return ""
 
@@ -220,13 +207,17 @@ class _TableCompiler:
         read = 0
         for at, run in enumerate(runs):
             boxes = as_boxes(sides.sides(run, self.writes), self.family)
+            if at + 1 == len(runs):
+                boxes.free[:] = freedom(run, self.writes, sides)
             tree = None
             if len(run) >= options.min_length and boxes.axes:
+                started = time.process_time()
                 tree = grow(
                     boxes, algorithm=options.algorithm, leaf_size=options.leaf_size, spfac=options.spfac,
                     max_nesting=nesting, budget=len(run) + spare,
                 )  # fmt: skip
-                linear, reads = _reads(boxes, tree)
+                self.spent += time.process_time() - started
+                linear, reads = rules_read(boxes, tree)
                 if reads >= linear:
                     tree = None
             if tree is not None:
@@ -240,7 +231,9 @@ class _TableCompiler:
                 grown.after += sum(grown.longest + place + 1 for place in range(len(run)))
                 grown.longest += len(run)
             read += len(run)
-            grown.segments.append(Segment(run, tree, frozenset(sides.guards)))
+            exact = options.malformed is Malformed.EXACT
+            patient = (lambda match: not sides.may_drop(match)) if exact else (lambda match: True)
+            grown.segments.append(Segment(run, tree, frozenset(sides.guards), patient))
         return grown
 
     def run(self) -> tuple[Table, dict[tuple[str, str], str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from texts import make_text
 from hitables import HitablesError, Options, compile_rules, read, write
 from hitables.analyse.callgraph import graph, levels
 from hitables.analyse.sides import Malformed
-from hitables.build.tree import ALGORITHMS
+from hitables.build.tree import ALGORITHMS, grow
 from hitables.emit.sourcemap import source_map
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -171,6 +172,68 @@ def test_icmp_type_255_is_never_asked_for_since_it_stands_for_any(algorithm: str
     options = Options(algorithm=algorithm, leaf_size=2, min_length=3, max_expansion=20.0)
     before, after = compiled("*filter\n" + "\n".join(lines) + "\nCOMMIT\n", options)
     assert_equal(before, after, options)
+
+
+def crossing_text(rng: random.Random, family: Family, rules: int, others: float) -> str:
+    """Blocks of rules with a source, with a destination, with neither, in a user chain that RETURNs may leave;
+    *others*: how many of them are of a kind that may not be moved."""
+    nets = ["10.{}.{}.0/24", "10.{}.0.0/16"] if family is Family.IPV4 else ["2001:db8:{:x}{:02x}::/48", "2001:{:x}::/32"]
+    kinds = [
+        "-j LOG", "-j RETURN", "-m limit --limit 5/min -j ACCEPT", "-m mark --mark 0x1 -j DROP", "-g other", "-j other",
+        "-j MARK --set-xmark 0x1/0xffffffff", "-m recent --name r --rcheck -j DROP", "", "-m time --timestart 09:00 -j DROP",
+    ]  # fmt: skip
+    lines = []
+    for at in range(rules):
+        option = ("-s", "-d")[at // 10 % 2] if at % 7 else rng.choice(["-s", "-d", ""])
+        words = [option and f"{option} {rng.choice(nets).format(rng.randrange(16), rng.randrange(min(rules // 4, 250)))}"]
+        if at % 16 > 12:
+            words += ["-d " + nets[0].format(1, rng.randrange(min(rules // 4, 250))) if option == "-s" else ""]
+        words += [rng.choice(["", "-p tcp", f"-p tcp -m tcp --dport {rng.randrange(20, 26)}", "-p udp -m udp --sport 53"])]
+        fair = rng.choice(["-j ACCEPT", "-j DROP", "-m mark --mark 0x2 -j ACCEPT"])
+        words += [rng.choice(kinds) if rng.random() < others else fair]
+        lines.append(" ".join(["-A cross", *filter(None, words)]))
+    head = ["*filter", ":FORWARD DROP", ":cross -", ":other -", "-A FORWARD -j cross", "-A FORWARD -p tcp -j ACCEPT"]
+    return "\n".join([*head, *lines, "-A other -p udp -j DROP", "COMMIT", ""])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("grouping", [1, 2])
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 2**32), family=st.sampled_from(Family), malformed=st.sampled_from(Malformed),
+    others=st.sampled_from([0.0, 0.05, 0.3]),
+)  # fmt: skip
+def test_rules_in_groups_do_what_they_do_in_their_list(
+    grouping: int, backend: str, seed: int, family: Family, malformed: Malformed, others: float
+) -> None:
+    """In either order of the groups, though one tree may be cheaper here."""
+    options = Options(backend=backend, malformed=malformed, max_expansion=20.0)
+    text = crossing_text(random.Random(seed), family, 80, others)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hitables.compile.grow", functools.partial(grow, grouping=grouping))
+        before, after = compiled(text, options, family)
+    assert_equal(before, after, options)
+
+
+@pytest.mark.parametrize("last", ["-j DROP", "-j LOG", "-m limit --limit 5/min -j ACCEPT", "-s 10.9.0.0/16 -j RETURN"])
+def test_rules_that_cross_are_kept_apart(last: str) -> None:
+    """Groups call versions of each other; every rule is printed; growth is bounded."""
+    lines = [f"-A cross {('-s', '-d')[n // 50 % 2]} 10.{n % 7}.{n % 251}.0/24 -p tcp -j ACCEPT" for n in range(800)]
+    head = ["*filter", ":INPUT DROP", ":cross -", "-A INPUT -j cross"]
+    text = "\n".join([*head, *lines, f"-A cross {last}", "COMMIT", ""])
+    made = compile_rules(read(text))
+    (report,) = (each for each in made.reports if each.chain == "cross")
+    assert not report.why and report.after <= 4 * report.before
+    assert report.read_after < report.read_before / 10
+    made_for = {name for _, name in made.origins}
+    called = [
+        rule for _, chain in all_chains(made.program) for rule in chain.rules
+        if rule.target is not None and rule.target.kind is Kind.JUMP and rule.target.name in made_for
+    ]  # fmt: skip
+    assert len(called) > 50
+    mapped = source_map(made.program, made.origins, "x")
+    lines = {line for entry in mapped["tables"] for chain in entry["chains"] for line in chain["lines"]}
+    assert lines >= {rule.line for _, chain in all_chains(read(text)) for rule in chain.rules}
 
 
 DROPPING_FIRST = {

@@ -17,7 +17,7 @@ import enum
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,10 @@ from hitables.ir.fields import Field
 Words = npt.NDArray[np.uint64]
 
 NO_BUDGET = 2**63
+
+# Rules read, by one packet of each rule, that printing one more rule must save.  3.2 keeps acl1 at the
+# growth and the reads of its goals (make bench-trees); 1 reads a fiftieth less and prints a tenth more.
+THRIFT = 3.2
 
 _WORD = 2**64 - 1
 _NODE = np.dtype(
@@ -91,13 +95,14 @@ class Boxes:
     rule       of each box, ascending: a rule may have several boxes, or none
     final      of each rule: whether it surely ends the way of all packets in its boxes
     weight     of each rule: its traffic
+    free       of each rule: what grouping may do with it (Free)
     """
 
-    __slots__ = ("axes", "final", "high", "low", "rule", "weight")
+    __slots__ = ("axes", "final", "free", "high", "low", "rule", "weight")
 
     def __init__(
         self, axes: Sequence[Axis], low: Words, high: Words, rule: npt.ArrayLike,
-        final: npt.ArrayLike, weight: npt.ArrayLike | None = None,
+        final: npt.ArrayLike, weight: npt.ArrayLike | None = None, free: npt.ArrayLike | None = None,
     ) -> None:  # fmt: skip
         self.axes = tuple(axes)
         self.low = np.ascontiguousarray(low, np.uint64)
@@ -105,6 +110,7 @@ class Boxes:
         self.rule = np.ascontiguousarray(rule, np.int32)
         self.final = np.ascontiguousarray(final, np.uint8)
         self.weight = np.ascontiguousarray(np.ones(len(self.final)) if weight is None else weight, np.float64)
+        self.free = np.ascontiguousarray(np.zeros(len(self.final)) if free is None else free, np.uint8)
         shape = (len(self.rule), len(self.axes), 2)
         if self.low.shape != shape or self.high.shape != shape or self.weight.shape != self.final.shape:
             raise ValueError(f"boxes of shape {self.low.shape}, {self.high.shape}: expected {shape}")
@@ -114,7 +120,7 @@ class Boxes:
     @classmethod
     def of(
         cls, axes: Sequence[Axis], rules: Sequence[Sequence[Mapping[Field, tuple[int, int]]]],
-        final: Sequence[bool], weight: Sequence[float] | None = None,
+        final: Sequence[bool], weight: Sequence[float] | None = None, free: Sequence[int] | None = None,
     ) -> Boxes:  # fmt: skip
         """From values: per rule its boxes, each with the fields that it constrains."""
         ends: list[list[tuple[int, int]]] = []
@@ -131,7 +137,7 @@ class Boxes:
                 )  # fmt: skip
         sides = np.array([_words(end) for box in ends for side in box for end in side], np.uint64)
         sides = sides.reshape(len(ends), len(axes), 2, 2)
-        return cls(axes, sides[:, :, 0], sides[:, :, 1], owner, final, weight)
+        return cls(axes, sides[:, :, 0], sides[:, :, 1], owner, final, weight, free)
 
     def points(self, packets: Sequence[Mapping[Field, int]]) -> Words:
         """Packets as points; a field that a packet lacks is "none", or 0 where that cannot be."""
@@ -141,6 +147,25 @@ class Boxes:
             for a in self.axes
         ]
         return np.array(coordinates, np.uint64).reshape(len(packets), len(self.axes), 2)
+
+
+class Free(enum.IntFlag):
+    """What may be done with a rule: when rules are kept in groups (engine/c/auto.c), and in a search."""
+
+    MOVABLE = lib.TREE_MOVABLE  # it may be asked late, and more than once
+    SENDABLE = lib.TREE_SENDABLE  # its matches may be asked in one place, its action stand in another
+    PASSED = lib.TREE_PASSED  # a search does not end at it
+
+
+class Step(enum.IntEnum):
+    """What an entry does with its rule; SEND, ASK, CALL and GO lead to a node."""
+
+    RULE = lib.TREE_RULE  # the rule
+    SEND = lib.TREE_SEND  # what the rule matches goes to the node
+    ASK = lib.TREE_ASK  # what may match the rule goes to the node and comes back
+    CALL = lib.TREE_CALL  # every packet goes to the node and comes back
+    GO = lib.TREE_GO  # every packet goes to the node
+    ACT = lib.TREE_ACT  # the rule's action, for every packet
 
 
 class Kind(enum.IntEnum):
@@ -191,12 +216,18 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Nodes as flat arrays, as the engine searches them.  *peak*: bytes while it was built."""
+    """Nodes as flat arrays, as the engine searches them.  *peak*: bytes while it was built.
+
+    step, link  what each entry does (Step), and the node that it leads to; a tree of one
+                group has RULE only
+    """
 
     boxes: Boxes
     node: npt.NDArray[Any] = field(repr=False)
     edge: npt.NDArray[Any] = field(repr=False)
     entry: npt.NDArray[np.int32] = field(repr=False)
+    step: npt.NDArray[np.uint8] = field(repr=False)
+    link: npt.NDArray[np.uint32] = field(repr=False)
     root: int = 0
     peak: int = 0
 
@@ -228,31 +259,49 @@ class Tree:
         return len(self.entry) + int(np.sum(halved, dtype=np.int64)) + lookups
 
     def nesting(self) -> int:
-        """The greatest number of taken tests on a path."""
-        return self._deepest(np.zeros(len(self.node), np.int64), 0)
+        """The greatest number of chains that nest: taken tests, and entries that lead to a node."""
+        return self._deepest(reads=False)
 
     def longest_read(self) -> int:
-        """The greatest number of rules read by any packet."""
-        return self._deepest(self.node["entries"].astype(np.int64), 1)
+        """The greatest number of rules read by any packet, or more: what is called is added up."""
+        return self._deepest(reads=True)
 
-    def _deepest(self, own: npt.NDArray[np.int64], which: int) -> int:
-        """The greatest sum on a path of what nodes have of their *own* and _steps[which]."""
-        best = own.tolist()
+    def _deepest(self, reads: bool) -> int:
+        """Over all ways from the root, the greatest number of rules read, or of chains nested."""
         rows, to = self.node.tolist(), self.edge["to"].tolist()
-        order, at = [self.root], 0
-        while at < len(order):  # parents stand before their children
-            _, _, first, count, *_ = rows[order[at]]
-            order += to[first : first + count]
-            at += 1
-        for number in reversed(order):
-            _, _, first, count, kind, *_ = rows[number]
-            if count:
-                steps = _steps(kind, count)[which]
-                own_part = int(own[number])
-                best[number] = own_part + max(
-                    map(int.__add__, map(best.__getitem__, to[first : first + count]), steps)
-                )
-        return int(best[self.root])
+        step, link = self.step.tolist(), self.link.tolist()
+        plain = not any(step)
+        best: list[int | None] = [None] * len(rows)
+        stack = [self.root]
+        while stack:
+            number = stack[-1]
+            first_entry, entries, first, count, kind, *_ = rows[number]
+            ends = to[first : first + count]
+            leads = range(0) if plain else [
+                at for at in range(first_entry, first_entry + entries) if step[at] in _LEADING
+            ]  # fmt: skip
+            waiting = [each for each in (*ends, *(link[at] for at in leads)) if best[each] is None]
+            if waiting and best[number] is None:
+                stack += waiting
+                continue
+            stack.pop()
+            done = [best[each] or 0 for each in ends]
+            taken, read = _steps(kind, count) if count else ((), ())
+            if reads:
+                # What is called is read, and then what stands behind; what is sent away is not.
+                sent = called = 0
+                for at in leads:
+                    below = best[link[at]] or 0
+                    if step[at] in (Step.ASK, Step.CALL):
+                        called += below
+                    else:
+                        sent = max(sent, at + 1 - first_entry + called + below)
+                deep = max(map(int.__add__, done, read), default=0)
+                best[number] = max(sent, entries + called + deep)
+            else:
+                below_links = max((1 + (best[link[at]] or 0) for at in leads), default=0)
+                best[number] = max(below_links, *map(int.__add__, done, taken), 0)
+        return best[self.root] or 0
 
     def search(self, points: Words) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32]]:
         """Per point [n, axes, 2]: the first matching rule (-1: none), and the rules read."""
@@ -265,6 +314,8 @@ class Tree:
         tree.node = ffi.from_buffer("struct tree_node *", self.node)
         tree.edge = ffi.from_buffer("struct tree_edge *", self.edge)
         tree.entry = ffi.from_buffer("int32_t *", self.entry)
+        tree.step = ffi.from_buffer("uint8_t *", self.step)
+        tree.link = ffi.from_buffer("uint32_t *", self.link)
         given = _Given(self.boxes)
         status = lib.tree_search(
             tree, given.boxes, ffi.from_buffer("uint64_t *", points), len(points),
@@ -300,20 +351,22 @@ class Tree:
                 edge.extend(sides)
         nodes = np.array([tuple(row) for row in node], _NODE)
         edges = np.array([(tuple(low), tuple(high), to, 0) for low, high, to, _ in edge], _EDGE)
-        return Tree(self.boxes, nodes, edges, self.entry, self.root, self.peak)
+        return replace(self, node=nodes, edge=edges)
 
 
 def grow(
     boxes: Boxes, *, algorithm: str = "bisect", leaf_size: int = 8, max_nesting: int = 12,
-    budget: int = NO_BUDGET, copy_penalty: float = 0.3, spfac: float = 4.0, unequal: bool = False,
-    memory: int = 2**31,
+    budget: int = NO_BUDGET, copy_penalty: float = 0.3, thrift: float = THRIFT, grouping: int = 0,
+    spfac: float = 4.0, unequal: bool = False, memory: int = 2**31,
 ) -> Tree:  # fmt: skip
     """Build a tree with one of ALGORITHMS, or PAPER.
 
-    leaf_size     a list of so many rules is not split
+    leaf_size     a list of so many rules is not split (auto finds that by itself)
     max_nesting   taken tests on a path, at most
     budget        printed rules, at most (but no fewer than the list itself has)
     copy_penalty  bisect: entries that a copied rule counts for
+    thrift        auto: rules read, by one packet of each rule, that printing another rule must save
+    grouping      auto: 0 the cheapest; n that one alone, of those that it would try
     spfac         hicuts, paper: rules that the parts of a node may hold, over those of the node
     unequal       paper: cut between rules instead of in equal parts
     memory        bytes that building may take (0: any); MemoryError beyond
@@ -326,7 +379,8 @@ def grow(
     options = ffi.new("struct tree_options *")
     options.leaf_size, options.max_nesting = min(leaf_size, 2**31), min(max_nesting, 2**31)
     options.budget, options.memory = min(budget, NO_BUDGET), memory
-    options.copy_penalty, options.spfac, options.unequal = copy_penalty, spfac, unequal
+    options.copy_penalty, options.thrift = copy_penalty, thrift
+    options.grouping, options.spfac, options.unequal = grouping, spfac, unequal
     status = ffi.new("enum tree_status *")
     grown = lib.tree_grow(algorithm.encode(), given.boxes, options, status)
     _check(status[0])
@@ -336,11 +390,17 @@ def grow(
             _copied(grown.node, grown.nodes, _NODE),
             _copied(grown.edge, grown.edges, _EDGE),
             _copied(grown.entry, grown.entries, np.dtype("i4")),
+            _copied(grown.step, grown.entries, np.dtype("u1")),
+            _copied(grown.link, grown.entries, np.dtype("u4")),
             grown.root,
             grown.bytes,
         )
     finally:
         lib.tree_free(grown)
+
+
+# Steps that lead to a node.
+_LEADING = (Step.SEND, Step.ASK, Step.CALL, Step.GO)
 
 
 @functools.cache
@@ -435,5 +495,5 @@ class _Given:
         self.boxes.boxes, self.boxes.axes = len(boxes.rule), len(boxes.axes)
         self.boxes.rules, self.boxes.axis = len(boxes.final), axes
         for name, kind in (("low", "uint64_t"), ("high", "uint64_t"), ("rule", "int32_t"),
-                           ("final", "uint8_t"), ("weight", "double")):  # fmt: skip
+                           ("final", "uint8_t"), ("weight", "double"), ("free", "uint8_t")):  # fmt: skip
             setattr(self.boxes, name, ffi.from_buffer(f"{kind} *", getattr(boxes, name)))

@@ -73,3 +73,7 @@ class Planter:
 
 def goto(name: str) -> Target:
     return Target(name, Kind.GOTO, f"-g {name}")
+
+
+def jump(name: str) -> Target:
+    return Target(name, Kind.JUMP, f"-j {name}")

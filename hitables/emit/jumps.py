@@ -9,16 +9,16 @@ each, which leaves enter by `-j`.  Every rule of the chain is printed somewhere.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ..build.tree import Free, Step, Tree
 from ..build.tree import Kind as NodeKind
-from ..build.tree import Tree
 from ..ir.fields import Family, Field
-from ..ir.rule import Kind, Role, Rule, Target
-from .chains import Names, Planted, Planter, Written, goto
+from ..ir.rule import Kind, Match, Role, Rule, Target
+from .chains import Names, Planted, Planter, Written, goto, jump
 from .spell import guard, matches, test_words
 
 _PORTS = (Field.SPORT, Field.DPORT)
@@ -26,11 +26,15 @@ _PORTS = (Field.SPORT, Field.DPORT)
 
 @dataclass(slots=True)
 class Segment:
-    """Rules in a row: with a tree over them, or read one by one (*tree* None)."""
+    """Rules in a row: with a tree over them, or read one by one (*tree* None).
+
+    patient  match that drops nothing, so that it may be asked before its turn
+    """
 
     rules: Sequence[Rule]
     tree: Tree | None
     guards: frozenset[int] = frozenset()
+    patient: Callable[[Match], bool] = lambda match: True
 
 
 def has_memory(rule: Rule) -> bool:
@@ -58,14 +62,28 @@ class _Planter(Planter):
 
 
 class _Tree:
-    """Writes one segment's tree."""
+    """Writes one segment's tree.
+
+    A node becomes a chain where a test takes packets to it or an entry leads to it; one chain,
+    from however many places.  What stays behind a test is written in line.
+    """
 
     def __init__(self, planter: _Planter, segment: Segment, after: Written | None) -> None:
         assert segment.tree is not None
         self.planter, self.segment, self.after = planter, segment, after
         self.tree = segment.tree.as_tests()
-        self.leaves: dict[tuple[int, ...], str] = {}
-        copies = np.bincount(self.tree.entry, minlength=len(segment.rules))
+        self.grouped = bool(self.tree.step.any())
+        assert after is None or not self.grouped, "groups are not left by a jump to what follows"
+        self.leaves: dict[tuple[tuple[int, int, int], ...], str] = {}
+        self.chains: dict[int, str] = {}
+        # (node, list to write to, protocol if known, protocols guarded already)
+        self.todo: list[tuple[int, Written, int | None, frozenset[int]]] = []
+        # Lists of what is read at each node: (step, rule, link).
+        self.entries = list(
+            zip(self.tree.step.tolist(), self.tree.entry.tolist(), self.tree.link.tolist(), strict=True)
+        )
+        printed = self.tree.entry[(self.tree.step == Step.RULE) | (self.tree.step == Step.ACT)]
+        copies = np.bincount(printed, minlength=len(segment.rules))
         self.stand_ins: dict[int, Rule] = {}
         for number, rule in enumerate(segment.rules):
             if copies[number] > 1 and has_memory(rule):
@@ -82,10 +100,35 @@ class _Tree:
         chain.rules.append(self.planter.copy(rule))
         # Up to the first match of another role: one behind it may drop what that keeps from it.
         free = itertools.takewhile(lambda match: match.role is Role.SPACE, rule.matches)
-        return Rule(tuple(free), Target(chain.name, Kind.JUMP, f"-j {chain.name}"))
+        return Rule(tuple(free), jump(chain.name))
 
-    def entry(self, number: int) -> Rule:
-        return self.stand_ins.get(number) or self.planter.copy(self.segment.rules[number])
+    def entry(self, step: int, number: int, link: int) -> Rule:
+        """What an entry is printed as (build.tree.Step)."""
+        if step == Step.RULE:
+            return self.stand_ins.get(number) or self.planter.copy(self.segment.rules[number])
+        if step == Step.ACT:
+            return self.planter.copy(self.segment.rules[number])._replace(matches=())
+        if step == Step.GO:
+            return Rule((), goto(self.chain(link)))
+        if step == Step.CALL:
+            return Rule((), jump(self.chain(link)))
+        rule = self.segment.rules[number]
+        if step == Step.SEND:
+            return Rule(rule.matches, goto(self.chain(link)))
+        if self.tree.boxes.free[number] & Free.SENDABLE:
+            return Rule(rule.matches, jump(self.chain(link)))
+        patient = self.segment.patient
+        free = itertools.takewhile(lambda match: match.role is Role.SPACE and patient(match), rule.matches)
+        return Rule(tuple(free), jump(self.chain(link)))
+
+    def chain(self, node: int) -> str:
+        """The chain that an entry leads to; it knows nothing about its packets."""
+        name = self.chains.get(node)
+        if name is None:
+            made = self.planter.open()
+            name = self.chains[node] = made.name
+            self.todo.append((node, made, None, frozenset()))
+        return name
 
     def end(self, here: Written) -> None:
         """What stands behind a leaf: the rest of the chain, when there is one."""
@@ -98,17 +141,15 @@ class _Tree:
 
     def write(self, here: Written) -> None:
         tree = self.tree
-        node, entry = tree.node.tolist(), tree.entry.tolist()
+        node = tree.node.tolist()
         lows, highs, to = (tree.edge[name].tolist() for name in ("low", "high", "to"))
         axes = tree.boxes.axes
-        # (node, list to write to, protocol if known, protocols guarded already)
-        todo: list[tuple[int, Written, int | None, frozenset[int]]] = [(tree.root, here, None, frozenset())]
-        while todo:
-            at, here, protocol, guarded = todo.pop()
+        self.todo.append((tree.root, here, None, frozenset()))
+        while self.todo:
+            at, here, protocol, guarded = self.todo.pop()
             while True:
                 first, entries, first_edge, edges, kind, axis_at, negated = node[at][:7]
-                numbers = entry[first : first + entries]
-                here.rules += [self.entry(number) for number in numbers]
+                here.rules += [self.entry(*each) for each in self.entries[first : first + entries]]
                 if kind == NodeKind.LEAF or edges == 1:
                     if kind == NodeKind.LEAF:
                         self.end(here)
@@ -130,29 +171,34 @@ class _Tree:
                 inside = protocol
                 if axis.field is Field.PROTO and not negated:
                     inside = low_value
-                target, fresh = self.taken(node[taken], entry)
-                here.rules.append(Rule(test, target))
-                if fresh is not None:
-                    todo.append((taken, fresh, inside, guarded))
+                here.rules.append(Rule(test, self.taken(taken, node[taken], inside, guarded)))
                 if axis.field is Field.PROTO and negated:
                     protocol = low_value
                 at = other
 
-    def taken(self, row: tuple[int, ...], entry: list[int]) -> tuple[Target, Written | None]:
-        """The target that leads to a taken side, and the chain that it still needs, if any."""
+    def taken(
+        self, node: int, row: tuple[int, ...], protocol: int | None, guarded: frozenset[int]
+    ) -> Target:
+        """The target that leads to a taken side, whose chain is written later."""
         first, entries, _, _, kind, _, _ = row[:7]
-        if kind != NodeKind.LEAF:
-            made = self.planter.open()
-            return goto(made.name), made
-        if not entries:
-            return self.nothing(), None
-        numbers = tuple(entry[first : first + entries])
-        known = self.leaves.get(numbers)
-        if known is not None:
-            return goto(known), None
+        if node in self.chains:
+            return goto(self.chains[node])
+        listed: tuple[tuple[int, int, int], ...] = ()
+        if kind == NodeKind.LEAF:
+            listed = tuple(self.entries[first : first + entries])
+            if not listed:
+                return self.nothing()
+            if listed[0][0] == Step.GO:
+                return goto(self.chain(listed[0][2]))
+            if listed in self.leaves:
+                return goto(self.leaves[listed])
         made = self.planter.open()
-        self.leaves[numbers] = made.name
-        return goto(made.name), made
+        self.chains[node] = made.name
+        if listed:
+            self.leaves[listed] = made.name
+        # A chain that is entered from several places guards itself.
+        self.todo.append((node, made, protocol, frozenset() if self.grouped else guarded))
+        return goto(made.name)
 
 
 def plant(segments: Sequence[Segment], family: Family, names: Names) -> Planted:

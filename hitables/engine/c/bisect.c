@@ -7,6 +7,9 @@
  * side of a test nests, so when nesting gets scarce the estimate itself asks for
  * small taken sides.  The tree grows best first, the split with the largest saving
  * per printed rule next, until no split saves or the budget is used up.
+ * A rule's traffic is spread evenly over its box, along addresses and ports; along
+ * other axes half of it is taken to pass a test that the rule does not answer.
+ * Guests are boxes whose traffic comes by and matches no rule here.
  * Rules that cover a whole region and stand first are read before its test, once.
  * Cost: O(n log n) per node and axis, n the boxes of the node.
  * Invariant: entries and decisions never exceed the budget, nor taken tests on a
@@ -35,13 +38,15 @@ struct choice {
 };
 
 /* A leaf that may yet be split.  *share* is the traffic that meets each rule here,
- * kept with the rule's first box. */
+ * kept with the rule's first box, and of each guest. */
 struct bud {
     struct twig *twig;
     uint32_t nesting, boxes, rules;
     uint32_t front; /* boxes at the head of the list that are read before any test */
     uint32_t *box;
     float *share;
+    uint32_t guests, *guest;
+    float *guest_share;
     struct range *region;
     const struct hole *holes;
     struct choice choice;
@@ -49,10 +54,11 @@ struct bud {
     uint32_t order; /* of birth, to break ties */
 };
 
-/* A rule along one axis: the hull of its boxes. */
+/* A rule along one axis: the hull of its boxes.  Or a guest. */
 struct span {
     struct side side;
     float share;
+    bool guest;
 };
 
 struct grower {
@@ -105,9 +111,42 @@ static uint32_t nesting_left(const struct grower *g, const struct bud *bud)
 /* Weighing one test. */
 
 struct halves {
-    uint32_t in, out;       /* rules that meet the interval, rules that leave it */
-    double share_in, share_out; /* of those that do not do both */
+    uint32_t in, out; /* rules that meet the interval, rules that leave it */
+    double share;     /* of the traffic, in the interval */
 };
+
+/* How much of a box that reaches from *low* to *high* lies in from..to. */
+static double part_of(u128 low, u128 high, u128 from, u128 to)
+{
+    if (from <= low && to >= high)
+        return 1;
+    u128 first = low > from ? low : from, last = high < to ? high : to;
+    return first > last ? 0 : ((double)(last - first) + 1) / ((double)(high - low) + 1);
+}
+
+static bool is_even(const struct grower *g, uint32_t axis)
+{
+    enum tree_cut cut = g->space->in->axis[axis].cut;
+    return cut == TREE_CUT_PREFIX || cut == TREE_CUT_RANGE;
+}
+
+/* The share of a span's traffic that lies in low..high; *along*: the region, to which it is clipped. */
+static double span_part(const struct grower *g, const struct range *along, uint32_t axis, struct side side,
+                        u128 low, u128 high)
+{
+    const struct line *line = &g->space->line[axis];
+    u128 first = line->edge[side.low], last = line_end(line, side.high);
+    if (first < along->low)
+        first = along->low;
+    if (last > along->high)
+        last = along->high;
+    if (first > last)
+        return 0;
+    double part = part_of(first, last, low, high);
+    if (part <= 0 || part >= 1)
+        return part;
+    return is_even(g, axis) ? part : 0.5;
+}
 
 /* Keep the test of low..high if it is better than what *best* holds.
  *
@@ -120,8 +159,7 @@ static void weigh(const struct grower *g, const struct bud *bud, const struct ha
     bool inner = low > along->low && high < along->high;
     if (halves->out >= bud->rules && (inner || halves->in >= bud->rules))
         return;
-    double both = (share - halves->share_in - halves->share_out) / 2;
-    double in = (halves->share_in + both) / share, out = (halves->share_out + both) / share;
+    double in = halves->share / share, out = 1 - in;
     uint32_t left = nesting_left(g, bud), copies = halves->in + halves->out - bud->rules;
     double penalty = g->options->copy_penalty * copies / bud->rules;
     double plain = 1 + penalty + in * work_at(g, left - 1, halves->in) + out * work_at(g, left, halves->out);
@@ -134,16 +172,19 @@ static void weigh(const struct grower *g, const struct bud *bud, const struct ha
         *best = (struct choice){work, axis, low, high, negate, copies};
 }
 
-/* The rules' hulls along an axis, clipped to the region; those that span it are only counted. */
-static uint32_t spans_read(struct grower *g, const struct bud *bud, uint32_t axis, uint32_t *wide)
+/* The rules' hulls along an axis, clipped to the region; those that span it are only counted,
+ * and their traffic, wide_share.  Guests come behind the rules. */
+static uint32_t spans_read(struct grower *g, const struct bud *bud, uint32_t axis, uint32_t *wide,
+                           double *wide_share, uint32_t *all)
 {
     const struct space *space = g->space;
     const struct range *along = &bud->region[axis];
     uint32_t spans = 0;
     *wide = 0;
+    *wide_share = 0;
     for (uint32_t i = 0; i < bud->boxes;) {
         int32_t rule = space->in->rule[bud->box[i]];
-        struct span span = {box_side(space, bud->box[i], axis), bud->share[i]};
+        struct span span = {box_side(space, bud->box[i], axis), bud->share[i], false};
         for (i++; i < bud->boxes && space->in->rule[bud->box[i]] == rule; i++) {
             struct side side = box_side(space, bud->box[i], axis);
             if (side.low < span.side.low)
@@ -155,10 +196,24 @@ static uint32_t spans_read(struct grower *g, const struct bud *bud, uint32_t axi
             span.side.low = along->side.low;
         if (span.side.high > along->side.high)
             span.side.high = along->side.high;
-        if (span.side.low == along->side.low && span.side.high == along->side.high)
+        if (span.side.low == along->side.low && span.side.high == along->side.high) {
             ++*wide;
-        else
+            *wide_share += span.share;
+        } else {
             g->span[spans++] = span;
+        }
+    }
+    *all = spans;
+    for (uint32_t i = 0; i < bud->guests; i++) {
+        struct span span = {box_side(space, bud->guest[i], axis), bud->guest_share[i], true};
+        if (span.side.low < along->side.low)
+            span.side.low = along->side.low;
+        if (span.side.high > along->side.high)
+            span.side.high = along->side.high;
+        if (span.side.low == along->side.low && span.side.high == along->side.high)
+            *wide_share += span.share;
+        else
+            g->span[(*all)++] = span;
     }
     return spans;
 }
@@ -168,60 +223,87 @@ static double share_of(const struct bud *bud)
     double share = 0;
     for (uint32_t i = 0; i < bud->boxes; i++)
         share += bud->share[i];
+    for (uint32_t i = 0; i < bud->guests; i++)
+        share += bud->guest_share[i];
     return share;
 }
 
 /* Thresholds: every edge of a hull parts the axis in two. */
 static void try_edges(struct grower *g, const struct bud *bud, double share, uint32_t axis, uint32_t spans,
-                      uint32_t wide, struct choice *best)
+                      uint32_t all, uint32_t wide, double wide_share, struct choice *best)
 {
     const struct line *line = &g->space->line[axis];
     const struct range *along = &bud->region[axis];
-    uint64_t *low = g->key, *high = g->key + spans;
-    double right = 0, left = 0;
-    for (uint32_t i = 0; i < spans; i++) {
+    uint64_t *low = g->key, *high = g->key + all;
+    for (uint32_t i = 0; i < all; i++) {
         low[i] = (uint64_t)g->span[i].side.low << 32 | i;
         high[i] = (uint64_t)g->span[i].side.high << 32 | i;
-        right += g->span[i].share;
     }
-    sort_keys(low, g->spare, spans, 32);
-    sort_keys(high, g->spare, spans, 32);
-    /* At edge e: lows before e meet the left side, highs before e do not meet the right. */
-    uint32_t l = 0, h = 0;
-    while (l < spans || h < spans) {
+    sort_keys(low, g->spare, all, 32);
+    sort_keys(high, g->spare, all, 32);
+    /* At edge e: lows before e meet the left side, highs before e do not meet the right.  Traffic
+     * on the left: of spans that ended, and of the open ones what their density says. */
+    uint32_t l = 0, h = 0, met = 0, left_behind = 0;
+    double ended = 0, density = 0, start = 0;
+    while (l < all || h < all) {
         uint32_t edge = UINT32_MAX;
-        if (l < spans)
+        if (l < all)
             edge = (uint32_t)(low[l] >> 32);
-        if (h < spans && (uint32_t)(high[h] >> 32) + 1 < edge)
+        if (h < all && (uint32_t)(high[h] >> 32) + 1 < edge)
             edge = (uint32_t)(high[h] >> 32) + 1;
-        for (; h < spans && (uint32_t)(high[h] >> 32) < edge; h++)
-            left += g->span[(uint32_t)high[h]].share;
+        for (; h < all && (uint32_t)(high[h] >> 32) < edge; h++) {
+            const struct span *span = &g->span[(uint32_t)high[h]];
+            double first = (double)line->edge[span->side.low];
+            double dense = span->share / ((double)line_end(line, span->side.high) - first + 1);
+            ended += span->share;
+            density -= dense;
+            start -= dense * first;
+            left_behind += !span->guest;
+        }
         if (edge > along->side.low && edge <= along->side.high) {
             u128 middle = line->edge[edge];
-            struct halves lower = {wide + l, wide + spans - h, left, right};
-            struct halves upper = {wide + spans - h, wide + l, right, left};
+            double left = ended + density * (double)middle - start +
+                          wide_share * part_of(along->low, along->high, along->low, middle - 1);
+            left = left < 0 ? 0 : left > share ? share : left;
+            struct halves lower = {wide + met, wide + spans - left_behind, left};
+            struct halves upper = {wide + spans - left_behind, wide + met, share - left};
             weigh(g, bud, &lower, share, axis, along->low, middle - 1, best);
             weigh(g, bud, &upper, share, axis, middle, along->high, best);
         }
-        for (; l < spans && (uint32_t)(low[l] >> 32) == edge; l++)
-            right -= g->span[(uint32_t)low[l]].share;
+        for (; l < all && (uint32_t)(low[l] >> 32) == edge; l++) {
+            const struct span *span = &g->span[(uint32_t)low[l]];
+            double first = (double)line->edge[span->side.low];
+            double dense = span->share / ((double)line_end(line, span->side.high) - first + 1);
+            density += dense;
+            start += dense * first;
+            met += !span->guest;
+        }
     }
+}
+
+/* The traffic of spans in low..high. */
+static double traffic_in(const struct grower *g, const struct range *along, uint32_t axis,
+                         const struct span *span, uint32_t spans, u128 low, u128 high)
+{
+    double share = 0;
+    for (uint32_t i = 0; i < spans; i++)
+        share += span[i].share * span_part(g, along, axis, span[i].side, low, high);
+    return share;
 }
 
 /* Prefixes on the heavier path of the trie of those hulls that lie below it, and the
  * lighter child at each fork. */
 static void try_prefixes(struct grower *g, const struct bud *bud, double share, uint32_t axis, uint32_t spans,
-                         uint32_t wide, struct choice *best)
+                         uint32_t all, uint32_t wide, double wide_share, struct choice *best)
 {
     const struct line *line = &g->space->line[axis];
     const struct range *along = &bud->region[axis];
-    uint32_t held = spans, crossing = 0;
-    double all = 0, held_share = 0;
-    for (uint32_t i = 0; i < spans; i++) {
-        g->held[i] = g->span[i];
-        all += g->span[i].share;
-    }
-    held_share = all;
+    uint32_t held = spans, crossing = all - spans, crossing_rules = 0;
+    double held_share = 0;
+    memcpy(g->held, g->span, spans * sizeof *g->span);
+    memcpy(g->crossing, g->span + spans, crossing * sizeof *g->span);
+    for (uint32_t i = 0; i < spans; i++)
+        held_share += g->span[i].share;
     while (held) {
         struct side hull = g->held[0].side;
         for (uint32_t i = 1; i < held; i++) {
@@ -242,15 +324,17 @@ static void try_prefixes(struct grower *g, const struct bud *bud, double share, 
         high = low | below;
         struct side touch = {line_rank(line, low), line_rank(line, high)};
         uint32_t met = 0;
-        double met_share = 0;
+        crossing_rules = 0;
         for (uint32_t i = 0; i < crossing; i++)
             if (g->crossing[i].side.low <= touch.high && g->crossing[i].side.high >= touch.low) {
-                met_share += g->crossing[i].share;
+                crossing_rules += !g->crossing[i].guest;
                 g->crossing[met++] = g->crossing[i];
             }
         crossing = met;
         if (low > along->low || high < along->high) {
-            struct halves halves = {wide + crossing + held, wide + spans - held, held_share, all - held_share - met_share};
+            double in = held_share + traffic_in(g, along, axis, g->crossing, crossing, low, high) +
+                        wide_share * part_of(along->low, along->high, low, high);
+            struct halves halves = {wide + crossing_rules + held, wide + spans - held, in};
             weigh(g, bud, &halves, share, axis, low, high, best);
         }
         if (!below || held * 16 < spans)
@@ -259,7 +343,7 @@ static void try_prefixes(struct grower *g, const struct bud *bud, double share, 
         u128 middle = low + (below >> 1) + 1;
         uint32_t at = line_rank(line, middle), upper_from = at + (line->edge[at] < middle);
         uint32_t in[2] = {0, 0}, meets[2] = {0, 0}, cross = 0;
-        double in_share[2] = {0, 0}, meets_share[2] = {0, 0}, cross_share = 0;
+        double in_share[2] = {0, 0};
         for (uint32_t i = 0; i < held; i++) {
             const struct span *span = &g->held[i];
             if (span->side.high < at) {
@@ -270,26 +354,19 @@ static void try_prefixes(struct grower *g, const struct bud *bud, double share, 
                 in_share[1] += span->share;
             } else {
                 cross++;
-                cross_share += span->share;
             }
         }
         for (uint32_t i = 0; i < crossing; i++) {
             const struct span *span = &g->crossing[i];
-            bool lower = span->side.low <= at && (span->side.low < at || line->edge[at] < middle);
-            bool upper = span->side.high >= at;
-            meets[0] += lower;
-            meets[1] += upper;
-            meets_share[0] += lower ? span->share : 0;
-            meets_share[1] += upper ? span->share : 0;
+            if (span->guest)
+                continue;
+            meets[0] += span->side.low <= at && (span->side.low < at || line->edge[at] < middle);
+            meets[1] += span->side.high >= at;
         }
         unsigned heavy = in[1] > in[0], light = !heavy;
-        if (in[light]) {
-            struct halves halves = {wide + cross + meets[light] + in[light], wide + spans - in[light], in_share[light],
-                                    all - in_share[light] - meets_share[light] - cross_share};
-            weigh(g, bud, &halves, share, axis, light ? middle : low, light ? high : middle - 1, best);
-        }
         /* The path goes on into the heavier half. */
         uint32_t stay = 0;
+        u128 light_low = light ? middle : low, light_high = light ? high : middle - 1;
         for (uint32_t i = 0; i < held; i++) {
             struct side side = g->held[i].side;
             bool lower = side.high < at, upper = side.low >= upper_from;
@@ -297,6 +374,12 @@ static void try_prefixes(struct grower *g, const struct bud *bud, double share, 
                 g->held[stay++] = g->held[i];
             else if (!lower && !upper)
                 g->crossing[crossing++] = g->held[i];
+        }
+        if (in[light]) {
+            double inside = in_share[light] + wide_share * part_of(along->low, along->high, light_low, light_high) +
+                            traffic_in(g, along, axis, g->crossing, crossing, light_low, light_high);
+            struct halves halves = {wide + cross + meets[light] + in[light], wide + spans - in[light], inside};
+            weigh(g, bud, &halves, share, axis, light_low, light_high, best);
         }
         held = stay;
         held_share = in_share[heavy];
@@ -306,23 +389,29 @@ static void try_prefixes(struct grower *g, const struct bud *bud, double share, 
 /* Count the rules on each side of low..high, by their boxes. */
 static struct halves count(const struct grower *g, const struct bud *bud, const struct probe *probe)
 {
-    struct halves halves = {0, 0, 0, 0};
+    struct halves halves = {0, 0, 0};
+    const struct range *along = &bud->region[probe->axis];
     for (uint32_t i = 0; i < bud->boxes;) {
         int32_t rule = g->space->in->rule[bud->box[i]];
         float share = bud->share[i];
-        bool in = false, out = false;
-        for (; i < bud->boxes && g->space->in->rule[bud->box[i]] == rule; i++) {
+        struct side first = box_side(g->space, bud->box[i], probe->axis);
+        bool in = false, out = false, many = false;
+        for (uint32_t from = i; i < bud->boxes && g->space->in->rule[bud->box[i]] == rule; i++) {
             struct side side = box_side(g->space, bud->box[i], probe->axis);
             in |= probe_meets(probe, side);
             out |= probe_is_left(probe, side);
+            many |= i > from;
         }
         halves.in += in;
         halves.out += out;
         if (in && !out)
-            halves.share_in += share;
-        if (out && !in)
-            halves.share_out += share;
+            halves.share += share;
+        else if (in)
+            halves.share += share * (many ? 0.5 : span_part(g, along, probe->axis, first, probe->low, probe->high));
     }
+    for (uint32_t i = 0; i < bud->guests; i++)
+        halves.share += bud->guest_share[i] * span_part(g, along, probe->axis, box_side(g->space, bud->guest[i], probe->axis),
+                                                        probe->low, probe->high);
     return halves;
 }
 
@@ -368,16 +457,18 @@ static void try_spelt(struct grower *g, const struct bud *bud, double share, uin
 
 static void try_axis(struct grower *g, const struct bud *bud, double share, uint32_t axis, struct choice *best)
 {
-    uint32_t wide, spans = spans_read(g, bud, axis, &wide);
+    uint32_t wide, all;
+    double wide_share;
+    uint32_t spans = spans_read(g, bud, axis, &wide, &wide_share, &all);
     enum tree_cut cut = g->space->in->axis[axis].cut;
     if (!spans)
         return;
     if (cut == TREE_CUT_PREFIX) {
-        try_prefixes(g, bud, share, axis, spans, wide, best);
+        try_prefixes(g, bud, share, axis, spans, all, wide, wide_share, best);
         return;
     }
     if (cut == TREE_CUT_RANGE)
-        try_edges(g, bud, share, axis, spans, wide, best);
+        try_edges(g, bud, share, axis, spans, all, wide, wide_share, best);
     try_spelt(g, bud, share, axis, best);
 }
 
@@ -483,6 +574,8 @@ static double list_work(const struct grower *g, const struct bud *bud)
         position += !i || g->space->in->rule[bud->box[i]] != g->space->in->rule[bud->box[i - 1]];
         work += position * (double)bud->share[i];
     }
+    for (uint32_t i = 0; i < bud->guests; i++)
+        work += position * (double)bud->guest_share[i];
     return work;
 }
 
@@ -506,6 +599,11 @@ static uint32_t front_of(const struct grower *g, const struct bud *bud)
 /* Give the bud its best test and put it on the heap, if splitting can save. */
 static bool bud_judge(struct grower *g, struct bud *bud)
 {
+    bud->twig->share = share_of(bud);
+    bud->twig->hits = bud->twig->share;
+    for (uint32_t i = 0; i < bud->guests; i++)
+        bud->twig->hits -= bud->guest_share[i];
+    bud->twig->work = list_work(g, bud);
     if (bud->rules <= g->options->leaf_size || bud->rules < 2 || bud->nesting >= g->options->max_nesting)
         return true;
     struct bud split = *bud; /* what a test would split */
@@ -520,13 +618,15 @@ static bool bud_judge(struct grower *g, struct bud *bud)
     bud->front = front;
     bud->choice = choose(g, &split, share);
     double saving = list_work(g, &split) - bud->choice.work * share;
-    if (!(saving > 0))
+    bool too_long = g->options->longest && bud->rules > g->options->longest && bud->choice.work < HUGE_VAL;
+    if (!(saving > 0) && !too_long)
         return true;
-    bud->rank = saving / sqrt(bud->choice.copies + 1);
+    /* What only shortens comes after all that saves. */
+    bud->rank = saving > 0 ? saving / sqrt(bud->choice.copies + 1) : saving - 1;
     return heap_push(g, bud);
 }
 
-static struct bud *bud_new(struct grower *g, uint32_t boxes, uint32_t nesting)
+static struct bud *bud_new(struct grower *g, uint32_t boxes, uint32_t guests, uint32_t nesting)
 {
     struct arena *arena = g->space->arena;
     struct bud *bud = arena_take(arena, sizeof *bud);
@@ -535,12 +635,27 @@ static struct bud *bud_new(struct grower *g, uint32_t boxes, uint32_t nesting)
     bud->twig = twig_new(g->space);
     bud->box = arena_take(arena, boxes * sizeof *bud->box);
     bud->share = arena_take(arena, boxes * sizeof *bud->share);
+    bud->guest = arena_take(arena, guests * sizeof *bud->guest);
+    bud->guest_share = arena_take(arena, guests * sizeof *bud->guest_share);
     bud->region = arena_take(arena, g->space->in->axes * sizeof *bud->region);
-    if (!bud->twig || !bud->box || !bud->share || !bud->region)
+    if (!bud->twig || !bud->box || !bud->share || !bud->guest || !bud->guest_share || !bud->region)
         return NULL;
     bud->nesting = nesting;
     bud->order = g->born++;
     return bud;
+}
+
+/* Whether the list ends with a final rule that covers the region. */
+static bool is_closed(const struct grower *g, const struct bud *bud)
+{
+    const struct tree_boxes *in = g->space->in;
+    if (!bud->boxes || !in->final[in->rule[bud->box[bud->boxes - 1]]])
+        return false;
+    int32_t last = in->rule[bud->box[bud->boxes - 1]];
+    for (uint32_t i = bud->boxes; i-- && in->rule[bud->box[i]] == last;)
+        if (box_covers(g->space, bud->box[i], bud->region))
+            return true;
+    return false;
 }
 
 /* One side of a split: the boxes that meet it, cut behind a rule that covers it. */
@@ -549,10 +664,11 @@ static struct bud *bud_part(struct grower *g, const struct bud *from, uint32_t f
 {
     const int32_t *rule = g->space->in->rule;
     uint32_t met = 0;
-    struct bud *bud = bud_new(g, from->boxes - front, nesting);
+    struct bud *bud = bud_new(g, from->boxes - front, from->guests, nesting);
     if (!bud)
         return NULL;
     (inside ? region_inside : region_outside)(g->space, from->region, probe, bud->region);
+    const struct range *around = &from->region[probe->axis];
     struct range *along = &bud->region[probe->axis];
     bud->holes = from->holes;
     if (!inside && !(bud->holes = hole_new(g->space, from->holes, probe)))
@@ -560,14 +676,16 @@ static struct bud *bud_part(struct grower *g, const struct bud *from, uint32_t f
     bool alive = range_trim(g->space, bud->holes, probe->axis, along);
     for (uint32_t i = front; i < from->boxes;) {
         int32_t r = rule[from->box[i]];
+        struct side whole = box_side(g->space, from->box[i], probe->axis);
         float share = from->share[i];
-        bool in = false, out = false, first = true;
-        for (; i < from->boxes && rule[from->box[i]] == r; i++) {
+        bool in = false, out = false, first = true, many = false;
+        for (uint32_t start = i; i < from->boxes && rule[from->box[i]] == r; i++) {
             struct side side = box_side(g->space, from->box[i], probe->axis);
             bool meets = probe_meets(probe, side), leaves = probe_is_left(probe, side);
             bool here = range_meets(along, alive, side);
             in |= meets;
             out |= leaves;
+            many |= i > start;
             if (here && (inside ? meets : leaves)) {
                 bud->share[met] = first ? share : 0;
                 bud->box[met++] = from->box[i];
@@ -578,11 +696,22 @@ static struct bud *bud_part(struct grower *g, const struct bud *from, uint32_t f
             uint32_t at = met;
             while (at && rule[bud->box[at - 1]] == r)
                 at--;
-            bud->share[at] = share / 2;
+            double part = many ? 0.5 : span_part(g, around, probe->axis, whole, probe->low, probe->high);
+            bud->share[at] = (float)(share * (inside ? part : 1 - part));
+        }
+    }
+    for (uint32_t i = 0; i < from->guests; i++) {
+        struct side side = box_side(g->space, from->guest[i], probe->axis);
+        double part = span_part(g, around, probe->axis, side, probe->low, probe->high);
+        float share = (float)(from->guest_share[i] * (inside ? part : 1 - part));
+        if (share > 1e-4f) {
+            bud->guest[bud->guests] = from->guest[i];
+            bud->guest_share[bud->guests++] = share;
         }
     }
     bud->boxes = list_cut(g->space, bud->box, met, bud->region);
     bud->rules = rules_in(g, bud->box, bud->boxes);
+    bud->twig->closed = is_closed(g, bud);
     return bud;
 }
 
@@ -615,41 +744,61 @@ static enum tree_status bud_split(struct grower *g, struct bud *bud)
     return listed && bud_judge(g, taken) && bud_judge(g, other) ? TREE_OK : TREE_NO_MEMORY;
 }
 
+/* A tree over *plot*; NULL when memory is exhausted. */
+struct twig *bisect_over(struct space *space, const struct tree_options *options, const struct plot *plot)
+{
+    uint32_t boxes = plot->boxes;
+    size_t spans = (size_t)boxes + plot->guests + 1;
+    struct grower *g = arena_take(space->arena, sizeof *g);
+    if (!g)
+        return NULL;
+    g->space = space;
+    g->options = options;
+    g->span = arena_take(space->arena, spans * sizeof *g->span);
+    g->held = arena_take(space->arena, spans * sizeof *g->held);
+    g->crossing = arena_take(space->arena, spans * sizeof *g->crossing);
+    g->key = arena_take(space->arena, 2 * spans * sizeof *g->key);
+    g->spare = arena_take(space->arena, 2 * spans * sizeof *g->spare);
+    struct bud *bud = bud_new(g, boxes, plot->guests, 0);
+    if (!g->span || !g->held || !g->crossing || !g->key || !g->spare || !bud)
+        return NULL;
+    work_fill(g);
+    memcpy(bud->region, plot->region, space->in->axes * sizeof *bud->region);
+    memcpy(bud->box, plot->box, boxes * sizeof *bud->box);
+    for (uint32_t i = 0; i < boxes; i++) {
+        int32_t rule = space->in->rule[bud->box[i]];
+        bool first = !i || rule != space->in->rule[bud->box[i - 1]];
+        bud->share[i] = first ? (float)space->in->weight[rule] : 0;
+    }
+    for (uint32_t i = 0; i < plot->guests; i++) {
+        bud->guest[i] = plot->guest[i];
+        bud->guest_share[i] = plot->guest_share[i];
+    }
+    bud->guests = plot->guests;
+    bud->boxes = list_cut(space, bud->box, boxes, bud->region);
+    bud->rules = rules_in(g, bud->box, bud->boxes);
+    bud->twig->closed = is_closed(g, bud);
+    g->printed = bud->rules;
+    if (!twig_lists(space, bud->twig, bud->box, bud->boxes) || !bud_judge(g, bud))
+        return NULL;
+    while (g->buds)
+        if (bud_split(g, heap_pop(g)) != TREE_OK)
+            return NULL;
+    return bud->twig;
+}
+
 static enum tree_status bisect_grow(struct space *space, const struct tree_options *options, struct twig **root)
 {
     uint32_t boxes = space->in->boxes;
-    struct grower *g = arena_take(space->arena, sizeof *g);
-    if (!g)
+    struct range region[TREE_AXES];
+    uint32_t *box = arena_take(space->arena, boxes * sizeof *box);
+    if (!box)
         return TREE_NO_MEMORY;
-    g->space = space;
-    g->options = options;
-    g->span = arena_take(space->arena, (boxes + 1) * sizeof *g->span);
-    g->held = arena_take(space->arena, (boxes + 1) * sizeof *g->held);
-    g->crossing = arena_take(space->arena, (boxes + 1) * sizeof *g->crossing);
-    g->key = arena_take(space->arena, (2 * (size_t)boxes + 2) * sizeof *g->key);
-    g->spare = arena_take(space->arena, (2 * (size_t)boxes + 2) * sizeof *g->spare);
-    struct bud *bud = bud_new(g, boxes, 0);
-    if (!g->span || !g->held || !g->crossing || !g->key || !g->spare || !bud)
-        return TREE_NO_MEMORY;
-    work_fill(g);
-    region_all(space, bud->region);
-    for (uint32_t i = 0; i < boxes; i++) {
-        bool first = !i || space->in->rule[i] != space->in->rule[i - 1];
-        bud->box[i] = i;
-        bud->share[i] = first ? (float)space->in->weight[space->in->rule[i]] : 0;
-    }
-    bud->boxes = list_cut(space, bud->box, boxes, bud->region);
-    bud->rules = rules_in(g, bud->box, bud->boxes);
-    g->printed = bud->rules;
-    if (!twig_lists(space, bud->twig, bud->box, bud->boxes) || !bud_judge(g, bud))
-        return TREE_NO_MEMORY;
-    while (g->buds) {
-        enum tree_status status = bud_split(g, heap_pop(g));
-        if (status != TREE_OK)
-            return status;
-    }
-    *root = bud->twig;
-    return TREE_OK;
+    for (uint32_t i = 0; i < boxes; i++)
+        box[i] = i;
+    region_all(space, region);
+    *root = bisect_over(space, options, &(struct plot){.box = box, .boxes = boxes, .region = region});
+    return *root ? TREE_OK : TREE_NO_MEMORY;
 }
 
 const struct tree_builder tree_bisect = {.name = "bisect", .grow = bisect_grow};

@@ -11,10 +11,14 @@
  */
 #include "tree_core.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct tree_builder *const builders[] = {&tree_bisect, &tree_hicuts, &tree_paper};
+/* Calls within calls, at most: a group's tree calls trees of later groups only. */
+enum { CALLS = 8 };
+
+static const struct tree_builder *const builders[] = {&tree_auto, &tree_bisect, &tree_hicuts, &tree_paper};
 
 enum { BUILDERS = sizeof builders / sizeof *builders };
 
@@ -358,6 +362,10 @@ bool twig_lists(struct space *space, struct twig *twig, const uint32_t *box, uin
     for (uint32_t i = 0; i < boxes; i++)
         if (!i || rule[box[i]] != rule[box[i - 1]])
             twig->entry[twig->entries++] = (uint32_t)rule[box[i]];
+    if (!twig->list) {
+        twig->list = twig->entry;
+        twig->listed = twig->entries;
+    }
     return true;
 }
 
@@ -367,11 +375,43 @@ struct tally {
     uint64_t nodes, edges, entries;
 };
 
+/* The entries that the twig is written as: its items, its rules in their forms, where it goes on. */
+static uint32_t twig_steps(const struct space *space, const struct twig *twig, struct item *out)
+{
+    uint32_t steps = 0;
+    for (uint32_t i = 0; i < twig->items; i++, steps++)
+        if (out)
+            out[steps] = twig->item[i];
+    for (uint32_t i = 0; i < twig->entries; i++) {
+        struct item form = {TREE_RULE, (int32_t)twig->entry[i], NULL};
+        if (space->form && space->form[twig->entry[i]].to) {
+            form = space->form[twig->entry[i]];
+            if (form.step == TREE_ASK) {
+                if (out)
+                    out[steps] = form;
+                steps++;
+                form = (struct item){TREE_RULE, (int32_t)twig->entry[i], NULL};
+            }
+        }
+        if (out)
+            out[steps] = form;
+        steps++;
+    }
+    if (twig->then) {
+        if (out)
+            out[steps] = (struct item){TREE_GO, -1, twig->then};
+        steps++;
+    }
+    return steps;
+}
+
 /* Number the twigs in preorder, the side that stays right behind its test, and leave
  * them in *order.  A twig with several parents is numbered once. */
-static enum tree_status twigs_number(struct twig *root, struct twig ***order, struct tally *tally)
+static enum tree_status twigs_number(struct space *space, struct twig *root, struct twig ***order, struct tally *tally)
 {
     size_t room = 1024, listed = 0, waiting = 0, stack_room = 1024;
+    struct item *step = NULL;
+    size_t step_room = 0;
     struct twig **list = malloc(room * sizeof *list), **stack = malloc(stack_room * sizeof *stack);
     enum tree_status status = TREE_NO_MEMORY;
     if (list && stack)
@@ -396,19 +436,32 @@ static enum tree_status twigs_number(struct twig *root, struct twig ***order, st
         twig->number = (uint32_t)listed;
         tally->nodes++;
         tally->edges += twig->branches;
-        tally->entries += twig->entries;
-        if (waiting + twig->branches > stack_room) {
-            size_t larger = 2 * (waiting + twig->branches);
+        uint32_t steps = twig_steps(space, twig, NULL);
+        tally->entries += steps;
+        if (steps > step_room) {
+            free(step);
+            step = malloc(2 * steps * sizeof *step);
+            step_room = 2 * (size_t)steps;
+            if (!step)
+                break;
+        }
+        twig_steps(space, twig, step);
+        if (waiting + twig->branches + steps > stack_room) {
+            size_t larger = 2 * (waiting + twig->branches + steps);
             struct twig **more = realloc(stack, larger * sizeof *stack);
             if (!more)
                 break;
             stack = more;
             stack_room = larger;
         }
+        for (uint32_t i = 0; i < steps; i++)
+            if (step[i].to && !step[i].to->number)
+                stack[waiting++] = step[i].to;
         for (uint32_t i = 0; i < twig->branches; i++)
             stack[waiting++] = twig->branch[i].to;
     }
     free(stack);
+    free(step);
     *order = list;
     return status;
 }
@@ -419,24 +472,38 @@ static void words(u128 value, uint64_t *word)
     word[1] = (uint64_t)value;
 }
 
-static enum tree_status twigs_write(struct twig *root, struct tree *tree)
+enum tree_status twigs_write(struct space *space, struct twig *root, struct tree *tree)
 {
     struct twig **order = NULL;
     struct tally tally = {0, 0, 0};
-    enum tree_status status = twigs_number(root, &order, &tally);
+    enum tree_status status = twigs_number(space, root, &order, &tally);
+    uint32_t most = 0;
     if (status == TREE_OK) {
         tree->node = arena_take(tree->arena, tally.nodes * sizeof *tree->node);
         tree->edge = arena_take(tree->arena, tally.edges * sizeof *tree->edge);
         tree->entry = arena_take(tree->arena, tally.entries * sizeof *tree->entry);
-        if (!tree->node || !tree->edge || !tree->entry)
+        tree->step = arena_take(tree->arena, tally.entries * sizeof *tree->step);
+        tree->link = arena_take(tree->arena, tally.entries * sizeof *tree->link);
+        for (uint64_t n = 0; n < tally.nodes; n++) {
+            uint32_t steps = twig_steps(space, order[n], NULL);
+            most = steps > most ? steps : most;
+        }
+        if (!tree->node || !tree->edge || !tree->entry || !tree->step || !tree->link)
             status = TREE_NO_MEMORY;
     }
+    struct item *step = malloc((most + 1) * sizeof *step);
+    if (!step)
+        status = TREE_NO_MEMORY;
     for (uint64_t n = 0; status == TREE_OK && n < tally.nodes; n++) {
         const struct twig *twig = order[n];
-        tree->node[n] = (struct tree_node){tree->entries, twig->entries, tree->edges, twig->branches,
+        uint32_t steps = twig_steps(space, twig, step);
+        tree->node[n] = (struct tree_node){tree->entries, steps, tree->edges, twig->branches,
                                            (uint8_t)twig->kind, (uint8_t)twig->axis, twig->negated, 0};
-        for (uint32_t i = 0; i < twig->entries; i++)
-            tree->entry[tree->entries++] = (int32_t)twig->entry[i];
+        for (uint32_t i = 0; i < steps; i++) {
+            tree->entry[tree->entries] = step[i].rule;
+            tree->step[tree->entries] = (uint8_t)step[i].step;
+            tree->link[tree->entries++] = step[i].to ? step[i].to->number - 1 : 0;
+        }
         for (uint32_t i = 0; i < twig->branches; i++) {
             struct tree_edge *edge = &tree->edge[tree->edges++];
             words(twig->branch[i].low, edge->low);
@@ -445,7 +512,10 @@ static enum tree_status twigs_write(struct twig *root, struct tree *tree)
         }
         tree->nodes++;
     }
+    for (uint64_t n = 0; order && n < tally.nodes; n++)
+        order[n]->number = 0;
     free(order);
+    free(step);
     return status;
 }
 
@@ -470,7 +540,7 @@ struct tree *tree_grow(const char *algorithm, const struct tree_boxes *boxes,
         *status = builder->grow(&space, options, &root);
     if (*status == TREE_OK) {
         tree->arena = kept;
-        *status = twigs_write(root, tree);
+        *status = twigs_write(&space, root, tree);
     }
     if (*status == TREE_OK)
         tree->bytes = arena_bytes(space.arena) + arena_bytes(kept);
@@ -558,18 +628,47 @@ enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *i
         first[r + 1] += first[r];
     for (size_t p = 0; p < count; p++) {
         const uint64_t *point = points + p * in->axes * 2;
-        const struct tree_node *node = &tree->node[tree->root];
+        const struct tree_node *node = &tree->node[tree->root], *back[CALLS];
+        uint32_t calls = 0, i = 0, at[CALLS];
         rule[p] = -1;
         reads[p] = 0;
         for (;;) {
-            for (uint32_t i = 0; i < node->entries && rule[p] < 0; i++) {
-                int32_t r = tree->entry[node->entry + i];
+            const struct tree_node *next = NULL;
+            for (; i < node->entries && rule[p] < 0 && !next; i++) {
+                uint32_t e = node->entry + i;
+                int32_t r = tree->entry[e];
+                enum tree_step step = tree->step[e];
                 reads[p]++;
-                if (rule_matches(in, first[r], first[r + 1], point))
+                if (step <= TREE_ASK && !rule_matches(in, first[r], first[r + 1], point))
+                    continue;
+                if (step <= TREE_SEND && in->free[r] & TREE_PASSED)
+                    continue;
+                if (step == TREE_RULE || step == TREE_ACT) {
                     rule[p] = r;
+                } else {
+                    next = &tree->node[tree->link[e]];
+                    if (step == TREE_ASK || step == TREE_CALL) {
+                        assert(calls < CALLS);
+                        back[calls] = node;
+                        at[calls++] = i + 1;
+                    }
+                }
             }
-            if (rule[p] >= 0 || node->kind == TREE_LEAF)
+            if (rule[p] >= 0)
                 break;
+            if (next) {
+                node = next;
+                i = 0;
+                continue;
+            }
+            if (node->kind == TREE_LEAF) {
+                if (!calls)
+                    break;
+                node = back[--calls];
+                i = at[calls];
+                continue;
+            }
+            i = 0;
             const struct tree_edge *edge = &tree->edge[node->edge];
             const uint64_t *word = point + 2 * node->axis;
             if (node->kind == TREE_CUTS) {

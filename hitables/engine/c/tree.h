@@ -32,6 +32,13 @@ struct tree_axis {
     const uint64_t *needed;
 };
 
+/* What may be done with a rule: when rules are kept in groups (auto), and in a search. */
+enum tree_free {
+    TREE_MOVABLE = 1,  /* it may be asked late and more than once: in a group behind the first */
+    TREE_SENDABLE = 2, /* a packet that it matches may be sent to a chain that ends with its action */
+    TREE_PASSED = 4    /* a search does not end at it */
+};
+
 /* The input.  Boxes stand in the order of their rules; a rule may have several.
  * A final rule surely ends the way of every packet in its boxes. */
 struct tree_boxes {
@@ -41,13 +48,17 @@ struct tree_boxes {
     const int32_t *rule;        /* [boxes] */
     const uint8_t *final;       /* [rules] */
     const double *weight;       /* [rules] */
+    const uint8_t *free;        /* [rules], of enum tree_free */
 };
 
 struct tree_options {
     uint32_t leaf_size;    /* a list of so many rules is not split */
     uint32_t max_nesting;  /* taken tests on a path */
+    uint32_t longest;      /* bisect: a longer list is split though that saves nothing; 0: none is */
     uint64_t budget;       /* rules printed: entries and decisions */
     double copy_penalty;   /* bisect: list entries that a copied rule counts for */
+    double thrift;         /* auto: rules read, by a packet of each rule, that a printed rule must save */
+    uint32_t grouping;     /* auto: 0 the cheapest; else this one alone of those that are tried, from 1 */
     double spfac;          /* hicuts, paper: rules that the parts may hold, over those of the node */
     uint8_t unequal;       /* paper: cut between rules, not in equal parts */
     size_t memory;         /* bytes that building may take; 0: any */
@@ -59,6 +70,11 @@ struct tree_options {
  * they are told apart by halving, and what lies in none of them belongs to the last.
  * Those of LOOKUPS likewise, but as Figure 4 of "Trees in the List" has it: a rule for
  * the middle edge, one for the hull of the edges before it, one for all the rest. */
+/* What an entry does.  Its rule's matches are tried (but ACT, CALL, GO), then:
+ * RULE its own target; SEND go to the node *link*; ASK go there and come back (of a rule
+ * that is not SENDABLE, more packets may go there than it matches); CALL likewise, whatever the packet; GO go there; ACT the rule's target. */
+enum tree_step { TREE_RULE, TREE_SEND, TREE_ASK, TREE_CALL, TREE_GO, TREE_ACT };
+
 struct tree_node {
     uint32_t entry, entries;
     uint32_t edge, edges;
@@ -74,7 +90,9 @@ struct tree {
     uint32_t nodes, edges, entries, root;
     struct tree_node *node;
     struct tree_edge *edge;
-    int32_t *entry;
+    int32_t *entry; /* rules; -1 where a step has none */
+    uint8_t *step;  /* [entries] */
+    uint32_t *link; /* [entries] */
     size_t bytes; /* the peak while it was built */
     struct arena *arena;
 };

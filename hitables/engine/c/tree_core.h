@@ -34,6 +34,7 @@ struct space {
     const struct tree_boxes *in;
     struct line line[TREE_AXES];
     struct side *side; /* [boxes][axes] */
+    const struct item *form; /* [rules], or NULL: every rule as it is */
 };
 
 /* A region along one axis: low..high, perhaps "none" besides.  (Outside an inner
@@ -62,6 +63,13 @@ struct hole {
 
 /* The tree while it grows.  Entries are rules; edges point to other twigs. */
 struct twig;
+
+/* How a rule is printed in lists, or an entry that stands for no rule (then *rule* is -1). */
+struct item {
+    enum tree_step step;
+    int32_t rule;
+    struct twig *to;
+};
 struct branch {
     u128 low, high;
     struct twig *to;
@@ -74,6 +82,23 @@ struct twig {
     uint32_t *entry;
     struct branch *branch;
     uint32_t number; /* in the finished tree; 0: not numbered yet */
+    uint32_t items;    /* read before the entries */
+    struct item *item;
+    struct twig *then; /* where a leaf goes on, or NULL */
+    bool closed;       /* its list ends with a rule that covers the region (bisect) */
+    /* What it was as a leaf (bisect): its rules, its traffic, that of its own rules, rules read. */
+    uint32_t listed, *list;
+    double share, hits, work;
+    struct plan *plan; /* of the builder auto */
+};
+
+/* Where bisect grows a tree: over *box* (ascending, so rules are in list order) in the region.
+ * Guests are boxes whose traffic comes by and matches none of these. */
+struct plot {
+    const uint32_t *box, *guest;
+    const float *guest_share;
+    uint32_t boxes, guests;
+    const struct range *region;
 };
 
 /* One C file per builder; *root is set on success.  Everything comes from space->arena. */
@@ -81,7 +106,7 @@ struct tree_builder {
     const char *name;
     enum tree_status (*grow)(struct space *space, const struct tree_options *options, struct twig **root);
 };
-extern const struct tree_builder tree_bisect, tree_hicuts, tree_paper;
+extern const struct tree_builder tree_auto, tree_bisect, tree_hicuts, tree_paper;
 
 static inline struct side box_side(const struct space *space, uint32_t box, uint32_t axis)
 {
@@ -110,6 +135,8 @@ static inline bool range_meets(const struct range *range, bool alive, struct sid
     return (alive && side.low <= range->side.high && side.high >= range->side.low) || (range->none && !side.low);
 }
 
+/* The flat form of what hangs on *root*, in *tree*; numbers all twigs anew. */
+enum tree_status twigs_write(struct space *space, struct twig *root, struct tree *tree);
 uint32_t line_rank(const struct line *line, u128 value);
 void region_all(const struct space *space, struct range *region);
 struct probe probe_of(const struct space *space, const struct range *region, uint32_t axis, u128 low, u128 high);
@@ -121,6 +148,7 @@ bool box_covers(const struct space *space, uint32_t box, const struct range *reg
 uint32_t list_cut(const struct space *space, const uint32_t *box, uint32_t boxes, const struct range *region);
 bool axis_usable(const struct space *space, const struct range *region, uint32_t axis);
 bool axis_can_test(const struct tree_axis *axis, u128 low, u128 high);
+struct twig *bisect_over(struct space *space, const struct tree_options *options, const struct plot *plot);
 struct twig *twig_new(struct space *space);
 bool twig_lists(struct space *space, struct twig *twig, const uint32_t *box, uint32_t boxes);
 void sort_keys(uint64_t *key, uint64_t *spare, uint32_t count, unsigned first_bit);

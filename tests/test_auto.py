@@ -1,0 +1,197 @@
+"""Trees in groups: the laws of the builder auto of hitables.engine, tried on every point of a small space.
+
+A rule that may be moved ends the packet's way when it matches, though its box may hold packets
+that it does not match; one that may not be moved does something and, unless it is final, lets the
+packet go on.  What happens to a packet is the list of rules that do something, in order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hitables.build.tree import Axis, Boxes, Cut, Free, Kind, Step, Tree, grow
+from hitables.ir.fields import Field
+
+AXES = (
+    Axis(Field.SRC, 3, False, Cut.PREFIX),
+    Axis(Field.DST, 3, False, Cut.PREFIX),
+    Axis(Field.PROTO, 2, False, Cut.POINT),
+    Axis(Field.DPORT, 2, True, Cut.RANGE, (Field.PROTO, (1, 2))),
+)
+POINTS = list(itertools.product(*(range(axis.top + 1) for axis in AXES)))
+WORDS = np.array(POINTS, np.uint64)[:, :, None] * np.array([0, 1], np.uint64)
+
+
+@st.composite
+def crossing(draw: st.DrawFn, most: int = 24, movable: float = 0.9) -> tuple[Boxes, list[bool]]:
+    """Rules specific in one address, or the other, or neither; and which of them match all their boxes."""
+
+    def prefix(axis: Axis) -> tuple[int, int]:
+        bits = draw(st.integers(0, axis.bits - 1))
+        low = draw(st.integers(0, (1 << axis.bits) - 1)) >> bits << bits
+        return low, low + (1 << bits) - 1
+
+    rules, final, free, whole = [], [], [], []
+    for _ in range(draw(st.integers(0, most))):
+        shape = draw(st.sampled_from([(Field.SRC,), (Field.DST,), (Field.SRC, Field.DST), ()]))
+        box = {axis.field: prefix(axis) for axis in AXES[:2] if axis.field in shape}
+        if draw(st.booleans()):
+            proto = draw(st.integers(0, 3))
+            box[Field.PROTO] = (proto, proto)
+            if proto in (1, 2) and draw(st.booleans()):
+                port = draw(st.integers(0, 3))
+                box[Field.DPORT] = (port, draw(st.integers(port, 3)))
+        rules.append([box])
+        moves = draw(st.floats(0, 1)) < movable
+        exact = draw(st.integers(0, 4)) > 0
+        free.append(Free.MOVABLE | Free.SENDABLE if moves else Free(0))
+        final.append(exact if moves else draw(st.booleans()))
+        # A box that says all of a movable rule is final; of the others some match, some do not.
+        whole.append(final[-1] or draw(st.booleans()))
+    return Boxes.of(AXES, rules, final, free=free), whole
+
+
+def holds_of(given_boxes: Boxes) -> np.ndarray:
+    low, high = given_boxes.low[:, :, 1], given_boxes.high[:, :, 1]
+    points = np.array(POINTS, np.uint64)[:, None]
+    return ((points >= low) & (points <= high)).all(axis=2)
+
+
+def read_list(boxes: Boxes, holds: np.ndarray, whole: list[bool]) -> list[int]:
+    """The rules that do something to a packet."""
+    done = []
+    for rule in np.flatnonzero(holds).tolist():
+        if not whole[rule]:
+            continue
+        done.append(rule)
+        if boxes.final[rule] or boxes.free[rule]:
+            break
+    return done
+
+
+def walk(
+    tree: Tree, point: tuple[int, ...], holds: np.ndarray, whole: list[bool], asked: Callable[[int], bool]
+) -> list[int]:
+    """The same, by the tree.  *asked*: whether what is free to ask of a rule lets the packet through."""
+    boxes, done = tree.boxes, []
+    nodes = list(tree.nodes())
+    back: list[tuple[int, int]] = []
+    at, place = tree.root, 0
+    while True:
+        row = tree.node[at]
+        lead = None
+        for entry in range(row["entry"] + place, row["entry"] + row["entries"]):
+            step, rule = Step(tree.step[entry]), int(tree.entry[entry])
+            does = step in (Step.ACT, Step.CALL, Step.GO) or bool(holds[rule] and whole[rule])
+            if step is Step.ASK:
+                # Of a rule that may be moved all is asked; what is free to ask of another lets in more.
+                does = bool(holds[rule]) and (whole[rule] or not boxes.free[rule])
+                does |= not boxes.free[rule] and asked(rule)
+            if not does:
+                continue
+            if step in (Step.RULE, Step.ACT):
+                done.append(rule)
+                if boxes.final[rule] or boxes.free[rule]:
+                    return done
+                continue
+            lead = int(tree.link[entry])
+            if step in (Step.ASK, Step.CALL):
+                back.append((at, entry + 1 - int(row["entry"])))
+            break
+        if lead is not None:
+            at, place = lead, 0
+            continue
+        node = nodes[at]
+        if node.kind is Kind.LEAF:
+            if not back:
+                return done
+            at, place = back.pop()
+            continue
+        assert node.axis is not None
+        value = point[AXES.index(node.axis)] - node.axis.optional
+        inside = node.edges[0].low <= value <= node.edges[0].high
+        at, place = (node.taken if inside != node.negated else node.other), 0
+
+
+@settings(max_examples=150)
+@given(
+    made=st.one_of(crossing(), crossing(movable=1.0), crossing(movable=0.5)),
+    nesting=st.integers(0, 20), thrift=st.sampled_from([0.0, 0.2, 3.0]),
+    grouping=st.integers(0, 2), lets_in=st.booleans(),
+)  # fmt: skip
+def test_a_packet_meets_what_the_list_would_do_to_it(
+    made: tuple[Boxes, list[bool]], nesting: int, thrift: float, grouping: int, lets_in: bool
+) -> None:
+    boxes, whole = made
+    tree = grow(boxes, algorithm="auto", max_nesting=nesting, thrift=thrift, grouping=grouping)
+    for point, holds in zip(POINTS, holds_of(boxes), strict=True):
+        got = walk(tree, point, holds, whole, lambda rule: lets_in)
+        assert got == read_list(boxes, holds, whole), point
+
+
+@settings(max_examples=60)
+@given(made=crossing(), nesting=st.integers(0, 20), spare=st.integers(0, 60), grouping=st.integers(0, 2))
+def test_the_budget_and_the_nesting_are_kept(
+    made: tuple[Boxes, list[bool]], nesting: int, spare: int, grouping: int
+) -> None:
+    boxes, _ = made
+    budget = len(boxes.final) + spare
+    tree = grow(boxes, algorithm="auto", max_nesting=nesting, budget=budget, thrift=0.0, grouping=grouping)
+    assert tree.printed_rules() <= budget
+    assert tree.nesting() <= nesting
+
+
+def crossed(rules: int) -> Boxes:
+    """In turn blocks of rules with a destination and of rules with a source."""
+    axes = (Axis(Field.SRC, 32, False, Cut.PREFIX), Axis(Field.DST, 32, False, Cut.PREFIX))
+    listed = [
+        [{axes[at // 50 % 2].field: (at * 2654435761 % 2**32 & ~255, at * 2654435761 % 2**32 | 255)}]
+        for at in range(rules)
+    ]
+    return Boxes.of(axes, listed, [True] * rules, free=[Free.MOVABLE | Free.SENDABLE] * rules)
+
+
+def test_rules_that_cross_are_kept_in_groups_that_are_small_and_shallow() -> None:
+    boxes = crossed(1000)
+    together = grow(boxes, algorithm="bisect", budget=4000)
+    apart = grow(boxes, algorithm="auto", budget=4000)
+    assert Step.ASK in apart.step or Step.SEND in apart.step
+    assert apart.printed_rules() <= 4000
+    points = boxes.low
+    found, reads = apart.search(points)
+    assert np.array_equal(found, together.search(points)[0])
+    assert reads.mean() < together.search(points)[1].mean() / 2
+
+
+def test_rules_that_may_not_be_moved_get_one_tree() -> None:
+    boxes = crossed(400)
+    boxes.free[:] = 0
+    assert not grow(boxes, algorithm="auto").step.any()
+
+
+def test_no_step_leads_into_a_circle_and_called_trees_are_entered_by_calls_alone() -> None:
+    tree = grow(crossed(1000), algorithm="auto", budget=4000)
+    order, seen = [tree.root], {tree.root}
+    for at in order:
+        row = tree.node[at]
+        entries = range(row["entry"], row["entry"] + row["entries"])
+        ends = tree.edge["to"][row["edge"] : row["edge"] + row["edges"]].tolist()
+        leads = [int(tree.link[e]) for e in entries if Step(tree.step[e]) not in (Step.RULE, Step.ACT)]
+        for each in (*ends, *leads):
+            if each not in seen:
+                seen.add(each)
+                order.append(each)
+    assert seen == set(range(len(tree)))
+    assert tree.longest_read() >= int(tree.search(crossed(1000).low)[1].max())
+
+
+@pytest.mark.parametrize("memory", [4096, 200_000])
+def test_memory_that_runs_out_is_an_error_in_groups_too(memory: int) -> None:
+    with pytest.raises(MemoryError):
+        grow(crossed(2000), algorithm="auto", memory=memory)
