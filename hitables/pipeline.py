@@ -84,7 +84,7 @@ def prove_equal(program: Program, printed: str, question: Question) -> None:
 
     NotEquivalent on a difference, HitablesError when the budget of *question* runs out.
     """
-    from .verify.exact import check
+    from .verify.portfolio import check
 
     again = read(printed, family=program.family, name="the compiled rule set")
     answer = check(program, again, question)
