@@ -1,0 +1,85 @@
+"""What sflgen knows at one time: the master list, what is loaded for it, and how the two belong.
+
+A State is a value: planning makes a new one, and nothing here touches files or the kernel.
+Law: for every packet, what is loaded does what the master list says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from hitables.errors import HitablesError, NotEquivalent
+from hitables.ir.packet import Backend
+from hitables.ir.program import Program
+from hitables.verify.answer import Answer, Difference, Equal, Question
+from hitables.verify.exact import check
+
+from .base import Place, Served, Settings, base_of
+from .listing import Listing
+from .region import Region
+
+BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "nft": (Backend.NFT,)}
+
+
+@dataclass(frozen=True)
+class State:
+    """*version* counts the commits.  *levels*, *listings* and *regions* are kept from plan to plan, and
+    say nothing new."""
+
+    settings: Settings
+    master: Program
+    loaded: Program
+    served: Mapping[Place, Served]
+    version: int = 0
+    levels: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False, repr=False)
+    listings: Mapping[Place, Listing] = field(default_factory=dict, compare=False, repr=False)
+    regions: Mapping[Place, tuple[Region, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def backends(self) -> tuple[Backend, ...]:
+        return BACKENDS[self.settings.backend]
+
+    def question(self, chains: frozenset[str] = frozenset(), timeout: float | None = None) -> Question:
+        """What a proof of the law asks, of all built-in chains or of *chains*."""
+        malformed = "exact" if self.settings.malformed == "exact" else "stricter"
+        return Question(self.backends, malformed, chains=chains, timeout=timeout)  # type: ignore[arg-type]
+
+    def pending(self) -> int:
+        """Fronts that wait to be folded."""
+        return sum(len(section.fronts) for served in self.served.values() for section in served.sections)
+
+
+def start(master: Program, settings: Settings = Settings()) -> State:
+    """The first state: *master* compiled.  NotEquivalent if it came out wrong."""
+    if settings.backend not in BACKENDS:
+        raise HitablesError(f"unknown backend {settings.backend!r}; there are {', '.join(BACKENDS)}")
+    if settings.delta < 0:
+        raise HitablesError("delta is at least 0")
+    names = [chain.name for table in master for chain in table.chains]
+    prefix = settings.prefix
+    while any(name.startswith(prefix) for name in names):
+        prefix += "_"
+    settings = replace(settings, prefix=prefix)
+    loaded, served = base_of(master, settings)
+    state = State(settings, master, loaded, served)
+    prove(state)
+    return state
+
+
+def verify(state: State, timeout: float | None = None) -> Answer:
+    """Hold what is loaded against the master list: a proof, or a packet."""
+    return check(state.master, state.loaded, state.question(timeout=timeout))
+
+
+def prove(state: State, timeout: float | None = None) -> None:
+    """NotEquivalent, with a packet, unless the law holds; HitablesError when time runs out."""
+    answer = verify(state, timeout)
+    if isinstance(answer, Difference):
+        raise NotEquivalent(
+            "what would be loaded treats a packet differently; nothing is changed "
+            "(this is a fault of sflgen: please report it with the rule set and the updates)",
+            answer.describe(),
+        )
+    if not isinstance(answer, Equal):
+        raise HitablesError(f"{answer.reason} while proving (table {answer.table}, chain {answer.chain})")
