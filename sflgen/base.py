@@ -172,7 +172,9 @@ class Grown:
     served: dict[Place, Served | None] = field(default_factory=dict)
 
 
-def grow(loaded: Program, master: Program, served: Map, table: str, chains: Sequence[str], settings: Settings) -> Grown:
+def grow(
+    loaded: Program, master: Program, served: Map, table: str, chains: Sequence[str], settings: Settings
+) -> Grown:
     """Build new trees for *chains* of *table*; what else is loaded stays as it is.
 
     New trees take the place of the old ones chain by chain, so what did not change is not
@@ -181,7 +183,8 @@ def grow(loaded: Program, master: Program, served: Map, table: str, chains: Sequ
     held = loaded.table(table)
     names = Names(settings.prefix, [chain.name for chain in held.chains])
     cuts = {name: _cut(master.table(table)[name], served.get((table, name)), names) for name in chains}
-    old = set().union(*(owned(held, served.get((table, name)), names) for name in chains))
+    before = [served[table, name] for name in chains if (table, name) in served]
+    old = set().union(*(owned(held, how, names) | how.names() for how in before))
     planned = _planned(held, master.table(table), cuts, old, settings)
     wanted = {s.name for cut in cuts.values() for s in cut.sections if s.size >= settings.min_length}
     trees: set[str] = set()
@@ -200,8 +203,8 @@ def grow(loaded: Program, master: Program, served: Map, table: str, chains: Sequ
         if any(section.name in trees for section in cuts[name].sections):
             sections = tuple(replace(each, tree=each.name in trees) for each in cuts[name].sections)
             cut = replace(cuts[name], sections=sections)
-        before = served.get((table, name))
-        _Replanting(grown, held, master.table(table)[name], before, cut, roots, made, names).run()
+        was = served.get((table, name))
+        _Replanting(grown, held, master.table(table)[name], was, cut, roots, made, names).run()
         grown.served[table, name] = cut
     kept = {**served, **grown.served}
     stay = set().union(*(how.names() for (at, _), how in kept.items() if at == table and how is not None))
@@ -225,10 +228,8 @@ def unreached(table: Table, stay: set[str], names: Names) -> list[str]:
     return [chain.name for chain in table.chains if chain.name not in found]
 
 
-def owned(held: Table, served: Served | None, names: Names) -> set[str]:
+def owned(held: Table, served: Served, names: Names) -> set[str]:
     """The chains of the trees and overlays of a served chain."""
-    if served is None:
-        return set()
     kept = served.names()
     found: set[str] = set()
     todo = [section.name for section in served.sections if section.tree]
@@ -254,7 +255,7 @@ def _planned(
         lists.update((chain, (master[name].rules[at],)) for at, chain in cut.once)
     chains = []
     for chain in held.chains:
-        if chain.name in gone:
+        if chain.name in gone and chain.name not in lists:
             continue
         rules = lists.pop(chain.name, chain.rules)
         if settings.is_left(chain.name):
@@ -340,7 +341,7 @@ class _Replanting:
     def alike(self, old: Sequence[Rule], new: Sequence[Rule]) -> list[tuple[int, int]]:
         """Rules of both that stand in the same place, their ways down a tree among them."""
         keys = [[self.way(rule) for rule in rules] for rules in (old, new)]
-        pairs = []
+        pairs: list[tuple[int, int]] = []
         a = b = 0
         for gone, come in (*gaps(*keys), (range(len(old), len(old)), range(len(new), len(new)))):
             pairs += zip(range(a, gone.start), range(b, come.start), strict=True)
@@ -357,17 +358,3 @@ class _Replanting:
     def renamed(self, rule: Rule) -> Rule:
         name = self.called.get(jumps_to(rule))
         return rule if name is None else rule._replace(target=goto(name))
-
-
-def base_of(master: Program, settings: Settings) -> tuple[Program, dict[Place, Served]]:
-    """The whole of *master* compiled: what is to be loaded, and the map."""
-    loaded, served = master, dict[Place, Served]()
-    for table in master:
-        chains = [
-            chain.name for chain in table.chains
-            if len(chain.rules) >= settings.min_length and not settings.is_left(chain.name)
-        ]  # fmt: skip
-        grown = grow(loaded, master, served, table.name, chains, settings)
-        loaded = apply(loaded, grown.edits)
-        served.update((place, how) for place, how in grown.served.items() if how is not None)
-    return loaded, served

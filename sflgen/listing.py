@@ -112,7 +112,7 @@ class Listing:
 
 def _short(value: int, field: Field, family: Family) -> np.uint64:
     """The upper half of what takes 128 bits."""
-    wide = field in (Field.IIF, Field.OIF) or family is Family.IPV6 and field in (Field.SRC, Field.DST)
+    wide = field in (Field.IIF, Field.OIF) or (family is Family.IPV6 and field in (Field.SRC, Field.DST))
     return np.uint64(value >> 64 if wide else value)
 
 

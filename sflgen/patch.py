@@ -36,6 +36,7 @@ from .base import (
     Place,
     Section,
     Served,
+    Settings,
     begins_section,
     grow,
     section_lists,
@@ -43,7 +44,7 @@ from .base import (
 )
 from .listing import Listing
 from .region import Region
-from .state import State
+from .state import State, bare
 from .updates import Edit, Op, apply, jumps_to
 from .updates import text as text_of
 
@@ -95,6 +96,11 @@ def plan(state: State, updates: Sequence[Edit], strategy: Strategy | None = None
     return _Planning(state, master, strategy).run(updates)
 
 
+def start(master: Program, settings: Settings) -> Plan:
+    """From *master* as it stands to *master* compiled."""
+    return fold(bare(master, settings))
+
+
 def fold(state: State, chains: Iterable[Place] | None = None) -> Plan:
     """Grow the trees of *chains* anew (all that hitables would compile, when None)."""
     planning = _Planning(state, state.master, Strategy.FOLD)
@@ -103,7 +109,8 @@ def fold(state: State, chains: Iterable[Place] | None = None) -> Plan:
             if chains is not None:
                 wanted = (table.name, chain.name) in chains
             else:
-                wanted = len(chain.rules) >= state.settings.min_length or (table.name, chain.name) in state.served
+                long = len(chain.rules) >= state.settings.min_length
+                wanted = long or (table.name, chain.name) in state.served
             if wanted and not state.settings.is_left(chain.name):
                 planning.fold(table.name, chain.name)
     return planning.run(())
@@ -154,7 +161,7 @@ class _Planning:
             )
         if edit.op is Op.NEW and self.made(edit.table).is_made(edit.chain):
             raise HitablesError(
-                f"a chain cannot be called {edit.chain}: names of {self.settings.prefix} and a number are generated"
+                f"a chain cannot be called {edit.chain}: {self.settings.prefix} and a number are ours"
             )
 
     # What the kernel is told.
@@ -261,8 +268,9 @@ class _Planning:
     def fold_callers(self, table: str, updates: Sequence[Edit]) -> None:
         """Fold the chains whose trees were laid out for a callee that writes less than it does now."""
         if not any(
-            edit.table == table and edit.rule is not None and (jumps_to(edit.rule) or self.writes(table, edit.rule))
+            jumps_to(edit.rule) or self.writes(table, edit.rule)
             for edit in updates
+            if edit.table == table and edit.rule is not None
         ):
             return
         before, after = self.states(table, False), self.states(table, True)
@@ -333,7 +341,7 @@ class _Planning:
         self.levels[table] = levels(self.loaded.table(table))
         if max(self.levels[table].values(), default=0) > limit:
             raise Unsupported(
-                f"table {table}: with these updates chains would nest deeper than the {limit} that {backend} takes"
+                f"table {table}: with these updates chains nest deeper than the {limit} that {backend} takes"
             )
 
 
@@ -355,11 +363,11 @@ class _SectionUpdate:
         return self.edit.op in (Op.APPEND, Op.INSERT)
 
     def locate(self) -> tuple[int, int]:
-        """The section, and the place in its list.  What comes before a section's first rule ends the one before."""
+        """The section, and the place in its list; what comes before its first rule ends the one before."""
         start = 0
         for number, section in enumerate(self.served.sections):
             inside = self.edit.at - start
-            if inside < section.size or self.inserts and inside == section.size:
+            if inside < section.size or (self.inserts and inside == section.size):
                 return number, inside
             start += section.size
         raise AssertionError("a place beyond the chain")
@@ -461,7 +469,8 @@ class _SectionUpdate:
         for region in regions:
             if not self.put(region, after, new is not None and old is None):
                 return None
-        if self.planning.strategy is not Strategy.OVERLAY and self.cost(len(after.rules)) > self.planning.settings.delta:
+        dear = self.cost(len(after.rules)) > self.planning.settings.delta
+        if dear and self.planning.strategy is not Strategy.OVERLAY:
             return None
         self.planning.chosen.append((*self.place, Strategy.OVERLAY))
         return self.shifted(self.fronts, fresh=len(regions))
@@ -537,7 +546,7 @@ class _SectionUpdate:
         table = self.edit.table
         if not found:
             self.insert(Rule(region.matches, RETURN), "", at, region)
-        elif len(found) == 1 and ended:
+        elif len(found) == 1 and ended and not region.may_be_dropped_by(found[0].matches):
             self.insert(Rule(region.matches, found[0].target), "", at, region)
         else:
             if not self.has_room(found):
@@ -558,8 +567,8 @@ class _SectionUpdate:
         self.regions.insert(0, region)
 
     def supersede(self, region: Region) -> int:
-        """Drop the entries that no packet would reach behind one for *region*; how many there were."""
-        dead = [number for number, each in enumerate(self.regions) if each.passes(region.matches)]
+        """Drop the entries that do nothing behind one for *region*; how many there were."""
+        dead = [number for number, each in enumerate(self.regions) if each.touched().passes(region.matches)]
         for number in reversed(dead):
             self.drop(number)
         return len(dead)
@@ -584,16 +593,11 @@ class _SectionUpdate:
         return level + bool(below) <= limit
 
     def cost(self, size: int) -> float:
-        """Rules that a packet reads in front, on average, more than the tree alone: each entry, and an
-        overlay's rules by half for its share of the packets, which its share of the rules stands for."""
+        """What the fronts cost, in rules read."""
         held = self.planning.loaded.table(self.edit.table)
-        total = float(len(self.fronts))
-        for front in self.fronts:
-            if front.chain:
-                length = self.lengths.get(front.chain)
-                length = len(held[front.chain].rules) if length is None else length
-                total += length * length / (2 * size)
-        return total
+        names = [front.chain for front in self.fronts if front.chain]
+        lengths = [self.lengths[name] if name in self.lengths else len(held[name].rules) for name in names]
+        return extra(len(self.fronts), lengths, size)
 
 
 def levels(table: Table) -> dict[str, int]:
@@ -610,3 +614,36 @@ def levels(table: Table) -> dict[str, int]:
             if not waiting[callee]:
                 ready.append(callee)
     return above
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What waits in front of one chain: entries, and the rules read more for them, on average."""
+
+    table: str
+    chain: str
+    entries: int
+    cost: float
+
+
+def pending(state: State) -> list[Pending]:
+    """What a fold would gain, by chain with a tree."""
+    found = []
+    for (table, chain), served in state.served.items():
+        held = state.loaded.table(table)
+        entries, cost = 0, 0.0
+        for section in served.sections:
+            lengths = [len(held[front.chain].rules) for front in section.fronts if front.chain]
+            entries += len(section.fronts)
+            cost += extra(len(section.fronts), lengths, section.size)
+        found.append(Pending(table, chain, entries, cost))
+    return found
+
+
+def extra(entries: int, lengths: Iterable[int], size: int) -> float:
+    """Rules that a packet reads in front of a tree, on average, more than in the tree alone.
+
+    Each entry, and an overlay's rules by half for its share of the packets, which its share of
+    the *size* rules stands for.
+    """
+    return entries + sum(length * length for length in lengths) / (2 * max(1, size))

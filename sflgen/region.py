@@ -59,12 +59,19 @@ class Region:
         taken = []
         for match in rule.matches:
             clean = all(test.field not in dirty for test in match.tests)
-            drops = match.needs > 0 or match.option or match.is_protocol and family is Family.IPV6
+            drops = match.needs > 0 or match.option or (match.is_protocol and family is Family.IPV6)
             if match.role is Role.SPACE and clean and not (exact and drops):
                 taken.append(match)
             elif drops or match.role in (Role.NAMED, Role.ONCE):
                 break  # it acts on packets whatever stands behind it
         return cls(taken, family, backends)
+
+    def touched(self) -> Region:
+        """A region that holds, too, what the tests of this one drop."""
+        for at, match in enumerate(self.matches):
+            if match.needs > 0 or match.option or (match.is_protocol and self.family is Family.IPV6):
+                return Region(self.matches[:at], self.family, self.backends)
+        return self
 
     def values(self, field: Field) -> Values | None:
         """The values of *field* that its packets have, as far as is known in every backend."""
@@ -91,6 +98,15 @@ class Region:
         """Whether every packet of the region passes *matches*, or is dropped by one of them."""
         return all(
             self._passes(match, dirty, backend) for match in matches for backend in self.backends
+        )
+
+    def may_be_dropped_by(self, matches: Iterable[Match]) -> bool:
+        """Whether one of *matches* may drop a packet of the region."""
+        return any(
+            (match.option and match not in self.matches)
+            or self._may_drop(match, self._views[backend], backend)
+            for match in matches
+            for backend in self.backends
         )
 
     def overlaps(self, other: Region) -> bool:

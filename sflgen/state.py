@@ -15,7 +15,7 @@ from hitables.ir.program import Program
 from hitables.verify.answer import Answer, Difference, Equal, Question
 from hitables.verify.exact import check
 
-from .base import Place, Served, Settings, base_of
+from .base import Place, Served, Settings
 from .listing import Listing
 from .region import Region
 
@@ -50,8 +50,8 @@ class State:
         return sum(len(section.fronts) for served in self.served.values() for section in served.sections)
 
 
-def start(master: Program, settings: Settings = Settings()) -> State:
-    """The first state: *master* compiled.  NotEquivalent if it came out wrong."""
+def bare(master: Program, settings: Settings) -> State:
+    """The state in which *master* is loaded as it stands."""
     if settings.backend not in BACKENDS:
         raise HitablesError(f"unknown backend {settings.backend!r}; there are {', '.join(BACKENDS)}")
     if settings.delta < 0:
@@ -60,11 +60,7 @@ def start(master: Program, settings: Settings = Settings()) -> State:
     prefix = settings.prefix
     while any(name.startswith(prefix) for name in names):
         prefix += "_"
-    settings = replace(settings, prefix=prefix)
-    loaded, served = base_of(master, settings)
-    state = State(settings, master, loaded, served)
-    prove(state)
-    return state
+    return State(replace(settings, prefix=prefix), master, master, {})
 
 
 def verify(state: State, timeout: float | None = None) -> Answer:

@@ -9,10 +9,12 @@ never fails on that program, and changes no other.
 from __future__ import annotations
 
 import enum
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from hitables.emit.text import rule_text
 from hitables.errors import HitablesError, ParseError
@@ -267,13 +269,16 @@ class _Line:
         if op is Op.POLICY:
             policy = self.next("a policy")
             if chain.policy is None or policy not in ("ACCEPT", "DROP"):
-                reason = f"{policy!r} is no policy" if chain.policy else f"user chain {chain.name} has no policy"
+                reason = f"user chain {chain.name} has no policy"
+                if chain.policy is not None:
+                    reason = f"{policy!r} is no policy"
                 raise self.fault(reason, self.at - 1, "a built-in chain has ACCEPT or DROP")
             return [Edit(Op.POLICY, self.table, chain.name, policy=policy)]
         if chain.policy is not None:
             raise self.fault(f"{chain.name} is built in and cannot be deleted", self.at - 1)
         if chain.rules:
-            raise self.fault(f"chain {chain.name} has {len(chain.rules)} rules", self.at - 1, "flush it first (-F)")
+            count = len(chain.rules)
+            raise self.fault(f"chain {chain.name} has {count} rules", self.at - 1, "flush it first (-F)")
         for other in self.open_table().chains:
             for place, rule in enumerate(other.rules, 1):
                 if jumps_to(rule) == chain.name:
@@ -328,8 +333,9 @@ class _Line:
         table = self.open_table()
         start = tail[0][1] if tail else len(self.command)
         head = f"-A {quote(chain.name)} "
-        targets = [after for (word, _), (after, _) in zip(tail, tail[1:], strict=False) if word in _JUMPS]
-        program = self.parsed(table, head + self.command[start:] + "\n", [chain.name, *targets], start - len(head))
+        targets = [after for (word, _), (after, _) in pairwise(tail) if word in _JUMPS]
+        said = head + self.command[start:] + "\n"
+        program = self.parsed(table, said, [chain.name, *targets], start - len(head))
         return program.table(self.table)[chain.name].rules
 
     def parsed(self, table: Table, said: str, needs: Sequence[str], shift: int = 0) -> Program:
@@ -360,10 +366,59 @@ def _find(rules: Sequence[Rule], wanted: Rule) -> int | None:
     key = rule_key(wanted)
     target, count = key[1], len(wanted.matches)
     for at, rule in enumerate(rules):
-        if len(rule.matches) == count and (rule.target.key if rule.target else "") == target:
-            if rule_key(rule) == key:
-                return at
+        alike = len(rule.matches) == count and (rule.target.key if rule.target else "") == target
+        if alike and rule_key(rule) == key:
+            return at
     return None
+
+
+# What `text` printed, read again.
+
+
+_PRINTED = re.compile(r'-([AIR]) ((?:[^\s"]|"(?:[^"\\]|\\.)*")+)(?: ([0-9]+))?(?: (.*))?')
+_HOLDER = "sflgen"  # no chain of an edit: rules are read in a chain of this name, and moved
+
+
+def read_edits(said: str, program: Program, source: str = "-") -> list[Edit]:
+    """The edits that `text` printed for *program*, many at once; ParseError for anything else."""
+    made: list[Edit] = []
+    waiting: dict[str, list[tuple[int, str]]] = {}
+    fresh: dict[str, set[str]] = {}
+    table = ""
+    for number, each in enumerate(said.splitlines(), 1):
+        if each.startswith("*"):
+            table = each[1:]
+            waiting.setdefault(table, [])
+            names = fresh.setdefault(table, set())
+            names.update(c.name for t in program if t.name == table for c in t.chains if c.policy is None)
+            continue
+        found = _PRINTED.fullmatch(each)
+        if found is not None:
+            op, chain = Op(f"-{found[1]}"), unquote(found[2])
+            waiting[table].append((len(made), found[4] or ""))
+            at = int(found[3]) - 1 if found[3] else 0
+            made.append(Edit(op, table, chain, at))
+        elif each != "COMMIT" and each:
+            words = [unquote(word) for word, _ in split(each)]
+            try:
+                edit = Edit(Op(words[0]), table, words[1])
+                if edit.op is Op.DELETE:
+                    edit = replace(edit, at=int(words[2]) - 1)
+                elif edit.op is Op.POLICY:
+                    edit = replace(edit, policy=words[2])
+            except (ValueError, IndexError):
+                raise ParseError("no edit", source=source, line=number, column=1, text=each) from None
+            if edit.op is Op.NEW:
+                fresh[table].add(edit.chain)
+            made.append(edit)
+    for table, rules in waiting.items():
+        lines = [f":{name} -" for name in sorted(fresh[table] - {_HOLDER})]
+        lines += [f":{_HOLDER} -", *(f"-A {_HOLDER} {rule}" for _, rule in rules)]
+        whole = "\n".join([f"*{table}", *lines, "COMMIT", ""])
+        held = iptables.read(whole, family=program.family, name=source)
+        for (place, _), rule in zip(rules, held.table(table)[_HOLDER].rules, strict=True):
+            made[place] = replace(made[place], rule=rule._replace(line=0))
+    return made
 
 
 # Least edits.

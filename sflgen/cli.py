@@ -1,0 +1,355 @@
+"""The command line of sflgen: arguments in, patches and exit status out.
+
+Exit 0: done; 1: (verify) the law does not hold; 2: trouble, and then nothing is changed.  Patches
+go to standard output (--emit, the default) or to the kernel (--live), messages to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hitables import __version__
+from hitables.errors import HitablesError
+
+if TYPE_CHECKING:
+    from .patch import Plan, Strategy
+    from .state import State
+    from .store import Store
+
+DIFFERS, TROUBLE = 1, 2
+
+
+class _Commands(click.Group):
+    """Turns every error into a message and an exit status."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HitablesError as error:
+            click.echo(f"sflgen: {error}", err=True)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            click.echo("sflgen: the reader of the output closed it", err=True)
+        except MemoryError:
+            click.echo("sflgen: out of memory", err=True)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception as error:
+            if os.environ.get("HITABLES_DEBUG"):
+                raise
+            click.echo(
+                f"sflgen: a fault of sflgen, not of your rules: {type(error).__name__}: {error}; "
+                "please report it (HITABLES_DEBUG=1 shows where it happened)",
+                err=True,
+            )
+        ctx.exit(TROUBLE)
+
+
+Command = Callable[..., None]
+
+
+def _state_option(command: Command) -> Command:
+    return click.option(
+        "--state", "folder", required=True, envvar="SFLGEN_STATE", metavar="DIR",
+        help="The state directory (or $SFLGEN_STATE).",
+    )(command)  # fmt: skip
+
+
+def _live_option(command: Command) -> Command:
+    return click.option(
+        "--live/--emit", default=False, show_default=True,
+        help="Load the patch into this kernel, or print it for iptables-restore --noflush.",
+    )(command)  # fmt: skip
+
+
+def _plan_options(command: Command) -> Command:
+    command = click.option(
+        "--strategy", type=click.Choice(["overlay", "fold"]),
+        help="Put off folding whatever it costs, or fold at once; the cost decides when left out.",
+    )(command)  # fmt: skip
+    command = click.option("--no-prove", is_flag=True, help="Do without the proof.")(command)
+    return _state_option(_live_option(command))
+
+
+_table_option = click.option("-t", "--table", default="filter", show_default=True)
+_RULE = {"ignore_unknown_options": True, "allow_interspersed_args": True}
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sflgen")
+def main() -> None:
+    """Update compiled iptables rule sets by small patches.
+
+    A state directory holds the rule list that you mean and what is loaded for it.  Every update
+    changes both, and gives the patch that brings a kernel from one to the other.
+    """
+
+
+@main.command()
+@click.argument("rules", required=False)
+@_state_option
+@_live_option
+@click.option("--backend", type=click.Choice(["legacy", "nft", "any"]), default="any", show_default=True)
+@click.option("--malformed", type=click.Choice(["stricter", "exact"]), default="stricter", show_default=True)
+@click.option(
+    "--delta", type=click.IntRange(0), default=32, show_default=True,
+    help="Rules read more, on average, that pending updates may cost before a tree is built anew.",
+)  # fmt: skip
+@click.option("--min-length", type=click.IntRange(1), default=8, show_default=True)
+@click.option("--max-expansion", type=float, default=4.0, show_default=True)
+@click.option(
+    "--leave", multiple=True, metavar="PATTERN",
+    help="Chains that others change (DOCKER*, f2b-*): never touched, never compared; may be repeated.",
+)  # fmt: skip
+@click.option("--family", type=click.Choice(["4", "6"]), help="IP version; guessed when left out.")
+def init(
+    rules: str | None, folder: str, live: bool, backend: str, malformed: str, delta: int, min_length: int,
+    max_expansion: float, leave: tuple[str, ...], family: str | None,
+) -> None:  # fmt: skip
+    """Begin a state with RULES (iptables-save text; with --live and without RULES, what the kernel holds).
+
+    The patch makes the compiled rule set of the plain one.
+    """
+    from hitables import Family, read
+    from hitables.files import read_text
+
+    from .base import Settings
+    from .live import Kernel, loader
+    from .patch import start
+    from .state import prove
+    from .store import Store
+
+    settings = Settings(backend, malformed, delta, min_length, max_expansion, leave)
+    chosen = None if family is None else Family(int(family))
+    if rules is None and not live:
+        raise click.UsageError("give RULES, or --live to begin with what the kernel holds")
+    kernel = Kernel(chosen or Family.IPV4, settings)
+    if rules is None:
+        master = kernel.held()
+        if not master.tables:
+            raise HitablesError("the kernel holds no rules")
+    else:
+        master = read(read_text(rules), family=chosen, name=rules)
+        kernel = Kernel(master.family, settings)
+    made = start(master, settings)
+    prove(made.after)
+    if live:
+        kernel.check(made.before)
+    with Store.create(Path(folder), made.before) as store:
+        try:
+            store.commit(made, loader(kernel, made.before) if live else None)
+        except HitablesError:
+            (Path(folder) / "state").unlink()
+            raise
+        store.compact()
+    if not live:
+        click.echo(made.text, nl=False)
+    trees = sum(section.tree for served in made.after.served.values() for section in served.sections)
+    count, loaded = master.rule_count(), made.after.loaded.rule_count()
+    click.echo(f"{count} rules, {loaded} as loaded, {trees} trees", err=True)
+
+
+@contextmanager
+def _store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], None]]]:
+    """The open state, and what commits a plan: into the kernel, which must hold what the state says,
+    or to standard output."""
+    from .live import Kernel, committed, loader
+    from .store import Store
+
+    with Store.open(Path(folder)) as store:
+        kernel = Kernel(store.state.master.family, store.state.settings)
+        if live:
+            committed(store, kernel)
+            kernel.check(store.state)
+
+        def commit(plan: Plan) -> None:
+            store.commit(plan, loader(kernel, store.state) if live else None)
+            if not live:
+                click.echo(plan.text, nl=False)
+            for table, chain, strategy in plan.chosen:
+                click.echo(f"{table} {chain}: {strategy.value}", err=True)
+
+        yield store, commit
+
+
+def _strategy(said: str | None) -> Strategy | None:
+    from .patch import Strategy
+
+    return None if said is None else Strategy(said)
+
+
+def _update(
+    folder: str, live: bool, strategy: str | None, no_prove: bool, commands: str, source: str
+) -> None:
+    from .patch import plan
+    from .updates import read_commands
+
+    with _store(folder, live) as (store, commit):
+        made = plan(store.state, read_commands(commands, store.state.master, source), _strategy(strategy))
+        _prove(made, no_prove)
+        commit(made)
+
+
+def _prove(made: Plan, no_prove: bool) -> None:
+    from .state import prove
+
+    if not no_prove:
+        prove(made.after)
+
+
+def _command(op: str, table: str, words: Sequence[str]) -> str:
+    from hitables.parse.words import quote
+
+    return f"-t {table} {op} " + " ".join(word if word == "!" else quote(word) for word in words)
+
+
+@main.command(context_settings=_RULE)
+@_plan_options
+@_table_option
+@click.argument("chain")
+@click.argument("rule", nargs=-1, type=click.UNPROCESSED)
+def insert(
+    folder: str, live: bool, strategy: str | None, no_prove: bool, table: str, chain: str,
+    rule: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Insert a rule into CHAIN: [POSITION] and the rule as iptables -I takes them."""
+    _update(folder, live, strategy, no_prove, _command("-I", table, (chain, *rule)), "insert")
+
+
+@main.command(context_settings=_RULE)
+@_plan_options
+@_table_option
+@click.argument("chain")
+@click.argument("rule", nargs=-1, type=click.UNPROCESSED)
+def delete(
+    folder: str, live: bool, strategy: str | None, no_prove: bool, table: str, chain: str,
+    rule: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Delete a rule of CHAIN: its position, or the rule itself, as iptables -D takes them."""
+    _update(folder, live, strategy, no_prove, _command("-D", table, (chain, *rule)), "delete")
+
+
+@main.command("apply-commands")
+@_plan_options
+@click.argument("file")
+def apply_commands(folder: str, live: bool, strategy: str | None, no_prove: bool, file: str) -> None:
+    """Make the updates in FILE ("-": standard input): iptables commands, one a line, all or none."""
+    from hitables.files import read_text
+
+    _update(folder, live, strategy, no_prove, read_text(file), file)
+
+
+@main.command()
+@_plan_options
+@click.argument("rules")
+def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: str) -> None:
+    """Make the state's rule list equal to RULES (iptables-save text) by the least edits."""
+    from hitables import read
+    from hitables.files import read_text
+
+    from .patch import plan
+    from .updates import sync as least_edits
+
+    with _store(folder, live) as (store, commit):
+        state = store.state
+        new = read(read_text(rules), family=state.master.family, name=rules)
+        edits = least_edits(state.master, new, keep=state.settings.is_left)
+        made = plan(state, edits, _strategy(strategy))
+        _prove(made, no_prove)
+        commit(made)
+        click.echo(f"{len(edits)} updates", err=True)
+
+
+@main.command()
+@_state_option
+@_live_option
+@click.option("--no-prove", is_flag=True, help="Do without the proof.")
+@_table_option
+@click.argument("chains", nargs=-1)
+def fold(folder: str, live: bool, no_prove: bool, table: str, chains: tuple[str, ...]) -> None:
+    """Build the trees of CHAINS (all when none is named) anew from the rule list as it is."""
+    from .patch import fold as fold_chains
+
+    with _store(folder, live) as (store, commit):
+        for name in chains:
+            if all(each.name != table or name not in each for each in store.state.master):
+                raise HitablesError(f"there is no chain {name} in table {table}")
+        made = fold_chains(store.state, [(table, name) for name in chains] if chains else None)
+        _prove(made, no_prove)
+        commit(made)
+
+
+@main.command()
+@_state_option
+@_live_option
+def status(folder: str, live: bool) -> None:
+    """What the state holds: rules, pending entries, their cost; with --live, whether the kernel has it."""
+    from .live import Kernel, committed
+    from .patch import pending
+    from .store import Store
+
+    with Store.open(Path(folder), to_write=live) as store:
+        state = store.state
+        kernel = Kernel(state.master.family, state.settings)
+        if live:
+            committed(store, kernel)
+        said = f"version {state.version}, backend {state.settings.backend}"
+        click.echo(f"{said}, generation {store.generation}")
+        click.echo(f"{state.master.rule_count()} rules, {state.loaded.rule_count()} as loaded")
+        waiting = pending(state)
+        click.echo(f"{len(waiting)} chains with trees, {state.pending()} updates pending")
+        for each in waiting:
+            if each.entries:
+                click.echo(
+                    f"{each.table} {each.chain}: {each.entries} pending, {each.cost:.1f} rules read more "
+                    f"(folded at {state.settings.delta})"
+                )
+        if store.unsettled is not None:
+            click.echo("nobody knows whether the kernel has the last patch; a command with --live finds out")
+        if live:
+            kernel.check(store.state)
+            click.echo("the kernel holds what the state says")
+
+
+@main.command()
+@_state_option
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS")
+@click.pass_context
+def verify(ctx: click.Context, folder: str, timeout: float | None) -> None:
+    """Prove that what is loaded does, for every packet, what the rule list says."""
+    from hitables.verify.answer import Difference, Equal
+
+    from .state import verify as compare
+    from .store import Store
+
+    with Store.open(Path(folder), to_write=False) as store:
+        answer = compare(store.state, timeout)
+    if isinstance(answer, Equal):
+        click.echo("proved: what is loaded is equal to the rule list")
+    elif isinstance(answer, Difference):
+        click.echo(answer.describe())
+        ctx.exit(DIFFERS)
+    else:
+        raise HitablesError(f"{answer.reason} (table {answer.table}, chain {answer.chain})")
+
+
+@main.command("print")
+@_state_option
+@click.option("--loaded", is_flag=True, help="What is loaded for it, instead of the rule list.")
+def print_(folder: str, loaded: bool) -> None:
+    """Print the state's rule list as iptables-save text."""
+    from hitables.emit.text import write
+
+    from .store import Store
+
+    state: State
+    with Store.open(Path(folder), to_write=False) as store:
+        state = store.state
+    click.echo(write(state.loaded if loaded else state.master), nl=False)

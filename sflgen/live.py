@@ -1,0 +1,158 @@
+"""The running kernel: what it holds, held against what the state says, and patches taken to it.
+
+Nothing is overwritten: a patch is loaded only where the kernel holds what the patch was made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from hitables.errors import LiveError
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.ir.program import Chain, Program, Table
+from hitables.live.namespace import Namespace, run
+from hitables.live.tables import load as load_into
+from hitables.live.tables import save as save_from
+from hitables.parse import iptables
+
+from .base import Names, Settings
+from .state import State
+from .store import Store
+from .updates import empty_table, rule_key, sync
+from .updates import text as text_of
+
+_TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
+
+
+class Drift(LiveError):
+    """The kernel does not hold what the state says."""
+
+
+class Kernel:
+    """The tables of the network namespace that we run in, by the tools of one backend."""
+
+    def __init__(self, family: Family, settings: Settings) -> None:
+        self.family, self.settings = family, settings
+        self.tool = _TOOL[family] + {"any": "", "legacy": "-legacy", "nft": "-nft"}[settings.backend]
+
+    def held(self) -> Program:
+        """What the kernel holds."""
+        said = run([f"{self.tool}-save"])
+        kept = "".join(line for line in said.splitlines(keepends=True) if not line.startswith("#"))
+        if not kept:
+            return Program(self.family, (), "the kernel")
+        return iptables.read(kept, family=self.family, name="the kernel")
+
+    def load(self, patch: str) -> None:
+        """Take a patch to the kernel; LiveError with the tool's words when it is refused."""
+        if patch:
+            command = [f"{self.tool}-restore", "--noflush"]
+            run([*command, "-w"] if self.settings.backend == "legacy" else command, patch)
+
+    def drift(self, state: State) -> list[str]:
+        """Where the kernel holds something else than *state* says; nothing where all is well."""
+        held = self.held()
+        found = list(_differences(state, state.loaded, held))
+        if found and self.settings.backend != "any":
+            # A rule may be spelt otherwise by the kernel than by whoever inserted it.
+            found = list(_differences(state, self.as_kept(state.loaded), held))
+        return found
+
+    def as_kept(self, program: Program) -> Program:
+        """*program* in the words of the kernel, which is asked in a namespace of its own."""
+        from hitables.emit.text import write
+
+        backend = Backend(self.settings.backend)
+        with Namespace() as namespace:
+            load_into(write(program), self.family, backend, namespace)
+            kept = save_from(self.family, backend, namespace)
+        return iptables.read(kept, family=self.family, name="loaded")
+
+    def check(self, state: State) -> None:
+        """Drift unless the kernel holds what *state* says."""
+        found = self.drift(state)
+        if found:
+            shown = "\n".join(f"  {each}" for each in found[:10])
+            more = f"\n  … and {len(found) - 10} more" if len(found) > 10 else ""
+            raise Drift(
+                "the kernel does not hold what the state says; nothing is overwritten\n" + shown + more
+                + "\nMake the kernel so again, or begin a new state from what it holds (sflgen init --live)"
+            )  # fmt: skip
+
+    def restore(self, before: State) -> None:
+        """Bring the kernel back to *before*, after a patch of which some tables were loaded."""
+        if self.drift(before):
+            self.load(text_of(sync(self.held(), before.loaded, keep=before.settings.is_left)))
+
+
+def committed(store: Store, kernel: Kernel) -> None:
+    """Find out what became of a commit that a crash cut off, and bring it to its end.
+
+    The kernel has it: settled.  It has what was before: the patch is loaded now.  Else: Drift.
+    """
+    before = store.unsettled
+    if before is None:
+        return
+    if not kernel.drift(store.state):
+        store.settle()
+        return
+    kernel.check(before)
+    patch = text_of(sync(before.loaded, store.state.loaded))
+    try:
+        kernel.load(patch)
+    except LiveError:
+        kernel.restore(before)
+        store.undo()
+        raise
+    store.settle()
+
+
+def loader(kernel: Kernel, before: State) -> Callable[[str], None]:
+    """What takes a plan's patch to the kernel, all of it or nothing."""
+
+    def load(patch: str) -> None:
+        try:
+            kernel.load(patch)
+        except LiveError as error:
+            kernel.restore(before)
+            raise LiveError(f"the kernel refuses the patch; nothing is changed\n{error}") from None
+
+    return load
+
+
+def _differences(state: State, wanted: Program, held: Program) -> Iterator[str]:
+    settings = state.settings
+    for table in wanted:
+        there = next((each for each in held if each.name == table.name), empty_table(table.name))
+        yield from _table_differences(table, there, settings)
+    for there in held:
+        names = Names(settings.prefix, ())
+        for chain in there.chains:
+            known = any(table.name == there.name and chain.name in table for table in wanted)
+            if names.is_made(chain.name) and not known:
+                yield f"table {there.name}: chain {chain.name}, which has a name of ours, is not in the state"
+
+
+def _table_differences(wanted: Table, held: Table, settings: Settings) -> Iterator[str]:
+    for chain in wanted.chains:
+        if settings.is_left(chain.name):
+            continue
+        place = f"table {wanted.name}, chain {chain.name}"
+        if chain.name not in held:
+            yield f"{place}: the kernel does not have it"
+            continue
+        there = held[chain.name]
+        if chain.policy is not None and chain.policy != there.policy:
+            yield f"{place}: policy {there.policy}, the state says {chain.policy}"
+        yield from _rule_differences(place, chain, there)
+
+
+def _rule_differences(place: str, wanted: Chain, held: Chain) -> Iterator[str]:
+    if len(wanted.rules) != len(held.rules):
+        yield f"{place}: {len(held.rules)} rules, the state says {len(wanted.rules)}"
+        return
+    for number, (one, other) in enumerate(zip(wanted.rules, held.rules, strict=True), 1):
+        if rule_key(one) != rule_key(other):
+            yield f"{place}: rule {number} is another"
+
