@@ -353,3 +353,38 @@ def print_(folder: str, loaded: bool) -> None:
     with Store.open(Path(folder), to_write=False) as store:
         state = store.state
     click.echo(write(state.loaded if loaded else state.master), nl=False)
+
+
+@main.command()
+@_state_option
+@_live_option
+@click.option("--socket", "path", metavar="PATH", help="Listen on a Unix socket instead of standard input.")
+@click.option("--prove", "proving", is_flag=True, help="Prove each patch before it is made so.")
+def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
+    """Keep the state in memory, take commands line by line, answer each with its patch and `ok VERSION`."""
+    import signal
+
+    from .live import Kernel, committed
+    from .store import Store
+    from .stream import Session, over_lines, over_socket
+
+    with Store.open(Path(folder)) as store:
+        kernel = Kernel(store.state.master.family, store.state.settings) if live else None
+        if kernel is not None:
+            committed(store, kernel)
+            kernel.check(store.state)
+        session = Session(store, kernel, proving)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            if path is not None:
+                click.echo(f"listening on {path}", err=True)
+                over_socket(session, Path(path))
+            else:
+                over_lines(session, sys.stdin, _say)
+        except KeyboardInterrupt:
+            click.echo("stopped", err=True)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,185 @@
+"""A state kept open: commands come in, line by line, and each is answered with its patch.
+
+    -I INPUT 1 -s 192.0.2.7 -j DROP      a command of iptables is one update
+    begin … commit                       the commands between them are one patch, all or none
+    fold [TABLE CHAIN]                   trees are built anew
+    status
+
+An answer is the lines of the patch, then `ok VERSION` or, if nothing was changed, `error REASON`.
+With a kernel a patch is loaded before it is answered with `ok`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from hitables.errors import HitablesError
+
+from .live import Kernel, loader
+from .patch import Plan, fold, plan
+from .state import prove
+from .store import Store
+from .updates import CommandReader, Edit
+
+# A kernel that cannot tell whether somebody changed its rules is read again after so many seconds.
+LOOK_AGAIN = 5.0
+
+
+class Session:
+    """One stream of commands over an open store, whose kernel (if any) holds what the state says."""
+
+    def __init__(self, store: Store, kernel: Kernel | None, proving: bool = False) -> None:
+        self.store, self.kernel, self.proving = store, kernel, proving
+        self.batch: list[str] | None = None
+        self.seen = generation() if kernel else None
+        self.looked = time.monotonic()
+
+    def answer(self, line: str) -> str:
+        """What *line* is answered with; "" for one that only adds to a batch."""
+        said = line.strip()
+        try:
+            if said == "begin":
+                self.batch = []
+                return ""
+            if self.batch is not None and said != "commit":
+                self.batch.append(line)
+                return ""
+            if said.partition(" ")[0] in ("status", "fold"):
+                return self.asked(said)
+            if said == "commit":
+                lines, self.batch = self.batch or [], None
+            else:
+                lines = [line]
+            updates = self.read(lines)
+            return self.commit(plan(self.store.state, updates))
+        except HitablesError as error:
+            return "error " + " | ".join(str(error).splitlines()) + "\n"
+
+    def asked(self, said: str) -> str:
+        state = self.store.state
+        if said == "status":
+            return f"{state.master.rule_count()} rules, {state.pending()} pending\nok {state.version}\n"
+        _, *place = said.split()
+        if len(place) not in (0, 2):
+            raise HitablesError("fold takes nothing, or a table and a chain")
+        return self.commit(fold(state, [(place[0], place[1])] if place else None))
+
+    def read(self, lines: Iterable[str]) -> list[Edit]:
+        reader = CommandReader(self.store.state.master, "stream")
+        return [edit for number, each in enumerate(lines, 1) for edit in reader.line(each, number)]
+
+    def commit(self, made: Plan) -> str:
+        if not made.updates and not made.edits:
+            return f"ok {self.store.state.version}\n"
+        if self.proving:
+            prove(made.after)
+        kernel = self.kernel
+        if kernel is None:
+            self.store.commit(made)
+        else:
+            self.look(kernel)
+            self.store.commit(made, loader(kernel, made.before))
+            self.seen = generation()
+        return f"{made.text}ok {made.after.version}\n"
+
+    def look(self, kernel: Kernel) -> None:
+        """Drift if the kernel does not hold what the state says; read only when it may have changed."""
+        now = time.monotonic()
+        if kernel.settings.backend == "nft":
+            changed = self.seen is None or generation() != self.seen
+        else:
+            changed = now - self.looked > LOOK_AGAIN
+        if changed:
+            kernel.check(self.store.state)
+            self.looked = now
+
+
+def generation() -> int | None:
+    """How often nf_tables was changed in this namespace; None where that is not told."""
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12) as asked:  # NETLINK_NETFILTER
+            asked.settimeout(1)
+            # nlmsghdr, nfgenmsg: NFT_MSG_GETGEN of the subsystem nf_tables, NLM_F_REQUEST
+            asked.send(struct.pack("=IHHIIBBH", 20, 10 << 8 | 16, 1, 1, 0, 0, 0, 0))
+            told = asked.recv(4096)
+    except OSError:
+        return None
+    at = 20
+    while at + 8 <= len(told):
+        size, kind = struct.unpack_from("=HH", told, at)
+        if kind == 1:  # NFTA_GEN_ID
+            return int(struct.unpack_from(">I", told, at + 4)[0])
+        at += max(4, size + 3 & ~3)
+    return None
+
+
+def over_lines(session: Session, lines: Iterable[str], write: Callable[[str], None]) -> None:
+    """Answer *lines* until they end or one says quit."""
+    for line in lines:
+        if line.strip() == "quit":
+            return
+        said = session.answer(line.rstrip("\n"))
+        if said:
+            write(said)
+
+
+def over_socket(session: Session, path: Path) -> None:
+    """Answer whoever connects to a Unix socket at *path*, many at a time, until SIGINT or SIGTERM.
+
+    A batch is one for all of them: who says `begin` should say `commit` before others speak.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if path.is_socket():
+            path.unlink()
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o077)
+    try:
+        listening.bind(str(path))
+    except OSError as error:
+        raise HitablesError(f"{path}: {error.strerror}") from None
+    finally:
+        os.umask(mask)
+    listening.listen()
+    waiting = selectors.DefaultSelector()
+    waiting.register(listening, selectors.EVENT_READ)
+    buffers: dict[socket.socket, bytes] = {}
+    try:
+        while True:
+            for key, _ in waiting.select():
+                if key.fileobj is listening:
+                    client, _ = listening.accept()
+                    waiting.register(client, selectors.EVENT_READ)
+                    buffers[client] = b""
+                    continue
+                client = key.fileobj  # type: ignore[assignment]
+                if not _serve(session, client, buffers):
+                    waiting.unregister(client)
+                    client.close()
+                    del buffers[client]
+    finally:
+        path.unlink(missing_ok=True)
+        listening.close()
+
+
+def _serve(session: Session, client: socket.socket, buffers: dict[socket.socket, bytes]) -> bool:
+    """Answer what *client* sent; False once it is gone or says quit."""
+    try:
+        data = client.recv(1 << 16)
+        if not data:
+            return False
+        *lines, buffers[client] = (buffers[client] + data).split(b"\n")
+        for line in lines:
+            if line.strip() == b"quit":
+                return False
+            said = session.answer(line.decode("utf-8", "surrogateescape"))
+            client.sendall(said.encode("utf-8", "surrogateescape"))
+    except ConnectionError:
+        return False
+    return True
