@@ -144,7 +144,7 @@ def init(
         kernel.check(made.before)
     with Store.create(Path(folder), made.before) as store:
         try:
-            store.commit(made, loader(kernel, made.before) if live else None)
+            store.commit(made, loader(kernel, store, made) if live else None)
         except HitablesError:
             (Path(folder) / "state").unlink()
             raise
@@ -170,7 +170,7 @@ def _store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], No
             kernel.check(store.state)
 
         def commit(plan: Plan) -> None:
-            store.commit(plan, loader(kernel, store.state) if live else None)
+            store.commit(plan, loader(kernel, store, plan) if live else None)
             if not live:
                 click.echo(plan.text, nl=False)
             for table, chain, strategy in plan.chosen:
@@ -377,8 +377,7 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             if path is not None:
-                click.echo(f"listening on {path}", err=True)
-                over_socket(session, Path(path))
+                over_socket(session, Path(path), lambda: click.echo(f"listening on {path}", err=True))
             else:
                 over_lines(session, sys.stdin, _say)
         except KeyboardInterrupt:

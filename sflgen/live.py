@@ -5,7 +5,9 @@ Nothing is overwritten: a patch is loaded only where the kernel holds what the p
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from hitables.errors import LiveError
 from hitables.ir.fields import Family
@@ -17,6 +19,7 @@ from hitables.live.tables import save as save_from
 from hitables.parse import iptables
 
 from .base import Names, Settings
+from .patch import Plan
 from .state import State
 from .store import Store
 from .updates import empty_table, rule_key, sync
@@ -44,11 +47,26 @@ class Kernel:
             return Program(self.family, (), "the kernel")
         return iptables.read(kept, family=self.family, name="the kernel")
 
-    def load(self, patch: str) -> None:
-        """Take a patch to the kernel; LiveError with the tool's words when it is refused."""
-        if patch:
-            command = [f"{self.tool}-restore", "--noflush"]
-            run([*command, "-w"] if self.settings.backend == "legacy" else command, patch)
+    def load(self, patch: str, store: Store) -> None:
+        """Take a patch to the kernel; LiveError with the tool's words when it is refused.
+
+        The tool holds the lock of *store* too: if we are killed, nobody looks at the kernel
+        before it is done.
+        """
+        if not patch:
+            return
+        command = [f"{self.tool}-restore", "--noflush"]
+        command += ["-w"] if self.settings.backend == "legacy" else []
+        try:
+            done = subprocess.run(
+                command, input=patch.encode("utf-8", "surrogateescape"), capture_output=True, check=False,
+                pass_fds=store.handles(),
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise LiveError(f"{command[0]}: no such command; install it, or put it on the PATH") from error
+        if done.returncode:
+            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+            raise LiveError(f"{' '.join(command)}: exit status {done.returncode}: {said or 'no message'}")
 
     def drift(self, state: State) -> list[str]:
         """Where the kernel holds something else than *state* says; nothing where all is well."""
@@ -80,10 +98,18 @@ class Kernel:
                 + "\nMake the kernel so again, or begin a new state from what it holds (sflgen init --live)"
             )  # fmt: skip
 
-    def restore(self, before: State) -> None:
-        """Bring the kernel back to *before*, after a patch of which some tables were loaded."""
-        if self.drift(before):
-            self.load(text_of(sync(self.held(), before.loaded, keep=before.settings.is_left)))
+    def restore(self, before: State, after: State, store: Store) -> None:
+        """Bring the kernel back to *before* if only some tables of a patch were loaded."""
+        if not self.drift(before):
+            return
+        ours = {
+            chain.name for state in (before, after) for table in state.loaded for chain in table.chains
+            if not before.settings.is_left(chain.name)
+        }  # fmt: skip
+        tables = {table.name for table in before.loaded}
+        held = self.held()
+        held = replace(held, tables=tuple(table for table in held if table.name in tables))
+        self.load(text_of(sync(held, before.loaded, keep=lambda name: name not in ours)), store)
 
 
 def committed(store: Store, kernel: Kernel) -> None:
@@ -98,27 +124,31 @@ def committed(store: Store, kernel: Kernel) -> None:
         store.settle()
         return
     kernel.check(before)
-    patch = text_of(sync(before.loaded, store.state.loaded))
+    after = store.state
     try:
-        kernel.load(patch)
+        _load(kernel, store, before, after, text_of(sync(before.loaded, after.loaded)))
     except LiveError:
-        kernel.restore(before)
         store.undo()
         raise
     store.settle()
 
 
-def loader(kernel: Kernel, before: State) -> Callable[[str], None]:
+def loader(kernel: Kernel, store: Store, plan: Plan) -> Callable[[str], None]:
     """What takes a plan's patch to the kernel, all of it or nothing."""
+    return lambda patch: _load(kernel, store, plan.before, plan.after, patch)
 
-    def load(patch: str) -> None:
-        try:
-            kernel.load(patch)
-        except LiveError as error:
-            kernel.restore(before)
-            raise LiveError(f"the kernel refuses the patch; nothing is changed\n{error}") from None
 
-    return load
+def _load(kernel: Kernel, store: Store, before: State, after: State, patch: str) -> None:
+    known = {table.name for table in before.loaded}
+    fresh = [empty_table(table.name) for table in after.loaded if table.name not in known]
+    if fresh:  # of these the kernel may have rules that the state never heard of
+        before = replace(before, loaded=replace(before.loaded, tables=(*before.loaded.tables, *fresh)))
+        kernel.check(before)
+    try:
+        kernel.load(patch, store)
+    except LiveError as error:
+        kernel.restore(before, after, store)
+        raise LiveError(f"the kernel refuses the patch; nothing is changed\n{error}") from None
 
 
 def _differences(state: State, wanted: Program, held: Program) -> Iterator[str]:

@@ -242,15 +242,19 @@ class _Planning:
         self.folding.setdefault(table, {})[chain] = None
 
     def fold_all(self, emptied: Place | None = None) -> None:
-        """Grow what is to be folded, as it is after all updates; *emptied* is about to be removed."""
+        """Grow what is to be folded, as it is after all updates.
+
+        *emptied* is about to be removed, and so is what the list does not have any more.
+        """
         folding, self.folding = self.folding, {}
         for table, chains in folding.items():
             master = self.master
-            if emptied is not None and emptied[0] == table:
-                held = master.table(table)
-                others = tuple(chain for chain in held.chains if chain.name != emptied[1])
-                bare = replace(held, chains=(*others, Chain(emptied[1], None)))
-                master = replace(master, tables=tuple(bare if each is held else each for each in master))
+            held = master.table(table)
+            gone = {name for name in chains if name not in held or (table, name) == emptied}
+            if gone:
+                others = tuple(chain for chain in held.chains if chain.name not in gone)
+                left = replace(held, chains=(*others, *(Chain(name, None) for name in gone)))
+                master = replace(master, tables=tuple(left if each is held else each for each in master))
             grown = grow(self.loaded, master, self.served, table, list(chains), self.settings)
             self.load(*grown.edits)
             self.names.pop(table, None)
@@ -568,7 +572,7 @@ class _SectionUpdate:
 
     def supersede(self, region: Region) -> int:
         """Drop the entries that do nothing behind one for *region*; how many there were."""
-        dead = [number for number, each in enumerate(self.regions) if each.touched().passes(region.matches)]
+        dead = [number for number, each in enumerate(self.regions) if each.is_behind(region)]
         for number in reversed(dead):
             self.drop(number)
         return len(dead)

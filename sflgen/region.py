@@ -66,6 +66,12 @@ class Region:
                 break  # it acts on packets whatever stands behind it
         return cls(taken, family, backends)
 
+    def is_behind(self, front: Region) -> bool:
+        """Whether *front*, tested before, takes or drops all packets that this region takes or drops."""
+        if self.matches[: len(front.matches)] == front.matches:
+            return True  # what one of these drops, it drops in front, too
+        return self.touched().passes(front.matches)
+
     def touched(self) -> Region:
         """A region that holds, too, what the tests of this one drop."""
         for at, match in enumerate(self.matches):

@@ -111,6 +111,10 @@ class Store:
             os.close(self._lock)
             self._lock = None
 
+    def handles(self) -> tuple[int, ...]:
+        """The open files that a process must have to hold the lock with us."""
+        return () if self._lock is None else (self._lock,)
+
     def __enter__(self) -> Self:
         return self
 

@@ -85,7 +85,7 @@ class Session:
             self.store.commit(made)
         else:
             self.look(kernel)
-            self.store.commit(made, loader(kernel, made.before))
+            self.store.commit(made, loader(kernel, self.store, made))
             self.seen = generation()
         return f"{made.text}ok {made.after.version}\n"
 
@@ -130,8 +130,9 @@ def over_lines(session: Session, lines: Iterable[str], write: Callable[[str], No
             write(said)
 
 
-def over_socket(session: Session, path: Path) -> None:
-    """Answer whoever connects to a Unix socket at *path*, many at a time, until SIGINT or SIGTERM.
+def over_socket(session: Session, path: Path, tell: Callable[[], None]) -> None:
+    """Answer whoever connects to a Unix socket at *path*, many at a time, until KeyboardInterrupt;
+    *tell* is called once it listens.
 
     A batch is one for all of them: who says `begin` should say `commit` before others speak.
     """
@@ -147,6 +148,7 @@ def over_socket(session: Session, path: Path) -> None:
     finally:
         os.umask(mask)
     listening.listen()
+    tell()
     waiting = selectors.DefaultSelector()
     waiting.register(listening, selectors.EVENT_READ)
     buffers: dict[socket.socket, bytes] = {}

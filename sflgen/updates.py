@@ -260,7 +260,7 @@ class _Line:
         table = self.open_table()
         if name in table:
             raise self.fault(f"chain {name} exists already", self.at - 1)
-        self.parsed(table, f":{name} -\n", [])
+        self.parsed(table, f":{name} -\n", [], self.words[self.at - 1][1])
         return [Edit(Op.NEW, self.table, name)]
 
     def whole(self, op: Op, chain: Chain) -> list[Edit]:

@@ -30,7 +30,8 @@ SIDE = ['-j LOG --log-prefix "seen "', "-j LOG", ""]
 FINAL = ["-j ACCEPT", "-j DROP", "-j REJECT", "-j RETURN"]
 
 
-def _rule(rng: random.Random, family: Family, chain: str, later: list[str], memory: float) -> str:
+def make_rule(rng: random.Random, family: Family, chain: str, later: list[str], memory: float) -> str:
+    """One rule of *chain* as `-A` takes it; jumps go to the chains in *later*."""
     addresses = V4 if family is Family.IPV4 else V6
     parts: list[str] = []
 
@@ -120,7 +121,7 @@ def make_text(
     for _ in range(rules):
         at = rng.randrange(len(names))
         later = user[max(0, at - 2) :] if at >= 3 else user
-        line = _rule(rng, family, names[at], later, memory)
+        line = make_rule(rng, family, names[at], later, memory)
         if counters:
             line = f"[{rng.randrange(100)}:{rng.randrange(1000)}] {line}"
         lines.append(line)

@@ -1,0 +1,282 @@
+"""Patches in real kernels: after each, the kernel holds what the state says; and the commands."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from commands import make_updates
+from test_sflgen_patch import favoured, keys, prefixes
+from texts import make_text
+
+import hitables
+from hitables.errors import HitablesError, LiveError, Unsupported
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.live.namespace import Namespace
+from hitables.live.tables import load
+from sflgen.base import Settings
+from sflgen.live import Drift, Kernel, committed, loader
+from sflgen.patch import Plan, plan, start
+from sflgen.store import Store
+from sflgen.updates import read_commands
+
+SFLGEN = str(Path(sys.executable).parent / "sflgen")
+both = pytest.mark.parametrize("backend", ["legacy", "nft"])
+
+
+def step(folder: str, made: Plan) -> bool:
+    """Commit in the kernel of the namespace that this runs in; whether it is taken.
+
+    The kernel then holds the new state; or, if it refuses a rule (-m mac below OUTPUT), the old one.
+    """
+    with Store.open(Path(folder)) as store:
+        before = store.state
+        kernel = Kernel(before.master.family, before.settings)
+        kernel.check(before)
+        made = Plan(before, made.after, made.updates, made.edits, made.chosen)
+        try:
+            store.commit(made, loader(kernel, store, made))
+        except LiveError:
+            assert store.state is before
+        kernel.check(store.state)
+        return store.state is not before
+
+
+@pytest.mark.needs_kernel
+@both
+@pytest.mark.parametrize("seed", range(4))
+def test_the_kernel_holds_what_the_state_says_after_each_patch(backend: str, seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    family = [Family.IPV4, Family.IPV6][seed % 2]
+    said = make_text(rng, family, rules=60, memory=0.1).splitlines()
+    loads = "\n".join(line for line in said if "-m mac" not in line and "-m ttl" not in line) + "\n"
+    program = hitables.read(loads, family=family)
+    made = start(program, Settings(backend, min_length=3, delta=6))
+    taken = 0
+    with Namespace() as namespace:
+        load(hitables.write(program), family, Backend(backend), namespace)
+        Store.create(tmp_path / "st", made.before).close()
+        assert namespace.call(step, str(tmp_path / "st"), made)
+        state = made.after
+        for _ in range(12):
+            _, updates, _ = make_updates(rng, state.master, rng.choice([1, 1, 3]), favoured(state))
+            try:
+                made = plan(state, updates)
+            except Unsupported:
+                continue
+            if namespace.call(step, str(tmp_path / "st"), made):
+                state, taken = made.after, taken + 1
+    assert taken > 5
+
+
+def refused(folder: str) -> str:
+    """A patch of two tables, of which the kernel takes the first and refuses the second."""
+    with Store.open(Path(folder)) as store:
+        kernel = Kernel(store.state.master.family, store.state.settings)
+        held, before = keys(kernel.held()), store.state
+        commands = "-t mangle -A PREROUTING -j MARK --set-mark 1\n-A INPUT -m owner --uid-owner 5 -j DROP"
+        made = plan(before, read_commands(commands, before.master))
+        try:
+            store.commit(made, loader(kernel, store, made))
+        except LiveError as error:
+            assert store.state is before
+            now = keys(kernel.held())
+            assert {place: now[place] for place in held} == held
+            assert now.get(("mangle", "PREROUTING"), ["ACCEPT"]) == ["ACCEPT"]
+            return str(error)
+    return ""
+
+
+def surprised(folder: str) -> None:
+    """An update of a table that holds rules the state never heard of."""
+    from hitables.live.namespace import run
+
+    with Store.open(Path(folder)) as store:
+        settings = store.state.settings
+        kernel = Kernel(store.state.master.family, settings)
+        run([f"iptables-{settings.backend}", "-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE"])
+        made = plan(store.state, read_commands("-t nat -A OUTPUT -j ACCEPT", store.state.master))
+        store.commit(made, loader(kernel, store, made))
+
+
+def drifted(folder: str, command: list[str]) -> None:
+    from hitables.live.namespace import run
+
+    run(command)
+    with Store.open(Path(folder)) as store:
+        Kernel(store.state.master.family, store.state.settings).check(store.state)
+
+
+@pytest.mark.needs_kernel
+@both
+def test_a_rule_that_the_kernel_refuses_and_drift_change_nothing(backend: str, tmp_path: Path) -> None:
+    program = prefixes(40)
+    made = start(program, Settings(backend, left=("f2b-*",)))
+    folder = str(tmp_path / "st")
+    with Namespace() as namespace:
+        load(hitables.write(program), Family.IPV4, Backend(backend), namespace)
+        Store.create(Path(folder), made.before).close()
+        namespace.call(step, folder, made)
+        assert "the kernel refuses the patch" in namespace.call(refused, folder)
+        with pytest.raises(Drift, match="table nat, chain POSTROUTING: 1 rules, the state says 0"):
+            namespace.call(surprised, folder)
+        tool = f"iptables-{backend}"
+        namespace.call(drifted, folder, [tool, "-N", "f2b-sshd"])  # others may
+        with pytest.raises(Drift, match="chain INPUT: policy DROP, the state says ACCEPT"):
+            namespace.call(drifted, folder, [tool, "-P", "INPUT", "DROP"])
+        with pytest.raises(Drift, match=r"chain INPUT: .* rules, the state says"):
+            namespace.call(drifted, folder, [tool, "-I", "INPUT", "-j", "f2b-sshd"])
+
+
+def wait_for_lock(folder: str) -> None:
+    """Until the iptables-restore that outlived its caller is done."""
+    for _ in range(100):
+        try:
+            return Store.open(Path(folder)).close()
+        except HitablesError as error:
+            assert "in use" in str(error)
+            time.sleep(0.1)
+
+
+def run_killed(folder: str, backend: str, program: str, moments: list[float]) -> list[tuple[int, int]]:
+    """`sflgen stream --live`, killed at each of *moments*; versions acknowledged and found then."""
+    from hitables.live.namespace import run
+
+    run([SFLGEN, "init", program, "--live", "--backend", backend, "--state", folder])
+    found = []
+    for number, moment in enumerate(moments):
+        with subprocess.Popen(
+            [SFLGEN, "stream", "--live", "--state", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as stream:
+            assert stream.stdin is not None and stream.stdout is not None
+            stream.stdin.write("status\n")
+            stream.stdin.flush()
+            said = [stream.stdout.readline() for _ in range(2)]
+            for ban in range(200):
+                stream.stdin.write(f"-I INPUT {1 + ban % 30} -s 10.{ban}.{number}.0/24 -p tcp --dport 5 -j DROP\n")
+            stream.stdin.flush()
+            time.sleep(moment)
+            os.kill(stream.pid, signal.SIGKILL)
+            said += stream.stdout.read().split("\n")
+        wait_for_lock(folder)
+        version = max(int(each.split()[1]) for each in said if each.startswith("ok ") and len(each.split()) == 2)
+        with Store.open(Path(folder)) as store:
+            kernel = Kernel(store.state.master.family, store.state.settings)
+            committed(store, kernel)
+            kernel.check(store.state)
+            found.append((version, store.state.version))
+    return found
+
+
+@pytest.mark.needs_kernel
+@both
+def test_killed_at_any_moment_state_and_kernel_agree_after_the_next_start(backend: str, tmp_path: Path) -> None:
+    rng = random.Random(3)
+    rules = tmp_path / "plain.rules"
+    rules.write_text(hitables.write(prefixes(60)))
+    moments = [rng.random() / 8 for _ in range(10)]  # a commit takes some ten milliseconds
+    with Namespace() as namespace:
+        namespace.run([f"iptables-{backend}-restore"], rules.read_text())
+        found = namespace.call(run_killed, str(tmp_path / "st"), backend, str(rules), moments)
+    assert len(found) == 10
+    for acknowledged, version in found:
+        assert acknowledged <= version <= acknowledged + 1, "nothing lost, and nothing that was not asked for"
+    assert found[-1][1] > 10
+    folder = str(tmp_path / "st")
+    assert sflgen("verify", "--state", folder).returncode == 0
+
+
+def sflgen(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run([SFLGEN, *arguments], input=text, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    rules = tmp_path / "plain.rules"
+    rules.write_text(hitables.write(prefixes(40)))
+    made = sflgen("init", str(rules), "--state", str(tmp_path / "st"))
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.startswith("*filter\n-N sf1\n")
+    return str(tmp_path / "st")
+
+
+def test_the_commands_change_the_state_and_print_patches(folder: str, tmp_path: Path) -> None:
+    done = sflgen("insert", "--state", folder, "INPUT", "1", "-s", "192.0.2.7", "!", "-p", "tcp", "-j", "DROP")
+    assert done.stdout == "*filter\n-I INPUT -s 192.0.2.7 ! -p tcp -j DROP\nCOMMIT\n", done.stderr
+    done = sflgen("delete", "--state", folder, "INPUT", "-s", "192.0.2.7", "!", "-p", "tcp", "-j", "DROP")
+    assert done.stdout == "*filter\n-D INPUT 1\nCOMMIT\n", done.stderr
+    done = sflgen("apply-commands", "--state", folder, "-", text="-A plain -s 10.0.0.2 -j DROP\n-P INPUT DROP\n")
+    assert "-P INPUT DROP" in done.stdout
+    printed = sflgen("print", "--state", folder).stdout
+    assert ":INPUT DROP" in printed and "sf1" not in printed and "sf1" in sflgen("print", "--loaded", "--state", folder).stdout
+    new = tmp_path / "new.rules"
+    new.write_text(printed.replace("-A plain -s 10.0.0.2 -j DROP\n", ""))
+    done = sflgen("sync", "--state", folder, str(new))
+    assert done.stdout == "*filter\n-D plain 2\nCOMMIT\n" and "1 updates" in done.stderr
+    sflgen("insert", "--state", folder, "INPUT", "20", "-s", "10.0.0.0/9", "-j", "DROP", "--strategy", "overlay")
+    assert "1 updates pending" in sflgen("status", "--state", folder).stdout
+    assert sflgen("fold", "--state", folder).stdout
+    assert "0 updates pending" in sflgen("status", "--state", folder).stdout
+    assert sflgen("verify", "--state", folder).stdout == "proved: what is loaded is equal to the rule list\n"
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("insert", "NOPE", "-j", "DROP"), "there is no chain NOPE"),
+    (("delete", "INPUT", "99"), "position 99 is out of range"),
+    (("apply-commands", "/nowhere"), "/nowhere: No such file"),
+    (("sync", "/nowhere"), "/nowhere: No such file"),
+    (("fold", "NOPE"), "there is no chain NOPE"),
+    (("init", "/nowhere"), "/nowhere: No such file"),
+])  # fmt: skip
+def test_trouble_is_told_and_exits_with_2(folder: str, arguments: tuple[str, ...], said: str) -> None:
+    before = sflgen("print", "--loaded", "--state", folder).stdout
+    done = sflgen(*arguments, "--state", folder)
+    assert done.returncode == 2 and said in done.stderr and not done.stdout
+    assert sflgen("print", "--loaded", "--state", folder).stdout == before
+
+
+def test_a_locked_state_is_told_and_exits_with_2(folder: str) -> None:
+    with Store.open(Path(folder)):
+        done = sflgen("fold", "--state", folder)
+    assert done.returncode == 2 and "is in use by process" in done.stderr
+
+
+def test_stream_answers_each_line_with_its_patch(folder: str) -> None:
+    said = "-I INPUT 1 -s 192.0.2.7 -j DROP\nbegin\n-A plain -s 10.0.0.2 -j DROP\n-P INPUT DROP\ncommit\n-X INPUT\nstatus\nfold\nquit\n-F plain\n"
+    done = sflgen("stream", "--prove", "--state", folder, text=said)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(
+        "*filter\n-I INPUT -s 192.0.2.7 -j DROP\nCOMMIT\nok 2\n"
+        "*filter\n-A plain -s 10.0.0.2 -j DROP\n-P INPUT DROP\nCOMMIT\nok 3\n"
+        "error stream:1:4: INPUT is built in and cannot be deleted"
+    )
+    assert "43 rules, 1 pending\nok 3\n" in done.stdout and done.stdout.endswith("ok 4\n")
+
+
+def test_stream_listens_on_a_socket(folder: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    command = [SFLGEN, "stream", "--state", folder, "--socket", path]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as stream:
+        try:
+            assert stream.stderr is not None and "listening" in stream.stderr.readline()
+            clients = [socket.socket(socket.AF_UNIX) for _ in "ab"]
+            for number, client in enumerate(clients):
+                client.settimeout(20)
+                client.connect(path)
+                client.sendall(f"-I INPUT 1 -s 192.0.2.{number} -j DROP\n".encode())
+                assert client.recv(4096).endswith(f"ok {number + 2}\n".encode())
+            for client in clients:
+                client.close()
+            stream.terminate()
+            assert stream.wait(20) == 0
+        finally:
+            stream.kill()
+    assert not Path(path).exists()
