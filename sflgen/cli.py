@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hitables import __version__
+import hitables
 from hitables.errors import HitablesError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ _RULE = {"ignore_unknown_options": True, "allow_interspersed_args": True}
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="sflgen")
+@click.version_option(hitables.__version__, prog_name="sflgen")
 def main() -> None:
     """Update compiled iptables rule sets by small patches.
 
