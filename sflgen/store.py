@@ -16,6 +16,7 @@ a record without that line tells the next start to look what the kernel holds.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -39,7 +40,7 @@ from .updates import text as text_of
 
 FORMAT = 1
 
-# A journal longer than this is folded into a new generation when it is next opened to write.
+# Bytes; a longer journal gives way to a new generation.  Reading it again takes about a second.
 LONGEST_JOURNAL = 1 << 20
 
 
@@ -154,6 +155,9 @@ class Store:
                 self.undo()
                 raise
             self.settle()
+        if self._end > LONGEST_JOURNAL:
+            with contextlib.suppress(HitablesError):  # no room: the journal holds all, and grows on
+                self.compact()
 
     def settle(self) -> None:
         """The kernel has the last commit."""
