@@ -276,6 +276,8 @@ class _Replanting:
         self.before, self.after, self.roots, self.made, self.names = before, after, roots, made, names
         self.called: dict[str, str] = {}  # name of hitables -> name that is loaded
         self.kept: set[str] = set()
+        # Sections and shared chains have the same name before and after.
+        self.fixed = set().union(*(how.names() for how in (before, after) if how is not None))
 
     def run(self) -> None:
         after, held = self.after, self.held
@@ -345,7 +347,8 @@ class _Replanting:
         a = b = 0
         for gone, come in (*gaps(*keys), (range(len(old), len(old)), range(len(new), len(new)))):
             pairs += zip(range(a, gone.start), range(b, come.start), strict=True)
-            ways = [[at for at in part if keys[side][at][1] == "-g"] for side, part in ((0, gone), (1, come))]
+            parts = zip(keys, (gone, come), strict=True)
+            ways = [[at for at in part if side[at][1] in ("-g", "-j")] for side, part in parts]
             pairs += zip(*ways, strict=False)
             a, b = gone.stop, come.stop
         return pairs
@@ -353,8 +356,14 @@ class _Replanting:
     def way(self, rule: Rule) -> tuple[object, str]:
         matches, target = rule_key(rule)
         name = jumps_to(rule)
-        return matches, "-g" if name in self.made or self.names.is_made(name) else target
+        if (name in self.made or self.names.is_made(name)) and name not in self.fixed:
+            return matches, target.partition(" ")[0]
+        return matches, target
 
     def renamed(self, rule: Rule) -> Rule:
         name = self.called.get(jumps_to(rule))
-        return rule if name is None else rule._replace(target=goto(name))
+        if name is None or rule.target is None:
+            return rule
+        if rule.target.kind is Kind.GOTO:
+            return rule._replace(target=goto(name))
+        return rule._replace(target=Target(name, Kind.JUMP, f"-j {name}"))

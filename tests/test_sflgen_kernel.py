@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from commands import make_updates
 from test_sflgen_patch import favoured, keys, prefixes
 from texts import make_text
@@ -23,6 +24,7 @@ from hitables.ir.packet import Backend
 from hitables.live.namespace import Namespace
 from hitables.live.tables import load
 from sflgen.base import Settings
+from sflgen.cli import main
 from sflgen.live import Drift, Kernel, committed, loader
 from sflgen.patch import Plan, plan, start
 from sflgen.store import Store
@@ -191,11 +193,12 @@ def test_killed_at_any_moment_state_and_kernel_agree_after_the_next_start(backen
         assert acknowledged <= version <= acknowledged + 1, "nothing lost, and nothing that was not asked for"
     assert found[-1][1] > 10
     folder = str(tmp_path / "st")
-    assert sflgen("verify", "--state", folder).returncode == 0
+    assert sflgen("verify", "--state", folder).exit_code == 0
 
 
-def sflgen(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run([SFLGEN, *arguments], input=text, capture_output=True, text=True, check=False)
+def sflgen(*arguments: str, text: str = "") -> Result:
+    """One command, in this process; the installed one is run where it is to be killed or listens."""
+    return CliRunner().invoke(main, arguments, input=text)
 
 
 @pytest.fixture
@@ -203,7 +206,7 @@ def folder(tmp_path: Path) -> str:
     rules = tmp_path / "plain.rules"
     rules.write_text(hitables.write(prefixes(40)))
     made = sflgen("init", str(rules), "--state", str(tmp_path / "st"))
-    assert made.returncode == 0, made.stderr
+    assert made.exit_code == 0, made.stderr
     assert made.stdout.startswith("*filter\n-N sf1\n")
     return str(tmp_path / "st")
 
@@ -239,20 +242,20 @@ def test_the_commands_change_the_state_and_print_patches(folder: str, tmp_path: 
 def test_trouble_is_told_and_exits_with_2(folder: str, arguments: tuple[str, ...], said: str) -> None:
     before = sflgen("print", "--loaded", "--state", folder).stdout
     done = sflgen(*arguments, "--state", folder)
-    assert done.returncode == 2 and said in done.stderr and not done.stdout
+    assert done.exit_code == 2 and said in done.stderr and not done.stdout
     assert sflgen("print", "--loaded", "--state", folder).stdout == before
 
 
 def test_a_locked_state_is_told_and_exits_with_2(folder: str) -> None:
     with Store.open(Path(folder)):
         done = sflgen("fold", "--state", folder)
-    assert done.returncode == 2 and "is in use by process" in done.stderr
+    assert done.exit_code == 2 and "is in use by process" in done.stderr
 
 
 def test_stream_answers_each_line_with_its_patch(folder: str) -> None:
     said = "-I INPUT 1 -s 192.0.2.7 -j DROP\nbegin\n-A plain -s 10.0.0.2 -j DROP\n-P INPUT DROP\ncommit\n-X INPUT\nstatus\nfold\nquit\n-F plain\n"
     done = sflgen("stream", "--prove", "--state", folder, text=said)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith(
         "*filter\n-I INPUT -s 192.0.2.7 -j DROP\nCOMMIT\nok 2\n"
         "*filter\n-A plain -s 10.0.0.2 -j DROP\n-P INPUT DROP\nCOMMIT\nok 3\n"
