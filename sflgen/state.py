@@ -13,7 +13,7 @@ from hitables.errors import HitablesError, NotEquivalent
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.verify.answer import Answer, Difference, Equal, Question
-from hitables.verify.exact import check
+from hitables.verify.portfolio import check
 
 from .base import Place, Served, Settings
 from .listing import Listing
