@@ -1,7 +1,7 @@
 """Every rule set against its compiled form, proved: python -m hitables.bench.prove [--only WORD]
 
 Each real set and each filter of WUSTL is read, compiled for both backends, printed, and read again;
-then the exact checker compares the two for both backends.  Exit status 1 when one is not proved
+then the exact engines compare the two, in turn (verify/portfolio.py).  Exit status 1 when one is not proved
 equal, or takes longer or more memory than a goal allows.  The figures go to docs/evaluation/prove.json,
 and from there into docs/proof.md.
 """
@@ -25,7 +25,7 @@ from ..errors import HitablesError
 from ..ir.fields import Family
 from ..library import read
 from ..verify.answer import Difference, Equal, Question
-from ..verify.exact import check
+from ..verify.portfolio import check
 from . import sets
 from .machine import machine
 from .pages import DOCS, fill, markdown

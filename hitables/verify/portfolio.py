@@ -20,7 +20,7 @@ from .answer import Answer, Question, Undecided
 from .exact import Tell
 
 # Seconds for the first turn of exact.py: at least so many, and one per so many rules; for diagrams.
-FIRST, RULES_PER_SECOND, SECOND = 5.0, 2000, 120.0
+FIRST, RULES_PER_SECOND, SECOND = 3.0, 5000, 120.0
 
 
 def check(before: Program, after: Program, question: Question, *, tell: Tell = lambda stage: None) -> Answer:
