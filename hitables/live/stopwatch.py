@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import math
 import os
 import socket
@@ -16,11 +17,12 @@ import struct
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from ..errors import LiveError
 from ..ir.fields import Family
 from ..ir.packet import Backend
-from .namespace import Namespace, run
+from .namespace import Namespace, run, set_sysctl
 from .tables import load
 
 DEVICE = "sink0"
@@ -30,23 +32,79 @@ EMPTY = "*filter\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
 # Seconds that one measurement of one rule set lasts, about.
 SLICE = 0.15
 
-_sinks: list[int] = []
+# The tunnels of this helper, by name: a device lives as long as its file is open.
+_tunnels: dict[str, int] = {}
+
+
+def _open_tunnel(name: str) -> None:
+    try:
+        tunnel = os.open("/dev/net/tun", os.O_RDWR)
+    except OSError as error:
+        raise LiveError(f"/dev/net/tun: {error.strerror}; packets need a tunnel to go to") from error
+    fcntl.ioctl(tunnel, TUNSETIFF, struct.pack("16sH14x", name.encode(), IFF_TUN | IFF_NO_PI))
+    _tunnels[name] = tunnel
 
 
 def prepare() -> None:
     """Run inside: a tunnel that nobody reads; once its queue is full it forgets every packet."""
-    try:
-        sink = os.open("/dev/net/tun", os.O_RDWR)
-    except OSError as error:
-        raise LiveError(f"/dev/net/tun: {error.strerror}; packets need a tunnel to go to") from error
-    fcntl.ioctl(sink, TUNSETIFF, struct.pack("16sH14x", DEVICE.encode(), IFF_TUN | IFF_NO_PI))
-    _sinks.append(sink)  # the device lives as long as the helper
+    _open_tunnel(DEVICE)
     for command in (
         f"ip link set {DEVICE} txqueuelen 1 up",
         "ip link set lo up",
         f"ip route add default dev {DEVICE}",
     ):
         run(command.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """A namespace that routes packets of *family* from one tunnel to another."""
+
+    family: Family
+    incoming: str
+    outgoing: str
+
+
+def prepare_router(router: Router) -> None:
+    """Run inside: what is written to the first tunnel is routed to the second, which forgets it."""
+    for name in ("all", "default"):
+        if router.family is Family.IPV4:
+            set_sysctl(f"ipv4.conf.{name}.rp_filter", "0")
+            set_sysctl(f"ipv4.conf.{name}.forwarding", "1")
+        else:
+            set_sysctl(f"ipv6.conf.{name}.forwarding", "1")
+            # Without an address, and slow to repeat itself, it sends next to nothing of its own.
+            set_sysctl(f"ipv6.conf.{name}.addr_gen_mode", "1")
+            set_sysctl(f"ipv6.conf.{name}.mldv2_unsolicited_report_interval", "600000")
+    for name in (router.incoming, router.outgoing):
+        _open_tunnel(name)
+        run(["ip", "link", "set", name, "multicast", "off", "txqueuelen", "1", "up"])
+    run(["ip", f"-{int(router.family)}", "route", "add", "default", "dev", router.outgoing])
+
+
+def came_through(router: Router) -> int:
+    """Run inside: how many packets the second tunnel has been given."""
+    (link,) = json.loads(run(["ip", "-j", "-s", "link", "show", router.outgoing]))
+    sent = link["stats64"]["tx"]
+    return int(sent["packets"]) + int(sent["dropped"])
+
+
+def measure_router(router: Router, packets: bytes, count: int, rounds: int, cpu: int | None) -> float:
+    """Run inside: nanoseconds per packet that is routed, or dropped on the way."""
+    from ..engine._engine import ffi, lib
+
+    if cpu is not None:
+        os.sched_setaffinity(0, {cpu})
+    size = len(packets) // count
+    given = ffi.from_buffer("uint8_t *", packets)
+    spent = lib.sender_forward_time(_tunnels[router.incoming], given, size, count, rounds)
+    return _each(spent, count * rounds)
+
+
+def _each(spent: int, count: int) -> float:
+    if spent < 0:
+        raise LiveError(f"the packets cannot be sent: {os.strerror(-spent)} ({errno.errorcode.get(-spent)})")
+    return spent / count
 
 
 def measure(packets: bytes, count: int, rounds: int, cpu: int | None) -> float:
@@ -58,16 +116,18 @@ def measure(packets: bytes, count: int, rounds: int, cpu: int | None) -> float:
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as sender:
         size = len(packets) // count
         spent = lib.sender_time(sender.fileno(), ffi.from_buffer("uint8_t *", packets), size, count, rounds)
-    if spent < 0:
-        raise LiveError(f"the packets cannot be sent: {os.strerror(-spent)} ({errno.errorcode.get(-spent)})")
-    return float(spent) / (count * rounds)
+    return _each(spent, count * rounds)
 
 
 class Stopwatch:
-    """Rule sets in namespaces of their own, to be measured in turn, for the length of a `with` block."""
+    """Rule sets in namespaces of their own, to be measured in turn, for the length of a `with` block.
 
-    def __init__(self, backend: Backend, family: Family = Family.IPV4, piece: float = SLICE) -> None:
-        self._backend, self._family, self._piece = backend, family, piece
+    Packets are sent through OUTPUT (IPv4 alone) or, with a *router*, through FORWARD.
+    """
+
+    def __init__(self, backend: Backend, piece: float = SLICE, router: Router | None = None) -> None:
+        self._backend, self._piece, self._router = backend, piece, router
+        self._family = router.family if router else Family.IPV4
         self._stack = ExitStack()
         self._spaces: dict[str, Namespace] = {}
         self._packets: dict[str, tuple[bytes, int]] = {}
@@ -84,7 +144,10 @@ class Stopwatch:
     def namespace(self, name: str, packets: bytes, count: int) -> Namespace:
         """A namespace to load something into, for *count* packets of one size."""
         space = self._stack.enter_context(Namespace())
-        space.call(prepare)
+        if self._router:
+            space.call(prepare_router, self._router)
+        else:
+            space.call(prepare)
         self._spaces[name], self._packets[name] = space, (packets, count)
         return space
 
@@ -105,19 +168,34 @@ class Stopwatch:
 
         Fewer times, but three at least, when that would take more than *within* seconds.
         """
-        for name, space in self._spaces.items():
-            packets, count = self._packets[name]
-            once = space.call(measure, packets, count, 1, self._cpu)
+        for name in self._spaces:
+            _, count = self._packets[name]
+            once = self._measure(name, 1)
             self._rounds[name] = max(1, int(self._piece * 1e9 / (once * count)))
         found: dict[str, list[float]] = {name: [] for name in self._spaces}
         began = time.monotonic()
         for turn in range(runs):
             if turn >= 3 and (time.monotonic() - began) * (turn + 1) / turn > within:
                 break
-            for name, space in self._spaces.items():
-                packets, count = self._packets[name]
-                found[name].append(space.call(measure, packets, count, self._rounds[name], self._cpu))
+            for name in self._spaces:
+                found[name].append(self._measure(name, self._rounds[name]))
         return found
+
+    def passing(self, name: str) -> int:
+        """With a router: how many of the packets of one round come through."""
+        assert self._router is not None
+        space, counts = self._spaces[name], []
+        for _ in range(2):
+            before = space.call(came_through, self._router)
+            self._measure(name, 1)
+            counts.append(space.call(came_through, self._router) - before)
+        return min(counts)  # what the kernel sends of its own now and then comes on top
+
+    def _measure(self, name: str, rounds: int) -> float:
+        space, (packets, count) = self._spaces[name], self._packets[name]
+        if self._router:
+            return space.call(measure_router, self._router, packets, count, rounds, self._cpu)
+        return space.call(measure, packets, count, rounds, self._cpu)
 
 
 def compare(
