@@ -52,3 +52,11 @@ class NotEquivalent(HitablesError):
 
 class LiveError(HitablesError):
     """What the running system refused: a command, its exit status and its words."""
+
+
+class DatabaseError(HitablesError, ValueError):
+    """What a classifier refused: rules, headers, a plan, or an update; it stays as it was."""
+
+
+class OutOfMemory(DatabaseError, MemoryError):
+    """What did not fit into memory, or into the limit that was set."""

@@ -1,1 +1,29 @@
-"""The C engine: tree builders, classifiers, the interpreter of programs."""
+"""The C engine: tree builders, classifiers, the interpreter of programs.
+
+The classifiers stand behind one interface: `hitables.engine.open("sfl(rfc, delta=20)", rules)`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .layout import FIVE_TUPLE, Layout
+    from .plan import ALGORITHMS, Algorithm, Plan
+    from .vfdb import Database, Rules, open
+
+__all__ = ["ALGORITHMS", "FIVE_TUPLE", "Algorithm", "Database", "Layout", "Plan", "Rules", "open"]
+
+_HOME = {
+    "ALGORITHMS": "plan", "Algorithm": "plan", "Plan": "plan", "FIVE_TUPLE": "layout", "Layout": "layout",
+    "Database": "vfdb", "Rules": "vfdb", "open": "vfdb",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, loaded when first used: numpy is not needed to start."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)

@@ -1,0 +1,2 @@
+/* The registry: one line per algorithm, read twice by vfdb.c. */
+ALGORITHM(linear)

@@ -1,0 +1,107 @@
+"""How fields lie in the words of the Virtual Filter Database.
+
+A dimension holds up to 32 bits.  A wider field takes several, most significant first, and a range of it
+becomes one box where it is a prefix, else up to twice as many as it has words, less one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DatabaseError
+
+Side = tuple[int, int]
+WORD = 32
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The widths of the fields, 1 to 128 bits each."""
+
+    widths: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.widths or not all(1 <= width <= 128 for width in self.widths):
+            raise DatabaseError(f"fields of {self.widths} bits: each must have 1 to 128")
+        if len(self.bits) > MOST_DIMENSIONS:
+            raise DatabaseError(f"fields of {self.widths} bits take more than {MOST_DIMENSIONS} words")
+
+    @cached_property
+    def bits(self) -> tuple[int, ...]:
+        """The width of each dimension."""
+        return tuple(itertools.chain.from_iterable(_words(width) for width in self.widths))
+
+    @property
+    def dims(self) -> int:
+        return len(self.bits)
+
+    def boxes(self, sides: Sequence[Side]) -> NDArray[np.uint32]:
+        """[pieces][dims][2]: the boxes that one rule becomes; DatabaseError for an empty or too wide side."""
+        if len(sides) != len(self.widths):
+            raise DatabaseError(f"a rule of {len(sides)} sides; there are {len(self.widths)} fields")
+        cut = []
+        for number, ((low, high), width) in enumerate(zip(sides, self.widths, strict=True)):
+            if low > high:
+                raise DatabaseError(f"field {number}: the range {low}..{high} is empty")
+            if low < 0 or high >> width:
+                raise DatabaseError(f"field {number}: {low}..{high} does not fit into {width} bits")
+            cut.append(list(_pieces(low, high, _words(width))))
+        pieces = [list(itertools.chain.from_iterable(choice)) for choice in itertools.product(*cut)]
+        return np.array(pieces, np.uint32).reshape(-1, self.dims, 2)
+
+    def headers(self, rows: Sequence[Sequence[int]]) -> NDArray[np.uint32]:
+        """[rows][dims]: one row of values per packet, in words."""
+        taken = np.empty((len(rows), self.dims), np.uint32)
+        for number, row in enumerate(rows):
+            if len(row) != len(self.widths):
+                wanted = f"there are {len(self.widths)} fields"
+                raise DatabaseError(f"header {number} has {len(row)} values; {wanted}")
+            words: list[int] = []
+            for value, width in zip(row, self.widths, strict=True):
+                if value < 0 or value >> width:
+                    raise DatabaseError(f"header {number}: {value} does not fit into {width} bits")
+                shift = width
+                for bits in _words(width):
+                    shift -= bits
+                    words.append(value >> shift & (1 << bits) - 1)
+            taken[number] = words
+        return taken
+
+
+MOST_DIMENSIONS = 20
+
+
+def _words(width: int) -> tuple[int, ...]:
+    first = width % WORD
+    return ((first,) if first else ()) + (WORD,) * (width // WORD)
+
+
+def _pieces(low: int, high: int, words: tuple[int, ...]) -> Iterator[list[Side]]:
+    """The range as products of word ranges, none overlapping."""
+    if not words:
+        yield []
+        return
+    below = sum(words[1:])
+    rest = (1 << below) - 1
+    first, last = low >> below, high >> below
+    if first == last:
+        yield from ([(first, first), *piece] for piece in _pieces(low & rest, high & rest, words[1:]))
+        return
+    if low & rest:
+        yield from ([(first, first), *piece] for piece in _pieces(low & rest, rest, words[1:]))
+        first += 1
+    ends = high & rest != rest
+    if first <= last - ends:
+        yield [(first, last - ends), *((0, (1 << bits) - 1) for bits in words[1:])]
+    if ends:
+        yield from ([(last, last), *piece] for piece in _pieces(0, high & rest, words[1:]))
+
+
+# Source, destination, source port, destination port, protocol, as traces have them.
+FIVE_TUPLE = Layout((32, 32, 16, 16, 8))

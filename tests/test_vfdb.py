@@ -1,0 +1,334 @@
+"""The contract of every classifier, and of every wrapper around one: they answer as linear search does."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hitables import engine
+from hitables.engine import Layout, Rules
+from hitables.engine.layout import Side
+from hitables.errors import DatabaseError, OutOfMemory
+from hitables.parse import classbench, trace
+
+SINGLE = [name for name, algorithm in engine.ALGORITHMS.items() if not algorithm.wraps]
+WRAPPED = [
+    f"{name}({inner})" for name, algorithm in engine.ALGORITHMS.items() if algorithm.wraps for inner in SINGLE
+]
+PLANS = SINGLE + WRAPPED
+
+# Universes of up to 512 packets: all of them are tried.
+UNIVERSES = {
+    1: [Layout((6,))], 2: [Layout((4, 4)), Layout((3, 5))], 3: [Layout((3, 3, 2))], 5: [Layout((2, 2, 2, 2, 1))],
+}  # fmt: skip
+
+
+def universes(plan: str) -> list[Layout]:
+    least, most = dims(plan)
+    return [layout for size, layouts in UNIVERSES.items() if least <= size <= most for layout in layouts]
+
+
+def dims(plan: str) -> tuple[int, int]:
+    """The dimensions that every part of the plan takes."""
+    read = engine.Plan.read(plan)
+    least, most = read.algorithm.dims
+    while read.inner:
+        read = read.inner
+        least, most = max(least, read.algorithm.dims[0]), min(most, read.algorithm.dims[1])
+    return least, most
+
+
+def every_packet(layout: Layout) -> np.ndarray:
+    return layout.headers(list(itertools.product(*(range(1 << width) for width in layout.widths))))
+
+
+def reading(rules: dict[int, list[Side]], packets: np.ndarray) -> np.ndarray:
+    """The least priority whose sides hold each packet, by the definition."""
+    found = np.full(len(packets), -1, np.int32)
+    for priority in sorted(rules, reverse=True):
+        matches = np.all([(low <= packets[:, d]) & (packets[:, d] <= high) for d, (low, high) in enumerate(rules[priority])], axis=0)
+        found[matches] = priority
+    return found
+
+
+@st.composite
+def sides(draw: st.DrawFn, layout: Layout) -> list[Side]:
+    """Ranges, prefixes, single values and wildcards."""
+    chosen = []
+    for width in layout.widths:
+        top = (1 << width) - 1
+        free = draw(st.integers(0, width))
+        start = draw(st.integers(0, top))
+        prefix = (start >> free << free, start >> free << free | (1 << free) - 1)
+        chosen.append(draw(st.sampled_from([prefix, prefix, (min(start, free), max(start, free) & top), (0, top)])))
+    return [(low, max(low, high)) for low, high in chosen]
+
+
+@st.composite
+def rule_lists(draw: st.DrawFn, layout: Layout) -> dict[int, list[Side]]:
+    listed = draw(st.lists(sides(layout), max_size=14))
+    priorities = draw(st.permutations(range(2 * len(listed) + 1)))
+    return dict(zip(priorities, listed, strict=False))
+
+
+def opened(plan: str, rules: dict[int, list[Side]], layout: Layout) -> engine.Database:
+    return engine.open(plan, Rules.of_sides(list(rules.values()), layout, list(rules)))
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@given(data=st.data())
+@settings(max_examples=40)
+def test_search_agrees_with_reading_the_list(plan: str, data: st.DataObject) -> None:
+    layout = data.draw(st.sampled_from(universes(plan)))
+    rules = data.draw(rule_lists(layout))
+    packets = every_packet(layout)
+    with opened(plan, rules, layout) as db:
+        assert (db.search(packets) == reading(rules, packets)).all()
+        assert len(db) == len(rules)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@given(data=st.data())
+@settings(max_examples=25)
+def test_updates_leave_what_a_fresh_build_would_find(plan: str, data: st.DataObject) -> None:
+    layout = data.draw(st.sampled_from(universes(plan)))
+    rules = data.draw(rule_lists(layout))
+    packets = every_packet(layout)
+    with opened(plan, rules, layout) as db:
+        for _ in range(data.draw(st.integers(1, 12))):
+            priority = data.draw(st.integers(0, 30))
+            if priority in rules:
+                if data.draw(st.booleans()):
+                    with pytest.raises(DatabaseError, match="there already"):
+                        db.insert(rules[priority], priority)
+                del rules[priority]
+                db.remove(priority)
+            elif data.draw(st.integers(0, 4)):
+                rules[priority] = data.draw(sides(layout))
+                db.insert(rules[priority], priority)
+            else:
+                with pytest.raises(DatabaseError, match="no rule of priority"):
+                    db.remove(priority)
+            assert (db.search(packets) == reading(rules, packets)).all()
+        db.settle()
+        assert (db.search(packets) == reading(rules, packets)).all()
+
+
+def draws(seed: int, layout: Layout, count: int) -> Iterator[tuple[int, list[Side]]]:
+    """Random rules: nested prefixes mostly, as rule sets have them."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        chosen: list[Side] = []
+        for width in layout.widths:
+            free = int(rng.choice([0, 0, width // 2, width]))
+            start = int(rng.integers(0, 1 << min(width, 30))) & ~((1 << free) - 1)
+            chosen.append((start, start | (1 << free) - 1))
+        yield int(rng.integers(0, 400)), chosen
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_after_10_000_inserts_and_removals_the_answers_are_right(plan: str) -> None:
+    least, most = dims(plan)
+    layout = Layout((4, 4, 2, 2, 2)) if least <= 5 <= most else Layout((5, 5))
+    rebuilds = not engine.Plan.read(plan).algorithm.updates
+    rules = {}
+    for priority, chosen in draws(1, layout, 20 if rebuilds else 200):
+        rules[priority] = chosen
+    packets = np.ascontiguousarray(every_packet(layout)[:: 7 if least <= 5 <= most else 1])
+    with opened(plan, rules, layout) as db:
+        for number, (priority, chosen) in enumerate(draws(2, layout, 10_000)):
+            priority = priority // 10 if rebuilds else priority
+            if priority in rules:
+                db.remove(priority)
+                del rules[priority]
+            else:
+                db.insert(chosen, priority)
+                rules[priority] = chosen
+            if number % 500 == 0:
+                assert (db.search(packets) == reading(rules, packets)).all(), number
+        assert (db.search(packets) == reading(rules, packets)).all()
+        emptied = opened(plan, {}, layout).bytes
+        for priority in rules:
+            db.remove(priority)
+        db.settle()
+        assert (db.search(packets) == -1).all()
+        if not rebuilds:
+            assert db.bytes <= emptied + 200_000, "removals give memory back"
+
+
+SETS = ["wustl/acl1_1K", "wustl/fw1_1K", "wustl/ipc1_1K", "classbench/acl3_1k"]
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("plan", [plan for plan in PLANS if dims(plan)[0] <= 5 <= dims(plan)[1]])
+def test_whole_traces_of_public_sets_find_the_right_rules(plan: str, name: str, shared: Path) -> None:
+    folder = shared / "rulesets"
+    rules = classbench.parse(gzip.decompress((folder / f"{name}.gz").read_bytes()).decode())
+    packets = trace.parse(gzip.decompress((folder / f"{name}_trace.gz").read_bytes()).decode()).headers
+    with engine.open("linear", rules) as linear, engine.open(plan, rules) as db:
+        assert (db.search(packets) == linear.search(packets)).all()
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_many_threads_may_search_while_rules_change(plan: str) -> None:
+    least, most = dims(plan)
+    layout = Layout((6, 6, 3, 3, 2)) if least <= 5 <= most else Layout((6, 6))
+    rules = dict(draws(3, layout, 60))
+    packets = layout.headers([[int(v) for v in row] for row in np.random.default_rng(4).integers(0, 4, (500, layout.dims))])
+    stop, wrong = threading.Event(), []
+    with opened(plan, rules, layout) as db:
+        before = reading(rules, packets)
+
+        def search() -> None:
+            while not stop.is_set():
+                found = db.search(packets)
+                if not ((found == before) | (found == 1000)).all():
+                    wrong.append(found)
+
+        threads = [threading.Thread(target=search) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        # What goes in and out is worse than all else, so at any moment one of two answers is right.
+        everything = [(0, (1 << width) - 1) for width in layout.widths]
+        for _ in range(20):
+            db.insert(everything, 1000)
+            db.remove(1000)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        missing = before == -1
+        assert not [found for found in wrong if not (found[~missing] == before[~missing]).all()]
+        assert (db.search(packets) == before).all()
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_limit_of_memory_is_kept_and_what_does_not_fit_changes_nothing(plan: str) -> None:
+    least, most = dims(plan)
+    layout = Layout((4, 4, 3, 3, 2)) if least <= 5 <= most else Layout((6, 6))
+    rules = dict(draws(5, layout, 30))
+    packets = np.ascontiguousarray(every_packet(layout)[::11])
+    with pytest.raises(OutOfMemory, match="do not fit"):
+        engine.open(plan, Rules.of_sides(list(rules.values()), layout, list(rules)), limit=64)
+    with opened(plan, rules, layout) as db:
+        limit = db.peak_bytes + 2000
+    with engine.open(plan, Rules.of_sides(list(rules.values()), layout, list(rules)), limit=limit) as db:
+        for _, chosen in draws(6, layout, 400):
+            free = next(priority for priority in range(1000) if priority not in rules)
+            try:
+                db.insert(chosen, free)
+            except OutOfMemory:
+                break
+            rules[free] = chosen
+            assert db.bytes <= limit
+        assert (db.search(packets) == reading(rules, packets)).all()
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_ipv6_addresses_are_fields_of_four_words(plan: str) -> None:
+    layout = Layout((128, 128, 16, 16, 8))
+    if not dims(plan)[0] <= layout.dims <= dims(plan)[1]:
+        pytest.skip(f"{plan} takes {dims(plan)[1]} dimensions at most")
+    low, top = 0x20010DB8 << 96, (1 << 128) - 1
+    rules: dict[int, list[Side]] = {
+        3: [(low, low | (1 << 96) - 1), (0, top), (0, 65535), (53, 53), (17, 17)],
+        5: [(low + 7, low + (9 << 70)), (0, top), (0, 65535), (0, 65535), (0, 255)],
+        9: [(0, top), (low, low), (1024, 65535), (0, 1023), (6, 6)],
+    }
+    rows = [
+        [low + 9, 1, 5, 53, 17], [low + 9, 1, 5, 54, 17], [low + 6, 1, 5, 54, 17], [low + (9 << 70) + 1, low, 1024, 22, 6],
+        [low + (9 << 70), low, 1024, 22, 6], [0, low, 1024, 22, 6], [0, low + 1, 1024, 22, 6],
+    ]  # fmt: skip
+    with opened(plan, rules, layout) as db:
+        assert db.search(layout.headers(rows)).tolist() == [3, 5, -1, 9, 5, 9, -1]
+        db.remove(5)
+        assert db.search(layout.headers(rows)).tolist() == [3, -1, -1, 9, 9, 9, -1]
+
+
+@given(width=st.integers(1, 128), data=st.data())
+def test_the_boxes_of_a_wide_range_tile_it(width: int, data: st.DataObject) -> None:
+    low = data.draw(st.integers(0, (1 << width) - 1))
+    high = data.draw(st.integers(low, (1 << width) - 1))
+    layout = Layout((width,))
+    boxes = layout.boxes([(low, high)])
+    sizes = [np.prod([int(side[1]) - int(side[0]) + 1 for side in box], dtype=object) for box in boxes]
+    assert sum(sizes) == high - low + 1
+    for value in {low, high, (low + high) // 2}:
+        header = layout.headers([[value]])[0]
+        assert sum(bool(((box[:, 0] <= header) & (header <= box[:, 1])).all()) for box in boxes) == 1
+    assert len(boxes) <= max(1, 2 * layout.dims - 1)
+
+
+LAYOUT = Layout((8, 8))
+RULES = Rules.of_sides([[(0, 9), (0, 255)], [(5, 20), (1, 1)]], LAYOUT)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: engine.open("hypersplat", RULES), "no algorithm is called hypersplat"),
+        (lambda: engine.open("linear(", RULES), "no algorithm; write it as"),
+        (lambda: engine.open("linear(linear)", RULES), "linear wraps no other"),
+        (lambda: engine.open("linear(delta=2)", RULES), "no parameter delta"),
+        (lambda: Rules.of_sides([[(9, 3), (0, 1)]], LAYOUT), "the range 9..3 is empty"),
+        (lambda: Rules.of_sides([[(0, 256), (0, 1)]], LAYOUT), "does not fit into 8 bits"),
+        (lambda: Rules.of_sides([[(0, 1)]], LAYOUT), "a rule of 1 sides"),
+        (lambda: Rules.of_sides([[(0, 1), (0, 1)]] * 2, LAYOUT, [4, 4]), "priority 4 is given twice"),
+        (lambda: Rules.of_sides([[(0, 1), (0, 1)]], LAYOUT, [-4]), "priorities lie in"),
+        (lambda: Rules(LAYOUT, np.zeros((1, 2, 2), np.int64), np.zeros(1, np.uint32)), "must be uint32"),
+        (lambda: Rules(LAYOUT, np.array([[[3, 1], [0, 0]]], np.uint32), np.zeros(1, np.uint32)), "box 0, dimension 0: the range is empty"),
+        (lambda: Rules(LAYOUT, np.zeros((2, 2, 2), np.uint32), np.array([1, 0], np.uint32)), "priorities must rise"),
+        (lambda: Layout((129,)), "1 to 128"),
+        (lambda: engine.open("linear", RULES, limit=-1), "limit of -1"),
+    ],
+)  # fmt: skip
+def test_bad_rules_and_plans_are_refused_with_a_reason(make: object, said: str) -> None:
+    with pytest.raises(DatabaseError, match=said):
+        make()  # type: ignore[operator]
+
+
+def test_bad_headers_are_refused_with_a_reason() -> None:
+    with engine.open("linear", RULES) as db:
+        assert len(db.search(np.zeros((0, 2), np.uint32))) == 0
+        for headers, said in (
+            (np.zeros((3, 2), np.int64), "must be uint32"),
+            (np.zeros((3, 5), np.uint32), r"\[headers\]\[2\]"),
+            (np.zeros((2, 3), np.uint32).T, "row by row"),
+        ):
+            with pytest.raises(DatabaseError, match=said):
+                db.search(headers)
+        with pytest.raises(DatabaseError, match="out must be"):
+            db.search(np.zeros((3, 2), np.uint32), np.zeros(3, np.int64))
+        with pytest.raises(DatabaseError, match="does not lie in"):
+            db.insert([(0, 1), (0, 1)], -1)
+        with pytest.raises(DatabaseError, match="is empty"):
+            db.insert([(1, 0), (0, 1)], 7)
+        assert len(db) == 2
+    with pytest.raises(DatabaseError, match="closed"):
+        len(db)
+
+
+def test_updates_in_a_row_stop_at_the_first_that_is_refused() -> None:
+    boxes = np.array([[[0, 9], [3, 3]]] * 3, np.uint32)
+    with engine.open("linear", RULES) as db:
+        db.update(np.array([True, False, True]), boxes, np.array([7, 1, 8], np.uint32))
+        assert len(db) == 3
+        with pytest.raises(DatabaseError, match="update 1: a rule of priority 7 is there already"):
+            db.update(np.array([True, True, True]), boxes, np.array([9, 7, 10], np.uint32))
+        assert len(db) == 4
+        boxes[0, 0] = 9, 1
+        with pytest.raises(DatabaseError, match="update 0: a range is empty"):
+            db.update(np.array([True, True, True]), boxes, np.array([20, 21, 22], np.uint32))
+        assert len(db) == 4
+
+
+def test_a_plan_reads_back_what_it_prints() -> None:
+    for plan in PLANS:
+        assert str(engine.Plan.read(plan)) == plan
