@@ -2,7 +2,8 @@
  *
  * Cost: one call of the system's allocator each; pieces of a cache line and more start on
  * one.  Invariant: bytes is the sum of the sizes that were taken and not
- * given back, and never exceeds the limit.  Threading: any thread may take and give
+ * given back, and never exceeds the limit; what a ledger under another holds is
+ * counted, and limited, there too.  Threading: any thread may take and give
  * back at any time, so a structure may be built beside one that is searched.
  */
 #define _GNU_SOURCE
@@ -18,6 +19,7 @@ enum { LINE = 64 };
 struct ledger {
     atomic_size_t bytes, peak;
     size_t limit;
+    struct ledger *above;
 };
 
 /* An empty ledger that will not hold more than limit bytes (0: no limit), or NULL. */
@@ -29,17 +31,36 @@ struct ledger *ledger_new(size_t limit)
     return ledger;
 }
 
+/* A ledger of its own whose pieces count in *above* as well, which outlives it. */
+struct ledger *ledger_under(struct ledger *above)
+{
+    struct ledger *ledger = ledger_new(0);
+    if (ledger)
+        ledger->above = above;
+    return ledger;
+}
+
 /* Everything must have been given back. */
 void ledger_free(struct ledger *ledger)
 {
     free(ledger);
 }
 
+static void refund(struct ledger *ledger, size_t size)
+{
+    for (; ledger; ledger = ledger->above)
+        atomic_fetch_sub(&ledger->bytes, size);
+}
+
 static int charge(struct ledger *ledger, size_t size)
 {
+    if (ledger->above && !charge(ledger->above, size))
+        return 0;
     size_t bytes = atomic_fetch_add(&ledger->bytes, size) + size;
     if (bytes < size || (ledger->limit && bytes > ledger->limit)) {
         atomic_fetch_sub(&ledger->bytes, size);
+        if (ledger->above)
+            refund(ledger->above, size);
         return 0;
     }
     size_t peak = atomic_load(&ledger->peak);
@@ -62,7 +83,7 @@ void *ledger_take(struct ledger *ledger, size_t size)
     else
         memset(taken, 0, size);
     if (!taken)
-        atomic_fetch_sub(&ledger->bytes, size);
+        refund(ledger, size);
     return taken;
 }
 
@@ -71,7 +92,7 @@ void ledger_give(struct ledger *ledger, void *taken, size_t size)
 {
     if (!taken)
         return;
-    atomic_fetch_sub(&ledger->bytes, size);
+    refund(ledger, size);
     free(taken);
 }
 

@@ -6,6 +6,7 @@
 struct ledger;
 
 struct ledger *ledger_new(size_t limit);
+struct ledger *ledger_under(struct ledger *above);
 void ledger_free(struct ledger *ledger);
 void *ledger_take(struct ledger *ledger, size_t size);
 void ledger_give(struct ledger *ledger, void *taken, size_t size);

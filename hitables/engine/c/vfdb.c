@@ -17,6 +17,7 @@
 
 #include "ledger.h"
 #include "vfdb_list.h"
+#include "vfdb_lock.h"
 
 #define ALGORITHM(name) extern const struct vfdb_ops vfdb_##name;
 #include "vfdb_algorithms.h"
@@ -149,22 +150,25 @@ static int rebuild(struct vfdb *db)
     return VFDB_OK;
 }
 
-/* A database of those rules, whose structure holds at most limit bytes (0: any number); the plan must
- * outlive it.  The memory of the list is counted apart. */
-int vfdb_open(const struct vfdb_plan *plan, const struct vfdb_rules *rules, size_t limit, struct vfdb **opened)
+/* Opens in the ledgers, which it frees at last; either may be NULL for want of memory. */
+static int open_in(struct ledger *ledger, struct ledger *list_ledger, const struct vfdb_plan *plan,
+                   const struct vfdb_rules *rules, struct vfdb **opened)
 {
     struct vfdb *db = calloc(1, sizeof *db);
     *opened = NULL;
-    if (!db)
+    if (!db) {
+        ledger_free(ledger);
+        ledger_free(list_ledger);
         return VFDB_NO_MEMORY;
+    }
     assert(rules->dims && rules->dims <= VFDB_DIMS);
     db->plan = plan;
     db->ops = plan->ops;
     db->dims = rules->dims;
     memcpy(db->bits, rules->bits, rules->dims);
-    pthread_rwlock_init(&db->lock, NULL);
-    db->ledger = ledger_new(limit);
-    db->list_ledger = ledger_new(0);
+    vfdb_lock_init(&db->lock);
+    db->ledger = ledger;
+    db->list_ledger = list_ledger;
     db->list = db->list_ledger ? vfdb_list_new(db->list_ledger, db->dims) : NULL;
     int status = db->ledger && db->list ? VFDB_OK : VFDB_NO_MEMORY;
     for (uint32_t i = 0, end; status == VFDB_OK && i < rules->count; i = end) {
@@ -184,6 +188,20 @@ int vfdb_open(const struct vfdb_plan *plan, const struct vfdb_rules *rules, size
     return VFDB_OK;
 }
 
+/* A database of those rules, whose structure holds at most limit bytes (0: any number); the plan must
+ * outlive it.  The memory of the list is counted apart. */
+int vfdb_open(const struct vfdb_plan *plan, const struct vfdb_rules *rules, size_t limit, struct vfdb **opened)
+{
+    return open_in(ledger_new(limit), ledger_new(0), plan, rules, opened);
+}
+
+/* One inside of another: its structure and its list count in *above*. */
+int vfdb_open_under(struct ledger *above, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                    struct vfdb **opened)
+{
+    return open_in(ledger_under(above), ledger_under(above), plan, rules, opened);
+}
+
 void vfdb_close(struct vfdb *db)
 {
     if (!db)
@@ -197,36 +215,60 @@ void vfdb_close(struct vfdb *db)
     free(db);
 }
 
-/* Takes the pieces of a rule's boxes out of the structure, or all of them before (stop, piece). */
-static int take_out(struct vfdb *db, uint32_t priority, const uint32_t *stop, uint64_t pieces)
+/* Takes the first *pieces* pieces of a box out of the structure. */
+static int box_out(struct vfdb *db, const uint32_t *box, uint32_t priority, uint64_t pieces)
 {
     struct pieces p;
-    for (uint32_t at = vfdb_list_find(db->list, priority); at != VFDB_NONE; at = vfdb_list_next(db->list, at)) {
-        const uint32_t *box = vfdb_list_box(db->list, at);
-        uint64_t left = box == stop ? pieces : UINT64_MAX;
-        for (first_piece(&p, box, db->dims, db->ops->prefix_dims); !p.done && left--; next_piece(&p)) {
-            int status = db->ops->remove(db->built, p.piece, priority);
-            if (status)
-                return status;
+    uint64_t done = 0;
+    for (first_piece(&p, box, db->dims, db->ops->prefix_dims); !p.done && done < pieces; next_piece(&p), done++) {
+        int status = db->ops->remove(db->built, p.piece, priority);
+        if (status == VFDB_OK)
+            continue;
+        /* Put back what is out already, in the room that it left. */
+        for (first_piece(&p, box, db->dims, db->ops->prefix_dims); done--; next_piece(&p))
+            db->ops->insert(db->built, p.piece, priority);
+        return status;
+    }
+    return VFDB_OK;
+}
+
+static int box_in(struct vfdb *db, const uint32_t *box, uint32_t priority)
+{
+    struct pieces p;
+    uint64_t done = 0;
+    for (first_piece(&p, box, db->dims, db->ops->prefix_dims); !p.done; next_piece(&p), done++) {
+        int status = db->ops->insert(db->built, p.piece, priority);
+        if (status) {
+            box_out(db, box, priority, done);
+            return status;
         }
-        if (box == stop)
-            break;
     }
     return VFDB_OK;
 }
 
 static int put_in(struct vfdb *db, uint32_t priority)
 {
-    struct pieces p;
-    for (uint32_t at = vfdb_list_find(db->list, priority); at != VFDB_NONE; at = vfdb_list_next(db->list, at)) {
-        const uint32_t *box = vfdb_list_box(db->list, at);
-        uint64_t done = 0;
-        for (first_piece(&p, box, db->dims, db->ops->prefix_dims); !p.done; next_piece(&p), done++) {
-            int status = db->ops->insert(db->built, p.piece, priority);
-            if (status) {
-                take_out(db, priority, box, done);
-                return status;
-            }
+    uint32_t first = vfdb_list_find(db->list, priority);
+    for (uint32_t at = first; at != VFDB_NONE; at = vfdb_list_next(db->list, at)) {
+        int status = box_in(db, vfdb_list_box(db->list, at), priority);
+        if (status) {
+            for (; first != at; first = vfdb_list_next(db->list, first))
+                box_out(db, vfdb_list_box(db->list, first), priority, UINT64_MAX);
+            return status;
+        }
+    }
+    return VFDB_OK;
+}
+
+static int take_out(struct vfdb *db, uint32_t priority)
+{
+    uint32_t first = vfdb_list_find(db->list, priority);
+    for (uint32_t at = first; at != VFDB_NONE; at = vfdb_list_next(db->list, at)) {
+        int status = box_out(db, vfdb_list_box(db->list, at), priority, UINT64_MAX);
+        if (status) {
+            for (; first != at; first = vfdb_list_next(db->list, first))
+                box_in(db, vfdb_list_box(db->list, first), priority);
+            return status;
         }
     }
     return VFDB_OK;
@@ -251,7 +293,7 @@ static int without(struct vfdb *db, uint32_t priority)
     if (at == VFDB_NONE)
         return VFDB_ABSENT;
     if (db->ops->remove) {
-        int status = take_out(db, priority, NULL, 0);
+        int status = take_out(db, priority);
         return status ? status : vfdb_list_drop(db->list, priority);
     }
     /* The list is what build reads, so the rule leaves it first, and comes back if that fails. */
@@ -288,6 +330,35 @@ int vfdb_remove(struct vfdb *db, uint32_t priority)
 {
     pthread_rwlock_wrlock(&db->lock);
     int status = without(db, priority);
+    pthread_rwlock_unlock(&db->lock);
+    return status;
+}
+
+/* One more box of a rule that may be there already, for algorithms that wrap others: box by box is how
+ * rules come to them. */
+int vfdb_put(struct vfdb *db, const uint32_t *box, uint32_t priority)
+{
+    pthread_rwlock_wrlock(&db->lock);
+    int status = vfdb_list_extend(db->list, box, priority);
+    if (status == VFDB_OK) {
+        status = db->ops->insert ? box_in(db, box, priority) : rebuild(db);
+        if (status)
+            vfdb_list_shrink(db->list, box, priority);
+    }
+    pthread_rwlock_unlock(&db->lock);
+    return status;
+}
+
+/* One box less. */
+int vfdb_take(struct vfdb *db, const uint32_t *box, uint32_t priority)
+{
+    pthread_rwlock_wrlock(&db->lock);
+    int status = vfdb_list_shrink(db->list, box, priority);
+    if (status == VFDB_OK) {
+        status = db->ops->remove ? box_out(db, box, priority, UINT64_MAX) : rebuild(db);
+        if (status)
+            vfdb_list_extend(db->list, box, priority); /* into the room that it left */
+    }
     pthread_rwlock_unlock(&db->lock);
     return status;
 }

@@ -77,8 +77,11 @@ struct vfdb;
 
 const struct vfdb_ops *vfdb_algorithm(uint32_t number);
 int vfdb_open(const struct vfdb_plan *plan, const struct vfdb_rules *rules, size_t limit, struct vfdb **opened);
+int vfdb_open_under(struct ledger *above, const struct vfdb_plan *plan, const struct vfdb_rules *rules, struct vfdb **opened);
 int vfdb_insert(struct vfdb *db, const uint32_t *boxes, uint32_t count, uint32_t priority);
 int vfdb_remove(struct vfdb *db, uint32_t priority);
+int vfdb_put(struct vfdb *db, const uint32_t *box, uint32_t priority);
+int vfdb_take(struct vfdb *db, const uint32_t *box, uint32_t priority);
 int vfdb_update(struct vfdb *db, uint32_t count, const uint8_t *inserts, const uint32_t *boxes,
                 const uint32_t *priority, uint32_t *done);
 int vfdb_search(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *found);

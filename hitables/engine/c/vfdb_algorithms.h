@@ -1,2 +1,4 @@
 /* The registry: one line per algorithm, read twice by vfdb.c. */
 ALGORITHM(linear)
+ALGORITHM(sfl)
+ALGORITHM(checked)

@@ -165,6 +165,45 @@ int vfdb_list_drop(struct vfdb_list *list, uint32_t priority)
     return VFDB_OK;
 }
 
+/* One more box of a rule, which may be new. */
+int vfdb_list_extend(struct vfdb_list *list, const uint32_t *box, uint32_t priority)
+{
+    uint32_t first = vfdb_list_find(list, priority);
+    if (first == VFDB_NONE)
+        return vfdb_list_add(list, box, 1, priority);
+    if (!room(list, 1))
+        return VFDB_NO_MEMORY;
+    uint32_t at = list->vacant;
+    list->vacant = list->slot[at].next;
+    list->slot[at] = (struct slot){priority, list->slot[first].next};
+    list->slot[first].next = at;
+    memcpy(list->side + at * box_words(list), box, box_words(list) * sizeof *box);
+    list->boxes++;
+    return VFDB_OK;
+}
+
+/* One box less; the rule goes with its last. */
+int vfdb_list_shrink(struct vfdb_list *list, const uint32_t *box, uint32_t priority)
+{
+    uint32_t before = VFDB_NONE, at = vfdb_list_find(list, priority);
+    while (at != VFDB_NONE && memcmp(list->side + at * box_words(list), box, box_words(list) * sizeof *box)) {
+        before = at;
+        at = list->slot[at].next;
+    }
+    if (at == VFDB_NONE)
+        return VFDB_ABSENT;
+    if (before == VFDB_NONE && list->slot[at].next == VFDB_NONE)
+        return vfdb_list_drop(list, priority);
+    if (before == VFDB_NONE)
+        list->head[entry_of(list, priority)] = list->slot[at].next + 1;
+    else
+        list->slot[before].next = list->slot[at].next;
+    list->slot[at].next = list->vacant;
+    list->vacant = at;
+    list->boxes--;
+    return VFDB_OK;
+}
+
 uint32_t vfdb_list_count(const struct vfdb_list *list)
 {
     return list->rules;

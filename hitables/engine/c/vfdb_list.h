@@ -10,6 +10,8 @@ struct vfdb_list *vfdb_list_new(struct ledger *ledger, uint32_t dims);
 void vfdb_list_free(struct vfdb_list *list);
 int vfdb_list_add(struct vfdb_list *list, const uint32_t *boxes, uint32_t count, uint32_t priority);
 int vfdb_list_drop(struct vfdb_list *list, uint32_t priority);
+int vfdb_list_extend(struct vfdb_list *list, const uint32_t *box, uint32_t priority);
+int vfdb_list_shrink(struct vfdb_list *list, const uint32_t *box, uint32_t priority);
 uint32_t vfdb_list_count(const struct vfdb_list *list);
 
 /* The first box of a rule, or VFDB_NONE; the box behind one, likewise; its sides. */

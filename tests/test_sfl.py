@@ -1,0 +1,77 @@
+"""SFL(A) after the paper: its example, when A is built again, and what happens meanwhile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hitables import engine
+from hitables.engine import Layout, Rules
+from hitables.errors import DatabaseError, OutOfMemory
+
+LAYOUT = Layout((5,))
+ALL = np.arange(32, dtype=np.uint32).reshape(-1, 1)
+
+
+def database(plan: str, *ranges: tuple[int, int]) -> engine.Database:
+    """Rules with priorities 10, 20, 30, …"""
+    return engine.open(plan, Rules.of_sides([[side] for side in ranges], LAYOUT, range(10, 10 * len(ranges) + 1, 10)))
+
+
+def test_the_example_of_section_iv() -> None:
+    """Figures 2 to 4: a rule goes in between, then the second one goes; 13 falls through to what is behind."""
+    with database("sfl(linear, delta=20)", (0, 7), (8, 15), (16, 23), (8, 31)) as db:
+        assert db.search(ALL)[[3, 13, 20, 30]].tolist() == [10, 20, 30, 40]
+        db.insert([(14, 20)], 25)
+        assert db.search(ALL)[[13, 14, 18, 22]].tolist() == [20, 20, 25, 30]
+        db.remove(20)
+        assert db.search(ALL)[[3, 13, 14, 18, 22]].tolist() == [10, 40, 25, 25, 30]
+
+
+def test_rules_around_a_deleted_one_keep_their_order() -> None:
+    """Algorithm 1 to the letter would put 15 into the node of rule 30, behind 18."""
+    with database("sfl(linear)", (0, 0), (1, 9), (31, 31)) as db:
+        db.insert([(1, 9)], 18)
+        db.remove(20)
+        db.insert([(1, 9)], 15)
+        assert db.search(ALL)[5] == 15
+
+
+def test_a_build_that_does_not_fit_leaves_the_buffer_to_answer() -> None:
+    rules = [(low, low + 1) for low in range(0, 30, 2)]
+    with database("sfl(linear, delta=3, background=0)", *rules) as db:
+        limit = db.bytes + 1500  # room for the buffer, not for the snapshot and a second list
+    plan = "sfl(linear, delta=3, background=0)"
+    with engine.open(plan, Rules.of_sides([[side] for side in rules], LAYOUT, range(10, 151, 10)), limit=limit) as db:
+        for priority in range(5):
+            db.insert([(priority, priority)], priority)
+        assert db.search(ALL)[:6].tolist() == [0, 1, 2, 3, 4, 30]
+        with pytest.raises(OutOfMemory):
+            db.settle()
+
+
+def test_updates_go_on_while_it_is_built() -> None:
+    layout = Layout((16, 16))
+    rng = np.random.default_rng(1)
+    lows = rng.integers(0, 60000, (3000, 2))
+    sides = [[(int(low), int(low) + 4000) for low in row] for row in lows]
+    rules = Rules.of_sides(sides[:2000], layout)
+    packets = rng.integers(0, 65536, (2000, 2)).astype(np.uint32)
+    with engine.open("sfl(linear, delta=10)", rules) as db, engine.open("linear", rules) as linear:
+        for number in range(2000, 3000):
+            for each in (db, linear):
+                each.insert(sides[number], number)
+                each.remove(number - 1500)
+            if number % 100 == 0:
+                assert (db.search(packets) == linear.search(packets)).all()
+        db.settle()
+        assert (db.search(packets) == linear.search(packets)).all()
+
+
+def test_checked_is_around_any_plan() -> None:
+    with database("checked(sfl(linear))", (0, 7), (8, 15)) as db:
+        db.insert([(3, 30)], 5)
+        assert db.search(ALL)[[0, 3, 31]].tolist() == [10, 5, -1]
+        db.remove(5)
+        with pytest.raises(DatabaseError, match="no rule of priority 5"):
+            db.remove(5)
