@@ -658,12 +658,63 @@ def graph(file: str, form: str, output: str, tables: tuple[str, ...], family: st
 
 
 @main.command()
-def algorithms() -> None:
-    """List the tree builders."""
-    from .build.tree import ALGORITHMS
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def algorithms(as_json: bool) -> None:
+    """List the tree builders, and the classifiers with what each can do."""
+    import json
 
-    for name in ALGORITHMS:
-        click.echo(name)
+    from . import engine
+    from .build.tree import ALGORITHMS
+    from .report.classify import show_algorithms
+
+    if as_json:
+        listed = [each.as_data() for each in engine.ALGORITHMS.values()]
+        click.echo(json.dumps({"builders": list(ALGORITHMS), "classifiers": listed}, indent=1))
+    else:
+        show_algorithms(ALGORITHMS, engine.ALGORITHMS.values())
+
+
+@main.command()
+@click.argument("rules_file", metavar="RULES")
+@click.argument("trace_file", metavar="TRACE")
+@click.option("--algorithm", default="linear", show_default=True, help="As in sfl(linear, delta=20).")
+@click.option("--check", is_flag=True, help="Ask linear search too, and count where they part.")
+@click.option("--time", "timed", is_flag=True, help="Measure lookups per second.")
+@click.option("--max-memory", type=_Size(), help="For the structure, as in 512M or 2G.")
+@click.option("-o", "--output", help="Write the rule of each packet, a line each, from 0, -1: none.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def classify(
+    rules_file: str,
+    trace_file: str,
+    algorithm: str,
+    check: bool,
+    timed: bool,
+    max_memory: int | None,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Classify the packets of TRACE by RULES (both as ClassBench writes them), in memory."""
+    import json
+
+    from .classify import classify as run
+    from .engine import Plan
+    from .files import read_text, write_text
+    from .parse import classbench
+    from .parse import trace as traces
+    from .report.classify import show_classified
+
+    plan = Plan.read(algorithm)
+    filters = classbench.parse(read_text(rules_file), rules_file)
+    packets = traces.parse(read_text(trace_file), trace_file)
+    done = run(plan, filters, packets, check=check, timed=timed, limit=max_memory or 0)
+    if output:
+        write_text(output, "".join(f"{rule}\n" for rule in done.found.tolist()))
+    if as_json:
+        click.echo(json.dumps(done.as_data(), indent=1))
+    elif output != "-":
+        show_classified([done])
+    if done.mismatches:
+        raise HitablesError(f"{plan} and linear search part on {done.mismatches} packets; please report this")
 
 
 @main.command()
@@ -689,7 +740,47 @@ def calibrate(output: str, backend: str) -> None:
 
 @main.group()
 def bench() -> None:
-    """Measure in the running kernel, in scratch network namespaces."""
+    """Measure: in the running kernel, in scratch network namespaces, or in memory."""
+
+
+@bench.command("classify")
+@click.argument("rules_file", metavar="RULES")
+@click.argument("trace_file", metavar="TRACE")
+@click.option("--algorithms", "names", help="Plans, with semicolons; every classifier when left out.")
+@click.option("--max-memory", type=_Size(), default="2G", help="For each structure; 2G when left out.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def bench_classify(
+    rules_file: str, trace_file: str, names: str | None, max_memory: int, as_json: bool
+) -> None:
+    """Every classifier on the packets of TRACE and the RULES: checked, timed, side by side."""
+    import json
+
+    from . import engine
+    from .classify import classify as run
+    from .errors import DatabaseError
+    from .files import read_text
+    from .parse import classbench
+    from .parse import trace as traces
+    from .report.classify import show_classified
+
+    single = [each.name for each in engine.ALGORITHMS.values() if not each.wraps]
+    plans = [engine.Plan.read(name) for name in (names.split(";") if names else single)]
+    filters = classbench.parse(read_text(rules_file), rules_file)
+    packets = traces.parse(read_text(trace_file), trace_file)
+    rows = []
+    with _stages() as tell:
+        for plan in plans:
+            tell(str(plan))
+            try:
+                rows.append(run(plan, filters, packets, check=True, timed=True, limit=max_memory))
+            except DatabaseError as error:
+                click.echo(f"hitables: left out: {error}", err=True)
+    if as_json:
+        click.echo(json.dumps([row.as_data() for row in rows], indent=1))
+    else:
+        show_classified(rows)
+    if any(row.mismatches for row in rows):
+        raise HitablesError("an algorithm and linear search part; please report this")
 
 
 @bench.command("kernel")

@@ -9,7 +9,7 @@ import ast
 import difflib
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..errors import DatabaseError
@@ -41,6 +41,12 @@ class Algorithm:
     wraps: bool
     params: tuple[Param, ...]
     ops: Any = field(repr=False, compare=False)
+
+    def as_data(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        names = ("name", "title", "dims", "prefix_dims", "updates", "wraps")
+        params = [asdict(param) for param in self.params]
+        return {name: getattr(self, name) for name in names} | {"params": params}
 
 
 @dataclass(frozen=True, slots=True)

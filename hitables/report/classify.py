@@ -1,0 +1,52 @@
+"""What classifiers are there, and what they did, as tables for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from ..classify import Classified
+    from ..engine import Algorithm
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 110, highlight=False)
+
+
+def show_algorithms(builders: Sequence[str], classifiers: Iterable[Algorithm]) -> None:
+    """Print both families to standard output."""
+    console = _console()
+    console.print(f"Tree builders (hitables compile --algorithm): {', '.join(builders)}")
+    table = Table(title="Classifiers (hitables classify --algorithm)", title_justify="left")
+    for name in ("name", "dimensions", "updates", "parameters", "what it is"):
+        table.add_column(name)
+    for each in classifiers:
+        least, most = each.dims
+        params = "\n".join(f"{param.name}={param.usual}  {param.meaning}" for param in each.params)
+        table.add_row(
+            f"{each.name}(…)" if each.wraps else each.name,
+            str(least) if least == most else f"{least}-{most}",
+            "in place" if each.updates else "by rebuild",
+            params,
+            each.title,
+        )
+    console.print(table)
+
+
+def show_classified(rows: Sequence[Classified]) -> None:
+    """Print results of classifiers beside each other."""
+    table = Table()
+    table.add_column("algorithm")
+    for name in ("rules", "packets", "build s", "bytes", "lookups/s", "mismatches"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        speed = "" if row.lookups_per_s is None else f"{row.lookups_per_s:,.0f}"
+        wrong = "" if row.mismatches is None else f"{row.mismatches:,}"
+        sizes = f"{row.rules:,}", f"{len(row.found):,}", f"{row.build_s:.3f}", f"{row.bytes:,}"
+        table.add_row(row.algorithm, *sizes, speed, wrong)
+    _console().print(table)
