@@ -2,3 +2,4 @@
 ALGORITHM(linear)
 ALGORITHM(sfl)
 ALGORITHM(checked)
+ALGORITHM(tss)

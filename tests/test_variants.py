@@ -1,0 +1,52 @@
+"""Parameters change what a search costs, never what it finds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hitables import engine
+from hitables.engine import FIVE_TUPLE, Layout, Rules
+
+VARIANTS = ["tss(step=1)", "tss(step=5)", "tss(vector=0)", "tss(step=1, vector=0)"]
+
+
+def crowded(rng: np.random.Generator, layout: Layout, count: int) -> np.ndarray:
+    """[count][dims][2]: few prefixes, many ranges of ports below each, so keys are shared."""
+    boxes = np.zeros((count, layout.dims, 2), np.uint32)
+    for d, bits in enumerate(layout.bits):
+        top = (1 << bits) - 1
+        if d < 2:
+            free = rng.choice([0, 1, 3, bits // 2, bits], count).astype(np.uint64)
+            start = rng.integers(0, 6, count).astype(np.uint64) << np.uint64(bits // 2 - 1)
+            low = start >> free << free
+            high = low | (np.uint64(1) << free) - np.uint64(1)
+        else:
+            ends = np.sort(rng.integers(0, min(top, 40) + 1, (count, 2)), axis=1)
+            low, high = ends[:, 0], np.where(rng.integers(0, 3, count) == 0, top, ends[:, 1])
+        boxes[:, d, 0], boxes[:, d, 1] = low & top, high & top
+    return boxes
+
+
+@pytest.mark.parametrize("layout", [FIVE_TUPLE, Layout((8, 8)), Layout((32, 32))], ids=str)
+@pytest.mark.parametrize("plan", VARIANTS)
+def test_answers_do_not_depend_on_parameters(plan: str, layout: Layout) -> None:
+    least, most = engine.Plan.read(plan).algorithm.dims
+    if not least <= layout.dims <= most:
+        pytest.skip(f"{plan} takes {least} to {most} dimensions")
+    rng = np.random.default_rng(7)
+    boxes = crowded(rng, layout, 600)
+    corners = boxes[rng.integers(0, 600, 1000)[:, None], np.arange(layout.dims), rng.integers(0, 2, (1000, layout.dims))]
+    packets = np.ascontiguousarray(corners)
+    priorities = np.arange(600, dtype=np.uint32)
+    first = Rules(layout, boxes[:300], priorities[:300])
+    with engine.open("linear", first) as linear, engine.open(plan, first) as db:
+        present = np.arange(600) < 300
+        for _ in range(12):
+            assert (db.search(packets) == linear.search(packets)).all()
+            chosen = rng.permutation(600)[:100]
+            for database in (linear, db):
+                database.update(~present[chosen], np.ascontiguousarray(boxes[chosen]), priorities[chosen])
+            present[chosen] ^= True
+        assert len(db) == present.sum()
+        assert (db.search(packets) == linear.search(packets)).all()
