@@ -9,7 +9,7 @@ BENCH_FLAGS ?=
 C_SOURCES := $(wildcard hitables/engine/c/*.c)
 
 .PHONY: help setup demo test check lint types c-warnings sanitize count \
-        corpus prove mutants bench-kernel bench-costs bench-speed bench-trees rulesets golden pictures clean
+        corpus prove mutants bench-kernel bench-costs bench-generate bench-speed bench-trees rulesets golden pictures clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -62,6 +62,9 @@ bench-kernel: setup ## time per packet in the kernel, before and after, in one r
 
 bench-costs: setup ## the cost model against the kernel, whole rule sets (needs root)
 	python -m hitables.bench.costs $(BENCH_FLAGS)
+
+bench-generate: setup ## sets made from the public seeds beside the published ones (needs ../shared)
+	python -m hitables.bench.generate $(BENCH_FLAGS)
 
 bench-speed: setup ## time and memory of reading and compiling, beside iptables-restore --test (needs root)
 	python -m hitables.bench.speed $(BENCH_FLAGS)

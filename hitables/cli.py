@@ -675,6 +675,61 @@ def algorithms(as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("seed_file", metavar="SEED")
+@click.option("-n", "--rules", "count", type=int, required=True, help="How many rules.")
+@click.option("-o", "--output", default="-", help='Where the rules go; "-" is standard output.')
+@click.option("--smoothness", type=click.IntRange(0, 32), default=0, help="Spread of prefix lengths.")
+@click.option("--trace", "trace_file", help="Write packets of the rules there, with the first rule of each.")
+@click.option("--packets", type=int, help="How many; ten for each rule when left out.")
+@click.option(
+    "--pareto",
+    type=float,
+    nargs=2,
+    default=(1.0, 0.0),
+    metavar="SHAPE SCALE",
+    help="Repeat packets: more than x times with chance (SCALE/x)**SHAPE; 1 0.1 is little, 1 1 much.",
+)
+@click.option("--random", "number", type=click.IntRange(0), default=0, help="Another number, another set.")
+def generate(
+    seed_file: str,
+    count: int,
+    output: str,
+    smoothness: int,
+    trace_file: str | None,
+    packets: int | None,
+    pareto: tuple[float, float],
+    number: int,
+) -> None:
+    """Make a rule set from the statistics in SEED, a ClassBench seed file (see hitables seed)."""
+    from . import engine
+    from .files import read_text, write_text
+    from .generate import rules as made
+    from .generate import seed as seeds
+    from .generate import trace as traces
+    from .parse import classbench
+
+    filters = made.rules(seeds.parse(read_text(seed_file), seed_file), count, number, smoothness)
+    if trace_file:
+        rules = engine.Rules.of_filter(filters)
+        headers = traces.headers(rules, 10 * count if packets is None else packets, number, *pareto)
+        with engine.open("linear", rules) as db:
+            write_text(trace_file, traces.to_text(headers, db.search(headers)))
+    write_text(output, classbench.to_filter_text(filters))
+
+
+@main.command()
+@click.argument("rules_file", metavar="RULES")
+@click.option("-o", "--output", default="-", help='Where the seed goes; "-" is standard output.')
+def seed(rules_file: str, output: str) -> None:
+    """Learn the statistics of RULES, a ClassBench filter set, for hitables generate."""
+    from .files import read_text, write_text
+    from .generate.seed import learn, to_text
+    from .parse import classbench
+
+    write_text(output, to_text(learn(classbench.parse(read_text(rules_file), rules_file))))
+
+
+@main.command()
 @click.argument("rules_file", metavar="RULES")
 @click.argument("trace_file", metavar="TRACE")
 @click.option("--algorithm", default="linear", show_default=True, help="As in sfl(linear, delta=20).")

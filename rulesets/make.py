@@ -17,6 +17,9 @@ import containers
 import filters
 import ipv6
 
+from hitables.generate import seed as seeds
+from hitables.parse import classbench
+
 SETS: dict[str, tuple[int, Callable[[Random], str]]] = {
     "campus.rules.gz": (1, campus.text),
     "containers.rules": (2, containers.text),
@@ -33,6 +36,9 @@ def contents() -> dict[str, str]:
         rules = filters.make(name, random)
         texts[f"classbench/{name}.gz"] = filters.filter_text(rules)
         texts[f"classbench/{name}_trace.gz"] = filters.trace_text(rules, 10 * len(rules), random)
+        if name.endswith("_1k"):
+            learnt = seeds.learn(classbench.parse(texts[f"classbench/{name}.gz"]))
+            texts[f"seeds/{name[:-3]}.seed"] = seeds.to_text(learnt)
     return texts
 
 

@@ -20,7 +20,7 @@ SETS = {"campus.rules.gz": "iptables", "containers.rules": "iptables", "campus6.
 def test_the_script_makes_what_is_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     texts = runpy.run_path(str(FOLDER / "make.py"))["contents"]()
-    shipped = {path for path in FOLDER.rglob("*") if path.suffix in (".gz", ".rules")}
+    shipped = {path for path in FOLDER.rglob("*") if path.suffix in (".gz", ".rules", ".seed")}
     assert {FOLDER / name for name in texts} == shipped
     for name, text in texts.items():
         assert read_text(str(FOLDER / name)) == text, f"{name}: run `make rulesets`"

@@ -113,6 +113,19 @@ def to_text(filters: Filter, chain: str = "FORWARD", action: str = "ACCEPT") -> 
     return "\n".join((*lines, "COMMIT", ""))
 
 
+def to_filter_text(filters: Filter) -> str:
+    """The set as ClassBench writes it; the column of flags stands where a rule has some."""
+    lines = []
+    for rule in filters.rules:
+        columns = [f"@{_prefix_text(rule.src)}", _prefix_text(rule.dst)]
+        columns += [f"{low} : {high}" for low, high in (rule.sport, rule.dport)]
+        columns.append("0x00/0x00" if rule.proto is None else f"0x{rule.proto:02x}/0xFF")
+        if rule.flags:
+            columns.append(f"0x{rule.flags[0]:04x}/0x{rule.flags[1]:04x}")
+        lines.append("\t".join(columns) + "\n")
+    return "".join(lines)
+
+
 # Protocols whose ports iptables can test, by the name of the match and of the protocol.
 PORT_MATCH = {6: "tcp", 17: "udp", 33: "dccp", 132: "sctp"}
 

@@ -1,0 +1,1 @@
+"""Rule sets and traces in the manner of ClassBench (Taylor and Turner), from the statistics of a seed."""
