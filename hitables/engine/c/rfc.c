@@ -23,6 +23,7 @@
 #include "classes.h"
 #include "edges.h"
 #include "ledger.h"
+#include "tree_core.h"
 #include "vfdb.h"
 
 enum {
@@ -30,9 +31,8 @@ enum {
     CHUNK_SIZE = 1 << CHUNK,
     BLOCK = 64,           /* headers that go from table to table together; their values stay in the L1 cache */
     MOST_STEPS = 4 * VFDB_DIMS,
-    COVER_GROUPS = 1024,  /* so many groups have a table of who covers whom */
-    COVER_WORDS = COVER_GROUPS / 64,
-    FLAT = 1 << 15        /* entries of a reduction of three at once that two reductions give way to */
+    COVER_GROUPS = 4096,  /* so many groups have a table of who covers whom */
+    COVER_WORDS = COVER_GROUPS / 64
 };
 
 /* A table: of a chunk of a header's dimension, or of the values that up to three steps before it gave. */
@@ -66,7 +66,8 @@ struct view {
     uint32_t groups;
     uint32_t *group;  /* [rules] */
     uint8_t *full;    /* [groups] it leaves all those dimensions free */
-    uint64_t *covers; /* [groups][COVER_WORDS] the groups around it, itself too; NULL: too many groups */
+    uint32_t words;
+    uint64_t *covers; /* [groups][words] the groups around each, itself too; NULL: too many groups */
     uint32_t *stamp;  /* [groups] the last set that had a rule of it */
     uint32_t stamps;
 };
@@ -113,14 +114,43 @@ static uint64_t sides_hash(const struct vfdb_rules *rules, uint32_t box, uint32_
     return hash;
 }
 
-static bool covers(const struct vfdb_rules *rules, uint32_t outer, uint32_t inner, uint32_t dims)
+/* Takes from each group's covers those that end too early for it along one dimension: at its upper
+ * end, or, with the line turned around, at its lower. */
+static void narrow(const struct vfdb_rules *rules, const uint32_t *first, uint32_t dim, bool lower, struct view *view,
+                   uint64_t *key, uint64_t *reach)
 {
-    for (uint32_t d = 0; d < rules->dims; d++) {
-        const uint32_t *out = box_side_of(rules, outer, d), *in = box_side_of(rules, inner, d);
-        if (dims >> d & 1 && (out[0] > in[0] || out[1] < in[1]))
-            return false;
+    uint32_t groups = view->groups;
+    for (uint32_t g = 0; g < groups; g++) {
+        const uint32_t *side = box_side_of(rules, first[g], dim);
+        key[g] = (uint64_t)(lower ? side[0] : ~side[1]) << 32 | g;
     }
-    return true;
+    sort_keys(key, key + groups, groups, 32);
+    memset(reach, 0, view->words * sizeof *reach);
+    for (uint32_t i = 0, end; i < groups; i = end) {
+        for (end = i; end < groups && key[end] >> 32 == key[i] >> 32; end++)
+            reach[(uint32_t)key[end] / 64] |= UINT64_C(1) << key[end] % 64;
+        for (uint32_t k = i; k < end; k++) {
+            uint64_t *covers = view->covers + (size_t)(uint32_t)key[k] * view->words;
+            for (uint32_t w = 0; w < view->words; w++)
+                covers[w] &= reach[w];
+        }
+    }
+}
+
+static int view_covers(struct build *b, struct bag *bag, uint32_t dims, const uint32_t *first, struct view *view)
+{
+    view->words = (view->groups + 63) / 64;
+    view->covers = bag_take(bag, (size_t)view->groups * view->words * sizeof *view->covers);
+    uint64_t *key = bag_take(bag, 2 * (size_t)view->groups * sizeof *key), reach[COVER_WORDS];
+    if (!view->covers || !key)
+        return VFDB_NO_MEMORY;
+    memset(view->covers, 255, (size_t)view->groups * view->words * sizeof *view->covers);
+    for (uint32_t d = 0; d < b->rules->dims; d++)
+        if (dims >> d & 1) {
+            narrow(b->rules, first, d, true, view, key, reach);
+            narrow(b->rules, first, d, false, view, key, reach);
+        }
+    return VFDB_OK;
 }
 
 static int view_from(struct build *b, struct bag *bag, uint32_t dims, struct view *view)
@@ -159,16 +189,7 @@ static int view_from(struct build *b, struct bag *bag, uint32_t dims, struct vie
                 view->full[g] = 0;
         }
     }
-    if (view->groups <= COVER_GROUPS) {
-        view->covers = bag_take(bag, view->groups * COVER_WORDS * sizeof *view->covers);
-        if (!view->covers)
-            return VFDB_NO_MEMORY;
-        for (uint32_t g = 0; g < view->groups; g++)
-            for (uint32_t outer = 0; outer < view->groups; outer++)
-                if (covers(rules, first[outer], first[g], dims))
-                    view->covers[g * COVER_WORDS + outer / 64] |= UINT64_C(1) << outer % 64;
-    }
-    return VFDB_OK;
+    return view->groups <= COVER_GROUPS ? view_covers(b, bag, dims, first, view) : VFDB_OK;
 }
 
 /* Whether a rule of that group can be the first, behind the groups that are there; it then is one. */
@@ -179,8 +200,9 @@ static bool counts(struct view *view, uint64_t *there, uint32_t group)
         view->stamp[group] = view->stamps;
         return first;
     }
-    for (uint32_t w = 0; w <= (view->groups - 1) / 64; w++)
-        if (there[w] & view->covers[group * COVER_WORDS + w])
+    const uint64_t *covers = view->covers + (size_t)group * view->words;
+    for (uint32_t w = 0; w < view->words; w++)
+        if (there[w] & covers[w])
             return false;
     there[group / 64] |= UINT64_C(1) << group % 64;
     return true;
