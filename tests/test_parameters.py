@@ -1,0 +1,52 @@
+"""Classifiers answer as linear search does with other parameters than the usual, and refuse what is beyond their bounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hitables import engine
+from hitables.engine import Layout, Rules
+from hitables.engine.layout import Side
+from hitables.errors import DatabaseError
+
+PLANS = ["rfc", "bit_vector", "bit_vector(aggregated=0)"]
+BOUNDED = ["bit_vector(mb=1)"]
+
+
+def random_rules(seed: int, count: int, layout: Layout) -> Rules:
+    """Prefixes, single values, ranges and wildcards, with overlap at every depth."""
+    rng = np.random.default_rng(seed)
+    listed = []
+    for _ in range(count):
+        sides: list[Side] = []
+        for width in layout.widths:
+            top, free = (1 << width) - 1, int(rng.integers(0, width + 1))
+            low = int(rng.integers(0, top + 1)) >> free << free
+            ends = sorted(int(v) for v in rng.integers(0, top + 1, 2))
+            sides.append([(low, low | (1 << free) - 1), (low, low), (ends[0], ends[1]), (0, top)][rng.integers(0, 4)])
+        listed.append(sides)
+    return Rules.of_sides(listed, layout)
+
+
+@pytest.mark.parametrize("layout", [Layout((32, 32, 16, 16, 8)), Layout((20, 3)), Layout((24,)), Layout((48, 5))], ids=str)
+@pytest.mark.parametrize("plan", PLANS)
+def test_any_parameters_leave_the_answers_right(plan: str, layout: Layout) -> None:
+    rules = random_rules(1, 150, layout)
+    corners = rules.boxes.reshape(-1, 2).ravel()
+    rng = np.random.default_rng(2)
+    inside = rules.boxes[rng.integers(0, len(rules.boxes), 3000), :, :]
+    at = rng.integers(0, 2, inside.shape[:2])
+    headers = np.ascontiguousarray(np.take_along_axis(inside, at[:, :, None], 2)[:, :, 0])
+    tops = np.array([(1 << bits) - 1 for bits in layout.bits], np.uint32)
+    near = np.minimum(rng.choice(corners, headers.shape), tops)
+    headers[::3] = np.where(rng.random(headers[::3].shape) < 0.3, near[::3], headers[::3])
+    with engine.open("linear", rules) as linear, engine.open(plan, rules) as db:
+        assert (db.search(headers) == linear.search(headers)).all()
+
+
+@pytest.mark.parametrize("plan", BOUNDED)
+def test_a_structure_beyond_its_bound_is_refused(plan: str) -> None:
+    rules = random_rules(3, 2000, Layout((32, 32, 16, 16, 8)))
+    with pytest.raises(DatabaseError, match="too many, or too interwoven"):
+        engine.open(plan, rules)
