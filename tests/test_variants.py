@@ -9,6 +9,7 @@ from hitables import engine
 from hitables.engine import FIVE_TUPLE, Layout, Rules
 
 VARIANTS = ["tss(step=1)", "tss(step=5)", "tss(vector=0)", "tss(step=1, vector=0)"]
+VARIANTS += [f"{name}(stride={stride}, form={form})" for name in ["tss_tries"] for stride in (1, 2, 3, 8) for form in range(3)]
 
 
 def crowded(rng: np.random.Generator, layout: Layout, count: int) -> np.ndarray:

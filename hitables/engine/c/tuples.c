@@ -1,0 +1,327 @@
+/* Tuples: hash tables of rules, one per combination of prefix lengths.
+ *
+ * Idea: the rules of a tuple stand under the bits that its lengths leave; a range has the length of
+ * the smallest prefix that encloses it, and a rule found is compared as a whole.  Before its chains a
+ * table has a word of 32 bits per slot, a Bloom filter of two bits per rule, which keeps nearly all
+ * searches that find nothing out of the chains.
+ * Cost: O(1) per update, and as many pointers moved as the tuple changes places.
+ * Invariant: a tuple's bound is at most its best priority, and tuples stand by rising bound.  A
+ * chain's priorities rise.  A tuple has rules.
+ * Threading: readers change nothing; updates want to be alone.
+ */
+#include "tuples.h"
+
+#include <string.h>
+
+enum { LEAST_SLOTS = 4, LEAST_TUPLES = 16 };
+
+const uint32_t tuple_odd[VFDB_DIMS] = {
+    0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1, 0xD6E8FEB9, 0xA0761D65,
+    0xE7037ED1, 0x8EBC6AF1, 0x589965CD, 0x1D8E4E27, 0xEB44ACCB, 0xCB1AB31F, 0xD1342543,
+    0x2545F491, 0x94D049BB, 0xBF58476D, 0x369DEA0F, 0x31415927, 0x27182819,
+};
+
+static uint32_t signs_of(uint32_t hash)
+{
+    return 1u << (hash & 31) | 1u << (hash >> 5 & 31);
+}
+
+/* Dimensions share words of 32 bits, first come first served. */
+static void pack(struct tuples *db, const uint8_t *bits)
+{
+    uint32_t free = 0;
+    for (uint32_t d = 0; d < db->dims; d++) {
+        db->bits[d] = bits[d];
+        if (free < bits[d]) {
+            free = 32;
+            db->words++;
+        }
+        free -= bits[d];
+        db->word[d] = (uint8_t)(db->words - 1);
+        db->up[d] = (uint8_t)free;
+    }
+}
+
+/* The words of a key, from every *stride*th of the sides. */
+void tuples_key(const struct tuples *db, const uint32_t *sides, uint32_t stride, uint32_t *key)
+{
+    memset(key, 0, db->words * sizeof *key);
+    for (uint32_t d = 0; d < db->dims; d++)
+        key[db->word[d]] |= sides[d * stride] << db->up[d];
+}
+
+/* The lengths of the prefixes that enclose a box. */
+void tuples_lengths(const struct tuples *db, const uint32_t *box, uint8_t *length)
+{
+    for (uint32_t d = 0; d < db->dims; d++) {
+        uint32_t differ = box[2 * d] ^ box[2 * d + 1];
+        length[d] = (uint8_t)(db->bits[d] - (differ ? 32 - (uint32_t)__builtin_clz(differ) : 0));
+    }
+}
+
+/* -- tuples ----------------------------------------------------------------------------------- */
+
+static struct tuple **place_in_table(const struct tuples *db, const uint8_t *length)
+{
+    uint32_t hash = 0;
+    for (uint32_t d = 0; d < db->dims; d++)
+        hash = (hash + length[d] + 1) * TUPLE_AGAIN;
+    struct tuple **at = db->table + ((hash ^ hash >> 16) & (db->places - 1));
+    while (*at && memcmp((*at)->length, length, db->dims))
+        at = &(*at)->next;
+    return at;
+}
+
+static bool widen_table(struct tuples *db)
+{
+    struct tuple **old = db->table;
+    uint32_t places = db->places;
+    struct tuple **table = ledger_take(db->ledger, 2 * places * sizeof *table);
+    if (!table)
+        return false;
+    db->table = table;
+    db->places = 2 * places;
+    for (uint32_t i = 0; i < places; i++)
+        for (struct tuple *tuple = old[i], *next; tuple; tuple = next) {
+            next = tuple->next;
+            tuple->next = NULL;
+            *place_in_table(db, tuple->length) = tuple;
+        }
+    ledger_give(db->ledger, old, places * sizeof *old);
+    return true;
+}
+
+/* Moves a tuple to where its bound belongs. */
+static void settle_place(struct tuples *db, struct tuple *tuple)
+{
+    uint32_t at = tuple->place;
+    for (; at && db->order[at - 1]->bound > tuple->bound; at--) {
+        db->order[at] = db->order[at - 1];
+        db->order[at]->place = at;
+    }
+    for (; at + 1 < db->count && db->order[at + 1]->bound < tuple->bound; at++) {
+        db->order[at] = db->order[at + 1];
+        db->order[at]->place = at;
+    }
+    db->order[at] = tuple;
+    tuple->place = at;
+}
+
+static void table_bytes(uint32_t slots, size_t *filter, size_t *head)
+{
+    *filter = slots * sizeof(uint32_t);
+    *head = slots * sizeof(struct rule *);
+}
+
+static void drop_tuple(struct tuples *db, struct tuple *tuple)
+{
+    size_t filter, head;
+    *place_in_table(db, tuple->length) = tuple->next;
+    db->number[tuple->number] = NULL;
+    db->count--;
+    for (uint32_t at = tuple->place; at < db->count; at++) {
+        db->order[at] = db->order[at + 1];
+        db->order[at]->place = at;
+    }
+    table_bytes(tuple->slots, &filter, &head);
+    ledger_give(db->ledger, tuple->filter, filter);
+    ledger_give(db->ledger, tuple->head, head);
+    ledger_give(db->ledger, tuple, sizeof *tuple);
+}
+
+/* Another number of slots: the chains are dealt out anew, in order. */
+static bool resize(struct tuples *db, struct tuple *tuple, uint32_t slots)
+{
+    size_t filter_bytes, head_bytes;
+    table_bytes(slots, &filter_bytes, &head_bytes);
+    uint32_t *filter = ledger_take(db->ledger, filter_bytes);
+    struct rule **head = filter ? ledger_take(db->ledger, head_bytes) : NULL;
+    if (!head) {
+        ledger_give(db->ledger, filter, filter_bytes);
+        return false;
+    }
+    uint32_t old = tuple->slots;
+    struct rule **chains = tuple->head;
+    tuple->shift = 32 - (uint32_t)__builtin_ctz(slots);
+    for (uint32_t i = 0; i < old; i++)
+        for (struct rule *rule = chains[i], *next; rule; rule = next) {
+            next = rule->next;
+            struct rule **at = head + tuple_slot(tuple, rule->hash);
+            filter[tuple_slot(tuple, rule->hash)] |= signs_of(rule->hash);
+            while (*at && (*at)->priority < rule->priority)
+                at = &(*at)->next;
+            rule->next = *at;
+            *at = rule;
+        }
+    table_bytes(old, &filter_bytes, &head_bytes);
+    ledger_give(db->ledger, tuple->filter, filter_bytes);
+    ledger_give(db->ledger, chains, head_bytes);
+    tuple->filter = filter;
+    tuple->head = head;
+    tuple->slots = slots;
+    return true;
+}
+
+static struct tuple *add_tuple(struct tuples *db, const uint8_t *length)
+{
+    if (db->count == db->places && !widen_table(db))
+        return NULL;
+    if (db->count == db->room) {
+        size_t bytes = db->room * sizeof *db->order;
+        struct tuple **order = ledger_take(db->ledger, 2 * bytes);
+        struct tuple **number = order ? ledger_resize(db->ledger, db->number, bytes, 2 * bytes) : NULL;
+        if (!number) {
+            ledger_give(db->ledger, order, 2 * bytes);
+            return NULL;
+        }
+        memcpy(order, db->order, bytes);
+        ledger_give(db->ledger, db->order, bytes);
+        db->order = order;
+        db->number = number;
+        db->room *= 2;
+    }
+    struct tuple *tuple = ledger_take(db->ledger, sizeof *tuple);
+    if (!tuple)
+        return NULL;
+    if (!resize(db, tuple, LEAST_SLOTS)) {
+        ledger_give(db->ledger, tuple, sizeof *tuple);
+        return NULL;
+    }
+    uint32_t mask[VFDB_DIMS] = {0};
+    for (uint32_t d = 0; d < db->dims; d++) {
+        uint32_t ones = length[d] ? UINT32_MAX >> (32 - length[d]) : 0;
+        mask[db->word[d]] |= ones << (db->bits[d] - length[d]) % 32 << db->up[d];
+    }
+    for (uint32_t w = 0; w < db->words; w++)
+        if (mask[w]) {
+            tuple->word[tuple->words] = (uint8_t)w;
+            tuple->mask[tuple->words++] = mask[w];
+        }
+    memcpy(tuple->length, length, db->dims);
+    *place_in_table(db, length) = tuple;
+    tuple->bound = VFDB_NONE;
+    while (db->number[tuple->number])
+        tuple->number++;
+    db->number[tuple->number] = tuple;
+    tuple->place = db->count;
+    db->order[db->count++] = tuple;
+    return tuple;
+}
+
+struct tuple *tuples_find(const struct tuples *db, const uint8_t *length)
+{
+    return *place_in_table(db, length);
+}
+
+/* The tuple of those lengths, made if need be; NULL when memory is exhausted. */
+struct tuple *tuples_have(struct tuples *db, const uint8_t *length)
+{
+    struct tuple *found = *place_in_table(db, length);
+    return found ? found : add_tuple(db, length);
+}
+
+/* A tuple that lost its best rule looks for the next one when as many updates have passed as looking
+ * costs, so an update stays O(1). */
+static void tighten(struct tuples *db, struct tuple *tuple)
+{
+    if (!tuple->debt || ++tuple->debt <= tuple->slots / 4)
+        return;
+    uint32_t bound = VFDB_NONE;
+    for (uint32_t i = 0; i < tuple->slots; i++)
+        if (tuple->head[i] && tuple->head[i]->priority < bound)
+            bound = tuple->head[i]->priority;
+    tuple->debt = 0;
+    tuple->bound = bound;
+    settle_place(db, tuple);
+}
+
+int tuples_open(struct tuples *db, struct ledger *ledger, const struct vfdb_rules *rules)
+{
+    *db = (struct tuples){.ledger = ledger, .dims = rules->dims};
+    pack(db, rules->bits);
+    size_t size = sizeof(struct rule) + 2 * db->dims * sizeof(uint32_t);
+    db->rules = pool_new(ledger, (size + 7) / 8 * 8);
+    db->order = ledger_take(ledger, LEAST_TUPLES * sizeof *db->order);
+    db->number = ledger_take(ledger, LEAST_TUPLES * sizeof *db->number);
+    db->table = ledger_take(ledger, LEAST_TUPLES * sizeof *db->table);
+    if (db->rules && db->order && db->number && db->table) {
+        db->room = db->places = LEAST_TUPLES;
+        return VFDB_OK;
+    }
+    pool_free(db->rules);
+    ledger_give(ledger, db->order, LEAST_TUPLES * sizeof *db->order);
+    ledger_give(ledger, db->number, LEAST_TUPLES * sizeof *db->number);
+    ledger_give(ledger, db->table, LEAST_TUPLES * sizeof *db->table);
+    return VFDB_NO_MEMORY;
+}
+
+void tuples_close(struct tuples *db)
+{
+    while (db->count)
+        drop_tuple(db, db->order[db->count - 1]);
+    pool_free(db->rules);
+    ledger_give(db->ledger, db->order, db->room * sizeof *db->order);
+    ledger_give(db->ledger, db->number, db->room * sizeof *db->number);
+    ledger_give(db->ledger, db->table, db->places * sizeof *db->table);
+}
+
+/* -- rules ------------------------------------------------------------------------------------ */
+
+/* Put a rule in; false, and a tuple without rules is gone, when memory is exhausted. */
+bool tuple_put(struct tuples *db, struct tuple *tuple, const uint32_t *key, const uint32_t *box, uint32_t priority)
+{
+    uint32_t number;
+    /* A table too full is slower and right still, so that it cannot grow is no failure. */
+    if (tuple->count >= tuple->slots && tuple->slots < 1u << 30)
+        resize(db, tuple, 2 * tuple->slots);
+    struct rule *rule = pool_take(db->rules, &number);
+    if (!rule) {
+        if (!tuple->count)
+            drop_tuple(db, tuple);
+        return false;
+    }
+    uint32_t hash = tuple_hash(tuple, key), slot = tuple_slot(tuple, hash);
+    struct rule **at = tuple->head + slot;
+    while (*at && (*at)->priority < priority)
+        at = &(*at)->next;
+    *rule = (struct rule){.next = *at, .priority = priority, .hash = hash, .number = number};
+    memcpy(rule->box, box, 2 * db->dims * sizeof *box);
+    *at = rule;
+    tuple->filter[slot] |= signs_of(hash);
+    tuple->count++;
+    if (priority <= tuple->bound) {
+        tuple->bound = priority;
+        tuple->debt = 0;
+        settle_place(db, tuple);
+    } else {
+        tighten(db, tuple);
+    }
+    return true;
+}
+
+/* Take a rule out, and the tuple with its last one; false if it is not there. */
+bool tuple_drop(struct tuples *db, struct tuple *tuple, const uint32_t *key, const uint32_t *box, uint32_t priority)
+{
+    uint32_t slot = tuple_slot(tuple, tuple_hash(tuple, key)), signs = 0;
+    struct rule **at = tuple->head + slot;
+    while (*at && ((*at)->priority != priority || memcmp((*at)->box, box, 2 * db->dims * sizeof *box)))
+        at = &(*at)->next;
+    if (!*at)
+        return false;
+    uint32_t number = (*at)->number;
+    *at = (*at)->next;
+    pool_give(db->rules, number);
+    for (const struct rule *rule = tuple->head[slot]; rule; rule = rule->next)
+        signs |= signs_of(rule->hash);
+    tuple->filter[slot] = signs;
+    if (!--tuple->count) {
+        drop_tuple(db, tuple);
+        return true;
+    }
+    if (tuple->slots > LEAST_SLOTS && tuple->count < tuple->slots / 8)
+        resize(db, tuple, tuple->slots / 2);
+    if (priority == tuple->bound)
+        tuple->debt++;
+    tighten(db, tuple);
+    return true;
+}
