@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .base import Settings
-    from .patch import Plan, Strategy, fold, plan, start
+    from .base import Settings, Strategy
+    from .patch import Plan, fold, plan, start
     from .state import State, prove, verify
     from .store import Store
     from .updates import Edit, read_commands, sync
@@ -29,7 +29,7 @@ __all__ = [
 # Found when asked for, as in hitables: what they need takes longer to load than --help may.
 _HOME = {
     "Edit": "updates", "Plan": "patch", "Settings": "base", "State": "state", "Store": "store",
-    "Strategy": "patch", "fold": "patch", "plan": "patch", "prove": "state", "read_commands": "updates",
+    "Strategy": "base", "fold": "patch", "plan": "patch", "prove": "state", "read_commands": "updates",
     "start": "patch", "sync": "updates", "verify": "state",
 }  # fmt: skip
 

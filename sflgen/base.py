@@ -8,11 +8,13 @@ So memories stay where they are through patches and folds.
 Invariants: the master rules of a section, with stand-ins for shared rules and a `-g` to the
 next section behind them, are its *list*; reading a section's chain does what reading its list
 does.  In a section with a tree the chain begins with the rule with memory, if it has one, then
-come the fronts, newest first, then the tree.
+the tree.  Entries (*fronts*) stand in front of the tree or inside, in chains that are then
+*hosts*; of two that may concern the same packet the newer is read first.
 """
 
 from __future__ import annotations
 
+import enum
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,14 +31,27 @@ from .updates import Edit, Op, apply, gaps, jumps_to, rule_edits, rule_key
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """One entry in front of a tree.
+    """One entry in front of a tree, or of a part of it.
 
+    row    its place in the chain that it stands in
     chain  its overlay; "" when the entry itself says what becomes of its packets
-    at     the place in the list of the rule whose insertion it says; None for all else
+    nth    of an entry that says the insertion of a rule and nothing else: how many rules stand
+           before that one in the list of the entry's region
+    cost   rules that an average packet reads more for it, in thousandths
     """
 
+    row: int
     chain: str
-    at: int | None
+    nth: int | None
+    cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A chain of the tree of *section* with entries in it, in the order of their rows."""
+
+    section: str
+    fronts: tuple[Front, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +61,6 @@ class Section:
     name: str
     size: int
     tree: bool
-    fronts: tuple[Front, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +75,19 @@ class Served:
         return {section.name for section in self.sections[1:]} | {name for _, name in self.once}
 
 
+class Strategy(enum.Enum):
+    """How an update reaches the kernel."""
+
+    EDIT = "edit"  # the chain is read rule by rule
+    OVERLAY = "overlay"  # an entry in front of the tree
+    GRAFT = "graft"  # entries in the leaves that it concerns
+    CANCEL = "cancel"  # an insertion that waits in an entry is taken back
+    FOLD = "fold"
+
+
 Place = tuple[str, str]
 Map = Mapping[Place, Served]
+Hosts = Mapping[Place, Host]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +95,7 @@ class Settings:
     """How a state is compiled and patched.
 
     backend    "legacy", "nft", or "any": right and loadable in both
-    delta      fronts that a section may have before it is folded
+    delta      rules that entries may make an average packet read more before a tree is grown anew
     left       patterns of chains that others change: never touched, never compared
     prefix     what the names of generated chains begin with
     """
@@ -173,8 +198,9 @@ class Grown:
 
 
 def grow(
-    loaded: Program, master: Program, served: Map, table: str, chains: Sequence[str], settings: Settings
-) -> Grown:
+    loaded: Program, master: Program, served: Map, hosts: Hosts, table: str, chains: Sequence[str],
+    settings: Settings,
+) -> Grown:  # fmt: skip
     """Build new trees for *chains* of *table*; what else is loaded stays as it is.
 
     New trees take the place of the old ones chain by chain, so what did not change is not
@@ -204,7 +230,7 @@ def grow(
             sections = tuple(replace(each, tree=each.name in trees) for each in cuts[name].sections)
             cut = replace(cuts[name], sections=sections)
         was = served.get((table, name))
-        _Replanting(grown, held, master.table(table)[name], was, cut, roots, made, names).run()
+        _Replanting(grown, held, master.table(table)[name], was, cut, hosts, roots, made, names).run()
         grown.served[table, name] = cut
     kept = {**served, **grown.served}
     stay = set().union(*(how.names() for (at, _), how in kept.items() if at == table and how is not None))
@@ -270,9 +296,10 @@ class _Replanting:
 
     def __init__(
         self, grown: Grown, held: Table, chain: Chain, before: Served | None, after: Served | None,
-        roots: Mapping[str, tuple[Rule, ...]], made: Mapping[str, tuple[Rule, ...]], names: Names,
+        hosts: Hosts, roots: Mapping[str, tuple[Rule, ...]], made: Mapping[str, tuple[Rule, ...]],
+        names: Names,
     ) -> None:  # fmt: skip
-        self.grown, self.held, self.chain = grown, held, chain
+        self.grown, self.held, self.chain, self.hosts = grown, held, chain, hosts
         self.before, self.after, self.roots, self.made, self.names = before, after, roots, made, names
         self.called: dict[str, str] = {}  # name of hitables -> name that is loaded
         self.kept: set[str] = set()
@@ -323,10 +350,7 @@ class _Replanting:
         before = {each.name: each for each in self.before.sections} if self.before else {}
         if section.name not in before or not before[section.name].tree:
             return
-        fronts = len(before[section.name].fronts)
-        was = self.held[section.name].rules
-        head = 1 if was and begins_section(was[0]) else 0
-        todo = [((*was[:head], *was[head + fronts :]), self.roots[section.name])]
+        todo = [(self.grown_rules(section.name), self.roots[section.name])]
         kept = self.before.names() if self.before else set()
         while todo:
             old, new = todo.pop()
@@ -338,7 +362,13 @@ class _Replanting:
                     continue
                 self.called[name] = before_name
                 self.kept.add(before_name)
-                todo.append((self.held[before_name].rules, self.made[name]))
+                todo.append((self.grown_rules(before_name), self.made[name]))
+
+    def grown_rules(self, name: str) -> tuple[Rule, ...]:
+        """The rules of a chain of the old trees, without the entries that were put there since."""
+        host = self.hosts.get((self.held.name, name))
+        rows = {front.row for front in host.fronts} if host else set()
+        return tuple(rule for row, rule in enumerate(self.held[name].rules) if row not in rows)
 
     def alike(self, old: Sequence[Rule], new: Sequence[Rule]) -> list[tuple[int, int]]:
         """Rules of both that stand in the same place, their ways down a tree among them."""

@@ -19,7 +19,8 @@ import hitables
 from hitables.errors import HitablesError
 
 if TYPE_CHECKING:
-    from .patch import Plan, Strategy
+    from .base import Strategy
+    from .patch import Plan
     from .state import State
     from .store import Store
 
@@ -71,8 +72,9 @@ def _live_option(command: Command) -> Command:
 
 def _plan_options(command: Command) -> Command:
     command = click.option(
-        "--strategy", type=click.Choice(["overlay", "fold"]),
-        help="Put off folding whatever it costs, or fold at once; the cost decides when left out.",
+        "--strategy", type=click.Choice(["overlay", "graft", "fold"]),
+        help="Put off folding (overlay: all in front of trees; graft: in leaves where it can be), or fold at "
+        "once; the cost decides when left out.",
     )(command)  # fmt: skip
     command = click.option("--no-prove", is_flag=True, help="Do without the proof.")(command)
     return _state_option(_live_option(command))
@@ -180,7 +182,7 @@ def _store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], No
 
 
 def _strategy(said: str | None) -> Strategy | None:
-    from .patch import Strategy
+    from .base import Strategy
 
     return None if said is None else Strategy(said)
 

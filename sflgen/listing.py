@@ -72,17 +72,17 @@ class Listing:
             states |= writes(self.rules[place])
         return fields_written(states)
 
-    def on(self, region: Region, writes: Writes, start: int = 0) -> tuple[list[Rule], bool]:
-        """The rules from place *start* on that may do something to packets of *region*, up to the first that
-        ends the way of them all; and whether there is one."""
-        found: list[Rule] = []
+    def on(self, region: Region, writes: Writes, start: int = 0) -> tuple[list[int], bool]:
+        """The places, from *start* on, of the rules that may do something to packets of *region*, up to the
+        first that ends the way of them all; and whether there is one."""
+        found: list[int] = []
         dirty: frozenset[Field] = frozenset()
         while True:
             for place in self._near(region, dirty, start):
                 rule = self.rules[place]
                 if region.escapes(rule, dirty):
                     continue
-                found.append(rule)
+                found.append(int(place))
                 if region.ends_in(rule, dirty):
                     return found, True
                 if self.acts[place]:
@@ -93,6 +93,10 @@ class Listing:
                         break
             else:
                 return found, False
+
+    def share(self, region: Region) -> float:
+        """The share of the rules that may concern packets of *region*."""
+        return len(self._near(region, frozenset(), 0)) / max(1, len(self.rules))
 
     def _near(self, region: Region, dirty: Set[Field], start: int) -> npt.NDArray[np.intp]:
         """Places from *start* on whose intervals meet the region."""

@@ -75,7 +75,7 @@ class Region:
     def touched(self) -> Region:
         """A region that holds, too, what the tests of this one drop."""
         for at, match in enumerate(self.matches):
-            if match.needs > 0 or match.option or (match.is_protocol and self.family is Family.IPV6):
+            if any(self._drops(match, backend) for backend in self.backends):
                 return Region(self.matches[:at], self.family, self.backends)
         return self
 
@@ -152,6 +152,12 @@ class Region:
         if match.is_protocol and self.family is Family.IPV6 and backend is Backend.LEGACY:
             return not view.walked
         return not _native(match, backend) and match.needs > view.solid
+
+    def _drops(self, match: Match, backend: Backend) -> bool:
+        """Whether the match drops any packet at all."""
+        if match.is_protocol and self.family is Family.IPV6:
+            return backend is Backend.LEGACY
+        return match.option or (match.needs > 0 and not _native(match, backend))
 
     def _comparable(self, match: Match, field: Field, view: _View, backend: Backend) -> bool:
         """Whether the match reads what the region's tests of *field* have read."""

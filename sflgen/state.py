@@ -15,7 +15,7 @@ from hitables.ir.program import Program
 from hitables.verify.answer import Answer, Difference, Equal, Question
 from hitables.verify.portfolio import check
 
-from .base import Place, Served, Settings
+from .base import Host, Place, Served, Settings
 from .listing import Listing
 from .region import Region
 
@@ -24,17 +24,20 @@ BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "
 
 @dataclass(frozen=True)
 class State:
-    """*version* counts the commits.  *levels*, *listings* and *regions* are kept from plan to plan, and
-    say nothing new."""
+    """*version* counts the commits.  *levels*, *listings*, *regions* and *costs* are kept from plan to plan,
+    and say nothing new."""
 
     settings: Settings
     master: Program
     loaded: Program
     served: Mapping[Place, Served]
+    hosts: Mapping[Place, Host] = field(default_factory=dict)
     version: int = 0
     levels: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False, repr=False)
     listings: Mapping[Place, Listing] = field(default_factory=dict, compare=False, repr=False)
     regions: Mapping[Place, tuple[Region, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    costs: Mapping[Place, int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def backends(self) -> tuple[Backend, ...]:
@@ -46,8 +49,8 @@ class State:
         return Question(self.backends, malformed, chains=chains, timeout=timeout)  # type: ignore[arg-type]
 
     def pending(self) -> int:
-        """Fronts that wait to be folded."""
-        return sum(len(section.fronts) for served in self.served.values() for section in served.sections)
+        """Entries that wait to be folded."""
+        return sum(len(host.fronts) for host in self.hosts.values())
 
 
 def bare(master: Program, settings: Settings) -> State:

@@ -20,11 +20,11 @@ import contextlib
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from hitables.emit.text import write
 from hitables.errors import HitablesError
@@ -32,13 +32,13 @@ from hitables.ir.fields import Family
 from hitables.parse import iptables
 from hitables.parse.words import quote, split, unquote
 
-from .base import Front, Place, Section, Served, Settings
+from .base import Front, Host, Place, Section, Served, Settings
 from .patch import Plan
 from .state import State
 from .updates import apply, read_edits
 from .updates import text as text_of
 
-FORMAT = 1
+FORMAT = 2
 
 # Bytes; a longer journal gives way to a new generation.  Reading it again takes about a second.
 LONGEST_JOURNAL = 1 << 20
@@ -176,7 +176,7 @@ class Store:
         files = {
             f"master.{new}.rules": write(self.state.master),
             f"loaded.{new}.rules": write(self.state.loaded),
-            f"map.{new}": "".join(_map_line(place, how) + "\n" for place, how in self.state.served.items()),
+            f"map.{new}": "".join(f"{line}\n" for line in _map_lines({}, {}, self.state)),
         }
         try:
             for name, text in files.items():
@@ -279,14 +279,9 @@ class Store:
         try:
             updates = read_edits("\n".join(parts["update"]), before.master, str(self._journal))
             edits = read_edits(patch, before.loaded, str(self._journal))
-            served = dict(before.served)
-            for said in parts["map"]:
-                place, how = _read_map_line(said)
-                served.pop(place, None)
-                if how is not None:
-                    served[place] = how
+            served, hosts = _read_map(parts["map"], before)
             master, loaded = apply(before.master, updates), apply(before.loaded, edits)
-            state = State(before.settings, master, loaded, served, int(end[1]))
+            state = State(before.settings, master, loaded, served, hosts, int(end[1]))
         except (HitablesError, LookupError, ValueError) as error:
             raise Damaged(f"{where} cannot be done again ({error}); {whole}") from None
         stop += 1 + (len(settled) if is_settled else 0)
@@ -298,12 +293,10 @@ class Store:
 
 def _record(plan: Plan) -> str:
     """The journal's record of a plan."""
-    before, after = plan.before.served, plan.after.served
-    changed = [place for place in {**before, **after} if before.get(place) != after.get(place)]
     lines = [f"begin {plan.after.version}"]
     lines += [f"update {each}" for each in text_of(plan.updates).splitlines()]
     lines += [f"patch {each}" for each in plan.text.splitlines()]
-    lines += [f"map {_map_line(place, after.get(place))}" for place in changed]
+    lines += [f"map {line}" for line in _map_lines(plan.before.served, plan.before.hosts, plan.after)]
     body = "\n".join([*lines, ""])
     return body + f"end {plan.after.version} {_sum(_bytes(body))}\n"
 
@@ -312,40 +305,82 @@ def _settled(version: int) -> str:
     return f"settled {version}\n"
 
 
-def _map_line(place: Place, how: Served | None) -> str:
-    """`TABLE CHAIN NAME/SIZE/tree/FRONT,FRONT … once=PLACE:NAME,…`; a front is OVERLAY@PLACE."""
-    words = [place[0], quote(place[1])]
-    for section in how.sections if how else ():
-        fronts = ",".join(
-            (front.chain or "-") + ("" if front.at is None else f"@{front.at}") for front in section.fronts
-        )
-        name = "." if section.name == place[1] else section.name
-        words.append(f"{name}/{section.size}/{'tree' if section.tree else 'list'}/{fronts}")
-    if how is not None:
-        words.append("once=" + ",".join(f"{at}:{name}" for at, name in how.once))
-    return " ".join(words)
+def _map_lines(served: Mapping[Place, Served], hosts: Mapping[Place, Host], after: State) -> Iterator[str]:
+    """How chains are served, where that is not as in *served* and *hosts*.
+
+    `chain TABLE CHAIN NAME/SIZE/tree … once=PLACE:NAME,…`
+    `host TABLE CHAIN SECTION ROW:OVERLAY:NTH:COST …`
+    """
+    for place, how in _changed(served, after.served):
+        words = ["chain", place[0], quote(place[1])]
+        for section in how.sections if how else ():
+            name = "." if section.name == place[1] else section.name
+            words.append(f"{name}/{section.size}/{'tree' if section.tree else 'list'}")
+        if how is not None:
+            words.append("once=" + ",".join(f"{at}:{name}" for at, name in how.once))
+        yield " ".join(words)
+    for place, host in _changed(hosts, after.hosts):
+        words = ["host", place[0], quote(place[1])]
+        if host is not None:
+            words.append(quote(host.section))
+            words += [
+                f"{front.row}:{front.chain or '-'}:{'-' if front.nth is None else front.nth}:{front.cost}"
+                for front in host.fronts
+            ]
+        yield " ".join(words)
 
 
-def _read_map_line(said: str) -> tuple[Place, Served | None]:
-    table, chain, *words = [unquote(word) for word, _ in split(said)]
-    if not words:
-        return (table, chain), None
+_Value = TypeVar("_Value")
+
+
+def _changed(
+    before: Mapping[Place, _Value], after: Mapping[Place, _Value]
+) -> Iterator[tuple[Place, _Value | None]]:
+    if before is after:
+        return
+    for place in {**before, **after}:
+        old, new = before.get(place), after.get(place)
+        if old is not new and old != new:
+            yield place, new
+
+
+def _read_map(lines: Iterable[str], before: State | None) -> tuple[dict[Place, Served], dict[Place, Host]]:
+    """What `_map_lines` said, on top of *before*."""
+    served, hosts = (dict(before.served), dict(before.hosts)) if before else ({}, {})
+    for said in lines:
+        kind, table, chain, *words = [unquote(word) for word, _ in split(said)]
+        place = table, chain
+        if kind == "chain":
+            served.pop(place, None)
+            if words:
+                served[place] = _read_served(chain, words)
+        elif kind == "host":
+            hosts.pop(place, None)
+            if words:
+                hosts[place] = Host(words[0], tuple(_read_front(word) for word in words[1:]))
+        else:
+            raise ValueError(f"a map line {said!r}")
+    return served, hosts
+
+
+def _read_front(word: str) -> Front:
+    row, chain, nth, cost = word.split(":")
+    return Front(int(row), "" if chain == "-" else chain, None if nth == "-" else int(nth), int(cost))
+
+
+def _read_served(chain: str, words: Sequence[str]) -> Served:
     *listed, shared = words
     if not listed or not shared.startswith("once="):
-        raise ValueError(f"a map line {said!r}")
+        raise ValueError(f"no map of {chain}")
     sections = []
     for word in listed:
-        name, size, kind, fronts = word.split("/")
-        made = []
-        for front in filter(None, fronts.split(",")):
-            overlay, _, at = front.partition("@")
-            made.append(Front("" if overlay == "-" else overlay, int(at) if at else None))
-        sections.append(Section(chain if name == "." else name, int(size), kind == "tree", tuple(made)))
+        name, size, kind = word.split("/")
+        sections.append(Section(chain if name == "." else name, int(size), kind == "tree"))
     once = []
     for word in filter(None, shared[len("once=") :].split(",")):
         at, _, name = word.partition(":")
         once.append((int(at), name))
-    return (table, chain), Served(tuple(sections), tuple(once))
+    return Served(tuple(sections), tuple(once))
 
 
 def _state_text(state: State, generation: int, files: Mapping[str, str]) -> str:
@@ -407,12 +442,9 @@ def _read_generation(folder: Path) -> tuple[State, int]:
         raise Damaged(f"{folder}: damaged: {', '.join(broken)}; whole: {', '.join(whole) or 'nothing'}")
     family = Family(int(said["family"]))
     master, loaded = (iptables.read(texts[name], family=family, name=name) for name in ("master", "loaded"))
-    served: dict[Place, Served] = {}
-    for each in texts["map"].splitlines():
-        place, how = _read_map_line(each)
-        if how is not None:
-            served[place] = how
-    return State(settings, master, loaded, served, int(said["version"])), int(said["generation"])
+    served, hosts = _read_map(texts["map"].splitlines(), None)
+    state = State(settings, master, loaded, served, hosts, int(said["version"]))
+    return state, int(said["generation"])
 
 
 def _whole(folder: Path) -> str:

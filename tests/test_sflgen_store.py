@@ -111,8 +111,8 @@ def test_damage_is_found_and_what_is_whole_is_said(folder: Path) -> None:
     state.write_text(said.replace("delta 32", "delta 99"))
     with pytest.raises(Damaged, match=r"state is damaged .* the master list is in master\.1\.rules"):
         Store.open(folder)
-    state.write_text(said.replace("sflgen-state 1", "sflgen-state 2"))
-    with pytest.raises(HitablesError, match="format 2, this sflgen reads format 1"):
+    state.write_text(said.replace("sflgen-state 2", "sflgen-state 3"))
+    with pytest.raises(HitablesError, match="format 3, this sflgen reads format 2"):
         Store.open(folder)
     state.write_text(said)
     Store.open(folder).close()
