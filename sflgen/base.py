@@ -125,12 +125,15 @@ class Settings:
 class Names:
     """Fresh names for generated chains of one table."""
 
-    def __init__(self, prefix: str, taken: Iterable[str]) -> None:
-        self.prefix = prefix
-        used = (name[len(prefix) :] for name in taken if name.startswith(prefix))
-        self.last = max((int(rest) for rest in used if rest.isdigit()), default=0)
+    def __init__(self, prefix: str, taken: Iterable[str], apart: int = 0) -> None:
+        self.prefix, self.taken, self.apart = prefix, taken, apart
+        self.last: int | None = None  # looked for when it is needed
 
     def next(self) -> str:
+        if self.last is None:
+            start = len(self.prefix)
+            used = [name[start:] for name in self.taken if name.startswith(self.prefix)]
+            self.last = max((int(rest) for rest in used if rest.isdigit()), default=0) + self.apart
         self.last += 1
         return f"{self.prefix}{self.last}"
 
@@ -199,7 +202,7 @@ class Grown:
 
 def grow(
     loaded: Program, master: Program, served: Map, hosts: Hosts, table: str, chains: Sequence[str],
-    settings: Settings,
+    settings: Settings, apart: int = 0,
 ) -> Grown:  # fmt: skip
     """Build new trees for *chains* of *table*; what else is loaded stays as it is.
 
@@ -207,7 +210,7 @@ def grow(
     said again.
     """
     held = loaded.table(table)
-    names = Names(settings.prefix, [chain.name for chain in held.chains])
+    names = Names(settings.prefix, [chain.name for chain in held.chains], apart)
     cuts = {name: _cut(master.table(table)[name], served.get((table, name)), names) for name in chains}
     before = [served[table, name] for name in chains if (table, name) in served]
     old = set().union(*(owned(held, how, names) | how.names() for how in before))

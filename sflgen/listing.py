@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hitables.ir.fields import Family, Field
+from hitables.ir.fields import Family, Field, top
 from hitables.ir.rule import Kind, Rule, State
 from hitables.ir.semantics import FIELDS_WRITTEN
 
@@ -95,8 +95,19 @@ class Listing:
                 return found, False
 
     def share(self, region: Region) -> float:
-        """The share of the rules that may concern packets of *region*."""
-        return len(self._near(region, frozenset(), 0)) / max(1, len(self.rules))
+        """The share of the packets that are in *region*: each rule's packets weigh alike, spread evenly over
+        what the five fields say of its box."""
+        near = self._near(region, frozenset(), 0)
+        inside = np.ones(len(near))
+        for column, field in enumerate(_FIELDS):
+            known = region.values(field)
+            if not known:
+                continue
+            first, last = (float(_short(end, field, self.family)) for end in known.hull())
+            low, high = self.low[column, near].astype(float), self.high[column, near].astype(float)
+            high = np.minimum(high, float(_short(top(field, self.family), field, self.family)))
+            inside *= np.clip((np.minimum(high, last) - np.maximum(low, first) + 1) / (high - low + 1), 0, 1)
+        return float(inside.sum()) / max(1, len(self.rules))
 
     def _near(self, region: Region, dirty: Set[Field], start: int) -> npt.NDArray[np.intp]:
         """Places from *start* on whose intervals meet the region."""

@@ -39,7 +39,7 @@ from .base import (
     section_lists,
 )
 from .listing import Listing
-from .section import SectionUpdate, levels
+from .section import LEAF, SectionUpdate, levels
 from .state import State, bare
 from .updates import Edit, Op, apply, jumps_to
 from .updates import text as text_of
@@ -86,9 +86,13 @@ def start(master: Program, settings: Settings) -> Plan:
     return fold(bare(master, settings))
 
 
-def fold(state: State, chains: Iterable[Place] | None = None) -> Plan:
-    """Grow the trees of *chains* anew (all that hitables would compile, when None)."""
+def fold(state: State, chains: Iterable[Place] | None = None, *, apart: int = 0) -> Plan:
+    """Grow the trees of *chains* anew (all that hitables would compile, when None).
+
+    *apart*: numbers to leave free before those of new chains.
+    """
     planning = Planning(state, state.master, Strategy.FOLD)
+    planning.apart = apart
     for table in state.master:
         for chain in table.chains:
             if chains is not None:
@@ -120,6 +124,7 @@ class Planning:
         self.levels = dict(state.levels)
         self.deepened: set[str] = set()  # tables of which levels are not known any more
         self.names: dict[str, Names] = {}
+        self.apart = 0
         self.written: dict[tuple[str, bool], dict[str, frozenset[What]]] = {}
 
     def run(self, updates: Sequence[Edit]) -> Plan:
@@ -284,7 +289,9 @@ class Planning:
                 others = tuple(chain for chain in held.chains if chain.name not in gone)
                 left = replace(held, chains=(*others, *(Chain(name, None) for name in gone)))
                 master = replace(master, tables=tuple(left if each is held else each for each in master))
-            grown = grow(self.loaded, master, self.served, self.hosts, table, list(chains), self.settings)
+            grown = grow(
+                self.loaded, master, self.served, self.hosts, table, list(chains), self.settings, self.apart
+            )  # fmt: skip
             self.load(*grown.edits)
             self.names.pop(table, None)
             for place, served in grown.served.items():
@@ -381,6 +388,23 @@ class Planning:
             raise Unsupported(
                 f"table {table}: with these updates chains nest deeper than the {limit} that {backend} takes"
             )
+
+
+def due(state: State) -> list[Place]:
+    """The chains whose entries cost more than new trees."""
+    delta = state.settings.delta
+    costs: Counter[Place] = Counter()
+    for (table, _), host in state.hosts.items():
+        crowded = len(host.fronts) > LEAF * delta
+        more = sum(front.cost for front in host.fronts)
+        costs[table, host.section] += more + (1000 * delta + 1 if crowded else 0)
+    sections = {key for key, cost in costs.items() if cost > 1000 * delta}
+    if not sections:
+        return []
+    return [
+        (table, chain) for (table, chain), served in state.served.items()
+        if any((table, section.name) in sections for section in served.sections)
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)

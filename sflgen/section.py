@@ -223,8 +223,8 @@ class SectionUpdate:
                 Edit(Op.NEW, table, name),
                 *(Edit(Op.APPEND, table, name, at, each) for at, each in enumerate(entry.listed)),
             )
-        length = len(entry.listed)
-        inside = 500 * length * length // max(1, len(after.rules))  # half of it, for its share of the packets
+        # Packets of the region read half of its overlay.
+        inside = round(500 * len(entry.listed) * after.share(entry.region)) if name else 0
         costs = [max(1, round(1000 * self.share(spot, after))) for spot in spots]
         gone = [self.supersede(spot, entry) if entry.whole else 0 for spot in spots]
         nth = None if any(gone) else entry.nth

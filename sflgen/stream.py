@@ -6,7 +6,9 @@
     status
 
 An answer is the lines of the patch, then `ok VERSION` or, if nothing was changed, `error REASON`.
-With a kernel a patch is loaded before it is answered with `ok`.
+With a kernel a patch is loaded before it is answered with `ok`.  Where entries cost more than new
+trees, these are grown in the background (background.py); without a kernel the patch that brings
+them stands in front of the one of the next answer.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from pathlib import Path
 
 from hitables.errors import HitablesError
 
+from .background import Folding, Stale
+from .base import Strategy
 from .live import Kernel, loader
-from .patch import Plan, fold, plan
+from .patch import Plan, due, fold, plan
 from .state import prove
 from .store import Store
 from .updates import CommandReader, Edit
@@ -35,8 +39,13 @@ LOOK_AGAIN = 5.0
 class Session:
     """One stream of commands over an open store, whose kernel (if any) holds what the state says."""
 
-    def __init__(self, store: Store, kernel: Kernel | None, proving: bool = False) -> None:
-        self.store, self.kernel, self.proving = store, kernel, proving
+    def __init__(
+        self, store: Store, kernel: Kernel | None, proving: bool = False,
+        tell: Callable[[str], None] = lambda said: None,
+    ) -> None:  # fmt: skip
+        self.store, self.kernel, self.proving, self.tell = store, kernel, proving, tell
+        self.folding: Folding | None = None
+        self.waiting = ""  # patches of folds that nobody was told yet
         self.batch: list[str] | None = None
         self.seen = generation() if kernel else None
         self.looked = time.monotonic()
@@ -45,6 +54,7 @@ class Session:
         """What *line* is answered with; "" for one that only adds to a batch."""
         said = line.strip()
         try:
+            self.take_over()
             if said == "begin":
                 self.batch = []
                 return ""
@@ -58,7 +68,7 @@ class Session:
             else:
                 lines = [line]
             updates = self.read(lines)
-            return self.commit(plan(self.store.state, updates))
+            return self.commit(plan(self.store.state, updates, Strategy.GRAFT))
         except HitablesError as error:
             return "error " + " | ".join(str(error).splitlines()) + "\n"
 
@@ -69,6 +79,7 @@ class Session:
         _, *place = said.split()
         if len(place) not in (0, 2):
             raise HitablesError("fold takes nothing, or a table and a chain")
+        self.drop_folding()
         return self.commit(fold(state, [(place[0], place[1])] if place else None))
 
     def read(self, lines: Iterable[str]) -> list[Edit]:
@@ -80,6 +91,39 @@ class Session:
             return f"ok {self.store.state.version}\n"
         if self.proving:
             prove(made.after)
+        self.make(made)
+        if self.folding is not None:
+            self.folding.note(made)
+        else:
+            places = due(self.store.state)
+            if places:
+                self.folding = Folding(self.store.state, places, self.proving, self.store.handles())
+        waiting, self.waiting = self.waiting, ""
+        return f"{waiting}{made.text}ok {made.after.version}\n"
+
+    def take_over(self) -> None:
+        """Load what was folded in the background, once it is done."""
+        if self.folding is None or not self.folding.is_done():
+            return
+        try:
+            made = self.folding.plan(self.store.state)
+            self.make(made)
+            if self.kernel is None:
+                self.waiting += made.text
+        except Stale:
+            pass
+        except HitablesError as error:
+            self.tell(f"fold: {error}")
+        finally:
+            self.drop_folding()
+
+    def drop_folding(self) -> None:
+        if self.folding is not None:
+            self.folding.stop()
+            self.folding = None
+
+    def make(self, made: Plan) -> None:
+        """Commit a plan, and bring it to the kernel."""
         kernel = self.kernel
         if kernel is None:
             self.store.commit(made)
@@ -87,7 +131,6 @@ class Session:
             self.look(kernel)
             self.store.commit(made, loader(kernel, self.store, made))
             self.seen = generation()
-        return f"{made.text}ok {made.after.version}\n"
 
     def look(self, kernel: Kernel) -> None:
         """Drift if the kernel does not hold what the state says; read only when it may have changed."""

@@ -442,6 +442,8 @@ def sync(old: Program, new: Program, keep: Callable[[str], bool] = lambda chain:
             if chain.name in kept:
                 continue
             before = was[chain.name] if chain.name in was else Chain(chain.name, chain.policy)
+            if before is chain:
+                continue
             if before.policy != chain.policy and chain.policy is not None and not chain.kept:
                 made.append(Edit(Op.POLICY, name, chain.name, policy=chain.policy))
             made += rule_edits(name, chain.name, before.rules, chain.rules)
@@ -454,6 +456,8 @@ def rule_edits(table: str, chain: str, old: Sequence[Rule], new: Sequence[Rule])
     """The least edits of one chain; a deletion and an insertion in one place are a replacement."""
     made: list[Edit] = []
     at = 0
+    if old is new:
+        return made
     for gone, come in gaps([rule_key(rule) for rule in old], [rule_key(rule) for rule in new]):
         at = come.start  # all before is as in *new* already
         size = len(old) - gone.start + at  # rules of the chain at this time

@@ -1,0 +1,121 @@
+"""Folds in the background: what was updated meanwhile stands over the new trees, and nothing is lost."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+from commands import make_updates
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_sflgen_patch import check, favoured, prefixes
+from texts import make_text
+
+import hitables
+from hitables.errors import HitablesError, Unsupported
+from sflgen.background import Folding, Stale
+from sflgen.base import Settings, Strategy
+from sflgen.patch import due, pending, plan, start
+from sflgen.state import State
+from sflgen.updates import apply, read_commands
+
+
+def wait(folding: Folding) -> None:
+    for _ in range(2000):
+        if folding.is_done():
+            return
+        time.sleep(0.01)
+    raise AssertionError("the fold does not end")
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 1 << 32), backend=st.sampled_from(["any", "nft", "legacy"]))
+def test_a_fold_with_updates_meanwhile_keeps_the_law(seed: int, backend: str) -> None:
+    rng = random.Random(seed)
+    state = start(hitables.read(make_text(rng, rules=80, memory=0.15)), Settings(backend, min_length=3)).after
+    for _ in range(3):
+        _, updates, _ = make_updates(rng, state.master, 1, favoured(state))
+        try:
+            state = plan(state, updates, Strategy.GRAFT).after
+        except Unsupported:
+            continue
+    folding = Folding(state, list(state.served), proving=True)
+    for _ in range(4):
+        _, updates, _ = make_updates(rng, state.master, rng.choice([1, 2]), favoured(state))
+        try:
+            made = plan(state, updates, Strategy.GRAFT)
+        except Unsupported:
+            continue
+        folding.note(made)
+        state = made.after
+    wait(folding)
+    try:
+        made = folding.plan(state)
+    except (Stale, Unsupported):
+        return  # one of the updates folds by itself
+    finally:
+        folding.stop()
+    check(made)
+    assert made.after.master == state.master and made.after.version == state.version + 1
+    for place in state.served.keys() & made.after.served.keys():
+        assert made.after.served[place].once == state.served[place].once, "memory stays in its chain"
+    _, updates, _ = make_updates(rng, made.after.master, 1, favoured(made.after))
+    check(plan(made.after, updates))
+
+
+def with_pending(delta: int) -> State:
+    state = start(prefixes(200), Settings(backend="nft", delta=delta)).after
+    for number in range(12):
+        command = f"-I INPUT {10 * number + 1} -s 10.{4 * number}.0.0/14 -p tcp -j DROP"
+        state = plan(state, read_commands(command, state.master), Strategy.OVERLAY).after
+    return state
+
+
+def test_a_fold_takes_entries_away_and_leaves_those_that_came_meanwhile() -> None:
+    state = with_pending(delta=3)
+    assert due(state) == [("filter", "INPUT")]
+    folding = Folding(state, due(state), proving=False)
+    limited = "-I INPUT 50 -s 10.0.0.0/12 -m limit --limit 5/min -j LOG"
+    for command in (limited, "-I INPUT 70 -s 10.9.0.0/16 -j DROP", "-D INPUT 3"):
+        made = plan(state, read_commands(command, state.master), Strategy.GRAFT)
+        folding.note(made)
+        state = made.after
+    (shared,) = (name for _, name in state.served["filter", "INPUT"].once)
+    (before,) = pending(state)
+    wait(folding)
+    made = folding.plan(state)
+    folding.stop()
+    check(made)
+    (left,) = pending(made.after)
+    assert left.entries > 0 and left.cost < before.cost / 3
+    assert not due(made.after)
+    assert all(edit.chain != shared for edit in made.edits), "the rule with memory keeps its chain and its counter"
+
+
+def test_a_fold_that_another_one_overtook_is_not_taken_over() -> None:
+    state = with_pending(delta=32)
+    folding = Folding(state, [("filter", "INPUT")], proving=False)
+    made = plan(state, read_commands("-D INPUT 3", state.master), Strategy.FOLD)
+    folding.note(made)
+    wait(folding)
+    with pytest.raises(Stale):
+        folding.plan(made.after)
+    folding.stop()
+
+
+def test_a_fold_that_fails_says_why_and_one_that_is_not_needed_is_stopped() -> None:
+    state = with_pending(delta=32)
+    folding = Folding(state, [("filter", "INPUT")], proving=False)
+    folding.stop()
+    folding = Folding(state, [("mangle", "INPUT")], proving=True)  # there is no such chain to fold
+    wait(folding)
+    assert folding.plan(state).edits == ()
+    folding.stop()
+    other = apply(state.master, read_commands("-P INPUT DROP", state.master))  # not what is loaded
+    broken = State(state.settings, other, state.loaded, state.served, state.hosts)
+    folding = Folding(broken, [("filter", "INPUT")], proving=True)
+    wait(folding)
+    with pytest.raises(HitablesError, match="treats a packet differently"):
+        folding.plan(broken)
+    folding.stop()
