@@ -271,6 +271,9 @@ def _read_two(before: str, after: str, family: str | None, tell: Callable[[str],
     show_default=True,
     help="Packets with cut-off headers: treat them alike or drop them, or treat them alike.",
 )
+@click.option(
+    "--costs", "costs_file", metavar="PROFILE", help="What rules cost (hitables calibrate); else as shipped."
+)
 @click.option("--table", "tables", multiple=True, help="Compile this table only; may be repeated.")
 @click.option("--chain", "chains", multiple=True, help="Compile this chain only; may be repeated.")
 @click.option("--map", "map_file", help="Write the source map (JSON): generated rule -> line of FILE.")
@@ -296,6 +299,7 @@ def compile_command(
     min_length: int,
     max_expansion: float,
     malformed: str,
+    costs_file: str | None,
     tables: tuple[str, ...],
     chains: tuple[str, ...],
     map_file: str | None,
@@ -311,6 +315,7 @@ def compile_command(
     """
     import json
 
+    from . import costs
     from .analyse.sides import Malformed
     from .compile import Options
     from .files import read_text, write_text
@@ -326,6 +331,7 @@ def compile_command(
         spfac=spfac,
         min_length=min_length,
         max_expansion=max_expansion,
+        costs=costs.load(costs_file) if costs_file else None,
         unequal_cuts=cuts == "unequal",
         tables=frozenset(tables),
         chains=frozenset(chains),
@@ -358,13 +364,16 @@ def _show_reports(reports: Any) -> None:
         if each.why.startswith("short"):
             left[each.why] = left.get(each.why, 0) + 1
     shown = Table(title="chains", title_justify="left")
-    for name in ("table", "chain", "rules", "printed", "read", "then", "longest", "nested", ""):
+    in_time = sorted({backend for each in reports for backend in each.ns_after})
+    timed = [name for backend in in_time for name in (f"{backend} ns", "then")]
+    for name in ("table", "chain", "rules", "printed", "read", "then", "longest", "nested", *timed, ""):
         shown.add_column(name, justify="left" if name in ("table", "chain", "") else "right")
     for each in reports:
         if each.why in left:
             continue
         if each.why:
-            shown.add_row(each.table, each.chain, str(each.before), "", "", "", "", "", each.why)
+            blank = [""] * (5 + len(timed))
+            shown.add_row(each.table, each.chain, str(each.before), *blank, each.why)
             continue
         shown.add_row(
             each.table,
@@ -375,9 +384,14 @@ def _show_reports(reports: Any) -> None:
             f"{each.read_after:.1f}",
             str(each.longest),
             str(each.nesting),
+            *(
+                f"{spent[backend]:.0f}" if spent else ""
+                for backend in in_time
+                for spent in (each.ns_before, each.ns_after)
+            ),
             "compiled",
         )
-    console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
+    console = Console(stderr=True, width=None if sys.stderr.isatty() else 140)
     if shown.row_count:
         console.print(shown)
     for why, count in left.items():

@@ -7,23 +7,33 @@ with a report of what was done to each chain and why.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
 
 from .analyse.callgraph import check_loops, graph, levels, writes
 from .analyse.movable import freedom
-from .analyse.reads import rules_read
+from .analyse.reads import read_in_turn, rules_read, spent
 from .analyse.sides import Malformed, Sides, as_boxes
-from .build.tree import grow
+from .build.tree import Boxes, Prices, Tree, grow
+from .costs.prices import nanoseconds, prices
+from .costs.table import Costs, default
 from .emit.chains import Names
 from .emit.jumps import Segment, has_memory, leaves_chain, plant
 from .errors import HitablesError
+from .ir.packet import Backend
 from .ir.program import Chain, Program, Table
 from .ir.rule import Kind, Rule
+
+Floats = npt.NDArray[np.float64]
 
 # iptables-nft takes 15 nested user chains and no more ("Too many links"); legacy
 # took 5,000, and a tree never needs so many.
 NESTING = {"any": 15, "nft": 15, "legacy": 200}
+
+BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "nft": (Backend.NFT,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,7 @@ class Options:
     leaf_size      rules that a leaf may hold before it is split (binth); auto finds that by itself
     min_length     chains of fewer rules stay as they are
     max_expansion  rules printed over rules read, per chain, at most
+    costs          what reading rules costs; None: the shipped profile
     unequal_cuts   scheme paper: cut between rules, not in equal parts
     tables, chains only these (empty: all)
     """
@@ -46,6 +57,7 @@ class Options:
     spfac: float = 4.0
     min_length: int = 8
     max_expansion: float = 4.0
+    costs: Costs | None = None
     unequal_cuts: bool = False
     tables: frozenset[str] = frozenset()
     chains: frozenset[str] = frozenset()
@@ -67,6 +79,7 @@ class ChainReport:
 
     before, after   rules in the chain; rules of it and of the chains made for it
     read_before, read_after   mean rules read, each rule's packets weighing alike
+    ns_before, ns_after       what that costs by the model, per backend that it was compiled for, by name
     longest         most rules that a packet can read in the tree
     nesting         most chains nested below it
     built           CPU seconds that building its trees took
@@ -83,6 +96,8 @@ class ChainReport:
     nesting: int
     why: str
     built: float = 0.0
+    ns_before: Mapping[str, float] = field(default_factory=dict)
+    ns_after: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +125,26 @@ def _cut_into_segments(rules: Sequence[Rule]) -> list[list[Rule]]:
 
 @dataclass(slots=True)
 class _Grown:
-    """A chain's segments; rules read (summed over its rules) before and after, at most, and nesting."""
+    """A chain's segments, and what packets of their rules read: before, after.
 
+    Columns are rules read, then nanoseconds in each backend.
+
+    total    summed over the rules of the segments so far
+    passing  of a packet that comes through all segments so far; after: at most
+    nesting  chains that nest
+    why      why there is no tree
+    """
+
+    total: Floats
+    passing: Floats
     segments: list[Segment] = field(default_factory=list)
-    before: float = 0.0
-    after: float = 0.0
-    longest: int = 0
     nesting: int = 0
+    why: str = "its rules test nothing that a tree could tell packets apart by"
+
+    def add(self, rules: int, mean: Floats, longest: int) -> None:
+        """Count in a segment of *rules* whose packets read *mean*, and *longest* at most afterwards."""
+        self.total += (self.passing + mean) * rules
+        self.passing += mean * (np.array([[rules], [longest]]) / mean[:, :1])
 
 
 class _TableCompiler:
@@ -129,6 +157,10 @@ class _TableCompiler:
         self.planted: dict[str, tuple[Chain, list[Chain]]] = {}
         self.reports: dict[str, ChainReport] = {}
         self.spent = 0.0
+        self.costs = options.costs or default()
+        self.backends = BACKENDS[options.backend]
+        for backend in self.backends:
+            self.costs.of(backend)  # a profile that says nothing about it is refused whatever there is to do
 
     def wanted(self, chain: Chain) -> str:
         """Why *chain* is not even tried; "" when it is."""
@@ -180,7 +212,7 @@ class _TableCompiler:
             self.names.count = names
             grown = self.segments(chain, runs, nesting, budget)
             if all(segment.tree is None for segment in grown.segments):
-                return "a tree would not read fewer rules"
+                return grown.why
             planted = plant(grown.segments, self.family, self.names)
             size = len(planted.rules) + sum(len(made.rules) for made in planted.chains)
             if size <= allowed:
@@ -192,9 +224,12 @@ class _TableCompiler:
         self.planted[chain.name] = (chain.with_rules(planted.rules), planted.chains)
         self.nesting[chain.name] = grown.nesting + (1 if memory else 0)
         count = len(chain.rules)
+        (read, *spent_before), (reads, *spent_after) = (grown.total / count).tolist()
+        known = [backend.value for backend in self.backends]
         self.reports[chain.name] = ChainReport(
-            self.table.name, chain.name, count, size, grown.before / count, grown.after / count,
-            grown.longest, self.nesting[chain.name], "", self.spent - began,
+            self.table.name, chain.name, count, size, read, reads, int(grown.passing[1, 0]),
+            self.nesting[chain.name], "", self.spent - began,
+            dict(zip(known, spent_before, strict=True)), dict(zip(known, spent_after, strict=True)),
         )  # fmt: skip
         return ""
 
@@ -202,39 +237,51 @@ class _TableCompiler:
         """Grow a tree over each long run, with *budget* printed rules for all of them."""
         options = self.options
         sides = Sides(self.family, nft=options.backend != "legacy", malformed=options.malformed)
-        grown = _Grown()
+        width = 1 + len(self.backends)
+        grown = _Grown(np.zeros((2, width)), np.zeros((2, width)))
         spare = max(0, budget - len(chain.rules))
-        read = 0
         for at, run in enumerate(runs):
             boxes = as_boxes(sides.sides(run, self.writes), self.family)
             if at + 1 == len(runs):
                 boxes.free[:] = freedom(run, self.writes, sides)
             tree = None
             if len(run) >= options.min_length and boxes.axes:
-                started = time.process_time()
-                tree = grow(
-                    boxes, algorithm=options.algorithm, leaf_size=options.leaf_size, spfac=options.spfac,
-                    max_nesting=nesting, budget=len(run) + spare,
-                )  # fmt: skip
-                self.spent += time.process_time() - started
-                linear, reads = rules_read(boxes, tree)
-                if reads >= linear:
-                    tree = None
+                tree, mean, why = self.tree(run, boxes, nesting, len(run) + spare)
+                grown.why = why or grown.why
             if tree is not None:
                 spare = max(0, spare - tree.printed_rules() + len(run))
-                grown.before += (read + linear) * len(run)
-                grown.after += (grown.longest + reads) * len(run)
-                grown.longest += tree.longest_read()
                 grown.nesting += tree.nesting() + (1 if at + 1 < len(runs) else 0)
+                grown.add(len(run), mean, tree.longest_read())
             else:
-                grown.before += sum(read + place + 1 for place in range(len(run)))
-                grown.after += sum(grown.longest + place + 1 for place in range(len(run)))
-                grown.longest += len(run)
-            read += len(run)
+                listed = [(len(run) + 1) / 2, *(read_in_turn(each) for each in self.each_backend(run, boxes))]
+                grown.add(len(run), np.array([listed, listed]), len(run))
             exact = options.malformed is Malformed.EXACT
             patient = (lambda match: not sides.may_drop(match)) if exact else (lambda match: True)
             grown.segments.append(Segment(run, tree, frozenset(sides.guards), patient))
         return grown
+
+    def tree(
+        self, run: Sequence[Rule], boxes: Boxes, nesting: int, budget: int
+    ) -> tuple[Tree | None, Floats, str]:
+        """A tree over *run*, and what its packets read before and after; or None, and why."""
+        options = self.options
+        boxes.prices = prices(run, boxes.axes, self.costs, self.backends, self.family)
+        started = time.process_time()
+        tree = grow(
+            boxes, algorithm=options.algorithm, leaf_size=options.leaf_size, spfac=options.spfac,
+            max_nesting=nesting, budget=budget,
+        )  # fmt: skip
+        self.spent += time.process_time() - started
+        ways = [rules_read(boxes, tree), *spent(boxes, tree, self.each_backend(run, boxes))]
+        read, reads = ways[0]
+        why = "" if reads < read else "a tree would not read fewer rules"
+        for backend, (before, after) in zip(self.backends, ways[1:], strict=True):
+            if not why and after >= before:
+                why = f"a tree would not cost less: {after:.0f} ns in {backend.value}, the list {before:.0f}"
+        return None if why else tree, np.array(ways).T, why
+
+    def each_backend(self, run: Sequence[Rule], boxes: Boxes) -> list[Prices]:
+        return [nanoseconds(run, boxes.axes, self.costs, each, self.family) for each in self.backends]
 
     def run(self) -> tuple[Table, dict[tuple[str, str], str]]:
         # The longest chains first: where nesting is scarce they gain most from it.

@@ -1,4 +1,4 @@
-"""Rules read by the packets of a chain: of its list, of a tree over it.
+"""Rules read by the packets of a chain, and their cost: of its list, of a tree over it.
 
 A rule is weighed by packets that come as far as it: points of its boxes that no rule before
 it takes.  (Points at the corners of boxes alone are judged badly: the lowest value of every
@@ -7,18 +7,21 @@ field is caught by the `--state INVALID` or `! -p tcp` that real chains begin wi
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from ..build.tree import Boxes, Free, Tree, Words
+from ..build.tree import Boxes, Free, Prices, Tree, Words, unsplit
 from ..ir.fields import ICMP, ICMPV6, TCP, UDP, Field
 
 # Points tried for a box; a rule that none of them comes to weighs nothing.
 TRIES = 8
 # Boxes that are drawn from, at most; more give the same means in the third digit.
 BOXES = 20_000
+# Likewise, for what they cost; and rules of a list that are read for all of them together, about.
+COSTED, READ_AT_ONCE = 500, 2_000_000
 
 _USUAL = (TCP, TCP, UDP, UDP, ICMP, ICMPV6)
 
@@ -66,32 +69,92 @@ def _anywhere(low: Words, high: Words, rng: np.random.Generator) -> Words:
     return drawn
 
 
-def rules_read(boxes: Boxes, tree: Tree, seed: int = 0) -> tuple[float, float]:
-    """Mean rules read of the list and of the tree, each rule's packets weighing alike.
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Points that come as far as the rules for which they were drawn.
+
+    decided  which rule ends each one's way; as many as there are rules: none
+    share    of the traffic
+    """
+
+    points: Words
+    decided: npt.NDArray[np.intp]
+    reads: npt.NDArray[np.uint32]
+    share: npt.NDArray[np.float64]
+
+
+def draw(boxes: Boxes, tree: Tree, most: int = BOXES, seed: int = 0) -> Drawn:
+    """A point for each of *most* boxes, or of all, and what the tree reads for it.
 
     A rule that may not end the packet's way (it logs, jumps, has a match that no axis says)
     ends no search, so what stands behind it counts.
     """
-    if not len(boxes.rule):
-        return 0.0, 0.0
     rng = np.random.default_rng(seed)
-    free = np.where(boxes.final, boxes.free, boxes.free | Free.PASSED)
-    passing = Boxes(boxes.axes, boxes.low, boxes.high, boxes.rule, boxes.final, boxes.weight, free)
-    ending = replace(tree, boxes=passing)
     total = len(boxes.final)
     waiting = np.arange(len(boxes.rule))
-    if len(waiting) > BOXES:
-        waiting = np.sort(rng.choice(waiting, BOXES, replace=False))
-    before = after = weight = 0.0
+    if len(waiting) > most:
+        waiting = np.sort(rng.choice(waiting, most, replace=False))
+    ending = _ending(tree, boxes)
+    kept: list[tuple[Words, npt.NDArray[np.intp], npt.NDArray[np.uint32], npt.NDArray[np.float64]]] = []
     for _ in range(TRIES):
-        found, reads = ending.search(points_in(boxes, waiting, rng))
+        if not len(waiting):
+            break
+        points = points_in(boxes, waiting, rng)
+        found, reads = ending.search(points)
         decided = np.where(found < 0, total, found)
         reached = decided >= boxes.rule[waiting]
         shares = boxes.weight[boxes.rule[waiting[reached]]]
-        before += float((shares * np.minimum(decided[reached] + 1, total)).sum())
-        after += float((shares * reads[reached]).sum())
-        weight += float(shares.sum())
+        kept.append((points[reached], decided[reached], reads[reached], shares))
         waiting = waiting[~reached]
-        if not len(waiting):
-            break
-    return (before / weight, after / weight) if weight else (0.0, 0.0)
+    if not kept:
+        none = np.empty(0, np.intp)
+        points = np.empty((0, len(boxes.axes), 2), np.uint64)
+        return Drawn(points, none, none.astype(np.uint32), none.astype(np.float64))
+    return Drawn(*(np.concatenate(each) for each in zip(*kept, strict=True)))
+
+
+def _ending(tree: Tree, boxes: Boxes) -> Tree:
+    """*tree*, whose searches end at final rules alone."""
+    free = np.where(boxes.final, boxes.free, boxes.free | Free.PASSED)
+    return replace(tree, boxes=boxes.priced(boxes.prices, free))
+
+
+def rules_read(boxes: Boxes, tree: Tree, seed: int = 0) -> tuple[float, float]:
+    """Mean rules read of the list and of the tree, each rule's packets weighing as the rule does."""
+    drawn = draw(boxes, tree, seed=seed)
+    if not drawn.share.sum():
+        return 0.0, 0.0
+    listed = np.minimum(drawn.decided + 1, len(boxes.final))
+    return _mean(listed, drawn), _mean(drawn.reads, drawn)
+
+
+def _mean(values: npt.ArrayLike, drawn: Drawn) -> float:
+    return float(np.average(np.asarray(values, float), weights=drawn.share))
+
+
+def spent(boxes: Boxes, tree: Tree, prices: Sequence[Prices]) -> list[tuple[float, float]]:
+    """By each of *prices*, the mean cost of the list and of the tree, for fewer points than `rules_read`."""
+    most = max(20, min(COSTED, READ_AT_ONCE // max(1, len(boxes.final))))
+    drawn = draw(boxes, tree, most)
+    if not drawn.share.sum():
+        return [(0.0, 0.0)] * len(prices)
+    found = []
+    for each in prices:
+        priced = boxes.priced(each)
+        listed = _ending(unsplit(priced), priced).spend(drawn.points)[2]
+        treed = _ending(tree, priced).spend(drawn.points)[2]
+        found.append((_mean(listed, drawn), _mean(treed, drawn)))
+    return found
+
+
+def read_in_turn(prices: Prices) -> float:
+    """What a list costs the packets of its rules, each rule's weighing alike, about: every rule before fails
+    at its first test."""
+    if not len(prices.taken):
+        return 0.0
+    taken = prices.holds.sum(axis=1) + prices.taken
+    missed = taken.copy()
+    for axis in prices.order[::-1]:
+        tested = prices.missed[:, axis] > 0
+        missed[tested] = prices.missed[tested, axis]
+    return float((np.cumsum(missed) - missed + taken).mean())

@@ -30,9 +30,9 @@ Words = npt.NDArray[np.uint64]
 
 NO_BUDGET = 2**63
 
-# Rules read, by one packet of each rule, that printing one more rule must save.  3.2 keeps acl1 at the
+# Cost (a rule read is 1), by one packet of each rule, that printing one more rule must save.  2.6 keeps acl1 at the
 # growth and the reads of its goals (make bench-trees); 1 reads a fiftieth less and prints a tenth more.
-THRIFT = 3.2
+THRIFT = 2.6
 
 _WORD = 2**64 - 1
 _NODE = np.dtype(
@@ -88,6 +88,41 @@ class Axis:
         return (1 << self.bits) - 1 + self.optional
 
 
+# Prefixes of 0 to 128 bits have costs of their own; of other tests, those of one value and of several.
+LENGTHS: int = lib.TREE_LENGTHS
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What reading costs, where a rule read costs 1 without them.
+
+    test          [axis, LENGTHS, 2] what a test in a tree costs who passes it by, and who takes it
+    order         the axes, in the order in which a rule's tests are tried
+    missed, holds [rule, axis] a rule's test of the axis, when it fails and when it holds; 0: there is none
+    taken         [rule] what is left of a rule when all of those hold
+    jump, go, act entering a chain and coming back; not coming back; a verdict
+    """
+
+    test: npt.NDArray[np.floating[Any]]
+    order: npt.NDArray[np.integer[Any]]
+    missed: npt.NDArray[np.floating[Any]]
+    holds: npt.NDArray[np.floating[Any]]
+    taken: npt.NDArray[np.floating[Any]]
+    jump: float
+    go: float
+    act: float
+
+    def __post_init__(self) -> None:
+        for name, kind in (("test", np.float64), ("order", np.uint32), ("missed", np.float32),
+                           ("holds", np.float32), ("taken", np.float32)):  # fmt: skip
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), kind))
+        axes = len(self.order)
+        if self.test.shape != (axes, LENGTHS, 2) or sorted(self.order) != list(range(axes)):
+            raise ValueError("prices of other axes")
+        if not self.missed.shape == self.holds.shape == (len(self.taken), axes):
+            raise ValueError("prices of other rules")
+
+
 class Boxes:
     """Rules as boxes, in list order.
 
@@ -96,15 +131,18 @@ class Boxes:
     final      of each rule: whether it surely ends the way of all packets in its boxes
     weight     of each rule: its traffic
     free       of each rule: what grouping may do with it (Free)
+    prices     what reading the rules and tests costs; None: 1 each
     """
 
-    __slots__ = ("axes", "final", "free", "high", "low", "rule", "weight")
+    __slots__ = ("axes", "final", "free", "high", "low", "prices", "rule", "weight")
 
     def __init__(
         self, axes: Sequence[Axis], low: Words, high: Words, rule: npt.ArrayLike,
         final: npt.ArrayLike, weight: npt.ArrayLike | None = None, free: npt.ArrayLike | None = None,
+        prices: Prices | None = None,
     ) -> None:  # fmt: skip
         self.axes = tuple(axes)
+        self.prices = prices
         self.low = np.ascontiguousarray(low, np.uint64)
         self.high = np.ascontiguousarray(high, np.uint64)
         self.rule = np.ascontiguousarray(rule, np.int32)
@@ -114,8 +152,15 @@ class Boxes:
         shape = (len(self.rule), len(self.axes), 2)
         if self.low.shape != shape or self.high.shape != shape or self.weight.shape != self.final.shape:
             raise ValueError(f"boxes of shape {self.low.shape}, {self.high.shape}: expected {shape}")
+        if prices is not None and prices.missed.shape != (len(self.final), len(self.axes)):
+            raise ValueError("prices of other boxes")
         if not np.all(self.weight >= 0):
             raise ValueError("a rule's weight is below 0, or not a number")
+
+    def priced(self, prices: Prices | None, free: npt.ArrayLike | None = None) -> Boxes:
+        """The same boxes at other prices, perhaps free to do something else."""
+        free = self.free if free is None else free
+        return Boxes(self.axes, self.low, self.high, self.rule, self.final, self.weight, free, prices)
 
     @classmethod
     def of(
@@ -305,6 +350,18 @@ class Tree:
 
     def search(self, points: Words) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32]]:
         """Per point [n, axes, 2]: the first matching rule (-1: none), and the rules read."""
+        return self._search(points, None)
+
+    def spend(
+        self, points: Words
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32], npt.NDArray[np.float64]]:
+        """As `search`, and what the rules read cost."""
+        spent = np.empty(len(points))
+        return *self._search(points, spent), spent
+
+    def _search(
+        self, points: Words, spent: npt.NDArray[np.float64] | None
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32]]:
         points = np.ascontiguousarray(points, np.uint64)
         if points.shape[1:] != (len(self.boxes.axes), 2):
             raise ValueError(f"points of shape {points.shape}: expected (n, {len(self.boxes.axes)}, 2)")
@@ -320,6 +377,7 @@ class Tree:
         status = lib.tree_search(
             tree, given.boxes, ffi.from_buffer("uint64_t *", points), len(points),
             ffi.from_buffer("int32_t *", rule), ffi.from_buffer("uint32_t *", reads),
+            ffi.NULL if spent is None else ffi.from_buffer("double *", spent),
         )  # fmt: skip
         _check(status)
         return rule, reads
@@ -365,7 +423,7 @@ def grow(
     max_nesting   taken tests on a path, at most
     budget        printed rules, at most (but no fewer than the list itself has)
     copy_penalty  bisect: entries that a copied rule counts for
-    thrift        auto: rules read, by one packet of each rule, that printing another rule must save
+    thrift        auto: cost, by one packet of each rule, that printing another rule must save
     grouping      auto: 0 the cheapest; n that one alone, of those that it would try
     spfac         hicuts, paper: rules that the parts of a node may hold, over those of the node
     unequal       paper: cut between rules instead of in equal parts
@@ -397,6 +455,14 @@ def grow(
         )
     finally:
         lib.tree_free(grown)
+
+
+def unsplit(boxes: Boxes) -> Tree:
+    """The list itself: one leaf of all rules."""
+    count = len(boxes.final)
+    node = np.array([(0, count, 0, 0, int(Kind.LEAF), 0, 0, 0)], _NODE)
+    entry = np.arange(count, dtype=np.int32)
+    return Tree(boxes, node, np.empty(0, _EDGE), entry, np.zeros(count, np.uint8), np.zeros(count, np.uint32))
 
 
 # Steps that lead to a node.
@@ -497,3 +563,13 @@ class _Given:
         for name, kind in (("low", "uint64_t"), ("high", "uint64_t"), ("rule", "int32_t"),
                            ("final", "uint8_t"), ("weight", "double"), ("free", "uint8_t")):  # fmt: skip
             setattr(self.boxes, name, ffi.from_buffer(f"{kind} *", getattr(boxes, name)))
+        if boxes.prices is not None:
+            self.boxes.costs = self._costs(boxes.prices)
+
+    def _costs(self, prices: Prices) -> Any:
+        costs = ffi.new("struct tree_costs *", {"jump": prices.jump, "go": prices.go, "act": prices.act})
+        for name, kind in (("test", "struct tree_cost"), ("order", "uint32_t"), ("missed", "float"),
+                           ("holds", "float"), ("taken", "float")):  # fmt: skip
+            setattr(costs, name, ffi.from_buffer(f"{kind} *", getattr(prices, name)))
+        self.kept.append(costs)
+        return costs

@@ -28,7 +28,7 @@ enum {
     FEW = 2,          /* a version of so many rules is a list */
     VISITS = 400,     /* nodes looked at before a rule is taken to meet many */
     POINTS = 20000,   /* drawn to weigh a forest */
-    GUESTS = 200,     /* drawn to grow a tree; with all of them it takes eight times as long for the same tree */
+    GUESTS = 100,     /* drawn to grow a tree; with all of them it takes eight times as long for the same tree */
     WIDE = 7,         /* a prefix of so many bits of 32 or fewer is not specific; with 16 the last tree
                        * of fw1 crosses so much that its longest way is twice as long */
     BUDGET = 4,       /* rules that a tree may grow to over those that it holds, before it is pruned */
@@ -43,7 +43,7 @@ static const double longest_leaf[2] = {12, 4};
 /* Expected list entries that a copied rule counts for when a test is chosen. */
 static const double copy_penalty = 1;
 
-/* Rules read that one more rule printed per rule is worth, when groupings are compared.  10
+/* Cost that one more rule printed per rule is worth, when groupings are compared.  10
  * keeps acl1 at two thirds of the size of one tree for one rule read more. */
 static const double size_worth = 10;
 /* What costs so much more on the sample may still be cheaper on the whole list. */
@@ -63,7 +63,7 @@ enum fate { FATE_LEAF, FATE_SPLIT, FATE_PEEL };
 /* What is meant to become of a twig. */
 struct plan {
     enum fate fate;
-    double cost, printed; /* rules read by its traffic; rules printed, in all versions */
+    double cost, printed; /* of its traffic; rules printed, in all versions */
     uint32_t longest;     /* rules read by any packet */
     bool chained;         /* it starts a chain */
     struct version *version;
@@ -219,7 +219,7 @@ static struct twig *group_grow(struct forest *f, uint32_t g, uint32_t nesting)
     return twig;
 }
 
-/* Pruning: of each node the cheapest form, rules read plus thrift times rules printed. */
+/* Pruning: of each node the cheapest form, cost plus thrift times rules printed. */
 
 /* The twigs below *root*, parents first; their number in *count.  NULL when memory is exhausted. */
 static struct twig **gather(struct forest *f, struct twig *root, uint32_t *count)
@@ -287,8 +287,8 @@ static void twig_judge(struct forest *f, uint32_t g, struct twig *twig)
     if (twig->kind == TREE_LEAF)
         return;
     struct twig *taken = twig->branch[0].to, *other = twig->branch[1].to;
-    double share = taken->share + other->share;
-    double cost = twig->share * twig->entries + share + taken->plan->cost + other->plan->cost;
+    double tests = taken->share * twig->test.taken + other->share * twig->test.missed;
+    double cost = twig->share * twig->front + tests + taken->plan->cost + other->plan->cost;
     double printed = versions * (twig->entries + 1) + taken->plan->printed + other->plan->printed;
     uint32_t deep = taken->plan->longest > other->plan->longest ? taken->plan->longest : other->plan->longest;
     uint32_t longest = twig->entries + 1 + deep;
@@ -296,7 +296,7 @@ static void twig_judge(struct forest *f, uint32_t g, struct twig *twig)
     if (taken->plan->fate == FATE_LEAF && !(goes_on && !taken->closed) && can_peel(f, twig)) {
         double misses = taken->share - taken->hits;
         double again = other->share > 0 ? other->plan->cost / other->share : other->listed;
-        double peeled = cost + other->share * (taken->listed - 1.0) - taken->share + misses * again;
+        double peeled = cost - tests + other->share * twig->beside + misses * again;
         if (peeled + thrift * (printed - versions) < cost + thrift * printed) {
             cost = peeled;
             printed -= versions;
@@ -760,20 +760,21 @@ static uint64_t *draw(const struct forest *f, uint32_t *points)
     return point;
 }
 
-/* Mean rules read at the points; HUGE_VAL when memory is exhausted. */
-static double reads_of(const struct tree_boxes *in, const struct tree *tree, const uint64_t *point, uint32_t points)
+/* Mean cost at the points; HUGE_VAL when memory is exhausted. */
+static double cost_of(const struct tree_boxes *in, const struct tree *tree, const uint64_t *point, uint32_t points)
 {
     int32_t *rule = malloc((points + 1) * sizeof *rule);
     uint32_t *reads = malloc((points + 1) * sizeof *reads);
-    double sum = HUGE_VAL;
-    if (rule && reads && tree_search(tree, in, point, points, rule, reads) == TREE_OK) {
+    double *spent = malloc((points + 1) * sizeof *spent), sum = HUGE_VAL;
+    if (rule && reads && spent && tree_search(tree, in, point, points, rule, reads, spent) == TREE_OK) {
         sum = 0;
         for (uint32_t p = 0; p < points; p++)
-            sum += reads[p];
+            sum += spent[p];
         sum /= points ? points : 1;
     }
     free(rule);
     free(reads);
+    free(spent);
     return sum;
 }
 
@@ -834,7 +835,7 @@ static double forest_cost(struct forest *f)
         uint64_t size = printed(tree);
         bool fits = size <= budget;
         if (fits)
-            cost = reads_of(&f->passing, tree, point, points) + size_worth * (double)size / (f->rules + 1);
+            cost = cost_of(&f->passing, tree, point, points) + size_worth * (double)size / (f->rules + 1);
         tree_free(tree);
         if (fits || f->thrift > thriftiest[groups > 1])
             break;

@@ -1,4 +1,4 @@
-/* Bisection: one test per node, chosen by what reading the printed tree would cost.
+/* Bisection: one test per node, chosen by what reading the printed tree would cost (cost.h).
  *
  * Idea: of the tests that the axes allow (prefixes on the heavier path of the
  * address trie, edges of ranges, what boxes spell) take the one that leaves the
@@ -16,12 +16,13 @@
  * path max_nesting.  Same input, same tree.
  * Threading: none; everything lives in the space's arena.
  */
-#include "tree_core.h"
+#include "cost.h"
 
 #include <math.h>
 #include <string.h>
 
 enum {
+    BESIDE = 16,     /* rules that may stand in front of another list, at most */
     SPELT_TRIED = 8, /* most frequent spellings tried per axis */
     STEPS = 8,       /* sizes per doubling in the table of work */
     SIZES = 28 * STEPS,
@@ -50,35 +51,44 @@ struct bud {
     struct range *region;
     const struct hole *holes;
     struct choice choice;
+    double scale;   /* of the table of work: what a rule costs here, over what it costs there */
     double rank;    /* saving per printed rule: the greatest is split first */
     uint32_t order; /* of birth, to break ties */
 };
 
-/* A rule along one axis: the hull of its boxes.  Or a guest. */
+/* A rule along one axis: the hull of its boxes, in the region.  Or a guest. */
 struct span {
     struct side side;
     float share;
     bool guest;
 };
 
+/* A span that a prefix may cut in two, with its ends as values. */
+struct crossing {
+    u128 low, high;
+    struct span span;
+};
+
 struct grower {
     struct space *space;
     const struct tree_options *options;
     double work[NESTINGS][SIZES];
-    struct span *span, *held, *crossing; /* scratch, one slot per box */
+    double rule; /* what a rule costs in that table */
+    struct span *span, *held;            /* scratch, one slot per box */
+    struct crossing *crossing;           /* likewise */
     uint64_t *key, *spare;               /* scratch, two slots per box */
     struct bud **heap;
     uint32_t buds, room, born;
     uint64_t printed;
 };
 
-/* The table of work: rules read by a packet in a list of 2^(size/STEPS) rules when so
- * many tests may still be taken, if the best fractions could be split off freely. */
+/* The table of work: the cost of a packet in a list of 2^(size/STEPS) rules when so many tests
+ * may still be taken, if the best fractions could be split off freely by the cheapest tests. */
 
 static double work_at(const struct grower *g, uint32_t nesting, double rules)
 {
     if (rules <= 1)
-        return rules > 0 ? 1 : 0;
+        return rules > 0 ? g->rule : 0;
     double size = log2(rules) * STEPS;
     uint32_t below = (uint32_t)size;
     if (below + 1 >= SIZES)
@@ -86,15 +96,37 @@ static double work_at(const struct grower *g, uint32_t nesting, double rules)
     return g->work[nesting][below] + (size - below) * (g->work[nesting][below + 1] - g->work[nesting][below]);
 }
 
-static void work_fill(struct grower *g)
+/* The cheapest test of one of half the packets. */
+static struct tree_cost cheapest_test(const struct tree_boxes *in)
+{
+    struct tree_cost best = {1, 1};
+    bool any = !in->costs;
+    for (uint32_t a = 0; in->costs && a < in->axes; a++)
+        for (uint32_t length = 0; in->axis[a].cut != TREE_CUT_NONE && length < TREE_LENGTHS; length++) {
+            struct tree_cost test = in->costs->test[a * TREE_LENGTHS + length];
+            if (test.missed <= 0 || (any && test.missed + test.taken >= best.missed + best.taken))
+                continue;
+            best = test;
+            any = true;
+        }
+    return best;
+}
+
+static void work_fill(struct grower *g, const struct plot *plot)
 {
     static const double taken[] = {0.5, 0.4, 0.3, 0.2, 0.15, 0.1};
+    struct tree_cost test = cheapest_test(g->space->in);
+    g->rule = 0;
+    for (uint32_t i = 0; i < plot->boxes; i++)
+        g->rule += cost_missed(g->space, plot->box[i], plot->region) / plot->boxes;
+    if (g->rule <= 0)
+        g->rule = 1;
     for (uint32_t nesting = 0; nesting < NESTINGS; nesting++)
         for (uint32_t size = 0; size < SIZES; size++) {
-            double rules = exp2((double)size / STEPS), best = (rules + 1) / 2;
+            double rules = exp2((double)size / STEPS), best = g->rule * (rules + 1) / 2;
             for (uint32_t t = 0; nesting && size > STEPS && t < sizeof taken / sizeof *taken; t++) {
-                double work = 1 + taken[t] * work_at(g, nesting - 1, taken[t] * rules) +
-                              (1 - taken[t]) * work_at(g, nesting, (1 - taken[t]) * rules);
+                double work = taken[t] * (test.taken + work_at(g, nesting - 1, taken[t] * rules)) +
+                              (1 - taken[t]) * (test.missed + work_at(g, nesting, (1 - taken[t]) * rules));
                 if (work < best)
                     best = work;
             }
@@ -148,6 +180,16 @@ static double span_part(const struct grower *g, const struct range *along, uint3
     return is_even(g, axis) ? part : 0.5;
 }
 
+/* The share of the traffic of boxes of this side that a probe's interval holds. */
+static double probe_part(const struct grower *g, const struct range *along, const struct probe *probe, struct side side)
+{
+    if (!probe_meets(probe, side))
+        return 0;
+    if (!probe_is_left(probe, side))
+        return 1;
+    return is_even(g, probe->axis) ? span_part(g, along, probe->axis, side, probe->low, probe->high) : 0.5;
+}
+
 /* Keep the test of low..high if it is better than what *best* holds.
  *
  * It must make some list shorter.  One that leaves the region's hull as it was must make
@@ -161,15 +203,24 @@ static void weigh(const struct grower *g, const struct bud *bud, const struct ha
         return;
     double in = halves->share / share, out = 1 - in;
     uint32_t left = nesting_left(g, bud), copies = halves->in + halves->out - bud->rules;
-    double penalty = g->options->copy_penalty * copies / bud->rules;
-    double plain = 1 + penalty + in * work_at(g, left - 1, halves->in) + out * work_at(g, left, halves->out);
-    double negated = 1 + penalty + out * work_at(g, left - 1, halves->out) + in * work_at(g, left, halves->in);
+    double penalty = bud->scale * g->rule * g->options->copy_penalty * copies / bud->rules;
+    struct tree_cost test = cost_of_test(g->space->in, axis, low, high);
+    double plain = in * (test.taken + bud->scale * work_at(g, left - 1, halves->in)) +
+                   out * (test.missed + bud->scale * work_at(g, left, halves->out)) + penalty;
+    double negated = out * (test.taken + bud->scale * work_at(g, left - 1, halves->out)) +
+                     in * (test.missed + bud->scale * work_at(g, left, halves->in)) + penalty;
     bool may_negate = !g->space->in->axis[axis].optional;
     /* Equal work: take the side with less traffic, since a taken test costs more than a missed one. */
     bool negate = may_negate && (negated < plain - 1e-9 || (negated < plain + 1e-9 && out < in));
     double work = negate ? negated : plain;
     if (work < best->work - 1e-9)
         *best = (struct choice){work, axis, low, high, negate, copies};
+}
+
+static struct crossing crossing_of(const struct line *line, const struct range *along, const struct span *span)
+{
+    u128 low = line->edge[span->side.low], high = line_end(line, span->side.high);
+    return (struct crossing){low > along->low ? low : along->low, high < along->high ? high : along->high, *span};
 }
 
 /* The rules' hulls along an axis, clipped to the region; those that span it are only counted,
@@ -184,7 +235,7 @@ static uint32_t spans_read(struct grower *g, const struct bud *bud, uint32_t axi
     *wide_share = 0;
     for (uint32_t i = 0; i < bud->boxes;) {
         int32_t rule = space->in->rule[bud->box[i]];
-        struct span span = {box_side(space, bud->box[i], axis), bud->share[i], false};
+        struct span span = {.side = box_side(space, bud->box[i], axis), .share = bud->share[i]};
         for (i++; i < bud->boxes && space->in->rule[bud->box[i]] == rule; i++) {
             struct side side = box_side(space, bud->box[i], axis);
             if (side.low < span.side.low)
@@ -205,15 +256,16 @@ static uint32_t spans_read(struct grower *g, const struct bud *bud, uint32_t axi
     }
     *all = spans;
     for (uint32_t i = 0; i < bud->guests; i++) {
-        struct span span = {box_side(space, bud->guest[i], axis), bud->guest_share[i], true};
+        struct span span = {.side = box_side(space, bud->guest[i], axis), .share = bud->guest_share[i], .guest = true};
         if (span.side.low < along->side.low)
             span.side.low = along->side.low;
         if (span.side.high > along->side.high)
             span.side.high = along->side.high;
-        if (span.side.low == along->side.low && span.side.high == along->side.high)
+        if (span.side.low == along->side.low && span.side.high == along->side.high) {
             *wide_share += span.share;
-        else
+        } else {
             g->span[(*all)++] = span;
+        }
     }
     return spans;
 }
@@ -282,12 +334,14 @@ static void try_edges(struct grower *g, const struct bud *bud, double share, uin
 }
 
 /* The traffic of spans in low..high. */
-static double traffic_in(const struct grower *g, const struct range *along, uint32_t axis,
-                         const struct span *span, uint32_t spans, u128 low, u128 high)
+static double traffic_in(const struct crossing *crossing, uint32_t spans, u128 low, u128 high)
 {
     double share = 0;
-    for (uint32_t i = 0; i < spans; i++)
-        share += span[i].share * span_part(g, along, axis, span[i].side, low, high);
+    for (uint32_t i = 0; i < spans; i++) {
+        const struct crossing *each = &crossing[i];
+        if (each->low <= high && each->high >= low && each->low <= each->high)
+            share += each->span.share * part_of(each->low, each->high, low, high);
+    }
     return share;
 }
 
@@ -301,7 +355,8 @@ static void try_prefixes(struct grower *g, const struct bud *bud, double share, 
     uint32_t held = spans, crossing = all - spans, crossing_rules = 0;
     double held_share = 0;
     memcpy(g->held, g->span, spans * sizeof *g->span);
-    memcpy(g->crossing, g->span + spans, crossing * sizeof *g->span);
+    for (uint32_t i = 0; i < crossing; i++)
+        g->crossing[i] = crossing_of(line, along, &g->span[spans + i]);
     for (uint32_t i = 0; i < spans; i++)
         held_share += g->span[i].share;
     while (held) {
@@ -326,13 +381,13 @@ static void try_prefixes(struct grower *g, const struct bud *bud, double share, 
         uint32_t met = 0;
         crossing_rules = 0;
         for (uint32_t i = 0; i < crossing; i++)
-            if (g->crossing[i].side.low <= touch.high && g->crossing[i].side.high >= touch.low) {
-                crossing_rules += !g->crossing[i].guest;
+            if (g->crossing[i].span.side.low <= touch.high && g->crossing[i].span.side.high >= touch.low) {
+                crossing_rules += !g->crossing[i].span.guest;
                 g->crossing[met++] = g->crossing[i];
             }
         crossing = met;
         if (low > along->low || high < along->high) {
-            double in = held_share + traffic_in(g, along, axis, g->crossing, crossing, low, high) +
+            double in = held_share + traffic_in(g->crossing, crossing, low, high) +
                         wide_share * part_of(along->low, along->high, low, high);
             struct halves halves = {wide + crossing_rules + held, wide + spans - held, in};
             weigh(g, bud, &halves, share, axis, low, high, best);
@@ -357,7 +412,7 @@ static void try_prefixes(struct grower *g, const struct bud *bud, double share, 
             }
         }
         for (uint32_t i = 0; i < crossing; i++) {
-            const struct span *span = &g->crossing[i];
+            const struct span *span = &g->crossing[i].span;
             if (span->guest)
                 continue;
             meets[0] += span->side.low <= at && (span->side.low < at || line->edge[at] < middle);
@@ -373,11 +428,11 @@ static void try_prefixes(struct grower *g, const struct bud *bud, double share, 
             if (heavy ? upper : lower)
                 g->held[stay++] = g->held[i];
             else if (!lower && !upper)
-                g->crossing[crossing++] = g->held[i];
+                g->crossing[crossing++] = crossing_of(line, along, &g->held[i]);
         }
         if (in[light]) {
             double inside = in_share[light] + wide_share * part_of(along->low, along->high, light_low, light_high) +
-                            traffic_in(g, along, axis, g->crossing, crossing, light_low, light_high);
+                            traffic_in(g->crossing, crossing, light_low, light_high);
             struct halves halves = {wide + cross + meets[light] + in[light], wide + spans - in[light], inside};
             weigh(g, bud, &halves, share, axis, light_low, light_high, best);
         }
@@ -407,11 +462,12 @@ static struct halves count(const struct grower *g, const struct bud *bud, const 
         if (in && !out)
             halves.share += share;
         else if (in)
-            halves.share += share * (many ? 0.5 : span_part(g, along, probe->axis, first, probe->low, probe->high));
+            halves.share += share * (many ? 0.5 : probe_part(g, along, probe, first));
     }
-    for (uint32_t i = 0; i < bud->guests; i++)
-        halves.share += bud->guest_share[i] * span_part(g, along, probe->axis, box_side(g->space, bud->guest[i], probe->axis),
-                                                        probe->low, probe->high);
+    for (uint32_t i = 0; i < bud->guests; i++) {
+        struct side side = box_side(g->space, bud->guest[i], probe->axis);
+        halves.share += bud->guest_share[i] * probe_part(g, along, probe, side);
+    }
     return halves;
 }
 
@@ -504,12 +560,15 @@ static struct choice choose(struct grower *g, const struct bud *bud, double shar
             continue;
         struct choice wish = none, first = none;
         try_axis(g, bud, share, a, &wish);
-        if (wish.work + 1 >= aim)
+        if (wish.work + g->rule >= aim)
             continue;
         try_needs(g, bud, share, a, &first);
         if (first.work < HUGE_VAL) {
+            struct tree_cost test = cost_of_test(in, first.axis, first.low, first.high);
+            if (wish.work + test.missed >= aim)
+                continue;
             best = first;
-            aim = wish.work + 1;
+            aim = wish.work + test.missed;
         }
     }
     return best;
@@ -565,17 +624,30 @@ static uint32_t rules_in(const struct grower *g, const uint32_t *box, uint32_t b
     return rules;
 }
 
-/* Expected rules read in the list, times its traffic. */
-static double list_work(const struct grower *g, const struct bud *bud)
+/* What reading these boxes' rules costs a packet of the region. */
+static double boxes_cost(const struct grower *g, const uint32_t *box, uint32_t boxes, const struct range *region)
 {
-    double work = 0;
-    uint32_t position = 0;
+    const int32_t *rule = g->space->in->rule;
+    double spent = 0;
+    for (uint32_t i = 0; i < boxes; i++)
+        if (!i || rule[box[i]] != rule[box[i - 1]])
+            spent += cost_missed(g->space, box[i], region);
+    return spent;
+}
+
+/* The expected cost of the list, times its traffic. */
+static double list_work(const struct grower *g, struct bud *bud)
+{
+    const int32_t *rule = g->space->in->rule;
+    double work = 0, spent = 0;
     for (uint32_t i = 0; i < bud->boxes; i++) {
-        position += !i || g->space->in->rule[bud->box[i]] != g->space->in->rule[bud->box[i - 1]];
-        work += position * (double)bud->share[i];
+        if (!i || rule[bud->box[i]] != rule[bud->box[i - 1]])
+            spent += cost_missed(g->space, bud->box[i], bud->region);
+        work += spent * (double)bud->share[i];
     }
     for (uint32_t i = 0; i < bud->guests; i++)
-        work += position * (double)bud->guest_share[i];
+        work += spent * (double)bud->guest_share[i];
+    bud->scale = bud->rules ? spent / (bud->rules * g->rule) : 1;
     return work;
 }
 
@@ -615,9 +687,10 @@ static bool bud_judge(struct grower *g, struct bud *bud)
     double share = share_of(&split);
     if (share <= 0)
         return true;
+    double listed = list_work(g, &split);
     bud->front = front;
     bud->choice = choose(g, &split, share);
-    double saving = list_work(g, &split) - bud->choice.work * share;
+    double saving = listed - bud->choice.work * share;
     bool too_long = g->options->longest && bud->rules > g->options->longest && bud->choice.work < HUGE_VAL;
     if (!(saving > 0) && !too_long)
         return true;
@@ -696,13 +769,13 @@ static struct bud *bud_part(struct grower *g, const struct bud *from, uint32_t f
             uint32_t at = met;
             while (at && rule[bud->box[at - 1]] == r)
                 at--;
-            double part = many ? 0.5 : span_part(g, around, probe->axis, whole, probe->low, probe->high);
+            double part = many ? 0.5 : probe_part(g, around, probe, whole);
             bud->share[at] = (float)(share * (inside ? part : 1 - part));
         }
     }
     for (uint32_t i = 0; i < from->guests; i++) {
         struct side side = box_side(g->space, from->guest[i], probe->axis);
-        double part = span_part(g, around, probe->axis, side, probe->low, probe->high);
+        double part = probe_part(g, around, probe, side);
         float share = (float)(from->guest_share[i] * (inside ? part : 1 - part));
         if (share > 1e-4f) {
             bud->guest[bud->guests] = from->guest[i];
@@ -736,6 +809,9 @@ static enum tree_status bud_split(struct grower *g, struct bud *bud)
     twig->branch = arena_take(g->space->arena, 2 * sizeof *twig->branch);
     if (!twig->branch || !twig_lists(g->space, twig, bud->box, front))
         return TREE_NO_MEMORY;
+    twig->test = cost_of_test(g->space->in, choice->axis, choice->low, choice->high);
+    twig->front = boxes_cost(g, bud->box, front, bud->region);
+    twig->beside = taken->rules > BESIDE ? HUGE_VAL : boxes_cost(g, taken->box, taken->boxes, bud->region);
     const struct range *around = &bud->region[choice->axis];
     twig->branch[0] = (struct branch){choice->low, choice->high, taken->twig};
     twig->branch[1] = (struct branch){around->low, around->high, other->twig};
@@ -762,7 +838,7 @@ struct twig *bisect_over(struct space *space, const struct tree_options *options
     struct bud *bud = bud_new(g, boxes, plot->guests, 0);
     if (!g->span || !g->held || !g->crossing || !g->key || !g->spare || !bud)
         return NULL;
-    work_fill(g);
+    work_fill(g, plot);
     memcpy(bud->region, plot->region, space->in->axes * sizeof *bud->region);
     memcpy(bud->box, plot->box, boxes * sizeof *bud->box);
     for (uint32_t i = 0; i < boxes; i++) {

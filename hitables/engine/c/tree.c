@@ -9,7 +9,7 @@
  * covers the rest: searching gives what reading the list from the top gives.
  * Threading: one tree is built by one thread; searches share it freely.
  */
-#include "tree_core.h"
+#include "cost.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -559,18 +559,12 @@ void tree_free(struct tree *tree)
 
 /* Search. */
 
-static bool holds(const uint64_t *low, const uint64_t *high, const uint64_t *word)
-{
-    return (word[0] > low[0] || (word[0] == low[0] && word[1] >= low[1])) &&
-           (word[0] < high[0] || (word[0] == high[0] && word[1] <= high[1]));
-}
-
 static bool rule_matches(const struct tree_boxes *in, uint32_t box, uint32_t end, const uint64_t *point)
 {
     for (; box < end; box++) {
         const uint64_t *low = in->low + (size_t)box * in->axes * 2, *high = in->high + (size_t)box * in->axes * 2;
         uint32_t a = 0;
-        while (a < in->axes && holds(low + 2 * a, high + 2 * a, point + 2 * a))
+        while (a < in->axes && words_hold(low + 2 * a, high + 2 * a, point + 2 * a))
             a++;
         if (a == in->axes)
             return true;
@@ -584,7 +578,7 @@ static const struct tree_edge *cut_find(const struct tree_edge *edge, uint32_t e
     while (edges > 1) {
         uint32_t half = edges / 2;
         ++*reads;
-        if (holds(edge[0].low, edge[half - 1].high, word)) {
+        if (words_hold(edge[0].low, edge[half - 1].high, word)) {
             edges = half;
         } else {
             edge += half;
@@ -601,11 +595,11 @@ static const struct tree_edge *lookup_find(const struct tree_edge *edge, uint32_
     for (;;) {
         uint32_t middle = (edges - 1) / 2;
         ++*reads;
-        if (edges == 1 || holds(edge[middle].low, edge[middle].high, word))
+        if (edges == 1 || words_hold(edge[middle].low, edge[middle].high, word))
             return edge + middle;
         if (middle) {
             ++*reads;
-            if (holds(edge[0].low, edge[middle - 1].high, word)) {
+            if (words_hold(edge[0].low, edge[middle - 1].high, word)) {
                 edges = middle;
                 continue;
             }
@@ -616,8 +610,40 @@ static const struct tree_edge *lookup_find(const struct tree_edge *edge, uint32_
     }
 }
 
-enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *in,
-                             const uint64_t *points, size_t count, int32_t *rule, uint32_t *reads)
+/* What an entry costs at the point; *took*: the point is in one of the rule's boxes. */
+static double entry_cost(const struct tree_boxes *in, enum tree_step step, uint32_t rule, uint32_t box,
+                         const uint64_t *point, bool took)
+{
+    const struct tree_costs *costs = in->costs;
+    if (!costs)
+        return 1;
+    double tests = step <= TREE_ASK ? cost_at(in, rule, box, point, took) : 0;
+    if (!took)
+        return tests;
+    switch (step) {
+    case TREE_RULE:
+        return tests + costs->taken[rule];
+    case TREE_ASK:
+    case TREE_CALL:
+        return tests + costs->jump;
+    case TREE_SEND:
+    case TREE_GO:
+        return tests + costs->go;
+    case TREE_ACT:
+        return costs->act;
+    }
+    return tests;
+}
+
+/* What the tests of CUTS and LOOKUPS cost: those of their first edge, as often as they were read. */
+static double edges_cost(const struct tree_boxes *in, const struct tree_node *node, const struct tree_edge *edge,
+                         uint32_t reads)
+{
+    return reads * cost_of_test(in, node->axis, joined(edge->low), joined(edge->high)).taken;
+}
+
+enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *in, const uint64_t *points,
+                             size_t count, int32_t *rule, uint32_t *reads, double *spent)
 {
     uint32_t *first = calloc((size_t)in->rules + 1, sizeof *first);
     if (!first)
@@ -630,6 +656,7 @@ enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *i
         const uint64_t *point = points + p * in->axes * 2;
         const struct tree_node *node = &tree->node[tree->root], *back[CALLS];
         uint32_t calls = 0, i = 0, at[CALLS];
+        double cost = 0;
         rule[p] = -1;
         reads[p] = 0;
         for (;;) {
@@ -639,7 +666,10 @@ enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *i
                 int32_t r = tree->entry[e];
                 enum tree_step step = tree->step[e];
                 reads[p]++;
-                if (step <= TREE_ASK && !rule_matches(in, first[r], first[r + 1], point))
+                bool took = step > TREE_ASK || rule_matches(in, first[r], first[r + 1], point);
+                if (spent)
+                    cost += entry_cost(in, step, (uint32_t)r, r < 0 ? 0 : first[r], point, took);
+                if (!took)
                     continue;
                 if (step <= TREE_SEND && in->free[r] & TREE_PASSED)
                     continue;
@@ -671,16 +701,24 @@ enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *i
             i = 0;
             const struct tree_edge *edge = &tree->edge[node->edge];
             const uint64_t *word = point + 2 * node->axis;
+            uint32_t before = reads[p];
             if (node->kind == TREE_CUTS) {
                 edge = cut_find(edge, node->edges, word, &reads[p]);
             } else if (node->kind == TREE_LOOKUPS) {
                 edge = lookup_find(edge, node->edges, word, &reads[p]);
             } else {
+                bool took = words_hold(edge->low, edge->high, word) != node->negated;
+                struct tree_cost test = cost_of_test(in, node->axis, joined(edge->low), joined(edge->high));
                 reads[p]++;
-                edge += holds(edge->low, edge->high, word) == node->negated;
+                cost += took ? test.taken : test.missed;
+                edge += !took;
             }
+            if (node->kind != TREE_TEST)
+                cost += edges_cost(in, node, edge, reads[p] - before);
             node = &tree->node[edge->to];
         }
+        if (spent)
+            spent[p] = cost;
     }
     free(first);
     return TREE_OK;

@@ -39,6 +39,24 @@ enum tree_free {
     TREE_PASSED = 4    /* a search does not end at it */
 };
 
+/* What a test costs a packet that it lets by, and one that it takes. */
+struct tree_cost {
+    double missed, taken;
+};
+
+/* Prefixes of 0..128 bits; tests of other axes: 0 of one value, 1 of several. */
+enum { TREE_LENGTHS = 129 };
+
+/* What reading costs, where a rule read costs 1 by default.  A rule's tests are tried in *order*, up to
+ * the first that fails. */
+struct tree_costs {
+    const struct tree_cost *test; /* [axes][TREE_LENGTHS] */
+    const uint32_t *order;        /* [axes] */
+    const float *missed, *holds;  /* [rules][axes]: a rule's test along the axis, failing and holding; 0: none */
+    const float *taken;           /* [rules]: what is left of a rule, its target too, when all those hold */
+    double jump, go, act;         /* entering a chain and coming back; not coming back; a verdict */
+};
+
 /* The input.  Boxes stand in the order of their rules; a rule may have several.
  * A final rule surely ends the way of every packet in its boxes. */
 struct tree_boxes {
@@ -49,6 +67,7 @@ struct tree_boxes {
     const uint8_t *final;       /* [rules] */
     const double *weight;       /* [rules] */
     const uint8_t *free;        /* [rules], of enum tree_free */
+    const struct tree_costs *costs; /* NULL: every rule read costs 1, and every test */
 };
 
 struct tree_options {
@@ -57,7 +76,7 @@ struct tree_options {
     uint32_t longest;      /* bisect: a longer list is split though that saves nothing; 0: none is */
     uint64_t budget;       /* rules printed: entries and decisions */
     double copy_penalty;   /* bisect: list entries that a copied rule counts for */
-    double thrift;         /* auto: rules read, by a packet of each rule, that a printed rule must save */
+    double thrift;         /* auto: cost, for a packet of each rule, that a printed rule must save */
     uint32_t grouping;     /* auto: 0 the cheapest; else this one alone of those that are tried, from 1 */
     double spfac;          /* hicuts, paper: rules that the parts may hold, over those of the node */
     uint8_t unequal;       /* paper: cut between rules, not in equal parts */
@@ -105,8 +124,8 @@ void tree_free(struct tree *tree);
 /* The name of builder number *index*; NULL behind the last. */
 const char *tree_algorithm(uint32_t index);
 
-/* For each of *count* points the first matching rule (-1: none) and the rules read. */
-enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *boxes,
-                             const uint64_t *points, size_t count, int32_t *rule, uint32_t *reads);
+/* For each of *count* points the first matching rule (-1: none), the rules read, and (unless NULL) their cost. */
+enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *boxes, const uint64_t *points,
+                             size_t count, int32_t *rule, uint32_t *reads, double *spent);
 
 #endif

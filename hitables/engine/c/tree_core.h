@@ -86,9 +86,13 @@ struct twig {
     struct item *item;
     struct twig *then; /* where a leaf goes on, or NULL */
     bool closed;       /* its list ends with a rule that covers the region (bisect) */
-    /* What it was as a leaf (bisect): its rules, its traffic, that of its own rules, rules read. */
+    /* What it was as a leaf (bisect): its rules, its traffic, that of its own rules, cost. */
     uint32_t listed, *list;
     double share, hits, work;
+    /* Costs of a packet (bisect): its test, the entries before it, and the list on the taken side read
+     * in front of the other one by who is not taken. */
+    struct tree_cost test;
+    double front, beside;
     struct plan *plan; /* of the builder auto */
 };
 

@@ -1,0 +1,142 @@
+"""What reading costs, as the tree builders count it: as the model does, and to effect."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hitables.analyse.callgraph import writes
+from hitables.analyse.movable import freedom
+from hitables.analyse.reads import read_in_turn, spent
+from hitables.analyse.sides import Malformed, Sides, as_boxes
+from hitables.build.tree import Boxes, Tree, grow, unsplit
+from hitables.compile import Options, compile_rules
+from hitables.costs import Costs, default
+from hitables.costs.prices import nanoseconds, prices
+from hitables.costs.walks import near_cost, program_of
+from hitables.errors import HitablesError
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.ir.program import Program
+from hitables.library import read
+from hitables.live.flows import crafted, routable
+from hitables.verify.edges import draw_packets
+from hitables.verify.packets import PacketBatch
+
+# Without what the processor learns: the part that the builders count.
+PLAIN = Costs(
+    {backend: replace(each, surprise=0.0, far=()) for backend, each in default().figures.items()}, "plain", {}
+)
+
+
+def rules_text(count: int, seed: int, tests: str = "spt") -> str:
+    rng = random.Random(seed)
+
+    def rule() -> str:
+        said = ""
+        if "s" in tests:
+            length = rng.choice((8, 16, 20, 24, 25, 32))
+            said += f"-s {rng.randrange(1, 224)}.{rng.randrange(256)}.{rng.randrange(256)}.0/{length} "
+        if "d" in tests:
+            said += f"-d 10.{rng.randrange(256)}.{rng.randrange(256)}.0/24 "
+        if "p" in tests and rng.random() < 0.8:
+            low = rng.randrange(60000)
+            port = rng.choice((f"{low}", f"{low}:{low + rng.randrange(1, 900)}"))
+            said += f"-p {rng.choice(('tcp', 'udp'))} --dport {port} "
+        return f"-A FORWARD {said}-j {rng.choice(('ACCEPT', 'DROP'))}\n"
+
+    return "*filter\n:FORWARD DROP [0:0]\n" + "".join(rule() for _ in range(count)) + "COMMIT\n"
+
+
+def boxes_of(program: Program, backend: Backend, weights: list[float] | None = None) -> Boxes:
+    table = program.table("filter")
+    rules = table["FORWARD"].rules
+    sides = Sides(program.family, nft=backend is Backend.NFT, malformed=Malformed.STRICTER)
+    boxes = as_boxes(sides.sides(rules, writes(table)), program.family, weights)
+    boxes.free[:] = freedom(rules, writes(table), sides)
+    return boxes
+
+
+def points_of(boxes: Boxes, batch: PacketBatch) -> np.ndarray:
+    return boxes.points([packet.values for packet in batch])
+
+
+def mean_cost(tree: Tree, boxes: Boxes, batch: PacketBatch) -> float:
+    return float(replace(tree, boxes=boxes).spend(points_of(boxes, batch))[2].mean())
+
+
+def modelled(program: Program, batch: PacketBatch, backend: Backend) -> float:
+    alone = program_of(program, "filter", backend)
+    return near_cost(alone, "filter", "FORWARD", batch, PLAIN.of(backend), backend)[0]
+
+
+@pytest.mark.parametrize("backend", list(Backend))
+@pytest.mark.parametrize("seed", range(4))
+def test_a_list_and_a_tree_cost_what_the_model_says_of_the_programs(seed: int, backend: Backend) -> None:
+    program = read(rules_text(120, seed), family=Family.IPV4)
+    options = Options(backend=backend.value, costs=PLAIN)
+    compiled = compile_rules(program, options).program
+    batch = draw_packets(program, "filter", "FORWARD", 400, seed)
+    _, batch = crafted(batch.pick(routable(batch)))
+    rules = program.table("filter")["FORWARD"].rules
+    boxes = boxes_of(program, backend)
+    priced = boxes.priced(nanoseconds(rules, boxes.axes, PLAIN, backend, program.family))
+    assert mean_cost(unsplit(priced), priced, batch) == pytest.approx(modelled(program, batch, backend), rel=1e-3)
+    tree = grow(
+        boxes.priced(prices(rules, boxes.axes, PLAIN, [backend], program.family)), algorithm="auto",
+        max_nesting=15 if backend is Backend.NFT else 200, budget=480,
+    )  # fmt: skip
+    assert mean_cost(tree, priced, batch) == pytest.approx(modelled(compiled, batch, backend), rel=0.02)
+
+
+def test_without_prices_every_rule_read_costs_one() -> None:
+    boxes = boxes_of(read(rules_text(80, 1), family=Family.IPV4), Backend.LEGACY)
+    tree = grow(boxes, algorithm="auto")
+    rng = np.random.default_rng(1)
+    points = boxes.low[rng.integers(len(boxes.rule), size=500)]
+    found, reads, cost = tree.spend(points)
+    assert (reads == cost).all() and (found == tree.search(points)[0]).all()
+
+
+def test_a_list_read_in_turn_costs_about_what_points_say() -> None:
+    program = read(rules_text(300, 5, "s"), family=Family.IPV4)
+    rules = program.table("filter")["FORWARD"].rules
+    boxes = boxes_of(program, Backend.LEGACY)
+    asked = nanoseconds(rules, boxes.axes, default(), Backend.LEGACY, program.family)
+    assert read_in_turn(asked) == pytest.approx(spent(boxes, unsplit(boxes), [asked])[0][0], rel=0.1)
+
+
+def test_a_chain_that_would_cost_more_stays_and_says_why() -> None:
+    program = read(rules_text(40, 2, "s"), family=Family.IPV4)
+    assert not compile_rules(program, Options(backend="legacy")).reports[0].why
+    figures = default().of(Backend.LEGACY)
+    slow = replace(figures, targets={**figures.targets, "goto": 1000.0, "jump": 1000.0})
+    costs = Costs({Backend.LEGACY: slow}, "slow jumps", {})
+    made = compile_rules(program, Options(backend="legacy", costs=costs))
+    assert "would not cost less" in made.reports[0].why or "would not read fewer" in made.reports[0].why
+    assert made.program.table("filter")["FORWARD"].rules == program.table("filter")["FORWARD"].rules
+
+
+def test_reports_give_time_for_each_backend_that_is_compiled_for() -> None:
+    program = read(rules_text(200, 4), family=Family.IPV4)
+    for backend, names in (("any", {"legacy", "nft"}), ("legacy", {"legacy"}), ("nft", {"nft"})):
+        (report,) = compile_rules(program, Options(backend=backend)).reports
+        assert set(report.ns_before) == set(report.ns_after) == names
+        assert all(report.ns_after[name] < report.ns_before[name] / 2 for name in names)
+
+
+def test_a_profile_without_the_backend_is_refused() -> None:
+    program = read(rules_text(20, 1), family=Family.IPV4)
+    costs = Costs({Backend.NFT: default().of(Backend.NFT)}, "mine.json", {})
+    with pytest.raises(HitablesError, match="the profile says nothing about legacy"):
+        compile_rules(program, Options(backend="any", costs=costs))
+
+
+def test_prices_of_other_rules_are_refused() -> None:
+    boxes = boxes_of(read(rules_text(20, 1), family=Family.IPV4), Backend.LEGACY)
+    other = read(rules_text(10, 1), family=Family.IPV4).table("filter")["FORWARD"].rules
+    with pytest.raises(ValueError, match="prices of other boxes"):
+        boxes.priced(nanoseconds(other, boxes.axes, default(), Backend.LEGACY, Family.IPV4))
