@@ -9,7 +9,9 @@ from hitables import engine
 from hitables.engine import FIVE_TUPLE, Layout, Rules
 
 VARIANTS = ["tss(step=1)", "tss(step=5)", "tss(vector=0)", "tss(step=1, vector=0)"]
-VARIANTS += [f"{name}(stride={stride}, form={form})" for name in ["tss_tries", "grid_of_tries"] for stride, form in ((1, 0), (2, 1), (3, 2), (8, 0), (8, 2))]
+FORMS = [(1, 0), (2, 1), (3, 2), (4, 1), (8, 0), (8, 2)]
+VARIANTS += [f"{name}(stride={stride}, form={form})" for name in ("tss_tries", "grid_of_tries") for stride, form in FORMS]
+VARIANTS += [f"pacars(stride={stride}, form={form}, cascade={cascade})" for stride, form in FORMS[:4] for cascade in (0, 1)]
 
 
 def crowded(rng: np.random.Generator, layout: Layout, count: int) -> np.ndarray:
@@ -51,3 +53,27 @@ def test_answers_do_not_depend_on_parameters(plan: str, layout: Layout) -> None:
             present[chosen] ^= True
         assert len(db) == present.sum()
         assert (db.search(packets) == linear.search(packets)).all()
+
+
+# Lists long enough to be woven, tables large enough to grow and shrink.
+@pytest.mark.parametrize("plan", ["tss", "tss_tries(stride=3)", "pacars(stride=1)", "pacars", "pacars(stride=4, form=1)"])
+def test_long_lists_of_prefixes_come_and_go(plan: str) -> None:
+    rng, layout, count = np.random.default_rng(11), Layout((32, 32)), 4000
+    free = np.minimum(rng.choice([0, 0, 0, 8, 12, 20, 32], (count, 2)) + rng.integers(0, 6, (count, 2)), 32).astype(np.uint64)
+    low = rng.integers(0, 1 << 32, (count, 2), np.uint64) >> free << free
+    boxes = np.stack([low, low | (np.uint64(1) << free) - np.uint64(1)], axis=2).astype(np.uint32)
+    priorities = np.arange(count, dtype=np.uint32)
+    packets = np.ascontiguousarray(boxes[rng.integers(0, count, 2000), :, 0] + rng.integers(0, 3, (2000, 2), np.uint32))
+    present = rng.integers(0, 4, count) > 0
+    first = Rules(layout, np.ascontiguousarray(boxes[present]), priorities[present])
+    with engine.open("linear", first) as linear, engine.open(plan, first) as db:
+        for left in (2, 2, 9, 9, 0):
+            assert (db.search(packets) == linear.search(packets)).all()
+            wanted = rng.integers(0, 10, count) < left
+            chosen = rng.permutation(np.flatnonzero(wanted != present))
+            for database in (linear, db):
+                database.update(wanted[chosen], np.ascontiguousarray(boxes[chosen]), priorities[chosen])
+            present = wanted
+        assert (db.search(packets) == -1).all()
+        with engine.open(plan, Rules(layout, boxes[:0], priorities[:0])) as empty:
+            assert db.bytes <= empty.bytes + 20_000, "removals give memory back"
