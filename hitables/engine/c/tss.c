@@ -134,19 +134,19 @@ struct block {
     uint32_t passed, lane[BLOCK + LANES], slot[BLOCK + LANES];
 };
 
-static void load(const struct tuples *db, struct block *block, const uint32_t *headers, uint32_t count)
+static void load(const struct tuples *db, struct block *block, const uint32_t *headers, uint32_t from, uint32_t count)
 {
     block->count = count;
     block->words = db->words;
-    for (uint32_t d = 0, filled = 0; d < db->dims; d++) {
-        uint32_t *key = block->key[db->word[d]], up = db->up[d];
-        const uint32_t *side = headers + d;
-        bool fresh = filled <= db->word[d];
-        filled = db->word[d] + 1u;
-        for (uint32_t i = 0; i < count; i++)
-            key[i] = (fresh ? 0 : key[i]) | side[(size_t)i * db->dims] << up;
-    }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = from; i < count; i++) {
+        uint32_t key = 0;
+        for (uint32_t d = 0; d < db->dims; d++) {
+            key |= headers[(size_t)i * db->dims + d] << db->up[d];
+            if (d + 1 < db->dims && db->word[d + 1] == db->word[d])
+                continue;
+            block->key[db->word[d]][i] = key;
+            key = 0;
+        }
         block->best[i] = VFDB_NONE;
         block->header[i] = i;
     }
@@ -190,6 +190,29 @@ static void close_ranks(struct block *block, uint32_t bound)
 }
 
 #ifdef __x86_64__
+/* The same as load: sixteen headers at a time, as far as they go; those left over one by one. */
+__attribute__((target("avx512f"))) static void load_512(const struct tuples *db, struct block *block,
+                                                        const uint32_t *headers, uint32_t count)
+{
+    const __m512i number = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i row = _mm512_mullo_epi32(number, _mm512_set1_epi32((int)db->dims));
+    uint32_t whole = count / LANES * LANES;
+    load(db, block, headers, whole, count);
+    for (uint32_t i = 0; i < whole; i += LANES) {
+        __m512i key = _mm512_setzero_si512();
+        for (uint32_t d = 0; d < db->dims; d++) {
+            __m512i side = _mm512_i32gather_epi32(row, headers + (size_t)i * db->dims + d, 4);
+            key = _mm512_or_si512(key, _mm512_sll_epi32(side, _mm_cvtsi32_si128(db->up[d])));
+            if (d + 1 < db->dims && db->word[d + 1] == db->word[d])
+                continue;
+            _mm512_storeu_si512(block->key[db->word[d]] + i, key);
+            key = _mm512_setzero_si512();
+        }
+        _mm512_storeu_si512(block->best + i, _mm512_set1_epi32(-1));
+        _mm512_storeu_si512(block->header + i, _mm512_add_epi32(number, _mm512_set1_epi32((int)i)));
+    }
+}
+
 __attribute__((target("avx512f"))) static __mmask16 lanes_from(uint32_t at, uint32_t count)
 {
     return count - at >= LANES ? 0xFFFF : (__mmask16)((1u << (count - at)) - 1);
@@ -273,7 +296,12 @@ static void compare(const struct tuples *db, const struct tuple *tuple, struct b
 static void search_block(const struct tss *db, const uint32_t *headers, uint32_t count, uint32_t *found)
 {
     struct block block;
-    load(&db->tuples, &block, headers, count);
+#ifdef __x86_64__
+    if (db->vector)
+        load_512(&db->tuples, &block, headers, count);
+    else
+#endif
+        load(&db->tuples, &block, headers, 0, count);
     for (uint32_t i = 0; i < count; i++)
         found[i] = VFDB_NONE;
     for (uint32_t t = 0; t < db->tuples.count; t++) {
