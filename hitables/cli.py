@@ -274,6 +274,10 @@ def _read_two(before: str, after: str, family: str | None, tell: Callable[[str],
 @click.option(
     "--costs", "costs_file", metavar="PROFILE", help="What rules cost (hitables calibrate); else as shipped."
 )
+@click.option("--trace", "trace_file", help="ClassBench trace: rules weigh as its packets match them.")
+@click.option("--pcap", "pcap_file", help="Capture, likewise.")
+@click.option("--through", help="Built-in chain that those packets come to; the longest when left out.")
+@click.option("--alike", is_flag=True, help="All rules weigh alike, whatever the counters of FILE say.")
 @click.option("--table", "tables", multiple=True, help="Compile this table only; may be repeated.")
 @click.option("--chain", "chains", multiple=True, help="Compile this chain only; may be repeated.")
 @click.option("--map", "map_file", help="Write the source map (JSON): generated rule -> line of FILE.")
@@ -300,6 +304,10 @@ def compile_command(
     max_expansion: float,
     malformed: str,
     costs_file: str | None,
+    trace_file: str | None,
+    pcap_file: str | None,
+    through: str | None,
+    alike: bool,
     tables: tuple[str, ...],
     chains: tuple[str, ...],
     map_file: str | None,
@@ -312,6 +320,9 @@ def compile_command(
     """Compile the long chains of FILE into decision trees, and print the result.
 
     What is to be printed is read again and proved equal to FILE; without a proof nothing is printed.
+
+    Rules weigh as much as packets match them: by --trace, by --pcap, or else by the counters of FILE
+    (iptables-save -c); when there are none, all alike.
     """
     import json
 
@@ -321,8 +332,12 @@ def compile_command(
     from .files import read_text, write_text
     from .pipeline import compile_text
 
+    weigh: Callable[[Any], Any] | None = _weighing(trace_file, pcap_file, through, alike, backend)
     if scheme == "paper":
         binth = binth or 16
+        if trace_file or pcap_file:
+            raise HitablesError("scheme paper weighs all rules alike: it takes neither --trace nor --pcap")
+        weigh = None
     options = Options(
         backend=backend,
         malformed=Malformed(malformed),
@@ -347,12 +362,41 @@ def compile_command(
             timeout=timeout,
             max_memory=max_memory,
             tell=tell,
+            weigh=weigh,
         )
     if report:
         _show_reports(made.reports)
+        if made.weighed:
+            click.echo(f"rules weigh by {made.weighed}", err=True)
     if map_file:
         write_text(map_file, json.dumps(made.map, indent=1) + "\n")
     write_text(output, made.text)
+
+
+def _weighing(
+    trace_file: str | None, pcap_file: str | None, through: str | None, alike: bool, backend: str
+) -> Callable[[Any], Any]:
+    """How much rules weigh, for a program: as one of the sources says."""
+    from . import traffic
+    from .ir.packet import Backend
+
+    source = trace_file or pcap_file
+    if sum(map(bool, (trace_file, pcap_file, alike))) > 1:
+        raise HitablesError("rules weigh by --trace, by --pcap or --alike, not by several of them")
+    if through and not source:
+        raise HitablesError("--through says where the packets of --trace or --pcap come to; there are none")
+
+    def weigh(program: Any) -> Any:
+        if alike:
+            return None
+        if source is None:
+            return traffic.counted(program)
+        chain = traffic.busiest_chain(program, through)
+        batch = (traffic.trace_batch if trace_file else traffic.pcap_batch)(source, program.family)
+        read_as = Backend.LEGACY if backend == "any" else Backend(backend)
+        return traffic.from_packets(program, "filter", chain, batch, read_as, source)
+
+    return weigh
 
 
 def _show_reports(reports: Any) -> None:

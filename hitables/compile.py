@@ -26,6 +26,7 @@ from .errors import HitablesError
 from .ir.packet import Backend
 from .ir.program import Chain, Program, Table
 from .ir.rule import Kind, Rule
+from .traffic import Weights
 
 Floats = npt.NDArray[np.float64]
 
@@ -46,6 +47,7 @@ class Options:
     min_length     chains of fewer rules stay as they are
     max_expansion  rules printed over rules read, per chain, at most
     costs          what reading rules costs; None: the shipped profile
+    traffic        how much each rule weighs; None: all alike
     unequal_cuts   scheme paper: cut between rules, not in equal parts
     tables, chains only these (empty: all)
     """
@@ -58,6 +60,7 @@ class Options:
     min_length: int = 8
     max_expansion: float = 4.0
     costs: Costs | None = None
+    traffic: Weights | None = None
     unequal_cuts: bool = False
     tables: frozenset[str] = frozenset()
     chains: frozenset[str] = frozenset()
@@ -78,7 +81,7 @@ class ChainReport:
     """What was done to one chain.
 
     before, after   rules in the chain; rules of it and of the chains made for it
-    read_before, read_after   mean rules read, each rule's packets weighing alike
+    read_before, read_after   mean rules read, each rule's packets weighing as the rule does
     ns_before, ns_after       what that costs by the model, per backend that it was compiled for, by name
     longest         most rules that a packet can read in the tree
     nesting         most chains nested below it
@@ -129,7 +132,7 @@ class _Grown:
 
     Columns are rules read, then nanoseconds in each backend.
 
-    total    summed over the rules of the segments so far
+    total    summed over the rules of the segments so far, by their weights
     passing  of a packet that comes through all segments so far; after: at most
     nesting  chains that nest
     why      why there is no tree
@@ -141,10 +144,10 @@ class _Grown:
     nesting: int = 0
     why: str = "its rules test nothing that a tree could tell packets apart by"
 
-    def add(self, rules: int, mean: Floats, longest: int) -> None:
-        """Count in a segment of *rules* whose packets read *mean*, and *longest* at most afterwards."""
-        self.total += (self.passing + mean) * rules
-        self.passing += mean * (np.array([[rules], [longest]]) / mean[:, :1])
+    def add(self, weight: Floats, mean: Floats, longest: int) -> None:
+        """Count in a segment of rules of *weight* whose packets read *mean*; afterwards *longest* at most."""
+        self.total += (self.passing + mean) * weight.sum()
+        self.passing += mean * (np.array([[len(weight)], [longest]]) / mean[:, :1])
 
 
 class _TableCompiler:
@@ -240,8 +243,12 @@ class _TableCompiler:
         width = 1 + len(self.backends)
         grown = _Grown(np.zeros((2, width)), np.zeros((2, width)))
         spare = max(0, budget - len(chain.rules))
+        weights = self.options.traffic.of(self.table.name, chain.name) if self.options.traffic else []
+        weights = weights or [1.0] * len(chain.rules)
+        first = 0
         for at, run in enumerate(runs):
-            boxes = as_boxes(sides.sides(run, self.writes), self.family)
+            boxes = as_boxes(sides.sides(run, self.writes), self.family, weights[first : first + len(run)])
+            first += len(run)
             if at + 1 == len(runs):
                 boxes.free[:] = freedom(run, self.writes, sides)
             tree = None
@@ -251,10 +258,12 @@ class _TableCompiler:
             if tree is not None:
                 spare = max(0, spare - tree.printed_rules() + len(run))
                 grown.nesting += tree.nesting() + (1 if at + 1 < len(runs) else 0)
-                grown.add(len(run), mean, tree.longest_read())
+                grown.add(boxes.weight, mean, tree.longest_read())
             else:
-                listed = [(len(run) + 1) / 2, *(read_in_turn(each) for each in self.each_backend(run, boxes))]
-                grown.add(len(run), np.array([listed, listed]), len(run))
+                place = np.average(np.arange(len(run)) + 1.0, weights=boxes.weight)
+                priced = self.each_backend(run, boxes)
+                listed = [place, *(read_in_turn(each, boxes.weight) for each in priced)]
+                grown.add(boxes.weight, np.array([listed, listed]), len(run))
             exact = options.malformed is Malformed.EXACT
             patient = (lambda match: not sides.may_drop(match)) if exact else (lambda match: True)
             grown.segments.append(Segment(run, tree, frozenset(sides.guards), patient))

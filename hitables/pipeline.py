@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import __version__
@@ -15,6 +15,7 @@ from .ir.fields import Family
 from .ir.packet import Backend
 from .ir.program import Program
 from .library import read
+from .traffic import Weights
 from .verify.answer import Difference, Question, Undecided
 
 BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "nft": (Backend.NFT,)}
@@ -24,12 +25,16 @@ Stage = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What compile gives: the text, its source map (hitables/schema/map.json), a report per chain."""
+    """What compile gives: the text, its source map (hitables/schema/map.json), a report per chain.
+
+    weighed  whose packets said how much rules weigh; "" when all weighed alike
+    """
 
     text: str
     program: Program
     map: dict[str, Any]
     reports: tuple[ChainReport, ...]
+    weighed: str = ""
 
 
 def _silent(stage: str) -> None:
@@ -55,15 +60,20 @@ def _transform(program: Program, options: Options, scheme: str) -> Compiled:
 def compile_text(
     text: str, options: Options, *, family: Family | None = None, name: str = "-", scheme: str = "tree",
     prove: bool = True, timeout: float | None = None, max_memory: int | None = None, tell: Stage = _silent,
+    weigh: Callable[[Program], Weights | None] | None = None,
 ) -> Output:  # fmt: skip
     """Read, compile, print, read again, prove the two equal.
 
     NotEquivalent, with a packet, when they differ; HitablesError when *timeout* (seconds) or
     *max_memory* (bytes) do not suffice to tell.  Without *prove* the output says that it was
-    not proved.  *tell* hears the name of each stage.
+    not proved.  *tell* hears the name of each stage.  *weigh* says how much the program's rules
+    weigh.
     """
     tell("reading")
     program = read(text, family=family, name=name)
+    if weigh is not None:
+        tell("weighing")
+        options = replace(options, traffic=weigh(program))
     tell("compiling")
     compiled = _transform(program, options, scheme)
     tell("printing")
@@ -75,8 +85,9 @@ def compile_text(
         )
         prove_equal(program, printed, question)
     return Output(
-        printed, compiled.program, source_map(compiled.program, compiled.origins, name), compiled.reports
-    )
+        printed, compiled.program, source_map(compiled.program, compiled.origins, name), compiled.reports,
+        options.traffic.source if options.traffic else "",
+    )  # fmt: skip
 
 
 def prove_equal(program: Program, printed: str, question: Question) -> None:

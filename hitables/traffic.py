@@ -7,7 +7,7 @@ weights of nothing would look like weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,15 +30,18 @@ class Weights:
     source: str
     counts: dict[tuple[str, str], tuple[float, ...]]
 
-    def of(self, table: str, chain: str, even: float = EVEN) -> list[float]:
+    def of(self, table: str, chain: str, even: float | None = None) -> list[float]:
         """One weight per rule of the chain, 1 on the mean; *even* of it spread over all alike.
 
+        By default EVEN of it, and more where few packets were met for so many rules: they say little.
         A chain that no packet met weighs its rules alike.
         """
         counted = self.counts.get((table, chain), ())
         total = sum(counted)
         if not total:
             return [1.0] * len(counted)
+        if even is None:
+            even = max(EVEN, len(counted) / (len(counted) + total))
         return [even + (1 - even) * count * len(counted) / total for count in counted]
 
 
@@ -55,6 +58,14 @@ def from_counters(program: Program) -> Weights:
     if not any(map(sum, counts.values())):
         raise HitablesError(f"{program.name}: all counters are 0, they say nothing about the traffic")
     return Weights(program.name, counts)
+
+
+def counted(program: Program) -> Weights | None:
+    """From the counters of the rule set, if it has any that say something."""
+    rules = (rule for table in program for chain in table.chains for rule in chain.rules)
+    if any(rule.counters and rule.counters[0] for rule in rules):
+        return replace(from_counters(program), source=f"the counters of {program.name}")
+    return None
 
 
 def from_packets(

@@ -106,7 +106,7 @@ def test_a_list_read_in_turn_costs_about_what_points_say() -> None:
     rules = program.table("filter")["FORWARD"].rules
     boxes = boxes_of(program, Backend.LEGACY)
     asked = nanoseconds(rules, boxes.axes, default(), Backend.LEGACY, program.family)
-    assert read_in_turn(asked) == pytest.approx(spent(boxes, unsplit(boxes), [asked])[0][0], rel=0.1)
+    assert read_in_turn(asked, boxes.weight) == pytest.approx(spent(boxes, unsplit(boxes), [asked])[0][0], rel=0.1)
 
 
 def test_a_chain_that_would_cost_more_stays_and_says_why() -> None:

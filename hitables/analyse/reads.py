@@ -147,9 +147,8 @@ def spent(boxes: Boxes, tree: Tree, prices: Sequence[Prices]) -> list[tuple[floa
     return found
 
 
-def read_in_turn(prices: Prices) -> float:
-    """What a list costs the packets of its rules, each rule's weighing alike, about: every rule before fails
-    at its first test."""
+def read_in_turn(prices: Prices, weight: npt.NDArray[np.float64]) -> float:
+    """What a list costs the packets of its rules, about: every rule before fails at its first test."""
     if not len(prices.taken):
         return 0.0
     taken = prices.holds.sum(axis=1) + prices.taken
@@ -157,4 +156,4 @@ def read_in_turn(prices: Prices) -> float:
     for axis in prices.order[::-1]:
         tested = prices.missed[:, axis] > 0
         missed[tested] = prices.missed[tested, axis]
-    return float((np.cumsum(missed) - missed + taken).mean())
+    return float(np.average(np.cumsum(missed) - missed + taken, weights=weight))

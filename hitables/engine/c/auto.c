@@ -732,16 +732,18 @@ static uint64_t scramble(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* A point in each of some boxes of the sample: at its ends or within. */
-static uint64_t *draw(const struct forest *f, uint32_t *points)
+/* A point in each of some boxes of the sample: at its ends or within; weighing what its rule does. */
+static uint64_t *draw(const struct forest *f, uint32_t *points, double **weight)
 {
     const struct space *space = f->space;
     const struct tree_boxes *in = space->in;
     uint32_t step = 1 + in->boxes / f->every / POINTS, drawn = 0, seen = 0;
     uint64_t *point = malloc(((size_t)in->boxes + 1) * in->axes * 2 * sizeof *point);
-    for (uint32_t b = 0; point && b < in->boxes; b++) {
+    *weight = malloc(((size_t)in->boxes + 1) * sizeof **weight);
+    for (uint32_t b = 0; point && *weight && b < in->boxes; b++) {
         if ((uint32_t)in->rule[b] % f->every || seen++ % step)
             continue;
+        (*weight)[drawn] = in->weight[in->rule[b]];
         for (uint32_t a = 0; a < in->axes; a++) {
             const struct line *line = &space->line[a];
             struct side side = box_side(space, b, a);
@@ -761,16 +763,20 @@ static uint64_t *draw(const struct forest *f, uint32_t *points)
 }
 
 /* Mean cost at the points; HUGE_VAL when memory is exhausted. */
-static double cost_of(const struct tree_boxes *in, const struct tree *tree, const uint64_t *point, uint32_t points)
+static double cost_of(const struct tree_boxes *in, const struct tree *tree, const uint64_t *point,
+                      const double *weight, uint32_t points)
 {
     int32_t *rule = malloc((points + 1) * sizeof *rule);
     uint32_t *reads = malloc((points + 1) * sizeof *reads);
     double *spent = malloc((points + 1) * sizeof *spent), sum = HUGE_VAL;
     if (rule && reads && spent && tree_search(tree, in, point, points, rule, reads, spent) == TREE_OK) {
+        double all = 0;
         sum = 0;
-        for (uint32_t p = 0; p < points; p++)
-            sum += spent[p];
-        sum /= points ? points : 1;
+        for (uint32_t p = 0; p < points; p++) {
+            sum += spent[p] * weight[p];
+            all += weight[p];
+        }
+        sum /= all > 0 ? all : 1;
     }
     free(rule);
     free(reads);
@@ -825,8 +831,9 @@ static double forest_cost(struct forest *f)
     f->thrift = f->options->thrift;
     memcpy(f->longest, longest_leaf, sizeof f->longest);
     uint32_t points = 0;
-    uint64_t *point = draw(f, &points);
-    f->failed |= !point;
+    double *weight = NULL;
+    uint64_t *point = draw(f, &points, &weight);
+    f->failed |= !point || !weight;
     while (!f->failed) {
         assemble(f);
         struct tree *tree = f->failed ? NULL : flatten(f);
@@ -835,7 +842,7 @@ static double forest_cost(struct forest *f)
         uint64_t size = printed(tree);
         bool fits = size <= budget;
         if (fits)
-            cost = cost_of(&f->passing, tree, point, points) + size_worth * (double)size / (f->rules + 1);
+            cost = cost_of(&f->passing, tree, point, weight, points) + size_worth * (double)size / (f->rules + 1);
         tree_free(tree);
         if (fits || f->thrift > thriftiest[groups > 1])
             break;
@@ -844,6 +851,7 @@ static double forest_cost(struct forest *f)
         f->longest[1] *= 2;
     }
     free(point);
+    free(weight);
     return cost;
 }
 
