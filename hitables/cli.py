@@ -241,7 +241,11 @@ def _read_two(before: str, after: str, family: str | None, tell: Callable[[str],
     help="Rules that a leaf may hold before it is split; algorithm auto finds that by itself.",
 )
 @click.option(
-    "--spfac", type=click.FloatRange(1), default=4.0, show_default=True, help="HiCuts' space factor."
+    "--spfac",
+    type=click.FloatRange(1),
+    default=4.0,
+    show_default=True,
+    help="Space factor of HiCuts and HyperCuts.",
 )
 @click.option(
     "--cuts",

@@ -17,7 +17,7 @@ from .analyse.callgraph import check_loops, graph, levels, writes
 from .analyse.movable import freedom
 from .analyse.reads import read_in_turn, rules_read, spent
 from .analyse.sides import Malformed, Sides, as_boxes
-from .build.tree import Boxes, Prices, Tree, grow
+from .build.tree import ALGORITHMS, Boxes, Prices, Tree, grow
 from .costs.prices import nanoseconds, prices
 from .costs.table import Costs, default
 from .emit.chains import Names
@@ -68,6 +68,10 @@ class Options:
     def __post_init__(self) -> None:
         if self.backend not in NESTING:
             raise HitablesError(f"unknown backend {self.backend!r}; there are {', '.join(NESTING)}")
+        if self.algorithm not in ALGORITHMS:
+            raise HitablesError(
+                f"no tree builder is called {self.algorithm!r}; there are {', '.join(ALGORITHMS)}"
+            )
         if self.max_expansion < 1:
             raise HitablesError(
                 f"a max-expansion of {self.max_expansion} is below 1: no tree is smaller than its list"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hitables.build.tree import ALGORITHMS, PAPER, Axis, Boxes, Cut, Kind, Node, grow
+from hitables.build.tree import ALGORITHMS, PAPER, Axis, Boxes, Cut, Kind, Node, Step, Tree, grow
 from hitables.ir.fields import Field
 
 AXES = (
@@ -57,21 +57,33 @@ def matching(given: Boxes) -> np.ndarray:
     return held
 
 
-def path(nodes: Sequence[Node], point: Sequence[int]) -> Iterator[Node]:
+def path(tree: Tree, nodes: Sequence[Node], point: Sequence[int]) -> Iterator[Node]:
     """The nodes that a point comes through, told as the printed rules would decide."""
-    node = nodes[0]
+    at = tree.root
     while True:
+        node = nodes[at]
         yield node
         if node.kind is Kind.LEAF:
-            return
+            if not goes_on(tree, at):
+                return
+            at = int(tree.link[tree.node[at]["entry"]])
+            continue
         assert node.axis is not None
         value = point[AXES.index(node.axis)] - node.axis.optional
         inside = [edge.low <= value <= edge.high for edge in node.edges]
         if node.kind in (Kind.CUTS, Kind.LOOKUPS):
             assert sum(inside) <= 1
-            node = nodes[node.edges[inside.index(True) if any(inside) else -1].to]
+            at = node.edges[inside.index(True) if any(inside) else -1].to
         else:
-            node = nodes[node.taken if inside[0] != node.negated else node.other]
+            at = node.taken if inside[0] != node.negated else node.other
+
+
+def goes_on(tree: Tree, number: int) -> bool:
+    """Whether the node is nothing but a jump to one that stands elsewhere."""
+    first, entries = (int(tree.node[number][name]) for name in ("entry", "entries"))
+    steps = tree.step[first : first + entries].tolist()
+    assert set(steps) <= {Step.RULE} or steps == [Step.GO]
+    return steps == [Step.GO]
 
 
 def up_to_final(given: Boxes, matched: Sequence[int]) -> list[int]:
@@ -100,7 +112,7 @@ def test_every_point_meets_its_rules_in_list_order(
     nodes = list(tree.nodes())
     held = matching(rules)
     for point, holds in zip(POINTS[::5], held[::5], strict=True):
-        listed = [rule for node in path(nodes, point) for rule in node.entries if holds[rule]]
+        listed = [rule for node in path(tree, nodes, point) for rule in node.entries if rule >= 0 and holds[rule]]
         assert up_to_final(rules, listed) == up_to_final(rules, np.flatnonzero(holds).tolist())
 
 
@@ -128,8 +140,8 @@ def test_the_search_reads_as_many_rules_as_the_path_prints(
     nodes = list(tree.nodes())
     for point, holds, read in zip(POINTS[::7], held[::7], reads, strict=True):
         printed = 0
-        for node in path(nodes, point):
-            stops = next((i + 1 for i, rule in enumerate(node.entries) if holds[rule]), None)
+        for node in path(tree, nodes, point):
+            stops = next((i + 1 for i, rule in enumerate(node.entries) if rule >= 0 and holds[rule]), None)
             if stops is not None:
                 printed += stops
                 break

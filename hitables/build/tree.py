@@ -43,19 +43,19 @@ _NODE = np.dtype(
 _EDGE = np.dtype([("low", "u8", 2), ("high", "u8", 2), ("to", "u4"), ("unused", "u4")], align=True)
 
 
-def _algorithms() -> Iterator[str]:
+def _algorithms() -> Iterator[tuple[str, bool]]:
     for number in itertools.count():
         name = lib.tree_algorithm(number)
         if not name:
             return
-        yield ffi.string(name).decode()
+        yield ffi.string(name).decode(), bool(lib.tree_is_bounded(number))
 
 
 # The trees of the CoNEXT 2014 paper: any interval for a cut, and neither budget nor nesting kept.
 PAPER = "paper"
 
-# Builders that keep all constraints.
-ALGORITHMS = tuple(name for name in _algorithms() if name != PAPER)
+# Builders that keep all constraints; the engine's table has them.
+ALGORITHMS = tuple(name for name, bounded in _algorithms() if bounded)
 
 
 class Cut(enum.IntEnum):
@@ -425,7 +425,8 @@ def grow(
     copy_penalty  bisect: entries that a copied rule counts for
     thrift        auto: cost, by one packet of each rule, that printing another rule must save
     grouping      auto: 0 the cheapest; n that one alone, of those that it would try
-    spfac         hicuts, paper: rules that the parts of a node may hold, over those of the node
+    spfac         hicuts, paper: rules that the parts of a node may hold, over those of the node;
+                  hypercuts: parts of a node, over the root of its rules
     unequal       paper: cut between rules instead of in equal parts
     memory        bytes that building may take (0: any); MemoryError beyond
     """

@@ -73,7 +73,8 @@ class _Tree:
         self.planter, self.segment, self.after = planter, segment, after
         self.tree = segment.tree.as_tests()
         self.grouped = bool(self.tree.step.any())
-        assert after is None or not self.grouped, "groups are not left by a jump to what follows"
+        called = np.isin(self.tree.step, (Step.ASK, Step.CALL, Step.SEND)).any()
+        assert after is None or not called, "groups are not left by a jump to what follows"
         self.leaves: dict[tuple[tuple[int, int, int], ...], str] = {}
         self.chains: dict[int, str] = {}
         # (node, list to write to, protocol if known, protocols guarded already)
@@ -102,14 +103,14 @@ class _Tree:
         free = itertools.takewhile(lambda match: match.role is Role.SPACE, rule.matches)
         return Rule(tuple(free), jump(chain.name))
 
-    def entry(self, step: int, number: int, link: int) -> Rule:
-        """What an entry is printed as (build.tree.Step)."""
+    def entry(self, step: int, number: int, link: int, protocol: int | None) -> Rule:
+        """What an entry is printed as (build.tree.Step); *protocol*: of its packets, if known."""
         if step == Step.RULE:
             return self.stand_ins.get(number) or self.planter.copy(self.segment.rules[number])
         if step == Step.ACT:
             return self.planter.copy(self.segment.rules[number])._replace(matches=())
         if step == Step.GO:
-            return Rule((), goto(self.chain(link)))
+            return Rule((), goto(self.chain(link, protocol)))
         if step == Step.CALL:
             return Rule((), jump(self.chain(link)))
         rule = self.segment.rules[number]
@@ -121,13 +122,16 @@ class _Tree:
         free = itertools.takewhile(lambda match: match.role is Role.SPACE and patient(match), rule.matches)
         return Rule(tuple(free), jump(self.chain(link)))
 
-    def chain(self, node: int) -> str:
-        """The chain that an entry leads to; it knows nothing about its packets."""
+    def chain(self, node: int, protocol: int | None = None) -> str:
+        """The chain that an entry leads to.
+
+        *protocol* is that of all packets that any entry leads there, or the tree asks for it again.
+        """
         name = self.chains.get(node)
         if name is None:
             made = self.planter.open()
             name = self.chains[node] = made.name
-            self.todo.append((node, made, None, frozenset()))
+            self.todo.append((node, made, protocol, frozenset()))
         return name
 
     def end(self, here: Written) -> None:
@@ -149,10 +153,11 @@ class _Tree:
             at, here, protocol, guarded = self.todo.pop()
             while True:
                 first, entries, first_edge, edges, kind, axis_at, negated = node[at][:7]
-                here.rules += [self.entry(*each) for each in self.entries[first : first + entries]]
+                here.rules += [self.entry(*each, protocol) for each in self.entries[first : first + entries]]
                 if kind == NodeKind.LEAF or edges == 1:
                     if kind == NodeKind.LEAF:
-                        self.end(here)
+                        if not entries or self.entries[first + entries - 1][0] != Step.GO:
+                            self.end(here)
                         break
                     at = to[first_edge]
                     continue
@@ -189,7 +194,7 @@ class _Tree:
             if not listed:
                 return self.nothing()
             if listed[0][0] == Step.GO:
-                return goto(self.chain(listed[0][2]))
+                return goto(self.chain(listed[0][2], protocol))
             if listed in self.leaves:
                 return goto(self.leaves[listed])
         made = self.planter.open()

@@ -924,4 +924,4 @@ static enum tree_status auto_grow(struct space *space, const struct tree_options
     return f.failed || found == HUGE_VAL ? TREE_NO_MEMORY : TREE_OK;
 }
 
-const struct tree_builder tree_auto = {.name = "auto", .grow = auto_grow};
+const struct tree_builder tree_auto = {.name = "auto", .bounded = true, .grow = auto_grow};

@@ -877,4 +877,4 @@ static enum tree_status bisect_grow(struct space *space, const struct tree_optio
     return *root ? TREE_OK : TREE_NO_MEMORY;
 }
 
-const struct tree_builder tree_bisect = {.name = "bisect", .grow = bisect_grow};
+const struct tree_builder tree_bisect = {.name = "bisect", .bounded = true, .grow = bisect_grow};

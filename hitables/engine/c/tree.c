@@ -18,7 +18,7 @@
 /* Calls within calls, at most: a group's tree calls trees of later groups only. */
 enum { CALLS = 8 };
 
-static const struct tree_builder *const builders[] = {&tree_auto, &tree_bisect, &tree_hicuts, &tree_paper};
+static const struct tree_builder *const builders[] = {&tree_auto, &tree_bisect, &tree_hicuts, &tree_hypercuts, &tree_paper};
 
 enum { BUILDERS = sizeof builders / sizeof *builders };
 
@@ -162,7 +162,7 @@ static enum tree_status line_draw(struct space *space, uint32_t axis)
     return TREE_OK;
 }
 
-static enum tree_status space_draw(struct space *space)
+enum tree_status space_draw(struct space *space)
 {
     const struct tree_boxes *in = space->in;
     if (!in->axes || in->axes > TREE_AXES)
@@ -522,6 +522,11 @@ enum tree_status twigs_write(struct space *space, struct twig *root, struct tree
 const char *tree_algorithm(uint32_t index)
 {
     return index < BUILDERS ? builders[index]->name : NULL;
+}
+
+int tree_is_bounded(uint32_t index)
+{
+    return index < BUILDERS && builders[index]->bounded;
 }
 
 struct tree *tree_grow(const char *algorithm, const struct tree_boxes *boxes,

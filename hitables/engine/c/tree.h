@@ -78,7 +78,8 @@ struct tree_options {
     double copy_penalty;   /* bisect: list entries that a copied rule counts for */
     double thrift;         /* auto: cost, for a packet of each rule, that a printed rule must save */
     uint32_t grouping;     /* auto: 0 the cheapest; else this one alone of those that are tried, from 1 */
-    double spfac;          /* hicuts, paper: rules that the parts may hold, over those of the node */
+    double spfac;          /* hicuts, paper: rules that the parts may hold, over those of the node; hypercuts:
+                            * parts, over the root of the node's rules */
     uint8_t unequal;       /* paper: cut between rules, not in equal parts */
     size_t memory;         /* bytes that building may take; 0: any */
 };
@@ -123,6 +124,9 @@ void tree_free(struct tree *tree);
 
 /* The name of builder number *index*; NULL behind the last. */
 const char *tree_algorithm(uint32_t index);
+
+/* Whether builder number *index* keeps budget, nesting, and what axes allow: its trees can be printed. */
+int tree_is_bounded(uint32_t index);
 
 /* For each of *count* points the first matching rule (-1: none), the rules read, and (unless NULL) their cost. */
 enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *boxes, const uint64_t *points,

@@ -105,12 +105,14 @@ struct plot {
     const struct range *region;
 };
 
-/* One C file per builder; *root is set on success.  Everything comes from space->arena. */
+/* One C file per builder; *root is set on success.  Everything comes from space->arena.
+ * Whoever is listed in tree.c, and bounded, is offered by `hitables compile --algorithm`. */
 struct tree_builder {
     const char *name;
+    bool bounded; /* keeps budget, nesting, and what axes allow */
     enum tree_status (*grow)(struct space *space, const struct tree_options *options, struct twig **root);
 };
-extern const struct tree_builder tree_auto, tree_bisect, tree_hicuts, tree_paper;
+extern const struct tree_builder tree_auto, tree_bisect, tree_hicuts, tree_hypercuts, tree_paper;
 
 static inline struct side box_side(const struct space *space, uint32_t box, uint32_t axis)
 {
@@ -141,6 +143,7 @@ static inline bool range_meets(const struct range *range, bool alive, struct sid
 
 /* The flat form of what hangs on *root*, in *tree*; numbers all twigs anew. */
 enum tree_status twigs_write(struct space *space, struct twig *root, struct tree *tree);
+enum tree_status space_draw(struct space *space);
 uint32_t line_rank(const struct line *line, u128 value);
 void region_all(const struct space *space, struct range *region);
 struct probe probe_of(const struct space *space, const struct range *region, uint32_t axis, u128 low, u128 high);
