@@ -818,8 +818,9 @@ static enum tree_status split(struct plotter *p, struct patch *patch)
         status = split_grid(p, patch);
     if (status != TREE_OK)
         return status;
-    uint32_t cuts = p->plan.kind == PLAN_GRID ? p->plan.cuts : 0;
-    size_t size = offsetof(struct plan, cut) + cuts * sizeof *p->plan.cut;
+    if (p->plan.kind != PLAN_GRID)
+        p->plan.cuts = 0;
+    size_t size = offsetof(struct plan, cut) + p->plan.cuts * sizeof *p->plan.cut;
     patch->plan = arena_take(p->space->arena, size);
     if (!patch->plan || (p->plan.kind == PLAN_LEAF && !leaf_holds(p, patch)))
         return TREE_NO_MEMORY;
