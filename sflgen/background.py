@@ -23,6 +23,7 @@ from hitables.ir.program import Table
 from hitables.ir.rule import Rule, Target
 
 from .base import Names, Place, Served, Strategy
+from .local import prove_patch
 from .patch import Plan, fold, plan
 from .state import State, prove
 from .updates import Edit, apply, jumps_to, sync
@@ -107,8 +108,8 @@ class Folding:
             self._pid = 0
         os.close(self._result)
 
-    def plan(self, now: State) -> Plan:
-        """From *now* to the new trees with what was updated meanwhile over them.
+    def plan(self, now: State, proving: bool) -> Plan:
+        """From *now* to the new trees with what was updated meanwhile over them, which is proved, too.
 
         Stale when they do not fit any more; HitablesError when growing them failed.
         """
@@ -123,6 +124,8 @@ class Folding:
             made = plan(state, updates, Strategy.GRAFT)
             if any(strategy is Strategy.FOLD for _, _, strategy in made.chosen):
                 raise Stale("an update needs new trees")
+            if proving:
+                prove_patch(made)
             state = made.after
         state = _called_as(state, now)
         edits = tuple(sync(now.loaded, state.loaded))

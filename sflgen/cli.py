@@ -200,10 +200,10 @@ def _update(
 
 
 def _prove(made: Plan, no_prove: bool) -> None:
-    from .state import prove
+    from .local import prove_patch
 
     if not no_prove:
-        prove(made.after)
+        prove_patch(made)
 
 
 def _command(op: str, table: str, words: Sequence[str]) -> str:
@@ -361,7 +361,10 @@ def print_(folder: str, loaded: bool) -> None:
 @_state_option
 @_live_option
 @click.option("--socket", "path", metavar="PATH", help="Listen on a Unix socket instead of standard input.")
-@click.option("--prove", "proving", is_flag=True, help="Prove each patch before it is made so.")
+@click.option(
+    "--prove/--no-prove", "proving", default=True, show_default=True,
+    help="Prove each patch before it is made so, where it is; each fold as a whole.",
+)  # fmt: skip
 def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
     """Keep the state in memory, take commands line by line, answer each with its patch and `ok VERSION`."""
     import signal
@@ -375,7 +378,7 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
         if kernel is not None:
             committed(store, kernel)
             kernel.check(store.state)
-        session = Session(store, kernel, proving)
+        session = Session(store, kernel, proving, lambda said: click.echo(said, err=True))
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             if path is not None:

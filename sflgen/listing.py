@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from hitables.ir.semantics import FIELDS_WRITTEN
 from .region import Region
 
 _FIELDS = (Field.SRC, Field.DST, Field.PROTO, Field.IIF, Field.OIF)
+_COLUMN = {field: column for column, field in enumerate(_FIELDS)}
 _TOP = (1 << 64) - 1
 
 Rows = npt.NDArray[np.uint64]
@@ -34,6 +36,8 @@ def fields_written(states: Set[State]) -> frozenset[Field]:
 class Listing:
     """Rules in order.  *low*, *high*: a column per rule; *acts*: it jumps or writes."""
 
+    FIELDS: ClassVar = _FIELDS
+
     rules: tuple[Rule, ...]
     family: Family
     low: Rows
@@ -45,7 +49,7 @@ class Listing:
         low = np.zeros((len(_FIELDS), len(rules)), np.uint64)
         high = np.full((len(_FIELDS), len(rules)), _TOP, np.uint64)
         for at, rule in enumerate(rules):
-            for column, (first, last) in _hull(rule, family).items():
+            for column, (first, last) in hull(rule, family).items():
                 low[column, at], high[column, at] = first, last
         return cls(tuple(rules), family, low, high, np.array([_acts(rule) for rule in rules], bool))
 
@@ -78,7 +82,7 @@ class Listing:
         found: list[int] = []
         dirty: frozenset[Field] = frozenset()
         while True:
-            for place in self._near(region, dirty, start):
+            for place in self.near(region, dirty, start):
                 rule = self.rules[place]
                 if region.escapes(rule, dirty):
                     continue
@@ -97,7 +101,7 @@ class Listing:
     def share(self, region: Region) -> float:
         """The share of the packets that are in *region*: each rule's packets weigh alike, spread evenly over
         what the five fields say of its box."""
-        near = self._near(region, frozenset(), 0)
+        near = self.near(region, frozenset(), 0)
         inside = np.ones(len(near))
         for column, field in enumerate(_FIELDS):
             known = region.values(field)
@@ -109,8 +113,8 @@ class Listing:
             inside *= np.clip((np.minimum(high, last) - np.maximum(low, first) + 1) / (high - low + 1), 0, 1)
         return float(inside.sum()) / max(1, len(self.rules))
 
-    def _near(self, region: Region, dirty: Set[Field], start: int) -> npt.NDArray[np.intp]:
-        """Places from *start* on whose intervals meet the region."""
+    def near(self, region: Region, dirty: Set[Field], start: int = 0) -> npt.NDArray[np.intp]:
+        """Places from *start* on whose intervals meet the region, fields of *dirty* apart."""
         meets = np.ones(len(self.rules) - start, bool)
         for column, field in enumerate(_FIELDS):
             known = region.values(field)
@@ -120,31 +124,34 @@ class Listing:
                 continue  # asking for the protocol may drop
             if not known:
                 continue
-            first, last = (_short(end, field, self.family) for end in known.hull())
+            first, last = (np.uint64(_short(end, field, self.family)) for end in known.hull())
             meets &= (self.low[column, start:] <= last) & (self.high[column, start:] >= first)
         return np.flatnonzero(meets) + start
 
 
-def _short(value: int, field: Field, family: Family) -> np.uint64:
+def _short(value: int, field: Field, family: Family) -> int:
     """The upper half of what takes 128 bits."""
     wide = field in (Field.IIF, Field.OIF) or (family is Family.IPV6 and field in (Field.SRC, Field.DST))
-    return np.uint64(value >> 64 if wide else value)
+    return value >> 64 if wide else value
 
 
-def _hull(rule: Rule, family: Family) -> dict[int, tuple[np.uint64, np.uint64]]:
-    found: dict[int, tuple[np.uint64, np.uint64]] = {}
+def hull(rule: Rule, family: Family) -> dict[int, tuple[int, int]]:
+    """By column: the interval outside of which *rule* does nothing."""
+    found: dict[int, tuple[int, int]] = {}
     for match in rule.matches:
         if match.name:
             break  # an extension may drop or ask; header options come first
         if not match.either:
             for test in match.tests:
-                if test.field in _FIELDS and test.values:
-                    low, high = (_short(end, test.field, family) for end in test.values.hull())
-                    column = _FIELDS.index(test.field)
+                column = _COLUMN.get(test.field)
+                if column is not None and test.values:
+                    pairs = test.values.pairs
+                    low = _short(pairs[0][0], test.field, family)
+                    high = _short(pairs[-1][1], test.field, family)
                     if column in found:
                         low, high = max(low, found[column][0]), min(high, found[column][1])
                     found[column] = (low, high)
-        if match.is_protocol and family is Family.IPV6:
+        if family is Family.IPV6 and match.is_protocol:
             break
     return found
 

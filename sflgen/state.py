@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from hitables.errors import HitablesError, NotEquivalent
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
+from hitables.ir.rule import Rule
 from hitables.verify.answer import Answer, Difference, Equal, Question
 from hitables.verify.portfolio import check
 
@@ -19,13 +20,16 @@ from .base import Host, Place, Served, Settings
 from .listing import Listing
 from .region import Region
 
+# By chain: its rules, and the hull of each (listing.py).
+Hulls = dict[Place, tuple[tuple[Rule, ...], list[dict[int, tuple[int, int]]]]]
+
 BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "nft": (Backend.NFT,)}
 
 
 @dataclass(frozen=True)
 class State:
-    """*version* counts the commits.  *levels*, *listings*, *regions* and *costs* are kept from plan to plan,
-    and say nothing new."""
+    """*version* counts the commits.  What stands behind it is kept from plan to plan, and says nothing new;
+    *hulls* is filled as proofs look at chains."""
 
     settings: Settings
     master: Program
@@ -38,6 +42,7 @@ class State:
     regions: Mapping[Place, tuple[Region, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     costs: Mapping[Place, int] = field(default_factory=dict, compare=False, repr=False)
+    hulls: Hulls = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def backends(self) -> tuple[Backend, ...]:

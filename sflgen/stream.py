@@ -27,8 +27,8 @@ from hitables.errors import HitablesError
 from .background import Folding, Stale
 from .base import Strategy
 from .live import Kernel, loader
+from .local import prove_patch
 from .patch import Plan, due, fold, plan
-from .state import prove
 from .store import Store
 from .updates import CommandReader, Edit
 
@@ -40,7 +40,7 @@ class Session:
     """One stream of commands over an open store, whose kernel (if any) holds what the state says."""
 
     def __init__(
-        self, store: Store, kernel: Kernel | None, proving: bool = False,
+        self, store: Store, kernel: Kernel | None, proving: bool = True,
         tell: Callable[[str], None] = lambda said: None,
     ) -> None:  # fmt: skip
         self.store, self.kernel, self.proving, self.tell = store, kernel, proving, tell
@@ -90,7 +90,7 @@ class Session:
         if not made.updates and not made.edits:
             return f"ok {self.store.state.version}\n"
         if self.proving:
-            prove(made.after)
+            prove_patch(made)
         self.make(made)
         if self.folding is not None:
             self.folding.note(made)
@@ -106,7 +106,7 @@ class Session:
         if self.folding is None or not self.folding.is_done():
             return
         try:
-            made = self.folding.plan(self.store.state)
+            made = self.folding.plan(self.store.state, self.proving)
             self.make(made)
             if self.kernel is None:
                 self.waiting += made.text

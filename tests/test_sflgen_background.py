@@ -51,7 +51,7 @@ def test_a_fold_with_updates_meanwhile_keeps_the_law(seed: int, backend: str) ->
         state = made.after
     wait(folding)
     try:
-        made = folding.plan(state)
+        made = folding.plan(state, proving=True)
     except (Stale, Unsupported):
         return  # one of the updates folds by itself
     finally:
@@ -84,7 +84,7 @@ def test_a_fold_takes_entries_away_and_leaves_those_that_came_meanwhile() -> Non
     (shared,) = (name for _, name in state.served["filter", "INPUT"].once)
     (before,) = pending(state)
     wait(folding)
-    made = folding.plan(state)
+    made = folding.plan(state, proving=True)
     folding.stop()
     check(made)
     (left,) = pending(made.after)
@@ -100,7 +100,7 @@ def test_a_fold_that_another_one_overtook_is_not_taken_over() -> None:
     folding.note(made)
     wait(folding)
     with pytest.raises(Stale):
-        folding.plan(made.after)
+        folding.plan(made.after, proving=True)
     folding.stop()
 
 
@@ -110,12 +110,12 @@ def test_a_fold_that_fails_says_why_and_one_that_is_not_needed_is_stopped() -> N
     folding.stop()
     folding = Folding(state, [("mangle", "INPUT")], proving=True)  # there is no such chain to fold
     wait(folding)
-    assert folding.plan(state).edits == ()
+    assert folding.plan(state, proving=True).edits == ()
     folding.stop()
     other = apply(state.master, read_commands("-P INPUT DROP", state.master))  # not what is loaded
     broken = State(state.settings, other, state.loaded, state.served, state.hosts)
     folding = Folding(broken, [("filter", "INPUT")], proving=True)
     wait(folding)
     with pytest.raises(HitablesError, match="treats a packet differently"):
-        folding.plan(broken)
+        folding.plan(broken, proving=True)
     folding.stop()

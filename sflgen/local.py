@@ -1,0 +1,249 @@
+"""Proofs of patches where they are: on the packets that an update may concern, and nowhere else.
+
+A plan that grew trees is proved as a whole.  Of any other it is shown that
+
+1. each edit of a tree concerns packets of an updated rule's header tests alone: it puts or takes
+   away a rule that has these tests, or that lets through fewer packets than they do;
+2. for these packets the chain as it is loaded does what the chain of the list does, as both
+   stand after the update: the exact engine compares the two, without the rules and branches
+   whose addresses, protocol or interfaces say that no such packet comes to them.
+
+With the law before the update this gives the law after it.  Chains that the two jump to are
+compared by themselves (they are chains of the list, too), so here each stands for something
+unknown that writes what it writes.  What cannot be shown so is proved as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from hitables.analyse.callgraph import writes as written_by
+from hitables.emit.chains import goto
+from hitables.ir.fields import Family, Field
+from hitables.ir.program import Chain, Program, Table
+from hitables.ir.rule import Ends, Kind, Match, Role, Rule, Target
+from hitables.ir.rule import State as What
+from hitables.verify import exact
+from hitables.verify.answer import Equal
+
+from .base import Names, Place, Served, Strategy, section_lists
+from .listing import Listing, fields_written, hull
+from .patch import Plan
+from .region import Region
+from .state import Hulls, State, prove
+from .updates import Edit, Op, jumps_to, rule_key
+
+_PLAIN = frozenset({Field.SRC, Field.DST, Field.PROTO, Field.IIF, Field.OIF})
+_ENTERED = "the list, or what is loaded for it"  # longer than the name of a chain may be
+
+
+def prove_patch(made: Plan) -> bool:
+    """NotEquivalent, with a packet, unless the law holds after *made* as it held before; whether it was
+    enough to look at what the updates concern."""
+    if holds(made):
+        return True
+    prove(made.after)
+    return False
+
+
+def holds(made: Plan) -> bool:
+    """Whether it can be shown, by what the updates concern alone, that the law still holds."""
+    if any(strategy is Strategy.FOLD for _, _, strategy in made.chosen):
+        return False
+    concerned: dict[Place, list[Rule]] = {}
+    for place, rules in _updated(made).items():
+        if place in made.before.served:
+            concerned[place] = rules
+        elif not _alike(made.after, place):
+            return False
+    tables = {table for table, _ in concerned}
+    regions = {
+        place: [_region(rule, made.after) for rule in rules] for place, rules in concerned.items()
+    }
+    for table in tables:
+        tests = [region for (at, _), found in regions.items() if at == table for region in found]
+        if not all(_is_inside(edit, made, tests) for edit in made.edits if edit.table == table):
+            return False
+    return all(
+        _is_equal(made.after, place, region)
+        for place, found in regions.items()
+        for region in _distinct(found)
+    )
+
+
+def _updated(made: Plan) -> dict[Place, list[Rule]]:
+    """The rules that came or went, by chain."""
+    found: dict[Place, list[Rule]] = {}
+    lists: dict[Place, list[Rule]] = {}
+    for edit in made.updates:
+        place = edit.table, edit.chain
+        rules = found.setdefault(place, [])
+        if edit.op in (Op.NEW, Op.REMOVE, Op.POLICY):
+            continue
+        if place not in lists:
+            held = made.before.master
+            known = any(table.name == edit.table and edit.chain in table for table in held)
+            lists[place] = list(held.table(edit.table)[edit.chain].rules) if known else []
+        listed = lists[place]
+        if edit.op is Op.FLUSH:
+            rules += listed
+            listed.clear()
+        if edit.op in (Op.DELETE, Op.REPLACE):
+            rules.append(listed.pop(edit.at))
+        if edit.rule is not None:
+            rules.append(edit.rule)
+            listed.insert(edit.at, edit.rule)
+    return found
+
+
+def _alike(state: State, place: Place) -> bool:
+    """Whether a chain without a tree is loaded as it is listed."""
+    one, other = (
+        next((each[place[1]] for each in program if each.name == place[0] and place[1] in each), None)
+        for program in (state.master, state.loaded)
+    )
+    if one is None or other is None:
+        return one is other
+    return one.policy == other.policy and [*map(rule_key, one.rules)] == [*map(rule_key, other.rules)]
+
+
+def _region(rule: Rule, state: State) -> Region:
+    """The packets to which *rule* may do anything: its header options alone, which drop none."""
+    taken = []
+    for match in rule.matches:
+        if match.name or match.role is not Role.SPACE:
+            break
+        if not (match.is_protocol and state.master.family is Family.IPV6):
+            taken.append(match)
+    return Region(taken, state.master.family, state.backends)
+
+
+def _distinct(regions: Iterable[Region]) -> list[Region]:
+    return list({region.matches: region for region in regions}.values())
+
+
+def _is_inside(edit: Edit, made: Plan, regions: list[Region]) -> bool:
+    """Whether *edit* changes nothing for packets outside of *regions*."""
+    before, after = (program.table(edit.table) for program in (made.before.loaded, made.after.loaded))
+    names = Names(made.before.settings.prefix, ())
+    if not names.is_made(edit.chain) and (edit.table, edit.chain) not in made.before.served:
+        return True  # edited as the list is
+    if edit.op is Op.NEW or edit.chain not in before:
+        return edit.chain not in before
+    if edit.op in (Op.FLUSH, Op.REMOVE):
+        return edit.chain not in after  # the kernel removes no chain that a rule enters
+    rules = [] if edit.rule is None else [edit.rule]
+    if edit.op in (Op.DELETE, Op.REPLACE):
+        # Several edits of one chain move what stands behind them: any rule that is gone is looked at.
+        kept = {id(rule) for rule in after[edit.chain].rules}
+        rules += [rule for rule in before[edit.chain].rules if id(rule) not in kept]
+    return all(any(_lets_in(region, rule) for region in regions) for rule in rules)
+
+
+def _lets_in(region: Region, rule: Rule) -> bool:
+    """Whether what *rule* does anything to is in the region."""
+    if set(region.matches) <= set(_leading(rule)):
+        return True
+    return Region(_leading(rule), region.family, region.backends).touched().passes(region.matches)
+
+
+def _leading(rule: Rule) -> list[Match]:
+    """The header options of a rule, which the kernel tests first."""
+    return [match for match in rule.matches if not match.name and match.role is Role.SPACE]
+
+
+# The two sides.
+
+
+def _is_equal(state: State, place: Place, region: Region) -> bool:
+    """Whether the list and what is loaded treat packets of *region* alike, in the chain of *place*."""
+    table, chain = place
+    served = state.served[place]
+    listed, loaded = state.master.table(table), state.loaded.table(table)
+    listings = _listings(state, place, served)
+    states: Mapping[str, frozenset[What]] = {}
+    if any(listing.acts.any() for listing in listings):
+        states = written_by(listed)
+    fields = _PLAIN
+    for listing in listings:
+        for at in listing.acts.nonzero()[0]:
+            target = listing.rules[at].target
+            if target is not None:
+                fields -= fields_written(states.get(target.name, target.writes))
+    rules: list[Rule] = []
+    start = 0
+    for listing, section in zip(listings, served.sections, strict=True):
+        near = (at + start for at in listing.near(region, _PLAIN - fields).tolist() if at < section.size)
+        rules += [listed[chain].rules[at] for at in near]
+        start += section.size
+    names = Names(state.settings.prefix, ())
+    parts = _reached(loaded, chain, names, region, fields, state.master.family, state.hulls)
+    policy = listed[chain].policy
+    sides = []
+    for root, others in ((tuple(rules), {}), (parts.pop(chain), parts)):
+        front = Chain(chain, policy, (Rule(region.matches, goto(_ENTERED)),))
+        made = {_ENTERED: root, **others}
+        called = {name for each in made.values() for rule in each if (name := jumps_to(rule))} - made.keys()
+        unknown = {name: (Rule((), _unknown(name, states.get(name, frozenset()))),) for name in called}
+        chains = [Chain(name, None, each) for name, each in {**made, **unknown}.items()]
+        sides.append(Program(state.master.family, (Table(table, (front, *chains)),)))
+    question = replace(state.question(), chains=frozenset({chain}))
+    both = frozenset(each.name for side in sides for each in side.table(table).chains)
+    sides = [_with_chains(side, table, both) for side in sides]
+    return isinstance(exact.check(sides[0], sides[1], question), Equal)
+
+
+def _with_chains(program: Program, table: str, names: frozenset[str]) -> Program:
+    """*program* with empty chains of those of *names* that it lacks, which nobody enters."""
+    held = program.table(table)
+    more = [Chain(name, None) for name in sorted(names) if name not in held]
+    return replace(program, tables=(replace(held, chains=(*held.chains, *more)),))
+
+
+def _unknown(name: str, states: frozenset[What]) -> Target:
+    """What stands for a chain that is not looked into."""
+    return Target(f"chain-{name}", Kind.VERDICT, f"chain-{name}", ends=Ends.MAYBE, writes=states)
+
+
+def _listings(state: State, place: Place, served: Served) -> list[Listing]:
+    """The list of each section."""
+    keys = [(place[0], section.name) for section in served.sections]
+    if all(key in state.listings for key in keys):
+        return [state.listings[key] for key in keys]
+    lists = section_lists(state.master.table(place[0])[place[1]], served)
+    return [Listing.of(listed, state.master.family) for listed in lists]
+
+
+def _reached(
+    table: Table, root: str, names: Names, region: Region, fields: frozenset[Field], family: Family,
+    hulls: Hulls,
+) -> dict[str, tuple[Rule, ...]]:  # fmt: skip
+    """The generated chains that packets of *region* may come to from *root*, without rules that are not
+    for them."""
+    ends = {
+        column: value for column, value in hull(Rule(region.matches, None), family).items()
+        if column in {at for at, field in enumerate(Listing.FIELDS) if field in fields}
+    }  # fmt: skip
+    found: dict[str, tuple[Rule, ...]] = {}
+    todo = [root]
+    while todo:
+        name = todo.pop()
+        if name in found:
+            continue
+        kept = []
+        rules = table[name].rules
+        known = hulls.get((table.name, name))
+        if known is None or known[0] is not rules:
+            known = hulls[table.name, name] = rules, [hull(rule, family) for rule in rules]
+        for rule, own in zip(rules, known[1], strict=True):
+            if all(
+                column not in own or (own[column][0] <= last and own[column][1] >= first)
+                for column, (first, last) in ends.items()
+            ):
+                kept.append(rule)
+                to = jumps_to(rule)
+                if names.is_made(to):
+                    todo.append(to)
+        found[name] = tuple(kept)
+    return found
