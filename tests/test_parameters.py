@@ -10,8 +10,11 @@ from hitables.engine import Layout, Rules
 from hitables.engine.layout import Side
 from hitables.errors import DatabaseError
 
-PLANS = ["rfc", "bit_vector", "bit_vector(aggregated=0)", "hypersplit", "hypersplit(leaf=1)", "hypersplit(leaf=30)"]
-BOUNDED = ["bit_vector(mb=1)", "hypersplit(mb=1)"]
+PLANS = [
+    "rfc", "bit_vector", "bit_vector(aggregated=0)", "hypersplit", "hypersplit(leaf=1)", "hypersplit(leaf=30)",
+    "hicuts", "hicuts(leaf=1)", "hicuts(spfac=1)", "hypercuts", "hypercuts(leaf=1, spfac=1)", "hypercuts(leaf=3, spfac=20)",
+]  # fmt: skip
+BOUNDED = ["bit_vector(mb=1)", "hypersplit(mb=1)", "hicuts(mb=1)", "hypercuts(mb=1)"]
 
 
 def random_rules(seed: int, count: int, layout: Layout) -> Rules:
