@@ -9,7 +9,7 @@ BENCH_FLAGS ?=
 C_SOURCES := $(wildcard hitables/engine/c/*.c)
 
 .PHONY: help setup demo test check lint types c-warnings sanitize count \
-        corpus prove mutants bench-kernel bench-costs bench-generate bench-speed bench-trees rulesets golden pictures clean
+        corpus prove mutants papers-hitables papers-sfl bench-kernel bench-costs bench-generate bench-speed bench-trees rulesets golden pictures clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -56,6 +56,9 @@ mutants: setup ## 3,000 rule sets with one mistake each: caught, or proved equal
 
 papers-hitables: setup ## the evaluation of the HiTables paper again (needs root and ../shared)
 	python -m hitables.bench.papers_hitables $(BENCH_FLAGS)
+
+papers-sfl: setup ## the evaluation of the SFL paper again
+	python -m hitables.bench.papers_sfl $(BENCH_FLAGS)
 
 bench-kernel: setup ## time per packet in the kernel, before and after, in one run (needs root)
 	python -m hitables.bench.kernel $(BENCH_FLAGS)

@@ -1,0 +1,63 @@
+"""The protocol of the SFL paper, in small: updates are right while they are measured, and figures come of data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hitables import engine
+from hitables.bench.papers_sfl import Classic, Workload, exponents, simulate, updates
+from hitables.report import figures_sfl
+
+
+@pytest.mark.parametrize("plan", ["linear", "rfc", "sfl(rfc)"])
+@pytest.mark.parametrize("kind", ["insert", "delete"])
+def test_the_updates_that_are_timed_leave_the_right_rules(plan: str, kind: str) -> None:
+    work = Workload(1, 20, 2000, 100)
+    db, linear = Classic(plan, work.rules), Classic("linear", work.rules)
+    for target in (db, linear):
+        for update in updates(work, target, kind, 20):
+            update()
+    found, wanted = np.empty((2, 2000), np.int32)
+    db.search(work.headers, found)
+    linear.search(work.headers, wanted)
+    assert (found == wanted).all()
+    assert len(db.fast) == (120 if kind == "insert" else 80)
+
+
+def test_an_algorithm_that_is_being_built_again_is_stood_in_for_by_linear_search() -> None:
+    work = Workload(2, 1, 500, 50)
+    db = Classic("rfc", work.rules)
+    with engine.open("linear", work.rules) as linear:
+        found = np.empty(500, np.int32)
+        db.stale = True
+        db.search(work.headers, found)
+        assert (found == linear.search(work.headers)).all()
+
+
+def test_four_threads_classify_and_update() -> None:
+    run = simulate("sfl(rfc)", Workload(3, 5, 20_000, 100), "insert", 5, 0.5)
+    assert run["processed"] > 0 and 0 < run["done"] <= 5 and sum(run["ticks"]) <= run["processed"]
+
+
+def test_the_figures_are_drawn_from_the_data_alone(tmp_path: Path) -> None:
+    rows = [
+        {"algorithm": name, "kind": kind, "updates": count, "seconds": 1.0, "ns": 2.0, "millions": 3.0, "done": 9, "ticks": [1, 2]}
+        for name in figures_sfl.PAPER for kind in ("insert", "delete") for count in (10, 100, 300, 600)
+    ]  # fmt: skip
+    over = [{"algorithm": "rfc", "kind": kind, "delta": 5, "millions_per_s": 1.0, "done": 3} for kind in ("insert", "delete")]
+    fitted = [{"algorithm": "rfc", "exponents": {"spawn": 1.0, "update": 1.0, "classify": 0.0}}]
+    data = {"seconds": 1.0, "figure5": rows, "table2": rows, "figure7": over, "table1": fitted}
+    figures_sfl.draw(data, tmp_path)
+    figures_sfl.show(data)
+    assert "<svg" in (tmp_path / "sfl.svg").read_text()
+
+
+def test_exponents_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hitables.bench import papers_sfl
+
+    monkeypatch.setattr(papers_sfl, "ALL", ("linear",))
+    fitted = exponents(lambda stage: None)[0]["exponents"]
+    assert fitted["classify"] > 0.3, "reading a list takes longer when it is longer"
