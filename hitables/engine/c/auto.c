@@ -16,7 +16,7 @@
  * Invariant: every point finds its first rule; the budget and the nesting are kept.
  * Threading: none; everything lives in the space's arena.
  */
-#include "tree_core.h"
+#include "cost.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -289,17 +289,19 @@ static void twig_judge(struct forest *f, uint32_t g, struct twig *twig)
     struct twig *taken = twig->branch[0].to, *other = twig->branch[1].to;
     double tests = taken->share * twig->test.taken + other->share * twig->test.missed;
     double cost = twig->share * twig->front + tests + taken->plan->cost + other->plan->cost;
-    double printed = versions * (twig->entries + 1) + taken->plan->printed + other->plan->printed;
+    const struct branch *cut = &twig->branch[0];
+    uint32_t tested = 1 + cost_is_halved(f->space->in, twig->axis, cut->low, cut->high, twig->negated);
+    double printed = versions * (twig->entries + tested) + taken->plan->printed + other->plan->printed;
     uint32_t deep = taken->plan->longest > other->plan->longest ? taken->plan->longest : other->plan->longest;
-    uint32_t longest = twig->entries + 1 + deep;
+    uint32_t longest = twig->entries + tested + deep;
     enum fate fate = FATE_SPLIT;
     if (taken->plan->fate == FATE_LEAF && !(goes_on && !taken->closed) && can_peel(f, twig)) {
         double misses = taken->share - taken->hits;
         double again = other->share > 0 ? other->plan->cost / other->share : other->listed;
         double peeled = cost - tests + other->share * twig->beside + misses * again;
-        if (peeled + thrift * (printed - versions) < cost + thrift * printed) {
+        if (peeled + thrift * (printed - versions * tested) < cost + thrift * printed) {
             cost = peeled;
-            printed -= versions;
+            printed -= versions * tested;
             longest = twig->entries + taken->listed + other->plan->longest;
             fate = FATE_PEEL;
         }
@@ -311,6 +313,25 @@ static void twig_judge(struct forest *f, uint32_t g, struct twig *twig)
         plan->cost = cost;
         plan->printed = printed;
     }
+}
+
+/* Test both halves of the node's interval, one rule behind the other; both take to one node. */
+static void halve(struct forest *f, struct twig *first)
+{
+    struct twig *second = take(f, sizeof *second);
+    struct plan *plan = take(f, sizeof *plan);
+    struct branch *branch = take(f, 2 * sizeof *branch);
+    if (f->failed)
+        return;
+    *second = *first;
+    second->entries = 0;
+    second->plan = plan;
+    second->branch = branch;
+    memcpy(branch, first->branch, 2 * sizeof *branch);
+    u128 middle = branch[0].low + (branch[0].high - branch[0].low) / 2;
+    first->branch[0].high = middle;
+    branch[0].low = middle + 1;
+    first->branch[1].to = second;
 }
 
 /* A copy of the grown tree as planned. */
@@ -360,6 +381,8 @@ static struct twig *harvest(struct forest *f, uint32_t g, struct twig *from, boo
     made->branch[1] = at->branch[1];
     made->branch[0].to = harvest(f, g, at->branch[0].to, true, depth + 1);
     made->branch[1].to = harvest(f, g, at->branch[1].to, false, depth + 1);
+    if (!f->failed && cost_is_halved(f->space->in, at->axis, at->branch[0].low, at->branch[0].high, at->negated))
+        halve(f, made);
     return made;
 }
 
@@ -857,8 +880,19 @@ static double forest_cost(struct forest *f)
 
 static enum tree_status auto_grow(struct space *space, const struct tree_options *options, struct twig **root)
 {
-    const struct tree_boxes *in = space->in;
     struct forest f = {.space = space, .options = options};
+    if (space->in->costs) {
+        struct tree_boxes *boxes = take(&f, sizeof *boxes);
+        struct tree_costs *costs = take(&f, sizeof *costs);
+        if (f.failed)
+            return TREE_NO_MEMORY;
+        *boxes = *space->in;
+        *costs = *space->in->costs;
+        costs->halves = true;
+        boxes->costs = costs;
+        space->in = boxes;
+    }
+    const struct tree_boxes *in = space->in;
     f.first = take(&f, ((size_t)in->rules + 2) * sizeof *f.first);
     f.group = take(&f, (size_t)in->rules + 1);
     f.run = take(&f, ((size_t)in->rules + 1) * sizeof *f.run);

@@ -29,6 +29,9 @@ enum {
     NESTINGS = 33
 };
 
+/* A wider prefix must cost so much less. */
+static const double WIDER = 0.7;
+
 /* A test with what it would do: rules on each side, and their shares of the traffic. */
 struct choice {
     double work; /* expected, per packet; HUGE_VAL: no test */
@@ -204,9 +207,10 @@ static void weigh(const struct grower *g, const struct bud *bud, const struct ha
     double in = halves->share / share, out = 1 - in;
     uint32_t left = nesting_left(g, bud), copies = halves->in + halves->out - bud->rules;
     double penalty = bud->scale * g->rule * g->options->copy_penalty * copies / bud->rules;
-    struct tree_cost test = cost_of_test(g->space->in, axis, low, high);
+    struct tree_cost test = cost_of_test(g->space->in, axis, low, high, false);
     double plain = in * (test.taken + bud->scale * work_at(g, left - 1, halves->in)) +
                    out * (test.missed + bud->scale * work_at(g, left, halves->out)) + penalty;
+    test = cost_of_test(g->space->in, axis, low, high, true);
     double negated = out * (test.taken + bud->scale * work_at(g, left - 1, halves->out)) +
                      in * (test.missed + bud->scale * work_at(g, left, halves->in)) + penalty;
     bool may_negate = !g->space->in->axis[axis].optional;
@@ -345,6 +349,27 @@ static double traffic_in(const struct crossing *crossing, uint32_t spans, u128 l
     return share;
 }
 
+/* Count the rules on each side of low..high, by their boxes. */
+static struct halves count(const struct grower *g, const struct bud *bud, const struct probe *probe);
+
+/* A prefix that holds low..high and no rule besides, *most* at most, if testing it is much cheaper. */
+static void try_wider(const struct grower *g, const struct bud *bud, double share, uint32_t axis, u128 low, u128 high,
+                      u128 most, struct choice *best)
+{
+    const struct tree_boxes *in = g->space->in;
+    double dear = cost_of_test(in, axis, low, high, false).missed;
+    for (u128 free = (low ^ high) << 1 | 1; free <= most; free = free << 1 | 1) {
+        if (cost_of_test(in, axis, low & ~free, low | free, false).missed < WIDER * dear) {
+            struct probe probe = probe_of(g->space, bud->region, axis, low & ~free, low | free);
+            struct halves halves = count(g, bud, &probe);
+            weigh(g, bud, &halves, share, axis, low & ~free, low | free, best);
+            return;
+        }
+        if (free == ~(u128)0)
+            return;
+    }
+}
+
 /* Prefixes on the heavier path of the trie of those hulls that lie below it, and the
  * lighter child at each fork. */
 static void try_prefixes(struct grower *g, const struct bud *bud, double share, uint32_t axis, uint32_t spans,
@@ -359,6 +384,11 @@ static void try_prefixes(struct grower *g, const struct bud *bud, double share, 
         g->crossing[i] = crossing_of(line, along, &g->span[spans + i]);
     for (uint32_t i = 0; i < spans; i++)
         held_share += g->span[i].share;
+    u128 most = 0; /* what is free in the half that the path came by, or in half of the region */
+    if (g->space->in->costs)
+        while (most < (along->low ^ along->high))
+            most = most << 1 | 1;
+    most >>= 1;
     while (held) {
         struct side hull = g->held[0].side;
         for (uint32_t i = 1; i < held; i++) {
@@ -391,9 +421,12 @@ static void try_prefixes(struct grower *g, const struct bud *bud, double share, 
                         wide_share * part_of(along->low, along->high, low, high);
             struct halves halves = {wide + crossing_rules + held, wide + spans - held, in};
             weigh(g, bud, &halves, share, axis, low, high, best);
+            if (below < most)
+                try_wider(g, bud, share, axis, low, high, most, best);
         }
         if (!below || held * 16 < spans)
             break;
+        most = g->space->in->costs ? below >> 1 : 0;
         /* The fork: hulls in the lower half, in the upper half, across. */
         u128 middle = low + (below >> 1) + 1;
         uint32_t at = line_rank(line, middle), upper_from = at + (line->edge[at] < middle);
@@ -441,7 +474,6 @@ static void try_prefixes(struct grower *g, const struct bud *bud, double share, 
     }
 }
 
-/* Count the rules on each side of low..high, by their boxes. */
 static struct halves count(const struct grower *g, const struct bud *bud, const struct probe *probe)
 {
     struct halves halves = {0, 0, 0};
@@ -564,7 +596,7 @@ static struct choice choose(struct grower *g, const struct bud *bud, double shar
             continue;
         try_needs(g, bud, share, a, &first);
         if (first.work < HUGE_VAL) {
-            struct tree_cost test = cost_of_test(in, first.axis, first.low, first.high);
+            struct tree_cost test = cost_of_test(in, first.axis, first.low, first.high, first.negated);
             if (wish.work + test.missed >= aim)
                 continue;
             best = first;
@@ -809,7 +841,7 @@ static enum tree_status bud_split(struct grower *g, struct bud *bud)
     twig->branch = arena_take(g->space->arena, 2 * sizeof *twig->branch);
     if (!twig->branch || !twig_lists(g->space, twig, bud->box, front))
         return TREE_NO_MEMORY;
-    twig->test = cost_of_test(g->space->in, choice->axis, choice->low, choice->high);
+    twig->test = cost_of_test(g->space->in, choice->axis, choice->low, choice->high, choice->negated);
     twig->front = boxes_cost(g, bud->box, front, bud->region);
     twig->beside = taken->rules > BESIDE ? HUGE_VAL : boxes_cost(g, taken->box, taken->boxes, bud->region);
     const struct range *around = &bud->region[choice->axis];

@@ -9,19 +9,39 @@
  */
 #include "cost.h"
 
-struct tree_cost cost_of_test(const struct tree_boxes *in, uint32_t axis, u128 low, u128 high)
+static const struct tree_cost *test_at(const struct tree_boxes *in, uint32_t axis, u128 low, u128 high)
 {
-    static const struct tree_cost one = {1, 1};
-    if (!in->costs)
-        return one;
     uint32_t length = low < high;
     if (in->axis[axis].cut == TREE_CUT_PREFIX) {
         u128 free = low ^ high;
         uint64_t upper = (uint64_t)(free >> 64), lower = (uint64_t)free;
-        unsigned free_bits = upper ? 128 - (unsigned)__builtin_clzll(upper) : lower ? 64 - (unsigned)__builtin_clzll(lower) : 0;
-        length = in->axis[axis].bits - free_bits;
+        length = in->axis[axis].bits;
+        if (upper)
+            length -= 128 - (unsigned)__builtin_clzll(upper);
+        else if (lower)
+            length -= 64 - (unsigned)__builtin_clzll(lower);
     }
-    return in->costs->test[axis * TREE_LENGTHS + length];
+    return &in->costs->test[axis * TREE_LENGTHS + length];
+}
+
+bool cost_is_halved(const struct tree_boxes *in, uint32_t axis, u128 low, u128 high, bool negated)
+{
+    if (!in->costs || !in->costs->halves || in->axis[axis].cut != TREE_CUT_PREFIX || negated || low == high)
+        return false;
+    const struct tree_cost *whole = test_at(in, axis, low, high), *half = whole + 1;
+    return 2 * half->missed < whole->missed && half->missed + 2 * half->taken < 2 * whole->taken;
+}
+
+struct tree_cost cost_of_test(const struct tree_boxes *in, uint32_t axis, u128 low, u128 high, bool negated)
+{
+    static const struct tree_cost one = {1, 1};
+    if (!in->costs)
+        return one;
+    const struct tree_cost *test = test_at(in, axis, low, high);
+    if (!cost_is_halved(in, axis, low, high, negated))
+        return *test;
+    /* Half of the packets that are taken are so by the second rule. */
+    return (struct tree_cost){2 * test[1].missed, test[1].taken + test[1].missed / 2};
 }
 
 double cost_missed(const struct space *space, uint32_t box, const struct range *region)

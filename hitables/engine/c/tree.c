@@ -644,7 +644,7 @@ static double entry_cost(const struct tree_boxes *in, enum tree_step step, uint3
 static double edges_cost(const struct tree_boxes *in, const struct tree_node *node, const struct tree_edge *edge,
                          uint32_t reads)
 {
-    return reads * cost_of_test(in, node->axis, joined(edge->low), joined(edge->high)).taken;
+    return reads * cost_of_test(in, node->axis, joined(edge->low), joined(edge->high), false).taken;
 }
 
 enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *in, const uint64_t *points,
@@ -713,7 +713,7 @@ enum tree_status tree_search(const struct tree *tree, const struct tree_boxes *i
                 edge = lookup_find(edge, node->edges, word, &reads[p]);
             } else {
                 bool took = words_hold(edge->low, edge->high, word) != node->negated;
-                struct tree_cost test = cost_of_test(in, node->axis, joined(edge->low), joined(edge->high));
+                struct tree_cost test = cost_of_test(in, node->axis, joined(edge->low), joined(edge->high), node->negated);
                 reads[p]++;
                 cost += took ? test.taken : test.missed;
                 edge += !took;

@@ -54,6 +54,7 @@ struct tree_costs {
     const uint32_t *order;        /* [axes] */
     const float *missed, *holds;  /* [rules][axes]: a rule's test along the axis, failing and holding; 0: none */
     const float *taken;           /* [rules]: what is left of a rule, its target too, when all those hold */
+    uint8_t halves;               /* a dear prefix may be tested by its two halves: see cost_is_halved */
     double jump, go, act;         /* entering a chain and coming back; not coming back; a verdict */
 };
 
