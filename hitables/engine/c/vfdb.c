@@ -281,7 +281,9 @@ static int insert(struct vfdb *db, const uint32_t *boxes, uint32_t count, uint32
     int status = vfdb_list_add(db->list, boxes, count, priority);
     if (status)
         return status;
-    status = db->ops->insert ? put_in(db, priority) : rebuild(db);
+    status = db->ops->insert ? put_in(db, priority) : VFDB_ANEW;
+    if (status == VFDB_ANEW)
+        status = rebuild(db);
     if (status)
         vfdb_list_drop(db->list, priority);
     return status;
@@ -294,7 +296,8 @@ static int without(struct vfdb *db, uint32_t priority)
         return VFDB_ABSENT;
     if (db->ops->remove) {
         int status = take_out(db, priority);
-        return status ? status : vfdb_list_drop(db->list, priority);
+        if (status != VFDB_ANEW)
+            return status ? status : vfdb_list_drop(db->list, priority);
     }
     /* The list is what build reads, so the rule leaves it first, and comes back if that fails. */
     uint32_t count = 0;
@@ -341,7 +344,9 @@ int vfdb_put(struct vfdb *db, const uint32_t *box, uint32_t priority)
     pthread_rwlock_wrlock(&db->lock);
     int status = vfdb_list_extend(db->list, box, priority);
     if (status == VFDB_OK) {
-        status = db->ops->insert ? box_in(db, box, priority) : rebuild(db);
+        status = db->ops->insert ? box_in(db, box, priority) : VFDB_ANEW;
+        if (status == VFDB_ANEW)
+            status = rebuild(db);
         if (status)
             vfdb_list_shrink(db->list, box, priority);
     }

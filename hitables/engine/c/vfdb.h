@@ -27,6 +27,7 @@ enum vfdb_status {
     VFDB_ABSENT,    /* no rule of that priority is there */
     VFDB_BAD_BOX,   /* an empty side, or one that is wider than its dimension */
     VFDB_TOO_LARGE, /* a bound of the algorithm, which its head comment names */
+    VFDB_ANEW,      /* from insert and remove: this one takes building anew; the dispatcher does */
     VFDB_DISAGREE   /* checked(A): A and linear gave different answers */
 };
 
@@ -54,7 +55,7 @@ struct vfdb_plan {
 struct ledger;
 
 /* An algorithm: one C file, one exported name.  What it cannot do is NULL: without insert or remove the
- * dispatcher builds anew.
+ * dispatcher builds anew, as it does for one that is answered by VFDB_ANEW.
  *
  * build copies what it keeps.  It takes all its memory from the ledger, and gives everything back when
  * it fails; insert and remove leave the structure as it was when they fail.  search may run in many

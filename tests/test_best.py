@@ -1,0 +1,139 @@
+"""The structures behind `best`, whichever way they are split and whatever the vectors, and what best picks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hitables import engine
+from hitables.engine import Layout, Rules
+from hitables.engine.layout import FIVE_TUPLE
+from hitables.errors import DatabaseError
+
+
+def drawn(seed: int, rules: int, layout: Layout = FIVE_TUPLE) -> np.ndarray:
+    """Boxes that nest, cross and repeat: many addresses of few networks, wide and narrow sides, many ports."""
+    rng = np.random.default_rng(seed)
+    boxes = np.empty((rules, layout.dims, 2), np.uint32)
+    for d, bits in enumerate(layout.bits):
+        top = (1 << bits) - 1
+        network = rng.integers(0, top + 1, 3, np.uint64)
+        free = rng.choice([0, 0, bits // 4, bits // 2, bits - bits // 4, bits], rules).astype(np.uint64)
+        near = rng.choice(network, rules) ^ rng.integers(0, 1 << bits // 2, rules, np.uint64)
+        low = near >> free << free
+        high = low | ((np.uint64(1) << free) - np.uint64(1))
+        odd = rng.random(rules) < 0.1  # ranges that are no prefixes
+        high[odd] = np.minimum(high[odd] + rng.integers(0, 99, odd.sum(), np.uint64), top)
+        boxes[:, d, 0], boxes[:, d, 1] = low, high
+    return boxes
+
+
+def near(seed: int, boxes: np.ndarray, count: int) -> np.ndarray:
+    """Headers at the edges of rules, just outside of them, and inside, sides from different rules mixed."""
+    rng = np.random.default_rng(seed)
+    first, other = rng.integers(0, len(boxes), (2, count))
+    pick = np.where(rng.random((count, boxes.shape[1])) < 0.85, first[:, None], other[:, None])
+    sides = boxes[pick, np.arange(boxes.shape[1])].astype(np.int64)
+    low, high = sides[..., 0], sides[..., 1]
+    inside = low + (rng.random(low.shape) * (high - low + 1)).astype(np.int64)
+    kind = rng.integers(0, 8, low.shape)
+    value = np.choose(np.minimum(kind, 4), [low, high, low - 1, high + 1, inside])
+    tops = boxes[..., 1].max(axis=0).astype(np.int64)
+    return np.ascontiguousarray(np.clip(value, 0, tops).astype(np.uint32))
+
+
+def listed(boxes: np.ndarray, layout: Layout = FIVE_TUPLE, priority: np.ndarray | None = None) -> Rules:
+    numbers = np.arange(len(boxes), dtype=np.uint32) if priority is None else priority
+    return Rules(layout, boxes, numbers)
+
+
+def agree(plan: str, rules: Rules, headers: np.ndarray) -> engine.Database:
+    db = engine.open(plan, rules)
+    with engine.open("linear", rules) as linear:
+        wanted = linear.search(headers)
+    assert (db.search(headers) == wanted).all(), plan
+    for few in (1, 31, 33):  # batches that are not full
+        assert (db.search(headers[:few]) == wanted[:few]).all()
+    return db
+
+
+@pytest.mark.parametrize("simd", [0, 256, 512])
+@pytest.mark.parametrize("split", range(7))
+def test_every_split_with_all_vectors_answers_as_linear_does(split: int, simd: int) -> None:
+    boxes = drawn(split, 300)
+    for narrow in (0, 13, 32):
+        agree(f"sides(split={split}, narrow={narrow}, simd={simd})", listed(boxes), near(7, boxes, 2000)).close()
+
+
+@pytest.mark.parametrize("simd", [0, 256, 512])
+def test_more_services_than_a_row_has_bits_are_read_in_full(simd: int) -> None:
+    boxes = drawn(1, 900)
+    boxes[:, 2, 0] = np.random.default_rng(2).integers(0, 9, len(boxes))
+    boxes[:, 2, 1] = np.random.default_rng(3).integers(9, 60000, len(boxes))
+    for split in (1, 5):
+        agree(f"sides(split={split}, narrow=12, simd={simd})", listed(boxes), near(4, boxes, 3000)).close()
+
+
+@pytest.mark.parametrize("simd", [0, 256, 512])
+def test_long_lists_and_buckets_and_dense_networks(simd: int) -> None:
+    boxes = drawn(5, 500)
+    boxes[:, :2] = [[0x0A000000, 0x0AFFFFFF], [0, 0xFFFFFFFF]]
+    boxes[:, 3, 0] = boxes[:, 3, 1] = np.arange(500)  # all of one list, of which none covers another
+    boxes[:200, 0, 0] = 0x0A0A0000 + np.arange(200) * 3  # more than a block of bounds holds
+    boxes[:200, 0, 1] = boxes[:200, 0, 0] + 1
+    for split in (1, 3, 4, 5):
+        agree(f"sides(split={split}, narrow=8, simd={simd})", listed(boxes), near(6, boxes, 3000)).close()
+
+
+@pytest.mark.parametrize("simd", [0, 512])
+@pytest.mark.parametrize(
+    "layout", [Layout((32,)), Layout((9, 30)), Layout((16, 17, 20)), Layout((128, 128, 16, 16, 8))]
+)
+def test_layouts_of_other_widths(layout: Layout, simd: int) -> None:
+    boxes = drawn(8, 150, layout)
+    for split in (0, 5):
+        agree(f"sides(split={split}, simd={simd})", listed(boxes, layout), near(9, boxes, 2000)).close()
+
+
+@pytest.mark.parametrize("plan", ["best", "best(simd=0)", "best(simd=256)", "best(updates=1000000)", "sides"])
+def test_priorities_that_are_no_numbers_in_a_row(plan: str) -> None:
+    boxes = drawn(10, 300)
+    priority = np.sort(np.random.default_rng(0).choice(2**31 - 1, 300, replace=False)).astype(np.uint32)
+    agree(plan, listed(boxes, priority=priority), near(11, boxes, 2000)).close()
+
+
+def test_best_keeps_to_its_memory_and_is_the_same_every_time() -> None:
+    boxes = drawn(12, 800)
+    rules, headers = listed(boxes), near(13, boxes, 2000)
+    sizes = []
+    with agree("best", rules, headers) as free, agree("best", rules, headers) as again:
+        assert free.bytes == again.bytes
+        sizes.append(free.bytes)
+    for memory in (sizes[0] - 1, 300_000):
+        with agree(f"best(memory={memory})", rules, headers) as db:
+            assert db.bytes <= memory + 1000
+    with pytest.raises(DatabaseError, match="do not fit"):
+        engine.open("best(memory=100)", rules)
+
+
+def test_rules_too_interwoven_for_products_are_still_found() -> None:
+    rng = np.random.default_rng(14)
+    ends = np.sort(rng.integers(0, 2**32, (3000, 2, 2), np.uint64), axis=2).astype(np.uint32)
+    boxes = np.concatenate([ends, np.broadcast_to(np.array([[0, 65535], [0, 65535], [0, 255]], np.uint32), (3000, 3, 2))], axis=1)
+    rules = listed(np.ascontiguousarray(boxes))
+    agree("best", rules, near(15, boxes, 500)).close()
+
+
+def test_best_updates_what_it_picked() -> None:
+    boxes = drawn(16, 400)
+    headers = near(17, boxes, 2000)
+    for plan in ("best", "best(updates=1000000)"):
+        with engine.open(plan, listed(boxes[::2])) as db, engine.open("linear", listed(boxes[::2])) as linear:
+            for number in range(0, 60):
+                sides = [(int(low), int(high)) for low, high in boxes[2 * number + 1]]
+                for each in (db, linear):
+                    each.insert(sides, 1000 + number)
+                    if number % 3 == 0:
+                        each.remove(number)
+            assert (db.search(headers) == linear.search(headers)).all()
+            assert len(db) == len(linear)
