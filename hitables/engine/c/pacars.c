@@ -8,7 +8,7 @@
  * Cost: a search W / stride squares and in each O(1) steps with cascading (below), O(log n) without,
  * and the prefixes that hold the header; an update moves the entries of one list behind its place, n of
  * them at worst, for each of up to 4^(stride - 1) squares that the rectangle becomes.  (The paper's way
- * to O(sqrt n) is to cut lists into buckets.  Real lists are short, and moving 12 bytes an entry is
+ * to O(sqrt n) is to cut lists into buckets.  Real lists are short, and moving 20 bytes an entry is
  * cheaper than buckets up to some ten thousand.)
  * Invariant: a list stands by rising start, at equal starts the larger first; a prefix's parent is the
  * smallest other prefix of the list that holds it.
@@ -19,7 +19,8 @@
  * child's woven list, so a place found in one square is a place in the next, give or take four.  Here
  * these places are hints, from which the search gallops: updates leave them as they are, and a square
  * weaves anew when a quarter of its list has changed.  So an update stays cheap, and a search is
- * right whatever the hints say.  Less than WORTH keys are not woven.
+ * right whatever the hints say.  Fewer than WORTH keys are not woven: halving them costs less than the
+ * cache lines of their hints.
  *
  * More than two dimensions: the rules of a prefix stand by priority, and each is compared as a whole,
  * as long as it can be the best.
@@ -31,7 +32,7 @@
 #include "trie.h"
 #include "vfdb.h"
 
-enum { WORTH = 8, SAMPLE = 4, LEAST_ROOM = 2 };
+enum { WORTH = 64, SAMPLE = 4, LEAST_ROOM = 2 };
 /* Headers that go down side by side, so that their cache misses overlap. */
 enum { BLOCK = 16, LEVELS = 33 };
 /* A list along each of the two dimensions; its prefixes span the square in the other. */
@@ -43,28 +44,28 @@ struct rule {
     uint32_t box[];
 };
 
+/* A prefix of a list; what a search needs of it lies beside its neighbours. */
 struct prefix {
-    uint32_t low, high;
-    struct prefix *parent;
-    struct rule *rule;
+    uint32_t high, parent; /* parent: its place in the list, 0: none, 1: the first */
+    struct rule *rule;     /* NULL only while it is put in */
 };
 
+/* One piece of memory: [room] starts, then [room] prefixes. */
 struct list {
     uint32_t count, room;
-    uint32_t *low; /* [room], then [room] pointers: one piece of memory */
+    uint32_t *low;
 };
 
-/* A list and its children's, woven.  Place p: so many keys are at most the header's. */
+/* A list and its children's, woven: records of a key, its place in the list, and its place in each child's
+ * woven list.  Place p: so many keys are at most the header's. */
 struct woven {
     uint32_t count;
-    uint32_t *key;   /* [count] */
-    uint32_t *own;   /* [count + 1] the place in the list, for each place in here */
-    uint32_t *below; /* [count][2^stride] the place in the child's, for each key but the first place */
+    uint32_t record[];
 };
 
 struct square {
     struct list list[SIDES];
-    struct woven woven[SIDES];
+    struct woven *woven[SIDES];
     uint32_t changes;
 };
 
@@ -78,31 +79,32 @@ struct pacars {
 
 /* -- lists ------------------------------------------------------------------------------------ */
 
-static struct prefix **entries(const struct list *list)
+static struct prefix *prefixes(const struct list *list)
 {
-    return (struct prefix **)(void *)(list->low + list->room + (list->room & 1));
+    return (struct prefix *)(void *)(list->low + list->room);
 }
 
+/* room is even. */
 static size_t list_bytes(uint32_t room)
 {
-    return (room + (room & 1)) * sizeof(uint32_t) + room * sizeof(struct prefix *);
+    return room * (sizeof(uint32_t) + sizeof(struct prefix));
 }
 
-/* How many keys are at most *value*, looked for from *hint* on. */
-static uint32_t place_from(const uint32_t *key, uint32_t count, uint32_t value, uint32_t hint)
+/* How many keys, *apart* words from one another, are at most *value*, looked for from *hint* on. */
+static inline uint32_t place_from(const uint32_t *key, uint32_t apart, uint32_t count, uint32_t value, uint32_t hint)
 {
     uint32_t low, high, step = 1;
     hint = hint < count ? hint : count;
-    if (hint < count && key[hint] <= value) {
+    if (hint < count && key[(size_t)hint * apart] <= value) {
         low = hint + 1;
-        while (low + step <= count && key[low + step - 1] <= value) {
+        while (low + step <= count && key[(size_t)(low + step - 1) * apart] <= value) {
             low += step;
             step *= 2;
         }
         high = low + step - 1 < count ? low + step - 1 : count;
     } else {
         high = hint;
-        while (high >= step && key[high - step] > value) {
+        while (high >= step && key[(size_t)(high - step) * apart] > value) {
             high -= step;
             step *= 2;
         }
@@ -110,7 +112,7 @@ static uint32_t place_from(const uint32_t *key, uint32_t count, uint32_t value, 
     }
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (key[middle] <= value)
+        if (key[(size_t)middle * apart] <= value)
             low = middle + 1;
         else
             high = middle;
@@ -135,64 +137,66 @@ static bool resize(struct ledger *ledger, struct list *list, uint32_t room)
         return false;
     if (list->count) {
         memcpy(other.low, list->low, list->count * sizeof *list->low);
-        memcpy(entries(&other), entries(list), list->count * sizeof(struct prefix *));
+        memcpy(prefixes(&other), prefixes(list), list->count * sizeof(struct prefix));
     }
     ledger_give(ledger, list->low, list_bytes(list->room));
     *list = other;
     return true;
 }
 
-/* The smallest prefix of the list, from that place back, that holds low to high. */
-static struct prefix *holder(const struct list *list, uint32_t place, uint32_t low, uint32_t high)
+/* The place of the smallest prefix, from *place* back, that holds low to high; 0: none. */
+static inline uint32_t holder(const struct list *list, uint32_t place, uint32_t low, uint32_t high)
 {
-    struct prefix *prefix = place ? entries(list)[place - 1] : NULL;
-    while (prefix && (prefix->low > low || prefix->high < high))
-        prefix = prefix->parent;
-    return prefix;
+    while (place && (list->low[place - 1] > low || prefixes(list)[place - 1].high < high))
+        place = prefixes(list)[place - 1].parent;
+    return place;
 }
 
-static void move_parents(const struct list *list, uint32_t place, uint32_t high, const struct prefix *from,
-                         struct prefix *to)
+/* The place of that very prefix, 0: it is not there. */
+static uint32_t place_of(const struct list *list, uint32_t low, uint32_t high)
 {
-    for (uint32_t i = place; i < list->count && list->low[i] <= high; i++)
-        if (entries(list)[i]->parent == from)
-            entries(list)[i]->parent = to;
+    uint32_t place = holder(list, place_in(list->low, list->count, low), low, high);
+    return place && list->low[place - 1] == low && prefixes(list)[place - 1].high == high ? place : 0;
 }
 
 /* The prefix of the list, or a new one; NULL when memory is exhausted. */
 static struct prefix *have_prefix(struct ledger *ledger, struct list *list, uint32_t low, uint32_t high)
 {
-    uint32_t place = place_in(list->low, list->count, low);
-    struct prefix *parent = holder(list, place, low, high);
-    if (parent && parent->low == low && parent->high == high)
-        return parent;
+    uint32_t place = place_in(list->low, list->count, low), parent = holder(list, place, low, high);
+    if (parent && list->low[parent - 1] == low && prefixes(list)[parent - 1].high == high)
+        return prefixes(list) + parent - 1;
     if (list->count == list->room && !resize(ledger, list, list->room ? 2 * list->room : LEAST_ROOM))
         return NULL;
-    struct prefix *made = ledger_take(ledger, sizeof *made);
-    if (!made)
-        return NULL;
-    while (place && list->low[place - 1] == low && entries(list)[place - 1]->high < high)
+    struct prefix *prefix = prefixes(list);
+    while (place && list->low[place - 1] == low && prefix[place - 1].high < high)
         place--;
-    *made = (struct prefix){low, high, parent, NULL};
-    move_parents(list, place, high, parent, made);
     memmove(list->low + place + 1, list->low + place, (list->count - place) * sizeof *list->low);
-    memmove(entries(list) + place + 1, entries(list) + place, (list->count - place) * sizeof made);
+    memmove(prefix + place + 1, prefix + place, (list->count - place) * sizeof *prefix);
     list->low[place] = low;
-    entries(list)[place] = made;
+    prefix[place] = (struct prefix){high, parent, NULL};
     list->count++;
-    return made;
+    for (uint32_t i = place + 1; i < list->count; i++) {
+        if (prefix[i].parent > place)
+            prefix[i].parent++;
+        else if (prefix[i].parent == parent && list->low[i] <= high)
+            prefix[i].parent = place + 1;
+    }
+    return prefix + place;
 }
 
-static void drop_prefix(struct ledger *ledger, struct list *list, struct prefix *prefix)
+static void drop_prefix(struct ledger *ledger, struct list *list, uint32_t place)
 {
-    uint32_t place = place_in(list->low, list->count, prefix->low);
-    while (entries(list)[--place] != prefix)
-        ;
+    struct prefix *prefix = prefixes(list);
+    uint32_t parent = prefix[place - 1].parent;
     list->count--;
-    memmove(list->low + place, list->low + place + 1, (list->count - place) * sizeof *list->low);
-    memmove(entries(list) + place, entries(list) + place + 1, (list->count - place) * sizeof prefix);
-    move_parents(list, place, prefix->high, prefix, prefix->parent);
-    ledger_give(ledger, prefix, sizeof *prefix);
+    memmove(list->low + place - 1, list->low + place, (list->count + 1 - place) * sizeof *list->low);
+    memmove(prefix + place - 1, prefix + place, (list->count + 1 - place) * sizeof *prefix);
+    for (uint32_t i = place - 1; i < list->count; i++) {
+        if (prefix[i].parent > place)
+            prefix[i].parent--;
+        else if (prefix[i].parent == place)
+            prefix[i].parent = parent;
+    }
     if (!list->count)
         resize(ledger, list, 0);
     else if (list->room > LEAST_ROOM && list->count <= list->room / 4)
@@ -235,13 +239,26 @@ static struct square *square_below(const struct pacars *db, const void *node, ui
     return child ? *(struct square **)trie_payload(db->trie, child) : NULL;
 }
 
-static void unweave(const struct pacars *db, struct woven *woven)
+/* Words of a record. */
+static uint32_t record(const struct pacars *db)
 {
-    size_t count = woven->count;
-    ledger_give(db->ledger, woven->key, count * sizeof *woven->key);
-    ledger_give(db->ledger, woven->own, (count + 1) * sizeof *woven->own);
-    ledger_give(db->ledger, woven->below, (count << db->stride) * sizeof *woven->below);
-    *woven = (struct woven){0};
+    return 2 + (1u << db->stride);
+}
+
+static uint32_t woven_count(const struct square *square, uint32_t side)
+{
+    return square && square->woven[side] ? square->woven[side]->count : 0;
+}
+
+static size_t woven_bytes(const struct pacars *db, uint32_t count)
+{
+    return sizeof(struct woven) + (size_t)count * record(db) * sizeof(uint32_t);
+}
+
+static void unweave(const struct pacars *db, struct square *square, uint32_t side)
+{
+    ledger_give(db->ledger, square->woven[side], woven_bytes(db, woven_count(square, side)));
+    square->woven[side] = NULL;
 }
 
 static int rising(const void *a, const void *b)
@@ -252,23 +269,23 @@ static int rising(const void *a, const void *b)
 
 static uint32_t sampled(const struct square *square, uint32_t side)
 {
-    return square ? square->woven[side].count / SAMPLE : 0;
+    return woven_count(square, side) / SAMPLE;
 }
 
 /* Fills the places of woven keys in the lists of the children at that level. */
 static void point_below(const struct pacars *db, const void *node, uint32_t level, uint32_t side, struct woven *woven)
 {
-    uint32_t slots = 1u << db->stride;
+    uint32_t slots = 1u << db->stride, apart = record(db);
     for (uint32_t along = 0, first = 0, end; along < slots; along++, first = end) {
-        for (end = first; end < woven->count && slot_of(db, woven->key[end], level) == along; end++)
+        for (end = first; end < woven->count && slot_of(db, woven->record[end * apart], level) == along; end++)
             ;
         for (uint32_t across = 0; across < slots && end > first; across++) {
             const struct square *child = square_below(db, node, digit_of(db, side, along, across));
-            const struct woven *under = child ? &child->woven[side] : NULL;
-            for (uint32_t i = first, at = 0; under && i < end; i++) {
-                while (at < under->count && under->key[at] <= woven->key[i])
+            uint32_t keys = woven_count(child, side);
+            for (uint32_t i = first, at = 0; i < end; i++) {
+                while (at < keys && child->woven[side]->record[at * apart] <= woven->record[i * apart])
                     at++;
-                woven->below[i * slots + across] = at;
+                woven->record[i * apart + 2 + across] = at;
             }
         }
     }
@@ -278,8 +295,8 @@ static void point_below(const struct pacars *db, const void *node, uint32_t leve
 static void weave_side(const struct pacars *db, const void *node, uint32_t level, uint32_t side, struct square *square)
 {
     const struct list *list = &square->list[side];
-    uint32_t slots = 1u << db->stride, count = list->count, kept = 0;
-    unweave(db, &square->woven[side]);
+    uint32_t slots = 1u << db->stride, apart = record(db), count = list->count, kept = 0;
+    unweave(db, square, side);
     for (uint32_t digit = 0; digit < slots * slots; digit++)
         count += sampled(square_below(db, node, digit), side);
     if (count < WORTH)
@@ -292,34 +309,30 @@ static void weave_side(const struct pacars *db, const void *node, uint32_t level
     for (uint32_t digit = 0, at = list->count; digit < slots * slots; digit++) {
         const struct square *child = square_below(db, node, digit);
         for (uint32_t i = 0; i < sampled(child, side); i++)
-            key[at++] = child->woven[side].key[i * SAMPLE + SAMPLE - 1];
+            key[at++] = child->woven[side]->record[(i * SAMPLE + SAMPLE - 1) * apart];
     }
     qsort(key, count, sizeof *key, rising);
     for (uint32_t i = 0; i < count; i++)
         if (!i || key[i] != key[i - 1])
             key[kept++] = key[i];
-    struct woven woven = {.count = kept};
-    woven.key = ledger_take(db->ledger, kept * sizeof *woven.key);
-    woven.own = woven.key ? ledger_take(db->ledger, (kept + 1) * sizeof *woven.own) : NULL;
-    woven.below = woven.own ? ledger_take(db->ledger, ((size_t)kept << db->stride) * sizeof *woven.below) : NULL;
-    if (woven.below) {
-        memcpy(woven.key, key, kept * sizeof *key);
+    struct woven *woven = ledger_take(db->ledger, woven_bytes(db, kept));
+    if (woven) {
+        woven->count = kept;
         for (uint32_t i = 0, at = 0; i < kept; i++) {
             while (at < list->count && list->low[at] <= key[i])
                 at++;
-            woven.own[i + 1] = at;
+            woven->record[i * apart] = key[i];
+            woven->record[i * apart + 1] = at;
         }
-        point_below(db, node, level, side, &woven);
+        point_below(db, node, level, side, woven);
         square->woven[side] = woven;
-    } else {
-        unweave(db, &woven);
     }
     ledger_give(db->ledger, key, count * sizeof *key);
 }
 
 static bool is_idle(const struct square *square)
 {
-    return !(square->list[0].count | square->list[1].count | square->woven[0].count | square->woven[1].count);
+    return !(square->list[0].count | square->list[1].count) && !square->woven[0] && !square->woven[1];
 }
 
 static void drop_square(const struct pacars *db, struct square **at)
@@ -376,7 +389,7 @@ static void changed(const struct pacars *db, uint64_t key, uint32_t level)
         changes /= SAMPLE;
         if (square && (square->list[0].count | square->list[1].count)) {
             square->changes += changes;
-            uint32_t known = square->woven[0].count + square->woven[1].count;
+            uint32_t known = woven_count(square, 0) + woven_count(square, 1);
             uint32_t list = square->list[0].count + square->list[1].count;
             if (!db->cascade || square->changes < WORTH || square->changes < (known > list ? known : list) / 4)
                 return;
@@ -474,9 +487,10 @@ static bool drop_piece(struct pacars *db, const struct pieces *p, uint32_t numbe
     uint64_t key = piece(db, p, number, &low, &high);
     struct square **at = trie_reach(db->trie, key, p->level, false);
     struct list *list = at && *at ? &(*at)->list[p->side] : NULL;
-    struct prefix *prefix = list ? holder(list, place_in(list->low, list->count, low), low, high) : NULL;
-    if (!prefix || prefix->low != low || prefix->high != high)
+    uint32_t place = list ? place_of(list, low, high) : 0;
+    if (!place)
         return false;
+    struct prefix *prefix = prefixes(list) + place - 1;
     struct rule **next = &prefix->rule;
     while (*next && ((*next)->priority != priority || memcmp((*next)->box, box, 2 * db->dims * sizeof *box)))
         next = &(*next)->next;
@@ -486,7 +500,7 @@ static bool drop_piece(struct pacars *db, const struct pieces *p, uint32_t numbe
     *next = (*next)->next;
     pool_give(db->rules, kept);
     if (!prefix->rule) {
-        drop_prefix(db->ledger, list, prefix);
+        drop_prefix(db->ledger, list, place);
         changed(db, key, p->level);
         trie_prune(db->trie, key, p->level);
     }
@@ -495,13 +509,6 @@ static bool drop_piece(struct pacars *db, const struct pieces *p, uint32_t numbe
 
 /* -- build and updates ------------------------------------------------------------------------ */
 
-static void free_list(struct ledger *ledger, struct list *list)
-{
-    for (uint32_t i = 0; i < list->count; i++)
-        ledger_give(ledger, entries(list)[i], sizeof(struct prefix));
-    ledger_give(ledger, list->low, list_bytes(list->room));
-}
-
 static void free_square(void *owner, void *payload)
 {
     struct pacars *db = owner;
@@ -509,8 +516,8 @@ static void free_square(void *owner, void *payload)
     if (!square)
         return;
     for (uint32_t side = 0; side < SIDES; side++) {
-        free_list(db->ledger, &square->list[side]);
-        unweave(db, &square->woven[side]);
+        ledger_give(db->ledger, square->list[side].low, list_bytes(square->list[side].room));
+        unweave(db, square, side);
     }
     ledger_give(db->ledger, square, sizeof *square);
 }
@@ -601,37 +608,87 @@ struct walk {
 
 static bool matches(const uint32_t *box, const uint32_t *header, uint32_t dims)
 {
-    uint32_t outside = 0;
-    for (uint32_t d = 0; d < dims; d++)
-        outside |= (header[d] < box[2 * d]) | (header[d] > box[2 * d + 1]);
-    return !outside;
+    for (uint32_t d = SIDES; d < dims; d++)
+        if (header[d] - box[2 * d] > box[2 * d + 1] - box[2 * d])
+            return false;
+    return true;
+}
+
+/* The best of the rules of the prefixes from that place on that hold the header. */
+static void read_rules(const struct pacars *db, const struct list *list, uint32_t place, struct walk *walk)
+{
+    for (; place; place = prefixes(list)[place - 1].parent)
+        for (const struct rule *rule = prefixes(list)[place - 1].rule; rule && rule->priority < walk->best;
+             rule = rule->next)
+            if (matches(rule->box, walk->header, db->dims)) {
+                walk->best = rule->priority;
+                break;
+            }
 }
 
 static void read_list(const struct pacars *db, const struct square *square, uint32_t side, uint32_t level,
                       struct walk *walk)
 {
     const struct list *list = &square->list[side];
-    const struct woven *woven = &square->woven[side];
-    uint32_t value = walk->at[side], place;
-    if (woven->count) {
-        uint32_t at = walk->known[side] ? place_from(woven->key, woven->count, value, walk->hint[side])
-                                        : place_in(woven->key, woven->count, value);
-        place = place_from(list->low, list->count, value, woven->own[at]);
-        uint64_t differ = at ? woven->key[at - 1] ^ value : UINT32_MAX;
+    const struct woven *woven = square->woven[side];
+    uint32_t value = walk->at[side], place, apart = record(db);
+    if (woven) {
+        uint32_t hint = walk->known[side] ? walk->hint[side] : woven->count / 2;
+        if (hint + SAMPLE <= woven->count) {
+            /* Where nothing has changed it is one of the next four: counted, as no guess would be right. */
+            const uint32_t *key = woven->record + (size_t)hint * apart;
+            hint += (key[0] <= value) + (key[apart] <= value) + (key[2 * apart] <= value) + (key[3 * apart] <= value);
+        }
+        uint32_t at = place_from(woven->record, apart, woven->count, value, hint);
+        const uint32_t *record = at ? woven->record + (size_t)(at - 1) * apart : NULL;
+        place = place_from(list->low, 1, list->count, value, at ? record[1] : 0);
+        uint64_t differ = at ? record[0] ^ value : UINT32_MAX;
         bool same_slot = !(differ << (level + 1) * db->stride >> 32);
-        uint32_t across = slot_of(db, walk->at[!side], level);
-        walk->hint[side] = same_slot ? woven->below[((at - 1) << db->stride) + across] : 0;
+        walk->hint[side] = same_slot ? record[2 + slot_of(db, walk->at[!side], level)] : 0;
         walk->known[side] = true;
     } else {
         place = place_in(list->low, list->count, value);
         walk->known[side] = false;
     }
-    for (const struct prefix *prefix = holder(list, place, value, value); prefix; prefix = prefix->parent)
-        for (const struct rule *rule = prefix->rule; rule && rule->priority < walk->best; rule = rule->next)
-            if (matches(rule->box, walk->header, db->dims)) {
-                walk->best = rule->priority;
-                break;
-            }
+    read_rules(db, list, holder(list, place, value, value), walk);
+}
+
+static void begin(const struct pacars *db, const uint32_t *header, struct walk *walk)
+{
+    uint32_t x = header[0] << (32 - db->bits[0]), y = header[1] << (32 - db->bits[1]);
+    *walk = (struct walk){.node = db->trie->root, .header = header, .key = key_of(db, x, y), .at = {x, y},
+                          .best = VFDB_NONE};
+}
+
+/* Three times over the headers: for their squares, for their lists, for what is in these. */
+static void go_down(const struct pacars *db, struct walk *walk, uint32_t count)
+{
+    const struct square *square[BLOCK];
+    for (uint32_t level = 0, on = count; on; level++) {
+        bool last = level == db->trie->levels;
+        for (uint32_t i = 0; i < count; i++) {
+            square[i] = walk[i].node ? *(struct square **)trie_payload(db->trie, walk[i].node) : NULL;
+            __builtin_prefetch(square[i]);
+        }
+        for (uint32_t i = 0; i < count; i++)
+            for (uint32_t side = 0; side < SIDES && square[i]; side++)
+                if (square[i]->list[side].count)
+                    __builtin_prefetch(square[i]->list[side].low);
+        on = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            struct walk *w = walk + i;
+            if (!w->node)
+                continue;
+            w->node = last ? NULL : trie_child(db->trie, w->node, trie_digit(db->trie, w->key, level));
+            __builtin_prefetch(w->node);
+            on += w->node != NULL;
+            for (uint32_t side = 0; side < SIDES; side++)
+                if (square[i] && (square[i]->list[side].count || square[i]->woven[side]))
+                    read_list(db, square[i], side, last ? level - 1 : level, w);
+                else
+                    w->known[side] = false;
+        }
+    }
 }
 
 static int pacars_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
@@ -639,30 +696,10 @@ static int pacars_search(const void *built, const uint32_t *headers, size_t coun
     const struct pacars *db = built;
     struct walk walk[BLOCK];
     for (size_t first = 0; first < count; first += BLOCK) {
-        uint32_t some = count - first < BLOCK ? (uint32_t)(count - first) : BLOCK, on = some;
-        for (uint32_t i = 0; i < some; i++) {
-            const uint32_t *header = headers + (first + i) * db->dims;
-            uint32_t x = header[0] << (32 - db->bits[0]), y = header[1] << (32 - db->bits[1]);
-            walk[i] = (struct walk){.node = db->trie->root, .header = header, .key = key_of(db, x, y),
-                                    .at = {x, y}, .best = VFDB_NONE};
-        }
-        for (uint32_t level = 0; on; level++) {
-            on = 0;
-            for (uint32_t i = 0; i < some; i++) {
-                struct walk *w = walk + i;
-                if (!w->node)
-                    continue;
-                const struct square *square = *(struct square **)trie_payload(db->trie, w->node);
-                bool last = level == db->trie->levels;
-                if (square)
-                    for (uint32_t side = 0; side < SIDES; side++)
-                        read_list(db, square, side, last ? level - 1 : level, w);
-                else
-                    w->known[0] = w->known[1] = false;
-                w->node = last ? NULL : trie_child(db->trie, w->node, trie_digit(db->trie, w->key, level));
-                on += w->node != NULL;
-            }
-        }
+        uint32_t some = count - first < BLOCK ? (uint32_t)(count - first) : BLOCK;
+        for (uint32_t i = 0; i < some; i++)
+            begin(db, headers + (first + i) * db->dims, walk + i);
+        go_down(db, walk, some);
         for (uint32_t i = 0; i < some; i++)
             found[first + i] = walk[i].best;
     }
