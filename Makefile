@@ -60,6 +60,9 @@ papers-hitables: setup ## the evaluation of the HiTables paper again (needs root
 papers-sfl: setup ## the evaluation of the SFL paper again
 	python -m hitables.bench.papers_sfl $(BENCH_FLAGS)
 
+papers-layer4: setup ## the evaluation of the layer-4 paper again: Grid-of-Tries, tuple space search, PACARS
+	python -m hitables.bench.papers_layer4 $(BENCH_FLAGS)
+
 bench-kernel: setup ## time per packet in the kernel, before and after, in one run (needs root)
 	python -m hitables.bench.kernel $(BENCH_FLAGS)
 
