@@ -35,6 +35,7 @@ def draw(data: dict[str, Any], folder: Path) -> None:
     matplotlib.use("Agg")
     # The same data give the same file.
     matplotlib.rcParams["svg.hashsalt"] = "hitables"
+    matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot as plt
 
     figure, panels = plt.subplots(2, 4, figsize=(20, 9))
