@@ -19,6 +19,7 @@ from hitables.live.tables import save as save_from
 from hitables.parse import iptables
 
 from .base import Names, Settings
+from .counters import counted_text, takes_away
 from .patch import Plan
 from .state import State
 from .store import Store
@@ -39,9 +40,9 @@ class Kernel:
         self.family, self.settings = family, settings
         self.tool = _TOOL[family] + {"any": "", "legacy": "-legacy", "nft": "-nft"}[settings.backend]
 
-    def held(self) -> Program:
-        """What the kernel holds."""
-        said = run([f"{self.tool}-save"])
+    def held(self, *, counters: bool = False) -> Program:
+        """What the kernel holds, with *counters* as they are now."""
+        said = run([f"{self.tool}-save", *(["-c"] if counters else [])])
         kept = "".join(line for line in said.splitlines(keepends=True) if not line.startswith("#"))
         if not kept:
             return Program(self.family, (), "the kernel")
@@ -55,7 +56,7 @@ class Kernel:
         """
         if not patch:
             return
-        command = [f"{self.tool}-restore", "--noflush"]
+        command = [f"{self.tool}-restore", "--noflush", "--counters"]
         command += ["-w"] if self.settings.backend == "legacy" else []
         try:
             done = subprocess.run(
@@ -134,8 +135,14 @@ def committed(store: Store, kernel: Kernel) -> None:
 
 
 def loader(kernel: Kernel, store: Store, plan: Plan) -> Callable[[str], None]:
-    """What takes a plan's patch to the kernel, all of it or nothing."""
-    return lambda patch: _load(kernel, store, plan.before, plan.after, patch)
+    """What takes a plan's patch to the kernel, all of it or nothing; counters are carried over."""
+
+    def load(patch: str) -> None:
+        if takes_away(plan):
+            patch = counted_text(plan, kernel.held(counters=True))
+        _load(kernel, store, plan.before, plan.after, patch)
+
+    return load
 
 
 def _load(kernel: Kernel, store: Store, before: State, after: State, patch: str) -> None:

@@ -1,0 +1,387 @@
+"""What updates cost: `make bench-sflgen`, or `python -m hitables.bench.sflgen --short`.
+
+Updates are drawn as the SFL paper's and the goals ask: at random positions, half of them deletions of
+random rules, a tenth of the inserted ones wider than /16 in both addresses, no address twice.
+
+    times      per update: plan, text, proof, kernel; beside building and loading all anew, and beside
+               one `iptables -I` or `-D` in the linear set
+    sustained  `sflgen stream --live` asked as fast as it answers; the state is looked at now and then,
+               and what packets of the trace read there is held against the tree folded then
+    growth     rules read with pending updates (the paper's figures 6 to 8): all in front of the tree,
+               as the paper has them, and where the cost model puts them
+    kills      bench/sflgen_kills.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sflgen
+from sflgen.live import Kernel
+from sflgen.local import prove_patch
+
+from ..emit.text import write
+from ..files import read_text
+from ..ir.fields import Family
+from ..ir.packet import Backend
+from ..ir.program import Program
+from ..library import read
+from ..live.namespace import Namespace, run
+from ..live.tables import load
+from ..parse import classbench
+from ..parse import trace as traces
+from .machine import machine
+from .papers_hitables import CHAIN, batch_of, decided
+from .sets import SHARED
+from .sflgen_kills import kills
+
+OUTPUT = Path("docs/evaluation/sflgen.json")
+WUSTL = ("acl1_10K", "fw1_10K", "ipc1_10K")
+CORPUS = "cmarbach_geo-fencing__iptables-rules.rules"
+SFLGEN = str(Path(sys.executable).parent / "sflgen")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A rule set, and the chain of it that is updated."""
+
+    name: str
+    program: Program
+    chain: str
+
+
+def wustl(name: str) -> Case:
+    filters = classbench.parse(read_text(str(SHARED / "rulesets" / "wustl" / f"{name}.gz")), name)
+    return Case(name, read(classbench.to_text(filters, chain=CHAIN), name=name), CHAIN)
+
+
+def corpus() -> Case:
+    """The corpus set with the longest chain."""
+    program = read(read_text(str(SHARED / "corpus" / "dumps" / CORPUS)), name=CORPUS)
+    filters = Program(program.family, (program.table("filter"),), CORPUS)
+    longest = max(filters.table("filter").chains, key=lambda chain: len(chain.rules))
+    return Case("geo-fencing", filters, longest.name)
+
+
+class Updates:
+    """Commands for a chain that has *count* rules at first."""
+
+    def __init__(self, chain: str, count: int, seed: int, insert: float = 0.5) -> None:
+        self.chain, self.count, self.insert = chain, count, insert
+        self.rng = random.Random(seed)
+        self.seen: set[int] = set()
+
+    def address(self, wide: bool) -> str:
+        """A network that was not drawn before."""
+        while True:
+            length = self.rng.randint(4, 15) if wide else self.rng.randint(17, 32)
+            number = self.rng.randrange(1 << length) << (32 - length)
+            if number not in self.seen:
+                self.seen.add(number)
+                return ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0)) + f"/{length}"
+
+    def next(self) -> str:
+        rng = self.rng
+        if rng.random() >= self.insert:
+            at = rng.randint(1, self.count)
+            self.count -= 1
+            return f"-D {self.chain} {at}"
+        wide = rng.random() < 0.1
+        at = rng.randint(1, self.count + 1)
+        self.count += 1
+        ports = f"-p {rng.choice(['tcp', 'udp'])} --dport {rng.randrange(1, 65536)}"
+        where = f"-s {self.address(wide)} -d {self.address(wide)}"
+        return f"-I {self.chain} {at} {where} {ports} -j {rng.choice(['ACCEPT', 'DROP'])}"
+
+
+def rules_in(case: Case) -> int:
+    return len(case.program.table("filter")[case.chain].rules)
+
+
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    """Milliseconds."""
+    ordered = sorted(1000 * each for each in seconds)
+    return {
+        "median": statistics.median(ordered), "mean": statistics.mean(ordered),
+        "p95": ordered[int(0.95 * (len(ordered) - 1))], "max": ordered[-1],
+    }  # fmt: skip
+
+
+# Times.
+
+
+def times(case: Case, backend: Backend, count: int, seed: int) -> dict[str, Any]:
+    """One row: what each update costs, what all anew costs, what the linear set costs."""
+    started = time.perf_counter()
+    made = sflgen.start(case.program, sflgen.Settings(backend=backend.value))
+    compiled = time.perf_counter() - started
+    plain, tree = write(case.program), write(made.after.loaded)
+    with tempfile.TemporaryDirectory() as folder, Namespace() as namespace:
+        load(tree, Family.IPV4, backend, namespace)
+        patched = namespace.call(_patched, Path(folder) / "state", made.after, case, backend, count, seed)
+    with Namespace() as namespace:
+        linear = namespace.call(_linear, plain, case, backend, min(count, 20), seed)
+    with Namespace() as namespace:
+        started = time.perf_counter()
+        load(tree, Family.IPV4, backend, namespace)
+        loaded = time.perf_counter() - started
+    return {
+        "set": case.name, "backend": backend.value, "rules": rules_in(case), "updates": count, "seed": seed,
+        **patched, "rebuild_ms": 1000 * compiled, "load_ms": 1000 * loaded, "linear": linear,
+    }  # fmt: skip
+
+
+def _patched(
+    folder: Path, state: sflgen.State, case: Case, backend: Backend, count: int, seed: int
+) -> dict[str, Any]:
+    """Updates put off, so that no fold is among them."""
+    spent: dict[str, list[float]] = {name: [] for name in ("read", "plan", "text", "proof", "kernel")}
+    chosen: dict[str, int] = {}
+    lines = []
+    updates = Updates(case.chain, rules_in(case), seed)
+    with sflgen.create(str(folder), state) as store:
+        kernel = Kernel(state.master.family, state.settings)
+        for number in range(count + 1):
+            clock = [time.perf_counter()]
+            edits = sflgen.read_commands(updates.next(), state.master)
+            clock.append(time.perf_counter())
+            made = sflgen.plan(state, edits, sflgen.Strategy.GRAFT)
+            clock.append(time.perf_counter())
+            text = made.text
+            clock.append(time.perf_counter())
+            prove_patch(made)
+            clock.append(time.perf_counter())
+            kernel.load(text, store)
+            clock.append(time.perf_counter())
+            state = made.after
+            if not number:
+                continue  # the first one lays out what is kept from plan to plan
+            for name, start, end in zip(spent, clock, clock[1:], strict=False):
+                spent[name].append(end - start)
+            lines.append(len(made.edits))
+            for _, _, strategy in made.chosen:
+                chosen[strategy.value] = chosen.get(strategy.value, 0) + 1
+    return {
+        "spent_ms": {name: spread(each) for name, each in spent.items()},
+        "lines": {"median": statistics.median(lines), "mean": statistics.mean(lines)}, "chosen": chosen,
+    }  # fmt: skip
+
+
+def _linear(plain: str, case: Case, backend: Backend, count: int, seed: int) -> dict[str, float]:
+    run([f"iptables-{backend.value}-restore"], plain)
+    updates, spent = Updates(case.chain, rules_in(case), seed), []
+    for _ in range(count):
+        words = updates.next().split()
+        started = time.perf_counter()
+        run([f"iptables-{backend.value}", *words])
+        spent.append(time.perf_counter() - started)
+    return spread(spent)
+
+
+# Sustained.
+
+
+def sustained(case: Case, seconds: float, seed: int, looks: int = 6) -> dict[str, Any]:
+    """`sflgen stream --live` on nft, asked one update after the other."""
+    plain = write(case.program)
+    with tempfile.TemporaryDirectory() as folder, Namespace() as namespace:
+        load(plain, Family.IPV4, Backend.NFT, namespace)
+        found = namespace.call(_streamed, Path(folder), case, seconds, seed, looks)
+        reads = [_reads(Path(folder) / f"look{number}", case) for number in range(found["looks"])]
+        last = Path(folder) / "state"
+        subprocess.run([SFLGEN, "verify", "--state", str(last)], check=True, capture_output=True)
+    found["reads"] = reads
+    found["mean_reads"] = statistics.mean(each["reads"] for each in reads)
+    found["mean_folded"] = statistics.mean(each["folded"] for each in reads)
+    found["ratio"] = found["mean_reads"] / found["mean_folded"]
+    return {"set": case.name, "rules": rules_in(case), "backend": "nft", "seed": seed, **found}
+
+
+def _streamed(folder: Path, case: Case, seconds: float, seed: int, looks: int) -> dict[str, Any]:
+    state = str(folder / "state")
+    run([SFLGEN, "init", "--live", "--backend", "nft", "--state", state])
+    command = [SFLGEN, "stream", "--live", "--state", state]
+    updates, spent, taken = Updates(case.chain, rules_in(case), seed), [], 0
+    load_before = os.getloadavg()[0]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stream:
+        assert stream.stdin is not None and stream.stdout is not None
+
+        def ask(line: str) -> str:
+            assert stream.stdin is not None and stream.stdout is not None
+            stream.stdin.write(line + "\n")
+            stream.stdin.flush()
+            for said in stream.stdout:
+                if said.startswith(("ok ", "error ")):
+                    return said
+            raise RuntimeError("the stream ended")
+
+        ask("status")
+        ask(updates.next())
+        began = time.perf_counter()
+        while (now := time.perf_counter()) - began < seconds:
+            if now - began > (taken + 1) * seconds / (looks + 1):
+                shutil.copytree(state, folder / f"look{taken}")
+                taken += 1
+                continue
+            said = ask(updates.next())
+            if not said.startswith("ok "):
+                raise RuntimeError(said)
+            spent.append(time.perf_counter() - now)
+        lasted = time.perf_counter() - began
+        stream.stdin.close()
+        stream.wait()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {
+        "seconds": lasted, "updates": len(spent), "per_second": len(spent) / lasted,
+        "answer_ms": spread(spent), "looks": taken,
+        "load": [load_before, os.getloadavg()[0]], "nice": os.nice(0),
+        "cpu_ms_per_update": 1000 * (used.ru_utime + used.ru_stime) / max(1, len(spent)),
+    }  # fmt: skip
+
+
+def _reads(folder: Path, case: Case) -> dict[str, float]:
+    """Rules that packets of the trace read in a state, and in the tree folded then."""
+    from sflgen.store import Store
+
+    with Store.open(folder, to_write=False) as store:
+        state = store.state
+    folded = sflgen.fold(state).after
+    batch = trace_of(case)
+    return {
+        "pending": state.pending(), "reads": float(decided(state.loaded, batch)[1].mean()),
+        "folded": float(decided(folded.loaded, batch)[1].mean()),
+    }  # fmt: skip
+
+
+def trace_of(case: Case) -> Any:
+    path = SHARED / "rulesets" / "wustl" / f"{case.name}_trace.gz"
+    return batch_of(traces.parse(read_text(str(path)), case.name).headers)
+
+
+# Growth.
+
+
+def growth(case: Case, deepest: int, every: int, seeds: Sequence[int]) -> dict[str, Any]:
+    """Mean rules read by the trace with so many pending updates: insertions, deletions; in front, by cost."""
+    first = sflgen.start(case.program, sflgen.Settings(backend="nft")).after
+    batch = trace_of(case)
+    curves = []
+    for kind, insert in (("insert", 1.0), ("delete", 0.0)):
+        for strategy in (sflgen.Strategy.OVERLAY, sflgen.Strategy.GRAFT):
+            means: list[list[float]] = []
+            for seed in seeds:
+                state, updates, row = first, Updates(case.chain, rules_in(case), seed, insert), []
+                for pending in range(deepest + 1):
+                    if pending % every == 0:
+                        row.append(float(decided(state.loaded, batch)[1].mean()))
+                    state = sflgen.plan(
+                        state, sflgen.read_commands(updates.next(), state.master), strategy
+                    ).after
+                means.append(row)
+            reads = [statistics.mean(column) for column in zip(*means, strict=True)]
+            curves.append({"kind": kind, "strategy": strategy.value, "reads": reads})
+    steps = list(range(0, deepest + 1, every))
+    return {"set": case.name, "pending": steps, "seeds": list(seeds), "curves": curves}
+
+
+def best_delta(
+    curve: dict[str, Any], pending: Sequence[int], row: dict[str, Any], packets: float, updates: float
+) -> list[tuple[int, float]]:
+    """Delta and the share of a processor that it costs, at so many packets and updates a second.
+
+    A packet pays 20 ns for a rule read more (docs/costs.md, nft); every delta + 1 updates one fold is paid.
+    """
+    fold = row["rebuild_ms"] + row["load_ms"]
+    patch = sum(row["spent_ms"][name]["mean"] for name in ("read", "plan", "text", "proof", "kernel"))
+    reads = curve["reads"]
+    found = []
+    for at, delta in enumerate(pending):
+        more = statistics.mean(reads[: at + 1]) - reads[0]
+        each = (delta * patch + fold) / (delta + 1)
+        found.append((delta, packets * more * 20e-9 + updates * each / 1000))
+    return found
+
+
+def measured(args: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """What is to be measured, piece by piece."""
+    short = args.short
+    names = WUSTL[:1] if short else WUSTL
+    cases = [wustl(name) for name in names] + ([] if short else [corpus()])
+    rows = []
+    for case in cases:
+        for backend in Backend:
+            row = times(case, backend, 10 if short else 60, args.seed)
+            rows.append(row)
+            spent = row["spent_ms"]
+            medians = "".join(f"{each['median']:>9.2f}" for each in spent.values())
+            print(
+                f"{case.name:<12}{backend.value:<8}{medians}"
+                f"{row['rebuild_ms']:>10.0f}{row['load_ms']:>8.0f}{row['linear']['median']:>10.1f}"
+                f"  {row['chosen']}", flush=True,
+            )  # fmt: skip
+    yield "times", rows
+    runs = []
+    for case in [case for case in cases if case.name in (WUSTL[0], *(() if short else WUSTL[2:]))]:
+        found = sustained(case, args.seconds if case.name == WUSTL[0] else args.seconds / 2, args.seed)
+        runs.append(found)
+        print(
+            f"{case.name}: {found['per_second']:.1f} updates/s for {found['seconds']:.0f} s, answers "
+            f"{found['answer_ms']['median']:.1f} ms (max {found['answer_ms']['max']:.0f}), "
+            f"{found['mean_reads']:.1f} rules read, folded {found['mean_folded']:.1f}", flush=True,
+        )  # fmt: skip
+    yield "sustained", runs
+    curves = []
+    for case in [case for case in cases if case.name in WUSTL]:
+        made = growth(case, 20 if short else 100, 5, [args.seed] if short else [args.seed, args.seed + 1])
+        row = next(row for row in rows if row["set"] == case.name and row["backend"] == "nft")
+        for curve in made["curves"]:
+            costs = best_delta(curve, made["pending"], row, 100_000, 10)
+            curve["delta_cost"] = costs
+            curve["best_delta"] = min(costs, key=lambda each: each[1])[0]
+            first, last = curve["reads"][0], curve["reads"][-1]
+            print(
+                f"{case.name} {curve['kind']} {curve['strategy']}: {first:.1f} rules read, {last:.1f} with "
+                f"{made['pending'][-1]} pending, best delta {curve['best_delta']}", flush=True,
+            )  # fmt: skip
+        curves.append(made)
+    yield "growth", curves
+    done = [kills(backend, 10 if short else 100, args.seed) for backend in Backend]
+    for each in done:
+        print(f"killed {each['kills']} times on {each['backend']}: {each['lost']} updates lost", flush=True)
+    yield "kills", done
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--short", action="store_true", help="A minute's worth, for development.")
+    parser.add_argument("--seconds", type=float, default=60.0, help="How long the stream is asked.")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-o", "--output", type=Path)
+    args = parser.parse_args()
+    if args.short:
+        args.seconds = min(args.seconds, 10.0)
+    head = "".join(f"{name:>9}" for name in ("read", "plan", "text", "proof", "kernel"))
+    print(f"{'set':<12}{'backend':<8}{head}{'rebuild':>10}{'load':>8}{'linear':>10}  milliseconds, medians")
+    data: dict[str, Any] = {"machine": machine(), "seed": args.seed}
+    for name, found in measured(args):
+        data[name] = found
+        if args.output:
+            args.output.write_text(json.dumps(data, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
