@@ -1,6 +1,6 @@
 """The command line: arguments in, exit status out.
 
-Exit 0: done; 1: the rule sets differ, and nothing else; 2: trouble.  Results go to
+Exit 0: done; 1: the rule sets differ, and nothing else; 2: trouble; 130: interrupted (Ctrl-C).  Results go to
 standard output, messages to standard error.  What a command needs is imported when it runs,
 so that `hitables --help` is quick.
 """
@@ -22,6 +22,7 @@ from . import __version__
 from .errors import HitablesError
 
 TROUBLE = 2
+INTERRUPTED = 130  # as a shell has it: 128 and the number of SIGINT
 
 
 class _Differ(SystemExit):
@@ -69,6 +70,7 @@ class _Commands(click.Group):
             error.show()
         except (click.Abort, KeyboardInterrupt):
             click.echo("hitables: interrupted", err=True)
+            ctx.exit(INTERRUPTED)
         except Exception as error:
             if os.environ.get("HITABLES_DEBUG"):
                 raise
@@ -83,29 +85,53 @@ class _Commands(click.Group):
         ctx.exit(TROUBLE)
 
 
+class _Stages:
+    """Hears which stage runs, and how much of it is done."""
+
+    def __call__(self, stage: str) -> None:
+        """The stage begins."""
+
+    def done(self, share: float) -> None:
+        """So much of it is done, of 1."""
+
+
+class _Bar(_Stages):
+    """Shows it, once the command takes more than a second."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self.progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self.task = self.progress.add_task("starting", total=None)
+        self.began = time.monotonic()
+
+    def __call__(self, stage: str) -> None:
+        self.progress.reset(self.task, start=False, total=None, description=stage)
+        self.progress.start_task(self.task)
+        self.show()
+
+    def done(self, share: float) -> None:
+        self.progress.update(self.task, total=1.0, completed=share)
+        self.show()
+
+    def show(self) -> None:
+        if not self.progress.live.is_started and time.monotonic() - self.began > 1:
+            self.progress.start()
+
+
 @contextmanager
-def _stages() -> Iterator[Callable[[str], None]]:
-    """Tells which stage runs, on a terminal, once it takes more than a second."""
-    if not sys.stderr.isatty():
-        yield lambda stage: None
+def _stages(quiet: bool = False) -> Iterator[_Stages]:
+    """Tells which stage runs: on a terminal only, and not when *quiet*."""
+    if quiet or not sys.stderr.isatty():
+        yield _Stages()
         return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = progress.add_task("starting", total=None)
-    began = time.monotonic()
-
-    def tell(stage: str) -> None:
-        progress.update(task, description=stage)
-        if not progress.live.is_started and time.monotonic() - began > 1:
-            progress.start()
-
+    bar = _Bar()
     try:
-        yield tell
+        yield bar
     finally:
-        progress.stop()
+        bar.progress.stop()
 
 
 def _family(choice: str | None) -> Any:
@@ -286,6 +312,20 @@ def _read_two(before: str, after: str, family: str | None, tell: Callable[[str],
 @click.option("--chain", "chains", multiple=True, help="Compile this chain only; may be repeated.")
 @click.option("--map", "map_file", help="Write the source map (JSON): generated rule -> line of FILE.")
 @click.option("--report", is_flag=True, help="Tell on standard error what was done to each chain.")
+@click.option(
+    "--max-depth",
+    type=int,
+    default=None,
+    help="Chains that nest below a compiled one, at most; as many as the backend takes when left out.",
+)
+@click.option(
+    "--effort",
+    type=click.Choice(["fast", "normal", "best"]),
+    default="normal",
+    show_default=True,
+    help="How hard to look for the cheapest tree; bounded by work, so trees are the same on every machine.",
+)
+@click.option("--quiet", is_flag=True, help="No progress bar.")
 @click.option("--no-verify", is_flag=True, help="Print without a proof; the output says so.")
 @click.option(
     "--timeout",
@@ -306,6 +346,9 @@ def compile_command(
     cuts: str,
     min_length: int,
     max_expansion: float,
+    max_depth: int | None,
+    effort: str,
+    quiet: bool,
     malformed: str,
     costs_file: str | None,
     trace_file: str | None,
@@ -350,12 +393,14 @@ def compile_command(
         spfac=spfac,
         min_length=min_length,
         max_expansion=max_expansion,
+        max_depth=max_depth,
+        effort=effort,
         costs=costs.load(costs_file) if costs_file else None,
         unequal_cuts=cuts == "unequal",
         tables=frozenset(tables),
         chains=frozenset(chains),
     )
-    with _stages() as tell:
+    with _stages(quiet) as tell:
         made = compile_text(
             read_text(file),
             options,
@@ -366,6 +411,7 @@ def compile_command(
             timeout=timeout,
             max_memory=max_memory,
             tell=tell,
+            done=tell.done,
             weigh=weigh,
         )
     if report:

@@ -7,7 +7,7 @@ with a report of what was done to each chain and why.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from .analyse.callgraph import check_loops, graph, levels, writes
 from .analyse.movable import freedom
 from .analyse.reads import read_in_turn, rules_read, spent
 from .analyse.sides import Malformed, Sides, as_boxes
-from .build.tree import ALGORITHMS, Boxes, Prices, Tree, grow
+from .build.tree import ALGORITHMS, EFFORTS, Boxes, Prices, Tree, grow
 from .costs.prices import nanoseconds, prices
 from .costs.table import Costs, default
 from .emit.chains import Names
@@ -46,6 +46,8 @@ class Options:
     leaf_size      rules that a leaf may hold before it is split (binth); auto finds that by itself
     min_length     chains of fewer rules stay as they are
     max_expansion  rules printed over rules read, per chain, at most
+    max_depth      chains that nest below a compiled one, at most; None: as many as the backend takes
+    effort         one of build.tree.EFFORTS
     costs          what reading rules costs; None: the shipped profile
     traffic        how much each rule weighs; None: all alike
     unequal_cuts   scheme paper: cut between rules, not in equal parts
@@ -59,6 +61,8 @@ class Options:
     spfac: float = 4.0
     min_length: int = 8
     max_expansion: float = 4.0
+    max_depth: int | None = None
+    effort: str = "normal"
     costs: Costs | None = None
     traffic: Weights | None = None
     unequal_cuts: bool = False
@@ -76,6 +80,10 @@ class Options:
             raise HitablesError(
                 f"a max-expansion of {self.max_expansion} is below 1: no tree is smaller than its list"
             )
+        if self.max_depth is not None and self.max_depth < 1:
+            raise HitablesError(f"a max-depth of {self.max_depth} is below 1: every tree nests one chain")
+        if self.effort not in EFFORTS:
+            raise HitablesError(f"unknown effort {self.effort!r}; there are {', '.join(EFFORTS)}")
         if self.leaf_size < 1 or self.min_length < 1:
             raise HitablesError("binth and min-length are at least 1")
 
@@ -155,8 +163,10 @@ class _Grown:
 
 
 class _TableCompiler:
-    def __init__(self, program: Program, table: Table, options: Options) -> None:
-        self.family, self.table, self.options = program.family, table, options
+    def __init__(
+        self, program: Program, table: Table, options: Options, tell: Callable[[int], None]
+    ) -> None:
+        self.family, self.table, self.options, self.tell = program.family, table, options, tell
         self.graph = graph(table)
         self.writes = writes(table)
         self.nesting: dict[str, int] = {}
@@ -185,7 +195,9 @@ class _TableCompiler:
         above, below = levels(self.graph, self.nesting)
         jumps = memory and any(has_memory(r) and r.target and r.target.kind is Kind.JUMP for r in chain.rules)
         down = max(below[chain.name] + (1 if jumps else 0), 1 if memory else 0)
-        return NESTING[self.options.backend] - above[chain.name] - down
+        room = NESTING[self.options.backend] - above[chain.name] - down
+        depth = self.options.max_depth
+        return room if depth is None else min(room, depth - memory)
 
     def compile(self, chain: Chain) -> None:
         why = self.wanted(chain)
@@ -282,7 +294,7 @@ class _TableCompiler:
         started = time.process_time()
         tree = grow(
             boxes, algorithm=options.algorithm, leaf_size=options.leaf_size, spfac=options.spfac,
-            max_nesting=nesting, budget=budget,
+            max_nesting=nesting, budget=budget, effort=options.effort,
         )  # fmt: skip
         self.spent += time.process_time() - started
         ways = [rules_read(boxes, tree), *spent(boxes, tree, self.each_backend(run, boxes))]
@@ -300,6 +312,7 @@ class _TableCompiler:
         # The longest chains first: where nesting is scarce they gain most from it.
         for chain in sorted(self.table.chains, key=lambda chain: -len(chain.rules)):
             self.compile(chain)
+            self.tell(len(chain.rules))
         chains: list[Chain] = []
         made: list[Chain] = []
         origins = {}
@@ -311,8 +324,10 @@ class _TableCompiler:
         return replace(self.table, chains=(*chains, *made)), origins
 
 
-def compile_rules(program: Program, options: Options = Options()) -> Compiled:
-    """Compile *program*.
+def compile_rules(
+    program: Program, options: Options = Options(), done: Callable[[float], None] = lambda share: None
+) -> Compiled:
+    """Compile *program*; *done* hears what share of its rules was looked at.
 
     The result decides every packet as *program* does (on packets with broken headers:
     see Malformed).  ParseError when chains jump in a circle; HitablesError when an
@@ -326,8 +341,15 @@ def compile_rules(program: Program, options: Options = Options()) -> Compiled:
         if all(name not in table for table in program):
             raise HitablesError(f"{program.name}: there is no chain {name}")
     tables, origins, reports = [], {}, []
+    total, seen = max(1, program.rule_count()), 0
+
+    def tell(rules: int) -> None:
+        nonlocal seen
+        seen += rules
+        done(seen / total)
+
     for table in program:
-        compiler = _TableCompiler(program, table, options)
+        compiler = _TableCompiler(program, table, options, tell)
         compiled, made = compiler.run()
         tables.append(compiled)
         origins.update(made)

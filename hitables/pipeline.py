@@ -21,6 +21,7 @@ from .verify.answer import Difference, Question, Undecided
 BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "nft": (Backend.NFT,)}
 
 Stage = Callable[[str], None]
+Share = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,13 @@ def _header(options: Options, scheme: str, proves: bool) -> str:
     )
 
 
-def _transform(program: Program, options: Options, scheme: str) -> Compiled:
+def _silent_share(share: float) -> None:
+    """Nobody is told how much is done."""
+
+
+def _transform(program: Program, options: Options, scheme: str, done: Share) -> Compiled:
     if scheme == "tree":
-        return compile_rules(program, options)
+        return compile_rules(program, options, done)
     from .paper import transform
 
     return transform(program, options)
@@ -60,14 +65,14 @@ def _transform(program: Program, options: Options, scheme: str) -> Compiled:
 def compile_text(
     text: str, options: Options, *, family: Family | None = None, name: str = "-", scheme: str = "tree",
     prove: bool = True, timeout: float | None = None, max_memory: int | None = None, tell: Stage = _silent,
-    weigh: Callable[[Program], Weights | None] | None = None,
+    weigh: Callable[[Program], Weights | None] | None = None, done: Share = _silent_share,
 ) -> Output:  # fmt: skip
     """Read, compile, print, read again, prove the two equal.
 
     NotEquivalent, with a packet, when they differ; HitablesError when *timeout* (seconds) or
     *max_memory* (bytes) do not suffice to tell.  Without *prove* the output says that it was
-    not proved.  *tell* hears the name of each stage.  *weigh* says how much the program's rules
-    weigh.
+    not proved.  *tell* hears the name of each stage, *done* how much of the
+    compiling is done.  *weigh* says how much the program's rules weigh.
     """
     tell("reading")
     program = read(text, family=family, name=name)
@@ -75,7 +80,7 @@ def compile_text(
         tell("weighing")
         options = replace(options, traffic=weigh(program))
     tell("compiling")
-    compiled = _transform(program, options, scheme)
+    compiled = _transform(program, options, scheme, done)
     tell("printing")
     printed = _header(options, scheme, prove) + write(compiled.program)
     if prove:

@@ -16,9 +16,10 @@ from __future__ import annotations
 import enum
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +28,21 @@ from hitables.engine._engine import ffi, lib
 from hitables.ir.fields import Field
 
 Words = npt.NDArray[np.uint64]
+T = TypeVar("T")
 
 NO_BUDGET = 2**63
 
 # Cost (a rule read is 1), by one packet of each rule, that printing one more rule must save.  2.6 keeps acl1 at the
 # growth and the reads of its goals (make bench-trees); 1 reads a fiftieth less and prints a tenth more.
 THRIFT = 2.6
+
+# How hard to try: groupings that are tried (struct tree_options), and how often a builder looks at each box,
+# on the mean, until it splits no more.  So time is bounded by work that is counted, and trees are the same on
+# every machine.  10 to 90 looks are usual: acl1_10K 13, ipc1_10K 16, fw1_10K 79, ipc1_100k 88.
+EFFORTS = {"fast": (0, 24), "normal": (1, 500), "best": (2, 5000)}
+
+# Building for so few boxes takes less than a blink: nobody interrupts that.
+_BLINK = 500
 
 _WORD = 2**64 - 1
 _NODE = np.dtype(
@@ -415,7 +425,7 @@ class Tree:
 def grow(
     boxes: Boxes, *, algorithm: str = "bisect", leaf_size: int = 8, max_nesting: int = 12,
     budget: int = NO_BUDGET, copy_penalty: float = 0.3, thrift: float = THRIFT, grouping: int = 0,
-    spfac: float = 4.0, unequal: bool = False, memory: int = 2**31,
+    spfac: float = 4.0, unequal: bool = False, memory: int = 2**31, effort: str = "normal",
 ) -> Tree:  # fmt: skip
     """Build a tree with one of ALGORITHMS, or PAPER.
 
@@ -429,9 +439,14 @@ def grow(
                   hypercuts: parts of a node, over the root of its rules
     unequal       paper: cut between rules instead of in equal parts
     memory        bytes that building may take (0: any); MemoryError beyond
+    effort        auto, bisect: one of EFFORTS
+
+    A KeyboardInterrupt in the main thread ends the building, too.
     """
     if algorithm not in (*ALGORITHMS, PAPER):
         raise ValueError(f"no tree builder is called {algorithm!r}; there are {', '.join(ALGORITHMS)}")
+    if effort not in EFFORTS:
+        raise ValueError(f"there is no effort {effort!r}; there are {', '.join(EFFORTS)}")
     if min(leaf_size, max_nesting, budget, memory) < 0 or not copy_penalty >= 0 or not spfac >= 1:
         raise ValueError("a tree's option is out of range")
     given = _Given(boxes)
@@ -440,8 +455,9 @@ def grow(
     options.budget, options.memory = min(budget, NO_BUDGET), memory
     options.copy_penalty, options.thrift = copy_penalty, thrift
     options.grouping, options.spfac, options.unequal = grouping, spfac, unequal
+    options.tries, options.looks = EFFORTS[effort]
     status = ffi.new("enum tree_status *")
-    grown = lib.tree_grow(algorithm.encode(), given.boxes, options, status)
+    grown = _interruptible(len(boxes.rule), lambda: lib.tree_grow(algorithm.encode(), given.boxes, options, status))
     _check(status[0])
     try:
         return Tree(
@@ -514,6 +530,33 @@ def _lookup_rules(edges: int) -> int:
     return 2 + left + _lookup_rules(edges - middle - 1)
 
 
+def _interruptible(boxes: int, build: Callable[[], T]) -> T:
+    """Run *build* so that an interrupt of the main thread reaches the C code: a thread builds, this one waits."""
+    if boxes < _BLINK or threading.current_thread() is not threading.main_thread():
+        return build()
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            done.append(build())
+        except BaseException as error:
+            failed.append(error)
+
+    builder = threading.Thread(target=work)
+    builder.start()
+    try:
+        builder.join()
+    except BaseException:
+        lib.tree_stop(1)
+        builder.join()
+        lib.tree_stop(0)
+        raise
+    if failed:
+        raise failed[0]
+    return done[0]
+
+
 def _words(value: int) -> tuple[int, int]:
     return value >> 64, value & _WORD
 
@@ -534,6 +577,8 @@ def _check(status: int) -> None:
         return
     if status == lib.TREE_NO_MEMORY:
         raise MemoryError("no memory is left for the tree")
+    if status == lib.TREE_STOPPED:
+        raise KeyboardInterrupt
     what = {
         lib.TREE_BAD_AXIS: "an axis is impossible: its width, or what it requires",
         lib.TREE_BAD_BOX: "a box is empty, beyond its axes, or out of its rule's order",

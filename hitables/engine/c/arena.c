@@ -21,6 +21,7 @@ struct block {
 struct arena {
     struct block *first;
     size_t bytes, limit;
+    const volatile int *stop;
 };
 
 /* An empty arena that will not grow beyond limit bytes (0: no limit), or NULL. */
@@ -32,11 +33,17 @@ struct arena *arena_new(size_t limit)
     return arena;
 }
 
+/* From now on give nothing once *stop is set, so that whoever builds in the arena ends soon. */
+void arena_heeds(struct arena *arena, const volatile int *stop)
+{
+    arena->stop = stop;
+}
+
 /* size zeroed bytes, aligned for any type; NULL when memory or the limit is exhausted. */
 void *arena_take(struct arena *arena, size_t size)
 {
     struct block *block = arena->first;
-    if (size > SIZE_MAX / 2)
+    if (size > SIZE_MAX / 2 || (arena->stop && *arena->stop))
         return NULL;
     size = (size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
     if (!block || block->size - block->used < size) {

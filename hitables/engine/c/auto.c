@@ -31,6 +31,8 @@ enum {
     GUESTS = 100,     /* drawn to grow a tree; with all of them it takes eight times as long for the same tree */
     WIDE = 7,         /* a prefix of so many bits of 32 or fewer is not specific; with 16 the last tree
                        * of fw1 crosses so much that its longest way is twice as long */
+    WIDER = 15,       /* tried besides with the greatest effort */
+    GROUPINGS = 5,
     BUDGET = 4,       /* rules that a tree may grow to over those that it holds, before it is pruned */
     SAMPLE = 2000,    /* rules by which the grouping is chosen */
     DEEPEST = 2000,   /* tests above a node below which versions are lists: recursion ends there */
@@ -619,7 +621,10 @@ static struct twig *call_all(struct forest *f, struct twig *const *versions)
     if (f->failed)
         return NULL;
     /* The last version is in line. */
-    *twig = *spine_copy(f, only);
+    struct twig *copy = spine_copy(f, only);
+    if (!copy)
+        return NULL;
+    *twig = *copy;
     twig->item = item;
     for (uint32_t g = 0; twig->items < count - 1; g++)
         if (versions[g])
@@ -919,34 +924,36 @@ static enum tree_status auto_grow(struct space *space, const struct tree_options
         if (in->axis[a].cut == TREE_CUT_PREFIX && addresses < 2)
             address[addresses++] = a;
     }
-    struct grouping tried[3] = {{.groups = 1}};
-    uint32_t groupings = 1;
-    for (uint32_t way = 0; way < 2 && addresses == 2 && movable; way++)
-        tried[groupings++] = (struct grouping){
-            .groups = GROUPS,
-            .axis = {address[!way], address[way]},
-            .wide = WIDE * in->axis[address[0]].bits / 32u,
-            .called = true,
-        };
-    /* The grouping by a sample; then one tree beside it if that comes near, since a smaller list
-     * crosses less than the whole. */
-    double cost[3] = {0}, found = HUGE_VAL;
+    struct grouping tried[GROUPINGS] = {{.groups = 1}};
+    uint32_t groupings = 1, tries = options->tries;
+    for (uint32_t way = 0; way < GROUPINGS - 1 && addresses == 2 && movable; way++)
+        if (way < 2 || tries > 1)
+            tried[groupings++] = (struct grouping){
+                .groups = GROUPS,
+                .axis = {address[way % 2 == 0], address[way % 2]},
+                .wide = (way < 2 ? WIDE : WIDER) * in->axis[address[0]].bits / 32u,
+                .called = true,
+            };
+    /* The grouping by a sample; then in full what comes near to the best, one tree since a smaller
+     * list crosses less than the whole. */
+    double cost[GROUPINGS] = {0}, found = HUGE_VAL;
     uint32_t best = options->grouping < groupings ? options->grouping : 0;
-    f.every = 1 + in->rules / SAMPLE;
+    f.every = 1 + in->rules / (tries > 1 ? 4 * SAMPLE : tries ? SAMPLE : SAMPLE / 4);
     for (uint32_t i = 0; !options->grouping && groupings > 1 && i < groupings && !f.failed; i++) {
         f.grouping = tried[i];
         cost[i] = forest_cost(&f);
         if (best ? cost[i] < cost[best] : i && cost[i] < near_cost * cost[0])
             best = i;
     }
-    bool one = !best || (!options->grouping && cost[0] < near_cost * cost[best]);
     const struct item *form = NULL;
     f.every = 1;
-    for (uint32_t pass = 0; pass < 2 && !f.failed; pass++) {
-        /* One tree keeps any budget; groups may not. */
-        if (pass ? best && !one && found < HUGE_VAL : !best)
+    for (uint32_t pass = 0; pass <= groupings && !f.failed; pass++) {
+        /* The best, then the others, then one tree, which keeps any budget where groups may not. */
+        uint32_t i = pass ? pass - 1 : best;
+        bool near = !options->grouping && tries && cost[i] < near_cost * cost[best] && (tries > 1 || !i);
+        if (pass && (i == best || !(near || (!i && found == HUGE_VAL))))
             continue;
-        f.grouping = tried[pass ? 0 : best];
+        f.grouping = tried[i];
         double full = forest_cost(&f);
         if (full < found) {
             found = full;

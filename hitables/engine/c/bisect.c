@@ -82,7 +82,7 @@ struct grower {
     uint64_t *key, *spare;               /* scratch, two slots per box */
     struct bud **heap;
     uint32_t buds, room, born;
-    uint64_t printed;
+    uint64_t printed, looked, looks; /* boxes looked at to choose tests, so far and at most */
 };
 
 /* The table of work: the cost of a packet in a list of 2^(size/STEPS) rules when so many tests
@@ -710,6 +710,9 @@ static bool bud_judge(struct grower *g, struct bud *bud)
     bud->twig->work = list_work(g, bud);
     if (bud->rules <= g->options->leaf_size || bud->rules < 2 || bud->nesting >= g->options->max_nesting)
         return true;
+    if (g->looked > g->looks)
+        return true;
+    g->looked += bud->boxes + bud->guests;
     struct bud split = *bud; /* what a test would split */
     uint32_t front = front_of(g, bud), front_rules = rules_in(g, bud->box, front);
     split.box += front;
@@ -870,6 +873,7 @@ struct twig *bisect_over(struct space *space, const struct tree_options *options
     struct bud *bud = bud_new(g, boxes, plot->guests, 0);
     if (!g->span || !g->held || !g->crossing || !g->key || !g->spare || !bud)
         return NULL;
+    g->looks = options->looks ? (uint64_t)options->looks * (boxes + plot->guests + 1) : UINT64_MAX;
     work_fill(g, plot);
     memcpy(bud->region, plot->region, space->in->axes * sizeof *bud->region);
     memcpy(bud->box, plot->box, boxes * sizeof *bud->box);

@@ -529,6 +529,13 @@ int tree_is_bounded(uint32_t index)
     return index < BUILDERS && builders[index]->bounded;
 }
 
+static volatile int stop_all;
+
+void tree_stop(int stop)
+{
+    stop_all = stop;
+}
+
 struct tree *tree_grow(const char *algorithm, const struct tree_boxes *boxes,
                        const struct tree_options *options, enum tree_status *status)
 {
@@ -538,6 +545,8 @@ struct tree *tree_grow(const char *algorithm, const struct tree_boxes *boxes,
             builder = builders[i];
     struct space space = {.arena = arena_new(options->memory), .in = boxes};
     struct arena *kept = arena_new(0);
+    if (space.arena)
+        arena_heeds(space.arena, &stop_all);
     struct tree *tree = kept ? arena_take(kept, sizeof *tree) : NULL;
     struct twig *root = NULL;
     *status = !builder ? TREE_BAD_OPTION : space.arena && tree ? space_draw(&space) : TREE_NO_MEMORY;
@@ -552,6 +561,8 @@ struct tree *tree_grow(const char *algorithm, const struct tree_boxes *boxes,
     arena_free(space.arena);
     if (*status == TREE_OK)
         return tree;
+    if (stop_all)
+        *status = TREE_STOPPED;
     arena_free(kept);
     return NULL;
 }

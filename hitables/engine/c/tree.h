@@ -21,7 +21,7 @@ enum tree_cut {
 
 enum tree_kind { TREE_LEAF, TREE_TEST, TREE_CUTS, TREE_LOOKUPS };
 
-enum tree_status { TREE_OK, TREE_NO_MEMORY, TREE_BAD_AXIS, TREE_BAD_BOX, TREE_BAD_OPTION, TREE_BAD_POINT };
+enum tree_status { TREE_OK, TREE_NO_MEMORY, TREE_BAD_AXIS, TREE_BAD_BOX, TREE_BAD_OPTION, TREE_BAD_POINT, TREE_STOPPED };
 
 /* An axis of *bits* bits (its values, "none" apart).  It may be tested only where
  * coordinate axis *needs* (-1: no such thing) is known to be one of needed[]. */
@@ -83,6 +83,8 @@ struct tree_options {
                             * parts, over the root of the node's rules */
     uint8_t unequal;       /* paper: cut between rules, not in equal parts */
     size_t memory;         /* bytes that building may take; 0: any */
+    uint32_t looks;        /* at each box, on the mean, in one tree; then no list is split any more; 0: any */
+    uint32_t tries;        /* auto: 0 the grouping by a small sample, 1 by a larger one, 2 all of them in full */
 };
 
 /* entries: rules read before the decision, in list order.  A TEST has two edges,
@@ -122,6 +124,9 @@ struct tree {
 struct tree *tree_grow(const char *algorithm, const struct tree_boxes *boxes,
                        const struct tree_options *options, enum tree_status *status);
 void tree_free(struct tree *tree);
+
+/* Make all building of trees end soon, with TREE_STOPPED (1), or let it go on again (0).  From any thread. */
+void tree_stop(int stop);
 
 /* The name of builder number *index*; NULL behind the last. */
 const char *tree_algorithm(uint32_t index);
