@@ -308,10 +308,17 @@ def _read_two(before: str, after: str, family: str | None, tell: Callable[[str],
 @click.option("--pcap", "pcap_file", help="Capture, likewise.")
 @click.option("--through", help="Built-in chain that those packets come to; the longest when left out.")
 @click.option("--alike", is_flag=True, help="All rules weigh alike, whatever the counters of FILE say.")
+@click.option(
+    "--equivalence",
+    type=click.Choice(["full", "verdict"]),
+    default="full",
+    show_default=True,
+    help="full: every rule stays; verdict: rules that change no verdict go, others may change places.",
+)
 @click.option("--table", "tables", multiple=True, help="Compile this table only; may be repeated.")
 @click.option("--chain", "chains", multiple=True, help="Compile this chain only; may be repeated.")
 @click.option("--map", "map_file", help="Write the source map (JSON): generated rule -> line of FILE.")
-@click.option("--report", is_flag=True, help="Tell on standard error what was done to each chain.")
+@click.option("--summary", is_flag=True, help="Tell on standard error what was done to each chain.")
 @click.option(
     "--max-depth",
     type=int,
@@ -355,10 +362,11 @@ def compile_command(
     pcap_file: str | None,
     through: str | None,
     alike: bool,
+    equivalence: str,
     tables: tuple[str, ...],
     chains: tuple[str, ...],
     map_file: str | None,
-    report: bool,
+    summary: bool,
     no_verify: bool,
     timeout: float | None,
     max_memory: int | None,
@@ -397,6 +405,7 @@ def compile_command(
         effort=effort,
         costs=costs.load(costs_file) if costs_file else None,
         unequal_cuts=cuts == "unequal",
+        equivalence=equivalence,
         tables=frozenset(tables),
         chains=frozenset(chains),
     )
@@ -414,7 +423,7 @@ def compile_command(
             done=tell.done,
             weigh=weigh,
         )
-    if report:
+    if summary:
         _show_reports(made.reports)
         if made.weighed:
             click.echo(f"rules weigh by {made.weighed}", err=True)
@@ -455,24 +464,26 @@ def _show_reports(reports: Any) -> None:
 
     left: dict[str, int] = {}
     for each in reports:
-        if each.why.startswith("short"):
+        if each.why.startswith("short") and not each.gone:
             left[each.why] = left.get(each.why, 0) + 1
     shown = Table(title="chains", title_justify="left")
+    went = any(each.gone for each in reports)
+    gone = ["gone"] if went else []
     in_time = sorted({backend for each in reports for backend in each.ns_after})
     timed = [name for backend in in_time for name in (f"{backend} ns", "then")]
-    for name in ("table", "chain", "rules", "printed", "read", "then", "longest", "nested", *timed, ""):
+    reads = ("printed", "read", "then", "longest", "nested")
+    for name in ("table", "chain", "rules", *gone, *reads, *timed, ""):
         shown.add_column(name, justify="left" if name in ("table", "chain", "") else "right")
     for each in reports:
-        if each.why in left:
+        if each.why in left and not each.gone:
             continue
+        first = [each.table, each.chain, str(each.before), *([str(each.gone or "")] if went else [])]
         if each.why:
-            blank = [""] * (5 + len(timed))
-            shown.add_row(each.table, each.chain, str(each.before), *blank, each.why)
+            printed = str(each.after) if each.gone else ""
+            shown.add_row(*first, printed, *[""] * (4 + len(timed)), each.why)
             continue
         shown.add_row(
-            each.table,
-            each.chain,
-            str(each.before),
+            *first,
             str(each.after),
             f"{each.read_before:.1f}",
             f"{each.read_after:.1f}",
@@ -490,6 +501,8 @@ def _show_reports(reports: Any) -> None:
         console.print(shown)
     for why, count in left.items():
         console.print(f"{count} chains left alone: {why}")
+    if went:
+        console.print(f"{sum(each.gone for each in reports)} rules went: no verdict depends on them")
 
 
 @main.command()

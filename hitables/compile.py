@@ -16,16 +16,18 @@ import numpy.typing as npt
 from .analyse.callgraph import check_loops, graph, levels, writes
 from .analyse.movable import freedom
 from .analyse.reads import read_in_turn, rules_read, spent
+from .analyse.redundant import Why, simplify
 from .analyse.sides import Malformed, Sides, as_boxes
 from .build.tree import ALGORITHMS, EFFORTS, Boxes, Prices, Tree, grow
 from .costs.prices import nanoseconds, prices
 from .costs.table import Costs, default
-from .emit.chains import Names
+from .emit.chains import Names, Planted
 from .emit.jumps import Segment, has_memory, leaves_chain, plant
+from .emit.sourcemap import Gone
 from .errors import HitablesError
 from .ir.packet import Backend
 from .ir.program import Chain, Program, Table
-from .ir.rule import Kind, Rule
+from .ir.rule import Kind, Rule, State
 from .traffic import Weights
 
 Floats = npt.NDArray[np.float64]
@@ -35,6 +37,11 @@ Floats = npt.NDArray[np.float64]
 NESTING = {"any": 15, "nft": 15, "legacy": 200}
 
 BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "nft": (Backend.NFT,)}
+
+# full: verdicts and effects, every rule stays; verdict: rules that change no verdict go.
+EQUIVALENCES = ("full", "verdict")
+
+NOT_ASKED = "not asked for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,7 @@ class Options:
     costs          what reading rules costs; None: the shipped profile
     traffic        how much each rule weighs; None: all alike
     unequal_cuts   scheme paper: cut between rules, not in equal parts
+    equivalence    one of EQUIVALENCES
     tables, chains only these (empty: all)
     """
 
@@ -66,6 +74,7 @@ class Options:
     costs: Costs | None = None
     traffic: Weights | None = None
     unequal_cuts: bool = False
+    equivalence: str = "full"
     tables: frozenset[str] = frozenset()
     chains: frozenset[str] = frozenset()
 
@@ -75,6 +84,10 @@ class Options:
         if self.algorithm not in ALGORITHMS:
             raise HitablesError(
                 f"no tree builder is called {self.algorithm!r}; there are {', '.join(ALGORITHMS)}"
+            )
+        if self.equivalence not in EQUIVALENCES:
+            raise HitablesError(
+                f"unknown equivalence {self.equivalence!r}; there are {', '.join(EQUIVALENCES)}"
             )
         if self.max_expansion < 1:
             raise HitablesError(
@@ -98,7 +111,8 @@ class ChainReport:
     longest         most rules that a packet can read in the tree
     nesting         most chains nested below it
     built           CPU seconds that building its trees took
-    why             why it stayed as it was; "" when it was compiled
+    why             why it got no tree; "" when it was compiled
+    gone            rules that went, as no verdict depends on them
     """
 
     table: str
@@ -113,15 +127,17 @@ class ChainReport:
     built: float = 0.0
     ns_before: Mapping[str, float] = field(default_factory=dict)
     ns_after: Mapping[str, float] = field(default_factory=dict)
+    gone: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The new program, the origin of each chain made for it, and the reports."""
+    """The new program, the origin of each chain made for it, the reports, and the rules that went."""
 
     program: Program
     origins: dict[tuple[str, str], str] = field(default_factory=dict)
     reports: tuple[ChainReport, ...] = ()
+    gone: tuple[Gone, ...] = ()
 
 
 def _cut_into_segments(rules: Sequence[Rule]) -> list[list[Rule]]:
@@ -162,10 +178,35 @@ class _Grown:
         self.passing += mean * (np.array([[len(weight)], [longest]]) / mean[:, :1])
 
 
+@dataclass(frozen=True, slots=True)
+class _List:
+    """Rules that do what a chain does, and how much each weighs."""
+
+    chain: Chain
+    weights: list[float]
+
+
+@dataclass(slots=True)
+class _Planned:
+    """A tree as it would be printed; *names*: how many were given then."""
+
+    grown: _Grown
+    planted: Planted
+    size: int
+    memory: bool
+    names: int
+
+    @property
+    def cost(self) -> tuple[float, int]:
+        """Nanoseconds of the packets of all rules, backends alike; rules printed."""
+        return float(self.grown.total[1, 1:].sum()), self.size
+
+
 class _TableCompiler:
     def __init__(
-        self, program: Program, table: Table, options: Options, tell: Callable[[int], None]
-    ) -> None:
+        self, program: Program, table: Table, options: Options, keep: frozenset[int],
+        tell: Callable[[int], None],
+    ) -> None:  # fmt: skip
         self.family, self.table, self.options, self.tell = program.family, table, options, tell
         self.graph = graph(table)
         self.writes = writes(table)
@@ -173,6 +214,8 @@ class _TableCompiler:
         self.names = Names([chain.name for chain in table.chains])
         self.planted: dict[str, tuple[Chain, list[Chain]]] = {}
         self.reports: dict[str, ChainReport] = {}
+        self.gone: list[Gone] = []
+        self.keep = keep
         self.spent = 0.0
         self.costs = options.costs or default()
         self.backends = BACKENDS[options.backend]
@@ -183,9 +226,9 @@ class _TableCompiler:
         """Why *chain* is not even tried; "" when it is."""
         options = self.options
         if options.tables and self.table.name not in options.tables:
-            return "not asked for"
+            return NOT_ASKED
         if options.chains and chain.name not in options.chains:
-            return "not asked for"
+            return NOT_ASKED
         if len(chain.rules) < options.min_length:
             return f"short: fewer than {options.min_length} rules"
         return ""
@@ -200,18 +243,95 @@ class _TableCompiler:
         return room if depth is None else min(room, depth - memory)
 
     def compile(self, chain: Chain) -> None:
-        why = self.wanted(chain)
+        why, lists = self.wanted(chain), [_List(chain, self.weights(chain))]
+        if self.options.equivalence == "verdict" and why != NOT_ASKED:
+            lists = self.simplified(chain)
+            why = why or self.wanted(lists[0].chain)
         if not why:
-            why = self.grow(chain)
+            why = self.grow(chain, lists)
         if why:
-            count = len(chain.rules)
+            left = lists[0].chain
+            count, stay = len(chain.rules), len(left.rules)
+            self.planted[chain.name] = (left, [])
             self.reports[chain.name] = ChainReport(
-                self.table.name, chain.name, count, count, 0.0, 0.0, count, 0, why
+                self.table.name, chain.name, count, stay, 0.0, 0.0, stay, 0, why, gone=count - stay
             )
 
-    def grow(self, chain: Chain) -> str:
-        """Plant a tree over *chain*; gives the reason when it is better left alone."""
-        options = self.options
+    def weights(self, chain: Chain) -> list[float]:
+        """How much each rule of the chain weighs, 1 on the mean."""
+        traffic = self.options.traffic
+        return (traffic.of(self.table.name, chain.name) if traffic else []) or [1.0] * len(chain.rules)
+
+    def simplified(self, chain: Chain) -> list[_List]:
+        """The chain without the rules that no verdict depends on; then in other orders that do the same."""
+        weights = self.weights(chain)
+        if not chain.rules:
+            return [_List(chain, weights)]
+        found = simplify(
+            chain, self.family, self.backends, self.options.malformed, self.writes, self.keep
+        )
+        self.gone += [
+            Gone(self.table.name, chain.name, rule.line, why.said)
+            for rule, why in zip(chain.rules, found.why, strict=True)
+            if why is not Why.STAYS
+        ]
+        stay = [at for at, why in enumerate(found.why) if why is Why.STAYS]
+        mean = sum(weights[at] for at in stay) / max(1, len(stay))
+        orders = (stay, *([stay[at] for at in order] for order in found.orders))
+        lists = []
+        for order in orders:
+            rules = tuple(chain.rules[at] for at in order)
+            lists.append(_List(chain.with_rules(rules), [weights[at] / mean for at in order]))
+        return lists
+
+    def grow(self, chain: Chain, lists: Sequence[_List]) -> str:
+        """Plant the cheapest tree over one of *lists*, which all do what *chain* does.
+
+        Gives the reason when the chain is better left alone.
+        """
+        began, names = self.spent, self.names.count
+        best: _Planned | None = None
+        why = ""
+        for each in lists:
+            self.names.count = names
+            planned = self.plan(each)
+            if isinstance(planned, str):
+                why = why or planned
+            elif best is None or planned.cost < best.cost:
+                best = planned
+        if best is None:
+            self.names.count = names
+            return why
+        self.names.count = best.names
+        grown, planted = best.grown, best.planted
+        self.planted[chain.name] = (chain.with_rules(planted.rules), planted.chains)
+        self.nesting[chain.name] = grown.nesting + (1 if best.memory else 0)
+        count, stay = len(chain.rules), len(lists[0].chain.rules)
+        before, after = grown.total / stay
+        if stay < count:
+            before = self.before(chain)
+        (read, *spent_before), (reads, *spent_after) = before.tolist(), after.tolist()
+        known = [backend.value for backend in self.backends]
+        self.reports[chain.name] = ChainReport(
+            self.table.name, chain.name, count, best.size, read, reads, int(grown.passing[1, 0]),
+            self.nesting[chain.name], "", self.spent - began,
+            dict(zip(known, spent_before, strict=True)), dict(zip(known, spent_after, strict=True)),
+            count - stay,
+        )  # fmt: skip
+        return ""
+
+    def before(self, chain: Chain) -> Floats:
+        """What a packet of a rule of the chain reads and costs on the mean, as the chain is."""
+        sides = Sides(self.family, nft=self.options.backend != "legacy", malformed=self.options.malformed)
+        boxes = as_boxes(sides.sides(chain.rules, self.writes), self.family, self.weights(chain))
+        each = self.each_backend(chain.rules, boxes)
+        # Any tree tells which rule is the first that matches; this one is built quickest.
+        tree = grow(boxes, algorithm="bisect", budget=2 * len(chain.rules))
+        return np.array([way[0] for way in (rules_read(boxes, tree), *spent(boxes, tree, each))])
+
+    def plan(self, listed: _List) -> _Planned | str:
+        """A tree over the list; or why it is better left alone."""
+        options, chain = self.options, listed.chain
         memory = any(has_memory(rule) for rule in chain.rules)
         runs = _cut_into_segments(chain.rules)
         long_runs = sum(len(run) >= options.min_length for run in runs)
@@ -224,43 +344,29 @@ class _TableCompiler:
             return "nested too deep already for a tree"
         # What a tree needs besides its own rules (guards, chains for rules with memory) is
         # known once it is printed: then it is grown again for less.
-        began = self.spent
         allowed = int(options.max_expansion * len(chain.rules))
         budget, names = allowed, self.names.count
         for _ in range(4):
             self.names.count = names
-            grown = self.segments(chain, runs, nesting, budget)
+            grown = self.segments(listed.weights, runs, nesting, budget)
             if all(segment.tree is None for segment in grown.segments):
                 return grown.why
             planted = plant(grown.segments, self.family, self.names)
             size = len(planted.rules) + sum(len(made.rules) for made in planted.chains)
             if size <= allowed:
-                break
+                return _Planned(grown, planted, size, memory, self.names.count)
             budget -= size - allowed
-        else:
-            self.names.count = names
-            return f"a tree would need more than {options.max_expansion:g} times its rules"
-        self.planted[chain.name] = (chain.with_rules(planted.rules), planted.chains)
-        self.nesting[chain.name] = grown.nesting + (1 if memory else 0)
-        count = len(chain.rules)
-        (read, *spent_before), (reads, *spent_after) = (grown.total / count).tolist()
-        known = [backend.value for backend in self.backends]
-        self.reports[chain.name] = ChainReport(
-            self.table.name, chain.name, count, size, read, reads, int(grown.passing[1, 0]),
-            self.nesting[chain.name], "", self.spent - began,
-            dict(zip(known, spent_before, strict=True)), dict(zip(known, spent_after, strict=True)),
-        )  # fmt: skip
-        return ""
+        return f"a tree would need more than {options.max_expansion:g} times its rules"
 
-    def segments(self, chain: Chain, runs: list[list[Rule]], nesting: int, budget: int) -> _Grown:
+    def segments(
+        self, weights: Sequence[float], runs: list[list[Rule]], nesting: int, budget: int
+    ) -> _Grown:
         """Grow a tree over each long run, with *budget* printed rules for all of them."""
         options = self.options
         sides = Sides(self.family, nft=options.backend != "legacy", malformed=options.malformed)
         width = 1 + len(self.backends)
         grown = _Grown(np.zeros((2, width)), np.zeros((2, width)))
-        spare = max(0, budget - len(chain.rules))
-        weights = self.options.traffic.of(self.table.name, chain.name) if self.options.traffic else []
-        weights = weights or [1.0] * len(chain.rules)
+        spare = max(0, budget - len(weights))
         first = 0
         for at, run in enumerate(runs):
             boxes = as_boxes(sides.sides(run, self.writes), self.family, weights[first : first + len(run)])
@@ -340,7 +446,8 @@ def compile_rules(
     for name in options.chains:
         if all(name not in table for table in program):
             raise HitablesError(f"{program.name}: there is no chain {name}")
-    tables, origins, reports = [], {}, []
+    tables, origins, reports, gone = [], {}, [], []
+    keep = _keeps_conntrack(program)
     total, seen = max(1, program.rule_count()), 0
 
     def tell(rules: int) -> None:
@@ -349,9 +456,21 @@ def compile_rules(
         done(seen / total)
 
     for table in program:
-        compiler = _TableCompiler(program, table, options, tell)
+        compiler = _TableCompiler(program, table, options, keep, tell)
         compiled, made = compiler.run()
         tables.append(compiled)
         origins.update(made)
         reports += [compiler.reports[chain.name] for chain in table.chains if chain.rules]
-    return Compiled(replace(program, tables=tuple(tables)), origins, tuple(reports))
+        gone += sorted(compiler.gone, key=lambda each: each.line)
+    return Compiled(replace(program, tables=tuple(tables)), origins, tuple(reports), tuple(gone))
+
+
+def _keeps_conntrack(program: Program) -> frozenset[int]:
+    """A rule that must stay: while one asks for connections, fragments are put together before all others."""
+    for table in program:
+        for chain in table.chains:
+            for rule in chain.rules:
+                asks = any(State.CT in match.reads or match.name.startswith("conn") for match in rule.matches)
+                if asks or (rule.target is not None and State.CT in rule.target.writes):
+                    return frozenset({id(rule)})
+    return frozenset()

@@ -7,18 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import __version__
-from .compile import ChainReport, Compiled, Options, compile_rules
+from .compile import BACKENDS, ChainReport, Compiled, Options, compile_rules
 from .emit.sourcemap import source_map
 from .emit.text import write
 from .errors import HitablesError, NotEquivalent
 from .ir.fields import Family
-from .ir.packet import Backend
 from .ir.program import Program
 from .library import read
 from .traffic import Weights
 from .verify.answer import Difference, Question, Undecided
-
-BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "nft": (Backend.NFT,)}
 
 Stage = Callable[[str], None]
 Share = Callable[[float], None]
@@ -42,11 +39,23 @@ def _silent(stage: str) -> None:
     """Nobody is told how far it came."""
 
 
-def _header(options: Options, scheme: str, proves: bool) -> str:
-    proved = "proved equal to its input" if proves else "NOT PROVED equal to its input (--no-verify)"
+_COMPILED, _LACKS = "# Compiled by hitables ", ", equivalence verdict "
+
+
+def lacks_rules(program: Program) -> bool:
+    """Whether the first line says that rules went when it was compiled: it is no source to go on with."""
+    notes = program.tables[0].notes if program.tables else ()
+    return bool(notes) and notes[0].startswith(_COMPILED) and _LACKS in notes[0]
+
+
+def _header(options: Options, scheme: str, proves: bool, gone: int) -> str:
+    verdicts = options.equivalence == "verdict"
+    equal = "to give every packet the verdict of its input" if verdicts else "equal to its input"
+    proved = f"proved {equal}" if proves else f"NOT PROVED {equal} (--no-verify)"
+    went = f"{_LACKS}({gone} rules went)" if verdicts else ""
     return (
-        f"# Compiled by hitables {__version__}: scheme {scheme}, backend {options.backend}, "
-        f"malformed packets {options.malformed.value}; {proved}\n"
+        f"{_COMPILED}{__version__}: scheme {scheme}, backend {options.backend}, "
+        f"malformed packets {options.malformed.value}{went}; {proved}\n"
     )
 
 
@@ -57,6 +66,8 @@ def _silent_share(share: float) -> None:
 def _transform(program: Program, options: Options, scheme: str, done: Share) -> Compiled:
     if scheme == "tree":
         return compile_rules(program, options, done)
+    if options.equivalence != "full":
+        raise HitablesError("scheme paper prints every rule: equivalence verdict goes with scheme tree only")
     from .paper import transform
 
     return transform(program, options)
@@ -82,17 +93,17 @@ def compile_text(
     tell("compiling")
     compiled = _transform(program, options, scheme, done)
     tell("printing")
-    printed = _header(options, scheme, prove) + write(compiled.program)
+    printed = _header(options, scheme, prove, len(compiled.gone)) + write(compiled.program)
     if prove:
         tell("proving")
         question = Question(
-            BACKENDS[options.backend], options.malformed.value, timeout=timeout, max_memory=max_memory
-        )
+            BACKENDS[options.backend], options.malformed.value, options.equivalence == "verdict",
+            timeout=timeout, max_memory=max_memory,
+        )  # fmt: skip
         prove_equal(program, printed, question)
-    return Output(
-        printed, compiled.program, source_map(compiled.program, compiled.origins, name), compiled.reports,
-        options.traffic.source if options.traffic else "",
-    )  # fmt: skip
+    mapped = source_map(compiled.program, compiled.origins, name, compiled.gone)
+    weighed = options.traffic.source if options.traffic else ""
+    return Output(printed, compiled.program, mapped, compiled.reports, weighed)
 
 
 def prove_equal(program: Program, printed: str, question: Question) -> None:

@@ -121,6 +121,7 @@ def init(
     """
     from hitables import Family, read
     from hitables.files import read_text
+    from hitables.pipeline import lacks_rules
 
     from .base import Settings
     from .live import Kernel, loader
@@ -139,6 +140,11 @@ def init(
             raise HitablesError("the kernel holds no rules")
     else:
         master = read(read_text(rules), family=chosen, name=rules)
+        if lacks_rules(master):
+            raise HitablesError(
+                f"{rules}: was compiled with --equivalence verdict, so rules that you may want to change are "
+                "not in it; give the rule set that it was compiled from"
+            )
         kernel = Kernel(master.family, settings)
     made = start(master, settings)
     prove(made.after)

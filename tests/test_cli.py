@@ -73,8 +73,8 @@ def test_without_a_proof_nothing_is_printed(monkeypatch: pytest.MonkeyPatch) -> 
     assert done.stdout == "" and "out of time while proving" in done.stderr and "--no-verify" in done.stderr
 
 
-def test_map_and_report(small: Path, tmp_path: Path) -> None:
-    done = run("compile", small, "-o", tmp_path / "out", "--map", tmp_path / "map.json", "--report")
+def test_map_and_summary(small: Path, tmp_path: Path) -> None:
+    done = run("compile", small, "-o", tmp_path / "out", "--map", tmp_path / "map.json", "--summary")
     assert "compiled" in done.stderr and done.stdout == ""
     found = json.loads((tmp_path / "map.json").read_text())
     jsonschema.validate(found, json.loads((ROOT / "hitables/schema/map.json").read_text()))

@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "ir": set(),
     "syntax": {"ir"},
     "parse": {"ir", "syntax", "engine"},  # engine: finding the shapes of lines
-    "analyse": {"ir", "syntax", "build"},
+    "analyse": {"ir", "syntax", "build", "engine"},  # engine: which boxes of rules overlap
     "engine": {"ir"},
     "build": {"ir", "engine", "syntax"},
     "emit": {"ir", "syntax", "parse", "analyse", "build"},  # parse: quoting, both ways in one file

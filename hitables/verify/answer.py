@@ -133,7 +133,9 @@ def places(before: Program, after: Program, question: Question) -> list[tuple[st
             found.append((table, chain))
     for chain in question.chains - {chain for _, chain in found}:
         raise HitablesError(f"there is no chain {chain} in {names[0]} or {names[1]}")
-    for name in sorted(_sets(before, asked) ^ _sets(after, asked)):
+    # Where verdicts alone count, rules that asked a set may have gone, all of them.
+    missing = frozenset[str]() if question.verdict_only else _sets(before, asked) - _sets(after, asked)
+    for name in sorted(missing | (_sets(after, asked) - _sets(before, asked))):
         _on_both(f"ipset {name}", [name in _sets(before, asked), name in _sets(after, asked)], names)
     return found
 
