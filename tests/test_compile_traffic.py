@@ -84,11 +84,11 @@ def test_the_counters_of_the_input_weigh_and_can_be_left_aside(trace: Path) -> N
 
 
 def test_the_report_says_what_rules_weigh_by(trace: Path) -> None:
-    done = run("--trace", trace, "--report", "-o", "/dev/null", text=rules_text())
+    done = run("--trace", trace, "--summary", "-o", "/dev/null", text=rules_text())
     assert done.exit_code == 0 and f"rules weigh by {trace}" in done.stderr
-    done = run("--report", "-o", "/dev/null", text=rules_text(counters=True))
+    done = run("--summary", "-o", "/dev/null", text=rules_text(counters=True))
     assert "rules weigh by the counters of -" in done.stderr
-    done = run("--report", "-o", "/dev/null", text=rules_text())
+    done = run("--summary", "-o", "/dev/null", text=rules_text())
     assert "rules weigh by" not in done.stderr
 
 
