@@ -78,7 +78,7 @@ class Store:
         except OSError as error:
             raise HitablesError(f"{folder}: {error.strerror}") from None
         lock = _locked(folder)
-        if (folder / "state").exists():
+        if _holds_state(folder):
             os.close(lock)
             raise HitablesError(f"{folder} holds a state already; choose another directory, or remove it")
         store = cls(folder, state, 0, lock)
@@ -92,7 +92,7 @@ class Store:
     @classmethod
     def open(cls, folder: Path, *, to_write: bool = True) -> Self:
         """The state in *folder*.  HitablesError: none there, locked; Damaged: says what is whole."""
-        if not (folder / "state").exists():
+        if not _holds_state(folder):
             raise HitablesError(f"{folder} holds no state; make one with sflgen init RULES --state {folder}")
         lock = _locked(folder) if to_write else None
         try:
@@ -480,6 +480,13 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _holds_state(folder: Path) -> bool:
+    try:
+        return (folder / "state").exists()
+    except OSError as error:
+        raise HitablesError(f"{folder}: {error.strerror}") from None
 
 
 def _locked(folder: Path) -> int:

@@ -1,0 +1,167 @@
+"""Trouble: told clearly, exit status 2, and neither the state nor the kernel has changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_sflgen_kernel import SFLGEN, sflgen
+from test_sflgen_patch import prefixes
+
+import hitables
+from hitables.live.namespace import Namespace, run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """A state with a ban in its journal."""
+    rules, folder = tmp_path / "plain.rules", str(tmp_path / "st")
+    rules.write_text(hitables.write(prefixes(40)))
+    assert sflgen("init", str(rules), "--state", folder).exit_code == 0
+    for host in (7, 8):
+        assert sflgen("insert", "--state", folder, "INPUT", "5", "-s", f"192.0.2.{host}", "-j", "DROP").exit_code == 0
+    return folder
+
+
+def files(folder: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name != "lock"}
+
+
+def test_a_state_of_a_newer_format_is_left_alone(folder: str) -> None:
+    path = Path(folder, "state")
+    path.write_text(path.read_text().replace("sflgen-state 2", "sflgen-state 9"))
+    before = files(folder)
+    done = sflgen("insert", "--state", folder, "INPUT", "1", "-j", "DROP")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "has format 9, this sflgen reads format 2; use the sflgen that wrote it" in done.stderr
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize(("name", "old", "new", "said"), [
+    ("journal.1", "192.0.2.7", "192.0.2.9", "all before it, to version 1, is whole"),
+    ("loaded.1.rules", "DROP", "ACCEPT", "whole: master.1.rules, map.1"),
+    ("master.1.rules", "DROP", "ACCEPT", "whole: loaded.1.rules, map.1"),
+    ("map.1", "tree", "list", "whole: master.1.rules, loaded.1.rules"),
+    ("state", "delta 32", "delta 33", "the master list is in master.1.rules"),
+    ("state", "sflgen-state", "something", "is no state of sflgen; the master list is in master.1.rules"),
+])  # fmt: skip
+def test_a_damaged_state_says_which_part_is_whole(folder: str, name: str, old: str, new: str, said: str) -> None:
+    (path,) = [each for each in Path(folder).iterdir() if each.name.split(".")[0] == name.split(".")[0]]
+    (master,) = Path(folder).glob("master.*")
+    generation = master.name.split(".")[1]
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    before = files(folder)
+    for command in (("insert", "INPUT", "1", "-j", "DROP"), ("status",), ("print",)):
+        done = sflgen(*command, "--state", folder)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert said in done.stderr.replace(f".{generation}", ".1")
+    assert files(folder) == before
+
+
+POWERLESS = """
+import ctypes, os, sys
+import sflgen, sflgen.cli, sflgen.live, sflgen.local, sflgen.stream, sflgen.state, sflgen.patch, encodings.idna
+import hitables.verify.diagrams
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+sys.argv[0] = "sflgen"
+sflgen.cli.main(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that everybody may come to."""
+    with tempfile.TemporaryDirectory() as made:
+        os.chmod(made, 0o755)
+        yield Path(made)
+
+
+def test_who_may_not_read_or_write_the_state_is_told(folder: str, public: Path) -> None:
+    folder = shutil.copytree(folder, str(public / "st"))
+    before = files(folder)
+    for mode, command, said in [
+        (0o700, ("status",), "Permission denied"), (0o700, ("insert", "INPUT", "1", "-j", "DROP"), "Permission denied"),
+        (0o755, ("insert", "INPUT", "1", "-j", "DROP"), "lock: Permission denied"),
+    ]:  # fmt: skip
+        os.chmod(folder, mode)
+        done = powerless(*command, "--state", folder)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert said in done.stderr and "a fault of sflgen" not in done.stderr
+    assert files(folder) == before
+
+
+def powerless(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", POWERLESS, *command], capture_output=True, text=True, check=False)
+
+
+FULL = """
+set -e
+mount -t tmpfs -o size=256k none "$1"
+"$2" init "$3" --state "$1/st" >"$1/out" 2>&1
+dd if=/dev/zero of="$1/filler" bs=1k 2>"$1/out" || true
+status=0
+while test $status = 0; do  # until the last block of the journal is full
+    "$2" print --loaded --state "$1/st" | cksum >/dev/shm/$$
+    "$2" insert --strategy overlay --state "$1/st" INPUT 9 -s 10.0.0.0/8 -p udp -j DROP >/dev/shm/$$.out || status=$?
+done
+echo "status $status, $(wc -c </dev/shm/$$.out) bytes"
+"$2" print --loaded --state "$1/st" | cksum | cmp - /dev/shm/$$
+rm "$1/filler" /dev/shm/$$ /dev/shm/$$.out
+"$2" insert --state "$1/st" INPUT 9 -s 10.0.0.0/8 -p udp -j DROP
+"$2" verify --state "$1/st"
+"""
+
+
+@pytest.mark.needs_kernel
+def test_a_full_disk_loses_nothing(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", FULL, "sh", tmp_path / "disk", SFLGEN, tmp_path / "plain.rules"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "No space left on device; nothing is changed" in done.stderr
+    assert done.stdout.startswith("status 2, 0 bytes\n*filter\n")
+    assert done.stdout.endswith("proved: what is loaded is equal to the rule list\n")
+
+
+def kernel_refuses(folder: str, rules: str, backend: str) -> None:
+    run([f"iptables-{backend}-restore"], Path(rules).read_text())
+    state = ["--live", "--state", folder]
+    run([SFLGEN, "init", "--backend", backend, *state])
+    held, before = run([f"iptables-{backend}-save"]), files(folder)
+    command = ["insert", *state, "INPUT", "3", "-m", "owner", "--uid-owner", "5", "-j", "DROP"]
+    done = subprocess.run([SFLGEN, *command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the kernel refuses the patch; nothing is changed" in done.stderr
+    now = run([f"iptables-{backend}-save"])
+    assert [line for line in now.splitlines() if line[0] != "#"] == [line for line in held.splitlines() if line[0] != "#"]
+    assert files(folder) == before
+    said = "-I INPUT 3 -m owner --uid-owner 5 -j DROP\n-I INPUT 1 -s 192.0.2.1 -j DROP\n"
+    done = subprocess.run([SFLGEN, "stream", *state], input=said, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("error the kernel refuses the patch") and done.stdout.endswith("ok 2\n")
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+def test_a_rule_that_the_kernel_refuses_changes_nothing(backend: str, tmp_path: Path) -> None:
+    rules = tmp_path / "plain.rules"
+    rules.write_text(hitables.write(prefixes(40)))
+    with Namespace() as namespace:
+        namespace.call(kernel_refuses, str(tmp_path / "st"), str(rules), backend)
+
+
+@pytest.mark.needs_kernel
+def test_who_may_not_ask_the_kernel_is_told(public: Path) -> None:
+    os.chmod(public, 0o777)
+    done = powerless("init", "--live", "--backend", "nft", "--state", str(public / "st"))
+    assert done.returncode == 2 and "iptables-nft" in done.stderr and "a fault of sflgen" not in done.stderr
+    assert not (public / "st" / "state").exists()
