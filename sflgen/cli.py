@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import hitables
-from hitables.errors import HitablesError
+from hitables.errors import HitablesError, Unsupported
 
 if TYPE_CHECKING:
+    from hitables.ir.program import Program
+
     from .base import Strategy
     from .patch import Plan
     from .state import State
@@ -121,7 +123,6 @@ def init(
     """
     from hitables import Family, read
     from hitables.files import read_text
-    from hitables.pipeline import lacks_rules
 
     from .base import Settings
     from .live import Kernel, loader
@@ -140,11 +141,7 @@ def init(
             raise HitablesError("the kernel holds no rules")
     else:
         master = read(read_text(rules), family=chosen, name=rules)
-        if lacks_rules(master):
-            raise HitablesError(
-                f"{rules}: was compiled with --equivalence verdict, so rules that you may want to change are "
-                "not in it; give the rule set that it was compiled from"
-            )
+        _complete(master)
         kernel = Kernel(master.family, settings)
     made = start(master, settings)
     prove(made.after)
@@ -162,6 +159,17 @@ def init(
     trees = sum(section.tree for served in made.after.served.values() for section in served.sections)
     count, loaded = master.rule_count(), made.after.loaded.rule_count()
     click.echo(f"{count} rules, {loaded} as loaded, {trees} trees", err=True)
+
+
+def _complete(master: Program) -> None:
+    """Unsupported when rules went from what is to be the master list."""
+    from hitables.pipeline import lacks_rules
+
+    if lacks_rules(master):
+        raise Unsupported(
+            f"{master.name}: was compiled with --equivalence verdict, so rules that you may want to change "
+            "are not in it; give the rule set that it was compiled from"
+        )
 
 
 @contextmanager
@@ -268,6 +276,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
     with _store(folder, live) as (store, commit):
         state = store.state
         new = read(read_text(rules), family=state.master.family, name=rules)
+        _complete(new)
         edits = least_edits(state.master, new, keep=state.settings.is_left)
         made = plan(state, edits, _strategy(strategy))
         _prove(made, no_prove)

@@ -165,3 +165,17 @@ def test_who_may_not_ask_the_kernel_is_told(public: Path) -> None:
     done = powerless("init", "--live", "--backend", "nft", "--state", str(public / "st"))
     assert done.returncode == 2 and "iptables-nft" in done.stderr and "a fault of sflgen" not in done.stderr
     assert not (public / "st" / "state").exists()
+
+
+def test_a_rule_set_from_which_rules_went_is_no_list_to_go_on_with(folder: str, tmp_path: Path) -> None:
+    made = subprocess.run(
+        [str(Path(SFLGEN).with_name("hitables")), "compile", "--equivalence", "verdict", tmp_path / "plain.rules"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    (tmp_path / "less.rules").write_text(made.stdout)
+    before = files(folder)
+    for command in (("sync", "--state", folder), ("init", "--state", str(tmp_path / "new"))):
+        done = sflgen(command[0], str(tmp_path / "less.rules"), *command[1:])
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "less.rules: was compiled with --equivalence verdict" in done.stderr
+    assert files(folder) == before
