@@ -8,7 +8,7 @@ import pytest
 from hitables import engine
 from hitables.engine import FIVE_TUPLE, Layout, Rules
 
-VARIANTS = ["tss(step=1)", "tss(step=5)", "tss(vector=0)", "tss(step=1, vector=0)"]
+VARIANTS = ["tss(step=1)", "tss(step=5)", "tss(step=8)", "tss(vector=0)", "tss(step=1, vector=0)"]
 FORMS = [(1, 0), (2, 1), (3, 2), (4, 1), (8, 0), (8, 2)]
 VARIANTS += [f"{name}(stride={stride}, form={form})" for name in ("tss_tries", "grid_of_tries") for stride, form in FORMS]
 VARIANTS += [f"pacars(stride={stride}, form={form}, cascade={cascade})" for stride, form in FORMS[:4] for cascade in (0, 1)]

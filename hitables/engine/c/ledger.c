@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "ledger.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -43,6 +44,7 @@ struct ledger *ledger_under(struct ledger *above)
 /* Everything must have been given back. */
 void ledger_free(struct ledger *ledger)
 {
+    assert(!ledger || !atomic_load(&ledger->bytes)); /* else its owner forgot a piece */
     free(ledger);
 }
 
