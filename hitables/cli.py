@@ -333,6 +333,7 @@ def _read_two(before: str, after: str, family: str | None, tell: Callable[[str],
     help="How hard to look for the cheapest tree; bounded by work, so trees are the same on every machine.",
 )
 @click.option("--quiet", is_flag=True, help="No progress bar.")
+@click.option("--report", metavar="FILE.html", help="Write a page for a browser: before, after, the trees.")
 @click.option("--no-verify", is_flag=True, help="Print without a proof; the output says so.")
 @click.option(
     "--timeout",
@@ -367,6 +368,7 @@ def compile_command(
     chains: tuple[str, ...],
     map_file: str | None,
     summary: bool,
+    report: str | None,
     no_verify: bool,
     timeout: float | None,
     max_memory: int | None,
@@ -388,6 +390,11 @@ def compile_command(
     from .pipeline import compile_text
 
     weigh: Callable[[Any], Any] | None = _weighing(trace_file, pcap_file, through, alike, backend)
+    if report is not None and not report.lower().endswith((".html", ".htm")):
+        raise HitablesError(
+            f"--report {report}: the report is a page for a browser, so name it FILE.html; "
+            "what was done to each chain, on the terminal, is --summary"
+        )
     if scheme == "paper":
         binth = binth or 16
         if trace_file or pcap_file:
@@ -429,6 +436,11 @@ def compile_command(
             click.echo(f"rules weigh by {made.weighed}", err=True)
     if map_file:
         write_text(map_file, json.dumps(made.map, indent=1) + "\n")
+    if report is not None:
+        from .ir.packet import Backend
+        from .report.page import page
+
+        write_text(report, page(made, Backend.NFT if backend == "nft" else Backend.LEGACY))
     write_text(output, made.text)
 
 

@@ -25,6 +25,7 @@ Share = Callable[[float], None]
 class Output:
     """What compile gives: the text, its source map (hitables/schema/map.json), a report per chain.
 
+    before   what was read
     weighed  whose packets said how much rules weigh; "" when all weighed alike
     """
 
@@ -32,6 +33,7 @@ class Output:
     program: Program
     map: dict[str, Any]
     reports: tuple[ChainReport, ...]
+    before: Program
     weighed: str = ""
 
 
@@ -103,7 +105,7 @@ def compile_text(
         prove_equal(program, printed, question)
     mapped = source_map(compiled.program, compiled.origins, name, compiled.gone)
     weighed = options.traffic.source if options.traffic else ""
-    return Output(printed, compiled.program, mapped, compiled.reports, weighed)
+    return Output(printed, compiled.program, mapped, compiled.reports, program, weighed)
 
 
 def prove_equal(program: Program, printed: str, question: Question) -> None:
