@@ -14,7 +14,8 @@
  * into two chunks, so that any range is one box.  A set drops each rule that another, earlier one covers
  * in all dimensions to come: classes that differ in such rules alone are one.  Dimensions that all rules
  * leave free have no table.  The paper fixes the order of reduction by hand; here the pair with the
- * smallest table is reduced first, and of the last three dimensions every order is tried.
+ * smallest table is reduced first, and of the last three dimensions every order is tried.  Headers go from table to
+ * table in blocks, in loops that are written once for each kind of index.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,36 +23,59 @@
 #include "bag.h"
 #include "classes.h"
 #include "edges.h"
+#include "halves.h"
 #include "ledger.h"
-#include "tree_core.h"
 #include "vfdb.h"
+#include "views.h"
 
 enum {
-    CHUNK = 16,           /* bits of a chunk */
-    CHUNK_SIZE = 1 << CHUNK,
-    BLOCK = 64,           /* headers that go from table to table together; their values stay in the L1 cache */
-    MOST_STEPS = 4 * VFDB_DIMS,
-    COVER_GROUPS = 4096,  /* so many groups have a table of who covers whom */
-    COVER_WORDS = COVER_GROUPS / 64
+    NARROW = 8,           /* chunks of fewer bits are masked; others have a table of 16, for masks cost a tenth */
+    BLOCK = 128,          /* headers that go from table to table together; their values stay in the L1 cache */
+    AHEAD = 4,            /* blocks whose headers are fetched before */
+    MOST_STEPS = 4 * VFDB_DIMS
 };
 
-/* A table: of a chunk of a header's dimension, or of the values that up to three steps before it gave. */
+/* While it is built: a table of a chunk of a header's dimension, or of the values of two steps before it. */
 struct step {
-    uint8_t inputs; /* 0: a chunk */
-    bool wide;      /* entries of 32 bits, else of 16 */
+    bool pair; /* else a chunk */
+    bool wide; /* entries of 32 bits, else of 16, as chunks have */
     uint8_t dim, shift;
-    uint16_t input[3];
     uint32_t mask;
-    uint32_t stride[3];
+    uint32_t one, other, stride; /* a pair's entry is one * stride + other */
     void *table;
+};
+
+/* What is searched.  A table's index has two parts; each is a value that an earlier table gave, or comes from a
+ * chunk of the header, or from a pair of chunks: so a search writes few values down. */
+enum part { VALUE, CHUNK_OF, CHUNKS_OF, PARTS };
+
+/* Where it is the first part of an index, the entries of a chunk's table are multiplied already. */
+struct chunk {
+    const void *table; /* of 32 bits, multiplied, or of 16 */
+    uint32_t offset;   /* of the two bytes in a header */
+    uint32_t mask;     /* whatever a header holds does not lead out of the table */
+};
+
+struct source {
+    enum part part;
+    uint32_t value; /* number of the table */
+    struct chunk chunk[2];
+    const uint16_t *pair;
+};
+
+struct table {
+    struct source one, other;
+    uint32_t stride; /* of *one*, but if it is a chunk */
+    bool wide, masked; /* masked: some chunk has less than 16 bits */
+    const void *entry; /* NULL: the value is that of *one* */
 };
 
 struct rfc {
     struct bag bag;
     struct ledger *ledger;
-    uint32_t dims, steps;
-    struct step step[MOST_STEPS];
-    uint32_t *answer; /* by the last step's value */
+    uint32_t dims, tables;
+    struct table table[2 * VFDB_DIMS];
+    uint32_t *answer; /* by the last table's value */
 };
 
 /* What is not reduced yet: the step that gives the class, and the rules of each class. */
@@ -59,17 +83,6 @@ struct node {
     uint32_t step, dims; /* dims: a bit for each dimension in it */
     struct bag bag;      /* of its sets */
     struct classes sets;
-};
-
-/* How rules look from the dimensions to come: those with the same sides there are one group. */
-struct view {
-    uint32_t groups;
-    uint32_t *group;  /* [rules] */
-    uint8_t *full;    /* [groups] it leaves all those dimensions free */
-    uint32_t words;
-    uint64_t *covers; /* [groups][words] the groups around each, itself too; NULL: too many groups */
-    uint32_t *stamp;  /* [groups] the last set that had a rule of it */
-    uint32_t stamps;
 };
 
 struct build {
@@ -85,6 +98,8 @@ struct build {
     uint64_t *kept_bits;
     struct node node[VFDB_DIMS];
     uint32_t nodes;
+    struct step step[MOST_STEPS];
+    uint32_t steps;
 };
 
 static void rfc_free(void *built)
@@ -93,145 +108,6 @@ static void rfc_free(void *built)
     struct ledger *ledger = db->ledger;
     bag_empty(&db->bag);
     ledger_give(ledger, db, sizeof *db);
-}
-
-static bool same_sides(const struct vfdb_rules *rules, uint32_t one, uint32_t other, uint32_t dims)
-{
-    for (uint32_t d = 0; d < rules->dims; d++)
-        if (dims >> d & 1 && memcmp(box_side_of(rules, one, d), box_side_of(rules, other, d), 2 * sizeof(uint32_t)))
-            return false;
-    return true;
-}
-
-static uint64_t sides_hash(const struct vfdb_rules *rules, uint32_t box, uint32_t dims)
-{
-    uint64_t hash = 0;
-    for (uint32_t d = 0; d < rules->dims; d++)
-        if (dims >> d & 1) {
-            const uint32_t *side = box_side_of(rules, box, d);
-            hash = classes_mix(d, hash ^ ((uint64_t)side[0] << 32 | side[1]));
-        }
-    return hash;
-}
-
-/* Takes from each group's covers those that end too early for it along one dimension: at its upper
- * end, or, with the line turned around, at its lower. */
-static void narrow(const struct vfdb_rules *rules, const uint32_t *first, uint32_t dim, bool lower, struct view *view,
-                   uint64_t *key, uint64_t *reach)
-{
-    uint32_t groups = view->groups;
-    for (uint32_t g = 0; g < groups; g++) {
-        const uint32_t *side = box_side_of(rules, first[g], dim);
-        key[g] = (uint64_t)(lower ? side[0] : ~side[1]) << 32 | g;
-    }
-    sort_keys(key, key + groups, groups, 32);
-    memset(reach, 0, view->words * sizeof *reach);
-    for (uint32_t i = 0, end; i < groups; i = end) {
-        for (end = i; end < groups && key[end] >> 32 == key[i] >> 32; end++)
-            reach[(uint32_t)key[end] / 64] |= UINT64_C(1) << key[end] % 64;
-        for (uint32_t k = i; k < end; k++) {
-            uint64_t *covers = view->covers + (size_t)(uint32_t)key[k] * view->words;
-            for (uint32_t w = 0; w < view->words; w++)
-                covers[w] &= reach[w];
-        }
-    }
-}
-
-static int view_covers(struct build *b, struct bag *bag, uint32_t dims, const uint32_t *first, struct view *view)
-{
-    view->words = (view->groups + 63) / 64;
-    view->covers = bag_take(bag, (size_t)view->groups * view->words * sizeof *view->covers);
-    uint64_t *key = bag_take(bag, 2 * (size_t)view->groups * sizeof *key), reach[COVER_WORDS];
-    if (!view->covers || !key)
-        return VFDB_NO_MEMORY;
-    memset(view->covers, 255, (size_t)view->groups * view->words * sizeof *view->covers);
-    for (uint32_t d = 0; d < b->rules->dims; d++)
-        if (dims >> d & 1) {
-            narrow(b->rules, first, d, true, view, key, reach);
-            narrow(b->rules, first, d, false, view, key, reach);
-        }
-    return VFDB_OK;
-}
-
-static int view_from(struct build *b, struct bag *bag, uint32_t dims, struct view *view)
-{
-    const struct vfdb_rules *rules = b->rules;
-    uint32_t mask = 1, *first = bag_take(bag, rules->count * sizeof *first);
-    while (mask < 2 * (uint64_t)rules->count)
-        mask = 2 * mask + 1;
-    uint32_t *slot = bag_take(bag, (mask + UINT64_C(1)) * sizeof *slot);
-    view->group = bag_take(bag, rules->count * sizeof *view->group);
-    view->groups = 0;
-    if (!first || !slot || !view->group)
-        return VFDB_NO_MEMORY;
-    for (uint32_t box = 0; box < rules->count; box++) {
-        uint32_t at = (uint32_t)(sides_hash(rules, box, dims) >> 16) & mask;
-        while (slot[at] && !same_sides(rules, first[slot[at] - 1], box, dims))
-            at = (at + 1) & mask;
-        if (!slot[at]) {
-            first[view->groups++] = box;
-            slot[at] = view->groups;
-        }
-        view->group[box] = slot[at] - 1;
-    }
-    bag_drop(bag, slot);
-    view->full = bag_take(bag, view->groups);
-    view->stamp = bag_take(bag, view->groups * sizeof *view->stamp);
-    view->stamps = 0;
-    view->covers = NULL;
-    if (!view->full || !view->stamp)
-        return VFDB_NO_MEMORY;
-    for (uint32_t g = 0; g < view->groups; g++) {
-        view->full[g] = 1;
-        for (uint32_t d = 0; d < rules->dims; d++) {
-            const uint32_t *side = box_side_of(rules, first[g], d);
-            if (dims >> d & 1 && (side[0] || side[1] != dim_top(rules, d)))
-                view->full[g] = 0;
-        }
-    }
-    return view->groups <= COVER_GROUPS ? view_covers(b, bag, dims, first, view) : VFDB_OK;
-}
-
-/* Whether a rule of that group can be the first, behind the groups that are there; it then is one. */
-static bool counts(struct view *view, uint64_t *there, uint32_t group)
-{
-    if (!view->covers) {
-        bool first = view->stamp[group] != view->stamps;
-        view->stamp[group] = view->stamps;
-        return first;
-    }
-    const uint64_t *covers = view->covers + (size_t)group * view->words;
-    for (uint32_t w = 0; w < view->words; w++)
-        if (there[w] & covers[w])
-            return false;
-    there[group / 64] |= UINT64_C(1) << group % 64;
-    return true;
-}
-
-/* The class of a set, without the rules that cannot be the first. */
-static uint32_t class_of(struct build *b, struct view *view, struct classes *sets, const uint32_t *at,
-                         const uint64_t *bits, uint32_t words)
-{
-    uint32_t kept = 0;
-    uint64_t hash = 0, there[COVER_WORDS] = {0};
-    bool full = false;
-    view->stamps++;
-    for (uint32_t w = 0; w < words && !full; w++) {
-        uint64_t left = 0;
-        for (uint64_t rest = bits[w]; rest && !full; rest &= rest - 1) {
-            uint32_t bit = (uint32_t)__builtin_ctzll(rest), group = view->group[at[w] * 64 + bit];
-            if (counts(view, there, group)) {
-                left |= UINT64_C(1) << bit;
-                full = view->full[group];
-            }
-        }
-        if (left) {
-            b->kept_at[kept] = at[w];
-            b->kept_bits[kept++] = left;
-            hash += classes_mix(at[w], left);
-        }
-    }
-    return classes_number(sets, b->kept_at, b->kept_bits, kept, hash);
 }
 
 /* Every set once, as it was met, with its class. */
@@ -264,7 +140,8 @@ static inline uint32_t class_of_met(struct build *b, struct met *met, struct vie
         met->class = moved;
         met->room *= 2;
     }
-    return met->class[number] = class_of(b, view, sets, b->at, b->bits, words);
+    words = view_keep(view, b->at, b->bits, words, b->kept_at, b->kept_bits, &hash);
+    return met->class[number] = classes_number(sets, b->kept_at, b->kept_bits, words, hash);
 }
 
 static uint32_t all_dims(const struct build *b)
@@ -305,12 +182,6 @@ static inline uint32_t entry_of(const struct step *step, size_t entry)
     return step->wide ? ((uint32_t *)step->table)[entry] : ((uint16_t *)step->table)[entry];
 }
 
-/* A dimension as runs of values of one class each: run i begins at start[i]. */
-struct runs {
-    uint32_t count, classes;
-    uint32_t *start, *class;
-};
-
 /* The runs of a dimension, and its node's sets. */
 static int sweep(struct build *b, uint32_t dim, struct node *node, struct runs *runs)
 {
@@ -325,7 +196,7 @@ static int sweep(struct build *b, uint32_t dim, struct node *node, struct runs *
     if (!status)
         status = classes_start(&node->sets, &node->bag) ? VFDB_NO_MEMORY : VFDB_OK;
     if (!status)
-        status = view_from(b, &bag, all_dims(b) & ~node->dims, &view);
+        status = view_from(&bag, b->rules, all_dims(b) & ~node->dims, &view);
     if (!status)
         status = edges_sorted(&bag, b->rules, dim, &edge, &edges);
     if (!status) {
@@ -364,12 +235,7 @@ static int sweep(struct build *b, uint32_t dim, struct node *node, struct runs *
 
 static struct step *step_new(struct build *b)
 {
-    return &b->db->step[b->db->steps++];
-}
-
-static uint32_t run_end(const struct runs *runs, uint32_t run, uint32_t top)
-{
-    return run + 1 < runs->count ? runs->start[run + 1] - 1 : top;
+    return &b->step[b->steps++];
 }
 
 /* The table of a dimension of one chunk. */
@@ -377,8 +243,8 @@ static int one_chunk(struct build *b, uint32_t dim, const struct runs *runs)
 {
     uint32_t top = dim_top(b->rules, dim);
     struct step *step = step_new(b);
-    *step = (struct step){.dim = (uint8_t)dim, .mask = CHUNK_SIZE - 1};
-    int status = table_new(b, step, top + UINT64_C(1), runs->classes);
+    *step = (struct step){.dim = (uint8_t)dim, .mask = b->rules->bits[dim] < NARROW ? top : CHUNK_SIZE - 1};
+    int status = table_new(b, step, step->mask + UINT64_C(1), runs->classes);
     for (uint32_t run = 0; status == VFDB_OK && run < runs->count; run++)
         for (uint32_t v = runs->start[run], end = run_end(runs, run, top);; v++) {
             entry_set(step, v, runs->class[run]);
@@ -388,154 +254,15 @@ static int one_chunk(struct build *b, uint32_t dim, const struct runs *runs)
     return status;
 }
 
-/* Two chunks.  To each value of the upper one belongs a function from the lower one to classes, kept
- * as its pieces; values with the same function are one class of the upper chunk, and values of the
- * lower one that all functions treat alike are one class of the lower. */
-struct halves {
-    uint32_t functions, lows;
-    uint32_t *first; /* [functions + 1] pieces of each */
-    uint32_t *from, *class; /* [pieces] first lower value, class */
-    uint16_t *upper; /* [upper values] function */
-    uint16_t *lower; /* [CHUNK_SIZE] class of the lower chunk */
-    uint32_t *sample; /* [lows] the least value of each, ascending */
-    uint32_t breaks;
-    uint32_t *at; /* [breaks] where any function changes, ascending */
-};
-
-static bool same_pieces(const struct halves *h, uint32_t one, uint32_t other)
-{
-    uint32_t pieces = h->first[one + 1] - h->first[one];
-    return pieces == h->first[other + 1] - h->first[other] &&
-           !memcmp(h->from + h->first[one], h->from + h->first[other], pieces * sizeof *h->from) &&
-           !memcmp(h->class + h->first[one], h->class + h->first[other], pieces * sizeof *h->class);
-}
-
-/* The function that was written last: its number, and it is kept if it is new. */
-static uint32_t function_number(struct halves *h, uint32_t *slot, uint32_t mask)
-{
-    uint64_t hash = 0;
-    for (uint32_t p = h->first[h->functions]; p < h->first[h->functions + 1]; p++)
-        hash += classes_mix(h->from[p], h->class[p]);
-    uint32_t at = (uint32_t)(hash >> 16) & mask;
-    while (slot[at] && !same_pieces(h, slot[at] - 1, h->functions))
-        at = (at + 1) & mask;
-    if (!slot[at])
-        slot[at] = ++h->functions;
-    return slot[at] - 1;
-}
-
-static int split_upper(struct build *b, struct bag *bag, uint32_t dim, const struct runs *runs, struct halves *h)
-{
-    uint32_t uppers = (dim_top(b->rules, dim) >> CHUNK) + 1, mask = 4 * CHUNK_SIZE - 1;
-    size_t pieces = (size_t)runs->count + 2 * (size_t)uppers + 1;
-    uint32_t *slot = bag_take(bag, (mask + 1) * sizeof *slot);
-    h->first = bag_take(bag, (uppers + 2) * sizeof *h->first);
-    h->from = bag_take(bag, pieces * sizeof *h->from);
-    h->class = bag_take(bag, pieces * sizeof *h->class);
-    h->upper = bag_take(bag, uppers * sizeof *h->upper);
-    if (!slot || !h->first || !h->from || !h->class || !h->upper)
-        return VFDB_NO_MEMORY;
-    for (uint32_t value = 0, run = 0; value < uppers;) {
-        uint32_t low = value << CHUNK, high = low | (CHUNK_SIZE - 1), last = value, end;
-        uint32_t *piece = &h->first[h->functions + 1];
-        *piece = h->first[h->functions];
-        for (;; run++) {
-            h->from[*piece] = runs->start[run] > low ? runs->start[run] - low : 0;
-            h->class[(*piece)++] = runs->class[run];
-            end = run_end(runs, run, dim_top(b->rules, dim));
-            if (end >= high)
-                break;
-        }
-        if (*piece == h->first[h->functions] + 1) /* one class: so are the values up to the end of the run */
-            last = (uint32_t)((end + UINT64_C(1)) >> CHUNK) - 1;
-        uint32_t number = function_number(h, slot, mask);
-        while (value <= last)
-            h->upper[value++] = (uint16_t)number;
-        while (run + 1 < runs->count && value < uppers && runs->start[run + 1] <= value << CHUNK)
-            run++;
-    }
-    bag_drop(bag, slot);
-    return VFDB_OK;
-}
-
-/* The classes of one function at the samples. */
-static void function_row(const struct halves *h, uint32_t function, uint32_t *row)
-{
-    uint32_t p = h->first[function];
-    for (uint32_t low = 0; low < h->lows; low++) {
-        while (p + 1 < h->first[function + 1] && h->from[p + 1] <= h->sample[low])
-            p++;
-        row[low] = h->class[p];
-    }
-}
-
-/* Classes of the lower chunk: values with one sum of hashes.  False when two that differ have one sum. */
-static bool split_lower_by(struct halves *h, uint64_t *sum, uint32_t *slot, uint32_t *row, uint64_t seed)
-{
-    uint32_t mask = 4 * CHUNK_SIZE - 1;
-    memset(sum, 0, CHUNK_SIZE * sizeof *sum);
-    memset(slot, 0, (mask + (size_t)1) * sizeof *slot);
-    for (uint32_t f = 0; f < h->functions; f++)
-        for (uint32_t p = h->first[f]; p < h->first[f + 1]; p++) {
-            uint64_t before = p > h->first[f] ? classes_mix(f, seed + h->class[p - 1]) : 0;
-            sum[h->from[p]] += classes_mix(f, seed + h->class[p]) - before;
-        }
-    h->lows = 0;
-    for (uint32_t i = 0; i < h->breaks; i++) {
-        uint32_t v = h->at[i], end = i + 1 < h->breaks ? h->at[i + 1] : CHUNK_SIZE;
-        sum[v] += i ? sum[h->at[i - 1]] : 0;
-        uint32_t at = (uint32_t)(sum[v] >> 16) & mask;
-        while (slot[at] && sum[h->sample[slot[at] - 1]] != sum[v])
-            at = (at + 1) & mask;
-        if (!slot[at]) {
-            h->sample[h->lows++] = v;
-            slot[at] = h->lows;
-        }
-        for (uint32_t fill = v; fill < end; fill++)
-            h->lower[fill] = (uint16_t)(slot[at] - 1);
-    }
-    for (uint32_t f = 0; f < h->functions; f++) {
-        uint32_t p = h->first[f];
-        function_row(h, f, row);
-        for (uint32_t i = 0; i < h->breaks; i++) {
-            while (p + 1 < h->first[f + 1] && h->from[p + 1] <= h->at[i])
-                p++;
-            if (row[h->lower[h->at[i]]] != h->class[p])
-                return false;
-        }
-    }
-    return true;
-}
-
-static int split_lower(struct bag *bag, struct halves *h, uint32_t **row)
-{
-    uint64_t *sum = bag_take(bag, CHUNK_SIZE * sizeof *sum);
-    uint32_t *slot = bag_take(bag, 4 * CHUNK_SIZE * sizeof *slot);
-    uint8_t *breaks = bag_take(bag, CHUNK_SIZE);
-    h->lower = bag_take(bag, CHUNK_SIZE * sizeof *h->lower);
-    h->sample = bag_take(bag, CHUNK_SIZE * sizeof *h->sample);
-    h->at = bag_take(bag, CHUNK_SIZE * sizeof *h->at);
-    *row = bag_take(bag, CHUNK_SIZE * sizeof **row);
-    if (!sum || !slot || !breaks || !h->lower || !h->sample || !h->at || !*row)
-        return VFDB_NO_MEMORY;
-    for (uint32_t p = 0; p < h->first[h->functions]; p++)
-        breaks[h->from[p]] = 1;
-    for (uint32_t v = 0; v < CHUNK_SIZE; v++)
-        if (breaks[v])
-            h->at[h->breaks++] = v;
-    for (uint64_t seed = 0; !split_lower_by(h, sum, slot, *row, seed << 40); seed++)
-        ;
-    return VFDB_OK;
-}
-
 static int two_chunks(struct build *b, uint32_t dim, const struct runs *runs)
 {
     struct bag bag = {.ledger = b->db->ledger};
-    struct halves h = {0};
-    uint32_t uppers = (dim_top(b->rules, dim) >> CHUNK) + 1, *row;
-    int status = split_upper(b, &bag, dim, runs, &h);
-    if (!status)
-        status = split_lower(&bag, &h, &row);
+    struct halves h;
+    uint32_t uppers = (dim_top(b->rules, dim) >> CHUNK) + 1;
+    int status = halves_split(&bag, runs, dim_top(b->rules, dim), &h);
+    uint32_t *row = status ? NULL : bag_take(&bag, h.lows * sizeof *row);
+    if (!row)
+        status = status ? status : VFDB_NO_MEMORY;
     if (!status && h.lows > 1) {
         struct step *lower = step_new(b);
         *lower = (struct step){.dim = (uint8_t)dim, .mask = CHUNK_SIZE - 1};
@@ -545,18 +272,18 @@ static int two_chunks(struct build *b, uint32_t dim, const struct runs *runs)
     }
     if (!status && (h.functions > 1 || h.lows == 1)) {
         struct step *upper = step_new(b);
-        *upper = (struct step){.dim = (uint8_t)dim, .shift = CHUNK, .mask = CHUNK_SIZE - 1};
+        *upper = (struct step){.dim = (uint8_t)dim, .shift = CHUNK, .mask = uppers - 1};
         status = table_new(b, upper, uppers, h.functions);
         for (uint32_t v = 0; !status && v < uppers; v++)
             entry_set(upper, v, h.lows > 1 ? h.upper[v] : h.class[h.upper[v]]);
     }
     if (!status && h.functions > 1 && h.lows > 1) {
-        uint16_t last = (uint16_t)(b->db->steps - 1);
+        uint32_t last = b->steps - 1;
         struct step *both = step_new(b);
-        *both = (struct step){.inputs = 2, .input = {last, (uint16_t)(last - 1)}, .stride = {h.lows, 1}};
+        *both = (struct step){.pair = true, .one = last, .other = last - 1, .stride = h.lows};
         status = table_new(b, both, (uint64_t)h.functions * h.lows, runs->classes);
         for (uint32_t f = 0; !status && f < h.functions; f++) {
-            function_row(&h, f, row);
+            halves_row(&h, f, row);
             for (uint32_t low = 0; low < h.lows; low++)
                 entry_set(both, (size_t)f * h.lows + low, row[low]);
         }
@@ -582,7 +309,7 @@ static int read_dims(struct build *b)
         status = b->rules->bits[dim] <= CHUNK ? one_chunk(b, dim, &runs) : two_chunks(b, dim, &runs);
         if (status)
             return status;
-        node->step = b->db->steps - 1;
+        node->step = b->steps - 1;
         bag_drop(&b->bag, runs.start);
         bag_drop(&b->bag, runs.class);
     }
@@ -610,14 +337,13 @@ static int reduce(struct build *b, const struct node *one, const struct node *ot
     struct view view;
     struct met met;
     struct bag bag = {.ledger = b->db->ledger};
-    *step = (struct step){
-        .inputs = 2, .input = {(uint16_t)outer->step, (uint16_t)inner->step}, .stride = {inner->sets.count, 1}};
+    *step = (struct step){.pair = true, .one = outer->step, .other = inner->step, .stride = sets->count};
     *to = (struct node){.dims = one->dims | other->dims, .bag.ledger = b->db->ledger};
     int status = met_start(b, &met);
     if (!status)
         status = classes_start(&to->sets, &to->bag) ? VFDB_NO_MEMORY : VFDB_OK;
     if (!status)
-        status = view_from(b, &bag, all_dims(b) & ~to->dims, &view);
+        status = view_from(&bag, b->rules, all_dims(b) & ~to->dims, &view);
     if (!status)
         status = table_new(b, step, pairs(one, other), CHUNK_SIZE);
     memset(b->dense, 0, b->words * sizeof *b->dense);
@@ -668,7 +394,7 @@ static void put(struct build *b, uint32_t one, uint32_t other, const struct step
     bag_empty(&b->node[one].bag);
     bag_empty(&b->node[other].bag);
     b->node[one] = *node;
-    b->node[one].step = b->db->steps - 1;
+    b->node[one].step = b->steps - 1;
     b->node[other] = b->node[--b->nodes];
 }
 
@@ -752,49 +478,128 @@ static uint32_t first_common(const struct build *b, const struct classes *sets, 
     return b->rules->count;
 }
 
-/* One or two nodes are left: their classes, or pairs of them, have an answer. */
-static int answer(struct build *b)
+/* A number for each answer that there may be, and after them one for none. */
+static int number_answers(struct build *b, uint32_t **number, uint32_t *answers)
 {
     const struct vfdb_rules *rules = b->rules;
-    struct node all = {.sets = {.count = 1}};
-    size_t everything[2] = {0, b->words};
-    struct node *outer = &b->node[0], *inner = b->nodes > 1 ? &b->node[1] : &all;
-    if (inner->sets.count > outer->sets.count) {
-        struct node *swap = outer;
-        outer = inner;
-        inner = swap;
-    }
-    for (uint32_t w = 0; w < b->words; w++) {
-        b->at[w] = w;
-        b->bits[w] = UINT64_MAX;
-    }
-    if (inner == &all)
-        all.sets = (struct classes){.count = 1, .first = everything, .at = b->at, .bits = b->bits};
-    struct step *step = step_new(b);
-    *step = (struct step){.inputs = inner == &all ? 1 : 2,
-                          .input = {(uint16_t)outer->step, (uint16_t)inner->step},
-                          .stride = {inner->sets.count, 1}};
-    uint32_t *number = bag_take(&b->bag, (rules->count + (size_t)1) * sizeof *number), answers = 0;
+    *number = bag_take(&b->bag, (rules->count + (size_t)1) * sizeof **number);
     b->db->answer = bag_take(&b->db->bag, (rules->count + (size_t)1) * sizeof *b->db->answer);
-    if (!number || !b->db->answer)
+    if (!*number || !b->db->answer)
         return VFDB_NO_MEMORY;
+    *answers = 0;
     for (uint32_t i = 0; i < rules->count; i++) {
-        answers += i && rules->priority[i] != rules->priority[i - 1];
-        number[i] = answers;
-        b->db->answer[answers] = rules->priority[i];
+        if (!i || rules->priority[i] != rules->priority[i - 1])
+            b->db->answer[(*answers)++] = rules->priority[i];
+        (*number)[i] = *answers - 1;
     }
-    number[rules->count] = answers += rules->count > 0;
-    b->db->answer[answers] = VFDB_NONE;
-    int status = table_new(b, step, pairs(outer, inner), answers + UINT64_C(1));
+    (*number)[rules->count] = *answers;
+    b->db->answer[(*answers)++] = VFDB_NONE;
+    return VFDB_OK;
+}
+
+/* Two nodes are left: their pairs of classes have answers. */
+static int answer_pairs(struct build *b)
+{
+    struct node *one = &b->node[0], *other = &b->node[1];
+    uint32_t *number, answers;
+    struct step *step = step_new(b);
+    *step = (struct step){.pair = true, .one = one->step, .other = other->step, .stride = other->sets.count};
+    int status = number_answers(b, &number, &answers);
+    if (!status)
+        status = table_new(b, step, pairs(one, other), answers);
     memset(b->dense, 0, b->words * sizeof *b->dense);
     size_t entry = 0;
-    for (uint32_t o = 0; status == VFDB_OK && o < outer->sets.count; o++) {
-        spread(b->dense, &outer->sets, o, true);
-        for (uint32_t i = 0; i < inner->sets.count; i++)
-            entry_set(step, entry++, number[first_common(b, &inner->sets, i)]);
-        spread(b->dense, &outer->sets, o, false);
+    for (uint32_t o = 0; status == VFDB_OK && o < one->sets.count; o++) {
+        spread(b->dense, &one->sets, o, true);
+        for (uint32_t i = 0; i < other->sets.count; i++)
+            entry_set(step, entry++, number[first_common(b, &other->sets, i)]);
+        spread(b->dense, &one->sets, o, false);
     }
     return status;
+}
+
+/* One node is left: its classes have answers. */
+static int answer_classes(struct build *b)
+{
+    const struct classes *sets = &b->node[0].sets;
+    b->db->answer = bag_take(&b->db->bag, sets->count * sizeof *b->db->answer);
+    if (!b->db->answer)
+        return VFDB_NO_MEMORY;
+    memset(b->dense, 255, b->words * sizeof *b->dense);
+    for (uint32_t i = 0; i < sets->count; i++) {
+        uint32_t rule = first_common(b, sets, i);
+        b->db->answer[i] = rule < b->rules->count ? b->rules->priority[rule] : VFDB_NONE;
+    }
+    return VFDB_OK;
+}
+
+static struct chunk chunk_of(const struct step *step)
+{
+    bool second = (step->shift != 0) == (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+    return (struct chunk){step->table, step->dim * (uint32_t)sizeof(uint32_t) + 2 * second, step->mask};
+}
+
+/* The table of a chunk that is the first part of an index. */
+static int multiply(struct build *b, struct step *chunk, uint32_t stride)
+{
+    uint32_t *multiplied = bag_take(&b->db->bag, (chunk->mask + (size_t)1) * sizeof *multiplied);
+    if (!multiplied)
+        return VFDB_NO_MEMORY;
+    for (uint32_t v = 0; v <= chunk->mask; v++)
+        multiplied[v] = entry_of(chunk, v) * stride;
+    bag_drop(&b->db->bag, chunk->table);
+    chunk->table = multiplied;
+    return VFDB_OK;
+}
+
+static int source_of(struct build *b, uint32_t number, struct source *source);
+
+static bool is_masked(const struct source *source)
+{
+    return (source->part == CHUNK_OF && source->chunk[0].mask < CHUNK_SIZE - 1) ||
+           (source->part == CHUNKS_OF && (source->chunk[0].mask & source->chunk[1].mask) < CHUNK_SIZE - 1);
+}
+
+/* The table of a pair, behind those that it needs. */
+static int put_table(struct build *b, uint32_t number)
+{
+    const struct step *step = &b->step[number];
+    struct table table = {.stride = step->stride, .wide = step->wide, .entry = step->table};
+    int status = b->step[step->one].pair ? VFDB_OK : multiply(b, &b->step[step->one], step->stride);
+    if (!status)
+        status = source_of(b, step->one, &table.one);
+    if (!status)
+        status = source_of(b, step->other, &table.other);
+    table.masked = is_masked(&table.one) || is_masked(&table.other);
+    b->db->table[b->db->tables++] = table;
+    return status;
+}
+
+/* Where a search takes the value of a step from. */
+static int source_of(struct build *b, uint32_t number, struct source *source)
+{
+    const struct step *step = &b->step[number];
+    int status = VFDB_OK;
+    *source = (struct source){.part = CHUNK_OF};
+    if (!step->pair) {
+        source->chunk[0] = chunk_of(step);
+    } else if (!b->step[step->one].pair && !b->step[step->other].pair && !step->wide) {
+        status = multiply(b, &b->step[step->one], step->stride);
+        *source = (struct source){.part = CHUNKS_OF, .pair = step->table,
+                                  .chunk = {chunk_of(&b->step[step->one]), chunk_of(&b->step[step->other])}};
+    } else {
+        status = put_table(b, number);
+        *source = (struct source){.part = VALUE, .value = b->db->tables - 1};
+    }
+    return status;
+}
+
+/* The tables in the order of a search, the last step's last. */
+static int put_tables(struct build *b)
+{
+    if (b->step[b->steps - 1].pair)
+        return put_table(b, b->steps - 1);
+    return source_of(b, b->steps - 1, &b->db->table[b->db->tables++].one);
 }
 
 static int build_all(struct build *b)
@@ -810,7 +615,9 @@ static int build_all(struct build *b)
     int status = read_dims(b);
     while (status == VFDB_OK && b->nodes > 2)
         status = b->nodes == 3 ? reduce_best(b) : reduce_smallest(b);
-    return status ? status : answer(b);
+    if (!status)
+        status = b->nodes > 1 ? answer_pairs(b) : answer_classes(b);
+    return status ? status : put_tables(b);
 }
 
 static int rfc_build(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
@@ -837,48 +644,106 @@ static int rfc_build(struct ledger *ledger, const struct vfdb_plan *plan, const 
     return status;
 }
 
-/* The values that one step gives to up to BLOCK headers. */
-static inline void step_block(const struct step *step, uint32_t dims, const uint32_t *headers, uint32_t count,
-                              uint32_t value[][BLOCK], uint32_t *out)
+/* What is known where a loop is written down: each combination becomes a loop of its own. */
+struct shape {
+    enum part one, other;
+    bool wide, masked, last;
+};
+
+static inline __attribute__((always_inline)) uint32_t chunk_value(const struct chunk *chunk, const char *header,
+                                                                  bool multiplied, bool masked)
 {
-    const uint16_t *narrow = step->table;
-    const uint32_t *wide = step->table;
-    if (!step->inputs) {
-        headers += step->dim;
-        if (step->wide)
-            for (uint32_t i = 0; i < count; i++)
-                out[i] = wide[headers[(size_t)i * dims] >> step->shift & step->mask];
-        else
-            for (uint32_t i = 0; i < count; i++)
-                out[i] = narrow[headers[(size_t)i * dims] >> step->shift & step->mask];
-        return;
+    uint16_t bits;
+    memcpy(&bits, header + chunk->offset, sizeof bits);
+    uint32_t at = masked ? bits & chunk->mask : bits;
+    return multiplied ? ((const uint32_t *)chunk->table)[at] : ((const uint16_t *)chunk->table)[at];
+}
+
+/* One part of an index, but for what it is multiplied with if it is no chunk. */
+static inline __attribute__((always_inline)) uint32_t index_part(const struct source *source, const char *header,
+                                                                 uint32_t value, enum part part, bool first, bool masked)
+{
+    if (part == VALUE)
+        return value;
+    uint32_t chunk = chunk_value(&source->chunk[0], header, first || part == CHUNKS_OF, masked);
+    return part == CHUNK_OF ? chunk : source->pair[chunk + chunk_value(&source->chunk[1], header, false, masked)];
+}
+
+/* The values that a table gives to up to BLOCK headers, or the answers of the last. */
+static inline __attribute__((always_inline)) void read_table(const struct table *table, const char *header, size_t row,
+                                                             uint32_t count, uint32_t value[][BLOCK],
+                                                             const uint32_t *answer, uint32_t *out, struct shape shape)
+{
+    const struct source one = table->one, other = table->other;
+    const uint32_t *one_value = value[one.value], *other_value = value[other.value];
+    const uint32_t stride = shape.one == CHUNK_OF ? 1 : table->stride;
+    const uint16_t *narrow = table->entry;
+    const uint32_t *wide = table->entry;
+    for (uint32_t i = 0; i < count; i++, header += row) {
+        uint32_t left = shape.one == VALUE ? one_value[i] : 0, right = shape.other == VALUE ? other_value[i] : 0;
+        uint32_t entry = index_part(&one, header, left, shape.one, true, shape.masked) * stride +
+                         index_part(&other, header, right, shape.other, false, shape.masked);
+        entry = shape.wide ? wide[entry] : narrow[entry];
+        out[i] = shape.last ? answer[entry] : entry;
     }
-    const uint32_t *one = value[step->input[0]], *other = value[step->input[1]];
-    uint32_t stride = step->stride[0];
-    if (step->inputs == 1) {
-        for (uint32_t i = 0; i < count; i++)
-            out[i] = entry_of(step, one[i]);
-    } else if (step->wide) {
-        for (uint32_t i = 0; i < count; i++)
-            out[i] = wide[one[i] * stride + other[i]];
-    } else {
-        for (uint32_t i = 0; i < count; i++)
-            out[i] = narrow[one[i] * stride + other[i]];
+}
+
+static void read_block(const struct table *table, const char *header, size_t row, uint32_t count,
+                       uint32_t value[][BLOCK], const uint32_t *answer, uint32_t *out)
+{
+#define NUMBER(one, other, wide, masked, last) (((((one)*PARTS + (other)) * 2 + (wide)) * 2 + (masked)) * 2 + (last))
+#define CASE(one, other, wide, masked, last)                                                                           \
+    case NUMBER(one, other, wide, masked, last):                                                                       \
+        read_table(table, header, row, count, value, answer, out, (struct shape){one, other, wide, masked, last});     \
+        break;
+#define CASES(one, other, masked)                                                                                      \
+    CASE(one, other, false, masked, false)                                                                             \
+    CASE(one, other, false, masked, true)                                                                              \
+    CASE(one, other, true, masked, false)                                                                              \
+    CASE(one, other, true, masked, true)
+    switch (NUMBER(table->one.part, table->other.part, table->wide, table->masked, answer != NULL)) {
+        CASES(VALUE, VALUE, false)
+        CASES(VALUE, CHUNK_OF, false)
+        CASES(VALUE, CHUNK_OF, true)
+        CASES(VALUE, CHUNKS_OF, false)
+        CASES(VALUE, CHUNKS_OF, true)
+        CASES(CHUNK_OF, VALUE, false)
+        CASES(CHUNK_OF, VALUE, true)
+        CASES(CHUNK_OF, CHUNK_OF, false)
+        CASES(CHUNK_OF, CHUNK_OF, true)
+        CASES(CHUNK_OF, CHUNKS_OF, false)
+        CASES(CHUNK_OF, CHUNKS_OF, true)
+        CASES(CHUNKS_OF, VALUE, false)
+        CASES(CHUNKS_OF, VALUE, true)
+        CASES(CHUNKS_OF, CHUNK_OF, false)
+        CASES(CHUNKS_OF, CHUNK_OF, true)
+        CASES(CHUNKS_OF, CHUNKS_OF, false)
+        CASES(CHUNKS_OF, CHUNKS_OF, true)
     }
+#undef CASES
+#undef CASE
+#undef NUMBER
 }
 
 static int rfc_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
 {
     const struct rfc *db = built;
-    uint32_t value[MOST_STEPS][BLOCK];
-    for (size_t done = 0; done < count; done += BLOCK) {
+    const struct table *last = &db->table[db->tables - 1], *table;
+    uint32_t value[2 * VFDB_DIMS][BLOCK];
+    size_t row = db->dims * sizeof *headers;
+    const char *header = (const char *)headers;
+    for (size_t done = 0; done < count; done += BLOCK, header += BLOCK * row, found += BLOCK) {
         uint32_t some = count - done < BLOCK ? (uint32_t)(count - done) : BLOCK;
-        for (uint32_t s = 0; s < db->steps; s++)
-            step_block(&db->step[s], db->dims, headers, some, value, value[s]);
-        const uint32_t *last = value[db->steps - 1];
-        for (uint32_t i = 0; i < some; i++)
-            found[done + i] = db->answer[last[i]];
-        headers += (size_t)BLOCK * db->dims;
+        if (count - done > (AHEAD + 1) * (size_t)BLOCK)
+            for (size_t byte = 0; byte < BLOCK * row; byte += 64)
+                __builtin_prefetch(header + AHEAD * BLOCK * row + byte);
+        for (table = db->table; table < last; table++)
+            read_block(table, header, row, some, value, NULL, value[table - db->table]);
+        if (last->entry)
+            read_block(last, header, row, some, value, db->answer, found);
+        else
+            for (uint32_t i = 0; i < some; i++)
+                found[i] = db->answer[chunk_value(&last->one.chunk[0], header + i * row, false, true)];
     }
     return VFDB_OK;
 }
