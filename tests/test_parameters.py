@@ -53,3 +53,13 @@ def test_a_structure_beyond_its_bound_is_refused(plan: str) -> None:
     rules = random_rules(3, 2000, Layout((32, 32, 16, 16, 8)))
     with pytest.raises(DatabaseError, match="too many, or too interwoven"):
         engine.open(plan, rules)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_values_that_no_field_can_hold_do_no_harm(plan: str) -> None:
+    layout = Layout((20, 16, 8, 3))
+    rules = random_rules(4, 30, layout)
+    headers = np.random.default_rng(5).integers(0, 8, (200, 4), np.uint32)
+    headers[::2] = 0xFFFFFFFF - headers[::2]
+    with engine.open("linear", rules) as linear, engine.open(plan, rules) as db:
+        assert (db.search(headers)[1::2] == linear.search(headers)[1::2]).all()

@@ -31,7 +31,8 @@ enum {
 /* One dimension.  *some* and *before* have a row of *tops* per class, with aggregated bits only. */
 struct line {
     uint32_t shift;   /* of a value, to its place in the table */
-    uint32_t *run;    /* [table + 1] the run that holds the first value of each place */
+    uint32_t mask;    /* places, less one: whatever a header holds does not lead out of the table */
+    uint32_t *run;    /* [places + 1] the run that holds the first value of each place */
     uint32_t *start;  /* [runs] first value */
     uint32_t *class;  /* [runs] */
     uint64_t *word;   /* bitmaps; without aggregated bits [classes][words] */
@@ -135,6 +136,7 @@ static int line_build(struct bit_vector *db, const struct vfdb_rules *rules, uin
     uint32_t bits = rules->bits[dim], places = 1U << (bits < TABLE_BITS ? bits : TABLE_BITS);
     int status = sweep(rules, dim, most_words, &swept);
     line->shift = bits < TABLE_BITS ? 0 : bits - TABLE_BITS;
+    line->mask = places - 1;
     if (!status) {
         line->run = bag_take(&db->bag, (places + (size_t)1) * sizeof *line->run);
         line->start = bag_take(&db->bag, swept.runs * sizeof *line->start);
@@ -181,7 +183,7 @@ static int bit_vector_build(struct ledger *ledger, const struct vfdb_plan *plan,
 
 static inline uint32_t class_of(const struct line *line, uint32_t value)
 {
-    uint32_t place = value >> line->shift, low = line->run[place], high = line->run[place + 1];
+    uint32_t place = value >> line->shift & line->mask, low = line->run[place], high = line->run[place + 1];
     while (low < high) {
         uint32_t middle = high - (high - low) / 2;
         if (line->start[middle] <= value)
