@@ -42,6 +42,13 @@ class PacketClass:
     offset_one: bool = False
     malformed: bool = False
 
+    def sets(self) -> dict[Field, Values]:
+        """The values that its packets have."""
+        fragment = Values(((2, 2),)) if self.later else Values(((0, 1),))
+        if self.protocols is None:
+            return {Field.FRAG: fragment}
+        return {Field.FRAG: fragment, Field.PROTO: self.protocols}
+
     @property
     def cut_short(self) -> bool:
         return self.protocols is None

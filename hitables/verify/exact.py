@@ -11,11 +11,11 @@ a memory of its own stands for one match of the other program.
 
 from __future__ import annotations
 
-import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from hitables.engine._engine import ffi, lib
@@ -29,9 +29,11 @@ from hitables.ir.program import Program, Table
 from hitables.ir.rule import Role, Rule
 from hitables.ir.spelling import listening, show_packet
 
+from . import atonce
 from .aims import hook_box
 from .answer import Answer, Difference, Equal, Question, Undecided, differs, places
-from .classes import PacketClass, classes
+from .atonce import words as _words
+from .classes import PacketClass
 from .lowering import NOTHING, Lowering, Place
 from .witness import Draft, choose, ordinary, plainer
 
@@ -70,13 +72,19 @@ def comparisons(before: Program, after: Program, question: Question) -> Iterator
     """Each pair of chains, as each backend reads it."""
     deadline = None if question.timeout is None else time.monotonic() + question.timeout
     pairs = places(before, after, question)
+    lowered: dict[str, Lowering] = {}
+    proved: dict[str, atonce.AtOnce] = {}
     for backend in question.backends:
         prover: Prover | None = None
         for table, chain in pairs:
             if prover is None or prover.table != table:
                 tables = before.table(table), after.table(table)
-                prover = Prover(tables, before, backend, question, deadline)
-            yield Comparison(prover, chain)
+                if table not in lowered:
+                    lowered[table] = Lowering(tables, before.family, backend, question.verdict_only)
+                    proved[table] = atonce.AtOnce(lowered[table], question, deadline)
+                own = lowered[table].read_by(backend)
+                prover = Prover(tables, before, backend, question, deadline, own)
+            yield Comparison(prover, chain, proved[table])
 
 
 @dataclass(frozen=True)
@@ -103,22 +111,24 @@ class Prover:
 
     def __init__(
         self, tables: tuple[Table, Table], program: Program, backend: Backend, question: Question,
-        deadline: float | None,
+        deadline: float | None, lowering: Lowering | None = None,
     ) -> None:  # fmt: skip
         self.table, self.tables, self.backend, self.question = tables[0].name, tables, backend, question
         self.family = program.family
         self.deadline = deadline
-        self.lowering = Lowering(tables, program.family, backend, question.verdict_only)
-        needs, tested = frozenset(self.lowering.needs), frozenset(self.lowering.tested)
-        self.classes = classes(needs, tested, program.family)
+        self.lowering = lowering or Lowering(tables, program.family, backend, question.verdict_only)
+        self.classes = self.lowering.classes()
+        self.strict = 0
+        self._runs: list[tuple[str, PacketClass]] = []
+
+    @cached_property
+    def handle(self) -> Any:
         made, held = self.lowering.input()
-        handle = lib.prover_new(made, question.max_memory or 0)
+        handle = lib.prover_new(made, self.question.max_memory or 0)
         del held
         if handle == ffi.NULL:
             raise MemoryError(f"table {self.table}")
-        self.handle = ffi.gc(handle, lib.prover_free)
-        self.strict = 0
-        self._runs: list[tuple[str, PacketClass]] = []
+        return ffi.gc(handle, lib.prover_free)
 
     def run(self, chain: str, packets: PacketClass, most: int) -> tuple[int, list[Region]]:
         """Hold the two chains against each other for packets of a class: a status, what differs."""
@@ -144,28 +154,10 @@ class Prover:
         if status != lib.PROVE_EQUAL:
             return status
         hook = low.set_words(hook_box(chain, self.family))
-        seconds = 0.0 if self.deadline is None else max(1e-6, self.deadline - time.monotonic())
-        return self._interruptible(
-            low.chain(0, chain), low.chain(1, chain), low.end(0, chain), low.end(1, chain),
-            *_words(hook), seconds, self.strict, most,
+        return atonce.interruptible(
+            self.handle, low.chain(0, chain), low.chain(1, chain), low.end(0, chain), low.end(1, chain),
+            *_words(hook), atonce.seconds_left(self.deadline), self.strict, most,
         )  # fmt: skip
-
-    def _interruptible(self, *arguments: Any) -> int:
-        """Run the search beside the main thread, so that the user can stop it."""
-        if threading.current_thread() is not threading.main_thread():
-            return int(lib.prover_run(self.handle, *arguments))
-        result: list[int] = []
-        worker = threading.Thread(
-            target=lambda: result.append(lib.prover_run(self.handle, *arguments)), daemon=True
-        )
-        worker.start()
-        try:
-            worker.join()
-        except BaseException:
-            lib.prover_stop(self.handle)
-            worker.join()
-            raise
-        return result[0]
 
     @property
     def regions(self) -> int:
@@ -202,26 +194,24 @@ class Prover:
             at = end
 
 
-def _words(words: array[int]) -> tuple[Any, int]:
-    return ffi.from_buffer("uint32_t[]", words), len(words)
-
-
 class Comparison:
     """One pair of chains, as one backend reads them."""
 
-    def __init__(self, prover: Prover, chain: str) -> None:
-        self.prover, self.chain = prover, chain
+    def __init__(self, prover: Prover, chain: str, proved: atonce.AtOnce | None = None) -> None:
+        self.prover, self.chain, self.proved = prover, chain, proved
         self.table, self.backend = prover.table, prover.backend
 
     def first_difference(self) -> Equal | Difference | Undecided:
-        before = self.prover.regions
-        for packets in self.prover.classes:
+        regions, known = self.proved.proved(self.chain) if self.proved else (0, frozenset())
+        left = [packets for packets in self.prover.classes if (self.backend, packets) not in known]
+        before = self.prover.regions if left else 0
+        for packets in left:
             status, found = self.prover.run(self.chain, packets, 1)
             if found:
                 return self.confirm(found[0])
             if status != lib.PROVE_EQUAL:
                 return self.undecided(status, packets)
-        return Equal(True, self.prover.regions - before)
+        return Equal(True, regions + (self.prover.regions - before if left else 0))
 
     def undecided(self, status: int, packets: PacketClass) -> Undecided:
         """What is known when the budget ran out in a class of packets."""

@@ -25,7 +25,7 @@ from hitables.ir.semantics import FIELDS_WRITTEN
 
 from .aims import hook_box
 from .answer import Question
-from .classes import PacketClass, classes
+from .classes import PacketClass
 from .exact import WHY, Tell
 from .lowering import Lowering
 
@@ -167,7 +167,7 @@ class _Linter:
 
     def _engines(self, backend: Backend) -> Iterator[_Engine]:
         lowering = Lowering((self.table, self.table), self.family, backend, self.question.verdict_only)
-        for packets in classes(frozenset(lowering.needs), frozenset(lowering.tested), self.family):
+        for packets in lowering.classes():
             made, held = lowering.input()
             handle = lib.prover_new(made, self.question.max_memory or 0)
             del held

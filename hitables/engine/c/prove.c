@@ -23,6 +23,7 @@
 #include <time.h>
 
 #include "known.h"
+#include "order_core.h"
 #include "residue.h"
 
 enum { DEEPEST = 10000, LEMMA_STEPS = 200000, CLOCK_EVERY = 64 };
@@ -50,7 +51,7 @@ struct prover {
     uint32_t altered[2], saved[2];
     int strict, in_lemma, parted; /* parted: an effect of one side alone has happened, of these rules */
     uint32_t parted_a, parted_b;
-    uint64_t regions, steps, lemma_end;
+    uint64_t regions, steps, end, bound;
     double done, deadline;
     volatile int stopped;
     size_t class_top;
@@ -112,6 +113,21 @@ const uint32_t *prover_found(const struct prover *p, size_t *words)
 {
     *words = p->found_n;
     return p->found;
+}
+
+void prover_bound(struct prover *p, uint64_t steps)
+{
+    p->bound = steps;
+}
+
+int prover_ordered(struct prover *p, const struct order *order)
+{
+    return order_holds(&p->r, order, &p->stopped);
+}
+
+size_t prover_reading(const struct prover *p, uint32_t *words, size_t room)
+{
+    return residue_reading(&p->r, words, room);
 }
 
 double prover_done(const struct prover *p)
@@ -295,7 +311,7 @@ static const struct seg *seg_at(const struct prover *p, const struct list *list,
 
 static int out_of_budget(struct prover *p, int deep)
 {
-    if (p->in_lemma && p->steps > p->lemma_end)
+    if (p->end && p->steps > p->end)
         return PROVE_TOO_DEEP;
     if (p->r.failed)
         return PROVE_NO_MEMORY;
@@ -713,18 +729,21 @@ static int hold_together(struct prover *p, uint32_t a, uint32_t b)
     size_t found = p->found_n, records = p->records, most = p->most;
     p->in_lemma = 1;
     p->most = 1;
-    p->lemma_end = p->steps + LEMMA_STEPS;
+    p->end = p->steps + (p->bound ? p->bound : LEMMA_STEPS);
     start_region(p);
     size_t top = p->r.top;
     struct list x = residue_list(&p->r, a, NONE), y = residue_list(&p->r, b, NONE);
     int status = p->r.failed ? PROVE_NO_MEMORY : prove(p, x, y, 0, 0);
     p->r.top = top;
     p->in_lemma = 0;
+    p->end = 0;
     p->found_n = found, p->records = records, p->most = most;
     if (status == PROVE_EQUAL)
         p->r.canon[b] = p->r.canon[a];
     int fatal = status == PROVE_NO_TIME || status == PROVE_NO_MEMORY || status == PROVE_STOPPED;
-    return fatal ? status : PROVE_EQUAL;
+    if (p->bound && status == PROVE_DIFFER)
+        return PROVE_TOO_DEEP;
+    return fatal || p->bound ? status : PROVE_EQUAL;
 }
 
 static int make_ready(struct prover *p, uint32_t chain, int deep);
@@ -734,7 +753,7 @@ static int make_ready(struct prover *p, uint32_t chain, int deep);
 static int make_entered_ready(struct prover *p, uint32_t chain, int deep, int *all)
 {
     const struct prove_input *in = &p->r.in;
-    for (uint32_t rule = in->chain_start[chain]; rule < in->chain_start[chain + 1]; rule++) {
+    for (uint32_t rule = in->chain_start[chain]; rule < in->chain_end[chain]; rule++) {
         const uint32_t *action = in->rule_action + 3 * (size_t)rule;
         if (action[0] != PROVE_JUMP && action[0] != PROVE_GOTO)
             continue;
@@ -862,6 +881,8 @@ int prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t end_a, uint32_
     struct list x = residue_list(&p->r, a, end_a), y = residue_list(&p->r, b, end_b);
     if (p->r.failed)
         return PROVE_NO_MEMORY;
+    p->end = p->bound ? p->steps + p->bound : 0;
     status = prove(p, x, y, 1, 0);
+    p->end = 0;
     return status == PROVE_EQUAL && p->records ? PROVE_DIFFER : status;
 }

@@ -41,7 +41,7 @@ struct prove_input {
     const uint32_t *match_start, *code;        /* op, arg, op, arg, ... */
     const uint32_t *rule_start, *rule_match;
     const uint32_t *rule_action;               /* three each: action, number, states written */
-    const uint32_t *chain_start;               /* into the rules */
+    const uint32_t *chain_start, *chain_end;   /* into the rules; chains may share some */
     const uint32_t *chain_writes;              /* states that the chain and those it enters may write */
     const uint32_t *chain_partner;             /* chain of the other program to be held against; or UINT32_MAX */
     uint32_t drop;                             /* number of the verdict DROP */
@@ -79,6 +79,15 @@ void prover_restore(struct prover *prover);
 /* The rules of a chain that packets in sets may meet before rule, at most room of them: how many. */
 size_t prover_front(struct prover *prover, uint32_t chain, uint32_t rule, const uint32_t *sets,
     size_t words, uint32_t *rules, size_t room);
+/* From now on each pair of chains of one name must be proved by itself, and the whole, each within so
+ * many steps: else a run ends as TOO_DEEP.  0: as it was. */
+void prover_bound(struct prover *prover, uint64_t steps);
+/* Whether a list that is read in another order decides alike, behind a run that found the chains of
+ * that order equal to others: see order.h. */
+struct order;
+int prover_ordered(struct prover *prover, const struct order *order);
+/* How the class reads each match, one after the other, in words; at most room are written: how many there are. */
+size_t prover_reading(const struct prover *prover, uint32_t *words, size_t room);
 void prover_stop(struct prover *prover);
 /* What differs: records of words, each led by its length. */
 const uint32_t *prover_found(const struct prover *prover, size_t *words);

@@ -69,10 +69,12 @@ int residue_open(struct residue *r, const struct prove_input *input, size_t memo
     in->rule_match = copied(r, input->rule_match, input->rule_start[input->rules], 4);
     in->rule_action = copied(r, input->rule_action, input->rules * (size_t)3, 4);
     in->chain_start = copied(r, input->chain_start, input->chains + 1, 4);
+    in->chain_end = copied(r, input->chain_end, input->chains, 4);
     in->chain_writes = copied(r, input->chain_writes, input->chains, 4);
     in->chain_partner = copied(r, input->chain_partner, input->chains, 4);
     r->region = arena_take(r->input, input->dims * sizeof *r->region + 1);
     r->rule_seg = arena_take(r->input, input->rules * sizeof *r->rule_seg + 1);
+    r->rule_read = arena_take(r->input, input->rules + 1);
     r->heap = arena_bytes(r->input);
     r->chain_state = arena_take(r->input, input->chains + 1);
     r->chain_once = arena_take(r->input, input->chains + 1);
@@ -85,7 +87,7 @@ int residue_open(struct residue *r, const struct prove_input *input, size_t memo
             break;
         r->stack = NULL;
     }
-    return r->failed || !r->region || !r->rule_seg || !r->chain_state || !r->chain_once || !r->canon || !r->touched || !r->stack ? -1 : 0;
+    return r->failed || !r->region || !r->rule_seg || !r->rule_read || !r->chain_state || !r->chain_once || !r->canon || !r->touched || !r->stack ? -1 : 0;
 }
 
 void residue_close(struct residue *r)
@@ -107,6 +109,7 @@ void residue_enter(struct residue *r, const struct prove_class *class)
     if (r->seg_table)
         memset(r->seg_table, 0xff, r->table_size * sizeof *r->seg_table);
     memset(r->chain_state, LOW_NOT, r->in.chains);
+    memset(r->rule_read, 0, r->in.rules);
     for (uint32_t chain = 0; chain < r->in.chains; chain++)
         r->canon[chain] = chain;
 }
@@ -297,6 +300,41 @@ static void read_match(const struct residue *r, uint32_t match, struct reading *
     }
 }
 
+/* What the class reads of each match: tests, questions, and how it ends otherwise. */
+size_t residue_reading(const struct residue *r, uint32_t *words, size_t room)
+{
+    size_t n = 0;
+    for (uint32_t match = 0; match < r->in.matches; match++) {
+        struct reading reading;
+        reading.parts = 0, reading.n[0] = 0, reading.ended = 0, reading.kind = 0;
+        read_match(r, match, &reading);
+        uint32_t head[] = {reading.parts, reading.ended, reading.kind};
+        for (size_t h = 0; h < 3; h++, n++)
+            if (n < room)
+                words[n] = head[h];
+        for (uint32_t part = 0; part <= reading.parts; part++) {
+            for (uint32_t t = 0; t < reading.n[part]; t++) {
+                uint32_t test = reading.tests[part][t];
+                if (n < room)
+                    words[n] = test;
+                n++;
+                if (!(test & EITHER))
+                    continue;
+                /* Of the tests of which one must hold, those that can. */
+                for (uint32_t at = test & ~EITHER, k = r->in.code[2 * at + 1]; k; k--, n++) {
+                    uint32_t op = r->in.code[2 * (at + k)], one = r->in.code[2 * (at + k) + 1];
+                    if (n < room)
+                        words[n] = has_field(r, r->in.test_dim[one], op == PROVE_NATIVE) ? one : NONE;
+                }
+            }
+            if (n < room)
+                words[n] = part < reading.parts ? reading.event[part] : NONE;
+            n++;
+        }
+    }
+    return n;
+}
+
 static void lower_rule(struct residue *r, uint32_t rule)
 {
     struct reading reading;
@@ -357,8 +395,10 @@ uint32_t residue_decide(struct residue *r, uint32_t seg, uint32_t verdict)
 void residue_lower(struct residue *r, uint32_t chain)
 {
     r->chain_once[chain] = 0;
-    for (uint32_t rule = r->in.chain_start[chain]; rule < r->in.chain_start[chain + 1] && !r->failed; rule++) {
-        lower_rule(r, rule);
+    for (uint32_t rule = r->in.chain_start[chain]; rule < r->in.chain_end[chain] && !r->failed; rule++) {
+        if (!r->rule_read[rule])
+            lower_rule(r, rule);
+        r->rule_read[rule] = 1;
         const uint32_t *action = r->in.rule_action + 3 * (size_t)rule;
         if (r->failed || r->rule_seg[rule] == NONE)
             continue;
@@ -635,7 +675,7 @@ size_t residue_filter(const struct residue *r, const struct list *list, struct i
 static size_t put_chain(const struct residue *r, uint32_t chain, uint32_t depth, struct item *out)
 {
     size_t n = 0;
-    for (uint32_t rule = r->in.chain_start[chain]; rule < r->in.chain_start[chain + 1]; rule++) {
+    for (uint32_t rule = r->in.chain_start[chain]; rule < r->in.chain_end[chain]; rule++) {
         uint32_t seg = r->rule_seg[rule];
         if (seg == NONE)
             continue;
@@ -649,7 +689,7 @@ static size_t put_chain(const struct residue *r, uint32_t chain, uint32_t depth,
 /* The rules of a chain, as the region leaves them, on the stack. */
 struct list residue_list(struct residue *r, uint32_t chain, uint32_t end)
 {
-    size_t rules = r->in.chain_start[chain + 1] - r->in.chain_start[chain];
+    size_t rules = r->in.chain_end[chain] - r->in.chain_start[chain];
     struct list made = {.end = end};
     made.v = residue_push(r, (rules + 1) * sizeof *made.v);
     if (!made.v)
@@ -665,7 +705,7 @@ struct list residue_expand(struct residue *r, const struct list *list, size_t at
     const struct item *entering = &list->v[at];
     uint32_t chain = r->in.rule_action[3 * (size_t)entering->rule + 1];
     int call = r->segs[entering->seg].kind == SEG_JUMP;
-    size_t rules = r->in.chain_start[chain + 1] - r->in.chain_start[chain];
+    size_t rules = r->in.chain_end[chain] - r->in.chain_start[chain];
     struct list made = {.end = list->end};
     made.v = residue_push(r, (list->n + rules + 1) * sizeof *made.v);
     if (!made.v)
@@ -805,7 +845,11 @@ static int items_same(struct cursor *c, struct cursor *d, uint32_t blocked, stru
         return 0;
     *goal = goal_of(c);
     struct goal other = goal_of(d);
-    if (goal->kind != other.kind || goal->arg != other.arg || goal->then != other.then)
+    /* A call goes on with what follows, be that the end in one of the lists or in both. */
+    int calls = last_seg(r, x)->kind == SEG_JUMP && last_seg(r, y)->kind == SEG_JUMP;
+    if (calls && goal->then > other.then)
+        goal->then = other.then;
+    if (goal->kind != other.kind || goal->arg != other.arg || (!calls && goal->then != other.then))
         return 0;
     if (goal->kind == SEG_JUMP && r->touched[goal->arg])
         return 0;

@@ -55,6 +55,7 @@ struct residue {
     uint32_t *seg_table;         /* hash of segs, a power of two */
     size_t table_size;
     uint32_t *rule_seg;          /* NONE: nothing ever comes of it */
+    uint8_t *rule_read;          /* it has its segment */
     uint8_t *chain_state;        /* enum lowered */
     uint8_t *chain_once;         /* it, or one that it enters, asks a memory of the rule itself */
     uint32_t *canon;             /* by chain: the chain that it is known to equal */
@@ -78,6 +79,7 @@ void residue_lower(struct residue *r, uint32_t chain);
 uint32_t residue_decide(struct residue *r, uint32_t seg, uint32_t verdict);
 
 int residue_dim(const struct residue *r, uint32_t test, uint32_t blocked, uint32_t *chosen);
+size_t residue_reading(const struct residue *r, uint32_t *words, size_t room);
 int residue_is_ready(const struct item *item);
 uint32_t residue_open_test(const struct residue *r, const struct item *item, uint32_t blocked);
 enum relation residue_relation(const struct residue *r, uint32_t test, const struct set *set);
