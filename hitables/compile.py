@@ -19,7 +19,7 @@ from .analyse.reads import read_in_turn, rules_read, spent
 from .analyse.redundant import Why, simplify
 from .analyse.sides import Malformed, Sides, as_boxes
 from .build.tree import ALGORITHMS, EFFORTS, Boxes, Prices, Tree, grow
-from .costs.prices import nanoseconds, prices
+from .costs.prices import Priced, nanoseconds, prices
 from .costs.table import Costs, default
 from .emit.chains import Names, Planted
 from .emit.jumps import Segment, has_memory, leaves_chain, plant
@@ -324,7 +324,7 @@ class _TableCompiler:
         """What a packet of a rule of the chain reads and costs on the mean, as the chain is."""
         sides = Sides(self.family, nft=self.options.backend != "legacy", malformed=self.options.malformed)
         boxes = as_boxes(sides.sides(chain.rules, self.writes), self.family, self.weights(chain))
-        each = self.each_backend(chain.rules, boxes)
+        each = self.each_backend(Priced(chain.rules, boxes.axes, self.family))
         # Any tree tells which rule is the first that matches; this one is built quickest.
         tree = grow(boxes, algorithm="bisect", budget=2 * len(chain.rules))
         return np.array([way[0] for way in (rules_read(boxes, tree), *spent(boxes, tree, each))])
@@ -383,7 +383,7 @@ class _TableCompiler:
                 grown.add(boxes.weight, mean, tree.longest_read())
             else:
                 place = np.average(np.arange(len(run)) + 1.0, weights=boxes.weight)
-                priced = self.each_backend(run, boxes)
+                priced = self.each_backend(Priced(run, boxes.axes, self.family))
                 listed = [place, *(read_in_turn(each, boxes.weight) for each in priced)]
                 grown.add(boxes.weight, np.array([listed, listed]), len(run))
             exact = options.malformed is Malformed.EXACT
@@ -396,14 +396,15 @@ class _TableCompiler:
     ) -> tuple[Tree | None, Floats, str]:
         """A tree over *run*, and what its packets read before and after; or None, and why."""
         options = self.options
-        boxes.prices = prices(run, boxes.axes, self.costs, self.backends, self.family)
+        priced = Priced(run, boxes.axes, self.family)
+        boxes.prices = prices(priced, self.costs, self.backends)
         started = time.process_time()
         tree = grow(
             boxes, algorithm=options.algorithm, leaf_size=options.leaf_size, spfac=options.spfac,
             max_nesting=nesting, budget=budget, effort=options.effort,
         )  # fmt: skip
         self.spent += time.process_time() - started
-        ways = [rules_read(boxes, tree), *spent(boxes, tree, self.each_backend(run, boxes))]
+        ways = [rules_read(boxes, tree), *spent(boxes, tree, self.each_backend(priced))]
         read, reads = ways[0]
         why = "" if reads < read else "a tree would not read fewer rules"
         for backend, (before, after) in zip(self.backends, ways[1:], strict=True):
@@ -411,8 +412,8 @@ class _TableCompiler:
                 why = f"a tree would not cost less: {after:.0f} ns in {backend.value}, the list {before:.0f}"
         return None if why else tree, np.array(ways).T, why
 
-    def each_backend(self, run: Sequence[Rule], boxes: Boxes) -> list[Prices]:
-        return [nanoseconds(run, boxes.axes, self.costs, each, self.family) for each in self.backends]
+    def each_backend(self, priced: Priced) -> list[Prices]:
+        return [nanoseconds(priced, self.costs, each) for each in self.backends]
 
     def run(self) -> tuple[Table, dict[tuple[str, str], str]]:
         # The longest chains first: where nesting is scarce they gain most from it.

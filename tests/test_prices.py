@@ -18,7 +18,7 @@ from hitables.analyse.sides import Malformed, Sides, as_boxes
 from hitables.build.tree import Boxes, Tree, grow, unsplit
 from hitables.compile import Options, compile_rules
 from hitables.costs import Costs, default
-from hitables.costs.prices import nanoseconds, prices
+from hitables.costs.prices import Priced, nanoseconds, prices
 from hitables.costs.walks import near_cost, program_of
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family, Field
@@ -87,10 +87,11 @@ def test_a_list_and_a_tree_cost_what_the_model_says_of_the_programs(seed: int, b
     _, batch = crafted(batch.pick(routable(batch)))
     rules = program.table("filter")["FORWARD"].rules
     boxes = boxes_of(program, backend)
-    priced = boxes.priced(nanoseconds(rules, boxes.axes, PLAIN, backend, program.family))
+    asked = Priced(rules, boxes.axes, program.family)
+    priced = boxes.priced(nanoseconds(asked, PLAIN, backend))
     assert mean_cost(unsplit(priced), priced, batch) == pytest.approx(modelled(program, batch, backend), rel=1e-3)
     tree = grow(
-        boxes.priced(prices(rules, boxes.axes, PLAIN, [backend], program.family)), algorithm="auto",
+        boxes.priced(prices(asked, PLAIN, [backend])), algorithm="auto",
         max_nesting=15 if backend is Backend.NFT else 200, budget=480,
     )  # fmt: skip
     assert mean_cost(tree, priced, batch) == pytest.approx(modelled(compiled, batch, backend), rel=0.02)
@@ -109,7 +110,7 @@ def test_a_list_read_in_turn_costs_about_what_points_say() -> None:
     program = read(rules_text(300, 5, "s"), family=Family.IPV4)
     rules = program.table("filter")["FORWARD"].rules
     boxes = boxes_of(program, Backend.LEGACY)
-    asked = nanoseconds(rules, boxes.axes, default(), Backend.LEGACY, program.family)
+    asked = nanoseconds(Priced(rules, boxes.axes, program.family), default(), Backend.LEGACY)
     assert read_in_turn(asked, boxes.weight) == pytest.approx(spent(boxes, unsplit(boxes), [asked])[0][0], rel=0.1)
 
 
@@ -143,7 +144,7 @@ def test_prices_of_other_rules_are_refused() -> None:
     boxes = boxes_of(read(rules_text(20, 1), family=Family.IPV4), Backend.LEGACY)
     other = read(rules_text(10, 1), family=Family.IPV4).table("filter")["FORWARD"].rules
     with pytest.raises(ValueError, match="prices of other boxes"):
-        boxes.priced(nanoseconds(other, boxes.axes, default(), Backend.LEGACY, Family.IPV4))
+        boxes.priced(nanoseconds(Priced(other, boxes.axes, Family.IPV4), default(), Backend.LEGACY))
 
 
 def lengths_tested(tree: Tree) -> Counter[int]:
@@ -166,10 +167,11 @@ def test_nft_trees_cut_where_tests_are_cheap(nets: Sequence[int], ports: int, in
     program = read(f"*filter\n:FORWARD DROP [0:0]\n{rules}COMMIT\n", family=Family.IPV4)
     listed = program.table("filter")["FORWARD"].rules
     boxes = boxes_of(program, Backend.NFT)
-    nft = nanoseconds(listed, boxes.axes, default(), Backend.NFT, program.family)
+    priced = Priced(listed, boxes.axes, program.family)
+    nft = nanoseconds(priced, default(), Backend.NFT)
     trees, cost = {}, {}
     for backend in Backend:
-        asked = boxes.priced(prices(listed, boxes.axes, default(), [backend], program.family))
+        asked = boxes.priced(prices(priced, default(), [backend]))
         trees[backend] = grow(asked, algorithm="auto", max_nesting=15, budget=2048)
         cost[backend] = spent(boxes, trees[backend], [nft])[0][1]
     assert lengths_tested(trees[Backend.LEGACY])[24]

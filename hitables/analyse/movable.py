@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..build.tree import Free
-from ..ir.rule import Ends, Kind, Role, Rule, State
+from ..ir.rule import Ends, Kind, Match, Role, Rule, State, Target
 from ..ir.semantics import FIELDS_WRITTEN
 from .sides import Malformed, Sides
 
@@ -35,19 +35,22 @@ def freedom(
     written = written_in(rules, writes)
     fields = frozenset(field for state in written for field in FIELDS_WRITTEN.get(state, ()))
 
-    def is_free(rule: Rule) -> bool:
-        target = rule.target
-        if target is None or target.kind is not Kind.VERDICT or target.ends is not Ends.SURELY:
-            return False
-        for match in rule.matches:
-            if match.role not in (Role.SPACE, Role.CONSTANT):
-                return False
-            if match.reads & written or (written and State.ANYTHING in {*match.reads, *written}):
-                return False
-            if any(test.field in fields for test in match.tests):
-                return False
-            if sides.malformed is Malformed.EXACT and sides.may_drop(match):
-                return False
-        return True
+    def ends(target: Target | None) -> bool:
+        return target is not None and target.kind is Kind.VERDICT and target.ends is Ends.SURELY
 
-    return [Free.MOVABLE | Free.SENDABLE if is_free(rule) else Free(0) for rule in rules]
+    def is_free(match: Match) -> bool:
+        if match.role not in (Role.SPACE, Role.CONSTANT):
+            return False
+        if match.reads & written or (written and State.ANYTHING in {*match.reads, *written}):
+            return False
+        if any(test.field in fields for test in match.tests):
+            return False
+        return not (sides.malformed is Malformed.EXACT and sides.may_drop(match))
+
+    # Matches are shared by rules: each is looked at once.
+    free = {id(match): match for rule in rules for match in rule.matches}
+    bound = {key for key, match in free.items() if not is_free(match)}
+    movable, none = Free.MOVABLE | Free.SENDABLE, Free(0)
+    return [
+        movable if ends(rule.target) and bound.isdisjoint(map(id, rule.matches)) else none for rule in rules
+    ]

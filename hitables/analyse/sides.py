@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ..build.tree import Axis, Boxes, Cut
 from ..ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, UDP, Family, Field, Fragment, top
@@ -41,6 +42,14 @@ class Side:
     final: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """What a match tests, one interval of each field, and says no more; whether it may drop the packet."""
+
+    box: dict[Field, tuple[int, int]]
+    drops: bool
+
+
 def _ends(rule: Rule) -> bool:
     target = rule.target
     if target is None or target.kind is Kind.JUMP:
@@ -66,6 +75,8 @@ class Sides:
         self.family, self.nft, self.malformed = family, nft, malformed
         self.dirty: set[Field] = set()
         self.guards: set[int] = set()
+        # What is said of a match wherever it stands (id: None if that depends on where); matches stay alive.
+        self._plain: dict[int, tuple[Match, _Plain | None]] = {}
 
     def sides(self, rules: Sequence[Rule], writes: dict[str, frozenset[State]]) -> list[Side]:
         """The sides of *rules*; *writes*: what each user chain may write (analyse.callgraph)."""
@@ -84,6 +95,44 @@ class Sides:
             self.dirty |= FIELDS_WRITTEN.get(state, frozenset())
 
     def side(self, rule: Rule) -> Side:
+        return self.plain_side(rule) or self.any_side(rule)
+
+    def plain_side(self, rule: Rule) -> Side | None:
+        """The side of a rule whose matches test a field each, one interval of it; None of others."""
+        if self.dirty or self.malformed is Malformed.EXACT:
+            return None
+        box: dict[Field, tuple[int, int]] = {}
+        asked = False
+        for match in rule.matches:
+            known = self._plain.get(id(match))
+            if known is None:
+                known = self._plain[id(match)] = match, self.plain(match)
+            plain = known[1]
+            if plain is None:
+                return None
+            for field, pair in plain.box.items():
+                if field in box or (asked and field in (Field.SRC, Field.DST)):
+                    return None
+                box[field] = pair
+            asked = asked or plain.drops
+        return Side((box,), _ends(rule))
+
+    def plain(self, match: Match) -> _Plain | None:
+        if match.role is not Role.SPACE or match.either or _foreign_reading(match, self.nft):
+            return None
+        if self.is_broken_chain_dropped_by(match) or not match.tests:
+            return None
+        box: dict[Field, tuple[int, int]] = {}
+        for test in match.tests:
+            pairs = test.values.pairs
+            if len(pairs) != 1 or test.field is Field.ICMP or test.field in box:
+                return None
+            if self.nft and not match.native and pairs == ((0, top(test.field, self.family)),):
+                return None
+            box[test.field] = pairs[0]
+        return _Plain(box, match.needs > 0)
+
+    def any_side(self, rule: Rule) -> Side:
         allowed: dict[Field, Values] = {}
         exact = True
         asked: list[Match] = []  # matches so far that may have dropped the packet
@@ -215,22 +264,24 @@ def as_boxes(sides: Sequence[Side], family: Family, weights: Sequence[float] | N
     high = np.empty((count, len(axes), 2), np.uint64)
     for at, made in enumerate(axes):
         high[:, at] = (made.top >> 64, made.top & (1 << 64) - 1)
-    owner = np.empty(count, np.int32)
-    number = 0
-    word = (1 << 64) - 1
-    lows, highs, rows, columns = [], [], [], []
-    for rule, side in enumerate(sides):
-        for box in side.boxes:
-            owner[number] = rule
-            for field, (first, last) in box.items():
-                at = place[field]
-                shift = axes[at].optional
-                rows.append(number)
-                columns.append(at)
-                lows.append((first + shift >> 64, first + shift & word))
-                highs.append((last + shift >> 64, last + shift & word))
-            number += 1
-    if rows:
-        low[rows, columns] = np.array(lows, np.uint64)
-        high[rows, columns] = np.array(highs, np.uint64)
+    owner = np.repeat(np.arange(len(sides), dtype=np.int32), [len(side.boxes) for side in sides])
+    all_boxes = [box for side in sides for box in side.boxes]
+    for field, at in place.items():
+        rows = [number for number, box in enumerate(all_boxes) if field in box]
+        ends = [all_boxes[number][field] for number in rows]
+        shift = axes[at].optional
+        low[rows, at] = _words([first for first, _ in ends], axes[at].bits, shift)
+        high[rows, at] = _words([last for _, last in ends], axes[at].bits, shift)
     return Boxes(axes, low, high, owner, [side.final for side in sides], weights)
+
+
+def _words(values: list[int], bits: int, shift: int) -> npt.NDArray[np.uint64]:
+    """Coordinates in two words, the high one first; *shift* more than the values."""
+    if bits < 64:
+        made = np.zeros((len(values), 2), np.uint64)
+        made[:, 1] = values
+        made[:, 1] += np.uint64(shift)
+        return made
+    word = (1 << 64) - 1
+    pairs = [(value + shift >> 64, value + shift & word) for value in values]
+    return np.array(pairs, np.uint64).reshape(-1, 2)

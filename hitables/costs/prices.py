@@ -6,7 +6,7 @@ that are near, and each rule read is one more to fetch from afar and to be surpr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -35,14 +35,40 @@ _PLAIN = {
 }  # fmt: skip
 
 
-def prices(
-    rules: Sequence[Rule], axes: Sequence[Axis], costs: Costs, backends: Sequence[Backend], family: Family
-) -> Prices:
-    """What *rules* and tests of *axes* cost on the mean of *backends*.
+class Priced:
+    """Rules, and axes of a tree over them, that are to be priced: looked through once for all backends."""
+
+    def __init__(self, rules: Sequence[Rule], axes: Sequence[Axis], family: Family) -> None:
+        self.axes, self.family, self.rules = axes, family, len(rules)
+        place = {id(match): match for rule in rules for match in rule.matches}
+        shapes: dict[Hashable, int] = {}
+        number = {key: shapes.setdefault(_shape(match), len(shapes)) for key, match in place.items()}
+        # One match of each shape, the first.
+        first = {shape: key for key, shape in reversed(number.items())}
+        self.matches = [place[first[shape]] for shape in range(len(shapes))]
+        lengths = np.fromiter((len(rule.matches) for rule in rules), np.intp, len(rules))
+        self.owner = np.repeat(np.arange(len(rules)), lengths)
+        self.which = np.fromiter(
+            (number[id(match)] for rule in rules for match in rule.matches), np.intp, len(self.owner)
+        )
+        targets = {id(rule.target): kinds.target_kind(rule.target) for rule in rules}
+        self.targets = [targets[id(rule.target)] for rule in rules]
+        self._costs: dict[int, tuple[Floats, Floats, Floats]] = {}
+
+    def costs(self, figures: Figures, backend: Backend) -> tuple[Floats, Floats, Floats]:
+        """Of each rule, in nanoseconds: its tests by axis, failing and holding; all else of it."""
+        found = self._costs.get(id(figures))
+        if found is None:
+            found = self._costs[id(figures)] = _rules(self, figures, backend)
+        return found
+
+
+def prices(priced: Priced, costs: Costs, backends: Sequence[Backend]) -> Prices:
+    """What the rules and tests of the axes cost on the mean of *backends*.
 
     In units of a test of an address that half of the packets pass; EVEN of that is the same for all rules.
     """
-    made = [_of(rules, axes, costs, backend, family, EVEN[backend]) for backend in backends]
+    made = [_of(priced, costs, backend, EVEN[backend]) for backend in backends]
     if len(made) == 1:
         return made[0]
     one, two = made
@@ -53,18 +79,13 @@ def prices(
     )  # fmt: skip
 
 
-def nanoseconds(
-    rules: Sequence[Rule], axes: Sequence[Axis], costs: Costs, backend: Backend, family: Family
-) -> Prices:
-    """What *rules* and tests of *axes* cost in *backend*, in nanoseconds."""
-    return _of(rules, axes, costs, backend, family, None)
+def nanoseconds(priced: Priced, costs: Costs, backend: Backend) -> Prices:
+    """What the rules and tests of the axes cost in *backend*, in nanoseconds."""
+    return _of(priced, costs, backend, None)
 
 
-def _of(
-    rules: Sequence[Rule], axes: Sequence[Axis], costs: Costs, backend: Backend, family: Family,
-    even: float | None,
-) -> Prices:  # fmt: skip
-    figures = costs.of(backend)
+def _of(priced: Priced, costs: Costs, backend: Backend, even: float | None) -> Prices:
+    axes, family, figures = priced.axes, priced.family, costs.of(backend)
     go = figures.target(kinds.GOTO)
     usual = figures.test("address/x")
     scale = 1.0 if even is None else (1 - even) / ((usual.miss + usual.holds + go) / 2)
@@ -73,7 +94,7 @@ def _of(
     for at, axis in enumerate(axes):
         for length, cost in _tests(axis, figures, backend, family):
             test[at, length] = each + scale * cost.miss, each + scale * (cost.holds + go)
-    missed, holds, taken = _rules(rules, axes, figures, backend, family)
+    missed, holds, taken = priced.costs(figures, backend)
     return Prices(
         test,
         np.array(_in_order(axes, backend), np.uint32),
@@ -110,34 +131,47 @@ def _tests(
     return [(at, MatchCost(before + cost.miss, before + cost.holds)) for at, cost in enumerate(found)]
 
 
-def _rules(
-    rules: Sequence[Rule], axes: Sequence[Axis], figures: Figures, backend: Backend, family: Family
-) -> tuple[Floats, Floats, Floats]:
-    """Of each rule: its tests by axis, failing and holding; all else of it."""
-    place = {axis.field: at for at, axis in enumerate(axes)}
-    width = len(axes)
-    matches = {id(match): match for rule in rules for match in rule.matches}
-    targets = {id(rule.target): rule.target for rule in rules}
-    number = {key: at for at, key in enumerate(matches)}
-    said = [_match(match, place, figures, backend, family) for match in matches.values()]
+def _rules(priced: Priced, figures: Figures, backend: Backend) -> tuple[Floats, Floats, Floats]:
+    place = {axis.field: at for at, axis in enumerate(priced.axes)}
+    width, rules = len(priced.axes), priced.rules
+    said = [_match(match, place, figures, backend, priced.family) for match in priced.matches]
     # By match: the axes that say it, as often as it has parts.
     parts = np.array([len(each) for each, _ in said], np.intp)
     first = np.cumsum(parts) - parts
     flat = np.array([part for each, _ in said for part in each], float).reshape(-1, 3)
     spent = np.array([left for _, left in said])
-    lengths = np.array([len(rule.matches) for rule in rules], np.intp)
-    owner = np.repeat(np.arange(len(rules)), lengths)
-    which = np.array([number[id(match)] for rule in rules for match in rule.matches], np.intp)
+    owner, which = priced.owner, priced.which
     times = parts[which]
     start = np.cumsum(times) - times
     chosen = np.repeat(first[which] - start, times) + np.arange(times.sum())
     cells = np.repeat(owner, times) * width + flat[chosen, 0].astype(np.intp)
-    missed = np.zeros(len(rules) * width)
+    missed = np.zeros(rules * width)
     missed[cells] = flat[chosen, 1]
-    held = np.bincount(cells, flat[chosen, 2], len(rules) * width).astype(float)
-    target = {key: figures.target(kinds.target_kind(each)) for key, each in targets.items()}
-    rest = np.bincount(owner, spent[which], len(rules)) + [target[id(rule.target)] for rule in rules]
-    return missed.reshape(len(rules), width), held.reshape(len(rules), width), rest
+    held = np.bincount(cells, flat[chosen, 2], rules * width).astype(float)
+    target = {kind: figures.target(kind) for kind in set(priced.targets)}
+    rest = np.bincount(owner, spent[which], rules) + [target[kind] for kind in priced.targets]
+    return missed.reshape(rules, width), held.reshape(rules, width), rest
+
+
+def _shape(match: Match) -> Hashable:
+    """Equal for matches that cost the same: of an address its length counts, of a port whether it is one."""
+    if match.name or len(match.tests) != 1:
+        tests = tuple(
+            (field, values.pairs if _is_edge(values.pairs) else _is_one(values.pairs))
+            for field, values in match.tests
+        )
+        return match.name, match.native, match.either, tests, None if match.name else match.words
+    *option, value = match.words or ("",)
+    return (*option, value.partition("/")[2], match.tests[0].field)
+
+
+def _is_one(pairs: tuple[tuple[int, int], ...]) -> bool:
+    return len(pairs) == 1 and pairs[0][0] == pairs[0][1]
+
+
+def _is_edge(pairs: tuple[tuple[int, int], ...]) -> bool:
+    """Whether what lies outside of them may be a single value."""
+    return len(pairs) != 1 or pairs[0][0] <= 1 or pairs[0][1] >= 0xFFFE
 
 
 def _match(
