@@ -46,6 +46,7 @@ sanitize: setup ## the tests of the C engine under the address and undefined-beh
 	tools/sanitize
 
 corpus: setup ## real rule sets, before and after, in real kernels (needs root and ../shared)
+	python -m hitables.bench.chains
 	python -m hitables.bench.corpus $(CORPUS_FLAGS)
 
 prove: setup ## every real rule set proved equal to its compiled form (needs ../shared)

@@ -196,3 +196,12 @@ def test_halves_that_lead_to_one_chain_are_proved() -> None:
         entered = Counter(re.findall(r"/25 -g (\S+)$", made.text, re.MULTILINE))
         halved += sum(times > 1 for times in entered.values())
     assert halved > 10
+
+
+@pytest.mark.parametrize("backend", ["legacy", "nft", "any"])
+def test_a_list_of_single_ports_becomes_a_tree(backend: str) -> None:
+    """A port is asked for at half the price of a range in nft, but a tree of single ports is a list."""
+    rules = "".join(f"-A FORWARD -p tcp --dport {at * 7 + 100} -j ACCEPT\n" for at in range(100))
+    program = read(f"*filter\n:FORWARD DROP [0:0]\n{rules}COMMIT\n", family=Family.IPV4)
+    (report,) = compile_rules(program, Options(backend=backend)).reports
+    assert not report.why and report.read_after < 12

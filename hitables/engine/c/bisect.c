@@ -26,11 +26,16 @@ enum {
     SPELT_TRIED = 8, /* most frequent spellings tried per axis */
     STEPS = 8,       /* sizes per doubling in the table of work */
     SIZES = 28 * STEPS,
-    NESTINGS = 33
+    NESTINGS = 33,
+    TABLES = 4, /* addresses, and ports, are alike */
+    PLACES = 64
 };
 
 /* A wider prefix must cost so much less. */
 static const double WIDER = 0.7;
+/* Tests that cost so much more still count as alike.  With 1.2 legacy trees avoid ports for nothing: the
+ * set fw1_10k of ClassBench grows by a seventh. */
+static const double ALIKE = 1.5;
 
 /* A test with what it would do: rules on each side, and their shares of the traffic. */
 struct choice {
@@ -54,6 +59,7 @@ struct bud {
     struct range *region;
     const struct hole *holes;
     struct choice choice;
+    uint32_t table; /* of work */
     double scale;   /* of the table of work: what a rule costs here, over what it costs there */
     double rank;    /* saving per printed rule: the greatest is split first */
     uint32_t order; /* of birth, to break ties */
@@ -75,8 +81,10 @@ struct crossing {
 struct grower {
     struct space *space;
     const struct tree_options *options;
-    double work[NESTINGS][SIZES];
-    double rule; /* what a rule costs in that table */
+    double work[TABLES][NESTINGS][SIZES];
+    uint32_t tables, table[TREE_AXES]; /* of each axis; TABLES: no test bisects it */
+    struct tree_cost filled[TABLES];
+    double rule;               /* what a rule costs in those tables */
     struct span *span, *held;            /* scratch, one slot per box */
     struct crossing *crossing;           /* likewise */
     uint64_t *key, *spare;               /* scratch, two slots per box */
@@ -85,56 +93,127 @@ struct grower {
     uint64_t printed, looked, looks; /* boxes looked at to choose tests, so far and at most */
 };
 
-/* The table of work: the cost of a packet in a list of 2^(size/STEPS) rules when so many tests
- * may still be taken, if the best fractions could be split off freely by the cheapest tests. */
+/* Tables of work: the cost of a packet in a list of 2^(size/STEPS) rules when so many tests
+ * may still be taken, if the best fractions could be split off freely.  One for each axis that
+ * tests may bisect, for lists that differ along it: what cheap tests cannot part is not
+ * estimated by them (in nft single ports are told apart at half the price of a range, but one
+ * after the other). */
 
-static double work_at(const struct grower *g, uint32_t nesting, double rules)
+static double work_of_size(const struct grower *g, const double *work, double size)
+{
+    if (size <= 0)
+        return g->rule;
+    uint32_t below = (uint32_t)size;
+    if (below + 1 >= SIZES)
+        return work[SIZES - 1] * exp2((size - (SIZES - 1)) / STEPS);
+    return work[below] + (size - below) * (work[below + 1] - work[below]);
+}
+
+static double work_at(const struct grower *g, uint32_t table, uint32_t nesting, double rules)
 {
     if (rules <= 1)
         return rules > 0 ? g->rule : 0;
-    double size = log2(rules) * STEPS;
-    uint32_t below = (uint32_t)size;
-    if (below + 1 >= SIZES)
-        return g->work[nesting][SIZES - 1] * exp2((size - (SIZES - 1)) / STEPS);
-    return g->work[nesting][below] + (size - below) * (g->work[nesting][below + 1] - g->work[nesting][below]);
+    return work_of_size(g, g->work[table][nesting], log2(rules) * STEPS);
 }
 
-/* The cheapest test of one of half the packets. */
-static struct tree_cost cheapest_test(const struct tree_boxes *in)
-{
-    struct tree_cost best = {1, 1};
-    bool any = !in->costs;
-    for (uint32_t a = 0; in->costs && a < in->axes; a++)
-        for (uint32_t length = 0; in->axis[a].cut != TREE_CUT_NONE && length < TREE_LENGTHS; length++) {
-            struct tree_cost test = in->costs->test[a * TREE_LENGTHS + length];
-            if (test.missed <= 0 || (any && test.missed + test.taken >= best.missed + best.taken))
-                continue;
-            best = test;
-            any = true;
-        }
-    return best;
-}
-
-static void work_fill(struct grower *g, const struct plot *plot)
+static void work_fill(struct grower *g, double work[NESTINGS][SIZES], struct tree_cost test)
 {
     static const double taken[] = {0.5, 0.4, 0.3, 0.2, 0.15, 0.1};
-    struct tree_cost test = cheapest_test(g->space->in);
+    enum { FRACTIONS = sizeof taken / sizeof *taken };
+    double in[FRACTIONS], out[FRACTIONS];
+    for (uint32_t t = 0; t < FRACTIONS; t++) {
+        in[t] = log2(taken[t]) * STEPS;
+        out[t] = log2(1 - taken[t]) * STEPS;
+    }
+    for (uint32_t nesting = 0; nesting < NESTINGS; nesting++)
+        for (uint32_t size = 0; size < SIZES; size++) {
+            double best = g->rule * (exp2((double)size / STEPS) + 1) / 2;
+            for (uint32_t t = 0; nesting && size > STEPS && t < FRACTIONS; t++) {
+                double spent = taken[t] * (test.taken + work_of_size(g, work[nesting - 1], size + in[t])) +
+                               (1 - taken[t]) * (test.missed + work_of_size(g, work[nesting], size + out[t]));
+                if (spent < best)
+                    best = spent;
+            }
+            work[nesting][size] = best;
+        }
+}
+
+/* What a test that bisects the axis costs at least; false: none may. */
+static bool bisecting_test(const struct tree_boxes *in, uint32_t axis, struct tree_cost *test)
+{
+    const struct tree_axis *along = &in->axis[axis];
+    if (along->cut != TREE_CUT_PREFIX && along->cut != TREE_CUT_RANGE)
+        return false;
+    *test = (struct tree_cost){1, 1};
+    if (!in->costs)
+        return true;
+    const struct tree_cost *costs = in->costs->test + axis * TREE_LENGTHS;
+    *test = costs[1];
+    for (uint32_t length = 2; along->cut == TREE_CUT_PREFIX && length <= along->bits; length++)
+        if (costs[length].missed + costs[length].taken < test->missed + test->taken)
+            *test = costs[length];
+    return true;
+}
+
+static bool cost_alike(struct tree_cost one, struct tree_cost other)
+{
+    double a = one.missed + one.taken, b = other.missed + other.taken;
+    return a < ALIKE * b && b < ALIKE * a;
+}
+
+/* Axes that cost alike share a table. */
+static void tables_fill(struct grower *g, const struct plot *plot)
+{
+    const struct tree_boxes *in = g->space->in;
+    struct tree_cost test;
     g->rule = 0;
     for (uint32_t i = 0; i < plot->boxes; i++)
         g->rule += cost_missed(g->space, plot->box[i], plot->region) / plot->boxes;
     if (g->rule <= 0)
         g->rule = 1;
-    for (uint32_t nesting = 0; nesting < NESTINGS; nesting++)
-        for (uint32_t size = 0; size < SIZES; size++) {
-            double rules = exp2((double)size / STEPS), best = g->rule * (rules + 1) / 2;
-            for (uint32_t t = 0; nesting && size > STEPS && t < sizeof taken / sizeof *taken; t++) {
-                double work = taken[t] * (test.taken + work_at(g, nesting - 1, taken[t] * rules)) +
-                              (1 - taken[t]) * (test.missed + work_at(g, nesting, (1 - taken[t]) * rules));
-                if (work < best)
-                    best = work;
-            }
-            g->work[nesting][size] = best;
+    for (uint32_t a = 0; a < in->axes; a++) {
+        g->table[a] = TABLES;
+        if (!bisecting_test(in, a, &test))
+            continue;
+        uint32_t at = 0;
+        while (at < g->tables && !cost_alike(test, g->filled[at]))
+            at++;
+        if (at == TABLES)
+            continue;
+        if (at == g->tables) {
+            g->filled[g->tables++] = test;
+            work_fill(g, g->work[at], test);
         }
+        g->table[a] = at;
+    }
+    if (!g->tables)
+        work_fill(g, g->work[0], (struct tree_cost){1, 1});
+}
+
+/* The table of the cheapest axis along which the bud's rules begin at many places; if none, of the one
+ * with most places. */
+static uint32_t table_for(const struct grower *g, const struct bud *bud)
+{
+    uint32_t most = 0, found = 0, enough = (bud->rules < PLACES ? bud->rules : PLACES) / 8;
+    double cheapest = HUGE_VAL;
+    for (uint32_t a = 0; g->tables > 1 && a < g->space->in->axes; a++) {
+        if (g->table[a] == TABLES)
+            continue;
+        uint64_t seen = 0;
+        for (uint32_t i = 0; i < bud->boxes; i++) {
+            struct side side = box_side(g->space, bud->box[i], a), along = bud->region[a].side;
+            if (side.low > along.low || side.high < along.high)
+                seen |= (uint64_t)1 << (side.low * 0x9e3779b1u >> 26);
+        }
+        uint32_t places = (uint32_t)__builtin_popcountll(seen);
+        double price = places > 1 && places >= enough ? g->filled[g->table[a]].missed + g->filled[g->table[a]].taken : HUGE_VAL;
+        if (price < cheapest || (price >= HUGE_VAL && cheapest >= HUGE_VAL && places > most)) {
+            cheapest = price;
+            found = g->table[a];
+        }
+        most = places > most ? places : most;
+    }
+    return found;
 }
 
 static uint32_t nesting_left(const struct grower *g, const struct bud *bud)
@@ -208,11 +287,11 @@ static void weigh(const struct grower *g, const struct bud *bud, const struct ha
     uint32_t left = nesting_left(g, bud), copies = halves->in + halves->out - bud->rules;
     double penalty = bud->scale * g->rule * g->options->copy_penalty * copies / bud->rules;
     struct tree_cost test = cost_of_test(g->space->in, axis, low, high, false);
-    double plain = in * (test.taken + bud->scale * work_at(g, left - 1, halves->in)) +
-                   out * (test.missed + bud->scale * work_at(g, left, halves->out)) + penalty;
+    double plain = in * (test.taken + bud->scale * work_at(g, bud->table, left - 1, halves->in)) +
+                   out * (test.missed + bud->scale * work_at(g, bud->table, left, halves->out)) + penalty;
     test = cost_of_test(g->space->in, axis, low, high, true);
-    double negated = out * (test.taken + bud->scale * work_at(g, left - 1, halves->out)) +
-                     in * (test.missed + bud->scale * work_at(g, left, halves->in)) + penalty;
+    double negated = out * (test.taken + bud->scale * work_at(g, bud->table, left - 1, halves->out)) +
+                     in * (test.missed + bud->scale * work_at(g, bud->table, left, halves->in)) + penalty;
     bool may_negate = !g->space->in->axis[axis].optional;
     /* Equal work: take the side with less traffic, since a taken test costs more than a missed one. */
     bool negate = may_negate && (negated < plain - 1e-9 || (negated < plain + 1e-9 && out < in));
@@ -724,6 +803,7 @@ static bool bud_judge(struct grower *g, struct bud *bud)
         return true;
     double listed = list_work(g, &split);
     bud->front = front;
+    split.table = table_for(g, &split);
     bud->choice = choose(g, &split, share);
     double saving = listed - bud->choice.work * share;
     bool too_long = g->options->longest && bud->rules > g->options->longest && bud->choice.work < HUGE_VAL;
@@ -874,7 +954,7 @@ struct twig *bisect_over(struct space *space, const struct tree_options *options
     if (!g->span || !g->held || !g->crossing || !g->key || !g->spare || !bud)
         return NULL;
     g->looks = options->looks ? (uint64_t)options->looks * (boxes + plot->guests + 1) : UINT64_MAX;
-    work_fill(g, plot);
+    tables_fill(g, plot);
     memcpy(bud->region, plot->region, space->in->axes * sizeof *bud->region);
     memcpy(bud->box, plot->box, boxes * sizeof *bud->box);
     for (uint32_t i = 0; i < boxes; i++) {
