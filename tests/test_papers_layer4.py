@@ -11,7 +11,7 @@ import pytest
 from hitables import engine
 from hitables.bench import papers_layer4 as bench
 
-TINY = bench.Effort(sizes=(40, 80), packets=200, runs=1, flows=30, checked=200)
+TINY = bench.Effort(sizes=(40, 80), packets=200, runs=1, flows=30, checked=200, rounds=2)
 DATA = Path(__file__).parents[1] / "docs/evaluation/layer4.json"
 
 
@@ -51,6 +51,12 @@ def test_every_part_is_measured_and_right() -> None:
     assert all(row["insert_us"] > 0 and row["remove_us"] > 0 for row in data["dynamic"])
     data["random"][0]["wrong"] = 3
     assert "3 wrong answers" in bench.failures(data)[0]
+
+
+def test_of_two_rounds_the_lesser_time_counts_and_every_wrong_answer() -> None:
+    first = {"plan": "tss", "search_us": 3.0, "build_us": 5.0, "wrong": 1}
+    second = {"plan": "tss", "search_us": 4.0, "build_us": 2.0, "wrong": 2}
+    assert bench.better(first, second) == {"plan": "tss", "search_us": 3.0, "build_us": 2.0, "wrong": 3}
 
 
 def test_a_wrong_answer_is_counted() -> None:

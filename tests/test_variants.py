@@ -8,7 +8,7 @@ import pytest
 from hitables import engine
 from hitables.engine import FIVE_TUPLE, Layout, Rules
 
-VARIANTS = ["tss(step=1)", "tss(step=5)", "tss(step=8)", "tss(vector=0)", "tss(step=1, vector=0)"]
+VARIANTS = ["tss(step=1)", "tss(step=5)", "tss(step=16)", "tss(vector=0)", "tss(step=1, vector=0)"]
 FORMS = [(1, 0), (2, 1), (3, 2), (4, 1), (8, 0), (8, 2)]
 VARIANTS += [f"{name}(stride={stride}, form={form})" for name in ("tss_tries", "grid_of_tries") for stride, form in FORMS]
 VARIANTS += [f"pacars(stride={stride}, form={form}, cascade={cascade})" for stride, form in FORMS[:4] for cascade in (0, 1)]
@@ -52,6 +52,17 @@ def test_answers_do_not_depend_on_parameters(plan: str, layout: Layout) -> None:
                 database.update(~present[chosen], np.ascontiguousarray(boxes[chosen]), priorities[chosen])
             present[chosen] ^= True
         assert len(db) == present.sum()
+        assert (db.search(packets) == linear.search(packets)).all()
+
+
+@pytest.mark.parametrize("plan", ["tss", "tss(vector=0)", "tss_tries", "grid_of_tries", "pacars"])
+def test_a_header_beyond_its_field_matches_nothing(plan: str) -> None:
+    rng, layout = np.random.default_rng(5), Layout((7, 5, 9))
+    everything = [(0, (1 << width) - 1) for width in layout.widths]
+    rules = Rules.of_sides([[(3, 3), (0, 31), (8, 9)], everything], layout)
+    packets = rng.integers(0, 1 << 10, (3000, 3), np.uint32)
+    packets[::50] = 0xFFFFFFFF
+    with engine.open("linear", rules) as linear, engine.open(plan, rules) as db:
         assert (db.search(packets) == linear.search(packets)).all()
 
 

@@ -53,7 +53,7 @@ struct other {
 struct grid {
     struct ledger *ledger;
     uint32_t dims, groups, group_words, stride;
-    uint32_t src_width;
+    uint32_t src_width, dst_width;
     enum trie_form form;
     struct group *group; /* [groups] by rising bound */
     struct other other[VFDB_DIMS];
@@ -348,7 +348,8 @@ static int grid_build(struct ledger *ledger, const struct vfdb_plan *plan, const
     if (!db)
         return VFDB_NO_MEMORY;
     *db = (struct grid){.ledger = ledger, .dims = rules->dims, .stride = (uint32_t)plan->value[0],
-                        .src_width = rules->bits[SRC], .form = (enum trie_form)plan->value[1], .words = 1};
+                        .form = (enum trie_form)plan->value[1], .src_width = rules->bits[SRC],
+                        .dst_width = rules->bits[DST], .words = 1};
 #ifdef __x86_64__
     if (db->form == TRIE_POPCNT && !__builtin_cpu_supports("popcnt"))
         db->form = TRIE_BITMAP;
@@ -388,7 +389,8 @@ static void begin(const struct grid *db, const uint32_t *header, struct walk *wa
 {
     walk->best = VFDB_NONE;
     walk->left = 0;
-    walk->word = UINT32_MAX; /* the next is 0 */
+    bool beyond = (uint64_t)header[SRC] >> db->src_width || (uint64_t)header[DST] >> db->dst_width;
+    walk->word = beyond ? db->group_words - 1 : UINT32_MAX; /* the next is behind all groups, or 0 */
     walk->src = (uint64_t)header[SRC] << (64 - db->src_width);
     for (uint32_t d = 2; d < db->dims; d++) {
         const struct other *other = db->other + d;

@@ -657,8 +657,9 @@ static void read_list(const struct pacars *db, const struct square *square, uint
 static void begin(const struct pacars *db, const uint32_t *header, struct walk *walk)
 {
     uint32_t x = header[0] << (32 - db->bits[0]), y = header[1] << (32 - db->bits[1]);
-    *walk = (struct walk){.node = db->trie->root, .header = header, .key = key_of(db, x, y), .at = {x, y},
-                          .best = VFDB_NONE};
+    bool beyond = (uint64_t)header[0] >> db->bits[0] || (uint64_t)header[1] >> db->bits[1];
+    *walk = (struct walk){.node = beyond ? NULL : db->trie->root, .header = header, .key = key_of(db, x, y),
+                          .at = {x, y}, .best = VFDB_NONE};
 }
 
 /* Three times over the headers: for their squares, for their lists, for what is in these. */
