@@ -199,20 +199,23 @@ class Store:
     def _journal(self) -> Path:
         return self.folder / f"journal.{self.generation}"
 
-    def _append(self, text: str) -> None:
+    def _append(self, text: str, durable: bool = True) -> None:
         data = _bytes(text)
         with open(self._journal, "r+b") as file:
             file.seek(self._end)
             file.write(data)
             file.truncate()
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         self._last, self._end = self._end, self._end + len(data)
 
     def _write_or_fail(self, text: str) -> None:
         last = self._last
         try:
-            self._append(text)
+            # If the line is lost in a crash, the next start looks what the kernel holds; so it may wait
+            # for the next record to come to the disk.
+            self._append(text, durable=False)
         except OSError as error:
             raise HitablesError(f"{self._journal}: {error.strerror}; the kernel has the patch") from None
         self._last = last

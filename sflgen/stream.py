@@ -19,8 +19,10 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TextIO
 
 from hitables.errors import HitablesError
 
@@ -30,14 +32,18 @@ from .live import Kernel, loader
 from .local import prove_patch
 from .patch import Plan, due, fold, plan
 from .store import Store
-from .updates import CommandReader, Edit
+from .updates import CommandReader
 
 # A kernel that cannot tell whether somebody changed its rules is read again after so many seconds.
 LOOK_AGAIN = 5.0
 
 
 class Session:
-    """One stream of commands over an open store, whose kernel (if any) holds what the state says."""
+    """One stream of commands over an open store, whose kernel (if any) holds what the state says.
+
+    Of lines that come together one is planned and proved while the kernel takes the patch of the one
+    before (`loading`, which a thread waits for; it alone touches the store then).
+    """
 
     def __init__(
         self, store: Store, kernel: Kernel | None, proving: bool = True,
@@ -47,30 +53,88 @@ class Session:
         self.folding: Folding | None = None
         self.waiting = ""  # patches of folds that nobody was told yet
         self.batch: list[str] | None = None
+        self.loading: tuple[Plan, Future[None]] | None = None
+        self.thread = ThreadPoolExecutor(1)
         self.seen = generation() if kernel else None
         self.looked = time.monotonic()
 
+    def close(self) -> None:
+        """Wait for what is under way; stop what is folded in the background."""
+        self.thread.shutdown()
+        self.drop_folding()
+
     def answer(self, line: str) -> str:
         """What *line* is answered with; "" for one that only adds to a batch."""
-        said = line.strip()
-        try:
-            self.take_over()
+        return "".join(self.answers([line]))
+
+    def answers(self, lines: Iterable[str]) -> Iterator[str]:
+        """The answers to lines that came together, in their order."""
+        for line in lines:
+            said = line.strip()
             if said == "begin":
                 self.batch = []
-                return ""
-            if self.batch is not None and said != "commit":
+            elif self.batch is not None and said != "commit":
                 self.batch.append(line)
-                return ""
-            if said.partition(" ")[0] in ("status", "fold"):
-                return self.asked(said)
-            if said == "commit":
-                lines, self.batch = self.batch or [], None
+            elif said.partition(" ")[0] in ("status", "fold"):
+                yield from self.loaded()
+                yield self.guarded(lambda said=said: self.asked(said))  # type: ignore[misc]
             else:
-                lines = [line]
-            updates = self.read(lines)
-            return self.commit(plan(self.store.state, updates, Strategy.GRAFT))
+                batch, self.batch = self.batch, None
+                yield from self.updated([line] if batch is None else batch)
+        yield from self.loaded()
+
+    def guarded(self, answer: Callable[[], str]) -> str:
+        try:
+            return answer()
         except HitablesError as error:
             return "error " + " | ".join(str(error).splitlines()) + "\n"
+
+    def updated(self, lines: Sequence[str]) -> Iterator[str]:
+        """Make the updates of *lines*; the answer comes once the kernel has them."""
+        if self.folding is not None and self.folding.is_done():
+            yield from self.loaded()
+            self.take_over()
+        before = self.loading
+        made, error = self.planned(lines)
+        yield from self.loaded()
+        if before is not None and before[0].after is not self.store.state:
+            made, error = self.planned(lines)  # what came before was refused
+        if made is None:
+            yield error
+        elif not made.updates and not made.edits:
+            yield f"ok {self.store.state.version}\n"
+        else:
+            self.watch(made)
+            self.loading = made, self.thread.submit(self.make, made)
+            if self.kernel is None:
+                yield from self.loaded()
+
+    def planned(self, lines: Sequence[str]) -> tuple[Plan | None, str]:
+        """The proved plan of *lines* behind all that is under way; or an error."""
+        state = self.loading[0].after if self.loading else self.store.state
+        try:
+            reader = CommandReader(state.master, "stream")
+            updates = [edit for number, each in enumerate(lines, 1) for edit in reader.line(each, number)]
+            made = plan(state, updates, Strategy.GRAFT)
+            if self.proving:
+                prove_patch(made)
+            return made, ""
+        except HitablesError as error:
+            return None, "error " + " | ".join(str(error).splitlines()) + "\n"
+
+    def loaded(self) -> Iterator[str]:
+        """The answer of what is under way, once it is done."""
+        if self.loading is None:
+            return
+        (made, future), self.loading = self.loading, None
+        try:
+            future.result()
+        except HitablesError as error:
+            self.drop_folding()  # it counts on the update
+            yield "error " + " | ".join(str(error).splitlines()) + "\n"
+            return
+        waiting, self.waiting = self.waiting, ""
+        yield f"{waiting}{made.text}ok {made.after.version}\n"
 
     def asked(self, said: str) -> str:
         state = self.store.state
@@ -80,26 +144,22 @@ class Session:
         if len(place) not in (0, 2):
             raise HitablesError("fold takes nothing, or a table and a chain")
         self.drop_folding()
-        return self.commit(fold(state, [(place[0], place[1])] if place else None))
-
-    def read(self, lines: Iterable[str]) -> list[Edit]:
-        reader = CommandReader(self.store.state.master, "stream")
-        return [edit for number, each in enumerate(lines, 1) for edit in reader.line(each, number)]
-
-    def commit(self, made: Plan) -> str:
-        if not made.updates and not made.edits:
-            return f"ok {self.store.state.version}\n"
+        made = fold(state, [(place[0], place[1])] if place else None)
+        if not made.edits:
+            return f"ok {state.version}\n"
         if self.proving:
             prove_patch(made)
         self.make(made)
-        if self.folding is not None:
-            self.folding.note(made)
-        else:
+        return f"{made.text}ok {made.after.version}\n"
+
+    def watch(self, made: Plan) -> None:
+        """Fold in the background where it pays; *made* comes behind that."""
+        if self.folding is None:
             places = due(self.store.state)
             if places:
                 self.folding = Folding(self.store.state, places, self.proving, self.store.handles())
-        waiting, self.waiting = self.waiting, ""
-        return f"{waiting}{made.text}ok {made.after.version}\n"
+        if self.folding is not None:
+            self.folding.note(made)
 
     def take_over(self) -> None:
         """Load what was folded in the background, once it is done."""
@@ -163,14 +223,30 @@ def generation() -> int | None:
     return None
 
 
-def over_lines(session: Session, lines: Iterable[str], write: Callable[[str], None]) -> None:
-    """Answer *lines* until they end or one says quit."""
-    for line in lines:
-        if line.strip() == "quit":
-            return
-        said = session.answer(line.rstrip("\n"))
-        if said:
+def over_lines(session: Session, chunks: Iterable[str], write: Callable[[str], None]) -> None:
+    """Answer the lines of *chunks* (what came together) until they end or one says quit."""
+    rest = ""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split("\n")
+        quits = next((at for at, line in enumerate(lines) if line.strip() == "quit"), None)
+        for said in session.answers(lines[:quits]):
             write(said)
+        if quits is not None:
+            return
+    if rest:
+        for said in session.answers([rest]):
+            write(said)
+
+
+def chunks_of(file: TextIO) -> Iterator[str]:
+    """What comes in, as it comes."""
+    try:
+        handle = file.fileno()
+    except OSError:  # no file of the system: all of it is there
+        yield file.read()
+        return
+    while data := os.read(handle, 1 << 16):
+        yield data.decode("utf-8", "surrogateescape")
 
 
 def over_socket(session: Session, path: Path, tell: Callable[[], None]) -> None:
@@ -220,11 +296,11 @@ def _serve(session: Session, client: socket.socket, buffers: dict[socket.socket,
         if not data:
             return False
         *lines, buffers[client] = (buffers[client] + data).split(b"\n")
-        for line in lines:
-            if line.strip() == b"quit":
-                return False
-            said = session.answer(line.decode("utf-8", "surrogateescape"))
+        quits = next((at for at, line in enumerate(lines) if line.strip() == b"quit"), None)
+        for said in session.answers([line.decode("utf-8", "surrogateescape") for line in lines[:quits]]):
             client.sendall(said.encode("utf-8", "surrogateescape"))
+        if quits is not None:
+            return False
     except ConnectionError:
         return False
     return True

@@ -148,13 +148,16 @@ def wait_for_lock(folder: str) -> None:
             time.sleep(0.1)
 
 
-def run_killed(folder: str, backend: str, program: str, moments: list[float]) -> list[tuple[int, int]]:
-    """`sflgen stream --live`, killed at each of *moments*; versions acknowledged and found then."""
+def run_killed(
+    folder: str, backend: str, program: str, moments: list[tuple[int, float]]
+) -> list[tuple[int, int]]:
+    """`sflgen stream --live`, killed so many updates and seconds after it began; versions that were
+    acknowledged, and found then."""
     from hitables.live.namespace import run
 
     run([SFLGEN, "init", program, "--live", "--backend", backend, "--state", folder])
     found = []
-    for number, moment in enumerate(moments):
+    for number, (updates, moment) in enumerate(moments):
         with subprocess.Popen(
             [SFLGEN, "stream", "--live", "--state", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as stream:
@@ -165,6 +168,8 @@ def run_killed(folder: str, backend: str, program: str, moments: list[float]) ->
             for ban in range(200):
                 stream.stdin.write(f"-I INPUT {1 + ban % 30} -s 10.{ban}.{number}.0/24 -p tcp --dport 5 -j DROP\n")
             stream.stdin.flush()
+            while sum(line.startswith("ok ") for line in said) <= updates:
+                said.append(stream.stdout.readline())
             time.sleep(moment)
             os.kill(stream.pid, signal.SIGKILL)
             said += stream.stdout.read().split("\n")
@@ -184,14 +189,15 @@ def test_killed_at_any_moment_state_and_kernel_agree_after_the_next_start(backen
     rng = random.Random(3)
     rules = tmp_path / "plain.rules"
     rules.write_text(hitables.write(prefixes(60)))
-    moments = [rng.random() / 8 for _ in range(10)]  # a commit takes some ten milliseconds
+    moments = [(rng.randrange(4), rng.random() / 20) for _ in range(10)]  # a commit takes some ten milliseconds
     with Namespace() as namespace:
         namespace.run([f"iptables-{backend}-restore"], rules.read_text())
         found = namespace.call(run_killed, str(tmp_path / "st"), backend, str(rules), moments)
     assert len(found) == 10
     for acknowledged, version in found:
-        assert acknowledged <= version <= acknowledged + 1, "nothing lost, and nothing that was not asked for"
-    assert found[-1][1] > 3
+        # A fold that is taken over in the background is a version too.
+        assert acknowledged <= version <= acknowledged + 2, "nothing lost, and nothing that was not asked for"
+    assert found[-1][1] > 10
     folder = str(tmp_path / "st")
     assert sflgen("verify", "--state", folder).exit_code == 0
 

@@ -15,6 +15,7 @@ random rules, a tenth of the inserted ones wider than /16 in both addresses, no 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -25,12 +26,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sflgen
+from sflgen.counters import counted_text
 from sflgen.live import Kernel
 from sflgen.local import prove_patch
 
@@ -45,12 +48,19 @@ from ..live.tables import load
 from ..parse import classbench
 from ..parse import trace as traces
 from .machine import machine
+from .pages import DOCS, fill, markdown
 from .papers_hitables import CHAIN, batch_of, decided
 from .sets import SHARED
 from .sflgen_kills import kills
 
-OUTPUT = Path("docs/evaluation/sflgen.json")
 WUSTL = ("acl1_10K", "fw1_10K", "ipc1_10K")
+PARTS = ("times", "sustained", "growth", "kills")
+
+# Packets and updates a second for which a best delta is read off.
+LOAD = (100_000, 10)
+
+# Commands that wait for their answer: one is planned while the kernel takes the one before.
+OUTSTANDING = 3
 CORPUS = "cmarbach_geo-fencing__iptables-rules.rules"
 SFLGEN = str(Path(sys.executable).parent / "sflgen")
 
@@ -139,6 +149,12 @@ def times(case: Case, backend: Backend, count: int, seed: int) -> dict[str, Any]
         started = time.perf_counter()
         load(tree, Family.IPV4, backend, namespace)
         loaded = time.perf_counter() - started
+    spent, every = patched["spent_ms"], 1000 * compiled
+    medians = "".join(f"{each['median']:>9.2f}" for each in spent.values())
+    print(
+        f"{case.name:<12}{backend.value:<8}{medians}{every:>10.0f}{1000 * loaded:>8.0f}"
+        f"{linear['median']:>10.1f}  {patched['chosen']}", flush=True,
+    )  # fmt: skip
     return {
         "set": case.name, "backend": backend.value, "rules": rules_in(case), "updates": count, "seed": seed,
         **patched, "rebuild_ms": 1000 * compiled, "load_ms": 1000 * loaded, "linear": linear,
@@ -175,9 +191,27 @@ def _patched(
             lines.append(len(made.edits))
             for _, _, strategy in made.chosen:
                 chosen[strategy.value] = chosen.get(strategy.value, 0) + 1
+        folded = _folded(state, kernel, store)
     return {
         "spent_ms": {name: spread(each) for name, each in spent.items()},
         "lines": {"median": statistics.median(lines), "mean": statistics.mean(lines)}, "chosen": chosen,
+        "fold": folded,
+    }  # fmt: skip
+
+
+def _folded(state: sflgen.State, kernel: Kernel, store: sflgen.Store) -> dict[str, float]:
+    """A fold of what waits: growing, and the time from reading counters to the end of loading, in which
+    copies that go count for nothing."""
+    clock = [time.perf_counter()]
+    made = sflgen.fold(state)
+    clock.append(time.perf_counter())
+    text = counted_text(made, kernel.held(counters=True))
+    clock.append(time.perf_counter())
+    kernel.load(text, store)
+    clock.append(time.perf_counter())
+    grown, asked, loaded = (1000 * (end - start) for start, end in itertools.pairwise(clock))
+    return {
+        "lines": len(made.edits), "grow_ms": grown, "kernel_ms": loaded, "counter_window_ms": asked + loaded,
     }  # fmt: skip
 
 
@@ -196,7 +230,7 @@ def _linear(plain: str, case: Case, backend: Backend, count: int, seed: int) -> 
 
 
 def sustained(case: Case, seconds: float, seed: int, looks: int = 6) -> dict[str, Any]:
-    """`sflgen stream --live` on nft, asked one update after the other."""
+    """`sflgen stream --live` on nft, asked as fast as it answers."""
     plain = write(case.program)
     with tempfile.TemporaryDirectory() as folder, Namespace() as namespace:
         load(plain, Family.IPV4, Backend.NFT, namespace)
@@ -208,6 +242,11 @@ def sustained(case: Case, seconds: float, seed: int, looks: int = 6) -> dict[str
     found["mean_reads"] = statistics.mean(each["reads"] for each in reads)
     found["mean_folded"] = statistics.mean(each["folded"] for each in reads)
     found["ratio"] = found["mean_reads"] / found["mean_folded"]
+    print(
+        f"{case.name}: {found['per_second']:.1f} updates/s for {found['seconds']:.0f} s, answers "
+        f"{found['answer_ms']['median']:.1f} ms (max {found['answer_ms']['max']:.0f}), "
+        f"{found['mean_reads']:.1f} rules read, folded {found['mean_folded']:.1f}", flush=True,
+    )  # fmt: skip
     return {"set": case.name, "rules": rules_in(case), "backend": "nft", "seed": seed, **found}
 
 
@@ -220,27 +259,37 @@ def _streamed(folder: Path, case: Case, seconds: float, seed: int, looks: int) -
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stream:
         assert stream.stdin is not None and stream.stdout is not None
 
-        def ask(line: str) -> str:
-            assert stream.stdin is not None and stream.stdout is not None
+        sent: deque[float] = deque()
+
+        def send(line: str) -> None:
+            assert stream.stdin is not None
             stream.stdin.write(line + "\n")
             stream.stdin.flush()
-            for said in stream.stdout:
-                if said.startswith(("ok ", "error ")):
-                    return said
-            raise RuntimeError("the stream ended")
+            sent.append(time.perf_counter())
 
-        ask("status")
-        ask(updates.next())
+        def hear() -> None:
+            assert stream.stdout is not None
+            said = next((each for each in stream.stdout if each.startswith(("ok ", "error "))), "the end")
+            if not said.startswith("ok "):
+                raise RuntimeError(said)
+            spent.append(time.perf_counter() - sent.popleft())
+
+        for line in ("status", updates.next()):
+            send(line)
+            hear()
+        spent.clear()
         began = time.perf_counter()
         while (now := time.perf_counter()) - began < seconds:
             if now - began > (taken + 1) * seconds / (looks + 1):
+                while sent:
+                    hear()
                 shutil.copytree(state, folder / f"look{taken}")
                 taken += 1
-                continue
-            said = ask(updates.next())
-            if not said.startswith("ok "):
-                raise RuntimeError(said)
-            spent.append(time.perf_counter() - now)
+            while len(sent) < OUTSTANDING:
+                send(updates.next())
+            hear()
+        while sent:
+            hear()
         lasted = time.perf_counter() - began
         stream.stdin.close()
         stream.wait()
@@ -316,68 +365,66 @@ def best_delta(
     return found
 
 
-def measured(args: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+def measured(args: argparse.Namespace, data: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """What is to be measured, piece by piece."""
     short = args.short
-    names = WUSTL[:1] if short else WUSTL
-    cases = [wustl(name) for name in names] + ([] if short else [corpus()])
-    rows = []
-    for case in cases:
-        for backend in Backend:
-            row = times(case, backend, 10 if short else 60, args.seed)
-            rows.append(row)
-            spent = row["spent_ms"]
-            medians = "".join(f"{each['median']:>9.2f}" for each in spent.values())
-            print(
-                f"{case.name:<12}{backend.value:<8}{medians}"
-                f"{row['rebuild_ms']:>10.0f}{row['load_ms']:>8.0f}{row['linear']['median']:>10.1f}"
-                f"  {row['chosen']}", flush=True,
-            )  # fmt: skip
-    yield "times", rows
-    runs = []
-    for case in [case for case in cases if case.name in (WUSTL[0], *(() if short else WUSTL[2:]))]:
-        found = sustained(case, args.seconds if case.name == WUSTL[0] else args.seconds / 2, args.seed)
-        runs.append(found)
-        print(
-            f"{case.name}: {found['per_second']:.1f} updates/s for {found['seconds']:.0f} s, answers "
-            f"{found['answer_ms']['median']:.1f} ms (max {found['answer_ms']['max']:.0f}), "
-            f"{found['mean_reads']:.1f} rules read, folded {found['mean_folded']:.1f}", flush=True,
-        )  # fmt: skip
-    yield "sustained", runs
-    curves = []
-    for case in [case for case in cases if case.name in WUSTL]:
-        made = growth(case, 20 if short else 100, 5, [args.seed] if short else [args.seed, args.seed + 1])
-        row = next(row for row in rows if row["set"] == case.name and row["backend"] == "nft")
-        for curve in made["curves"]:
-            costs = best_delta(curve, made["pending"], row, 100_000, 10)
-            curve["delta_cost"] = costs
-            curve["best_delta"] = min(costs, key=lambda each: each[1])[0]
-            first, last = curve["reads"][0], curve["reads"][-1]
-            print(
-                f"{case.name} {curve['kind']} {curve['strategy']}: {first:.1f} rules read, {last:.1f} with "
-                f"{made['pending'][-1]} pending, best delta {curve['best_delta']}", flush=True,
-            )  # fmt: skip
-        curves.append(made)
-    yield "growth", curves
-    done = [kills(backend, 10 if short else 100, args.seed) for backend in Backend]
-    for each in done:
-        print(f"killed {each['kills']} times on {each['backend']}: {each['lost']} updates lost", flush=True)
-    yield "kills", done
+    cases = [wustl(name) for name in (WUSTL[:1] if short else WUSTL)] + ([] if short else [corpus()])
+    if "times" in args.parts:
+        head = "".join(f"{name:>9}" for name in ("read", "plan", "text", "proof", "kernel"))
+        print(f"{'set':<12}{'backend':<8}{head}{'rebuild':>10}{'load':>8}{'linear':>10}  ms, medians")
+        rows = [times(case, backend, 10 if short else 60, args.seed) for case in cases for backend in Backend]
+        yield "times", rows
+    if "sustained" in args.parts:
+        # Trees in groups that cross wildly (fw1) take overlays of thousands of rules for a deletion.
+        asked = [case for case in cases if case.name in (WUSTL[0], WUSTL[2])]
+        yield "sustained", [sustained(case, args.seconds, args.seed) for case in asked]
+    if "growth" in args.parts:
+        deepest, every = (20, 5) if short else (100, 10)
+        curves = [growth(case, deepest, every, [args.seed]) for case in cases if case.name in WUSTL]
+        for made in curves:
+            rows = [row for row in data["times"] if (row["set"], row["backend"]) == (made["set"], "nft")]
+            for curve in made["curves"]:
+                curve["delta_cost"] = best_delta(curve, made["pending"], rows[0], *LOAD)
+                curve["best_delta"] = min(curve["delta_cost"], key=lambda each: each[1])[0]
+                said = f"{made['set']} {curve['kind']} {curve['strategy']}: {curve['reads'][0]:.1f} rules "
+                said += f"read, {curve['reads'][-1]:.1f} with {made['pending'][-1]} pending, "
+                print(f"{said}best delta {curve['best_delta']}", flush=True)
+        yield "growth", curves
+    if "kills" in args.parts:
+        done = [kills(backend, 10 if short else 100, args.seed) for backend in Backend]
+        for each in done:
+            print(f"{each['kills']} kills on {each['backend']}: {each['lost']} updates lost", flush=True)
+        yield "kills", done
+
+
+def fill_page() -> None:
+    """The tables and the figure of docs/sflgen.md, from the recorded data."""
+    from ..report.updates import draw, growth_table, sustained_table, times_table
+
+    data = json.loads((DOCS / "evaluation" / "sflgen.json").read_text())
+    for name, table in (("updates", times_table), ("sustained", sustained_table), ("growth", growth_table)):
+        fill(DOCS / "sflgen.md", name, markdown(*table(data)))
+    draw(data, DOCS / "evaluation" / "sflgen.svg")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="A minute's worth, for development.")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--seconds", type=float, default=60.0, help="How long the stream is asked.")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("-o", "--output", type=Path, help="JSON; parts not measured stay.")
+    parser.add_argument("--page", action="store_true", help="Write the docs' tables and figure anew.")
     args = parser.parse_args()
+    if args.page:
+        fill_page()
+        return
     if args.short:
         args.seconds = min(args.seconds, 10.0)
-    head = "".join(f"{name:>9}" for name in ("read", "plan", "text", "proof", "kernel"))
-    print(f"{'set':<12}{'backend':<8}{head}{'rebuild':>10}{'load':>8}{'linear':>10}  milliseconds, medians")
-    data: dict[str, Any] = {"machine": machine(), "seed": args.seed}
-    for name, found in measured(args):
+    known = args.output is not None and args.output.exists()
+    data: dict[str, Any] = json.loads(args.output.read_text()) if known else {}
+    data |= {"machine": machine(), "seed": args.seed}
+    for name, found in measured(args, data):
         data[name] = found
         if args.output:
             args.output.write_text(json.dumps(data, indent=1) + "\n")

@@ -1,0 +1,114 @@
+"""Figures 6 to 8 of "The Small, the Fast and the Lazy" (LCN 2016) for jump trees, from the data of
+bench.sflgen alone.
+
+Left: rules read with pending updates, all in front of the tree and where the cost model puts them.
+Middle: what delta costs at a given load, whose lowest point is the best delta.  Right: updates that
+could be made in a second, by delta.  One line of panels per rule set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+STYLES = {"insert": "-", "delete": "--"}
+SHADES = {"overlay": "0.6", "graft": "black"}
+NAMES = {"overlay": "in front", "graft": "by cost"}
+
+Row = dict[str, Any]
+
+
+def draw(data: Row, path: Path) -> None:
+    """Write the figure to *path*, an .svg."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "hitables"  # the same file for the same data
+    from matplotlib import pyplot as plt
+
+    sets = data["growth"]
+    figure, panels = plt.subplots(len(sets), 3, figsize=(13, 3.6 * len(sets)), squeeze=False)
+    for line, made in zip(panels, sets, strict=True):
+        times = next(row for row in data["times"] if (row["set"], row["backend"]) == (made["set"], "nft"))
+        for curve in made["curves"]:
+            look = {
+                "linestyle": STYLES[curve["kind"]], "color": SHADES[curve["strategy"]],
+                "label": f"{curve['kind']}, {NAMES[curve['strategy']]}",
+            }  # fmt: skip
+            line[0].plot(made["pending"], curve["reads"], **look)
+            deltas, costs = zip(*curve["delta_cost"], strict=True)
+            line[1].plot(deltas, costs, **look)
+            best = curve["best_delta"]
+            line[1].plot([best], [dict(curve["delta_cost"])[best]], "o", color=look["color"])
+        line[2].plot(made["pending"], updates_per_second(times, made["pending"]), color="black")
+        title(line, made["set"])
+    panels[0][0].legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def title(line: Sequence[Any], name: str) -> None:
+    words = (
+        (f"{name}: rules read", "pending updates"), ("cost: processors", "delta"),
+        ("updates a second", "delta"),
+    )  # fmt: skip
+    for panel, (above, below) in zip(line, words, strict=True):
+        panel.set_title(above)
+        panel.set_xlabel(below)
+        panel.set_ylim(bottom=0)
+
+
+def patch_ms(times: Row) -> float:
+    """What one update takes, from reading its command to the kernel's answer."""
+    return float(sum(each["mean"] for each in times["spent_ms"].values()))
+
+
+def updates_per_second(times: Row, deltas: Sequence[int]) -> list[float]:
+    """When after every delta + 1 updates one waits for a fold."""
+    fold = times["rebuild_ms"] + times["load_ms"]
+    return [1000 * (delta + 1) / (delta * patch_ms(times) + fold) for delta in deltas]
+
+
+def times_table(data: Row) -> tuple[list[str], list[list[object]]]:
+    """Head and rows for the page: milliseconds, medians, all anew, the linear set."""
+    head = [
+        "set, backend", "plan", "text", "proof", "kernel", "a fold in the kernel", "all anew",
+        "`iptables`, linear set",
+    ]  # fmt: skip
+    rows: list[list[object]] = []
+    for row in data["times"]:
+        spent = [f"{row['spent_ms'][name]['median']:.1f}" for name in ("plan", "text", "proof", "kernel")]
+        anew = f"{row['rebuild_ms'] + row['load_ms']:,.0f}"
+        fold, linear = f"{row['fold']['counter_window_ms']:,.0f}", f"{row['linear']['median']:.0f}"
+        rows.append([f"{row['set']}, {row['backend']}", *spent, fold, anew, linear])
+    return head, rows
+
+
+def sustained_table(data: Row) -> tuple[list[str], list[list[object]]]:
+    """Head and rows for the page: what `stream` sustains."""
+    head = ["set", "updates/s", "answer, ms", "longest, ms", "rules read", "folded then", "times"]
+    rows: list[list[object]] = []
+    for row in data["sustained"]:
+        answer = row["answer_ms"]
+        rows.append([
+            row["set"], f"{row['per_second']:.0f}", f"{answer['median']:.0f}", f"{answer['max']:,.0f}",
+            f"{row['mean_reads']:.1f}", f"{row['mean_folded']:.1f}", f"{row['ratio']:.1f}",
+        ])  # fmt: skip
+    return head, rows
+
+
+def growth_table(data: Row) -> tuple[list[str], list[list[object]]]:
+    """Head and rows for the page: rules read with no and with all pending updates, the best delta."""
+    head = ["set", "updates", "entries", "rules read, none pending", "all pending", "best delta"]
+    rows: list[list[object]] = []
+    for made in data["growth"]:
+        for curve in made["curves"]:
+            first, last = curve["reads"][0], curve["reads"][-1]
+            where = NAMES[curve["strategy"]]
+            rows.append([
+                made["set"], f"{made['pending'][-1]} × {curve['kind']}", where, f"{first:.1f}", f"{last:.1f}",
+                curve["best_delta"],
+            ])  # fmt: skip
+    return head, rows
