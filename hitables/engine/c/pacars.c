@@ -376,29 +376,33 @@ static void weave_all(const struct pacars *db, void *node, uint32_t level)
     weave(db, node, level);
 }
 
-/* The list at that level of the way of *key* has changed: it and those above it weave anew where a
- * quarter has changed since they last did, or where nothing is left. */
+static uint32_t woven_keys(const struct square *square)
+{
+    return woven_count(square, 0) + woven_count(square, 1);
+}
+
+/* The list at that level of the way of *key* has changed.  A square weaves anew when a quarter of its keys
+ * have changed; of the changes below, one in SAMPLE counts.  It does so at once where it may have to go: its
+ * own list is empty, or what was woven below is gone. */
 static void changed(const struct pacars *db, uint64_t key, uint32_t level)
 {
     void *node[LEVELS];
-    uint32_t changes = SAMPLE;
+    uint32_t changes = 1;
+    bool gone = false;
     node[0] = db->trie->root;
     for (uint32_t l = 0; l < level; l++)
         node[l + 1] = trie_child(db->trie, node[l], trie_digit(db->trie, key, l));
-    for (uint32_t l = level + 1; l-- > 0;) {
-        struct square *square = *(struct square **)trie_payload(db->trie, node[l]);
-        changes /= SAMPLE;
-        if (square && (square->list[0].count | square->list[1].count)) {
-            square->changes += changes;
-            uint32_t known = woven_count(square, 0) + woven_count(square, 1);
-            uint32_t list = square->list[0].count + square->list[1].count;
-            if (!db->cascade || square->changes < WORTH || square->changes < (known > list ? known : list) / 4)
+    for (uint32_t l = level + 1; l-- > 0; changes /= SAMPLE) {
+        struct square **at = trie_payload(db->trie, node[l]);
+        uint32_t before = woven_keys(*at);
+        if (*at && !gone && (l < level || (*at)->list[0].count || (*at)->list[1].count)) {
+            changes = (*at)->changes += changes;
+            if (!db->cascade || changes < WORTH || changes < before / 4)
                 return;
-            changes = square->changes;
         }
-        if (square || db->cascade)
-            weave(db, node[l], l);
-        if (l < level && !square)
+        weave(db, node[l], l);
+        gone = !woven_keys(*at);
+        if (gone && !before)
             return;
     }
 }
