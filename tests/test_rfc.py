@@ -47,3 +47,11 @@ def test_both_chunks_of_a_wide_dimension_are_told_apart(data: st.DataObject) -> 
     packets = np.array(list(itertools.product([*values, 0xFFFFFFFF, 0x7FFF0001], values)), np.uint32)
     with engine.open("rfc", rules) as db, engine.open("linear", rules) as linear:
         assert (db.search(packets) == linear.search(packets)).all()
+
+
+def test_tables_beyond_the_cache_find_the_same_rules() -> None:
+    rules = crossing(600)
+    headers = np.random.default_rng(1).integers(0, 1300, (3000, 2), np.uint32)
+    with engine.open("rfc", rules) as db, engine.open("linear", rules) as linear:
+        assert db.bytes > 3 * 2**20
+        assert (db.search(headers) == linear.search(headers)).all()

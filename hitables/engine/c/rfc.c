@@ -32,6 +32,7 @@ enum {
     NARROW = 8,           /* chunks of fewer bits are masked; others have a table of 16, for masks cost a tenth */
     BLOCK = 128,          /* headers that go from table to table together; their values stay in the L1 cache */
     AHEAD = 4,            /* blocks whose headers are fetched before */
+    LARGE = 1 << 21,      /* entries of a table of so many bytes are all fetched before the first is read */
     MOST_STEPS = 4 * VFDB_DIMS
 };
 
@@ -42,6 +43,7 @@ struct step {
     uint8_t dim, shift;
     uint32_t mask;
     uint32_t one, other, stride; /* a pair's entry is one * stride + other */
+    uint64_t bytes;
     void *table;
 };
 
@@ -66,7 +68,7 @@ struct source {
 struct table {
     struct source one, other;
     uint32_t stride; /* of *one*, but if it is a chunk */
-    bool wide, masked; /* masked: some chunk has less than 16 bits */
+    bool wide, masked, large; /* masked: some chunk has less than 16 bits */
     const void *entry; /* NULL: the value is that of *one* */
 };
 
@@ -158,6 +160,7 @@ static int table_new(struct build *b, struct step *step, uint64_t entries, uint6
     step->table = bag_take(&b->db->bag, entries * (step->wide ? 4 : 2));
     if (!step->table)
         return VFDB_NO_MEMORY;
+    step->bytes = entries * (step->wide ? 4 : 2);
     b->entries += entries;
     return VFDB_OK;
 }
@@ -564,7 +567,7 @@ static bool is_masked(const struct source *source)
 static int put_table(struct build *b, uint32_t number)
 {
     const struct step *step = &b->step[number];
-    struct table table = {.stride = step->stride, .wide = step->wide, .entry = step->table};
+    struct table table = {.stride = step->stride, .wide = step->wide, .large = step->bytes >= LARGE, .entry = step->table};
     int status = b->step[step->one].pair ? VFDB_OK : multiply(b, &b->step[step->one], step->stride);
     if (!status)
         status = source_of(b, step->one, &table.one);
@@ -583,7 +586,7 @@ static int source_of(struct build *b, uint32_t number, struct source *source)
     *source = (struct source){.part = CHUNK_OF};
     if (!step->pair) {
         source->chunk[0] = chunk_of(step);
-    } else if (!b->step[step->one].pair && !b->step[step->other].pair && !step->wide) {
+    } else if (!b->step[step->one].pair && !b->step[step->other].pair && !step->wide && step->bytes < LARGE) {
         status = multiply(b, &b->step[step->one], step->stride);
         *source = (struct source){.part = CHUNKS_OF, .pair = step->table,
                                   .chunk = {chunk_of(&b->step[step->one]), chunk_of(&b->step[step->other])}};
@@ -679,13 +682,24 @@ static inline __attribute__((always_inline)) void read_table(const struct table 
     const uint32_t stride = shape.one == CHUNK_OF ? 1 : table->stride;
     const uint16_t *narrow = table->entry;
     const uint32_t *wide = table->entry;
+    const bool large = table->large;
     for (uint32_t i = 0; i < count; i++, header += row) {
         uint32_t left = shape.one == VALUE ? one_value[i] : 0, right = shape.other == VALUE ? other_value[i] : 0;
         uint32_t entry = index_part(&one, header, left, shape.one, true, shape.masked) * stride +
                          index_part(&other, header, right, shape.other, false, shape.masked);
+        if (large) {
+            out[i] = entry;
+            __builtin_prefetch(shape.wide ? (const void *)(wide + entry) : (const void *)(narrow + entry));
+            continue;
+        }
         entry = shape.wide ? wide[entry] : narrow[entry];
         out[i] = shape.last ? answer[entry] : entry;
     }
+    if (large)
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t entry = shape.wide ? wide[out[i]] : narrow[out[i]];
+            out[i] = shape.last ? answer[entry] : entry;
+        }
 }
 
 static void read_block(const struct table *table, const char *header, size_t row, uint32_t count,
