@@ -22,7 +22,7 @@ from .build.tree import ALGORITHMS, EFFORTS, Boxes, Prices, Tree, grow
 from .costs.prices import Priced, nanoseconds, prices
 from .costs.table import Costs, default
 from .emit.chains import Names, Planted
-from .emit.jumps import Segment, has_memory, leaves_chain, plant
+from .emit.jumps import Segment, any_memory, has_memory, leaves_chain, plant
 from .emit.sourcemap import Gone
 from .errors import HitablesError
 from .ir.packet import Backend
@@ -145,6 +145,8 @@ def _cut_into_segments(rules: Sequence[Rule]) -> list[list[Rule]]:
 
     Such a rule can neither be copied nor be entered by -j.
     """
+    if not any_memory(rules):
+        return [list(rules)] if rules else []
     runs: list[list[Rule]] = [[]]
     for rule in rules:
         if has_memory(rule) and leaves_chain(rule):
@@ -332,7 +334,7 @@ class _TableCompiler:
     def plan(self, listed: _List) -> _Planned | str:
         """A tree over the list; or why it is better left alone."""
         options, chain = self.options, listed.chain
-        memory = any(has_memory(rule) for rule in chain.rules)
+        memory = any_memory(chain.rules)
         runs = _cut_into_segments(chain.rules)
         long_runs = sum(len(run) >= options.min_length for run in runs)
         if not long_runs:

@@ -10,13 +10,15 @@ from .ir.semantics import Walk, run
 from .parse import iptables
 
 
-def read(text: str, *, family: Family | None = None, name: str = "-") -> Program:
+def read(
+    text: str, *, family: Family | None = None, name: str = "-", known: iptables.Vocabulary | None = None
+) -> Program:
     """Read iptables-save or ip6tables-save text; *name* is what errors call it.
 
     Without *family* it is guessed from the text and the name.  ParseError for what
     iptables-restore would refuse, loops of jumps among it.
     """
-    program = iptables.read(text, family=family, name=name)
+    program = iptables.read(text, family=family, name=name, known=known)
     check_loops(program)
     return program
 

@@ -14,6 +14,7 @@ from .errors import HitablesError, NotEquivalent
 from .ir.fields import Family
 from .ir.program import Program
 from .library import read
+from .parse.iptables import Vocabulary
 from .traffic import Weights
 from .verify.answer import Difference, Question, Undecided
 
@@ -88,7 +89,8 @@ def compile_text(
     compiling is done.  *weigh* says how much the program's rules weigh.
     """
     tell("reading")
-    program = read(text, family=family, name=name)
+    known = Vocabulary()
+    program = read(text, family=family, name=name, known=known)
     if weigh is not None:
         tell("weighing")
         options = replace(options, traffic=weigh(program))
@@ -102,20 +104,22 @@ def compile_text(
             BACKENDS[options.backend], options.malformed.value, options.equivalence == "verdict",
             timeout=timeout, max_memory=max_memory,
         )  # fmt: skip
-        prove_equal(program, printed, question)
+        prove_equal(program, printed, question, known)
     mapped = source_map(compiled.program, compiled.origins, name, compiled.gone)
     weighed = options.traffic.source if options.traffic else ""
     return Output(printed, compiled.program, mapped, compiled.reports, program, weighed)
 
 
-def prove_equal(program: Program, printed: str, question: Question) -> None:
-    """Hold what *printed* says, once it is read again, against *program*.
+def prove_equal(
+    program: Program, printed: str, question: Question, known: Vocabulary | None = None
+) -> None:  # fmt: skip
+    """Hold what *printed* says, once it is read again, against *program*, which was read with *known*.
 
     NotEquivalent on a difference, HitablesError when the budget of *question* runs out.
     """
     from .verify.portfolio import check
 
-    again = read(printed, family=program.family, name="the compiled rule set")
+    again = read(printed, family=program.family, name="the compiled rule set", known=known)
     answer = check(program, again, question)
     if isinstance(answer, Difference):
         raise NotEquivalent(

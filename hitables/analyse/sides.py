@@ -27,6 +27,9 @@ from ..syntax.values import ICMP_ANY
 MOST_BOXES = 16
 
 
+_ADDRESSES = (Field.SRC, Field.DST)
+
+
 class Malformed(enum.Enum):
     """What a compiled set may do to a packet whose header is cut off or broken."""
 
@@ -111,7 +114,7 @@ class Sides:
             if plain is None:
                 return None
             for field, pair in plain.box.items():
-                if field in box or (asked and field in (Field.SRC, Field.DST)):
+                if field in box or (asked and field in _ADDRESSES):
                     return None
                 box[field] = pair
             asked = asked or plain.drops

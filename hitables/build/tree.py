@@ -325,21 +325,29 @@ class Tree:
         """Over all ways from the root, the greatest number of rules read, or of chains nested."""
         rows, to = self.node.tolist(), self.edge["to"].tolist()
         step, link = self.step.tolist(), self.link.tolist()
-        plain = not any(step)
+        # The entries of each node that lead to another, next to each other.
+        leading = np.flatnonzero(np.isin(self.step, _LEADING))
+        starts = np.searchsorted(leading, self.node["entry"]).tolist()
+        behind = np.searchsorted(leading, self.node["entry"] + self.node["entries"]).tolist()
+        leading_list = leading.tolist()
         best: list[int | None] = [None] * len(rows)
         stack = [self.root]
         while stack:
             number = stack[-1]
             first_entry, entries, first, count, kind, *_ = rows[number]
             ends = to[first : first + count]
-            leads = range(0) if plain else [
-                at for at in range(first_entry, first_entry + entries) if step[at] in _LEADING
-            ]  # fmt: skip
-            waiting = [each for each in (*ends, *(link[at] for at in leads)) if best[each] is None]
-            if waiting and best[number] is None:
-                stack += waiting
-                continue
+            leads = leading_list[starts[number] : behind[number]]
+            if best[number] is None:
+                waiting = [each for each in ends if best[each] is None]
+                if leads:
+                    waiting += [link[at] for at in leads if best[link[at]] is None]
+                if waiting:
+                    stack += waiting
+                    continue
             stack.pop()
+            if not count and not leads:
+                best[number] = entries if reads else 0
+                continue
             done = [best[each] or 0 for each in ends]
             taken, read = _steps(kind, count) if count else ((), ())
             if reads:

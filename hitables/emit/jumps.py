@@ -22,6 +22,7 @@ from .chains import Names, Planted, Planter, Written, goto, jump
 from .spell import guard, matches, test_words
 
 _PORTS = (Field.SPORT, Field.DPORT)
+_RULE = int(Step.RULE)  # what most entries are
 
 
 @dataclass(slots=True)
@@ -40,6 +41,11 @@ class Segment:
 def has_memory(rule: Rule) -> bool:
     """Whether the rule must exist once."""
     return any(match.role is Role.ONCE for match in rule.matches)
+
+
+def any_memory(rules: Sequence[Rule]) -> bool:
+    """Whether any of the rules must exist once."""
+    return any(match.role is Role.ONCE for match in {id(m): m for r in rules for m in r.matches}.values())
 
 
 def leaves_chain(rule: Rule) -> bool:
@@ -86,9 +92,9 @@ class _Tree:
         printed = self.tree.entry[(self.tree.step == Step.RULE) | (self.tree.step == Step.ACT)]
         copies = np.bincount(printed, minlength=len(segment.rules))
         self.stand_ins: dict[int, Rule] = {}
-        for number, rule in enumerate(segment.rules):
-            if copies[number] > 1 and has_memory(rule):
-                self.stand_ins[number] = self.share(rule)
+        for number in np.flatnonzero(copies > 1).tolist() if any_memory(segment.rules) else ():
+            if has_memory(segment.rules[number]):
+                self.stand_ins[number] = self.share(segment.rules[number])
         # No packet comes to a rule that others cover everywhere; it and its counter are
         # the user's all the same, so it stands in a chain that nobody enters.
         covered = [rule for number, rule in enumerate(segment.rules) if not copies[number]]
@@ -105,7 +111,7 @@ class _Tree:
 
     def entry(self, step: int, number: int, link: int, protocol: int | None) -> Rule:
         """What an entry is printed as (build.tree.Step); *protocol*: of its packets, if known."""
-        if step == Step.RULE:
+        if step == _RULE:
             return self.stand_ins.get(number) or self.planter.copy(self.segment.rules[number])
         if step == Step.ACT:
             return self.planter.copy(self.segment.rules[number])._replace(matches=())

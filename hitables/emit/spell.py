@@ -36,8 +36,9 @@ def prefix(low: int, high: int, family: Family) -> str:
     width = 32 if family is Family.IPV4 else 128
     length = width - (high - low).bit_length()
     assert low & (high - low) == 0 and (high - low) & (high - low + 1) == 0, "a cut that is no prefix"
-    host = ipaddress.IPv4Address(low) if family is Family.IPV4 else ipaddress.IPv6Address(low)
-    return f"{host}/{length}"
+    if family is Family.IPV4:
+        return f"{low >> 24}.{low >> 16 & 255}.{low >> 8 & 255}.{low & 255}/{length}"
+    return f"{ipaddress.IPv6Address(low)}/{length}"
 
 
 def _interface(low: int, high: int) -> str:

@@ -51,27 +51,23 @@ def _table(table: Table) -> Iterator[str]:
         if chain.declared:
             yield from chain.notes
             yield chain_text(chain)
-    targets: dict[int, str] = {}
-    matches: dict[int, str] = {}
+    # What copies of a rule share is spelt once.
+    spelt: dict[int, str] = {}
     for chain in table.chains:
         start = f"-A {quote(chain.name)}"
-        for rule in chain.rules:
-            if rule.notes:
-                yield from rule.notes
-            parts = [start]
-            for match in rule.matches:
-                said = matches.get(id(match))
-                if said is None:
-                    said = matches[id(match)] = match_text(match)
-                parts.append(said)
-            target = rule.target
+        for matches, target, _, counters, notes in chain.rules:
+            if notes:
+                yield from notes
+            asked = spelt.get(id(matches))
+            if asked is None:
+                asked = spelt[id(matches)] = "".join([f" {match_text(match)}" for match in matches])
+            done = ""
             if target is not None:
-                said = targets.get(id(target))
-                if said is None:
-                    said = targets[id(target)] = target_text(target)
-                parts.append(said)
-            line = " ".join(parts)
-            yield line if rule.counters is None else f"[{rule.counters[0]}:{rule.counters[1]}] {line}"
+                done = spelt.get(id(target), "")
+                if not done:
+                    done = spelt[id(target)] = f" {target_text(target)}"
+            line = f"{start}{asked}{done}"
+            yield line if counters is None else f"[{counters[0]}:{counters[1]}] {line}"
     yield from table.closing
     yield "COMMIT"
 

@@ -125,13 +125,30 @@ def _counters(word: str, at: int) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+@dataclass(slots=True)
+class Vocabulary:
+    """The shapes of lines and the spellings met so far, for texts of one family that say the same things.
+
+    What is read does not depend on it; equal matches of texts read with one are one object.
+    """
+
+    plans: dict[str, Plan] = field(default_factory=dict)
+    parts: dict[object, dict[object, Match | Target]] = field(default_factory=dict)
+    family: Family | None = None
+
+
+# What makes a named tuple without a look at its arguments.
+_new = tuple.__new__
+
+
 class _Reader:
     """Reads one text.  State: the table that is open, the shapes met so far."""
 
-    def __init__(self, family: Family, name: str) -> None:
+    def __init__(self, family: Family, name: str, known: Vocabulary) -> None:
+        assert known.family in (None, family), "a vocabulary of another family"
+        known.family = family
         self.family, self.name = family, name
-        self.plans: dict[str, Plan] = {}
-        self.parts: dict[object, dict[object, Match | Target]] = {}
+        self.plans, self.parts = known.plans, known.parts
         self.tables: list[Table] = []
         self.open: _TableDraft | None = None
         self.notes: list[str] = []
@@ -238,6 +255,26 @@ class _Reader:
         return target_of(part, words, self.family)
 
     # Lines.
+
+    def plain_line(self, plan: Plan, literals: Sequence[str]) -> bool:
+        """A rule whose shape and words were all met before; False for any other."""
+        if not plan.plain or self.notes or self.open is None:
+            return False
+        name = plan.chain_name if plan.chain_literal is None else literals[plan.chain_literal]
+        draft = self.open.chains.get(name)
+        if draft is None:
+            return False
+        row = plan.row.copy()
+        try:
+            for place, made, index in plan.single:
+                row[place] = made[literals[index]]
+            for place, slot in plan.several:
+                row[place] = slot.made[slot.look(literals)]
+        except KeyError:
+            return False
+        target = row.pop() if plan.target else None
+        draft.rules.append(_new(Rule, (tuple(row), target, self.line, None, ())))
+        return True
 
     def rule_line(self, line: str, key: str, literals: Sequence[str]) -> None:
         """One rule; *key* is the line's shape."""
@@ -551,11 +588,15 @@ class _Reader:
         keys, literals = shapes(text)
         assert len(keys) == len(lines), "a literal reaches over the end of a line"
         literals_read = 0
+        known = self.plans
         for number, (line, key) in enumerate(zip(lines, keys, strict=True), 1):
             first = literals_read
             literals_read += key.count(LITERAL)
-            start = line[:1]
             self.line = number
+            plan = known.get(key)
+            if plan is not None and self.plain_line(plan, literals[first:literals_read]):
+                continue
+            start = line[:1]
             try:
                 if start == "-" or start == "[":
                     self.rule_line(line, key, literals[first:literals_read])
@@ -616,10 +657,12 @@ def guess_family(text: str, name: str = "-") -> Family:
     return Family.IPV6 if signs or _IPV6_NAME.search(name) else Family.IPV4
 
 
-def read(text: str, *, family: Family | None = None, name: str = "-") -> Program:
+def read(
+    text: str, *, family: Family | None = None, name: str = "-", known: Vocabulary | None = None
+) -> Program:
     """Read iptables-save text.  ParseError says file, line, column and what was expected.
 
-    Without *family* it is guessed (`guess_family`).
+    Without *family* it is guessed (`guess_family`).  *known*: of texts like it, read before.
     """
     if b"\1" in text.encode("utf-8", "surrogateescape").translate(_CONTROL):
         bad = next(re.finditer(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", text))
@@ -631,7 +674,7 @@ def read(text: str, *, family: Family | None = None, name: str = "-") -> Program
         )  # fmt: skip
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", " ")
-    reader = _Reader(family or guess_family(text, name), name)
+    reader = _Reader(family or guess_family(text, name), name, known or Vocabulary())
     # Hundreds of thousands of objects that all stay: the collector would only walk them.
     collecting = gc.isenabled()
     gc.disable()
