@@ -9,7 +9,7 @@ BENCH_FLAGS ?=
 C_SOURCES := $(wildcard hitables/engine/c/*.c)
 
 .PHONY: help setup demo test check lint types c-warnings sanitize count \
-        corpus prove mutants papers-hitables papers-layer4 papers-sfl bench-kernel bench-costs bench-generate bench-speed bench-trees bench-sflgen rulesets golden pictures clean
+        corpus prove mutants papers-hitables papers-layer4 papers-sfl bench-kernel bench-costs bench-generate bench-speed bench-compile bench-trees bench-sflgen rulesets golden pictures clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -75,6 +75,9 @@ bench-generate: setup ## sets made from the public seeds beside the published on
 
 bench-speed: setup ## time and memory of reading and compiling, beside iptables-restore --test (needs root)
 	python -m hitables.bench.speed $(BENCH_FLAGS)
+
+bench-compile: setup ## time and memory of compiling, text to text, proof included, by stage (needs ../shared)
+	python -m hitables.bench.speed --compile $(BENCH_FLAGS)
 
 bench-trees: setup ## growth and rules read on the public sets, beside the goals (needs ../shared)
 	python -m hitables.bench.trees $(BENCH_FLAGS)
