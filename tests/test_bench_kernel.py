@@ -62,9 +62,15 @@ def test_what_a_set_cannot_stand_for_is_no_set(rules: list[str]) -> None:
 
 def test_a_map_holds_each_rule_once_and_drops_what_another_holds() -> None:
     inside = "-A FORWARD -s 20.0.1.0/24 -p tcp -m tcp --dport 100 -j ACCEPT"
-    text = rivals.verdict_map(program_of(*PORTS, inside))
-    assert text.count(": accept,") == 40
-    assert "20.0.0.0-20.0.255.255 . 0.0.0.0-255.255.255.255 . 6 . 0-65535 . 100 : accept," in text
+    frame, elements = rivals.verdict_map(program_of(*PORTS, inside))
+    assert "vmap @five" in frame and elements.count(" : accept") == 40
+    assert "20.0.0.0-20.0.255.255 . 0.0.0.0-255.255.255.255 . 6 . 0-65535 . 100 : accept," in elements
+
+
+def test_a_map_of_many_elements_is_loaded_in_pieces() -> None:
+    rules = [f"-A FORWARD -s 20.{at // 250}.{at % 250}.0/24 -j ACCEPT" for at in range(2 * rivals.AT_ONCE + 1)]
+    frame, *pieces = rivals.verdict_map(program_of(*rules))
+    assert [piece.count(" : accept") for piece in (frame, *pieces)] == [0, rivals.AT_ONCE, rivals.AT_ONCE, 1]
 
 
 @pytest.mark.parametrize(

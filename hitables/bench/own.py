@@ -224,8 +224,8 @@ class _Bench:
             note = f"{sets.replaced} rules became {count} set{'s' if count > 1 else ''}"
             return Line(name, sets.program.rule_count(), note=note)
         if name == "nft-set":
-            text = rivals.verdict_map(plain)
-            rivals.load_map(text, self._space(name))
+            scripts = rivals.verdict_map(plain)
+            rivals.load_map(scripts, self._space(name))
             return Line(name, 1, note="one map; no counters, no order")
         note = rivals.load_optimised(plain, self._space(name))
         return Line(name, plain.rule_count(), note=note)

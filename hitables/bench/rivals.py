@@ -26,6 +26,7 @@ NAMES = ("ipset", "nft-set", "nft-o")
 SHORTEST = 8  # addresses in a row that are worth a set
 FIVE = (Field.SRC, Field.DST, Field.PROTO, Field.SPORT, Field.DPORT)
 CHAIN = "FORWARD"
+AT_ONCE = 500  # elements of a map that one message to the kernel has room for
 
 Box = tuple[tuple[int, int], ...]  # an interval for each of FIVE
 
@@ -134,25 +135,26 @@ def load_sets(sets: WithSets, backend: Backend, namespace: Namespace) -> None:
 # -- a native set ----------------------------------------------------------------------------------
 
 
-def verdict_map(program: Program) -> str:
-    """The chain as one nf_tables map from five fields to verdicts; Cannot says why not.
+def verdict_map(program: Program, chain: str = CHAIN) -> list[str]:
+    """*chain* as one nf_tables map from five fields to verdicts, as scripts for nft; Cannot says why not.
 
     The map knows no order, so rules whose verdicts differ may not overlap, and it knows no
     counters of rules.
     """
-    chain = program.table("filter")[CHAIN]
-    boxes = [_box(rule, program.family) for rule in chain.rules]
-    verdicts = [rule.target.name.lower() if rule.target else "" for rule in chain.rules]
-    keep = _without_order(chain.rules, boxes, verdicts)
-    lines = [f"\t\t\t{_element(boxes[at], program.family)} : {verdicts[at]}" for at in keep]
+    listed = program.table("filter")[chain]
+    boxes = [_box(rule, program.family) for rule in listed.rules]
+    verdicts = [rule.target.name.lower() if rule.target else "" for rule in listed.rules]
+    keep = _without_order(listed.rules, boxes, verdicts)
+    elements = [f"{_element(boxes[at], program.family)} : {verdicts[at]}" for at in keep]
     kind = "ip" if program.family is Family.IPV4 else "ip6"
     key = f"{kind} saddr . {kind} daddr . meta l4proto . th sport . th dport"
-    return (
-        f"table {kind} filter {{\n\tmap five {{\n\t\ttypeof {key} : verdict\n\t\tflags interval\n"
-        f"\t\telements = {{\n{chr(10).join(line + ',' for line in lines)}\n\t\t}}\n\t}}\n"
-        f"\tchain {CHAIN} {{\n\t\ttype filter hook forward priority filter; "
-        f"policy {(chain.policy or 'ACCEPT').lower()};\n\t\t{key} vmap @five\n\t}}\n}}\n"
+    frame = (
+        f"table {kind} filter {{\n\tmap five {{\n\t\ttypeof {key} : verdict\n\t\tflags interval\n\t}}\n"
+        f"\tchain {chain} {{\n\t\ttype filter hook {chain.lower()} priority filter; "
+        f"policy {(listed.policy or 'ACCEPT').lower()};\n\t\t{key} vmap @five\n\t}}\n}}\n"
     )
+    pieces = [elements[at : at + AT_ONCE] for at in range(0, len(elements), AT_ONCE)]
+    return [frame, *(f"add element {kind} filter five {{ {', '.join(each)} }}\n" for each in pieces)]
 
 
 def _box(rule: Rule, family: Family) -> Box:
@@ -209,9 +211,10 @@ def _element(box: Box, family: Family) -> str:
     return " . ".join(parts)
 
 
-def load_map(text: str, namespace: Namespace) -> None:
+def load_map(scripts: Sequence[str], namespace: Namespace) -> None:
     """Load what `verdict_map` wrote; LiveError when the kernel refuses it."""
-    namespace.run(["nft", "-f", "-"], text)
+    for script in scripts:
+        namespace.run(["nft", "-f", "-"], script)
 
 
 # -- nft -o ----------------------------------------------------------------------------------------
