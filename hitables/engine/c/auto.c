@@ -28,7 +28,7 @@ enum {
     FEW = 2,          /* a version of so many rules is a list */
     VISITS = 400,     /* nodes looked at before a rule is taken to meet many */
     POINTS = 20000,   /* drawn to weigh a forest */
-    GUESTS = 100,     /* drawn to grow a tree; with all of them it takes eight times as long for the same tree */
+    GUESTS = 60,      /* drawn to grow a tree; with all of them it takes eight times as long for the same tree */
     WIDE = 7,         /* a prefix of so many bits of 32 or fewer is not specific; with 16 the last tree
                        * of fw1 crosses so much that its longest way is twice as long */
     WIDER = 15,       /* tried besides with the greatest effort */
