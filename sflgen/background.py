@@ -75,7 +75,6 @@ class Folding:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             return
-        os.nice(5)  # patches come first
         try:
             made = fold(self.state, self.places, apart=APART)
             if proving:

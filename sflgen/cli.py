@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 DIFFERS, TROUBLE = 1, 2
 
+# Seconds after which a thread of `stream` lets the other go on; the 5 ms of Python are half an update.
+SWITCH = 2e-4
+
 
 class _Commands(click.Group):
     """Turns every error into a message and an exit status."""
@@ -393,6 +396,7 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
         if kernel is not None:
             committed(store, kernel)
             kernel.check(store.state)
+        sys.setswitchinterval(SWITCH)
         session = Session(store, kernel, proving, lambda said: click.echo(said, err=True))
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:

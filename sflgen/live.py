@@ -6,10 +6,11 @@ Nothing is overwritten: a patch is loaded only where the kernel holds what the p
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from hitables.errors import LiveError
+from hitables.errors import HitablesError, LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program, Table
@@ -58,16 +59,29 @@ class Kernel:
             return
         command = [f"{self.tool}-restore", "--noflush", "--counters"]
         command += ["-w"] if self.settings.backend == "legacy" else []
-        try:
-            done = subprocess.run(
-                command, input=patch.encode("utf-8", "surrogateescape"), capture_output=True, check=False,
-                pass_fds=store.handles(),
-            )  # fmt: skip
-        except FileNotFoundError as error:
-            raise LiveError(f"{command[0]}: no such command; install it, or put it on the PATH") from error
-        if done.returncode:
-            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
-            raise LiveError(f"{' '.join(command)}: exit status {done.returncode}: {said or 'no message'}")
+        with tempfile.TemporaryFile() as file:
+            file.write(patch.encode("utf-8", "surrogateescape"))
+            file.seek(0)
+            try:
+                tool = subprocess.Popen(
+                    command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                    pass_fds=store.handles(),
+                )  # fmt: skip
+            except FileNotFoundError as error:
+                raise LiveError(
+                    f"{command[0]}: no such command; install it, or put it on the PATH"
+                ) from error
+            with tool:
+                trouble: HitablesError | None = None
+                try:
+                    store.flush()
+                except HitablesError as error:
+                    trouble = error
+                said = tool.communicate()[0].decode("utf-8", "replace").strip()
+        if tool.returncode:
+            raise LiveError(f"{' '.join(command)}: exit status {tool.returncode}: {said or 'no message'}")
+        if trouble is not None:
+            raise LiveError(str(trouble))
 
     def drift(self, state: State) -> list[str]:
         """Where the kernel holds something else than *state* says; nothing where all is well."""

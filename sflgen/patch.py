@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from hitables.analyse.callgraph import check_loops
@@ -63,7 +64,7 @@ class Plan:
     edits: tuple[Edit, ...]
     chosen: tuple[tuple[str, str, Strategy], ...]
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The patch, for `iptables-restore --noflush` of the state's backend."""
         return text_of(self.edits)

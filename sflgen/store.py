@@ -66,6 +66,7 @@ class Store:
     def __init__(self, folder: Path, state: State, generation: int, lock: int | None) -> None:
         self.folder, self.state, self.generation, self._lock = folder, state, generation, lock
         self.unsettled: State | None = None  # the state before the last commit, if the kernel may not have it
+        self._unsynced = False
         self._last = self._end = 0  # bytes of the journal: where the last record begins, where it ends
 
     # Opening.
@@ -142,7 +143,7 @@ class Store:
         start = self._end
         record = _record(plan)
         try:
-            self._append(record if load else record + _settled(plan.after.version))
+            self._append(record if load else record + _settled(plan.after.version), durable=load is None)
         except OSError as error:
             self._cut(start)
             raise HitablesError(f"{self._journal}: {error.strerror}; nothing is changed") from None
@@ -151,6 +152,7 @@ class Store:
             self.unsettled = plan.before
             try:
                 load(plan.text)
+                self.flush()
             except HitablesError:
                 self.undo()
                 raise
@@ -158,6 +160,19 @@ class Store:
         if self._end > LONGEST_JOURNAL:
             with contextlib.suppress(HitablesError):  # no room: the journal holds all, and grows on
                 self.compact()
+
+    def flush(self) -> None:
+        """Bring the last record to the disk; `load` may call it while the kernel is at work.
+
+        If the machine stops before, the kernel's rules are gone with it.
+        """
+        if self._unsynced:
+            try:
+                with open(self._journal, "r+b") as file:
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise HitablesError(f"{self._journal}: {error.strerror}") from None
+            self._unsynced = False
 
     def settle(self) -> None:
         """The kernel has the last commit."""
@@ -208,6 +223,7 @@ class Store:
             file.flush()
             if durable:
                 os.fsync(file.fileno())
+        self._unsynced = not durable
         self._last, self._end = self._end, self._end + len(data)
 
     def _write_or_fail(self, text: str) -> None:

@@ -56,9 +56,6 @@ from .sflgen_kills import kills
 WUSTL = ("acl1_10K", "fw1_10K", "ipc1_10K")
 PARTS = ("times", "sustained", "growth", "kills")
 
-# Packets and updates a second for which a best delta is read off.
-LOAD = (100_000, 10)
-
 # Commands that wait for their answer: one is planned while the kernel takes the one before.
 OUTSTANDING = 3
 CORPUS = "cmarbach_geo-fencing__iptables-rules.rules"
@@ -328,7 +325,7 @@ def growth(case: Case, deepest: int, every: int, seeds: Sequence[int]) -> dict[s
     """Mean rules read by the trace with so many pending updates: insertions, deletions; in front, by cost."""
     first = sflgen.start(case.program, sflgen.Settings(backend="nft")).after
     batch = trace_of(case)
-    curves = []
+    curves: list[dict[str, Any]] = []
     for kind, insert in (("insert", 1.0), ("delete", 0.0)):
         for strategy in (sflgen.Strategy.OVERLAY, sflgen.Strategy.GRAFT):
             means: list[list[float]] = []
@@ -343,32 +340,19 @@ def growth(case: Case, deepest: int, every: int, seeds: Sequence[int]) -> dict[s
                 means.append(row)
             reads = [statistics.mean(column) for column in zip(*means, strict=True)]
             curves.append({"kind": kind, "strategy": strategy.value, "reads": reads})
+            print(
+                f"{case.name} {kind} {strategy.value}: {reads[0]:.1f} rules read, {reads[-1]:.1f} with "
+                f"{deepest} pending", flush=True,
+            )  # fmt: skip
     steps = list(range(0, deepest + 1, every))
     return {"set": case.name, "pending": steps, "seeds": list(seeds), "curves": curves}
 
 
-def best_delta(
-    curve: dict[str, Any], pending: Sequence[int], row: dict[str, Any], packets: float, updates: float
-) -> list[tuple[int, float]]:
-    """Delta and the share of a processor that it costs, at so many packets and updates a second.
-
-    A packet pays 20 ns for a rule read more (docs/costs.md, nft); every delta + 1 updates one fold is paid.
-    """
-    fold = row["rebuild_ms"] + row["load_ms"]
-    patch = sum(row["spent_ms"][name]["mean"] for name in ("read", "plan", "text", "proof", "kernel"))
-    reads = curve["reads"]
-    found = []
-    for at, delta in enumerate(pending):
-        more = statistics.mean(reads[: at + 1]) - reads[0]
-        each = (delta * patch + fold) / (delta + 1)
-        found.append((delta, packets * more * 20e-9 + updates * each / 1000))
-    return found
-
-
-def measured(args: argparse.Namespace, data: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def measured(args: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     """What is to be measured, piece by piece."""
     short = args.short
-    cases = [wustl(name) for name in (WUSTL[:1] if short else WUSTL)] + ([] if short else [corpus()])
+    names = args.sets or (WUSTL[:1] if short else WUSTL)
+    cases = [wustl(name) for name in names] + ([] if short or args.sets else [corpus()])
     if "times" in args.parts:
         head = "".join(f"{name:>9}" for name in ("read", "plan", "text", "proof", "kernel"))
         print(f"{'set':<12}{'backend':<8}{head}{'rebuild':>10}{'load':>8}{'linear':>10}  ms, medians")
@@ -381,14 +365,6 @@ def measured(args: argparse.Namespace, data: dict[str, Any]) -> Iterator[tuple[s
     if "growth" in args.parts:
         deepest, every = (20, 5) if short else (100, 10)
         curves = [growth(case, deepest, every, [args.seed]) for case in cases if case.name in WUSTL]
-        for made in curves:
-            rows = [row for row in data["times"] if (row["set"], row["backend"]) == (made["set"], "nft")]
-            for curve in made["curves"]:
-                curve["delta_cost"] = best_delta(curve, made["pending"], rows[0], *LOAD)
-                curve["best_delta"] = min(curve["delta_cost"], key=lambda each: each[1])[0]
-                said = f"{made['set']} {curve['kind']} {curve['strategy']}: {curve['reads'][0]:.1f} rules "
-                said += f"read, {curve['reads'][-1]:.1f} with {made['pending'][-1]} pending, "
-                print(f"{said}best delta {curve['best_delta']}", flush=True)
         yield "growth", curves
     if "kills" in args.parts:
         done = [kills(backend, 10 if short else 100, args.seed) for backend in Backend]
@@ -411,6 +387,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="A minute's worth, for development.")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--sets", nargs="+", help="Of the public sets these alone, and not the corpus set.")
     parser.add_argument("--seconds", type=float, default=60.0, help="How long the stream is asked.")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path, help="JSON; parts not measured stay.")
@@ -424,7 +401,7 @@ def main() -> None:
     known = args.output is not None and args.output.exists()
     data: dict[str, Any] = json.loads(args.output.read_text()) if known else {}
     data |= {"machine": machine(), "seed": args.seed}
-    for name, found in measured(args, data):
+    for name, found in measured(args):
         data[name] = found
         if args.output:
             args.output.write_text(json.dumps(data, indent=1) + "\n")

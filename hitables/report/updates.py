@@ -8,12 +8,16 @@ could be made in a second, by delta.  One line of panels per rule set.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 STYLES = {"insert": "-", "delete": "--"}
 SHADES = {"overlay": "0.6", "graft": "black"}
+# The load for which a best delta is read off, a second; nanoseconds that nft takes to read a rule
+# (docs/costs.md: 12 for a protocol that misses, 35 for a jump that is taken).
+PACKETS, UPDATES, RULE = 100_000, 10, 20
 NAMES = {"overlay": "in front", "graft": "by cost"}
 
 Row = dict[str, Any]
@@ -37,10 +41,10 @@ def draw(data: Row, path: Path) -> None:
                 "label": f"{curve['kind']}, {NAMES[curve['strategy']]}",
             }  # fmt: skip
             line[0].plot(made["pending"], curve["reads"], **look)
-            deltas, costs = zip(*curve["delta_cost"], strict=True)
-            line[1].plot(deltas, costs, **look)
-            best = curve["best_delta"]
-            line[1].plot([best], [dict(curve["delta_cost"])[best]], "o", color=look["color"])
+            costs = delta_costs(curve["reads"], made["pending"], times)
+            line[1].plot(made["pending"], costs, **look)
+            lowest = costs.index(min(costs))
+            line[1].plot([made["pending"][lowest]], [costs[lowest]], "o", color=look["color"])
         line[2].plot(made["pending"], updates_per_second(times, made["pending"]), color="black")
         title(line, made["set"])
     panels[0][0].legend()
@@ -58,6 +62,16 @@ def title(line: Sequence[Any], name: str) -> None:
         panel.set_title(above)
         panel.set_xlabel(below)
         panel.set_ylim(bottom=0)
+
+
+def delta_costs(reads: Sequence[float], deltas: Sequence[int], times: Row) -> list[float]:
+    """What delta costs, in processors: packets read more, and a fold is paid every delta + 1 updates."""
+    found = []
+    for at, delta in enumerate(deltas):
+        more = statistics.mean(reads[: at + 1]) - reads[0]
+        each = (delta * patch_ms(times) + times["rebuild_ms"] + times["load_ms"]) / (delta + 1)
+        found.append(PACKETS * more * RULE * 1e-9 + UPDATES * each / 1000)
+    return found
 
 
 def patch_ms(times: Row) -> float:
@@ -104,11 +118,13 @@ def growth_table(data: Row) -> tuple[list[str], list[list[object]]]:
     head = ["set", "updates", "entries", "rules read, none pending", "all pending", "best delta"]
     rows: list[list[object]] = []
     for made in data["growth"]:
+        times = next(row for row in data["times"] if (row["set"], row["backend"]) == (made["set"], "nft"))
         for curve in made["curves"]:
+            costs = delta_costs(curve["reads"], made["pending"], times)
             first, last = curve["reads"][0], curve["reads"][-1]
             where = NAMES[curve["strategy"]]
             rows.append([
                 made["set"], f"{made['pending'][-1]} × {curve['kind']}", where, f"{first:.1f}", f"{last:.1f}",
-                curve["best_delta"],
+                made["pending"][costs.index(min(costs))],
             ])  # fmt: skip
     return head, rows

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, Family, Field
 from hitables.ir.geometry import Values
@@ -79,7 +80,8 @@ def needs_of(matches: Sequence[Match], backend: Backend) -> Iterator[Need]:
                     protocols = test.values if protocols is None else protocols.intersect(test.values)
 
 
-def classes(needs: frozenset[Need], tested: frozenset[Field], family: Family) -> list[PacketClass]:
+@lru_cache(maxsize=256)  # many small proofs ask the same (sflgen/local.py)
+def classes(needs: frozenset[Need], tested: frozenset[Field], family: Family) -> tuple[PacketClass, ...]:
     """The classes that rules with these *needs* and tested fields can tell apart; plain packets first."""
     alike: dict[object, list[int]] = {}
     for protocol in range(256):
@@ -94,7 +96,7 @@ def classes(needs: frozenset[Need], tested: frozenset[Field], family: Family) ->
     found += _later(needs, tested)
     if family is Family.IPV6:
         found += _cut_short(needs)
-    return sorted(_joined(found), key=lambda each: (each.malformed, each.later, each.cut_short))
+    return tuple(sorted(_joined(found), key=lambda each: (each.malformed, each.later, each.cut_short)))
 
 
 def _fields(protocol: int, family: Family) -> frozenset[Field]:

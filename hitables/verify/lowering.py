@@ -145,7 +145,7 @@ class Lowering:
 
     def classes(self) -> list[PacketClass]:
         """The classes of packets that its rules can tell apart."""
-        return classes(self.needs, frozenset(self.tested), self.family)
+        return list(classes(self.needs, frozenset(self.tested), self.family))
 
     @property
     def needs(self) -> frozenset[Need]:
