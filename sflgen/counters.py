@@ -53,6 +53,8 @@ def counted_text(plan: Plan, held: Program) -> str:
 
     A chain that *held* does not have, or has otherwise, counts for nothing.
     """
+    if not held.tables:
+        return plan.text
     counts: dict[int, Count] = {}
     more: dict[str, list[str]] = defaultdict(list)
     tables = dict.fromkeys(edit.table for edit in plan.edits)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import replace
 
 from hitables.errors import HitablesError, LiveError
@@ -19,7 +19,7 @@ from hitables.live.tables import load as load_into
 from hitables.live.tables import save as save_from
 from hitables.parse import iptables
 
-from .base import Names, Settings
+from .base import Names, Place, Settings
 from .counters import counted_text, takes_away
 from .patch import Plan
 from .state import State
@@ -41,13 +41,33 @@ class Kernel:
         self.family, self.settings = family, settings
         self.tool = _TOOL[family] + {"any": "", "legacy": "-legacy", "nft": "-nft"}[settings.backend]
 
-    def held(self, *, counters: bool = False) -> Program:
-        """What the kernel holds, with *counters* as they are now."""
-        said = run([f"{self.tool}-save", *(["-c"] if counters else [])])
-        kept = "".join(line for line in said.splitlines(keepends=True) if not line.startswith("#"))
-        if not kept:
+    def held(self) -> Program:
+        """What the kernel holds."""
+        return self.read(line for line in self.saved() if not line.startswith("#"))
+
+    def counted(self, places: Set[Place]) -> Program:
+        """The chains of *places* with their counters as they are now; nothing where all of them are zero."""
+        kept, table, counts = [], "", False
+        for line in self.saved("-c"):
+            if line.startswith("["):
+                count, _, chain, *_ = line.split(" ", 3)
+                if (table, chain) not in places:
+                    continue
+                counts |= count != "[0:0]"
+            elif line.startswith("*"):
+                table = line[1:].strip()
+            if not line.startswith("#"):
+                kept.append(line)
+        return self.read(kept if counts else [])
+
+    def saved(self, *options: str) -> list[str]:
+        return run([f"{self.tool}-save", *options]).splitlines(keepends=True)
+
+    def read(self, lines: Iterable[str]) -> Program:
+        said = "".join(lines)
+        if not said:
             return Program(self.family, (), "the kernel")
-        return iptables.read(kept, family=self.family, name="the kernel")
+        return iptables.read(said, family=self.family, name="the kernel")
 
     def load(self, patch: str, store: Store) -> None:
         """Take a patch to the kernel; LiveError with the tool's words when it is refused.
@@ -153,7 +173,7 @@ def loader(kernel: Kernel, store: Store, plan: Plan) -> Callable[[str], None]:
 
     def load(patch: str) -> None:
         if takes_away(plan):
-            patch = counted_text(plan, kernel.held(counters=True))
+            patch = counted_text(plan, kernel.counted({(edit.table, edit.chain) for edit in plan.edits}))
         _load(kernel, store, plan.before, plan.after, patch)
 
     return load

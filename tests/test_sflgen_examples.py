@@ -32,7 +32,8 @@ def counts(backend: str, table: str, *chains: str) -> dict[object, int]:
     from hitables.ir.fields import Family
 
     found: dict[object, int] = {}
-    held = Kernel(Family.IPV4, Settings(backend)).held(counters=True).table(table)
+    saved = [line for line in run([f"iptables-{backend}-save", "-c"]).splitlines(keepends=True) if line[0] != "#"]
+    held = Kernel(Family.IPV4, Settings(backend)).read(saved).table(table)
     for chain in held.chains:
         for rule in chain.rules if not chains or chain.name in chains else ():
             key = said(rule)

@@ -202,7 +202,7 @@ def _folded(state: sflgen.State, kernel: Kernel, store: sflgen.Store) -> dict[st
     clock = [time.perf_counter()]
     made = sflgen.fold(state)
     clock.append(time.perf_counter())
-    text = counted_text(made, kernel.held(counters=True))
+    text = counted_text(made, kernel.counted({(edit.table, edit.chain) for edit in made.edits}))
     clock.append(time.perf_counter())
     kernel.load(text, store)
     clock.append(time.perf_counter())
