@@ -246,7 +246,7 @@ def test_no_fault_looks_like_a_difference(fault: BaseException, tmp_path: Path, 
     monkeypatch.setitem(ENGINES, "sample", broken)
     (tmp_path / "a").write_text(A)
     done = CliRunner().invoke(main, ["check", str(tmp_path / "a"), str(tmp_path / "a"), "--engine", "sample"])
-    assert done.exit_code == 2 and done.stderr
+    assert done.exit_code == (130 if isinstance(fault, KeyboardInterrupt | click.Abort) else 2) and done.stderr
 
 
 @pytest.mark.parametrize("redirect", ["2>/dev/full", "2>&-", ">/dev/full", ">&-", "| true", "2> >(true)"])
