@@ -154,12 +154,19 @@ class _Tree:
         node = tree.node.tolist()
         lows, highs, to = (tree.edge[name].tolist() for name in ("low", "high", "to"))
         axes = tree.boxes.axes
+        rules = self.segment.rules
+        # Copies of rules that carry nothing of their own are the rules.
+        plain = not self.stand_ins and all(rule.counters is None and not rule.notes for rule in rules)
+        tests: dict[tuple[object, ...], tuple[Match, ...]] = {}
         self.todo.append((tree.root, here, None, frozenset()))
         while self.todo:
             at, here, protocol, guarded = self.todo.pop()
             while True:
                 first, entries, first_edge, edges, kind, axis_at, negated = node[at][:7]
-                here.rules += [self.entry(*each, protocol) for each in self.entries[first : first + entries]]
+                here.rules += [
+                    rules[each[1]] if plain and each[0] == _RULE else self.entry(*each, protocol)
+                    for each in self.entries[first : first + entries]
+                ]
                 if kind == NodeKind.LEAF or edges == 1:
                     if kind == NodeKind.LEAF:
                         if not entries or self.entries[first + entries - 1][0] != Step.GO:
@@ -175,10 +182,13 @@ class _Tree:
                     assert protocol is not None
                     here.rules.append(Rule(guard(protocol, self.planter.family), None))
                     guarded |= {protocol}
-                words = test_words(
-                    axis.field, low_value, high_value, bool(negated), protocol, self.planter.family
-                )
-                test = matches(words, self.planter.family)
+                key = axis_at, low_value, high_value, negated, protocol
+                test = tests.get(key)
+                if test is None:
+                    words = test_words(
+                        axis.field, low_value, high_value, bool(negated), protocol, self.planter.family
+                    )
+                    test = tests[key] = matches(words, self.planter.family)
                 inside = protocol
                 if axis.field is Field.PROTO and not negated:
                     inside = low_value

@@ -35,6 +35,7 @@ NOTHING = 0xFFFFFFFF
 
 Words = npt.NDArray[np.uint32]
 Pairs = tuple[tuple[int, int], ...]
+_PROTO = int(Field.PROTO)
 MOST_TESTS, MOST_EVENTS = 60, 30  # of one rule; the engine holds them as bits
 
 # Values that packet classes tell apart, whatever the rules test.
@@ -456,6 +457,8 @@ def _sizes(starts: Words) -> npt.NDArray[np.int64]:
 
 def _asks(match: Match) -> tuple[object, ...]:
     """What `needs_of` looks at."""
+    if not match.needs and not match.option and len(match.tests) == 1 and match.tests[0][0] != _PROTO:
+        return ()
     protocols: tuple[Values, ...] = ()
     if match.role is Role.SPACE and not match.either:
         protocols = tuple(test.values for test in match.tests if test.field is Field.PROTO)

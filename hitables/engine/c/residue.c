@@ -169,6 +169,22 @@ static int regrow_table(struct residue *r)
     return 1;
 }
 
+static uint64_t dim_bit(uint32_t dim)
+{
+    return UINT64_C(1) << (dim < 63 ? dim : 63);
+}
+
+/* The dimensions that a test, or the tests of which one must hold, read. */
+static uint64_t dims_of(const struct residue *r, uint32_t test)
+{
+    if (!(test & EITHER))
+        return dim_bit(r->in.test_dim[test]);
+    uint64_t dims = 0;
+    for (uint32_t at = test & ~EITHER, k = r->in.code[2 * at + 1]; k; k--)
+        dims |= dim_bit(r->in.test_dim[r->in.code[2 * (at + k) + 1]]);
+    return dims;
+}
+
 /* The number of a segment with these tests (sorted, each once). */
 static uint32_t seg_number(struct residue *r, const uint32_t *tests, uint32_t n, struct seg seg)
 {
@@ -191,6 +207,9 @@ static uint32_t seg_number(struct residue *r, const uint32_t *tests, uint32_t n,
             return r->seg_table[at];
     }
     r->test_count += n;
+    seg.dims = 0;
+    for (uint32_t t = 0; t < n; t++)
+        seg.dims |= dims_of(r, tests[t]);
     r->segs[r->seg_count] = seg;
     return r->seg_table[at] = (uint32_t)r->seg_count++;
 }
@@ -430,6 +449,16 @@ enum relation residue_relation(const struct residue *r, uint32_t test, const str
 {
     const uint32_t *ends = r->in.set_ends + 2 * (size_t)r->in.test_start[test];
     uint32_t n = r->in.test_start[test + 1] - r->in.test_start[test];
+    if (n == 1) {
+        /* Mostly: both ends tell. */
+        uint32_t first = set->ends[0], last = set->ends[2 * set->n - 1];
+        if (ends[0] <= first && ends[1] >= last)
+            return REL_IN;
+        if (ends[1] < first || ends[0] > last)
+            return REL_OUT;
+        if (set->n == 1)
+            return REL_PART;
+    }
     uint32_t covered = 0, touched = 0;
     for (uint32_t t = 0; t < n; t++) {
         uint32_t low = ends[2 * t], high = ends[2 * t + 1];
@@ -553,7 +582,7 @@ static int look(const struct residue *r, struct item *item, uint32_t dim, uint32
     if (item->fresh)
         dim = ALL_DIMS;
     item->fresh = 0;
-    if (dim == NONE)
+    if (dim == NONE || (dim != ALL_DIMS && !(seg->dims & dim_bit(dim))))
         return 1;
     for (uint64_t left = item->open; left; left &= left - 1) {
         uint32_t bit = (uint32_t)__builtin_ctzll(left), test = r->tests[seg->first + bit], chosen;

@@ -23,6 +23,7 @@ struct seg {
     uint32_t next;       /* EVENT: what follows once it said yes */
     uint32_t writes;     /* states written from here on */
     uint32_t once;       /* a memory of the rule itself is asked from here on */
+    uint64_t dims;       /* a bit for each dimension that is tested; the last for all beyond */
 };
 
 static const uint32_t EITHER = UINT32_C(1) << 31;
