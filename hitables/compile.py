@@ -473,7 +473,10 @@ def _keeps_conntrack(program: Program) -> frozenset[int]:
     for table in program:
         for chain in table.chains:
             for rule in chain.rules:
-                asks = any(State.CT in match.reads or match.name.startswith("conn") for match in rule.matches)
+                asks = any(
+                    (match.reads and State.CT in match.reads) or match.name.startswith("conn")
+                    for match in rule.matches
+                )
                 if asks or (rule.target is not None and State.CT in rule.target.writes):
                     return frozenset({id(rule)})
     return frozenset()

@@ -330,6 +330,7 @@ class Tree:
         starts = np.searchsorted(leading, self.node["entry"]).tolist()
         behind = np.searchsorted(leading, self.node["entry"] + self.node["entries"]).tolist()
         leading_list = leading.tolist()
+        back = int(Step.ASK), int(Step.CALL)
         best: list[int | None] = [None] * len(rows)
         stack = [self.root]
         while stack:
@@ -355,7 +356,7 @@ class Tree:
                 sent = called = 0
                 for at in leads:
                     below = best[link[at]] or 0
-                    if step[at] in (Step.ASK, Step.CALL):
+                    if step[at] in back:
                         called += below
                     else:
                         sent = max(sent, at + 1 - first_entry + called + below)

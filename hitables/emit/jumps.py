@@ -22,7 +22,7 @@ from .chains import Names, Planted, Planter, Written, goto, jump
 from .spell import guard, matches, test_words
 
 _PORTS = (Field.SPORT, Field.DPORT)
-_RULE = int(Step.RULE)  # what most entries are
+_RULE, _ONCE = int(Step.RULE), Role.ONCE  # looked for so often that finding the name counts
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ def has_memory(rule: Rule) -> bool:
 
 def any_memory(rules: Sequence[Rule]) -> bool:
     """Whether any of the rules must exist once."""
-    return any(match.role is Role.ONCE for match in {id(m): m for r in rules for m in r.matches}.values())
+    return any(match.role is _ONCE for rule in rules for match in rule.matches)
 
 
 def leaves_chain(rule: Rule) -> bool:
