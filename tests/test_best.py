@@ -65,6 +65,14 @@ def test_every_split_with_all_vectors_answers_as_linear_does(split: int, simd: i
         agree(f"sides(split={split}, narrow={narrow}, simd={simd})", listed(boxes), near(7, boxes, 2000)).close()
 
 
+@pytest.mark.parametrize("products", [1, 2])
+def test_tables_answer_as_linear_does(products: int) -> None:
+    for seed in range(4):
+        boxes = drawn(seed, 120)
+        boxes[:, 2:] = boxes[np.random.default_rng(seed).integers(0, 9, 120), 2:]  # nine services
+        agree(f"tables(products={products}, narrow=13)", listed(boxes), near(7, boxes, 3000)).close()
+
+
 @pytest.mark.parametrize("simd", [0, 256, 512])
 def test_more_services_than_a_row_has_bits_are_read_in_full(simd: int) -> None:
     boxes = drawn(1, 900)

@@ -13,7 +13,7 @@
 #include "ledger.h"
 #include "vfdb.h"
 
-extern const struct vfdb_ops vfdb_sides, vfdb_linear;
+extern const struct vfdb_ops vfdb_tables, vfdb_sides, vfdb_linear;
 
 struct best {
     struct ledger *ledger;
@@ -29,6 +29,7 @@ static const struct candidate {
     int64_t value[8];
     int simd, memory; /* which of its parameters takes which of ours, or -1 */
 } candidates[] = {
+    {&vfdb_tables, {1, 8}, -1, -1},
     {&vfdb_sides, {0, 16}, 2, 3},
     {&vfdb_linear, {0}, -1, -1},
 };
@@ -51,7 +52,8 @@ static int best_build(struct ledger *ledger, const struct vfdb_plan *plan, const
     for (uint32_t c = 0; c < CANDIDATES; c++) {
         const struct candidate *candidate = &candidates[c];
         struct vfdb_plan picked = {.ops = candidate->ops};
-        if (!bears(candidate, rules->count, plan->value[UPDATES]))
+        if (!bears(candidate, rules->count, plan->value[UPDATES]) || rules->dims < candidate->ops->least_dims ||
+            rules->dims > candidate->ops->most_dims)
             continue;
         memcpy(picked.value, candidate->value, sizeof picked.value);
         if (candidate->simd >= 0)

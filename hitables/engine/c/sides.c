@@ -67,6 +67,11 @@ static bool fits(const struct sides *db, uint32_t number, const uint32_t *header
 #undef NAME
 #endif
 
+const uint32_t *sides_leaf(const struct sides_map *map, uint32_t value)
+{
+    return leaf_plain(map, map->root[value >> map->shift], value);
+}
+
 static int sides_find(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
 {
     const struct sides *db = built;
@@ -1032,6 +1037,8 @@ static void choose_split(struct build *b, enum split how, uint32_t narrow, doubl
     uint32_t best_narrow = narrow;
     if (how != BY_COST) {
         share_out(b, how, narrow);
+        if (isinf(estimate(b, memory)) && !b->desk.status)
+            b->desk.status = VFDB_TOO_LARGE;
         return;
     }
     for (how = ONE_PRODUCT; how < SPLITS; how++)

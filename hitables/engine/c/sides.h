@@ -57,4 +57,9 @@ struct sides {
     uint32_t *rest;     /* [count][dims - 2][2], where some must be read in full */
 };
 
+extern const struct vfdb_ops vfdb_sides;
+
+/* The place of the two words that the value leads to. */
+const uint32_t *sides_leaf(const struct sides_map *map, uint32_t value);
+
 #endif
