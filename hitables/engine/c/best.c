@@ -13,7 +13,7 @@
 #include "ledger.h"
 #include "vfdb.h"
 
-extern const struct vfdb_ops vfdb_tables, vfdb_sides, vfdb_linear;
+extern const struct vfdb_ops vfdb_tables, vfdb_sides, vfdb_merged, vfdb_linear;
 
 struct best {
     struct ledger *ledger;
@@ -31,6 +31,7 @@ static const struct candidate {
 } candidates[] = {
     {&vfdb_tables, {1, 8}, -1, -1},
     {&vfdb_sides, {0, 16}, 2, 3},
+    {&vfdb_merged, {128}, 1, -1},
     {&vfdb_linear, {0}, -1, -1},
 };
 enum { CANDIDATES = sizeof candidates / sizeof *candidates };
