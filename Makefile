@@ -10,6 +10,7 @@ C_SOURCES := $(wildcard hitables/engine/c/*.c)
 
 .PHONY: help setup demo test check lint types c-warnings sanitize count \
         corpus prove mutants papers-hitables papers-layer4 papers-sfl bench-kernel bench-costs bench-generate bench-speed bench-compile bench-trees bench-sflgen rulesets golden pictures clean
+        corpus prove mutants papers-hitables papers-sfl bench-kernel bench-costs bench-engine bench-generate bench-speed fuzz-engine sanitize-threads bench-trees rulesets golden pictures clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -72,6 +73,16 @@ bench-costs: setup ## the cost model against the kernel, whole rule sets (needs 
 
 bench-generate: setup ## sets made from the public seeds beside the published ones (needs ../shared)
 	python -m hitables.bench.generate $(BENCH_FLAGS)
+
+bench-engine: setup ## the classifiers beside DPDK's rte_acl, in one run (needs ../shared; as root installs libdpdk-dev)
+	@pkg-config --exists libdpdk || [ "$$(id -u)" != 0 ] || apt-get install -y -q libdpdk-dev pkg-config
+	python -m hitables.bench.engine $(BENCH_FLAGS)
+
+sanitize-threads: ## searches while rules change, under the thread sanitizer (needs clang)
+	tools/threads/run
+
+fuzz-engine: ## libFuzzer on build and update of every classifier, FUZZ_SECONDS long (needs clang)
+	tools/fuzz/run $(or $(FUZZ_SECONDS),600)
 
 bench-speed: setup ## time and memory of reading and compiling, beside iptables-restore --test (needs root)
 	python -m hitables.bench.speed $(BENCH_FLAGS)

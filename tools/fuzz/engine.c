@@ -12,7 +12,7 @@
 #include "vfdb.h"
 
 enum { DIMS = 5, RULES = 24, HEADERS = 48 };
-static const uint8_t bits[DIMS] = {20, 9, 5, 4, 2};
+static const uint8_t bits[DIMS] = {12, 9, 5, 4, 2};
 
 struct input {
     const uint8_t *at, *end;

@@ -1,0 +1,106 @@
+/* Threads that search while rules change, for the thread sanitizer: `make sanitize-threads`.
+ *
+ * Every classifier, alone and inside of every wrapper.  The rule that goes in and out is worse than all
+ * others, so at any moment a header has one of two answers. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "vfdb.h"
+
+enum { DIMS = 5, RULES = 60, HEADERS = 300, SEARCHERS = 3, UPDATES = 20, LAST = 1000 };
+static const uint8_t bits[DIMS] = {6, 6, 3, 3, 2};
+static uint32_t box[RULES][DIMS][2], priority[RULES], header[HEADERS][DIMS], wanted[HEADERS];
+static atomic_bool stop;
+static atomic_uint wrong;
+
+static void *search(void *db)
+{
+    uint32_t found[HEADERS];
+    do {
+        if (vfdb_search(db, &header[0][0], HEADERS, found))
+            wrong++;
+        for (uint32_t i = 0; i < HEADERS; i++)
+            if (found[i] != wanted[i] && (wanted[i] != VFDB_NONE || found[i] != LAST))
+                wrong++;
+    } while (!atomic_load(&stop));
+    return NULL;
+}
+
+static void try(const struct vfdb_plan *plan)
+{
+    struct vfdb_rules rules = {DIMS, RULES, bits, priority, &box[0][0][0]};
+    struct vfdb *db;
+    pthread_t thread[SEARCHERS];
+    uint32_t all[DIMS][2] = {{0}};
+    for (uint32_t d = 0; d < DIMS; d++)
+        all[d][1] = (1U << bits[d]) - 1;
+    int status = vfdb_open(plan, &rules, 0, &db);
+    if (status) {
+        printf("%s: status %d\n", plan->ops->name, status);
+        exit(1);
+    }
+    atomic_store(&stop, false);
+    for (uint32_t i = 0; i < SEARCHERS; i++)
+        pthread_create(&thread[i], NULL, search, db);
+    for (uint32_t i = 0; i < UPDATES; i++)
+        if (vfdb_insert(db, &all[0][0], 1, LAST) || vfdb_remove(db, LAST))
+            wrong++;
+    atomic_store(&stop, true);
+    for (uint32_t i = 0; i < SEARCHERS; i++)
+        pthread_join(thread[i], NULL);
+    vfdb_settle(db);
+    vfdb_close(db);
+    printf("%s%s%s: %u wrong\n", plan->ops->name, plan->inner ? " around " : "", plan->inner ? plan->inner->ops->name : "",
+           atomic_load(&wrong));
+    if (wrong)
+        exit(1);
+}
+
+static void usual(struct vfdb_plan *plan, const struct vfdb_ops *ops)
+{
+    plan->ops = ops;
+    for (uint32_t p = 0; p < VFDB_PARAMS; p++)
+        plan->value[p] = ops->param[p].usual;
+}
+
+int main(void)
+{
+    srand(1);
+    for (uint32_t r = 0; r < RULES; r++) {
+        priority[r] = r;
+        for (uint32_t d = 0; d < DIMS; d++) {
+            uint32_t free = (uint32_t)rand() % (bits[d] + 1U);
+            box[r][d][0] = (uint32_t)rand() % (1U << bits[d]) >> free << free;
+            box[r][d][1] = box[r][d][0] | ((1U << free) - 1);
+        }
+    }
+    for (uint32_t i = 0; i < HEADERS; i++) {
+        for (uint32_t d = 0; d < DIMS; d++)
+            header[i][d] = (uint32_t)rand() % (1U << bits[d]);
+        wanted[i] = VFDB_NONE;
+        for (uint32_t r = RULES; r-- > 0;) {
+            uint32_t d = 0;
+            while (d < DIMS && box[r][d][0] <= header[i][d] && header[i][d] <= box[r][d][1])
+                d++;
+            wanted[i] = d == DIMS ? r : wanted[i];
+        }
+    }
+    for (uint32_t n = 0; vfdb_algorithm(n); n++) {
+        const struct vfdb_ops *ops = vfdb_algorithm(n);
+        struct vfdb_plan plan = {0}, inner = {0};
+        usual(&plan, ops);
+        if (!ops->wraps && ops->least_dims <= DIMS && DIMS <= ops->most_dims)
+            try(&plan);
+        for (uint32_t k = 0; ops->wraps && vfdb_algorithm(k); k++) {
+            const struct vfdb_ops *within = vfdb_algorithm(k);
+            usual(&inner, within);
+            plan.inner = &inner;
+            if (!within->wraps && within->least_dims <= DIMS && DIMS <= within->most_dims)
+                try(&plan);
+        }
+    }
+    return 0;
+}
