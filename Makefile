@@ -9,8 +9,7 @@ BENCH_FLAGS ?=
 C_SOURCES := $(wildcard hitables/engine/c/*.c)
 
 .PHONY: help setup demo test check lint types c-warnings sanitize count \
-        corpus prove mutants papers-hitables papers-layer4 papers-sfl bench-kernel bench-costs bench-generate bench-speed bench-compile bench-trees bench-sflgen rulesets golden pictures clean
-        corpus prove mutants papers-hitables papers-sfl bench-kernel bench-costs bench-engine bench-generate bench-speed fuzz-engine sanitize-threads bench-trees rulesets golden pictures clean
+        corpus prove mutants papers-hitables papers-layer4 papers-sfl bench-kernel bench-costs bench-generate bench-speed bench-compile bench-trees bench-sflgen bench-engine fuzz-engine sanitize-threads rulesets golden pictures clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
