@@ -363,6 +363,8 @@ class _Guess:
             ):
                 raise _Unfit
         sizes = np.diff(self.group_start).tolist()
+        if self.group_start[0] != 0 or sum(sizes) != np.count_nonzero(self.kept):
+            raise _Unfit
         if self.made_of[self.second].own != dict(enumerate(sizes)):
             raise _Unfit
 
