@@ -22,12 +22,13 @@ from .build.tree import ALGORITHMS, EFFORTS, Boxes, Prices, Tree, grow
 from .costs.prices import Priced, nanoseconds, prices
 from .costs.table import Costs, default
 from .emit.chains import Names, Planted
+from .emit.cheapest import Forms
 from .emit.jumps import Segment, any_memory, has_memory, leaves_chain, plant
 from .emit.sourcemap import Gone
 from .errors import HitablesError
 from .ir.packet import Backend
 from .ir.program import Chain, Program, Table
-from .ir.rule import Kind, Rule, State
+from .ir.rule import Kind, Match, Rule, State
 from .traffic import Weights
 
 Floats = npt.NDArray[np.float64]
@@ -373,7 +374,9 @@ class _TableCompiler:
         for at, run in enumerate(runs):
             boxes = as_boxes(sides.sides(run, self.writes), self.family, weights[first : first + len(run)])
             first += len(run)
-            if at + 1 == len(runs):
+            # Trees of groups are called and come back; RETURN would come back there, too, and
+            # only behind the last segment is that where it went.
+            if at + 1 == len(runs) or not any(map(leaves_chain, run)):
                 boxes.free[:] = freedom(run, self.writes, sides)
             tree = None
             if len(run) >= options.min_length and boxes.axes:
@@ -390,8 +393,16 @@ class _TableCompiler:
                 grown.add(boxes.weight, np.array([listed, listed]), len(run))
             exact = options.malformed is Malformed.EXACT
             patient = (lambda match: not sides.may_drop(match)) if exact else (lambda match: True)
-            grown.segments.append(Segment(run, tree, frozenset(sides.guards), patient))
+            forms = Forms(
+                native=options.backend != "legacy", written=frozenset(sides.dirty),
+                cost=self.cost_in_vain, early=patient,
+            )  # fmt: skip
+            grown.segments.append(Segment(run, tree, frozenset(sides.guards), patient, forms))
         return grown
+
+    def cost_in_vain(self, match: Match) -> float:
+        """What asking the match costs a packet that it does not let through."""
+        return sum(self.costs.match(match, backend, self.family).miss for backend in self.backends)
 
     def tree(
         self, run: Sequence[Rule], boxes: Boxes, nesting: int, budget: int

@@ -19,10 +19,16 @@ from ..build.tree import Kind as NodeKind
 from ..ir.fields import Family, Field
 from ..ir.rule import Kind, Match, Role, Rule, Target
 from .chains import Names, Planted, Planter, Written, goto, jump
+from .cheapest import Forms, Known, without
 from .spell import guard, matches, test_words
 
 _PORTS = (Field.SPORT, Field.DPORT)
 _RULE, _ONCE = int(Step.RULE), Role.ONCE  # looked for so often that finding the name counts
+_LEADING = (Step.SEND, Step.ASK, Step.CALL, Step.GO)
+_CALLING = (Step.SEND, Step.ASK, Step.CALL)
+
+Pairs = tuple[tuple[int, int], ...]
+Decidable = list[tuple[Match, list[tuple[int, Pairs]]]]
 
 
 @dataclass(slots=True)
@@ -30,12 +36,19 @@ class Segment:
     """Rules in a row: with a tree over them, or read one by one (*tree* None).
 
     patient  match that drops nothing, so that it may be asked before its turn
+    forms    cheaper forms of its rules (None: as they stand)
     """
 
     rules: Sequence[Rule]
     tree: Tree | None
     guards: frozenset[int] = frozenset()
     patient: Callable[[Match], bool] = lambda match: True
+    forms: Forms | None = None
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether trees of its groups are called and come back."""
+        return self.tree is not None and bool(np.isin(self.tree.step, _CALLING).any())
 
 
 def has_memory(rule: Rule) -> bool:
@@ -60,37 +73,66 @@ class _Planter(Planter):
             if segment.tree is None:
                 here.rules += [self.copy(rule) for rule in segment.rules]
                 continue
-            after = self.open() if at + 1 < len(segments) else None
+            follows = at + 1 < len(segments)
+            if follows and segment.comes_back:
+                # What its groups call comes back to them, so all of it does: it is called, too.
+                called = self.open()
+                here.rules.append(Rule((), jump(called.name)))
+                _Tree(self, segment, None).write(called)
+                continue
+            after = self.open() if follows else None
             _Tree(self, segment, after).write(here)
             if after is not None:
                 here = after
         return self.planted(first.rules)
 
 
+@dataclass(slots=True)
+class _Place:
+    """A chain still to be written: what all ways to it have in common, and how many are yet to be seen.
+
+    guarded  protocols whose packets have met a guard
+    """
+
+    chain: Written
+    ways: int
+    known: Known | None = None
+    guarded: frozenset[int] = frozenset()
+
+
 class _Tree:
     """Writes one segment's tree.
 
     A node becomes a chain where a test takes packets to it or an entry leads to it; one chain,
-    from however many places.  What stays behind a test is written in line.
+    from however many places, written once all ways to it are known.  Leaves of equal lists that
+    tests lead to are one.  What stays behind a test is written in line.
     """
 
     def __init__(self, planter: _Planter, segment: Segment, after: Written | None) -> None:
         assert segment.tree is not None
         self.planter, self.segment, self.after = planter, segment, after
         self.tree = segment.tree.as_tests()
-        self.grouped = bool(self.tree.step.any())
-        called = np.isin(self.tree.step, (Step.ASK, Step.CALL, Step.SEND)).any()
-        assert after is None or not called, "groups are not left by a jump to what follows"
-        self.leaves: dict[tuple[tuple[int, int, int], ...], str] = {}
-        self.chains: dict[int, str] = {}
-        # (node, list to write to, protocol if known, protocols guarded already)
-        self.todo: list[tuple[int, Written, int | None, frozenset[int]]] = []
+        self.leads = bool(self.tree.step.any())
+        assert after is None or not segment.comes_back, "groups are not left by a jump to what follows"
+        self.axes = self.tree.boxes.axes
+        self.place = {axis.field: at for at, axis in enumerate(self.axes)}
+        self.nothing_known: Known = (None,) * len(self.axes)
+        self.node = self.tree.node.tolist()
+        self.lows, self.highs, self.to = (self.tree.edge[name].tolist() for name in ("low", "high", "to"))
         # Lists of what is read at each node: (step, rule, link).
         self.entries = list(
             zip(self.tree.step.tolist(), self.tree.entry.tolist(), self.tree.link.tolist(), strict=True)
         )
+        self.leaves: dict[tuple[tuple[int, int, int], ...], int] = {}
+        self.aims: dict[int, int | None] = {}
+        self.ways = self.survey()
+        self.places: dict[int, _Place] = {}
+        self.todo: list[tuple[int, _Place]] = []
+        # Of a rule's first so many matches: their order, and what the tree's tests may decide.
+        self.asked: dict[tuple[int, int], tuple[tuple[Match, ...], Decidable]] = {}
         printed = self.tree.entry[(self.tree.step == Step.RULE) | (self.tree.step == Step.ACT)]
         copies = np.bincount(printed, minlength=len(segment.rules))
+        self.tests: dict[tuple[object, ...], tuple[Match, ...]] = {}
         self.stand_ins: dict[int, Rule] = {}
         for number in np.flatnonzero(copies > 1).tolist() if any_memory(segment.rules) else ():
             if has_memory(segment.rules[number]):
@@ -101,6 +143,70 @@ class _Tree:
         if covered:
             planter.open().rules += [planter.copy(rule) for rule in covered]
 
+    # -- ways --------------------------------------------------------------------------------------
+
+    def survey(self) -> dict[int, int]:
+        """How many ways lead to each node that has a chain."""
+        ways: dict[int, int] = {}
+        todo = [self.tree.root]
+
+        def lead(at: int) -> None:
+            ways[at] = ways.get(at, 0) + 1
+            if ways[at] == 1:
+                todo.append(at)
+
+        while todo:
+            at = todo.pop()
+            while True:
+                first, entries, first_edge, edges, kind = self.node[at][:5]
+                if self.leads:
+                    for step, _, link in self.entries[first : first + entries]:
+                        if step in _LEADING:
+                            lead(link)
+                if kind == NodeKind.LEAF:
+                    break
+                if edges > 1:
+                    taken = self.aim(self.to[first_edge])
+                    if taken is not None:
+                        lead(taken)
+                    first_edge += 1
+                at = self.to[first_edge]
+        return ways
+
+    def aim(self, node: int) -> int | None:
+        """The node that a test leads to when *node* is what it takes; None: no rule is there."""
+        if node in self.aims:
+            return self.aims[node]
+        first, entries, _, _, kind = self.node[node][:5]
+        found: int | None = node
+        if kind == NodeKind.LEAF:
+            listed = tuple(self.entries[first : first + entries])
+            if not listed:
+                found = None
+            elif listed[0][0] == Step.GO:
+                found = listed[0][2]
+            else:
+                found = self.leaves.setdefault(listed, node)
+        self.aims[node] = found
+        return found
+
+    def chain(self, node: int, known: Known, guarded: frozenset[int]) -> str:
+        """The chain of *node*, to which a way leads by which so much is known."""
+        place = self.places.get(node)
+        if place is None:
+            place = self.places[node] = _Place(self.planter.open(), self.ways[node], known, guarded)
+        elif place.known != known or place.guarded != guarded:
+            assert place.known is not None
+            place.known = tuple(map(_either, place.known, known))
+            place.guarded &= guarded
+        place.ways -= 1
+        assert place.ways >= 0, "a chain is written before all ways to it are known"
+        if not place.ways:
+            self.todo.append((node, place))
+        return place.chain.name
+
+    # -- rules -------------------------------------------------------------------------------------
+
     def share(self, rule: Rule) -> Rule:
         """Put *rule* into a chain of its own; the rule that enters it tests what is free to test."""
         chain = self.planter.open()
@@ -109,36 +215,63 @@ class _Tree:
         free = itertools.takewhile(lambda match: match.role is Role.SPACE, rule.matches)
         return Rule(tuple(free), jump(chain.name))
 
-    def entry(self, step: int, number: int, link: int, protocol: int | None) -> Rule:
-        """What an entry is printed as (build.tree.Step); *protocol*: of its packets, if known."""
-        if step == _RULE:
-            return self.stand_ins.get(number) or self.planter.copy(self.segment.rules[number])
-        if step == Step.ACT:
-            return self.planter.copy(self.segment.rules[number])._replace(matches=())
-        if step == Step.GO:
-            return Rule((), goto(self.chain(link, protocol)))
-        if step == Step.CALL:
-            return Rule((), jump(self.chain(link)))
+    def entry(self, step: int, number: int, link: int, known: Known, guarded: frozenset[int]) -> Rule:
+        """What an entry is printed as (build.tree.Step)."""
         rule = self.segment.rules[number]
-        if step == Step.SEND:
-            return Rule(rule.matches, goto(self.chain(link)))
-        if self.tree.boxes.free[number] & Free.SENDABLE:
-            return Rule(rule.matches, jump(self.chain(link)))
-        patient = self.segment.patient
-        free = itertools.takewhile(lambda match: match.role is Role.SPACE and patient(match), rule.matches)
-        return Rule(tuple(free), jump(self.chain(link)))
+        if step == _RULE:
+            stand_in = self.stand_ins.get(number)
+            if stand_in is not None:
+                return stand_in._replace(matches=self.left(number, stand_in.matches, stand_in.target, known))
+            copied = self.planter.copy(rule)
+            return copied._replace(matches=self.left(number, rule.matches, rule.target, known))
+        if step == Step.ACT:
+            return self.planter.copy(rule)._replace(matches=())
+        name = self.chain(link, known, guarded)
+        if step == Step.GO:
+            return Rule((), goto(name))
+        if step == Step.CALL:
+            return Rule((), jump(name))
+        target = goto(name) if step == Step.SEND else jump(name)
+        matches = rule.matches
+        if step == Step.ASK and not self.tree.boxes.free[number] & Free.SENDABLE:
+            patient = self.segment.patient
+            space = itertools.takewhile(lambda match: match.role is Role.SPACE, rule.matches)
+            matches = tuple(itertools.takewhile(patient, space))
+        return Rule(self.left(number, matches, target, known), target)
 
-    def chain(self, node: int, protocol: int | None = None) -> str:
-        """The chain that an entry leads to.
+    def left(
+        self, number: int, matches: tuple[Match, ...], target: Target | None, known: Known
+    ) -> tuple[Match, ...]:
+        """What is left to ask of *matches*, which begin those of the rule; cheap ones first."""
+        forms = self.segment.forms
+        if forms is None or not matches:
+            return matches
+        found = self.asked.get((number, len(matches)))
+        if found is None:
+            ordered = forms.ordered(matches)
+            found = self.asked[number, len(matches)] = ordered, self.decidable(ordered)
+        ordered, decidable = found
+        gone: list[Match] = []
+        for match, tests in decidable:
+            for at, pairs in tests:
+                values = known[at]
+                if values is None or not _has(pairs, *values):
+                    break
+            else:
+                gone.append(match)
+        if not gone:
+            return ordered
+        return without(ordered, target, lambda match: any(match is each for each in gone))
 
-        *protocol* is that of all packets that any entry leads there, or the tree asks for it again.
-        """
-        name = self.chains.get(node)
-        if name is None:
-            made = self.planter.open()
-            name = self.chains[node] = made.name
-            self.todo.append((node, made, protocol, frozenset()))
-        return name
+    def decidable(self, matches: tuple[Match, ...]) -> Decidable:
+        """The matches that this tree's tests may decide, with the axes and values that they ask for."""
+        assert self.segment.forms is not None
+        place = self.place
+        return [
+            (match, [(place[test.field], test.values.pairs) for test in match.tests])
+            for match in self.segment.forms.decidable(matches)
+            if all(test.field in place for test in match.tests)
+        ]
 
     def end(self, here: Written) -> None:
         """What stands behind a leaf: the rest of the chain, when there is one."""
@@ -150,76 +283,73 @@ class _Tree:
         return goto(self.after.name) if self.after else Target("RETURN", Kind.RETURN, "RETURN")
 
     def write(self, here: Written) -> None:
-        tree = self.tree
-        node = tree.node.tolist()
-        lows, highs, to = (tree.edge[name].tolist() for name in ("low", "high", "to"))
-        axes = tree.boxes.axes
-        rules = self.segment.rules
-        # Copies of rules that carry nothing of their own are the rules.
-        plain = not self.stand_ins and all(rule.counters is None and not rule.notes for rule in rules)
-        tests: dict[tuple[object, ...], tuple[Match, ...]] = {}
-        self.todo.append((tree.root, here, None, frozenset()))
+        self.todo.append((self.tree.root, _Place(here, 0, self.nothing_known)))
         while self.todo:
-            at, here, protocol, guarded = self.todo.pop()
-            while True:
-                first, entries, first_edge, edges, kind, axis_at, negated = node[at][:7]
-                here.rules += [
-                    rules[each[1]] if plain and each[0] == _RULE else self.entry(*each, protocol)
-                    for each in self.entries[first : first + entries]
-                ]
-                if kind == NodeKind.LEAF or edges == 1:
-                    if kind == NodeKind.LEAF:
-                        if not entries or self.entries[first + entries - 1][0] != Step.GO:
-                            self.end(here)
-                        break
-                    at = to[first_edge]
-                    continue
-                axis = axes[axis_at]
-                taken, other = to[first_edge], to[first_edge + 1]
-                low_value = (lows[first_edge][0] << 64 | lows[first_edge][1]) - axis.optional
-                high_value = (highs[first_edge][0] << 64 | highs[first_edge][1]) - axis.optional
-                if axis.field in _PORTS and protocol in self.segment.guards and protocol not in guarded:
-                    assert protocol is not None
-                    here.rules.append(Rule(guard(protocol, self.planter.family), None))
-                    guarded |= {protocol}
-                key = axis_at, low_value, high_value, negated, protocol
-                test = tests.get(key)
-                if test is None:
-                    words = test_words(
-                        axis.field, low_value, high_value, bool(negated), protocol, self.planter.family
-                    )
-                    test = tests[key] = matches(words, self.planter.family)
-                inside = protocol
-                if axis.field is Field.PROTO and not negated:
-                    inside = low_value
-                here.rules.append(Rule(test, self.taken(taken, node[taken], inside, guarded)))
-                if axis.field is Field.PROTO and negated:
-                    protocol = low_value
-                at = other
+            at, place = self.todo.pop()
+            assert place.known is not None
+            self.write_from(at, place.chain, place.known, place.guarded)
 
-    def taken(
-        self, node: int, row: tuple[int, ...], protocol: int | None, guarded: frozenset[int]
-    ) -> Target:
-        """The target that leads to a taken side, whose chain is written later."""
-        first, entries, _, _, kind, _, _ = row[:7]
-        if node in self.chains:
-            return goto(self.chains[node])
-        listed: tuple[tuple[int, int, int], ...] = ()
-        if kind == NodeKind.LEAF:
-            listed = tuple(self.entries[first : first + entries])
-            if not listed:
-                return self.nothing()
-            if listed[0][0] == Step.GO:
-                return goto(self.chain(listed[0][2], protocol))
-            if listed in self.leaves:
-                return goto(self.leaves[listed])
-        made = self.planter.open()
-        self.chains[node] = made.name
-        if listed:
-            self.leaves[listed] = made.name
-        # A chain that is entered from several places guards itself.
-        self.todo.append((node, made, protocol, frozenset() if self.grouped else guarded))
-        return goto(made.name)
+    def write_from(self, at: int, here: Written, known: Known, guarded: frozenset[int]) -> None:
+        """The node, and what stays in line behind it."""
+        while True:
+            first, entries, first_edge, edges, kind, axis_at, negated = self.node[at][:7]
+            listed = self.entries[first : first + entries]
+            here.rules += [self.entry(*each, known, guarded) for each in listed]
+            if kind == NodeKind.LEAF:
+                if not listed or listed[-1][0] != Step.GO:
+                    self.end(here)
+                return
+            if edges == 1:
+                at = self.to[first_edge]
+                continue
+            axis = self.axes[axis_at]
+            taken, other = self.to[first_edge], self.to[first_edge + 1]
+            values = (
+                (self.lows[first_edge][0] << 64 | self.lows[first_edge][1]) - axis.optional,
+                (self.highs[first_edge][0] << 64 | self.highs[first_edge][1]) - axis.optional,
+            )
+            protocol = self.protocol(known)
+            if axis.field in _PORTS and protocol in self.segment.guards and protocol not in guarded:
+                assert protocol is not None
+                here.rules.append(Rule(guard(protocol, self.planter.family), None))
+                guarded |= {protocol}
+            key = axis_at, values, negated, protocol
+            test = self.tests.get(key)
+            if test is None:
+                words = test_words(axis.field, *values, bool(negated), protocol, self.planter.family)
+                test = self.tests[key] = matches(words, self.planter.family)
+            inside = (*known[:axis_at], values, *known[axis_at + 1 :])
+            aim = self.aim(taken)
+            if aim is None:
+                target = self.nothing()
+            else:
+                target = goto(self.chain(aim, known if negated else inside, guarded))
+            here.rules.append(Rule(test, target))
+            if negated:  # of a field that every packet has: builders negate no other
+                known = inside
+            at = other
+
+    def protocol(self, known: Known) -> int | None:
+        """The protocol of all packets, if that is known."""
+        at = self.place.get(Field.PROTO)
+        values = None if at is None else known[at]
+        return values[0] if values is not None and values[0] == values[1] else None
+
+
+def _has(pairs: Pairs, low: int, high: int) -> bool:
+    """Whether one of the pairs has all from *low* to *high*."""
+    # Leaves hold many rules: a loop takes half the time of any().
+    for first, last in pairs:  # noqa: SIM110
+        if first <= low and high <= last:
+            return True
+    return False
+
+
+def _either(one: tuple[int, int] | None, two: tuple[int, int] | None) -> tuple[int, int] | None:
+    """What is known of a value that one of two is known of."""
+    if one is None or two is None:
+        return None
+    return min(one[0], two[0]), max(one[1], two[1])
 
 
 def plant(segments: Sequence[Segment], family: Family, names: Names) -> Planted:
