@@ -46,3 +46,12 @@ def test_what_is_missed_is_told() -> None:
     assert "decided by another rule" in bench.failures([good, {**ours, "differ": 3}])[0]
     assert "growth is 240.0" in bench.failures([{**good, "growth": 240.0}, ours])[0]
     assert "the default reads 595.0" in bench.failures([good, {**ours, "mean": 595.0}])[0]
+
+
+def test_rules_with_a_limit_take_most_of_the_papers_gain_and_hardly_any_of_ours() -> None:
+    rows = [
+        row for barred in (0, 10)
+        for row in bench.synthetic_case(300, barred, run=0, seed=1, kernel=False, match=bench.LIMIT)
+    ]  # fmt: skip
+    assert not any(row["differ"] for row in rows)
+    assert bench.lost(rows, "tree")["rules read"] < bench.LOSS < bench.lost(rows, "paper")["rules read"]

@@ -188,11 +188,17 @@ def failures(rows: Sequence[Row]) -> list[str]:
 # -- synthetic sets --------------------------------------------------------------------------------
 
 
-def synthetic_text(rules: Sequence[RandomRule], barred: int = 0) -> str:
+# Matches that no header answers: of no memory, and of the memory that a rule must not be copied for.
+LENGTH, LIMIT = "-m length --length 0:65535", "-m limit --limit 10000/sec --limit-burst 10000"
+# What ten rules with a limit among 1,000 may take of the gain.
+LOSS = 0.1
+
+
+def synthetic_text(rules: Sequence[RandomRule], barred: int = 0, match: str = LENGTH) -> str:
     """*barred* rules, evenly spaced, carry a match that no header answers, so the paper leaves them."""
     places = {len(rules) * (at + 1) // (barred + 1) for at in range(barred)}
     lines = [
-        rule.text().replace("-j ACCEPT", "-m length --length 0:65535 -j ACCEPT")
+        rule.text().replace("-j ACCEPT", f"{match} -j ACCEPT")
         if at in places
         else rule.text()
         for at, rule in enumerate(rules)
@@ -208,11 +214,13 @@ def headers_of(packets: Sequence[bytes]) -> Any:
     return np.stack([*word, *half, raw[:, 9]], axis=1)
 
 
-def synthetic_case(count: int, barred: int, run: int, seed: int, kernel: bool) -> list[Row]:
+def synthetic_case(
+    count: int, barred: int, run: int, seed: int, kernel: bool, match: str = LENGTH
+) -> list[Row]:
     """One synthetic set in both schemes: counted with ten packets a rule, and timed."""
     rng = random.Random(f"{seed}/{count}/{run}")
     rules = random_rules(count, [24], rng)
-    text = synthetic_text(rules, barred)
+    text = synthetic_text(rules, barred, match)
     program = read(text, family=Family.IPV4)
     batch = batch_of(headers_of([rule.packet(rng) for rule in rules for _ in range(10)]))
     rows, texts = [], {"empty": EMPTY, "input": text}
@@ -229,10 +237,12 @@ def synthetic_case(count: int, barred: int, run: int, seed: int, kernel: bool) -
     return rows
 
 
-def synthetic(cases: Iterable[tuple[int, int]], runs: int, seed: int, kernel: bool) -> list[Row]:
+def synthetic(
+    cases: Iterable[tuple[int, int]], runs: int, seed: int, kernel: bool, match: str = LENGTH
+) -> list[Row]:
     rows = []
     for count, barred in cases:
-        made = [row for run in range(runs) for row in synthetic_case(count, barred, run, seed, kernel)]
+        made = [row for run in range(runs) for row in synthetic_case(count, barred, run, seed, kernel, match)]
         for scheme in ("paper", "tree"):
             print(synthetic_line([row for row in made if row["scheme"] == scheme]), flush=True)
         rows += made
@@ -260,6 +270,38 @@ def synthetic_line(rows: Sequence[Row]) -> str:
     return f"{case}{paths}{mean('seconds'):>9.3f}{differ:>8}{faster}"
 
 
+def lost(rows: Sequence[Row], scheme: str) -> dict[str, float]:
+    """What share of the gain rules with a limit take: in rules read, and in time where that was taken."""
+
+    def mean(barred: bool, what: Callable[[Row], float]) -> float:
+        return statistics.fmean(
+            what(row) for row in rows if row["scheme"] == scheme and bool(row["barred"]) == barred
+        )
+
+    def saved(row: Row) -> float:
+        return float(row["linear"] / row["mean"])
+
+    def faster(row: Row) -> float:
+        return gains(row["ns"])[0]
+
+    found = {"rules read": 1 - mean(True, saved) / mean(False, saved)}
+    if all("ns" in row for row in rows):
+        found["time"] = 1 - mean(True, faster) / mean(False, faster)
+    return found
+
+
+def limited(runs: int, seed: int, kernel: bool) -> tuple[list[Row], list[str]]:
+    """Figure 5c with rules that have memory: none, and ten, among 1,000; and what is not reached."""
+    rows = synthetic(((1000, 0), (1000, 10)), runs, seed, kernel, LIMIT)
+    for scheme in ("paper", "tree"):
+        shares = ", ".join(f"{share:.1%} in {what}" for what, share in lost(rows, scheme).items())
+        print(f"ten rules with -m limit in 1000 take of the gain of scheme {scheme}: {shares}")
+    return rows, [
+        f"ten rules with -m limit take {share:.0%} of the gain in {what}"
+        for what, share in lost(rows, "tree").items() if share > LOSS
+    ]  # fmt: skip
+
+
 def gains(ns: dict[str, float]) -> tuple[float, float]:
     """How many times faster: above the empty rule set, and with all that a packet costs."""
     above = max(ns["output"] - ns["empty"], 1.0)
@@ -278,8 +320,12 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10, help="synthetic sets of each size")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--no-kernel", action="store_true", help="count only: needs no root")
+    parser.add_argument("--only-limited", action="store_true", help="figure 5c with -m limit, nothing else")
     parser.add_argument("-o", "--output", type=Path, default=Path("out/papers-hitables"))
     args = parser.parse_args()
+    if args.only_limited:
+        _, missed = limited(args.runs, args.seed, not args.no_kernel)
+        sys.exit("; ".join(missed) or 0)
     if not args.sets.is_dir():
         sys.exit(f"papers-hitables: {args.sets} is missing: it holds the paper's rule sets")
     args.output.mkdir(parents=True, exist_ok=True)
@@ -288,15 +334,17 @@ def main() -> None:
     print(f"\n{SYNTHETIC_HEAD}")
     sizes = synthetic(((count, 0) for count in SIZES), args.runs, args.seed, not args.no_kernel)
     barred = synthetic(((1000, number) for number in range(11)), args.runs, args.seed, not args.no_kernel)
+    with_limits, missed = limited(args.runs, args.seed, not args.no_kernel)
     data = {"machine": machine(), "seed": args.seed, "runs": args.runs}
-    data |= {"public": public, "sizes": sizes, "barred": barred}
+    data |= {"public": public, "sizes": sizes, "barred": barred, "limited": with_limits}
     (args.output / "data.json").write_text(json.dumps(data, indent=1) + "\n")
     from ..report.figure5 import draw
 
     draw(data, args.output)
     found = failures(public)
     found += [f"{row['rules']} rules, {row['scheme']}: a packet is decided by another rule"
-              for row in (*sizes, *barred) if row["differ"]]  # fmt: skip
+              for row in (*sizes, *barred, *with_limits) if row["differ"]]  # fmt: skip
+    found += missed
     print(f"\nfigures and data: {args.output}/")
     for line in found:
         print(line, file=sys.stderr)
