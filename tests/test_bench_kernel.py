@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import hitables
 from hitables.bench import rivals
-from hitables.bench.own import Line, _advice, _in_short, default_batch, measure, routed
+from hitables.bench.own import Line, _advice, _hints, _in_short, default_batch, measure, routed
 from hitables.cli import main
 from hitables.emit.text import write
 from hitables.ir.fields import Family
@@ -191,3 +191,11 @@ def test_what_makes_no_sense_to_measure_is_refused(args: list[str], said: str, t
     done = CliRunner().invoke(main, ["bench", "kernel", str(path), *(arg.format(trace=trace) for arg in args)])
     assert done.exit_code == 2
     assert said in done.output
+
+
+def test_a_list_of_addresses_is_told_that_an_ipset_may_serve_better() -> None:
+    (said,) = _hints(program_of(*BLOCKED), [])
+    assert said.startswith(f"{len(BLOCKED)} of {len(BLOCKED)} rules differ in one address alone")
+    assert _hints(program_of(*BLOCKED), ["ipset"]) == []
+    assert _hints(program_of(*BLOCKED, *PORTS, *PORTS), []) == []
+    assert _hints(program_of(*PORTS), []) == []

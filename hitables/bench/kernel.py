@@ -148,6 +148,8 @@ def set_case(name: str, folder: Path, flows: int, backend: Backend, runs: int) -
         "input_ns": given.above,
         "compiled_ns": compiled.above,
         "doubt_ns": compiled.doubt,
+        "input_modelled_ns": given.modelled,
+        "compiled_modelled_ns": compiled.modelled,
         "ratio": given.above / compiled.above,
         "ratio_with_io": (given.above + found.empty) / (compiled.above + found.empty),
         "nft_set_ns": native.above if native and not native.why else None,
