@@ -8,7 +8,8 @@
     lock             held by the one writer
 
 A commit is one record at the end of the journal, and is there once its last line, with the sum
-over the record, is on the disk; a record that is cut off there never happened.  A new
+over the record, is written; a record that is cut off there never happened.  It is on the disk before
+the commit returns.  A new
 generation is written beside the old one and becomes the state by the rename of `state`.
 A commit that goes to the kernel is *settled* by a line behind its record when the kernel has it;
 a record without that line tells the next start to look what the kernel holds.

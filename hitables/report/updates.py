@@ -17,7 +17,7 @@ STYLES = {"insert": "-", "delete": "--"}
 SHADES = {"overlay": "0.6", "graft": "black"}
 # The load for which a best delta is read off, a second; nanoseconds that nft takes to read a rule
 # (docs/costs.md: 12 for a protocol that misses, 35 for a jump that is taken).
-PACKETS, UPDATES, RULE = 100_000, 10, 20
+PACKETS, UPDATES, RULE = 1_000_000, 10, 20
 NAMES = {"overlay": "in front", "graft": "by cost"}
 
 Row = dict[str, Any]
