@@ -52,18 +52,21 @@ def holds(made: Plan) -> bool:
     if any(strategy is Strategy.FOLD for _, _, strategy in made.chosen):
         return False
     concerned: dict[Place, list[Rule]] = {}
-    for place, rules in _updated(made).items():
+    updated = _updated(made)
+    for place, rules in updated.items():
         if place in made.before.served:
             concerned[place] = rules
         elif not _alike(made.after, place):
             return False
-    tables = {table for table, _ in concerned}
     regions = {
         place: [_region(rule, made.after) for rule in rules] for place, rules in concerned.items()
     }
-    for table in tables:
-        tests = [region for (at, _), found in regions.items() if at == table for region in found]
-        if not all(_is_inside(edit, made, tests) for edit in made.edits if edit.table == table):
+    for edit in made.edits:
+        place = edit.table, edit.chain
+        if place in updated and place not in concerned:
+            continue  # it was found to be as it is listed
+        tests = [region for (at, _), found in regions.items() if at == edit.table for region in found]
+        if not _is_inside(edit, made, tests):
             return False
     return all(
         _is_equal(made.after, place, region)
@@ -126,9 +129,6 @@ def _distinct(regions: Iterable[Region]) -> list[Region]:
 def _is_inside(edit: Edit, made: Plan, regions: list[Region]) -> bool:
     """Whether *edit* changes nothing for packets outside of *regions*."""
     before, after = (program.table(edit.table) for program in (made.before.loaded, made.after.loaded))
-    names = Names(made.before.settings.prefix, ())
-    if not names.is_made(edit.chain) and (edit.table, edit.chain) not in made.before.served:
-        return True  # edited as the list is
     if edit.op is Op.NEW or edit.chain not in before:
         return edit.chain not in before
     if edit.op in (Op.FLUSH, Op.REMOVE):
