@@ -65,20 +65,6 @@ def test_every_split_with_all_vectors_answers_as_linear_does(split: int, simd: i
         agree(f"sides(split={split}, narrow={narrow}, simd={simd})", listed(boxes), near(7, boxes, 2000)).close()
 
 
-@pytest.mark.parametrize("simd", [0, 256, 512])
-@pytest.mark.parametrize("limit", [1, 20, 1024])
-def test_merged_with_buckets_of_any_length(limit: int, simd: int) -> None:
-    boxes = drawn(limit, 400)
-    plan = f"merged(limit={limit}, simd={simd})"
-    with agree(plan, listed(boxes), near(7, boxes, 3000)) as db:
-        for number in range(0, 400, 2):
-            db.remove(number)
-        left = listed(boxes[1::2], priority=np.arange(1, 400, 2, dtype=np.uint32))
-        with engine.open("linear", left) as linear:
-            headers = near(8, boxes, 3000)
-            assert (db.search(headers) == linear.search(headers)).all()
-
-
 @pytest.mark.parametrize("products", [1, 2])
 def test_tables_answer_as_linear_does(products: int) -> None:
     for seed in range(4):

@@ -43,13 +43,13 @@ SETS = [
 GOALS = {"1K": (4.0, 1.0), "10K": (2.0, 1.0), "100k": (3.0, 10.0)}
 # Times rte_acl's memory, at most.
 MEMORY = 2.0
-SHORT = ("best", "merged")
+SHORT = ("best", "tss")
 PART = 32768
 # What a classifier may take for one set: bytes, and seconds, after which it has no row.
 LIMIT = 2 << 30
 PATIENCE = 6.0
 HARNESS = Path(__file__).parents[2] / "tools" / "rte_acl_bench.c"
-GROWTH = ("best", "merged")
+GROWTH = ("best", "tss")
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 
 

@@ -13,7 +13,7 @@
 #include "ledger.h"
 #include "vfdb.h"
 
-extern const struct vfdb_ops vfdb_tables, vfdb_sides, vfdb_merged, vfdb_linear;
+extern const struct vfdb_ops vfdb_tables, vfdb_sides, vfdb_tss, vfdb_linear;
 
 struct best {
     struct ledger *ledger;
@@ -31,7 +31,7 @@ static const struct candidate {
 } candidates[] = {
     {&vfdb_tables, {1, 8}, -1, -1},
     {&vfdb_sides, {0, 16}, 2, 3},
-    {&vfdb_merged, {128}, 1, -1},
+    {&vfdb_tss, {8}, 1, -1},
     {&vfdb_linear, {0}, -1, -1},
 };
 enum { CANDIDATES = sizeof candidates / sizeof *candidates };
@@ -58,7 +58,7 @@ static int best_build(struct ledger *ledger, const struct vfdb_plan *plan, const
             continue;
         memcpy(picked.value, candidate->value, sizeof picked.value);
         if (candidate->simd >= 0)
-            picked.value[candidate->simd] = plan->value[SIMD];
+            picked.value[candidate->simd] = candidate->ops == &vfdb_tss ? plan->value[SIMD] >= 512 : plan->value[SIMD];
         if (candidate->memory >= 0)
             picked.value[candidate->memory] = plan->value[MEMORY];
         status = candidate->ops->build(ledger, &picked, rules, &db->picked);
