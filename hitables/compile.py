@@ -60,6 +60,7 @@ class Options:
     traffic        how much each rule weighs; None: all alike
     unequal_cuts   scheme paper: cut between rules, not in equal parts
     equivalence    one of EQUIVALENCES
+    as_written     rules keep all matches in their order, so a copy can be told by what it says
     tables, chains only these (empty: all)
     """
 
@@ -76,6 +77,7 @@ class Options:
     traffic: Weights | None = None
     unequal_cuts: bool = False
     equivalence: str = "full"
+    as_written: bool = False
     tables: frozenset[str] = frozenset()
     chains: frozenset[str] = frozenset()
 
@@ -397,7 +399,8 @@ class _TableCompiler:
                 native=options.backend != "legacy", written=frozenset(sides.dirty),
                 cost=self.cost_in_vain, early=patient,
             )  # fmt: skip
-            grown.segments.append(Segment(run, tree, frozenset(sides.guards), patient, forms))
+            cheaper = None if options.as_written else forms
+            grown.segments.append(Segment(run, tree, frozenset(sides.guards), patient, cheaper))
         return grown
 
     def cost_in_vain(self, match: Match) -> float:

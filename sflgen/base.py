@@ -111,6 +111,7 @@ class Settings:
     def options(self, table: str, chains: Iterable[str]) -> Options:
         """What hitables is told."""
         return Options(
+            as_written=True,  # counters are carried from copy to copy of the same text
             backend=self.backend, malformed=Malformed(self.malformed), min_length=self.min_length,
             max_expansion=self.max_expansion, tables=frozenset({table}), chains=frozenset(chains),
         )  # fmt: skip
