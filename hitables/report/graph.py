@@ -75,6 +75,7 @@ def _svg(made: nx.DiGraph) -> str:
         ) from None
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "hitables"
+    matplotlib.rcParams["svg.fonttype"] = "path"
     from matplotlib import pyplot
 
     for layer, names in enumerate(nx.topological_generations(made)):

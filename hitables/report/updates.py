@@ -29,6 +29,7 @@ def draw(data: Row, path: Path) -> None:
 
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "hitables"  # the same file for the same data
+    matplotlib.rcParams["svg.fonttype"] = "path"  # whatever was drawn before in this process
     from matplotlib import pyplot as plt
 
     sets = data["growth"]
