@@ -306,6 +306,10 @@ class Tree:
         """All nodes, by number: the root first, the side that stays right behind its test."""
         return (self[number] for number in range(len(self)))
 
+    def in_groups(self) -> bool:
+        """Whether several trees share the rules, and call each other."""
+        return bool(np.isin(self.step, (Step.SEND, Step.ASK, Step.CALL)).any())
+
     def printed_rules(self) -> int:
         """Entries, and one rule per decision; CUTS of n edges print as n - 1 decisions."""
         looked_up = self.node["kind"] == Kind.LOOKUPS
