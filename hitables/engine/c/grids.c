@@ -2,16 +2,16 @@
  *
  * Idea: a patch of too many rules is cut along one axis or several into equal parts, as its
  * builder chooses.  A rule that an earlier final rule hides within a part is left out of it,
- * leaves of equal lists, and neighbours, become one patch, rules that all parts have in common are kept above
- * them.  Such a tree is searched as it is, or printed: then a grid becomes tests, each of
+ * leaves of equal lists, and neighbours, become one patch.  Printed, a grid becomes tests, each of
  * which halves what is left along one axis; neighbours that are one patch are not told apart,
- * and a leaf that several places lead to stands in a chain of its own.
- * Printed, rules must be read in list order: only common rules that stand before all
+ * and a leaf that several places lead to stands in a chain of its own.  (Trees that are searched
+ * in memory are cuttings.c.)
+ * Rules must be read in list order: only common rules that stand before all
  * others of the patch are kept above the parts.  Values that are no intervals for a grid
  * (protocols, interfaces) and what an axis needs are tested one by one before.
  * Cost: per patch, its boxes times the parts that they meet, and the square of short lists.
  * Invariant: a point that comes to a patch finds all rules of the patch that it meets; one
- * that lies in none of a grid's parts meets none, wherever it goes.  Printed: entries and
+ * that lies in none of a grid's parts meets none, wherever it goes.  Entries and
  * decisions never exceed the budget, nor taken tests on a path max_nesting.
  * Threading: none; everything lives in arenas of the one that builds.
  */
@@ -23,10 +23,6 @@
 enum {
     SHORT = 200 /* in lists up to so long every rule is held against every earlier one */
 };
-
-static const struct grid_builder *const builders[] = {&grid_hicuts, &grid_hypercuts};
-
-enum { BUILDERS = sizeof builders / sizeof *builders };
 
 uint32_t floor_log2(uint32_t value)
 {
@@ -179,14 +175,13 @@ bool can_grid(const struct plotter *p, const struct patch *patch, uint32_t axis)
     return (cut == TREE_CUT_PREFIX || cut == TREE_CUT_RANGE) && axis_usable(p->space, patch->region, axis);
 }
 
-/* Printed: one test takes what lies beyond the least prefix that holds all boxes which do not span the region;
- * a search in memory has that for nothing. */
+/* One test takes what lies beyond the least prefix that holds all boxes which do not span the region. */
 bool plan_narrows(const struct plotter *p, const struct patch *patch, uint32_t axis, struct plan *plan)
 {
     const struct line *line = &p->space->line[axis];
     const struct range *along = &patch->region[axis];
     struct side hull = {UINT32_MAX, 0};
-    if (p->searched || p->space->in->axis[axis].cut != TREE_CUT_PREFIX)
+    if (p->space->in->axis[axis].cut != TREE_CUT_PREFIX)
         return false;
     for (uint32_t i = 0; i < patch->boxes; i++) {
         struct side side = box_side(p->space, patch->box[i], axis);
@@ -298,9 +293,7 @@ static struct patch *patch_new(struct plotter *p, const struct range *region)
 {
     size_t size = p->space->in->axes * sizeof *region;
     struct patch *patch = arena_take(p->space->arena, sizeof *patch);
-    if (!patch || !(patch->region = arena_take(p->later, size)))
-        return NULL;
-    if (!p->searched && !(patch->twig = twig_new(p->space)))
+    if (!patch || !(patch->region = arena_take(p->later, size)) || !(patch->twig = twig_new(p->space)))
         return NULL;
     memcpy(patch->region, region, size);
     return patch;
@@ -426,21 +419,13 @@ static bool cells_fill(const struct space *space, const struct patch *patch, str
     return true;
 }
 
-/* Take the rule out of every list, if every list has it (printed: at its head). */
+/* Take the rule out of every list, if every list has it at its head. */
 static bool cells_take(const struct plotter *p, struct cells *cells, int32_t rule)
 {
     const int32_t *rules = p->space->in->rule;
     for (uint32_t c = 0; c < cells->cells; c++) {
         const uint32_t *box = cells->box + cells->start[c];
-        uint32_t low = 0, high = p->searched ? cells->boxes[c] : 0;
-        while (low < high) {
-            uint32_t middle = low + (high - low) / 2;
-            if (rules[box[middle]] < rule)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        if (low == cells->boxes[c] || rules[box[low]] != rule)
+        if (!cells->boxes[c] || rules[box[0]] != rule)
             return false;
     }
     for (uint32_t c = 0; c < cells->cells; c++) {
@@ -461,14 +446,10 @@ static bool cells_share(struct plotter *p, struct patch *patch, struct cells *ce
         if (cells->boxes[c] < cells->boxes[fewest])
             fewest = c;
     patch->held = 0;
-    for (uint32_t i = 0; i < cells->boxes[fewest];) {
-        int32_t rule = p->space->in->rule[cells->box[cells->start[fewest] + i]];
-        if (!cells_take(p, cells, rule)) {
-            if (!p->searched)
-                break;
-            i++;
-            continue;
-        }
+    while (cells->boxes[fewest]) {
+        int32_t rule = p->space->in->rule[cells->box[cells->start[fewest]]];
+        if (!cells_take(p, cells, rule))
+            break;
         if (patch->held == room) {
             room = room ? 2 * room : 16;
             uint32_t *more = arena_take(p->space->arena, room * sizeof *more);
@@ -679,8 +660,7 @@ static void enqueue(struct plotter *p, struct patch *patch)
         if (!part->boxes || part->number)
             continue;
         part->number = 1;
-        if (p->builder->compacts || !p->searched)
-            compact(p->space, part);
+        compact(p->space, part);
         p->last->next = part;
         p->last = part;
     }
@@ -689,8 +669,6 @@ static void enqueue(struct plotter *p, struct patch *patch)
 static bool grid_fits(struct plotter *p, struct patch *patch)
 {
     uint64_t listed = patch->held;
-    if (p->searched)
-        return true;
     struct printer w = print_count(p, patch);
     for (uint32_t c = 0; c < patch->cells; c++) {
         struct patch *part = patch->part[c];
@@ -849,8 +827,7 @@ static enum tree_status plot(struct plotter *p)
     uint32_t listed = list_shown(space, p->listed, (uint32_t)boxes, region);
     if (!patch_list(p, p->first, p->listed, listed))
         return TREE_NO_MEMORY;
-    if (p->builder->compacts || !p->searched)
-        compact(space, p->first);
+    compact(space, p->first);
     p->printed = p->first->rules;
     for (struct patch *patch = p->first; patch; patch = patch->next) {
         struct patch *end = p->last;
@@ -863,7 +840,6 @@ static enum tree_status plot(struct plotter *p)
         while (status == TREE_OK && patch != end)
             status = split(p, patch = patch->next);
         size_t bytes = arena_bytes(space->arena) + arena_bytes(p->list) + arena_bytes(p->later);
-        p->peak = bytes > p->peak ? bytes : p->peak;
         if (status == TREE_OK && p->memory && bytes > p->memory)
             status = TREE_NO_MEMORY;
         if (status != TREE_OK)
@@ -926,152 +902,4 @@ enum tree_status grids_print(struct space *space, const struct tree_options *opt
         *root = plotter.first->twig;
     plot_free(&plotter);
     return status;
-}
-
-/* Searched. */
-
-static enum tree_status grids_write(struct plotter *p, struct grids *grids)
-{
-    uint64_t nodes = 0, sides = 0, children = 0, entries = 0;
-    for (struct patch *patch = p->first; patch; patch = patch->next) {
-        patch->number = (uint32_t)++nodes;
-        sides += patch->plan->cuts;
-        children += patch->cells;
-        entries += patch->held;
-    }
-    if (nodes >= GRIDS_NOTHING || sides > UINT32_MAX || children > UINT32_MAX || entries > UINT32_MAX)
-        return TREE_NO_MEMORY;
-    grids->node = arena_take(grids->arena, nodes * sizeof *grids->node);
-    grids->side = arena_take(grids->arena, sides * sizeof *grids->side);
-    grids->child = arena_take(grids->arena, children * sizeof *grids->child);
-    grids->entry = arena_take(grids->arena, entries * sizeof *grids->entry);
-    if (!grids->node || !grids->side || !grids->child || !grids->entry)
-        return TREE_NO_MEMORY;
-    for (struct patch *patch = p->first; patch; patch = patch->next) {
-        grids->node[grids->nodes++] =
-            (struct grids_node){grids->entries, patch->held, grids->sides, patch->plan->cuts, grids->children};
-        for (uint32_t i = 0; i < patch->held; i++)
-            grids->entry[grids->entries++] = (int32_t)patch->entry[i];
-        for (uint32_t i = 0; i < patch->plan->cuts; i++) {
-            const struct cut *cut = &patch->plan->cut[i];
-            grids->side[grids->sides++] = (struct grids_side){
-                {(uint64_t)(cut->low >> 64), (uint64_t)cut->low}, cut->parts, (uint8_t)cut->axis, (uint8_t)cut->shift, 0};
-        }
-        for (uint32_t i = 0; i < patch->cells; i++)
-            grids->child[grids->children++] = patch->part[i]->boxes ? patch->part[i]->number - 1 : GRIDS_NOTHING;
-    }
-    return TREE_OK;
-}
-
-struct grids *grids_grow(const char *name, const struct tree_boxes *boxes, const struct grids_options *options,
-                         enum tree_status *status)
-{
-    struct arena *kept = arena_new(0);
-    struct grids *grids = kept ? arena_take(kept, sizeof *grids) : NULL;
-    struct space space = {.arena = arena_new(options->memory), .in = boxes};
-    struct plotter plotter = {
-        .space = &space, .leaf_size = options->leaf_size, .spfac = options->spfac, .memory = options->memory,
-        .searched = true, .budget = UINT64_MAX, .max_nesting = UINT32_MAX,
-    };
-    for (uint32_t i = 0; i < BUILDERS; i++)
-        if (!strcmp(builders[i]->name, name))
-            plotter.builder = builders[i];
-    *status = !plotter.builder ? TREE_BAD_OPTION : grids && space.arena ? space_draw(&space) : TREE_NO_MEMORY;
-    for (uint32_t a = 0; *status == TREE_OK && a < boxes->axes; a++) {
-        const struct tree_axis *axis = &boxes->axis[a];
-        if (axis->optional || axis->needs >= 0 || (axis->cut != TREE_CUT_PREFIX && axis->cut != TREE_CUT_RANGE))
-            *status = TREE_BAD_AXIS;
-    }
-    if (*status == TREE_OK)
-        *status = plot(&plotter);
-    if (*status == TREE_OK) {
-        grids->arena = kept;
-        *status = grids_write(&plotter, grids);
-    }
-    plot_free(&plotter);
-    if (*status == TREE_OK) {
-        grids->bytes = arena_bytes(kept);
-        grids->peak = plotter.peak + grids->bytes;
-    }
-    arena_free(space.arena);
-    if (*status == TREE_OK)
-        return grids;
-    arena_free(kept);
-    return NULL;
-}
-
-void grids_free(struct grids *grids)
-{
-    if (grids)
-        arena_free(grids->arena);
-}
-
-static u128 joined(const uint64_t *words)
-{
-    return (u128)words[0] << 64 | words[1];
-}
-
-static bool rule_matches(const struct tree_boxes *in, uint32_t box, uint32_t end, const uint64_t *point)
-{
-    for (; box < end; box++) {
-        uint32_t a = 0;
-        for (; a < in->axes; a++) {
-            size_t at = ((size_t)box * in->axes + a) * 2;
-            u128 value = joined(point + (size_t)2 * a);
-            if (value < joined(in->low + at) || value > joined(in->high + at))
-                break;
-        }
-        if (a == in->axes)
-            return true;
-    }
-    return false;
-}
-
-/* The child that the point is in. */
-static uint32_t child_of(const struct grids *grids, const struct grids_node *node, const uint64_t *point)
-{
-    uint32_t at = 0;
-    for (uint32_t i = 0; i < node->sides; i++) {
-        const struct grids_side *side = &grids->side[node->side + i];
-        u128 value = joined(point + (size_t)2 * side->axis), low = joined(side->low);
-        if (value < low || (value - low) >> side->shift >= side->parts)
-            return GRIDS_NOTHING;
-        at = at * side->parts + (uint32_t)((value - low) >> side->shift);
-    }
-    return grids->child[node->child + at];
-}
-
-enum tree_status grids_search(const struct grids *grids, const struct tree_boxes *in, const uint64_t *points,
-                              size_t count, int32_t *rule, uint32_t *reads)
-{
-    uint32_t *first = calloc((size_t)in->rules + 1, sizeof *first);
-    if (!first)
-        return TREE_NO_MEMORY;
-    for (uint32_t box = 0; box < in->boxes; box++)
-        first[in->rule[box] + 1]++;
-    for (uint32_t r = 0; r < in->rules; r++)
-        first[r + 1] += first[r];
-    for (size_t p = 0; p < count; p++) {
-        const uint64_t *point = points + p * in->axes * 2;
-        uint32_t at = 0;
-        rule[p] = -1;
-        reads[p] = 0;
-        while (at != GRIDS_NOTHING) {
-            const struct grids_node *node = &grids->node[at];
-            reads[p]++;
-            for (uint32_t i = 0; i < node->entries; i++) {
-                int32_t r = grids->entry[node->entry + i];
-                if (rule[p] >= 0 && r > rule[p])
-                    break;
-                reads[p]++;
-                if (rule_matches(in, first[r], first[r + 1], point)) {
-                    rule[p] = r;
-                    break;
-                }
-            }
-            at = node->sides ? child_of(grids, node, point) : GRIDS_NOTHING;
-        }
-    }
-    free(first);
-    return TREE_OK;
 }

@@ -1,6 +1,5 @@
 #ifndef HITABLES_GRIDS_CORE_H
 #define HITABLES_GRIDS_CORE_H
-#include "grids.h"
 #include "tree_core.h"
 
 /* What the builders of grids share: patches, the growing of them, what they are written as. */
@@ -45,10 +44,9 @@ struct plotter {
     const struct grid_builder *builder;
     uint32_t leaf_size;
     double spfac;
-    bool searched; /* in memory; else printed: then order is kept, and these limits */
     uint64_t budget, printed;
     uint32_t max_nesting;
-    size_t memory, peak;
+    size_t memory;
     uint64_t *key, *spare; /* scratch: one slot per box */
     uint32_t *listed;
     struct plan plan;           /* of the patch being split */
@@ -58,9 +56,7 @@ struct plotter {
 
 /* One C file per builder.  *choose* decides what becomes of a patch of too many rules. */
 struct grid_builder {
-    const char *name;
-    bool compacts; /* a region is no larger than the hull of its boxes */
-    bool shares;   /* rules that all parts have in common stand above them */
+    bool shares; /* rules that all parts have in common stand above them */
     void (*choose)(struct plotter *plotter, const struct patch *patch, struct plan *plan);
 };
 extern const struct grid_builder grid_hicuts, grid_hypercuts;

@@ -67,5 +67,5 @@ static enum tree_status hicuts_grow(struct space *space, const struct tree_optio
     return grids_print(space, options, &grid_hicuts, root);
 }
 
-const struct grid_builder grid_hicuts = {.name = "hicuts", .choose = hicuts_choose};
+const struct grid_builder grid_hicuts = {.choose = hicuts_choose};
 const struct tree_builder tree_hicuts = {.name = "hicuts", .bounded = true, .grow = hicuts_grow};

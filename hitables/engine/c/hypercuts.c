@@ -181,5 +181,5 @@ static enum tree_status hypercuts_grow(struct space *space, const struct tree_op
     return grids_print(space, options, &grid_hypercuts, root);
 }
 
-const struct grid_builder grid_hypercuts = {.name = "hypercuts", .compacts = true, .shares = true, .choose = hypercuts_choose};
+const struct grid_builder grid_hypercuts = {.shares = true, .choose = hypercuts_choose};
 const struct tree_builder tree_hypercuts = {.name = "hypercuts", .bounded = true, .grow = hypercuts_grow};
