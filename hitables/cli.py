@@ -7,169 +7,27 @@ so that `hitables --help` is quick.
 
 from __future__ import annotations
 
-import gc
-import os
-import re
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from . import __version__
+from .cli_engine import algorithms, bench_classify, classify, generate, seed
+from .cli_kernel import bench_kernel, calibrate
 from .errors import HitablesError
-
-TROUBLE = 2
-INTERRUPTED = 130  # as a shell has it: 128 and the number of SIGINT
+from .terminal import Commands, Differ, Size, family_of, family_option, stages
 
 
-class _Differ(SystemExit):
-    """The only way to exit with 1: whoever reads the status takes it for an answer."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
-
-
-class _Commands(click.Group):
-    """Turns every error into a message and an exit status."""
-
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return super().main(*args, **kwargs)
-        except _Differ:
-            raise
-        except SystemExit as end:
-            # click has 1 for an interrupt, and for a pipe that breaks while it tells of an error.
-            raise SystemExit(TROUBLE if end.code == 1 else end.code) from None
-        except OSError:
-            # Nobody can be told: standard error is full or closed.
-            raise SystemExit(TROUBLE) from None
-
-    def invoke(self, ctx: click.Context) -> Any:
-        # One command, then the process ends; the collector would only walk what stays
-        # (a sixth of the time of compiling 10,000 rules).
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            return super().invoke(ctx)
-        except HitablesError as error:
-            click.echo(f"hitables: {error}", err=True)
-        except BrokenPipeError:
-            # Nobody reads any more; standard output must not complain again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            click.echo("hitables: the reader of the output closed it", err=True)
-        except MemoryError:
-            click.echo("hitables: out of memory", err=True)
-        except RecursionError:
-            click.echo("hitables: the rule set nests too deep", err=True)
-        except click.exceptions.Exit:
-            raise
-        except click.ClickException as error:
-            error.show()
-        except (click.Abort, KeyboardInterrupt):
-            click.echo("hitables: interrupted", err=True)
-            ctx.exit(INTERRUPTED)
-        except Exception as error:
-            if os.environ.get("HITABLES_DEBUG"):
-                raise
-            click.echo(
-                f"hitables: a fault of hitables, not of your rules: {type(error).__name__}: {error}; "
-                "please report it (HITABLES_DEBUG=1 shows where it happened)",
-                err=True,
-            )
-        finally:
-            if collecting:
-                gc.enable()
-        ctx.exit(TROUBLE)
-
-
-class _Stages:
-    """Hears which stage runs, and how much of it is done."""
-
-    def __call__(self, stage: str) -> None:
-        """The stage begins."""
-
-    def done(self, share: float) -> None:
-        """So much of it is done, of 1."""
-
-
-class _Bar(_Stages):
-    """Shows it, once the command takes more than a second."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        self.progress = Progress(*columns, console=Console(stderr=True), transient=True)
-        self.task = self.progress.add_task("starting", total=None)
-        self.began = time.monotonic()
-
-    def __call__(self, stage: str) -> None:
-        self.progress.reset(self.task, start=False, total=None, description=stage)
-        self.progress.start_task(self.task)
-        self.show()
-
-    def done(self, share: float) -> None:
-        self.progress.update(self.task, total=1.0, completed=share)
-        self.show()
-
-    def show(self) -> None:
-        if not self.progress.live.is_started and time.monotonic() - self.began > 1:
-            self.progress.start()
-
-
-@contextmanager
-def _stages(quiet: bool = False) -> Iterator[_Stages]:
-    """Tells which stage runs: on a terminal only, and not when *quiet*."""
-    if quiet or not sys.stderr.isatty():
-        yield _Stages()
-        return
-    bar = _Bar()
-    try:
-        yield bar
-    finally:
-        bar.progress.stop()
-
-
-def _family(choice: str | None) -> Any:
-    from .ir.fields import Family
-
-    return None if choice is None else Family(int(choice))
-
-
-_family_option = click.option(
-    "--family", type=click.Choice(["4", "6"]), help="IP version of the rule set; guessed when left out."
-)
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(name="hitables", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hitables")
 def main() -> None:
     """Compile iptables rule sets into equivalent jump trees.
 
     FILE is iptables-save or ip6tables-save text, plain or gzip; "-" is standard input.
     """
-
-
-_UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
-
-
-class _Size(click.ParamType[int]):
-    """Bytes, as in 512M or 2G."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(?:i?B)?", str(value), re.IGNORECASE)
-        if found is None:
-            self.fail(f"{value!r} is no size; write a number and K, M, G or T, as in 512M or 2G", param, ctx)
-        size = int(float(found[1]) * (1 << _UNITS[found[2].upper()]))
-        if size < 1 << 20:
-            self.fail(f"{value!r} is less than 1M, which is too little for anything", param, ctx)
-        return size
 
 
 def _question_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -193,7 +51,7 @@ def _question_options(command: Callable[..., None]) -> Callable[..., None]:
             help="Then what was not decided is undecided.",
         ),
         click.option(
-            "--max-memory", type=_Size(), help="As in 512M or 2G; then what was not decided is undecided."
+            "--max-memory", type=Size(), help="As in 512M or 2G; then what was not decided is undecided."
         ),
     )):  # fmt: skip
         command = option(command)
@@ -238,7 +96,7 @@ def _read_two(before: str, after: str, family: str | None, tell: Callable[[str],
     programs = []
     for file in (before, after):
         tell(f"reading {file}")
-        programs.append(read(read_text(file), family=_family(family), name=file))
+        programs.append(read(read_text(file), family=family_of(family), name=file))
     return programs[0], programs[1]
 
 
@@ -341,8 +199,8 @@ def _read_two(before: str, after: str, family: str | None, tell: Callable[[str],
     metavar="SECONDS",
     help="For the proof; when it runs out nothing is printed.",
 )
-@click.option("--max-memory", type=_Size(), help="For the proof, as in 512M or 2G.")
-@_family_option
+@click.option("--max-memory", type=Size(), help="For the proof, as in 512M or 2G.")
+@family_option
 def compile_command(
     file: str,
     output: str,
@@ -416,11 +274,11 @@ def compile_command(
         tables=frozenset(tables),
         chains=frozenset(chains),
     )
-    with _stages(quiet) as tell:
+    with stages(quiet) as tell:
         made = compile_text(
             read_text(file),
             options,
-            family=_family(family),
+            family=family_of(family),
             name=file,
             scheme=scheme,
             prove=not no_verify,
@@ -538,7 +396,7 @@ def _show_reports(reports: Any) -> None:
     help="Send what is found through both rule sets in scratch network namespaces (as root).",
 )
 @_format_options
-@_family_option
+@family_option
 def check(
     before: str,
     after: str,
@@ -564,7 +422,7 @@ def check(
         raise click.UsageError(f"--{next(iter(drawn))}: engine {engine} draws no packets")
     if engine == "sample" and options["max_memory"] is not None:
         raise click.UsageError("--max-memory: engine sample keeps no bound; draw fewer --packets")
-    with _stages() as tell:
+    with stages() as tell:
         programs = _read_two(before, after, family, tell)
         checked = compare(*programs, _question(options), engine=engine, sampling=Sampling(**drawn), tell=tell)
         replays = _replay(checked, tell) if replay else {}
@@ -600,7 +458,7 @@ def _give(said: Any, form: str, output: str) -> None:
     write_text(output, FORMATS[form](said))
     if output != "-":
         click.echo(said.text, err=True, nl=False)
-    raise _Differ if said.status == 1 else SystemExit(said.status)
+    raise Differ if said.status == 1 else SystemExit(said.status)
 
 
 @main.command()
@@ -615,7 +473,7 @@ def _give(said: Any, form: str, output: str) -> None:
     help="Changes that the text tells of; the other formats have all.",
 )
 @_format_options
-@_family_option
+@family_option
 def diff(
     before: str, after: str, limit: int, form: str, output: str, family: str | None, **options: Any
 ) -> None:
@@ -627,7 +485,7 @@ def diff(
     from .verify.changes import changes
 
     began = time.monotonic()
-    with _stages() as tell:
+    with stages() as tell:
         programs = _read_two(before, after, family, tell)
         found = changes(*programs, _question(options), tell=tell)
     _give(report(found, *programs, limit, time.monotonic() - began), form, output)
@@ -648,7 +506,7 @@ def diff(
     "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Then rules are left over."
 )
 @_format_options
-@_family_option
+@family_option
 def lint(
     file: str,
     backend: str,
@@ -673,8 +531,8 @@ def lint(
     began = time.monotonic()
     backends = tuple(Backend) if backend == "any" else (Backend(backend),)
     question = Question(backends, tables=frozenset(tables), chains=frozenset(chains), timeout=timeout)
-    with _stages() as tell:
-        program = read(read_text(file), family=_family(family), name=file)
+    with stages() as tell:
+        program = read(read_text(file), family=family_of(family), name=file)
         found = find_flaws(program, question, tell=tell)
     _give(report(found, program, time.monotonic() - began), form, output)
 
@@ -687,7 +545,7 @@ def lint(
     help='As in "chain=FORWARD in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=tcp sport=1024 dport=22 state=NEW".',
 )
 @click.option("--backend", type=click.Choice(["legacy", "nft"]), default="legacy", show_default=True)
-@_family_option
+@family_option
 def trace(file: str, packet: str, backend: str, family: str | None) -> None:
     """Show the verdict of a packet and every rule of FILE that it reads, by line."""
     from .files import read_text
@@ -697,7 +555,7 @@ def trace(file: str, packet: str, backend: str, family: str | None) -> None:
     from .library import trace as walk_through
     from .report.walk import describe_walk
 
-    program = read(read_text(file), family=_family(family), name=file)
+    program = read(read_text(file), family=family_of(family), name=file)
     wanted = read_packet(packet, program.family)
     for table in (wanted.table,):
         if all(each.name != table for each in program):
@@ -721,7 +579,7 @@ def trace(file: str, packet: str, backend: str, family: str | None) -> None:
 @click.option("--backend", type=click.Choice(["legacy", "nft"]), default="legacy", show_default=True)
 @click.option("--costs", "costs_file", help="Profile to model costs by; the shipped one when left out.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@_family_option
+@family_option
 def stats(
     file: str,
     trace_file: str | None,
@@ -742,7 +600,7 @@ def stats(
     from .report.stats import show_stats
 
     figures = costs.load(costs_file) if costs_file else costs.default()
-    program = read(read_text(file), family=_family(family), name=file)
+    program = read(read_text(file), family=family_of(family), name=file)
     found = profile(program, Backend(backend), figures)
     over = None
     if trace_file is not None:
@@ -776,154 +634,18 @@ def convert(source: str, given: str, wanted: str, output: str, chain: str, actio
 )
 @click.option("-o", "--output", default="-")
 @click.option("--table", "tables", multiple=True, help="This table only; may be repeated.")
-@_family_option
+@family_option
 def graph(file: str, form: str, output: str, tables: tuple[str, ...], family: str | None) -> None:
     """Draw which chain jumps where; of a compiled rule set, the trees."""
     from .files import read_text, write_text
     from .parse.iptables import read
     from .report.graph import draw
 
-    program = read(read_text(file), family=_family(family), name=file)
+    program = read(read_text(file), family=family_of(family), name=file)
     for name in tables:
         if all(table.name != name for table in program):
             raise HitablesError(f"{file}: there is no table {name}")
     write_text(output, draw(program, form, tables))
-
-
-@main.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def algorithms(as_json: bool) -> None:
-    """List the tree builders, and the classifiers with what each can do."""
-    import json
-
-    from . import engine
-    from .build.tree import ALGORITHMS
-    from .report.classify import show_algorithms
-
-    if as_json:
-        listed = [each.as_data() for each in engine.ALGORITHMS.values()]
-        click.echo(json.dumps({"builders": list(ALGORITHMS), "classifiers": listed}, indent=1))
-    else:
-        show_algorithms(ALGORITHMS, engine.ALGORITHMS.values())
-
-
-@main.command()
-@click.argument("seed_file", metavar="SEED")
-@click.option("-n", "--rules", "count", type=int, required=True, help="How many rules.")
-@click.option("-o", "--output", default="-", help='Where the rules go; "-" is standard output.')
-@click.option("--smoothness", type=click.IntRange(0, 32), default=0, help="Spread of prefix lengths.")
-@click.option("--trace", "trace_file", help="Write packets of the rules there, with the first rule of each.")
-@click.option("--packets", type=int, help="How many; ten for each rule when left out.")
-@click.option(
-    "--pareto",
-    type=float,
-    nargs=2,
-    default=(1.0, 0.0),
-    metavar="SHAPE SCALE",
-    help="Repeat packets: more than x times with chance (SCALE/x)**SHAPE; 1 0.1 is little, 1 1 much.",
-)
-@click.option("--random", "number", type=click.IntRange(0), default=0, help="Another number, another set.")
-def generate(
-    seed_file: str,
-    count: int,
-    output: str,
-    smoothness: int,
-    trace_file: str | None,
-    packets: int | None,
-    pareto: tuple[float, float],
-    number: int,
-) -> None:
-    """Make a rule set from the statistics in SEED, a ClassBench seed file (see hitables seed)."""
-    from . import engine
-    from .files import read_text, write_text
-    from .generate import rules as made
-    from .generate import seed as seeds
-    from .generate import trace as traces
-    from .parse import classbench
-
-    filters = made.rules(seeds.parse(read_text(seed_file), seed_file), count, number, smoothness)
-    if trace_file:
-        rules = engine.Rules.of_filter(filters)
-        headers = traces.headers(rules, 10 * count if packets is None else packets, number, *pareto)
-        with engine.open("linear", rules) as db:
-            write_text(trace_file, traces.to_text(headers, db.search(headers)))
-    write_text(output, classbench.to_filter_text(filters))
-
-
-@main.command()
-@click.argument("rules_file", metavar="RULES")
-@click.option("-o", "--output", default="-", help='Where the seed goes; "-" is standard output.')
-def seed(rules_file: str, output: str) -> None:
-    """Learn the statistics of RULES, a ClassBench filter set, for hitables generate."""
-    from .files import read_text, write_text
-    from .generate.seed import learn, to_text
-    from .parse import classbench
-
-    write_text(output, to_text(learn(classbench.parse(read_text(rules_file), rules_file))))
-
-
-@main.command()
-@click.argument("rules_file", metavar="RULES")
-@click.argument("trace_file", metavar="TRACE")
-@click.option("--algorithm", default="linear", show_default=True, help="As in sfl(linear, delta=20).")
-@click.option("--check", is_flag=True, help="Ask linear search too, and count where they part.")
-@click.option("--time", "timed", is_flag=True, help="Measure lookups per second.")
-@click.option("--max-memory", type=_Size(), help="For the structure, as in 512M or 2G.")
-@click.option("-o", "--output", help="Write the rule of each packet, a line each, from 0, -1: none.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def classify(
-    rules_file: str,
-    trace_file: str,
-    algorithm: str,
-    check: bool,
-    timed: bool,
-    max_memory: int | None,
-    output: str | None,
-    as_json: bool,
-) -> None:
-    """Classify the packets of TRACE by RULES (both as ClassBench writes them), in memory."""
-    import json
-
-    from .classify import classify as run
-    from .engine import Plan
-    from .files import read_text, write_text
-    from .parse import classbench
-    from .parse import trace as traces
-    from .report.classify import show_classified
-
-    plan = Plan.read(algorithm)
-    filters = classbench.parse(read_text(rules_file), rules_file)
-    packets = traces.parse(read_text(trace_file), trace_file)
-    done = run(plan, filters, packets, check=check, timed=timed, limit=max_memory or 0)
-    if output:
-        write_text(output, "".join(f"{rule}\n" for rule in done.found.tolist()))
-    if as_json:
-        click.echo(json.dumps(done.as_data(), indent=1))
-    elif output != "-":
-        show_classified([done])
-    if done.mismatches:
-        raise HitablesError(f"{plan} and linear search part on {done.mismatches} packets; please report this")
-
-
-@main.command()
-@click.option("-o", "--output", default="-", help='Where the profile goes; "-" is standard output.')
-@click.option("--backend", type=click.Choice(["both", "legacy", "nft"]), default="both", show_default=True)
-def calibrate(output: str, backend: str) -> None:
-    """Measure what rules cost in the running kernel, and print it as a profile for --costs.
-
-    Takes up to a minute, in scratch network namespaces; the machine should have little else to do.
-    """
-    import json
-
-    from .bench.machine import machine
-    from .costs.calibrate import calibrate as measure
-    from .files import write_text
-    from .ir.packet import Backend
-
-    backends = list(Backend) if backend == "both" else [Backend(backend)]
-    with _stages() as tell:
-        found = measure(backends, tell, machine())
-    write_text(output, json.dumps(found.as_data(), indent=1) + "\n")
 
 
 @main.group()
@@ -931,122 +653,7 @@ def bench() -> None:
     """Measure: in the running kernel, in scratch network namespaces, or in memory."""
 
 
-@bench.command("classify")
-@click.argument("rules_file", metavar="RULES")
-@click.argument("trace_file", metavar="TRACE")
-@click.option("--algorithms", "names", help="Plans, with semicolons; every classifier when left out.")
-@click.option("--max-memory", type=_Size(), default="2G", help="For each structure; 2G when left out.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def bench_classify(
-    rules_file: str, trace_file: str, names: str | None, max_memory: int, as_json: bool
-) -> None:
-    """Every classifier on the packets of TRACE and the RULES: checked, timed, side by side."""
-    import json
-
-    from . import engine
-    from .classify import classify as run
-    from .errors import DatabaseError
-    from .files import read_text
-    from .parse import classbench
-    from .parse import trace as traces
-    from .report.classify import show_classified
-
-    single = [each.name for each in engine.ALGORITHMS.values() if not each.wraps]
-    plans = [engine.Plan.read(name) for name in (names.split(";") if names else single)]
-    filters = classbench.parse(read_text(rules_file), rules_file)
-    packets = traces.parse(read_text(trace_file), trace_file)
-    rows = []
-    with _stages() as tell:
-        for plan in plans:
-            tell(str(plan))
-            try:
-                rows.append(run(plan, filters, packets, check=True, timed=True, limit=max_memory))
-            except DatabaseError as error:
-                click.echo(f"hitables: left out: {error}", err=True)
-    if as_json:
-        click.echo(json.dumps([row.as_data() for row in rows], indent=1))
-    else:
-        show_classified(rows)
-    if any(row.mismatches for row in rows):
-        raise HitablesError("an algorithm and linear search part; please report this")
-
-
-@bench.command("kernel")
-@click.argument("file", default="-")
-@click.option("--chain", default=None, help="Built-in chain of table filter; the longest when left out.")
-@click.option("--trace", "trace_file", help="ClassBench trace whose packets are sent.")
-@click.option("--pcap", "pcap_file", help="Capture whose packets are sent.")
-@click.option("--backend", type=click.Choice(["legacy", "nft"]), default="nft", show_default=True)
-@click.option(
-    "--against",
-    default="",
-    metavar="NAMES",
-    help="What else to measure, with commas: ipset, nft-set (one map of five fields), nft-o (nft -o).",
-)
-@click.option(
-    "--flows", type=click.IntRange(1, 60_000), default=2000, show_default=True, help="Packets in turn."
-)
-@click.option("--runs", type=click.IntRange(3), default=10, show_default=True)
-@click.option("--costs", "costs_file", help="Profile to model costs by; the shipped one when left out.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@_family_option
-def bench_kernel(
-    file: str,
-    chain: str | None,
-    trace_file: str | None,
-    pcap_file: str | None,
-    backend: str,
-    against: str,
-    flows: int,
-    runs: int,
-    costs_file: str | None,
-    as_json: bool,
-    family: str | None,
-) -> None:
-    """What a packet costs under FILE, as it is and compiled, and under what else could be done.
-
-    Without --trace or --pcap packets are aimed evenly at the rules.
-    """
-    import json
-
-    from . import costs, traffic
-    from .bench.own import default_batch, measure
-    from .bench.rivals import NAMES
-    from .files import read_text
-    from .ir.packet import Backend
-    from .library import read
-    from .report.bench import show_bench
-
-    wanted = [name for name in against.split(",") if name]
-    for name in wanted:
-        if name not in NAMES:
-            raise HitablesError(f"--against {name}: not known; one of {', '.join(NAMES)}")
-    if trace_file and pcap_file:
-        raise HitablesError("packets come from --trace or from --pcap, not from both")
-    figures = costs.load(costs_file) if costs_file else costs.default()
-    program = read(read_text(file), family=_family(family), name=file)
-    chain = traffic.busiest_chain(program, chain)
-    if not program.table("filter")[chain].rules:
-        raise HitablesError(f"{file}: chain {chain} of table filter has no rules")
-    source = trace_file or pcap_file
-    if source is None:
-        batch = default_batch(program, chain)
-    else:
-        batch = (traffic.trace_batch if trace_file else traffic.pcap_batch)(source, program.family)
-        traffic.from_packets(program, "filter", chain, batch, Backend(backend), source)
-    with _stages() as tell:
-        found = measure(
-            program,
-            chain,
-            batch,
-            Backend(backend),
-            against=wanted,
-            runs=runs,
-            flows=flows,
-            costs=figures,
-            tell=tell,
-        )
-    if as_json:
-        click.echo(json.dumps(found.as_data(), indent=1))
-    else:
-        show_bench(found.as_data())
+for command in (algorithms, classify, generate, seed, calibrate):
+    main.add_command(command)
+for command in (bench_classify, bench_kernel):
+    bench.add_command(command)

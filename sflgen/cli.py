@@ -6,17 +6,17 @@ go to standard output (--emit, the default) or to the kernel (--live), messages 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 import hitables
 from hitables.errors import HitablesError, Unsupported
+from hitables.terminal import Commands, Differ
 
 if TYPE_CHECKING:
     from hitables.ir.program import Program
@@ -26,36 +26,8 @@ if TYPE_CHECKING:
     from .state import State
     from .store import Store
 
-DIFFERS, TROUBLE = 1, 2
-
 # Seconds after which a thread of `stream` lets the other go on; the 5 ms of Python are half an update.
 SWITCH = 2e-4
-
-
-class _Commands(click.Group):
-    """Turns every error into a message and an exit status."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except HitablesError as error:
-            click.echo(f"sflgen: {error}", err=True)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            click.echo("sflgen: the reader of the output closed it", err=True)
-        except MemoryError:
-            click.echo("sflgen: out of memory", err=True)
-        except (click.ClickException, click.Abort, click.exceptions.Exit):
-            raise
-        except Exception as error:
-            if os.environ.get("HITABLES_DEBUG"):
-                raise
-            click.echo(
-                f"sflgen: a fault of sflgen, not of your rules: {type(error).__name__}: {error}; "
-                "please report it (HITABLES_DEBUG=1 shows where it happened)",
-                err=True,
-            )
-        ctx.exit(TROUBLE)
 
 
 Command = Callable[..., None]
@@ -89,7 +61,7 @@ _table_option = click.option("-t", "--table", default="filter", show_default=Tru
 _RULE = {"ignore_unknown_options": True, "allow_interspersed_args": True}
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(name="sflgen", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(hitables.__version__, prog_name="sflgen")
 def main() -> None:
     """Update compiled iptables rule sets by small patches.
@@ -341,8 +313,7 @@ def status(folder: str, live: bool) -> None:
 @main.command()
 @_state_option
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS")
-@click.pass_context
-def verify(ctx: click.Context, folder: str, timeout: float | None) -> None:
+def verify(folder: str, timeout: float | None) -> None:
     """Prove that what is loaded does, for every packet, what the rule list says."""
     from hitables.verify.answer import Difference, Equal
 
@@ -355,7 +326,7 @@ def verify(ctx: click.Context, folder: str, timeout: float | None) -> None:
         click.echo("proved: what is loaded is equal to the rule list")
     elif isinstance(answer, Difference):
         click.echo(answer.describe())
-        ctx.exit(DIFFERS)
+        raise Differ
     else:
         raise HitablesError(f"{answer.reason} (table {answer.table}, chain {answer.chain})")
 

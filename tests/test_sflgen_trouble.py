@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from test_sflgen_kernel import SFLGEN, sflgen
 from test_sflgen_patch import prefixes
@@ -179,3 +180,19 @@ def test_a_rule_set_from_which_rules_went_is_no_list_to_go_on_with(folder: str, 
         assert (done.exit_code, done.stdout) == (2, "")
         assert "less.rules: was compiled with --equivalence verdict" in done.stderr
     assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"), [(KeyboardInterrupt(), 130), (click.Abort(), 130), (MemoryError(), 2), (OSError(28, "full"), 2)]
+)
+def test_a_fault_is_never_the_status_of_a_difference(
+    folder: str, monkeypatch: pytest.MonkeyPatch, fault: BaseException, status: int
+) -> None:
+    """1 says that what is loaded differs from the rule list; an interrupt says nothing of the kind."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise fault
+
+    monkeypatch.setattr("sflgen.state.verify", fail)
+    done = sflgen("verify", "--state", folder)
+    assert done.exit_code == status and done.stderr.startswith("sflgen: ")

@@ -1,0 +1,164 @@
+"""What the commands of hitables and sflgen share: exit statuses, what is told while they work, options.
+
+Every error becomes a message and an exit status.  Exit 1 is an answer ("they differ") and is left to
+`Differ` alone; trouble is 2, an interrupt (Ctrl-C) 130.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from .errors import HitablesError
+
+TROUBLE = 2
+INTERRUPTED = 130  # as a shell has it: 128 and the number of SIGINT
+
+
+class Differ(SystemExit):
+    """The only way to exit with 1: whoever reads the status takes it for an answer."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+
+class Commands(click.Group):
+    """Turns every error into a message and an exit status; the group's name is the program's."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except Differ:
+            raise
+        except SystemExit as end:
+            # click has 1 for an interrupt, and for a pipe that breaks while it tells of an error.
+            raise SystemExit(TROUBLE if end.code == 1 else end.code) from None
+        except OSError:
+            # Nobody can be told: standard error is full or closed.
+            raise SystemExit(TROUBLE) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        # One command, then the process ends; the collector would only walk what stays
+        # (a sixth of the time of compiling 10,000 rules).
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            return super().invoke(ctx)
+        except HitablesError as error:
+            self.tell(str(error))
+        except BrokenPipeError:
+            # Nobody reads any more; standard output must not complain again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self.tell("the reader of the output closed it")
+        except MemoryError:
+            self.tell("out of memory")
+        except RecursionError:
+            self.tell("the rule set nests too deep")
+        except click.exceptions.Exit:
+            raise
+        except click.ClickException as error:
+            error.show()
+        except (click.Abort, KeyboardInterrupt):
+            self.tell("interrupted")
+            ctx.exit(INTERRUPTED)
+        except Exception as error:
+            if os.environ.get("HITABLES_DEBUG"):
+                raise
+            self.tell(
+                f"a fault of {self.name}, not of your rules: {type(error).__name__}: {error}; "
+                "please report it (HITABLES_DEBUG=1 shows where it happened)"
+            )
+        finally:
+            if collecting:
+                gc.enable()
+        ctx.exit(TROUBLE)
+
+    def tell(self, said: str) -> None:
+        """On standard error, as the program's word."""
+        click.echo(f"{self.name}: {said}", err=True)
+
+
+class Stages:
+    """Hears which stage runs, and how much of it is done."""
+
+    def __call__(self, stage: str) -> None:
+        """The stage begins."""
+
+    def done(self, share: float) -> None:
+        """So much of it is done, of 1."""
+
+
+class _Bar(Stages):
+    """Shows it, once the command takes more than a second."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self.progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self.task = self.progress.add_task("starting", total=None)
+        self.began = time.monotonic()
+
+    def __call__(self, stage: str) -> None:
+        self.progress.reset(self.task, start=False, total=None, description=stage)
+        self.progress.start_task(self.task)
+        self.show()
+
+    def done(self, share: float) -> None:
+        self.progress.update(self.task, total=1.0, completed=share)
+        self.show()
+
+    def show(self) -> None:
+        if not self.progress.live.is_started and time.monotonic() - self.began > 1:
+            self.progress.start()
+
+
+@contextmanager
+def stages(quiet: bool = False) -> Iterator[Stages]:
+    """Tells which stage runs: on a terminal only, and not when *quiet*."""
+    if quiet or not sys.stderr.isatty():
+        yield Stages()
+        return
+    bar = _Bar()
+    try:
+        yield bar
+    finally:
+        bar.progress.stop()
+
+
+def family_of(choice: str | None) -> Any:
+    from .ir.fields import Family
+
+    return None if choice is None else Family(int(choice))
+
+
+family_option = click.option(
+    "--family", type=click.Choice(["4", "6"]), help="IP version of the rule set; guessed when left out."
+)
+
+
+_UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
+
+
+class Size(click.ParamType[int]):
+    """Bytes, as in 512M or 2G."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(?:i?B)?", str(value), re.IGNORECASE)
+        if found is None:
+            self.fail(f"{value!r} is no size; write a number and K, M, G or T, as in 512M or 2G", param, ctx)
+        size = int(float(found[1]) * (1 << _UNITS[found[2].upper()]))
+        if size < 1 << 20:
+            self.fail(f"{value!r} is less than 1M, which is too little for anything", param, ctx)
+        return size
