@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import replace
+from functools import cached_property
 
 from hitables.errors import HitablesError, LiveError
 from hitables.ir.fields import Family
@@ -22,6 +23,7 @@ from hitables.parse import iptables
 from .base import Names, Place, Settings
 from .counters import counted_text, takes_away
 from .patch import Plan
+from .policies import with_policy_counters
 from .state import State
 from .store import Store
 from .updates import empty_table, rule_key, sync
@@ -40,6 +42,13 @@ class Kernel:
     def __init__(self, family: Family, settings: Settings) -> None:
         self.family, self.settings = family, settings
         self.tool = _TOOL[family] + {"any": "", "legacy": "-legacy", "nft": "-nft"}[settings.backend]
+
+    @cached_property
+    def resets_policies(self) -> bool:
+        """Whether the tools are those that set the counters of policies to zero."""
+        if self.settings.backend == "any":
+            return "nf_tables" not in run([self.tool, "--version"])
+        return self.settings.backend == "legacy"
 
     def held(self) -> Program:
         """What the kernel holds."""
@@ -77,6 +86,8 @@ class Kernel:
         """
         if not patch:
             return
+        if self.resets_policies:
+            patch = with_policy_counters(patch, self.family)
         command = [f"{self.tool}-restore", "--noflush", "--counters"]
         command += ["-w"] if self.settings.backend == "legacy" else []
         with tempfile.TemporaryFile() as file:
