@@ -3,15 +3,17 @@
 Protocols, port classes, ports, flags and prefix lengths are drawn independently, rule by rule, as the
 seed has them.  Addresses come from two binary trees that all rules walk down together: at each node the
 seed says for its level whether the rules part, and how unevenly; a destination follows its source
-with the chance that the seed gives.  A seed saw few rules per node; a node of a set several times larger
-parts as if it had that many more chances.  When the rules still do not come out distinct, nodes part more
-often than the seed says, in steps.
+with the chance that the seed gives.  A set s times larger than what its seed was taken from has the seed's
+trees below 2 log2 s levels, at which all nodes part evenly: so the sets are that ClassBench's
+authors published (top levels of acl1, fw1, ipc1 at 1K, 5K, 10K).  When the rules do not come out distinct,
+more levels part evenly.
 
 Rules stand by rising size, so none is hidden by one that stands before it and is larger.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HitablesError
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 
     from ..parse.classbench import Filter, FilterRule
 
-# How far nodes go from what the seed says towards always parting, attempt by attempt.
-WIDER = (0.0, 0.1, 0.25, 0.5, 1.0)
+# Levels more that part evenly, attempt by attempt.
+MORE_EVEN = (0, 2, 4, 8, 16, 32)
 
 
 def rules(seed: Seed, count: int, number: int = 0, smoothness: int = 0) -> Filter:
@@ -39,9 +41,11 @@ def rules(seed: Seed, count: int, number: int = 0, smoothness: int = 0) -> Filte
 
     if count < 1:
         raise HitablesError(f"{count} rules cannot be made; ask for one at least")
-    for wider in WIDER:
+    even = round(2 * math.log2(max(1.0, count / seed.scale)))
+    for more_even in MORE_EVEN:
         for more in (1.15, 2.0):
-            drawn = _draw(seed, int(count * more) + 20, np.random.default_rng(number), smoothness, wider)
+            rng = np.random.default_rng(number)
+            drawn = _draw(seed, int(count * more) + 20, rng, smoothness, even + more_even)
             _, first = np.unique(drawn, axis=0, return_index=True)
             if len(first) >= count:
                 kept = drawn[np.sort(first)[:count]]
@@ -77,7 +81,7 @@ def _size(rows: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _draw(
-    seed: Seed, count: int, rng: np.random.Generator, smoothness: int, wider: float
+    seed: Seed, count: int, rng: np.random.Generator, smoothness: int, even: int
 ) -> NDArray[np.int64]:
     """[count][11]: source, its length, destination, its length, ports, protocol (0: any), flags."""
     import numpy as np
@@ -107,11 +111,10 @@ def _draw(
         # A prefix that covers everything is a wildcard, no length to spread.
         spread = rng.binomial(2 * smoothness, 0.5, lengths.shape) - smoothness
         lengths = np.where(lengths > 0, np.clip(lengths + spread, 1, 32), 0)
-    growth = max(1.0, count / seed.scale)
-    source, source_length = _addresses(seed.source, lengths[:, 0], rng, growth, wider)
-    follow = source, source_length, np.array(seed.correlation)
-    destination, destination_length = _addresses(seed.destination, lengths[:, 1], rng, growth, wider, follow)
-    addresses = np.stack([source, source_length, destination, destination_length], axis=1)
+    source = _addresses(seed.source, lengths[:, 0], rng, even)
+    follow = source, lengths[:, 0], np.array(seed.correlation)
+    destination = _addresses(seed.destination, lengths[:, 1], rng, even, follow)
+    addresses = np.stack([source, lengths[:, 0], destination, lengths[:, 1]], axis=1)
     return np.concatenate([addresses, ports.reshape(count, 4), protocol[:, None], flags], axis=1)
 
 
@@ -126,48 +129,62 @@ def _addresses(
     tree: Branching,
     lengths: NDArray[np.int64],
     rng: np.random.Generator,
-    growth: float,
-    wider: float,
+    even: int,
     follow: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]] | None = None,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First addresses, and lengths, of prefixes of about those lengths.
+) -> NDArray[np.int64]:
+    """First addresses of prefixes of those lengths, nested no deeper than the tree has it if there is room.
 
-    A prefix that would nest deeper than the tree has it ends where the last one on its path did.
+    The first *even* levels part evenly.
     """
     import numpy as np
 
     count = len(lengths)
     address = np.zeros(count, np.int64)
-    length = lengths.copy()
     nested = np.zeros(count, np.int64)
-    last = np.zeros(count, np.int64)
     along = np.full(count, follow is not None)
     for level in range(32):
+        ends = (lengths == level) & (level > 0)
+        _make_room(address, ends, lengths > level, nested, tree.nest, level)
         _, node = np.unique(address, return_inverse=True)
         nodes = int(node.max()) + 1 if count else 0
-        ends = (length == level) & (level > 0)
-        deep = ends & (nested >= tree.nest)
-        length[deep] = last[deep]
         has_end = np.zeros(nodes, bool)
-        has_end[node[ends & ~deep]] = True
-        passed = has_end[node] & (length > level)
-        nested[passed] += 1
-        last[passed] = level
+        has_end[node[ends]] = True
+        nested[has_end[node] & (lengths > level)] += 1
         two = tree.two[level]
-        # A node through which several times as many rules pass has that many chances to part.
-        chance_two = 0.5 if two is None else 1 - (1 - two) ** growth
-        parts = rng.random(nodes) < chance_two + wider * (1 - chance_two)
-        heavy = 1 / (2 - tree.skew[level] * (1 - wider))
+        chance, skew = (1.0, 0.0) if level < even else (0.5 if two is None else two, tree.skew[level])
+        parts = rng.random(nodes) < chance
+        heavy = 1 / (2 - skew)
         first = rng.integers(0, 2, nodes)
         other = parts[node] & (rng.random(count) >= heavy)
         bit = first[node] ^ other
         if follow is not None:
-            source, source_length, chance = follow
+            source, source_length, agreeing = follow
             along &= source_length > level
             wanted = source >> (31 - level) & 1
-            agree = rng.random(count) < chance[level]
+            agree = rng.random(count) < agreeing[level]
             bit = np.where(along, wanted ^ ~agree, bit)
             along &= agree
-        address = np.where(length > level, address | bit << (31 - level), address)
-    top = np.int64(0xFFFFFFFF) << (32 - length) & 0xFFFFFFFF
-    return address & top, length
+        address = np.where(lengths > level, address | bit << (31 - level), address)
+    return address
+
+
+def _make_room(
+    address: NDArray[np.int64], ends: NDArray[np.bool_], on: NDArray[np.bool_], nested: NDArray[np.int64],
+    nest: int, level: int,
+) -> None:  # fmt: skip
+    """Move prefixes that end here, a node's together, from where those that go *on* would nest too deep.
+
+    They move to the nearest place that nobody goes on from; where there is none they stay.
+    """
+    import numpy as np
+
+    full = set(address[on & (nested + 1 >= nest)].tolist())
+    taken = set(address[on].tolist())
+    for place in np.unique(address[ends]).tolist():
+        if place not in full:
+            continue
+        for bit in range(32 - level, 32):
+            free = (place ^ 1 << bit) >> bit << bit
+            if free not in taken:
+                address[ends & (address == place)] = free
+                break
