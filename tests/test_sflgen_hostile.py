@@ -1,0 +1,109 @@
+"""The law of sflgen under updates that are made to be hard for it, in long sequences and through files.
+
+SFLGEN_RUNS sequences beginning with SFLGEN_SEED are tried; a handful by default.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hostile import hostile_text, hostile_updates
+from test_sflgen_patch import check, keys
+
+import hitables
+from hitables.build.tree import grow
+from hitables.compile import NESTING
+from hitables.errors import ParseError, Unsupported
+from hitables.ir.fields import Family
+from hitables.ir.program import Program
+from sflgen.base import Settings, Strategy
+from sflgen.local import prove_patch
+from sflgen.patch import Plan, fold, plan, start
+from sflgen.section import levels
+from sflgen.state import State
+from sflgen.store import Store
+from sflgen.updates import Edit, sync
+
+RUNS = int(os.environ.get("SFLGEN_RUNS", "6"))
+SEED = int(os.environ.get("SFLGEN_SEED", "0"))
+STRATEGIES = [None, None, None, Strategy.GRAFT, Strategy.GRAFT, Strategy.OVERLAY, Strategy.FOLD]
+
+
+def chosen_settings(rng: random.Random) -> Settings:
+    return Settings(
+        backend=rng.choice(["any", "nft", "legacy"]), malformed=rng.choice(["stricter", "exact"]),
+        delta=rng.choice([1, 3, 8, 32]), min_length=rng.choice([2, 3, 8]), max_expansion=rng.choice([4.0, 20.0]),
+    )  # fmt: skip
+
+
+def nests_too_deep(program: Program, settings: Settings) -> bool:
+    """Whether the list itself does, with the chains that a tree may add."""
+    limit = NESTING["nft" if settings.backend == "any" else settings.backend]
+    return any(max(levels(table).values(), default=0) > limit for table in program)
+
+
+def planned(rng: random.Random, state: State, updates: list[Edit], master: Program) -> Plan | None:
+    """A plan that was held against the law; None where the list nests too deep for the backend."""
+    strategy = rng.choice(STRATEGIES)
+    try:
+        made = plan(state, updates, strategy)
+    except Unsupported:
+        assert nests_too_deep(master, state.settings), "a legal update is refused"
+        return None
+    said, wanted = keys(made.after.master), keys(master)
+    assert all(said[place] == wanted.get(place, ["ACCEPT"]) for place in said.keys() | wanted.keys())
+    check(made)
+    prove_patch(made)
+    return made
+
+
+def reopened(store: Store, folder: Path) -> Store:
+    """The same state out of its files."""
+    before = store.state
+    store.close()
+    store = Store.open(folder)
+    now = store.state
+    assert keys(now.master) == keys(before.master) and keys(now.loaded) == keys(before.loaded)
+    assert dict(now.served) == dict(before.served) and dict(now.hosts) == dict(before.hosts)
+    assert now.version == before.version
+    return store
+
+
+def run(seed: int, folder: Path) -> None:
+    rng = random.Random(seed)
+    family = rng.choice(list(Family))
+    program = hitables.read(hostile_text(rng, family), family=family)
+    first = start(program, chosen_settings(rng))
+    check(first)
+    store = Store.create(folder, first.before)
+    store.commit(first)
+    for _ in range(rng.choice([6, 6, 20])):
+        state = store.state
+        kind = rng.random()
+        if kind < 0.04:
+            master = hitables.read(hostile_text(rng, family), family=family)
+            made = planned(rng, state, sync(state.master, master), master)
+        elif kind < 0.07:
+            made = fold(state, rng.choice([None, list(state.served)[:1]]))
+            check(made)
+        else:
+            count = rng.choice([1, 1, 1, 1, 2, 4, 12])
+            _, updates, master = hostile_updates(rng, state.master, count, list(state.served))
+            made = planned(rng, state, updates, master)
+        if made is not None:
+            store.commit(made)
+        if rng.random() < 0.3:
+            store = reopened(store, folder)
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + RUNS))
+def test_the_law_holds_whatever_is_done(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grouping = [None, None, 1, 2][seed % 4]
+    if grouping is not None:
+        monkeypatch.setattr("hitables.compile.grow", functools.partial(grow, grouping=grouping))
+    run(seed, tmp_path / "st")
