@@ -17,7 +17,7 @@ from test_sflgen_patch import check, keys
 import hitables
 from hitables.build.tree import grow
 from hitables.compile import NESTING
-from hitables.errors import ParseError, Unsupported
+from hitables.errors import Unsupported
 from hitables.ir.fields import Family
 from hitables.ir.program import Program
 from sflgen.base import Settings, Strategy
