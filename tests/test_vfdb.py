@@ -23,7 +23,8 @@ SINGLE = [name for name, algorithm in engine.ALGORITHMS.items() if not algorithm
 WRAPPED = [
     f"{name}({inner})" for name, algorithm in engine.ALGORITHMS.items() if algorithm.wraps for inner in SINGLE
 ]
-PLANS = SINGLE + WRAPPED
+SCALAR = ["tss(vector=0)", "sfl(linear, vector=0)"]  # the path without vectors
+PLANS = SINGLE + WRAPPED + SCALAR
 
 # Universes of up to 512 packets: all of them are tried.
 UNIVERSES = {

@@ -43,7 +43,7 @@ STATIC = ("hypersplit", "rfc", "bit_vector")
 CLASSIC = ("linear", "tss", *STATIC)
 ALL = ("linear", "tss", *(name for each in STATIC for name in (each, f"sfl({each})")))
 # Of the paper's thread that feeds; smaller ones would measure Python's queue.
-BATCH = 8192
+BATCH = 16384
 TICK = 0.1
 WRITTEN = Path("docs/evaluation")
 

@@ -1,33 +1,39 @@
 /* SFL(A): The Small, the Fast and the Lazy (Hager, Brack, Scheuermann), around any A.
  *
  * Idea (section IV): A, the fast one, keeps the rules as they were; an update goes to a
- * small buffer of nodes by index, in which a header's preliminary answer is corrected;
- * after delta updates A is built anew, lazily.  Indices count from 0 here.
+ * small buffer, in which a header's preliminary answer is corrected; after delta
+ * updates A is built anew, lazily.  Indices count from 0 here.
  * Cost: an update O(delta + n) as in table I (the master list is an array), a search
  * that of A and O(delta), or O(n) where the rule that A found is deleted.
- * Invariant: a node stands for every index of A's rules that is deleted, or in front of
- * which rules were inserted (index n: behind the last), and nodes rise by index; so
- * buffer and A together say what the master list says.
- * Where we differ: the loop of algorithm 3 ends at the first node behind the
- * preliminary index (its condition says "or", which would walk on).  Algorithm 1 takes
- * the node of the first rule of A behind the new one; here the first rule of any kind
+ * Invariant: the buffer says of every index of A's rules whether it is deleted, and which
+ * rules were inserted in front of it (index n: behind the last); so buffer and A together
+ * say what the master list says.
+ * Where we differ: the paper's nodes by index are three arrays, which say the same: the
+ * inserted rules, best first, each with its index, compared sixteen at a time
+ * (columns.c); a mark per deleted index; and A's rules in columns, of which the next that
+ * matches stands for a deleted one.  A rule inserted in front of what is found decides, so
+ * algorithm 3 (whose loop must end at the first node behind the preliminary index; its
+ * condition says "or", which would walk on) is: the first inserted rule that matches, if
+ * its index is no larger than that of A's rule.  Algorithm 1 takes the node of the first
+ * rule of A behind the new one; here the first rule of any kind
  * decides, for the rule of A in whose front it was put may be gone, and then the two
  * would change places.  Updates go on while A is built, and the buffer is made again
  * from both lists at its end (background=0 builds at once, as the paper does).  Answers
- * are priorities, so an index is looked up in the master list at last.  A build that
+ * are priorities, which A's rules keep with them.  A build that
  * fails leaves the buffer in place, and is tried again delta updates later.
  * Threading: searches share a lock; updates, and the moment when a new A is taken, have
  * it alone.  One worker at a time builds.
  */
-#define _GNU_SOURCE
-#include <assert.h>
 #include <string.h>
 
+#include "columns.h"
 #include "ledger.h"
 #include "vfdb.h"
 #include "vfdb_lock.h"
 
-/* A box of the master list.  *index*: where it stands in A's rules if it is *old*, else that of its node. */
+enum { CHUNK = 256 /* headers corrected at a time */ };
+
+/* A box of the master list.  *index*: where it stands in A's rules if it is *old*, else of what it stands before. */
 struct entry {
     uint64_t serial;
     uint32_t priority, index;
@@ -35,25 +41,28 @@ struct entry {
     uint32_t box[];
 };
 
-struct node {
-    uint32_t index, inserted; /* how many */
-    bool deleted;
-    struct entry **rule; /* inserted just before the rule *index*, best first */
-    uint32_t room;
-};
-
-/* A, and the serials of the rules that it was built from, in order; all of them are below *mark*. */
+/* A, and the rules that it was built from, in order; the serials of all of them are below *mark*. */
 struct base {
     struct vfdb *db;
     uint32_t count;
     uint64_t *serial, mark;
+    struct columns box;
+    uint32_t *priority; /* [count + 1] the last: none */
+    bool *deleted;      /* [count + 1] */
+};
+
+/* Rules that A does not know, best first; so their indices never fall. */
+struct inserted {
+    struct columns box;
+    struct entry **rule;
+    uint32_t count, room;
 };
 
 struct sfl {
     struct ledger *ledger;
     const struct vfdb_plan *plan;
     uint32_t dims, delta;
-    bool background;
+    bool background, vector;
     uint8_t bits[VFDB_DIMS];
     pthread_rwlock_t lock;
 
@@ -61,8 +70,7 @@ struct sfl {
     uint32_t count, room;
     uint64_t serials;
     struct base base;
-    struct node *node;
-    uint32_t nodes, node_room;
+    struct inserted inserted;
     uint64_t updates, due; /* in the buffer; A is built again when so many are exceeded */
 
     bool building, started; /* a build is going on; the worker is to be joined */
@@ -82,30 +90,22 @@ static size_t entry_bytes(const struct sfl *db)
     return sizeof(struct entry) + box_bytes(db);
 }
 
-static bool matches(const struct sfl *db, const uint32_t *box, const uint32_t *header)
-{
-    for (uint32_t d = 0; d < db->dims; d++)
-        if (header[d] - box[2 * d] > box[2 * d + 1] - box[2 * d])
-            return false;
-    return true;
-}
-
 /* ---- The buffer ---- */
 
-static void empty_buffer(struct sfl *db)
+static void drop_inserted(struct sfl *db, struct inserted *list)
 {
-    for (uint32_t i = 0; i < db->nodes; i++)
-        ledger_give(db->ledger, db->node[i].rule, db->node[i].room * sizeof *db->node[i].rule);
-    db->nodes = 0;
+    ledger_give(db->ledger, list->rule, list->room * sizeof *list->rule);
+    columns_free(&list->box, db->ledger);
+    *list = (struct inserted){.box = list->box};
 }
 
-/* The first node whose index is not lower. */
-static uint32_t node_at(const struct sfl *db, uint32_t index)
+/* The first whose priority is not better. */
+static uint32_t inserted_at(const struct inserted *list, uint32_t priority)
 {
-    uint32_t low = 0, high = db->nodes;
+    uint32_t low = 0, high = list->count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (db->node[middle].index < index)
+        if (list->rule[middle]->priority < priority)
             low = middle + 1;
         else
             high = middle;
@@ -113,67 +113,34 @@ static uint32_t node_at(const struct sfl *db, uint32_t index)
     return low;
 }
 
-/* The node of that index, made if there is none; NULL without memory. */
-static struct node *node_for(struct sfl *db, uint32_t index)
+static int note_inserted(struct sfl *db, struct inserted *list, uint32_t at, struct entry *rule)
 {
-    uint32_t at = node_at(db, index);
-    if (at < db->nodes && db->node[at].index == index)
-        return &db->node[at];
-    if (db->nodes == db->node_room) {
-        uint32_t room = db->node_room ? 2 * db->node_room : 32;
-        struct node *moved =
-            ledger_resize(db->ledger, db->node, db->node_room * sizeof *moved, room * sizeof *moved);
-        if (!moved)
-            return NULL;
-        db->node = moved;
-        db->node_room = room;
-    }
-    memmove(db->node + at + 1, db->node + at, (db->nodes - at) * sizeof *db->node);
-    db->nodes++;
-    db->node[at] = (struct node){.index = index};
-    return &db->node[at];
-}
-
-static void drop_if_empty(struct sfl *db, struct node *node)
-{
-    if (node->deleted || node->inserted)
-        return;
-    ledger_give(db->ledger, node->rule, node->room * sizeof *node->rule);
-    memmove(node, node + 1, (size_t)(db->node + db->nodes - node - 1) * sizeof *node);
-    db->nodes--;
-}
-
-/* The rule goes into the node's list, which stays in the order of the master list. */
-static int note_inserted(struct sfl *db, uint32_t index, struct entry *rule)
-{
-    struct node *node = node_for(db, index);
-    if (!node)
+    if (!columns_reserve(&list->box, db->ledger, list->count + 1))
         return VFDB_NO_MEMORY;
-    if (node->inserted == node->room) {
-        uint32_t room = node->room ? 2 * node->room : 4;
+    if (list->count == list->room) {
+        uint32_t room = list->room ? 2 * list->room : 32;
         struct entry **moved =
-            ledger_resize(db->ledger, node->rule, node->room * sizeof *moved, room * sizeof *moved);
-        if (!moved) {
-            drop_if_empty(db, node);
+            ledger_resize(db->ledger, list->rule, list->room * sizeof *moved, room * sizeof *moved);
+        if (!moved)
             return VFDB_NO_MEMORY;
-        }
-        node->rule = moved;
-        node->room = room;
+        list->rule = moved;
+        list->room = room;
     }
-    uint32_t at = node->inserted++;
-    for (; at && node->rule[at - 1]->priority >= rule->priority; at--)
-        node->rule[at] = node->rule[at - 1];
-    node->rule[at] = rule;
+    columns_insert(&list->box, at, rule->box);
+    memmove(list->rule + at + 1, list->rule + at, (list->count - at) * sizeof *list->rule);
+    list->rule[at] = rule;
+    list->count++;
     return VFDB_OK;
 }
 
-static int note_deleted(struct sfl *db, uint32_t index)
+static void note_removed(struct inserted *list, const struct entry *rule)
 {
-    struct node *node = node_for(db, index);
-    if (!node)
-        return VFDB_NO_MEMORY;
-    node->deleted = true;
-    return VFDB_OK;
+    uint32_t at = inserted_at(list, rule->priority);
+    while (list->rule[at] != rule)
+        at++;
+    columns_remove(&list->box, at);
+    list->count--;
+    memmove(list->rule + at, list->rule + at + 1, (list->count - at) * sizeof *list->rule);
 }
 
 /* ---- The master list ---- */
@@ -231,6 +198,9 @@ static void drop_base(struct sfl *db, struct base *base)
 {
     vfdb_close(base->db);
     ledger_give(db->ledger, base->serial, base->count * sizeof *base->serial);
+    ledger_give(db->ledger, base->priority, (base->count + 1) * sizeof *base->priority);
+    ledger_give(db->ledger, base->deleted, (base->count + 1) * sizeof *base->deleted);
+    columns_free(&base->box, db->ledger);
     *base = (struct base){.db = NULL};
 }
 
@@ -245,22 +215,27 @@ static void drop_snapshot(struct sfl *db)
 static int take_snapshot(struct sfl *db)
 {
     struct base *next = &db->next;
-    *next = (struct base){.count = db->count, .mark = db->serials};
-    if (!db->count)
-        return VFDB_OK;
+    *next = (struct base){.count = db->count, .mark = db->serials, .box = {.dims = db->dims, .vector = db->vector}};
     next->serial = ledger_take(db->ledger, db->count * sizeof *next->serial);
+    next->priority = ledger_take(db->ledger, (db->count + 1) * sizeof *next->priority);
+    next->deleted = ledger_take(db->ledger, (db->count + 1) * sizeof *next->deleted);
     db->next_priority = ledger_take(db->ledger, db->count * sizeof *db->next_priority);
     db->next_box = ledger_take(db->ledger, db->count * box_bytes(db));
-    if (!next->serial || !db->next_priority || !db->next_box) {
+    bool listed = next->serial && db->next_priority && db->next_box && columns_reserve(&next->box, db->ledger, db->count);
+    if (!next->priority || !next->deleted || (db->count && !listed)) {
         drop_snapshot(db);
         drop_base(db, next);
         return VFDB_NO_MEMORY;
     }
     for (uint32_t i = 0; i < db->count; i++) {
-        next->serial[i] = db->master[i]->serial;
+        const struct entry *rule = db->master[i];
+        next->serial[i] = rule->serial;
+        next->priority[i] = rule->priority;
+        columns_insert(&next->box, i, rule->box);
         db->next_priority[i] = i;
-        memcpy(db->next_box + i * 2 * (size_t)db->dims, db->master[i]->box, box_bytes(db));
+        memcpy(db->next_box + i * 2 * (size_t)db->dims, rule->box, box_bytes(db));
     }
+    next->priority[db->count] = VFDB_NONE;
     return VFDB_OK;
 }
 
@@ -274,34 +249,27 @@ static int build_next(struct sfl *db)
 static int adopt(struct sfl *db)
 {
     struct base *next = &db->next;
-    struct sfl fresh = {.ledger = db->ledger};
-    uint32_t old = next->count; /* the index of the last old rule seen, from behind */
+    struct inserted fresh = {.box = {.dims = db->dims, .vector = db->vector}};
+    uint64_t updates = 0;
+    uint32_t old = 0; /* the next rule of A's */
     int status = VFDB_OK;
-    for (uint32_t i = db->count; status == VFDB_OK && i-- > 0;) {
+    for (uint32_t i = 0; status == VFDB_OK && i < db->count; i++) {
         struct entry *rule = db->master[i];
         if (rule->serial >= next->mark) {
-            status = note_inserted(&fresh, old, rule);
-            fresh.updates++;
-        } else {
-            while (status == VFDB_OK && next->serial[--old] != rule->serial) {
-                status = note_deleted(&fresh, old);
-                fresh.updates++;
-            }
+            status = note_inserted(db, &fresh, fresh.count, rule);
+            updates++;
+            continue;
         }
+        for (; next->serial[old] != rule->serial; old++, updates++)
+            next->deleted[old] = true;
+        old++;
     }
-    while (status == VFDB_OK && old > 0) {
-        status = note_deleted(&fresh, --old);
-        fresh.updates++;
-    }
-    struct sfl *loser = status ? &fresh : db;
-    empty_buffer(loser);
-    ledger_give(db->ledger, loser->node, loser->node_room * sizeof *loser->node);
-    if (status)
+    for (; status == VFDB_OK && old < next->count; old++, updates++)
+        next->deleted[old] = true;
+    if (status) {
+        drop_inserted(db, &fresh);
         return status;
-    db->node = fresh.node;
-    db->nodes = fresh.nodes;
-    db->node_room = fresh.node_room;
-    db->updates = fresh.updates;
+    }
     old = next->count;
     for (uint32_t i = db->count; i-- > 0;) {
         struct entry *rule = db->master[i];
@@ -311,6 +279,9 @@ static int adopt(struct sfl *db)
                 ;
         rule->index = old;
     }
+    drop_inserted(db, &db->inserted);
+    db->inserted = fresh;
+    db->updates = updates;
     drop_base(db, &db->base);
     db->base = *next;
     *next = (struct base){.db = NULL};
@@ -373,8 +344,7 @@ static void sfl_free(void *built)
     struct sfl *db = built;
     join(db);
     drop_base(db, &db->base);
-    empty_buffer(db);
-    ledger_give(db->ledger, db->node, db->node_room * sizeof *db->node);
+    drop_inserted(db, &db->inserted);
     for (uint32_t i = 0; i < db->count; i++)
         ledger_give(db->ledger, db->master[i], entry_bytes(db));
     ledger_give(db->ledger, db->master, db->room * sizeof *db->master);
@@ -389,6 +359,9 @@ static int sfl_build(struct ledger *ledger, const struct vfdb_plan *plan, const 
         return VFDB_NO_MEMORY;
     *db = (struct sfl){.ledger = ledger, .plan = plan, .dims = rules->dims, .delta = (uint32_t)plan->value[0],
                        .background = plan->value[1], .due = (uint64_t)plan->value[0]};
+#ifdef __x86_64__
+    db->vector = plan->value[2] && __builtin_cpu_supports("avx512f");
+#endif
     memcpy(db->bits, rules->bits, rules->dims);
     vfdb_lock_init(&db->lock);
     int status = VFDB_OK;
@@ -421,7 +394,7 @@ static int insert(struct sfl *db, const uint32_t *box, uint32_t priority)
     rule->index = at < db->count ? db->master[at]->index : db->base.count;
     int status = put_entry(db, at, rule);
     if (status == VFDB_OK) {
-        status = note_inserted(db, rule->index, rule);
+        status = note_inserted(db, &db->inserted, inserted_at(&db->inserted, priority), rule);
         if (status)
             take_entry(db, at);
     }
@@ -439,19 +412,10 @@ static int delete(struct sfl *db, const uint32_t *box, uint32_t priority)
     if (at == db->count || db->master[at]->priority != priority)
         return VFDB_ABSENT;
     struct entry *rule = db->master[at];
-    if (rule->old) {
-        int status = note_deleted(db, rule->index);
-        if (status)
-            return status;
-    } else {
-        struct node *node = &db->node[node_at(db, rule->index)];
-        uint32_t i = 0;
-        while (node->rule[i] != rule)
-            i++;
-        node->inserted--;
-        memmove(node->rule + i, node->rule + i + 1, (node->inserted - i) * sizeof *node->rule);
-        drop_if_empty(db, node);
-    }
+    if (rule->old)
+        db->base.deleted[rule->index] = true;
+    else
+        note_removed(&db->inserted, rule);
     take_entry(db, at);
     ledger_give(db->ledger, rule, entry_bytes(db));
     return VFDB_OK;
@@ -480,28 +444,19 @@ static int sfl_remove(void *built, const uint32_t *box, uint32_t priority)
     return update(built, delete, box, priority);
 }
 
-/* Algorithm 3, from the preliminary index on (the number of A's rules where none matches). */
-static uint32_t correct(const struct sfl *db, const uint32_t *header, uint32_t index)
+/* Algorithm 3: from preliminary indices (none: behind A's last rule) to priorities. */
+static void correct(const struct sfl *db, const uint32_t *headers, uint32_t count, uint32_t *found)
 {
-    int64_t offset = 0;
-    for (uint32_t i = 0; i < db->nodes && db->node[i].index <= index; i++) {
-        const struct node *node = &db->node[i];
-        for (uint32_t r = 0; r < node->inserted; r++)
-            if (matches(db, node->rule[r]->box, header))
-                return node->rule[r]->priority;
-        offset += node->inserted;
-        if (node->deleted && node->index == index) {
-            for (uint64_t at = (uint64_t)(index + offset); at < db->count; at++)
-                if (matches(db, db->master[at]->box, header))
-                    return db->master[at]->priority;
-            return VFDB_NONE;
-        }
-        offset -= node->deleted;
+    const struct base *base = &db->base;
+    uint32_t first[CHUNK];
+    columns_first(&db->inserted.box, headers, count, first);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t index = found[i] == VFDB_NONE ? base->count : found[i];
+        while (base->deleted[index])
+            index = columns_next(&base->box, headers + (size_t)i * db->dims, index + 1);
+        bool better = first[i] < db->inserted.count && db->inserted.rule[first[i]]->index <= index;
+        found[i] = better ? db->inserted.rule[first[i]]->priority : base->priority[index];
     }
-    if (index == db->base.count)
-        return VFDB_NONE;
-    assert(db->master[index + offset]->old && db->master[index + offset]->index == index);
-    return db->master[index + offset]->priority;
 }
 
 static int sfl_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
@@ -509,9 +464,10 @@ static int sfl_search(const void *built, const uint32_t *headers, size_t count, 
     struct sfl *db = (struct sfl *)built; /* the lock changes */
     pthread_rwlock_rdlock(&db->lock);
     int status = vfdb_search(db->base.db, headers, count, found);
-    if (status == VFDB_OK)
-        for (size_t i = 0; i < count; i++, headers += db->dims)
-            found[i] = correct(db, headers, found[i] == VFDB_NONE ? db->base.count : found[i]);
+    for (size_t at = 0; status == VFDB_OK && at < count; at += CHUNK) {
+        uint32_t some = count - at < CHUNK ? (uint32_t)(count - at) : CHUNK;
+        correct(db, headers + at * db->dims, some, found + at);
+    }
     pthread_rwlock_unlock(&db->lock);
     return status;
 }
@@ -530,7 +486,8 @@ const struct vfdb_ops vfdb_sfl = {
     .most_dims = VFDB_DIMS,
     .wraps = true,
     .param = {{"delta", "updates in the buffer before the other is built again", 20, 0, 1000000},
-              {"background", "1: searches and updates go on while it is built", 1, 0, 1}},
+              {"background", "1: searches and updates go on while it is built", 1, 0, 1},
+              {"vector", "0: not with AVX-512, even where the CPU has it", 1, 0, 1}},
     .build = sfl_build,
     .insert = sfl_insert,
     .remove = sfl_remove,
