@@ -76,6 +76,7 @@ bench-generate: setup ## sets made from the public seeds beside the published on
 bench-engine: setup ## the classifiers beside DPDK's rte_acl, in one run (needs ../shared; as root installs libdpdk-dev)
 	@pkg-config --exists libdpdk || [ "$$(id -u)" != 0 ] || apt-get install -y -q libdpdk-dev pkg-config
 	python -m hitables.bench.engine $(BENCH_FLAGS)
+	python -m hitables.bench.growth $(BENCH_FLAGS)
 
 sanitize-threads: ## searches while rules change, under the thread sanitizer (needs clang)
 	tools/threads/run

@@ -27,8 +27,7 @@ from .. import engine
 from ..engine import Rules
 from ..errors import HitablesError
 from ..files import read_text
-from ..generate import rules as generated
-from ..generate import seed, trace
+from ..generate import trace
 from ..parse import classbench
 from .machine import machine
 from .pages import DOCS, fill, markdown
@@ -49,8 +48,6 @@ PART = 32768
 LIMIT = 2 << 30
 PATIENCE = 6.0
 HARNESS = Path(__file__).parents[2] / "tools" / "rte_acl_bench.c"
-GROWTH = ("best", "tss")
-SIZES = (1_000, 10_000, 100_000, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +101,14 @@ def _child(pipe: Connection, *what: Any) -> None:
 
 
 def measured(
-    algorithm: str, rules: Rules, headers: npt.NDArray[np.uint32], seconds: float
+    algorithm: str, rules: Rules, headers: npt.NDArray[np.uint32], seconds: float, patience: float = PATIENCE
 ) -> dict[str, Any] | None:
     """In a process of its own, which ends when it takes too long; None then, or where it cannot be built."""
     ours, theirs = multiprocessing.Pipe(False)
     context = multiprocessing.get_context("fork")
     process = context.Process(target=_child, args=(theirs, algorithm, rules, headers, seconds))
     process.start()
-    result: dict[str, Any] | None = ours.recv() if ours.poll(PATIENCE + 3 * seconds) else None
+    result: dict[str, Any] | None = ours.recv() if ours.poll(patience + 3 * seconds) else None
     process.kill()
     process.join()
     return result
@@ -167,64 +164,6 @@ def compare(names: list[str], algorithms: list[str], count: int, seconds: float,
                     rows.append(Row(name, algorithm, len(rules), **ours, wrong=wrong))
                     print(rows[-1], flush=True)
     return rows
-
-
-def growth(sizes: tuple[int, ...], seconds: float) -> list[dict[str, Any]]:
-    """Sets of rising size from the public seeds: lookups, build and memory, each with its fitted exponent."""
-    lines = []
-    for kind in ("acl1", "fw1", "ipc1"):
-        path = SHARED / f"rulesets/classbench/seeds/{kind}_seed"
-        drawn = seed.parse(path.read_text(), path.name)
-        points: dict[str, list[dict[str, float]]] = {algorithm: [] for algorithm in GROWTH}
-        for size in sizes:
-            rules = Rules.of_filter(generated.rules(drawn, size))
-            headers = trace.headers(rules, 1 << 18)
-            for algorithm in GROWTH:
-                got = measured(algorithm, rules, headers, seconds)
-                if got:
-                    got.pop("found")
-                    points[algorithm].append({"rules": len(rules.boxes), **got})
-        for algorithm, there in points.items():
-            lines.append(
-                {"seed": kind, "algorithm": algorithm, "points": there, "exponents": exponents(there)}
-            )
-            print(lines[-1], flush=True)
-    return lines
-
-
-def exponents(points: list[dict[str, float]]) -> dict[str, float]:
-    """The e of y = c * rules ** e, by least squares of the logarithms."""
-    if len(points) < 2:
-        return {}
-    rules = np.log([point["rules"] for point in points])
-    return {
-        key: round(float(np.polyfit(rules, np.log([point[key] for point in points]), 1)[0]), 2)
-        for key in ("lookups_per_s", "build_s", "bytes")
-    }
-
-
-def draw(lines: list[dict[str, Any]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, panels = plt.subplots(1, 3, figsize=(13, 4))
-    titles = {"lookups_per_s": "lookups a second", "build_s": "seconds of a build", "bytes": "bytes"}
-    for panel, (key, title) in zip(panels, titles.items(), strict=True):
-        for line in lines:
-            if line["points"]:
-                panel.loglog(
-                    [point["rules"] for point in line["points"]], [point[key] for point in line["points"]],
-                    "o-" if line["algorithm"] == "best" else "s--",
-                    label=f"{line['algorithm']}, {line['seed']}: {line['exponents'].get(key, '')}",
-                )  # fmt: skip
-        panel.set_title(title)
-        panel.set_xlabel("rules")
-        panel.legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -287,13 +226,11 @@ def main() -> None:
     algorithms = args.algorithms.split(",") if args.algorithms else list(SHORT) if args.short else every
     count, seconds = (1 << 18, 0.2) if args.short else (1 << 20, 0.5)
     rows = [asdict(row) for row in compare(SETS, algorithms, count, seconds, args.number)]
-    lines = growth(SIZES[:3] if args.short else SIZES, seconds)
-    data = {"machine": machine(), "number": args.number, "headers": count, "rows": rows, "growth": lines}
+    data = {"machine": machine(), "number": args.number, "headers": count, "rows": rows}
     (args.output or OUTPUT).write_text(json.dumps(data, indent=1) + "\n")
     if not args.output:
         fill(DOCS / "classifiers.md", "engine", table(rows))
         fill(DOCS / "classifiers.md", "engine-all", all_rates(rows))
-        draw(lines, OUTPUT.with_suffix(".svg"))
     print(table(rows))
     if wrong := [row for row in rows if row["wrong"]]:
         raise SystemExit(f"wrong answers: {wrong}")
