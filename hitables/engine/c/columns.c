@@ -1,7 +1,8 @@
 /* A list of boxes in columns.
  *
  * Idea: a header lies in a box if header - low, without sign, is no more than high - low in each
- * dimension; with the sides of sixteen boxes side by side that is three instructions per dimension.
+ * dimension; with the sides of sixteen boxes side by side that is three instructions per dimension, and
+ * as few for sixteen headers and one box.
  * Cost: a search O(n/16), changes O(n).  Invariant: room is a multiple of the lanes, so a load never
  * leaves a column; lanes beyond the last box are masked.
  * Threading: searches change nothing.
@@ -88,15 +89,14 @@ static uint32_t next_scalar(const struct columns *list, const uint32_t *header, 
 #ifdef __x86_64__
 #define VECTOR __attribute__((target("avx512f")))
 
-VECTOR static inline __attribute__((always_inline)) uint32_t next_512(const struct columns *list, uint32_t dims,
-                                                                      const uint32_t *header, uint32_t from)
+VECTOR static uint32_t next_512(const struct columns *list, const uint32_t *header, uint32_t from)
 {
     for (uint32_t at = from / LANES * LANES; at < list->count; at += LANES) {
         __mmask16 held = list->count - at < LANES ? (__mmask16)((1u << (list->count - at)) - 1) : 0xFFFF;
         if (at < from)
             held &= (__mmask16)(0xFFFFu << (from - at));
         const uint32_t *side = list->word + at;
-        for (uint32_t d = 0; d < dims; d++, side += 2 * (size_t)list->room) {
+        for (uint32_t d = 0; d < list->dims; d++, side += 2 * (size_t)list->room) {
             __m512i above = _mm512_sub_epi32(_mm512_set1_epi32((int)header[d]), _mm512_loadu_si512(side));
             held = _mm512_mask_cmple_epu32_mask(held, above, _mm512_loadu_si512(side + list->room));
         }
@@ -106,15 +106,53 @@ VECTOR static inline __attribute__((always_inline)) uint32_t next_512(const stru
     return list->count;
 }
 
-VECTOR static uint32_t next_of_any(const struct columns *list, const uint32_t *header, uint32_t from)
+/* Word *dim* of sixteen headers of five words, which fill five vectors. */
+VECTOR static inline __attribute__((always_inline)) __m512i word_of_16(const __m512i *rows, int dim)
 {
-    return next_512(list, list->dims, header, from);
+    const __m512i number = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i at = _mm512_add_epi32(_mm512_mullo_epi32(number, _mm512_set1_epi32(5)), _mm512_set1_epi32(dim));
+    __m512i word = _mm512_permutex2var_epi32(rows[0], at, rows[1]);
+    __m512i later = _mm512_permutex2var_epi32(rows[2], at, rows[3]);
+    word = _mm512_mask_mov_epi32(word, _mm512_cmpge_epu32_mask(at, _mm512_set1_epi32(32)), later);
+    return _mm512_mask_permutexvar_epi32(word, _mm512_cmpge_epu32_mask(at, _mm512_set1_epi32(64)), at, rows[4]);
+}
+
+VECTOR static inline __attribute__((always_inline)) __mmask16 within_512(const struct columns *list, uint32_t at,
+                                                                         uint32_t dim, __m512i word, __mmask16 held)
+{
+    __m512i above = _mm512_sub_epi32(word, _mm512_set1_epi32((int)column(list, 2 * dim)[at]));
+    return _mm512_mask_cmple_epu32_mask(held, above, _mm512_set1_epi32((int)column(list, 2 * dim + 1)[at]));
+}
+
+/* Sixteen headers of five words against one box after the other: most are out after two sides. */
+VECTOR static void first_of_five_512(const struct columns *list, const uint32_t *headers, uint32_t *first)
+{
+    __m512i rows[5], word[5], found = _mm512_set1_epi32((int)list->count);
+    __mmask16 left = 0xFFFF;
+    for (int i = 0; i < 5; i++)
+        rows[i] = _mm512_loadu_si512(headers + LANES * i);
+    for (int d = 0; d < 5; d++)
+        word[d] = word_of_16(rows, d);
+    for (uint32_t at = 0; at < list->count && left; at++) {
+        __mmask16 held = within_512(list, at, 1, word[1], within_512(list, at, 0, word[0], left));
+        if (!held)
+            continue;
+        for (uint32_t d = 2; d < 5; d++)
+            held = within_512(list, at, d, word[d], held);
+        found = _mm512_mask_mov_epi32(found, held, _mm512_set1_epi32((int)at));
+        left &= (__mmask16)~held;
+    }
+    _mm512_storeu_si512(first, found);
 }
 
 VECTOR static void first_512(const struct columns *list, const uint32_t *headers, uint32_t count, uint32_t *first)
 {
-    for (uint32_t i = 0; i < count; i++, headers += list->dims)
-        first[i] = list->dims == 5 ? next_512(list, 5, headers, 0) : next_512(list, list->dims, headers, 0);
+    uint32_t i = 0;
+    if (list->dims == 5)
+        for (; i + LANES <= count; i += LANES)
+            first_of_five_512(list, headers + (size_t)i * 5, first + i);
+    for (; i < count; i++)
+        first[i] = next_512(list, headers + (size_t)i * list->dims, 0);
 }
 #endif
 
@@ -134,7 +172,7 @@ uint32_t columns_next(const struct columns *list, const uint32_t *header, uint32
 {
 #ifdef __x86_64__
     if (list->vector)
-        return next_of_any(list, header, from);
+        return next_512(list, header, from);
 #endif
     return next_scalar(list, header, from);
 }
