@@ -2,7 +2,7 @@
 
     with sflgen.open("/var/lib/sflgen") as store:
         updates = sflgen.read_commands("-I INPUT 1 -s 192.0.2.7 -j DROP", store.state.master)
-        plan = sflgen.plan(store.state, updates)
+        plan = sflgen.proved_plan(store.state, updates)
         store.commit(plan)
     print(plan.text)
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .base import Settings, Strategy
+    from .local import proved_plan
     from .patch import Plan, fold, plan, start
     from .state import State, prove, verify
     from .store import Store
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Edit", "Plan", "Settings", "State", "Store", "Strategy", "create", "fold", "open", "plan", "prove",
-    "read_commands", "start", "sync", "verify",
+    "proved_plan", "read_commands", "start", "sync", "verify",
 ]  # fmt: skip
 
 # Found when asked for, as in hitables: what they need takes longer to load than --help may.
 _HOME = {
     "Edit": "updates", "Plan": "patch", "Settings": "base", "State": "state", "Store": "store",
-    "Strategy": "base", "fold": "patch", "plan": "patch", "prove": "state", "read_commands": "updates",
-    "start": "patch", "sync": "updates", "verify": "state",
+    "Strategy": "base", "fold": "patch", "plan": "patch", "prove": "state", "proved_plan": "local",
+    "read_commands": "updates", "start": "patch", "sync": "updates", "verify": "state",
 }  # fmt: skip
 
 

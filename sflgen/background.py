@@ -23,8 +23,8 @@ from hitables.ir.program import Table
 from hitables.ir.rule import Rule, Target
 
 from .base import Names, Place, Served, Strategy
-from .local import prove_patch
-from .patch import Plan, fold, plan
+from .local import proved_plan
+from .patch import Plan, fold
 from .state import State, prove
 from .updates import Edit, apply, jumps_to, sync
 
@@ -120,11 +120,9 @@ class Folding:
             raise Stale("trees were built anew meanwhile")
         state = _with_trees(self.state, grown)
         for updates in self.since:
-            made = plan(state, updates, Strategy.GRAFT)
+            made = proved_plan(state, updates, Strategy.GRAFT, proving)
             if any(strategy is Strategy.FOLD for _, _, strategy in made.chosen):
                 raise Stale("an update needs new trees")
-            if proving:
-                prove_patch(made)
             state = made.after
         state = _called_as(state, now)
         edits = tuple(sync(now.loaded, state.loaded))

@@ -78,7 +78,7 @@ class Served:
 class Strategy(enum.Enum):
     """How an update reaches the kernel."""
 
-    EDIT = "edit"  # the chain is read rule by rule
+    EDIT = "edit"  # rules are changed where they stand: in a list, or as copies in a tree
     OVERLAY = "overlay"  # an entry in front of the tree
     GRAFT = "graft"  # entries in the leaves that it concerns
     CANCEL = "cancel"  # an insertion that waits in an entry is taken back

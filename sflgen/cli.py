@@ -179,13 +179,12 @@ def _strategy(said: str | None) -> Strategy | None:
 def _update(
     folder: str, live: bool, strategy: str | None, no_prove: bool, commands: str, source: str
 ) -> None:
-    from .patch import plan
+    from .local import proved_plan
     from .updates import read_commands
 
     with _store(folder, live) as (store, commit):
-        made = plan(store.state, read_commands(commands, store.state.master, source), _strategy(strategy))
-        _prove(made, no_prove)
-        commit(made)
+        updates = read_commands(commands, store.state.master, source)
+        commit(proved_plan(store.state, updates, _strategy(strategy), not no_prove))
 
 
 def _prove(made: Plan, no_prove: bool) -> None:
@@ -245,7 +244,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
     from hitables import read
     from hitables.files import read_text
 
-    from .patch import plan
+    from .local import proved_plan
     from .updates import sync as least_edits
 
     with _store(folder, live) as (store, commit):
@@ -253,9 +252,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
         new = read(read_text(rules), family=state.master.family, name=rules)
         _complete(new)
         edits = least_edits(state.master, new, keep=state.settings.is_left)
-        made = plan(state, edits, _strategy(strategy))
-        _prove(made, no_prove)
-        commit(made)
+        commit(proved_plan(state, edits, _strategy(strategy), not no_prove))
         click.echo(f"{len(edits)} updates", err=True)
 
 

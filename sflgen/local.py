@@ -15,7 +15,7 @@ unknown that writes what it writes.  What cannot be shown so is proved as a whol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hitables.analyse.callgraph import writes as written_by
@@ -29,7 +29,7 @@ from hitables.verify.answer import Equal
 
 from .base import Names, Place, Served, Strategy, section_lists
 from .listing import Listing, fields_written, hull
-from .patch import Plan
+from .patch import Plan, plan
 from .region import Region
 from .state import Hulls, State, prove
 from .updates import Edit, Op, jumps_to, rule_key
@@ -47,6 +47,24 @@ def prove_patch(made: Plan) -> bool:
     return False
 
 
+def proved_plan(
+    state: State, updates: Sequence[Edit], strategy: Strategy | None = None, proving: bool = True
+) -> Plan:
+    """Plan *updates* and prove the plan.  Whether rules may be taken out where they stand is for the proof
+    to say: where it does not hold, and without *proving*, there are entries."""
+    if proving:
+        made = plan(state, updates, strategy, taking=True)
+        if not made.taken:
+            prove_patch(made)
+            return made
+        if holds(made):
+            return made
+    made = plan(state, updates, strategy)
+    if proving:
+        prove_patch(made)
+    return made
+
+
 def holds(made: Plan) -> bool:
     """Whether it can be shown, by what the updates concern alone, that the law still holds."""
     if any(strategy is Strategy.FOLD for _, _, strategy in made.chosen):
@@ -59,7 +77,8 @@ def holds(made: Plan) -> bool:
         elif not _alike(made.after, place):
             return False
     regions = {
-        place: [_region(rule, made.after) for rule in rules] for place, rules in concerned.items()
+        place: [Region.around(rule, made.after.master.family, made.after.backends) for rule in rules]
+        for place, rules in concerned.items()
     }
     for edit in made.edits:
         place = edit.table, edit.chain
@@ -111,17 +130,6 @@ def _alike(state: State, place: Place) -> bool:
     return one.policy == other.policy and [*map(rule_key, one.rules)] == [*map(rule_key, other.rules)]
 
 
-def _region(rule: Rule, state: State) -> Region:
-    """The packets to which *rule* may do anything: its header options alone, which drop none."""
-    taken = []
-    for match in rule.matches:
-        if match.name or match.role is not Role.SPACE:
-            break
-        if not (match.is_protocol and state.master.family is Family.IPV6):
-            taken.append(match)
-    return Region(taken, state.master.family, state.backends)
-
-
 def _distinct(regions: Iterable[Region]) -> list[Region]:
     return list({region.matches: region for region in regions}.values())
 
@@ -131,8 +139,10 @@ def _is_inside(edit: Edit, made: Plan, regions: list[Region]) -> bool:
     before, after = (program.table(edit.table) for program in (made.before.loaded, made.after.loaded))
     if edit.op is Op.NEW or edit.chain not in before:
         return edit.chain not in before
+    if edit.chain not in after:
+        return True  # the kernel removes no chain that a rule enters
     if edit.op in (Op.FLUSH, Op.REMOVE):
-        return edit.chain not in after  # the kernel removes no chain that a rule enters
+        return False
     rules = [] if edit.rule is None else [edit.rule]
     if edit.op in (Op.DELETE, Op.REPLACE):
         # Several edits of one chain move what stands behind them: any rule that is gone is looked at.

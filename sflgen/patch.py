@@ -56,6 +56,7 @@ class Plan:
     updates  what happens to the master list
     edits    what happens to what is loaded; `text` says it to iptables-restore --noflush
     chosen   for each update (and each fold) of a chain: table, chain, strategy
+    taken    rules were taken out where they stand, which a proof has to show to be right
     """
 
     before: State
@@ -63,6 +64,7 @@ class Plan:
     updates: tuple[Edit, ...]
     edits: tuple[Edit, ...]
     chosen: tuple[tuple[str, str, Strategy], ...]
+    taken: bool = False
 
     @cached_property
     def text(self) -> str:
@@ -70,16 +72,19 @@ class Plan:
         return text_of(self.edits)
 
 
-def plan(state: State, updates: Sequence[Edit], strategy: Strategy | None = None) -> Plan:
+def plan(
+    state: State, updates: Sequence[Edit], strategy: Strategy | None = None, *, taking: bool = False
+) -> Plan:
     """Plan *updates*, which were read against `state.master`.
 
-    *strategy* OVERLAY puts off folding whatever it costs, FOLD folds each chain at once.
+    *strategy* OVERLAY puts off folding whatever it costs, FOLD folds each chain at once.  *taking*: rules
+    that are deleted may be taken out where they stand; the law is then for a proof to show (local.py).
     ParseError when chains would jump in a circle; HitablesError for what cannot be served.
     """
     master = apply(state.master, updates)
     if any(edit.rule is not None and jumps_to(edit.rule) for edit in updates):
         check_loops(master)
-    return Planning(state, master, strategy).run(updates)
+    return Planning(state, master, strategy, taking).run(updates)
 
 
 def start(master: Program, settings: Settings) -> Plan:
@@ -109,14 +114,18 @@ def fold(state: State, chains: Iterable[Place] | None = None, *, apart: int = 0)
 class Planning:
     """One plan being made.  What changes: `loaded`, `served`, `listings`, the edits so far."""
 
-    def __init__(self, state: State, master: Program, strategy: Strategy | None) -> None:
+    def __init__(
+        self, state: State, master: Program, strategy: Strategy | None, taking: bool = False
+    ) -> None:
         self.state, self.settings, self.strategy = state, state.settings, strategy
+        self.taking, self.taken = taking, False
         self.master, self.loaded = master, state.loaded
         self.served: dict[Place, Served] = dict(state.served)
         self.hosts: dict[Place, Host] = dict(state.hosts)
         self.costs: dict[Place, int] = dict(state.costs)
         self.listings = dict(state.listings)
         self.regions = dict(state.regions)
+        self.indexes = dict(state.indexes)
         self.edits: list[Edit] = []
         self.chosen: list[tuple[str, str, Strategy]] = []
         self.unused: dict[str, dict[str, None]] = {}  # overlays that an entry less leads to
@@ -145,9 +154,9 @@ class Planning:
         after = replace(
             self.state, master=self.master, loaded=self.loaded, served=self.served, hosts=self.hosts,
             listings=self.listings, levels=self.levels, regions=self.regions, costs=self.costs,
-            version=self.state.version + 1,
+            indexes=self.indexes, version=self.state.version + 1,
         )  # fmt: skip
-        return Plan(self.state, after, tuple(updates), tuple(self.edits), tuple(self.chosen))
+        return Plan(self.state, after, tuple(updates), tuple(self.edits), tuple(self.chosen), self.taken)
 
     def allowed(self, edit: Edit) -> None:
         if self.settings.is_left(edit.chain):
@@ -301,6 +310,7 @@ class Planning:
                 for name in gone_sections:
                     self.listings.pop((table, name), None)
                     self.costs.pop((table, name), None)
+                    self.indexes.pop((table, name), None)
                 for key in [key for key, host in self.hosts.items() if host.section in gone_sections]:
                     if key[0] == table:
                         del self.hosts[key]

@@ -66,6 +66,18 @@ class Region:
                 break  # it acts on packets whatever stands behind it
         return cls(taken, family, backends)
 
+    @classmethod
+    def around(cls, rule: Rule, family: Family, backends: Iterable[Backend]) -> Region:
+        """A region that holds all packets to which *rule* may do anything: of its header options, which
+        drop none."""
+        taken = []
+        for match in rule.matches:
+            if match.name or match.role is not Role.SPACE:
+                break
+            if not (match.is_protocol and family is Family.IPV6):
+                taken.append(match)
+        return cls(taken, family, backends)
+
     def is_behind(self, front: Region) -> bool:
         """Whether *front*, tested before, takes or drops all packets that this region takes or drops."""
         if self.matches[: len(front.matches)] == front.matches:

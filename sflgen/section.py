@@ -24,6 +24,8 @@ from hitables.ir.rule import Kind, Rule, Target
 from hitables.ir.rule import State as What
 
 from .base import Front, Host, Place, Served, Strategy, begins_section, stand_in
+from .copies import MOST as MOST_COPIES
+from .copies import index, likeness, spelling
 from .graft import Spot, Walk
 from .listing import Listing
 from .region import Region
@@ -167,6 +169,11 @@ class SectionUpdate:
         if old is not None and new is None and self.cancelled(before, old):
             planning.choose(self.place, Strategy.CANCEL)
             return True
+        if old is not None and self.taken_out(before, old):
+            old = None
+            if new is None:
+                planning.choose(self.place, Strategy.EDIT)
+                return True
         if new is not None and old is None and self.at == self.head:
             done = self.put(self.first(new), after)
         else:
@@ -284,6 +291,7 @@ class SectionUpdate:
                 Region.of(rules[front.row], frozenset(), False, self.family, self.backends)
                 for front in (host.fronts if host else ())
             )
+            self.planning.regions[key] = known
         return known
 
     def edit_host(
@@ -336,6 +344,8 @@ class SectionUpdate:
         concerns its packets."""
         dirty = before.written_before(self.at, self.writes)
         region = Region.of(rule, dirty, self.exact, self.family, self.backends)
+        if not self.is_pending(region):
+            return False
         places, _ = before.on(region, self.writes, self.head)
         if self.at not in places:
             return False
@@ -348,6 +358,85 @@ class SectionUpdate:
             self.drop(spot.chain, spot.row)
         self.planning.clear_unused(table)
         return True
+
+    def taken_out(self, before: Listing, rule: Rule) -> bool:
+        """Delete *rule* where it stands in the tree and its entries, if that may be and takes few lines.
+
+        What it hid is not looked for: a proof has to follow.
+        """
+        planning, table = self.planning, self.edit.table
+        if not planning.taking or planning.strategy in (Strategy.OVERLAY, Strategy.FOLD):
+            return False
+        region = Region.around(rule, self.family, self.backends)
+        is_like = likeness(rule)
+        alike = [at for at in before.near(region, frozenset()) if is_like(before.rules[at])]
+        if len(alike) != 1:
+            return False  # which copies are whose is not known
+        copies = self.copies(rule, region)
+        if len(copies) > MOST_COPIES:
+            return False
+        hosts = {chain for chain, _ in copies if (table, chain) in planning.hosts}
+        for chain in hosts:
+            self.regions(chain)  # as the rows are now
+        planning.load(*(Edit(Op.DELETE, table, chain, row) for chain, row in copies))
+        for chain, row in copies:
+            if chain in hosts:
+                self.edit_host(chain, (), row, -1)
+        self.forget_places(copies)
+        planning.taken = True
+        return True
+
+    def copies(self, rule: Rule, region: Region) -> list[tuple[str, int]]:
+        """The chains and rows in which *rule* stands, from the last row of a chain up."""
+        planning, table = self.planning, self.edit.table
+        held, key = planning.loaded.table(table), (table, self.section.name)
+        mine = {
+            at: host for (where, at), host in planning.hosts.items()
+            if where == table and host.section == self.section.name
+        }  # fmt: skip
+        if key not in planning.indexes:
+            entries = {at: {front.row for front in host.fronts} for at, host in mine.items()}
+            planning.indexes[key] = index(held, self.section.name, self.is_part, entries)
+        chains = dict.fromkeys(sorted(planning.indexes[key].get(spelling(rule), ())))
+        for at, host in mine.items():
+            for front, known in zip(host.fronts, self.regions(at), strict=True):
+                if known.overlaps(region):
+                    chains[front.chain or at] = None
+        is_like = likeness(rule)
+        return [
+            (chain, row) for chain in chains
+            for row in range(len(held[chain].rules) - 1, -1, -1) if is_like(held[chain].rules[row])
+        ]  # fmt: skip
+
+    def is_part(self, chain: str) -> bool:
+        """Whether a chain is of a tree or an overlay: ours, but no section, and of no rule with memory."""
+        return self.planning.made(self.edit.table).is_made(chain) and chain not in self.served.names()
+
+    def forget_places(self, gone: Sequence[tuple[str, int]]) -> None:
+        """Rules left these rows of overlays: what stood behind them there moves up."""
+        planning, table = self.planning, self.edit.table
+        rows: dict[str, list[int]] = {}
+        for chain, row in gone:
+            rows.setdefault(chain, []).append(row)
+
+        def moved(front: Front) -> Front:
+            if front.nth is None or front.chain not in rows:
+                return front
+            before = sum(row < front.nth for row in rows[front.chain])
+            return replace(front, nth=None if front.nth in rows[front.chain] else front.nth - before)
+
+        for key, host in list(planning.hosts.items()):
+            if key[0] == table and any(front.chain in rows for front in host.fronts):
+                planning.hosts[key] = replace(host, fronts=tuple(moved(front) for front in host.fronts))
+
+    def is_pending(self, region: Region) -> bool:
+        """Whether an entry of just this region says the insertion of a rule and nothing else."""
+        return any(
+            front.nth is not None and known.matches == region.matches
+            for (table, chain), host in self.planning.hosts.items()
+            if table == self.edit.table and host.section == self.section.name
+            for front, known in zip(host.fronts, self.regions(chain), strict=True)
+        )
 
     def is_entry(self, spot: Spot, region: Region, nth: int, rule: Rule) -> bool:
         """Whether at *spot* stands the entry of *region* that says the insertion of *rule*."""

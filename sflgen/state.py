@@ -17,6 +17,7 @@ from hitables.verify.answer import Answer, Difference, Equal, Question
 from hitables.verify.portfolio import check
 
 from .base import Host, Place, Served, Settings
+from .copies import Index
 from .listing import Listing
 from .region import Region
 
@@ -40,7 +41,7 @@ class State:
     levels: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False, repr=False)
     listings: Mapping[Place, Listing] = field(default_factory=dict, compare=False, repr=False)
     regions: Mapping[Place, tuple[Region, ...]] = field(default_factory=dict, compare=False, repr=False)
-
+    indexes: Mapping[Place, Index] = field(default_factory=dict, compare=False, repr=False)
     costs: Mapping[Place, int] = field(default_factory=dict, compare=False, repr=False)
     hulls: Hulls = field(default_factory=dict, compare=False, repr=False)
 

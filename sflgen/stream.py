@@ -29,8 +29,8 @@ from hitables.errors import HitablesError
 from .background import Folding, Stale
 from .base import Strategy
 from .live import Kernel, loader
-from .local import prove_patch
-from .patch import Plan, due, fold, plan
+from .local import prove_patch, proved_plan
+from .patch import Plan, due, fold
 from .store import Store
 from .updates import CommandReader
 
@@ -115,10 +115,7 @@ class Session:
         try:
             reader = CommandReader(state.master, "stream")
             updates = [edit for number, each in enumerate(lines, 1) for edit in reader.line(each, number)]
-            made = plan(state, updates, Strategy.GRAFT)
-            if self.proving:
-                prove_patch(made)
-            return made, ""
+            return proved_plan(state, updates, Strategy.GRAFT, self.proving), ""
         except HitablesError as error:
             return None, "error " + " | ".join(str(error).splitlines()) + "\n"
 

@@ -35,7 +35,7 @@ from typing import Any
 import sflgen
 from sflgen.counters import counted_text
 from sflgen.live import Kernel
-from sflgen.local import prove_patch
+from sflgen.local import holds, prove_patch, proved_plan
 
 from ..emit.text import write
 from ..files import read_text
@@ -172,11 +172,15 @@ def _patched(
             clock = [time.perf_counter()]
             edits = sflgen.read_commands(updates.next(), state.master)
             clock.append(time.perf_counter())
-            made = sflgen.plan(state, edits, sflgen.Strategy.GRAFT)
+            made = sflgen.plan(state, edits, sflgen.Strategy.GRAFT, taking=True)
             clock.append(time.perf_counter())
             text = made.text
             clock.append(time.perf_counter())
-            prove_patch(made)
+            if made.taken and not holds(made):  # as proved_plan does
+                made = sflgen.plan(state, edits, sflgen.Strategy.GRAFT)
+                text = made.text
+            if not made.taken:
+                prove_patch(made)
             clock.append(time.perf_counter())
             kernel.load(text, store)
             clock.append(time.perf_counter())
@@ -334,9 +338,8 @@ def growth(case: Case, deepest: int, every: int, seeds: Sequence[int]) -> dict[s
                 for pending in range(deepest + 1):
                     if pending % every == 0:
                         row.append(float(decided(state.loaded, batch)[1].mean()))
-                    state = sflgen.plan(
-                        state, sflgen.read_commands(updates.next(), state.master), strategy
-                    ).after
+                    edits = sflgen.read_commands(updates.next(), state.master)
+                    state = proved_plan(state, edits, strategy).after
                 means.append(row)
             reads = [statistics.mean(column) for column in zip(*means, strict=True)]
             curves.append({"kind": kind, "strategy": strategy.value, "reads": reads})
