@@ -78,16 +78,17 @@ def test_checked_is_around_any_plan() -> None:
 
 
 @pytest.mark.parametrize("vector", [0, 1])
-def test_a_long_buffer_corrects_as_the_list_says(vector: int) -> None:
+@pytest.mark.parametrize("dims", [2, 5])
+def test_a_long_buffer_corrects_as_the_list_says(dims: int, vector: int) -> None:
     """Hundreds of inserted and deleted rules, several to an index."""
-    layout = Layout((8, 8))
+    layout = Layout((8,) * dims)
     rng = np.random.default_rng(5)
-    lows = rng.integers(0, 200, (700, 2))
-    sides = [[(int(low), int(low) + int(rng.integers(1, 40))) for low in row] for row in lows]
+    lows, widths = rng.integers(0, 200, (700, dims)), [40, 40, 250, 250, 250]
+    sides = [[(int(low), min(255, int(low) + int(rng.integers(1, width)))) for low, width in zip(row, widths, strict=False)] for row in lows]
     order = rng.permutation(700)
     start = sorted(order[:300].tolist())
     rules = Rules.of_sides([sides[each] for each in start], layout, start)
-    packets = np.stack(np.meshgrid(np.arange(0, 256, 3), np.arange(0, 256, 3)), -1).reshape(-1, 2).astype(np.uint32)
+    packets = rng.integers(0, 256, (20_003, dims)).astype(np.uint32)
     with engine.open(f"sfl(linear, delta=100000, vector={vector})", rules) as db, engine.open("linear", rules) as linear:
         for each in (db, linear):
             for number in order[300:].tolist():
