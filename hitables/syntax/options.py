@@ -161,7 +161,7 @@ MATCHES = {
                SPACE, reads=State.CT, readers={"--ctstate": _states("SNAT", "DNAT")}),
         _match("cpu", "--cpu"),
         _match("dccp", _PORTS + " --dccp-types --dccp-option", SPACE, protocols=(33,), needs=12,
-               readers=_ports(spelt.port_range)),
+               readers=_ports(spelt.decimal_port_range)),
         _match("devgroup", "--src-group --dst-group"),
         _match("dscp", "--dscp --dscp-class", reads=State.TOS),
         _match("dst", "--dst-len --dst-opts", NAMED),
@@ -235,7 +235,7 @@ MATCHES = {
         _match("tos", "--tos", reads=State.TOS),
         _match("ttl", "--ttl-eq=--ttl --ttl-lt --ttl-gt", reads=State.TTL),
         _match("u32", "--u32"),
-        _match("udp", _PORTS, SPACE, protocols=(UDP,), needs=8, readers=_ports(spelt.port_range)),
+        _match("udp", _PORTS, SPACE, protocols=(UDP,), needs=8, readers=_ports(spelt.decimal_port_range)),
     )
 }  # fmt: skip
 
@@ -358,7 +358,7 @@ HEADER = _options(
 HEADER_ORDER = ("-s", "-d", "-i", "-o", "-p", "-f")
 
 # Options of a rule that are neither header fields nor belong to an extension.
-GENERAL = _options("-m=--match -j=--jump -g=--goto -c/2=--set-counters/2")
+GENERAL = _options("-m=--match -j=--jump -g=--goto -c/2=--set-counters")
 
 
 def universe(tests: tuple[Test, ...], family: Family) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from collections.abc import Callable
 
 from ..ir.fields import STATES, Family, Fragment, interface_number
 from ..ir.geometry import Values, masked
@@ -76,15 +77,16 @@ def number(text: str, low: int, high: int) -> int:
 
 
 def _ipv4(text: str) -> int:
-    """Dotted numbers; fewer than four are filled up with zeros on the right, as iptables does."""
+    """Dotted numbers, octal ones behind a 0; fewer than four are filled up with zeros on the right: as iptables does."""
     parts = text.split(".")
-    if not 1 <= len(parts) <= 4 or not all(part.isascii() and part.isdigit() for part in parts):
+    if not 1 <= len(parts) <= 4 or not all(_NUMBER.fullmatch(part) for part in parts):
         raise ValueError(f"not an IPv4 address: {text!r} (host names are not looked up)")
-    if any(int(part) > 255 for part in parts):
-        raise ValueError(f"not an IPv4 address: {text!r} (a part is above 255)")
     value = 0
     for part in parts + ["0"] * (4 - len(parts)):
-        value = value << 8 | int(part)
+        try:
+            value = value << 8 | number(part, 0, 255)
+        except ValueError as error:
+            raise ValueError(f"not an IPv4 address: {text!r} ({error})") from None
     return value
 
 
@@ -130,10 +132,11 @@ def network(text: str, family: Family) -> Values:
     value = address(host, family)
     if not slash:
         return Values.only(value)
-    if length.isascii() and length.isdigit():
-        if int(length) > width:
-            raise ValueError(f"prefix length {length} is above {width}")
-        free = width - int(length)
+    if _NUMBER.fullmatch(length):
+        try:
+            free = width - number(length, 0, width)
+        except ValueError as error:
+            raise ValueError(f"not a prefix length: {error}") from None
         base = value >> free << free
         return Values(((base, base | (1 << free) - 1),))
     mask = address(length, family)
@@ -142,10 +145,11 @@ def network(text: str, family: Family) -> Values:
 
 def protocol(text: str) -> int:
     """A protocol's number; 0 stands for any."""
-    if text.isascii() and text.isdigit():
-        if int(text) > 255:
-            raise ValueError(f"unknown protocol {text!r}: numbers go to 255")
-        return int(text)
+    if _NUMBER.fullmatch(text):
+        try:
+            return number(text, 0, 255)
+        except ValueError as error:
+            raise ValueError(f"unknown protocol {text!r}: {error}") from None
     name = text.lower()
     if name == "all":
         return 0
@@ -164,19 +168,33 @@ def port(text: str) -> int:
             return number(text, 0, 65535)
         except ValueError:
             raise ValueError(f"invalid port {text!r}: ports go from 0 to 65535") from None
+    return _service(text)
+
+
+def _service(text: str) -> int:
     try:
         return socket.getservbyname(text)
     except (OSError, UnicodeError):
         raise ValueError(f"invalid port or unknown service {text!r}") from None
 
 
-def port_range(text: str) -> Values:
+def decimal_port(text: str) -> int:
+    """As port, but a 0 in front makes no octal number, and there are no hexadecimal ones: so udp and dccp read."""
+    return port(text.lstrip("0") or "0") if text.isascii() and text.isdigit() else _service(text)
+
+
+def port_range(text: str, read: Callable[[str], int] = port) -> Values:
     """PORT or LOW:HIGH, either end may be left out; a reversed range is empty."""
     low, colon, high = text.partition(":")
     if not colon:
-        return Values.only(port(low))
-    first, last = port(low) if low else 0, port(high) if high else 65535
+        return Values.only(read(low))
+    first, last = read(low) if low else 0, read(high) if high else 65535
     return Values.of((first, last))
+
+
+def decimal_port_range(text: str) -> Values:
+    """As port_range, of decimal ports."""
+    return port_range(text, decimal_port)
 
 
 def port_list(text: str) -> Values:
