@@ -12,7 +12,7 @@ from test_sflgen_patch import check, keys, prefixes
 import hitables
 from hitables.ir.fields import Family
 from sflgen.base import Settings, Strategy
-from sflgen.local import proved_plan
+from sflgen.local import proved_plan, shown
 from sflgen.patch import Plan, start
 from sflgen.state import State
 from sflgen.store import Store
@@ -130,6 +130,30 @@ def test_without_a_proof_there_are_entries() -> None:
     made = proved_plan(state, read_commands("-D INPUT 100", state.master), proving=False)
     assert not is_taken(made)
     check(made)
+
+
+def test_what_takes_long_to_show_in_its_place_is_proved_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = start(prefixes(300), Settings("nft")).after
+    made = proved_plan(state, read_commands("-D INPUT 100", state.master))
+    monkeypatch.setattr("sflgen.local.LONGEST", 1e-9)
+    assert shown(made) is None
+    assert is_taken(after(state, "-D INPUT 100"))
+    assert after(state, "-I INPUT 100 -s 10.0.0.0/9 -j DROP").after.pending()
+
+
+def test_a_rule_that_stands_nowhere_goes_without_a_line(tmp_path: Path) -> None:
+    covered = "".join(f"-A INPUT -s 10.{n}.0.0/16 -j ACCEPT\n-A INPUT -s 10.{n}.7.0/24 -j DROP\n" for n in range(100))
+    first = start(hitables.read(f"*filter\n{covered}COMMIT\n"), Settings("nft"))
+    loaded = {rule_key(rule) for chain in first.after.loaded.table("filter").chains for rule in chain.rules}
+    listed = first.after.master.table("filter")["INPUT"].rules
+    at = next(place for place, rule in enumerate(listed, 1) if rule_key(rule) not in loaded)
+    made = after(first.after, f"-D INPUT {at}")
+    assert made.edits == () and len(made.after.master.table("filter")["INPUT"].rules) == 199
+    with Store.create(tmp_path, first.before) as store:
+        store.commit(first)
+        store.commit(proved_plan(store.state, read_commands(f"-D INPUT {at}", store.state.master)))
+    with Store.open(tmp_path) as store:
+        assert keys(store.state.master) == keys(made.after.master) and store.state.version == 2
 
 
 def test_copies_are_found_in_a_state_that_comes_from_files(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from typing import Any
 import sflgen
 from sflgen.counters import counted_text
 from sflgen.live import Kernel
-from sflgen.local import holds, prove_patch, proved_plan
+from sflgen.local import proved, proved_plan
 
 from ..emit.text import write
 from ..files import read_text
@@ -174,15 +174,11 @@ def _patched(
             clock.append(time.perf_counter())
             made = sflgen.plan(state, edits, sflgen.Strategy.GRAFT, taking=True)
             clock.append(time.perf_counter())
-            text = made.text
+            _ = made.text  # made once, and kept
             clock.append(time.perf_counter())
-            if made.taken and not holds(made):  # as proved_plan does
-                made = sflgen.plan(state, edits, sflgen.Strategy.GRAFT)
-                text = made.text
-            if not made.taken:
-                prove_patch(made)
+            made = proved(made, sflgen.Strategy.GRAFT)
             clock.append(time.perf_counter())
-            kernel.load(text, store)
+            kernel.load(made.text, store)
             clock.append(time.perf_counter())
             state = made.after
             if not number:
