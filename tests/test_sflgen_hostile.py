@@ -8,25 +8,30 @@ from __future__ import annotations
 import functools
 import os
 import random
+import re
+import shlex
 from pathlib import Path
 
 import pytest
-from hostile import hostile_text, hostile_updates
+from hostile import hostile_command, hostile_text, hostile_updates
 from test_sflgen_patch import check, keys
 
 import hitables
 from hitables.build.tree import grow
 from hitables.compile import NESTING
-from hitables.errors import Unsupported
+from hitables.errors import LiveError, ParseError, Unsupported
 from hitables.ir.fields import Family
 from hitables.ir.program import Program
+from hitables.live.namespace import Namespace
+from hitables.live.namespace import run as run_tool
 from sflgen.base import Settings, Strategy
+from sflgen.live import Kernel
 from sflgen.local import prove_patch, proved_plan
 from sflgen.patch import Plan, fold, plan, start
 from sflgen.section import levels
 from sflgen.state import State
 from sflgen.store import Store
-from sflgen.updates import Edit, sync
+from sflgen.updates import CommandReader, Edit, sync
 
 RUNS = int(os.environ.get("SFLGEN_RUNS", "6"))
 SEED = int(os.environ.get("SFLGEN_SEED", "0"))
@@ -110,3 +115,42 @@ def test_the_law_holds_whatever_is_done(seed: int, tmp_path: Path, monkeypatch: 
     if grouping is not None:
         monkeypatch.setattr("hitables.compile.grow", functools.partial(grow, grouping=grouping))
     run(seed, tmp_path / "st")
+
+
+def disagreements(seed: int, backend: str) -> list[str]:
+    """Commands that are given to iptables in the namespace that this runs in, and to us: what one takes and the
+    other refuses (rules that this kernel has no module for apart), and lists that are not the same then."""
+    rng = random.Random(seed)
+    family = rng.choice(list(Family))
+    tool = ("iptables-" if family is Family.IPV4 else "ip6tables-") + backend
+    kernel = Kernel(family, Settings(backend))
+    lines = hostile_text(rng, family).splitlines(keepends=True)
+    text = "".join(line for line in lines if not re.search(r"-m (mac|ttl)\b", line))
+    run_tool([f"{tool}-restore"], text)
+    program, found = hitables.read(text, family=family), []
+    for _ in range(40):
+        command = hostile_command(rng, program, [("filter", "INPUT"), ("filter", "user0")])
+        reader = CommandReader(program)
+        try:
+            reader.line(command)
+            refused = ""
+        except ParseError as error:
+            refused = error.reason
+        try:
+            run_tool([tool, *shlex.split(command)])
+        except LiveError as error:
+            found += [f"{command}: {error}"] if not refused and "-m" not in command else []
+            continue
+        if refused:
+            found.append(f"{command}: {refused}")
+            continue
+        program = reader.program
+    held, said = keys(kernel.held()), keys(kernel.as_kept(program))
+    return found + [str(place) for place in held.keys() | said.keys() if held.get(place, ["ACCEPT"]) != said.get(place)]
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("seed", range(SEED, SEED + min(RUNS, 4)))
+def test_commands_mean_what_they_mean_to_iptables(seed: int) -> None:
+    with Namespace() as namespace:
+        assert namespace.call(disagreements, seed, ["legacy", "nft"][seed % 2]) == []
