@@ -29,7 +29,7 @@ static const struct candidate {
     int64_t value[8];
     int simd, memory; /* which of its parameters takes which of ours, or -1 */
 } candidates[] = {
-    {&vfdb_tables, {1, 8}, -1, -1},
+    {&vfdb_tables, {1, 8, 1 << 24}, 3, -1},
     {&vfdb_sides, {0, 16}, 2, 3},
     {&vfdb_tss, {8}, 1, -1},
     {&vfdb_linear, {0}, -1, -1},

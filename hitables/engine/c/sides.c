@@ -873,6 +873,7 @@ static void write_product(struct build *b, const struct classes *rows, const str
         b->desk.status = VFDB_TOO_LARGE;
     if (!b->desk.status) {
         product->cells = cells;
+        product->columns = columns->count;
         product->list = ledger_take(b->desk.ledger, cells * sizeof *product->list);
         if (!product->list)
             b->desk.status = VFDB_NO_MEMORY;

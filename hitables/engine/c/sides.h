@@ -35,6 +35,7 @@ struct sides_class {
 /* A product table: what the two maps lead to added up is the place of a reference. */
 struct sides_product {
     uint32_t *list; /* [rows][columns] references to the pool of lists */
+    uint32_t columns;
     size_t cells;
 };
 
