@@ -173,6 +173,31 @@ def test_best_keeps_to_its_memory_and_is_the_same_every_time() -> None:
         engine.open("best(memory=100)", rules)
 
 
+def services_of_few_hosts(ports: int) -> np.ndarray:
+    """[boxes] as many exact ports for each of 20 hosts."""
+    boxes = np.zeros((20 * ports, 5, 2), np.uint32)
+    boxes[:, :, 1] = [2**32 - 1, 2**32 - 1, 65535, 65535, 255]
+    boxes[:, 0] = 0x0A000000 + np.arange(20 * ports)[:, None] % 20 * 977
+    boxes[:, 3] = 1000 + np.arange(20 * ports)[:, None] // 20
+    return boxes
+
+
+@pytest.mark.parametrize(("ports", "picked"), [(40, "tables"), (400, "tss(step=8)")])
+def test_best_gives_way_to_tuples_where_lists_get_long(ports: int, picked: str) -> None:
+    rules = listed(services_of_few_hosts(ports))
+    with agree("best", rules, near(3, rules.boxes, 2000)) as db, engine.open(picked, rules) as plain:
+        assert 0 < db.bytes - plain.bytes < 1000
+
+
+def test_best_keeps_sides_where_lists_are_short() -> None:
+    boxes = services_of_few_hosts(1000)
+    boxes[:, 0] = (0x0A000000 + np.arange(len(boxes)) * 977)[:, None]  # a host for each rule
+    boxes[:, 3] = 80
+    rules = listed(boxes)
+    with agree("best", rules, near(3, boxes, 2000)) as db, engine.open("sides", rules) as plain:
+        assert 0 < db.bytes - plain.bytes < 1000
+
+
 def test_rules_too_interwoven_for_products_are_still_found() -> None:
     rng = np.random.default_rng(14)
     ends = np.sort(rng.integers(0, 2**32, (3000, 2, 2), np.uint64), axis=2).astype(np.uint32)

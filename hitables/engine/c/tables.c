@@ -727,7 +727,7 @@ const struct vfdb_ops vfdb_tables = {
     .most_dims = 5,
     .param = {{"products", "1, or 2: narrow sources apart", 1, 1, 2},
               {"narrow", "bits that a narrow source fixes", 8, 0, 32},
-              {"bytes", "bytes that the tables may take", 1 << 24, 1, UINT32_MAX},
+              {"bytes", "bytes that the tables may take", 1 << 25, 1, UINT32_MAX},
               {"simd", "bits of the widest vectors that a search may use: 0, 512", 512, 0, 512}},
     .build = tables_build,
     .search = tables_search,

@@ -23,18 +23,12 @@
 #include <immintrin.h>
 #endif
 
-#include "tuples.h"
+#include "tss.h"
 
 /* A longer chain of one key costs more than another tuple; 4 to 16 make no difference on the WUSTL sets. */
 enum { CROWD = 8 };
 /* Headers at a time: their keys and answers stay in the first-level cache. */
 enum { BLOCK = 256, LANES = 16 };
-
-struct tss {
-    struct tuples tuples;
-    uint32_t step;
-    bool vector;
-};
 
 /* -- build ------------------------------------------------------------------------------------ */
 
