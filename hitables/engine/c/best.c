@@ -36,11 +36,13 @@ static const struct candidate {
     int simd, memory; /* which of its parameters takes which of ours, or -1 */
 } candidates[] = {
     {&vfdb_tables, {1, 8, 1 << 25}, 3, -1},
+    {&vfdb_tables, {2, 16, 1 << 25}, 3, -1},
+    {&vfdb_tables, {2, 8, 1 << 25}, 3, -1},
     {&vfdb_sides, {0, 16}, 2, 3},
     {&vfdb_tss, {8}, 1, -1},
     {&vfdb_linear, {0}, -1, -1},
 };
-enum { TSS = 2, CANDIDATES = sizeof candidates / sizeof *candidates };
+enum { TSS = 4, CANDIDATES = sizeof candidates / sizeof *candidates };
 enum { DRAWN = 512 }; /* headers */
 
 /* Half a second of each second may go into rebuilding, which takes about three microseconds per rule. */
