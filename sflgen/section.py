@@ -369,10 +369,14 @@ class SectionUpdate:
             return False
         region = Region.around(rule, self.family, self.backends)
         is_like = likeness(rule)
-        alike = [at for at in before.near(region, frozenset()) if is_like(before.rules[at])]
-        if len(alike) != 1:
-            return False  # which copies are whose is not known
+        alike = [int(at) for at in before.near(region, frozenset()) if is_like(before.rules[at])]
         copies = self.copies(rule, region)
+        if len(alike) > 1:
+            # Where all of them stand, each is known by its turn.
+            counts = Counter(chain for chain, _ in copies)
+            if set(counts.values()) != {len(alike)}:
+                return False
+            copies = copies[len(alike) - 1 - alike.index(self.at) :: len(alike)]
         if len(copies) > MOST_COPIES:
             return False
         hosts = {chain for chain, _ in copies if (table, chain) in planning.hosts}

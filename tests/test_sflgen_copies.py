@@ -72,9 +72,17 @@ def test_where_a_rule_hid_others_there_is_an_entry() -> None:
     assert not is_taken(made) and made.after.pending()
 
 
-def test_of_two_that_say_the_same_none_is_taken_out() -> None:
-    made = after(compiled(spread("INPUT", 30) + "-A INPUT -s 10.3.0.0/16 -p tcp -m tcp --dport 3 -j ACCEPT\n"), "-D INPUT 4")
-    assert not is_taken(made)
+def test_of_rules_that_say_the_same_one_is_taken_out_where_all_stand() -> None:
+    state = compiled("-A INPUT -s 192.168.0.0/16 -j LOG\n".join(spread("INPUT", 30).splitlines(keepends=True)))
+    for at in (40, 2, 20):
+        made = after(state, f"-D INPUT {at}")
+        assert is_taken(made) and len({edit.chain for edit in made.edits}) == len(made.edits)
+        state = made.after
+
+
+def test_of_rules_that_say_the_same_none_is_taken_out_where_some_are_hidden() -> None:
+    state = compiled("-A INPUT -s 10.0.0.0/8 -j LOG\n".join(spread("INPUT", 30).splitlines(keepends=True)))
+    assert not is_taken(after(state, "-D INPUT 40"))
 
 
 def test_the_same_rule_of_another_chain_stays() -> None:
