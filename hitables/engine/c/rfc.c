@@ -31,7 +31,7 @@
 enum {
     NARROW = 8,           /* chunks of fewer bits are masked; others have a table of 16, for masks cost a tenth */
     BLOCK = 128,          /* headers that go from table to table together; their values stay in the L1 cache */
-    AHEAD = 4,            /* blocks whose headers are fetched before */
+    AHEAD = 2560,         /* bytes further is fetched with each header: a block at once would fill the queues */
     LARGE = 1 << 21,      /* entries of a table of so many bytes are all fetched before the first is read */
     MOST_STEPS = 4 * VFDB_DIMS
 };
@@ -684,6 +684,8 @@ static inline __attribute__((always_inline)) void read_table(const struct table 
     const uint32_t *wide = table->entry;
     const bool large = table->large;
     for (uint32_t i = 0; i < count; i++, header += row) {
+        if (shape.one != VALUE)
+            __builtin_prefetch(header + AHEAD);
         uint32_t left = shape.one == VALUE ? one_value[i] : 0, right = shape.other == VALUE ? other_value[i] : 0;
         uint32_t entry = index_part(&one, header, left, shape.one, true, shape.masked) * stride +
                          index_part(&other, header, right, shape.other, false, shape.masked);
@@ -748,9 +750,6 @@ static int rfc_search(const void *built, const uint32_t *headers, size_t count, 
     const char *header = (const char *)headers;
     for (size_t done = 0; done < count; done += BLOCK, header += BLOCK * row, found += BLOCK) {
         uint32_t some = count - done < BLOCK ? (uint32_t)(count - done) : BLOCK;
-        if (count - done > (AHEAD + 1) * (size_t)BLOCK)
-            for (size_t byte = 0; byte < BLOCK * row; byte += 64)
-                __builtin_prefetch(header + AHEAD * BLOCK * row + byte);
         for (table = db->table; table < last; table++)
             read_block(table, header, row, some, value, NULL, value[table - db->table]);
         if (last->entry)
