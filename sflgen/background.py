@@ -1,8 +1,12 @@
 """Folds in the background: trees are grown in a process of their own while patches go on.
 
-The process begins with the state as it is then.  What it grows is taken over later: the updates
-that were committed meanwhile are planned once more, as entries over the new trees, and one patch
-leads from what is loaded to that.  Rules with memory keep the chains that they have in the kernel.
+The process begins with the state as it is then.  When its trees are grown and proved, it plans what
+was updated meanwhile over them, until it has come as far as patches have.  Then one patch leads
+from what is loaded to that.  Rules with memory keep the chains that they have in the kernel.
+
+Grown *aside*, the trees have chains of their own.  These are handed out as pieces, to be loaded while
+the old trees serve and patches go on; the patch at the end only leads packets to the new trees, and
+the old ones are cleared away in pieces again.  No packet comes to a chain that stands aside.
 
 Invariant: a fold that is taken over has the master list of the state that it replaces, and the
 law of state.py holds for it.
@@ -10,29 +14,37 @@ law of state.py holds for it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pickle
+import select
 import signal
+import socket
+import struct
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hitables.errors import HitablesError
-from hitables.ir.program import Table
+from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Rule, Target
 
-from .base import Names, Place, Served, Strategy
+from .base import Host, Names, Place, Served, Strategy, unreached
 from .local import proved_plan
 from .patch import Plan, fold
 from .state import State, prove
-from .updates import Edit, apply, jumps_to, sync
+from .updates import Edit, Op, apply, jumps_to, sync
 
-# Chains of the new trees are numbered from so many beyond the last one on, so that they do not meet with
-# the overlays that are made meanwhile.
-APART = 1000
+# Edits of a piece: loading them takes about as long as a few updates.
+PIECE = 400
+
+# The fold is taken over when no more updates than FEW are to be planned over it, or after so many ROUNDS.
+FEW, ROUNDS = 3, 20
 
 _PR_SET_PDEATHSIG = 1
+_LENGTH = struct.Struct("=Q")
 
 
 class Stale(HitablesError):
@@ -40,34 +52,66 @@ class Stale(HitablesError):
 
 
 @dataclass(frozen=True)
+class _Piece:
+    """Edits that make chains to which nothing leads."""
+
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True)
+class _More:
+    """Asks for the updates that came meanwhile."""
+
+
+@dataclass(frozen=True)
 class _Grown:
-    """What the process found: how the chains are served then, or why not."""
+    """What was grown, and planned over it since: the edits behind those of the pieces, how the chains are
+    served then, and of how many updates; or why not."""
 
     edits: tuple[Edit, ...] = ()
     served: tuple[tuple[Place, Served], ...] = ()
+    hosts: tuple[tuple[Place, Host], ...] = ()
     chosen: tuple[tuple[str, str, Strategy], ...] = ()
+    updates: int = 0
     error: str = ""
+    stale: bool = False
 
 
 class Folding:
-    """A fold of *places* that is under way; *closing*: open files that are not the process's business."""
+    """A fold of *places* that is under way; *closing*: open files that are not the process's business.
+
+    `socket` can be read when there is something to `attend` to.
+    """
 
     def __init__(
-        self, state: State, places: Sequence[Place], proving: bool, closing: Sequence[int] = ()
-    ) -> None:
-        self.state, self.places = state, tuple(places)
-        self.since: list[tuple[Edit, ...]] = []
+        self, state: State, places: Sequence[Place], proving: bool, closing: Sequence[int] = (),
+        aside: bool = False,
+    ) -> None:  # fmt: skip
+        self.state, self.places, self.aside = state, tuple(places), aside
+        self.since: list[Plan] = []
         self.stale = False
-        self._result = os.memfd_create("sflgen")
+        self.pieces: deque[tuple[Edit, ...]] = deque()  # to be taken, and loaded
+        self._edits: list[Edit] = []  # of all pieces
+        self._told = 0  # updates that the process knows
+        self._asks = False  # for those that it does not
+        self._rounds = 0
+        self._grown: _Grown | None = None
         parent = os.getpid()
+        self.socket, theirs = socket.socketpair()
         self._pid = os.fork()
         if self._pid == 0:
             try:
-                self._work(parent, proving, closing)
+                self.socket.close()
+                self._work(parent, proving, closing, theirs)
             finally:
                 os._exit(0)
+        theirs.close()
 
-    def _work(self, parent: int, proving: bool, closing: Sequence[int]) -> None:
+    # In the process.
+
+    def _work(
+        self, parent: int, proving: bool, closing: Sequence[int], connection: socket.socket
+    ) -> None:
         for handle in closing:
             os.close(handle)
         for each in (signal.SIGINT, signal.SIGTERM):
@@ -76,81 +120,216 @@ class Folding:
         if os.getppid() != parent:
             return
         try:
-            made = fold(self.state, self.places, apart=APART)
-            if proving:
-                prove(made.after)
-            served = [(place, made.after.served[place]) for place in made.after.served]
-            grown = _Grown(made.edits, tuple(served), made.chosen)
+            grown = self._grow(proving, connection)
+        except Stale as error:
+            grown = _Grown(error=str(error), stale=True)
         except HitablesError as error:
             grown = _Grown(error=str(error))
-        with os.fdopen(os.dup(self._result), "wb") as file:
-            pickle.dump(grown, file, pickle.HIGHEST_PROTOCOL)
+        _send(connection, grown)
+
+    def _grow(self, proving: bool, connection: socket.socket) -> _Grown:
+        begun = replace(self.state, half=1 - self.state.half)
+        made = fold(begun, self.places, aside=self.aside)
+        if proving:
+            prove(made.after)
+        pieces, edits = _in_pieces(made) if self.aside else ([], list(made.edits))
+        for piece in pieces:
+            _send(connection, _Piece(piece))
+        state, count = made.after, 0
+        while True:
+            _send(connection, _More())
+            updates, last = _receive(connection)
+            for each in updates:
+                over = _over(state, each, proving)
+                edits += over.edits
+                state, count = over.after, count + 1
+            if last:
+                served, hosts = tuple(state.served.items()), tuple(state.hosts.items())
+                return _Grown(tuple(edits), served, hosts, made.chosen, count)
+
+    # In ours.
 
     def note(self, made: Plan) -> None:
-        """Something was committed since."""
-        self.since.append(made.updates)
+        """Something was planned since."""
+        self.since.append(made)
         folded = {(table, chain) for table, chain, strategy in made.chosen if strategy is Strategy.FOLD}
         self.stale |= bool(folded)
 
+    def attend(self) -> None:
+        """Read what the process says, without waiting for it to say something."""
+        while self._grown is None and select.select([self.socket], [], [], 0)[0]:
+            try:
+                said = _receive(self.socket)
+                if isinstance(said, _Piece):
+                    self.pieces.append(said.edits)
+                    self._edits += said.edits
+                elif isinstance(said, _More):
+                    self._asks = True
+                else:
+                    assert isinstance(said, _Grown), "nothing else is said"
+                    self._grown = said
+            except (EOFError, ConnectionError):
+                self._grown = _Grown(error="the process that folds ended without a result (out of memory?)")
+        if self._asks and self._grown is None:
+            self._give()
+
+    def _give(self) -> None:
+        """Give the process the updates that it does not know; the last ones once all pieces are taken."""
+        known, count = self._told, len(self.since)
+        last = not self.pieces and (count - known <= FEW or self._rounds == ROUNDS)
+        if last or count - known > FEW:
+            self._told, self._asks, self._rounds = count, False, min(ROUNDS, self._rounds + 1)
+            with contextlib.suppress(ConnectionError):
+                _send(self.socket, ([each.updates for each in self.since[known:]], last))
+
     def is_done(self) -> bool:
         """Whether the process has come to an end."""
-        if self._pid:
-            found, _ = os.waitpid(self._pid, os.WNOHANG)
-            if found:
-                self._pid = 0
-        return not self._pid
+        self.attend()
+        return self._grown is not None
 
     def stop(self) -> None:
-        if not self.is_done():
+        with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
-            self._pid = 0
-        os.close(self._result)
+        os.waitpid(self._pid, 0)
+        self.socket.close()
 
     def plan(self, now: State, proving: bool) -> Plan:
-        """From *now* to the new trees with what was updated meanwhile over them, which is proved, too.
+        """From *now*, which has all that was noted and the pieces, to the new trees with what was updated
+        meanwhile over them, which is proved, too.
 
         Stale when they do not fit any more; HitablesError when growing them failed.
         """
-        assert self.is_done(), "the process has come to an end"
-        grown = self._read()
+        grown = self._grown
+        assert grown is not None, "the process has come to an end"
         if grown.error:
-            raise HitablesError(grown.error)
+            raise (Stale if grown.stale else HitablesError)(grown.error)
         if self.stale:
             raise Stale("trees were built anew meanwhile")
-        state = _with_trees(self.state, grown)
-        for updates in self.since:
-            made = proved_plan(state, updates, Strategy.GRAFT, proving)
-            if any(strategy is Strategy.FOLD for _, _, strategy in made.chosen):
-                raise Stale("an update needs new trees")
-            state = made.after
+        state = self._with_trees(grown)
+        for each in self.since[grown.updates :]:
+            state = _over(state, each.updates, proving).after
         state = _called_as(state, now)
-        edits = tuple(sync(now.loaded, state.loaded))
+        wanted = _beside(state.loaded, now.loaded) if self.aside else state.loaded
+        edits = tuple(sync(_as_far_as_alike(now.loaded, wanted), wanted))
         after = replace(state, loaded=apply(now.loaded, edits), version=now.version + 1)
         assert after.master == now.master, "the fold has the list that it replaces"
         return Plan(now, after, (), edits, grown.chosen)
 
-    def _read(self) -> _Grown:
-        os.lseek(self._result, 0, os.SEEK_SET)
-        with os.fdopen(os.dup(self._result), "rb") as file:
-            data = file.read()
-        if not data:
-            return _Grown(error="the process that folds ended without a result (out of memory?)")
-        found: Any = pickle.loads(data)
-        assert isinstance(found, _Grown), "what was written comes back"
-        return found
+    def _with_trees(self, grown: _Grown) -> State:
+        """The state that the process had in the end."""
+        last = self.since[grown.updates - 1].after if grown.updates else self.state
+        loaded = apply(self.state.loaded, [*self._edits, *grown.edits])
+        served = dict(grown.served)
+        listings = {
+            (place[0], section.name): last.listings[place[0], section.name]
+            for place, how in served.items()
+            if place in last.served and _listed_alike(how, last.served[place])
+            for section in how.sections
+            if (place[0], section.name) in last.listings
+        }
+        return State(
+            self.state.settings, last.master, loaded, served, dict(grown.hosts), last.version,
+            half=1 - self.state.half, listings=listings,
+        )  # fmt: skip
 
 
-def _with_trees(state: State, grown: _Grown) -> State:
-    """*state* after the fold, as the process had it."""
-    served = dict(grown.served)
-    folded = {(table, chain) for table, chain, _ in grown.chosen}
-    gone = {
-        (place[0], section.name)
-        for place in folded if place in state.served for section in state.served[place].sections
-    }  # fmt: skip
-    hosts = {key: host for key, host in state.hosts.items() if (key[0], host.section) not in gone}
-    return State(state.settings, state.master, apply(state.loaded, grown.edits), served, hosts, state.version)
+def put_aside(state: State, edits: tuple[Edit, ...]) -> Plan:
+    """A piece, loaded: its chains are new or were put aside before, so nothing is done to any packet."""
+    loaded = apply(state.loaded, edits)
+    return Plan(state, replace(state, loaded=loaded, version=state.version + 1), (), edits, ())
+
+
+def cleared_away(state: State) -> list[tuple[Edit, ...]]:
+    """Pieces that remove the chains of ours to which nothing leads."""
+    edits: list[Edit] = []
+    for table in state.loaded:
+        names = Names(state.settings.prefix, ())
+        if not any(names.is_made(chain.name) for chain in table.chains):
+            continue
+        serving = (how.names() for (where, _), how in state.served.items() if where == table.name)
+        gone = [name for name in unreached(table, set().union(*serving), names) if names.is_made(name)]
+        edits += [Edit(Op.FLUSH, table.name, name) for name in gone if table[name].rules]
+        edits += [Edit(Op.REMOVE, table.name, name) for name in gone]
+    return _cut(edits)
+
+
+def _cut(edits: Sequence[Edit]) -> list[tuple[Edit, ...]]:
+    """Pieces of one table each."""
+    pieces: list[list[Edit]] = []
+    for edit in edits:
+        if not pieces or len(pieces[-1]) == PIECE or pieces[-1][0].table != edit.table:
+            pieces.append([])
+        pieces[-1].append(edit)
+    return [tuple(piece) for piece in pieces]
+
+
+def _in_pieces(made: Plan) -> tuple[list[tuple[Edit, ...]], list[Edit]]:
+    """The edits of a fold that make new chains, in pieces; the others."""
+    new = {(edit.table, edit.chain) for edit in made.edits if edit.op is Op.NEW}
+    ours = [edit for edit in made.edits if (edit.table, edit.chain) in new]
+    chains = [edit for edit in ours if edit.op is Op.NEW]
+    rules = [edit for edit in ours if edit.op is not Op.NEW]
+    return _cut([*chains, *rules]), [edit for edit in made.edits if (edit.table, edit.chain) not in new]
+
+
+def _over(state: State, updates: Sequence[Edit], proving: bool) -> Plan:
+    """Updates planned over new trees."""
+    made = proved_plan(state, updates, Strategy.GRAFT, proving)
+    if any(strategy is Strategy.FOLD for _, _, strategy in made.chosen):
+        raise Stale("an update needs new trees")
+    return made
+
+
+def _listed_alike(one: Served, other: Served) -> bool:
+    """Whether the lists of the sections are the same."""
+    names = [[(section.name, section.size) for section in how.sections] for how in (one, other)]
+    return names[0] == names[1] and one.once == other.once
+
+
+def _beside(trees: Program, held: Program) -> Program:
+    """*trees*, with the chains of *held* that are not among them and are cleared away later."""
+    tables = []
+    for table in trees:
+        there = next((each.chains for each in held if each.name == table.name), ())
+        old = [chain for chain in there if chain.name not in table]
+        tables.append(replace(table, chains=(*table.chains, *old)))
+    return replace(trees, tables=tuple(tables))
+
+
+def _as_far_as_alike(held: Program, wanted: Program) -> Program:
+    """*held* with the chains of *wanted* where the rules are the very same, so that nobody compares them."""
+    tables = []
+    for table in held:
+        there = next((each for each in wanted if each.name == table.name), None)
+        chains: list[Chain] = []
+        for chain in table.chains:
+            other = there[chain.name] if there is not None and chain.name in there else None
+            same = (
+                other is not None and len(other.rules) == len(chain.rules) and other.policy == chain.policy
+                and all(a is b for a, b in zip(chain.rules, other.rules, strict=True))
+            )
+            chains.append(other if same and other is not None else chain)
+        tables.append(replace(table, chains=tuple(chains)))
+    return replace(held, tables=tuple(tables))
+
+
+def _send(connection: socket.socket, value: object) -> None:
+    data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    connection.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def _receive(connection: socket.socket) -> Any:
+    return pickle.loads(_exactly(connection, *_LENGTH.unpack(_exactly(connection, _LENGTH.size))))
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(min(size - len(parts), 1 << 20))
+        if not part:
+            raise EOFError
+        parts += part
+    return bytes(parts)
 
 
 def _called_as(state: State, now: State) -> State:
@@ -165,7 +344,7 @@ def _called_as(state: State, now: State) -> State:
         return state
     for table, called in names.items():
         taken = [chain.name for each in (state, now) for chain in each.loaded.table(table).chains]
-        fresh = Names(state.settings.prefix, taken)
+        fresh = Names(state.settings.prefix, taken, state.half)
         for name in list(called.values()):
             if name in state.loaded.table(table) and name not in called:
                 called[name] = fresh.next()  # it was made meanwhile for something else

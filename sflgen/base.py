@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hitables.analyse.sides import Malformed
@@ -123,20 +123,33 @@ class Settings:
         return any(fnmatchcase(chain, pattern) for pattern in self.left)
 
 
-class Names:
-    """Fresh names for generated chains of one table."""
+# Names that trees and their overlays can have at one time.
+HALF = 1_000_000
 
-    def __init__(self, prefix: str, taken: Iterable[str], apart: int = 0) -> None:
-        self.prefix, self.taken, self.apart = prefix, taken, apart
-        self.last: int | None = None  # looked for when it is needed
+
+class Names:
+    """Fresh names for generated chains of one table.
+
+    *half*: 0 or 1.  Trees that are grown while others go on being patched are named in the other half,
+    so that two that are named at the same time never get one name.
+    """
+
+    def __init__(self, prefix: str, taken: Iterable[str], half: int = 0) -> None:
+        self.prefix, self.taken, self.half = prefix, taken, half
+        self._free: Iterator[int] | None = None  # looked for when they are needed
 
     def next(self) -> str:
-        if self.last is None:
-            start = len(self.prefix)
-            used = [name[start:] for name in self.taken if name.startswith(self.prefix)]
-            self.last = max((int(rest) for rest in used if rest.isdigit()), default=0) + self.apart
-        self.last += 1
-        return f"{self.prefix}{self.last}"
+        if self._free is None:
+            self._free = self._numbers()
+        return f"{self.prefix}{next(self._free)}"
+
+    def _numbers(self) -> Iterator[int]:
+        first, start = self.half * HALF, len(self.prefix)
+        rests = [name[start:] for name in self.taken if name.startswith(self.prefix)]
+        used = {int(rest) for rest in rests if rest.isdigit()}
+        last = max((number for number in used if first < number < first + HALF), default=first)
+        yield from range(last + 1, first + HALF)
+        yield from (number for number in range(first + 1, last) if number not in used)
 
     def is_made(self, name: str) -> bool:
         """Whether the name is one of ours."""
@@ -203,15 +216,15 @@ class Grown:
 
 def grow(
     loaded: Program, master: Program, served: Map, hosts: Hosts, table: str, chains: Sequence[str],
-    settings: Settings, apart: int = 0,
+    settings: Settings, half: int = 0, aside: bool = False,
 ) -> Grown:  # fmt: skip
     """Build new trees for *chains* of *table*; what else is loaded stays as it is.
 
     New trees take the place of the old ones chain by chain, so what did not change is not
-    said again.
+    said again; *aside*, they get chains of their own, which can be loaded while the old ones serve.
     """
     held = loaded.table(table)
-    names = Names(settings.prefix, [chain.name for chain in held.chains], apart)
+    names = Names(settings.prefix, [chain.name for chain in held.chains], half)
     cuts = {name: _cut(master.table(table)[name], served.get((table, name)), names) for name in chains}
     before = [served[table, name] for name in chains if (table, name) in served]
     old = set().union(*(owned(held, how, names) | how.names() for how in before))
@@ -234,7 +247,7 @@ def grow(
             sections = tuple(replace(each, tree=each.name in trees) for each in cuts[name].sections)
             cut = replace(cuts[name], sections=sections)
         was = served.get((table, name))
-        _Replanting(grown, held, master.table(table)[name], was, cut, hosts, roots, made, names).run()
+        _Replanting(grown, held, master.table(table)[name], was, cut, hosts, roots, made, names, aside).run()
         grown.served[table, name] = cut
     kept = {**served, **grown.served}
     stay = set().union(*(how.names() for (at, _), how in kept.items() if at == table and how is not None))
@@ -301,8 +314,9 @@ class _Replanting:
     def __init__(
         self, grown: Grown, held: Table, chain: Chain, before: Served | None, after: Served | None,
         hosts: Hosts, roots: Mapping[str, tuple[Rule, ...]], made: Mapping[str, tuple[Rule, ...]],
-        names: Names,
+        names: Names, aside: bool,
     ) -> None:  # fmt: skip
+        self.aside = aside
         self.grown, self.held, self.chain, self.hosts = grown, held, chain, hosts
         self.before, self.after, self.roots, self.made, self.names = before, after, roots, made, names
         self.called: dict[str, str] = {}  # name of hitables -> name that is loaded
@@ -321,7 +335,7 @@ class _Replanting:
             }
             chains.update((name, (self.chain.rules[at],)) for at, name in after.once)
             for section in after.sections:
-                if section.tree:
+                if section.tree and not self.aside:
                     self.pair(section)
         for name in self.reached(chains):
             chains[name] = self.made[name]

@@ -357,10 +357,10 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
 
     from .live import Kernel, committed
     from .store import Store
-    from .stream import Session, chunks_of, over_lines, over_socket
+    from .stream import Session, over_lines, over_socket
 
     with Store.open(Path(folder)) as store:
-        kernel = Kernel(store.state.master.family, store.state.settings) if live else None
+        kernel = Kernel(store.state.master.family, store.state.settings, stays=True) if live else None
         if kernel is not None:
             committed(store, kernel)
             kernel.check(store.state)
@@ -371,7 +371,7 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
             if path is not None:
                 over_socket(session, Path(path), lambda: click.echo(f"listening on {path}", err=True))
             else:
-                over_lines(session, chunks_of(sys.stdin), _say)
+                over_lines(session, sys.stdin, _say)
         except KeyboardInterrupt:
             click.echo("stopped", err=True)
         finally:

@@ -37,11 +37,23 @@ class _Copy:
 
 def takes_away(plan: Plan) -> bool:
     """Whether *plan* takes copies away that may have counted for rules that stay: a tree's, an overlay's."""
+    if not plan.updates and not plan.chosen:
+        return False  # of chains to which nothing leads
     if any(strategy is Strategy.FOLD for _, _, strategy in plan.chosen):
         return bool(plan.edits)
     return any(
         edit.op is Op.FLUSH and _has(plan.before.loaded, edit.table, edit.chain) for edit in plan.edits
     )
+
+
+def counting(plan: Plan) -> set[Place]:
+    """The chains whose counts `counted_text` asks for."""
+    found = {(edit.table, edit.chain) for edit in plan.edits}
+    if any(strategy is Strategy.FOLD for _, _, strategy in plan.chosen):
+        for table in {edit.table for edit in plan.edits}:
+            for state in (plan.before, plan.after):
+                found |= {(table, chain) for chain in _owners(state, table)}
+    return {(table, chain) for table, chain in found if _has(plan.before.loaded, table, chain)}
 
 
 def _has(program: Program, table: str, chain: str) -> bool:
@@ -75,7 +87,10 @@ def _has_table(program: Program, name: str) -> bool:
 
 
 class _Carrying:
-    """The edits of one table, done once more to lists of rules with their counts."""
+    """The edits of one table, done once more to lists of rules with their counts.
+
+    A tree that the plan leaves standing aside is gone, as one that it takes away.
+    """
 
     def __init__(self, plan: Plan, table: str, held: Program) -> None:
         self.plan, self.table = plan, table
@@ -84,22 +99,27 @@ class _Carrying:
         self.pool: dict[tuple[str, Key], Count] = {}
         before = plan.before.loaded.table(table)
         counts = held.table(table) if _has_table(held, table) else None
-        edited = {edit.chain for edit in plan.edits if edit.table == table}
+        concerned = {chain for where, chain in counting(plan) if where == table}
         for chain in before.chains:
-            if chain.name in edited:
+            if chain.name in concerned:
                 there = counts[chain.name].rules if counts is not None and chain.name in counts else ()
                 known = len(there) == len(chain.rules)
                 self.chains[chain.name] = [
                     _Copy(rule, (there[at].counters if known else None) or (0, 0))
                     for at, rule in enumerate(chain.rules)
                 ]
-        self.owners = _owners(plan.before, table) | _owners(plan.after, table)
+        after = _owners(plan.after, table)
+        self.left = _owners(plan.before, table).keys() - after.keys()  # no packet comes there any more
+        self.owners = _owners(plan.before, table) | after
 
     def run(self, counts: dict[int, Count], more: list[str]) -> None:
         """What each edit's rule is to have counted; and lines that add to copies that stay."""
         for number, edit in enumerate(self.plan.edits):
             if edit.table == self.table:
                 self.apply(number, edit)
+        for name in self.left & self.chains.keys():
+            for copy in self.chains.pop(name):
+                self.gone(name, copy)
         for _, copy, name in self.standing():
             key = self.owners.get(name, name), rule_key(copy.rule)
             if copy.edit is not None and key in self.pool:

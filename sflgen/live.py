@@ -5,9 +5,7 @@ Nothing is overwritten: a patch is loaded only where the kernel holds what the p
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 
@@ -19,17 +17,23 @@ from hitables.live.namespace import Namespace, run
 from hitables.live.tables import load as load_into
 from hitables.live.tables import save as save_from
 from hitables.parse import iptables
+from hitables.parse.words import quote
 
 from .base import Names, Place, Settings
-from .counters import counted_text, takes_away
+from .counters import counted_text, counting, takes_away
 from .patch import Plan
 from .policies import with_policy_counters
+from .restore import Restore, Silent, once
 from .state import State
 from .store import Store
-from .updates import empty_table, rule_key, sync
+from .updates import empty_table, jumps_to, rule_key, sync
 from .updates import text as text_of
 
 _TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
+
+
+# Of more chains iptables-save tells sooner.
+FEW_CHAINS = 64
 
 
 class Drift(LiveError):
@@ -37,10 +41,15 @@ class Drift(LiveError):
 
 
 class Kernel:
-    """The tables of the network namespace that we run in, by the tools of one backend."""
+    """The tables of the network namespace that we run in, by the tools of one backend.
 
-    def __init__(self, family: Family, settings: Settings) -> None:
+    *stays*: the tool that loads is kept running where that can be, until `close`.
+    """
+
+    def __init__(self, family: Family, settings: Settings, stays: bool = False) -> None:
         self.family, self.settings = family, settings
+        self.stays = stays and settings.backend == "nft"
+        self.restoring: Restore | None = None
         self.tool = _TOOL[family] + {"any": "", "legacy": "-legacy", "nft": "-nft"}[settings.backend]
 
     @cached_property
@@ -54,8 +63,13 @@ class Kernel:
         """What the kernel holds."""
         return self.read(line for line in self.saved() if not line.startswith("#"))
 
-    def counted(self, places: Set[Place]) -> Program:
-        """The chains of *places* with their counters as they are now; nothing where all of them are zero."""
+    def counted(self, places: Set[Place], loaded: Program | None = None) -> Program:
+        """The chains of *places* with their counters as they are now; nothing where all of them are zero.
+
+        Where *loaded*, what the kernel holds, is given, the tool that stays tells of a few chains at once.
+        """
+        if loaded is not None and self.stays and self.restoring is not None and len(places) <= FEW_CHAINS:
+            return self.listed(places, loaded, self.restoring)
         kept, table, counts = [], "", False
         for line in self.saved("-c"):
             if line.startswith("["):
@@ -67,6 +81,24 @@ class Kernel:
                 table = line[1:].strip()
             if not line.startswith("#"):
                 kept.append(line)
+        return self.read(kept if counts else [])
+
+    def listed(self, places: Set[Place], loaded: Program, tool: Restore) -> Program:
+        """As `counted`, of *places* that *loaded* has."""
+        kept: list[str] = []
+        counts = False
+        for table in loaded:
+            chains = [table[name] for where, name in sorted(places) if where == table.name and name in table]
+            asked = "".join(f"-v -S {quote(chain.name)}\n" for chain in chains)
+            said, done = tool.run(f"*{table.name}\n{asked}COMMIT\n") if asked else ("", True)
+            if not done:
+                raise LiveError(f"{tool.command[0]}: {said}")
+            rules = [line for line in said.splitlines(keepends=True) if line.startswith("-A ")]
+            counts |= any(" -c 0 0" not in line for line in rules)
+            below = {name for chain in chains for rule in chain.rules if (name := jumps_to(rule))}
+            names = {chain.name: chain.policy for chain in chains} | dict.fromkeys(below)
+            heads = [f":{quote(name)} {policy or '-'} [0:0]\n" for name, policy in names.items()]
+            kept += [f"*{table.name}\n", *heads, *rules, "COMMIT\n"] if chains else []
         return self.read(kept if counts else [])
 
     def saved(self, *options: str) -> list[str]:
@@ -88,31 +120,42 @@ class Kernel:
             return
         if self.resets_policies:
             patch = with_policy_counters(patch, self.family)
+        trouble: list[HitablesError] = []
+
+        def flush() -> None:
+            try:
+                store.flush()
+            except HitablesError as error:
+                trouble.append(error)
+
         command = [f"{self.tool}-restore", "--noflush", "--counters"]
         command += ["-w"] if self.settings.backend == "legacy" else []
-        with tempfile.TemporaryFile() as file:
-            file.write(patch.encode("utf-8", "surrogateescape"))
-            file.seek(0)
+        refused = self.done(command, patch, flush, store.handles())
+        if refused is not None:
+            raise LiveError(f"{' '.join(command)}: {refused}")
+        if trouble:
+            raise LiveError(str(trouble[0]))
+
+    def done(
+        self, command: Sequence[str], patch: str, meanwhile: Callable[[], None], handles: Sequence[int]
+    ) -> str | None:
+        """Why *patch* was refused, if it was."""
+        if self.stays:
+            self.restoring = self.restoring or Restore(command, handles)
             try:
-                tool = subprocess.Popen(
-                    command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                    pass_fds=store.handles(),
-                )  # fmt: skip
-            except FileNotFoundError as error:
-                raise LiveError(
-                    f"{command[0]}: no such command; install it, or put it on the PATH"
-                ) from error
-            with tool:
-                trouble: HitablesError | None = None
-                try:
-                    store.flush()
-                except HitablesError as error:
-                    trouble = error
-                said = tool.communicate()[0].decode("utf-8", "replace").strip()
-        if tool.returncode:
-            raise LiveError(f"{' '.join(command)}: exit status {tool.returncode}: {said or 'no message'}")
-        if trouble is not None:
-            raise LiveError(str(trouble))
+                return self.restoring.load(patch, meanwhile)
+            except Silent:
+                self.stays = False
+        return once(command, patch, meanwhile, handles)
+
+    def files(self) -> tuple[int, ...]:
+        """The open files that a process forked from us must not have."""
+        return self.restoring.files() if self.restoring else ()
+
+    def close(self) -> None:
+        """Wait until the tool that stays has ended."""
+        if self.restoring:
+            self.restoring.close()
 
     def drift(self, state: State) -> list[str]:
         """Where the kernel holds something else than *state* says; nothing where all is well."""
@@ -184,7 +227,7 @@ def loader(kernel: Kernel, store: Store, plan: Plan) -> Callable[[str], None]:
 
     def load(patch: str) -> None:
         if takes_away(plan):
-            patch = counted_text(plan, kernel.counted({(edit.table, edit.chain) for edit in plan.edits}))
+            patch = counted_text(plan, kernel.counted(counting(plan), plan.before.loaded))
         _load(kernel, store, plan.before, plan.after, patch)
 
     return load

@@ -248,10 +248,9 @@ def _reached(
 ) -> dict[str, tuple[Rule, ...]]:  # fmt: skip
     """The generated chains that packets of *region* may come to from *root*, without rules that are not
     for them."""
-    ends = {
-        column: value for column, value in hull(Rule(region.matches, None), family).items()
-        if column in {at for at, field in enumerate(Listing.FIELDS) if field in fields}
-    }  # fmt: skip
+    compared = {at for at, field in enumerate(Listing.FIELDS) if field in fields}
+    whole = hull(Rule(region.matches, None), family)
+    ends = [(column, *value) for column, value in whole.items() if column in compared]
     found: dict[str, tuple[Rule, ...]] = {}
     todo = [root]
     while todo:
@@ -264,10 +263,10 @@ def _reached(
         if known is None or known[0] is not rules:
             known = hulls[table.name, name] = rules, [hull(rule, family) for rule in rules]
         for rule, own in zip(rules, known[1], strict=True):
-            if all(
-                column not in own or (own[column][0] <= last and own[column][1] >= first)
-                for column, (first, last) in ends.items()
-            ):
+            for column, first, last in ends:
+                if column in own and (own[column][0] > last or own[column][1] < first):
+                    break
+            else:
                 kept.append(rule)
                 to = jumps_to(rule)
                 if names.is_made(to):

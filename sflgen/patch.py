@@ -14,7 +14,8 @@ holds for it.
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -72,6 +73,17 @@ class Plan:
         return text_of(self.edits)
 
 
+def merged(plans: Sequence[Plan]) -> Plan:
+    """Plans, each for the state behind the one before, as one."""
+    if len(plans) == 1:
+        return plans[0]
+    updates, edits, chosen = (
+        tuple(itertools.chain.from_iterable(getattr(each, part) for each in plans))
+        for part in ("updates", "edits", "chosen")
+    )
+    return Plan(plans[0].before, plans[-1].after, updates, edits, chosen)
+
+
 def plan(
     state: State, updates: Sequence[Edit], strategy: Strategy | None = None, *, taking: bool = False
 ) -> Plan:
@@ -92,13 +104,13 @@ def start(master: Program, settings: Settings) -> Plan:
     return fold(bare(master, settings))
 
 
-def fold(state: State, chains: Iterable[Place] | None = None, *, apart: int = 0) -> Plan:
+def fold(state: State, chains: Iterable[Place] | None = None, *, aside: bool = False) -> Plan:
     """Grow the trees of *chains* anew (all that hitables would compile, when None).
 
-    *apart*: numbers to leave free before those of new chains.
+    *aside*: in chains of their own, so that they can be loaded before they take the place of the old.
     """
     planning = Planning(state, state.master, Strategy.FOLD)
-    planning.apart = apart
+    planning.aside = aside
     for table in state.master:
         for chain in table.chains:
             if chains is not None:
@@ -134,7 +146,7 @@ class Planning:
         self.levels = dict(state.levels)
         self.deepened: set[str] = set()  # tables of which levels are not known any more
         self.names: dict[str, Names] = {}
-        self.apart = 0
+        self.aside = False
         self.written: dict[tuple[str, bool], dict[str, frozenset[What]]] = {}
 
     def run(self, updates: Sequence[Edit]) -> Plan:
@@ -216,8 +228,8 @@ class Planning:
 
     def made(self, table: str) -> Names:
         if table not in self.names:
-            chains = self.loaded.table(table).chains if self.has(self.loaded, table) else ()
-            self.names[table] = Names(self.settings.prefix, [chain.name for chain in chains])
+            held = self.loaded.table(table).by_name() if self.has(self.loaded, table) else {}
+            self.names[table] = Names(self.settings.prefix, held, self.state.half)
         return self.names[table]
 
     @staticmethod
@@ -300,7 +312,8 @@ class Planning:
                 left = replace(held, chains=(*others, *(Chain(name, None) for name in gone)))
                 master = replace(master, tables=tuple(left if each is held else each for each in master))
             grown = grow(
-                self.loaded, master, self.served, self.hosts, table, list(chains), self.settings, self.apart
+                self.loaded, master, self.served, self.hosts, table, list(chains), self.settings,
+                self.state.half, self.aside,
             )  # fmt: skip
             self.load(*grown.edits)
             self.names.pop(table, None)
@@ -401,10 +414,10 @@ class Planning:
             )
 
 
-def due(state: State) -> list[Place]:
-    """The chains whose entries cost more than new trees."""
-    delta = state.settings.delta
-    costs: Counter[Place] = Counter()
+def due(state: State, part: float = 1.0) -> list[Place]:
+    """The chains whose entries cost more than *part* of what is let wait for new trees."""
+    delta = part * state.settings.delta
+    costs: dict[Place, float] = defaultdict(float)
     for (table, _), host in state.hosts.items():
         crowded = len(host.fronts) > LEAF * delta
         more = sum(front.cost for front in host.fronts)

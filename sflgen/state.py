@@ -29,8 +29,8 @@ BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "
 
 @dataclass(frozen=True)
 class State:
-    """*version* counts the commits.  What stands behind it is kept from plan to plan, and says nothing new;
-    *hulls* is filled as proofs look at chains."""
+    """*version* counts the commits; *half*: what names new chains get (base.Names).  What stands behind it
+    is kept from plan to plan, and says nothing new; *hulls* is filled as proofs look at chains."""
 
     settings: Settings
     master: Program
@@ -38,6 +38,7 @@ class State:
     served: Mapping[Place, Served]
     hosts: Mapping[Place, Host] = field(default_factory=dict)
     version: int = 0
+    half: int = field(default=0, compare=False)
     levels: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False, repr=False)
     listings: Mapping[Place, Listing] = field(default_factory=dict, compare=False, repr=False)
     regions: Mapping[Place, tuple[Region, ...]] = field(default_factory=dict, compare=False, repr=False)

@@ -15,34 +15,61 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from hitables.errors import HitablesError
 
-from .background import Folding, Stale
+from .background import Folding, Stale, cleared_away, put_aside
 from .base import Strategy
 from .live import Kernel, loader
 from .local import prove_patch, proved_plan
-from .patch import Plan, due, fold
+from .patch import Plan, due, fold, merged
+from .state import State
 from .store import Store
-from .updates import CommandReader
+from .updates import CommandReader, Edit, Op
 
 # A kernel that cannot tell whether somebody changed its rules is read again after so many seconds.
 LOOK_AGAIN = 5.0
+
+# A fold begins at this part of delta: until its trees are taken over, as many entries come again.
+EARLY = 0.5
+
+# Updates that are planned ahead of what the kernel has, at most.
+AHEAD = 16
+
+Reply = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Lines that get one answer: once *plan* is loaded; with none, it is *said* when its turn comes."""
+
+    lines: Sequence[str]
+    reply: Reply
+    plan: Plan | None
+    said: str = ""
+
+
+def _nobody(said: str) -> None:
+    """Nobody asked for it: a piece of a fold."""
 
 
 class Session:
     """One stream of commands over an open store, whose kernel (if any) holds what the state says.
 
-    Of lines that come together one is planned and proved while the kernel takes the patch of the one
-    before (`loading`, which a thread waits for; it alone touches the store then).
+    Updates are planned and proved one behind the other (`waiting`) while the kernel takes those
+    before (`loading`, which a thread waits for; it alone touches the store then).  What waits when
+    the kernel is ready goes to it as one patch.
     """
 
     def __init__(
@@ -50,25 +77,44 @@ class Session:
         tell: Callable[[str], None] = lambda said: None,
     ) -> None:  # fmt: skip
         self.store, self.kernel, self.proving, self.tell = store, kernel, proving, tell
+        self.aside = kernel is not None and kernel.settings.backend == "nft"  # legacy loads all at each piece
         self.folding: Folding | None = None
-        self.waiting = ""  # patches of folds that nobody was told yet
+        self.pieces: deque[tuple[Edit, ...]] = deque()  # that clear away, to be loaded when there is time
+        self.clearing = self.aside  # old trees, or what a crash has left of new ones, may stand aside
+        self.untold = ""  # patches of folds that nobody was told yet
         self.batch: list[str] | None = None
-        self.loading: tuple[Plan, Future[None]] | None = None
+        self.waiting: deque[_Asked] = deque()
+        self.loading: tuple[list[_Asked], Future[None]] | None = None
         self.thread = ThreadPoolExecutor(1)
+        self.ended, self.end = os.pipe()  # a byte for what was loaded
+        self.events = select.epoll()
+        self.events.register(self.ended, select.EPOLLIN)
         self.seen = generation() if kernel else None
         self.looked = time.monotonic()
+
+    def fileno(self) -> int:
+        """What can be read when `attend` has something to do."""
+        return self.events.fileno()
 
     def close(self) -> None:
         """Wait for what is under way; stop what is folded in the background."""
         self.thread.shutdown()
         self.drop_folding()
+        if self.kernel is not None:
+            self.kernel.close()
+        self.events.close()
+        os.close(self.ended)
+        os.close(self.end)
 
     def answer(self, line: str) -> str:
         """What *line* is answered with; "" for one that only adds to a batch."""
-        return "".join(self.answers([line]))
+        said: list[str] = []
+        self.take([line], said.append)
+        self.finish()
+        return "".join(said)
 
-    def answers(self, lines: Iterable[str]) -> Iterator[str]:
-        """The answers to lines that came together, in their order."""
+    def take(self, lines: Iterable[str], reply: Reply) -> None:
+        """Make what *lines* say so; *reply* gets the answers, in their order, as they come."""
         for line in lines:
             said = line.strip()
             if said == "begin":
@@ -76,72 +122,142 @@ class Session:
             elif self.batch is not None and said != "commit":
                 self.batch.append(line)
             elif said.partition(" ")[0] in ("status", "fold"):
-                yield from self.loaded()
-                yield self.guarded(lambda said=said: self.asked(said))  # type: ignore[misc]
+                self.finish()
+                reply(self.asked(said))
             else:
                 batch, self.batch = self.batch, None
-                yield from self.updated([line] if batch is None else batch)
-        yield from self.loaded()
+                self.update([line] if batch is None else batch, reply)
+        self.attend()
 
-    def guarded(self, answer: Callable[[], str]) -> str:
-        try:
-            return answer()
-        except HitablesError as error:
-            return "error " + " | ".join(str(error).splitlines()) + "\n"
+    def attend(self) -> None:
+        """Answer what was loaded meanwhile, and go on; without waiting."""
+        if self.loading is not None and self.loading[1].done():
+            self.loaded()
+        self.step()
+        self.load()
 
-    def updated(self, lines: Sequence[str]) -> Iterator[str]:
-        """Make the updates of *lines*; the answer comes once the kernel has them."""
-        if self.folding is not None and self.folding.is_done():
-            yield from self.loaded()
-            self.take_over()
-        before = self.loading
-        made, error = self.planned(lines)
-        yield from self.loaded()
-        if before is not None and before[0].after is not self.store.state:
-            made, error = self.planned(lines)  # what came before was refused
-        if made is None:
-            yield error
-        elif not made.updates and not made.edits:
-            yield f"ok {self.store.state.version}\n"
-        else:
-            self.watch(made)
-            self.loading = made, self.thread.submit(self.make, made)
-            if self.kernel is None:
-                yield from self.loaded()
+    def finish(self) -> None:
+        """Wait until all is answered."""
+        while self.waiting or self.loading is not None:
+            self.load()
+            if self.loading is not None:
+                self.loaded()
+
+    def settle(self) -> None:
+        """Wait until all is answered, and no tree is half built or half cleared away."""
+        self.drop_folding()
+        self.finish()
+        while self.pieces or self.clearing:
+            self.step()
+            self.finish()
+
+    # Updates.
+
+    @property
+    def head(self) -> State:
+        """The state behind all that is under way."""
+        planned = [each.plan for each in self.waiting if each.plan is not None]
+        if not planned and self.loading is not None:
+            planned = [each.plan for each in self.loading[0] if each.plan is not None]
+        return planned[-1].after if planned else self.store.state
+
+    def update(self, lines: Sequence[str], reply: Reply) -> None:
+        self.attend()
+        asked = _Asked(lines, reply, *self.planned(lines))
+        if asked.plan is not None:
+            self.watch(asked.plan)
+        self.waiting.append(asked)
+        self.attend()
+        while self.loading is not None and (self.kernel is None or len(self.waiting) >= AHEAD):
+            self.loaded()
 
     def planned(self, lines: Sequence[str]) -> tuple[Plan | None, str]:
-        """The proved plan of *lines* behind all that is under way; or an error."""
-        state = self.loading[0].after if self.loading else self.store.state
+        """The proved plan of *lines* behind all that is under way; or what is answered without one."""
+        state = self.head
         try:
             reader = CommandReader(state.master, "stream")
             updates = [edit for number, each in enumerate(lines, 1) for edit in reader.line(each, number)]
-            return proved_plan(state, updates, Strategy.GRAFT, self.proving), ""
+            if self.is_building and any(edit.op is Op.REMOVE for edit in updates):
+                self.settle()  # what stands aside may lead to the chain
+                state = self.head
+            made = proved_plan(state, updates, Strategy.GRAFT, self.proving)
         except HitablesError as error:
-            return None, "error " + " | ".join(str(error).splitlines()) + "\n"
+            return None, _error(error)
+        return (made, "") if made.updates or made.edits else (None, f"ok {state.version}\n")
 
-    def loaded(self) -> Iterator[str]:
-        """The answer of what is under way, once it is done."""
-        if self.loading is None:
-            return
-        (made, future), self.loading = self.loading, None
+    def load(self) -> None:
+        """Begin to load what waits, if the kernel is ready."""
+        while self.waiting and self.loading is None:
+            if self.waiting[0].plan is None:
+                asked = self.waiting.popleft()
+                asked.reply(asked.said)
+                continue
+            together = [self.waiting.popleft()]
+            while self.waiting and _goes_with(together[0].plan, self.waiting[0].plan):
+                together.append(self.waiting.popleft())
+            future = self.thread.submit(self.make, merged([each.plan for each in together if each.plan]))
+            self.loading = together, future
+            future.add_done_callback(self.tell_end)
+
+    def loaded(self) -> None:
+        """Wait for what is under way, answer it, and load what waits."""
+        assert self.loading is not None, "something is under way"
+        (together, future), error = self.loading, None
         try:
             future.result()
-        except HitablesError as error:
-            self.drop_folding()  # it counts on the update
-            yield "error " + " | ".join(str(error).splitlines()) + "\n"
+        except HitablesError as found:
+            error = found
+        os.read(self.ended, 1)
+        self.loading = None
+        if error is not None:
+            self.refused(together, error)
             return
-        waiting, self.waiting = self.waiting, ""
-        yield f"{waiting}{made.text}ok {made.after.version}\n"
+        for each in together:
+            assert each.plan is not None, "it was loaded"
+            if each.reply is not _nobody:
+                untold, self.untold = self.untold, ""
+                each.reply(f"{untold}{each.plan.text}ok {each.plan.after.version}\n")
+            elif self.kernel is None:
+                self.untold += each.plan.text
+        self.load()
+
+    def tell_end(self, future: Future[None]) -> None:
+        os.write(self.end, b".")
+
+    def refused(self, together: Sequence[_Asked], error: HitablesError) -> None:
+        """*together* cannot be loaded: what comes behind is planned anew, one at a time, and so are they
+        if they are several."""
+        self.drop_folding()  # it counts on the updates
+        behind = [*together, *self.waiting]
+        self.waiting.clear()
+        if together[0].reply is _nobody:
+            self.tell(f"fold: {error}")
+            self.pieces.clear()
+        elif len(together) == 1:
+            behind.pop(0).reply(_error(error))
+        for each in behind:
+            if each.reply is _nobody:
+                continue
+            each.plan, each.said = self.planned(each.lines)
+            self.waiting.append(each)
+            self.load()
+            self.finish()
 
     def asked(self, said: str) -> str:
+        try:
+            return self.told(said)
+        except HitablesError as error:
+            return _error(error)
+
+    def told(self, said: str) -> str:
         state = self.store.state
         if said == "status":
             return f"{state.master.rule_count()} rules, {state.pending()} pending\nok {state.version}\n"
         _, *place = said.split()
         if len(place) not in (0, 2):
             raise HitablesError("fold takes nothing, or a table and a chain")
-        self.drop_folding()
-        made = fold(state, [(place[0], place[1])] if place else None)
+        self.settle()
+        made = fold(state := self.store.state, [(place[0], place[1])] if place else None)
         if not made.edits:
             return f"ok {state.version}\n"
         if self.proving:
@@ -149,24 +265,45 @@ class Session:
         self.make(made)
         return f"{made.text}ok {made.after.version}\n"
 
+    # Folding in the background.
+
+    @property
+    def is_building(self) -> bool:
+        """Whether trees are under way, or chains stand aside."""
+        return self.folding is not None or bool(self.pieces) or self.clearing
+
     def watch(self, made: Plan) -> None:
         """Fold in the background where it pays; *made* comes behind that."""
-        if self.folding is None:
-            places = due(self.store.state)
+        if not self.is_building:
+            places = due(made.before, EARLY)
             if places:
-                self.folding = Folding(self.store.state, places, self.proving, self.store.handles())
+                closing = (*self.store.handles(), *(self.kernel.files() if self.kernel else ()))
+                self.folding = Folding(made.before, places, self.proving, closing, self.aside)
+                self.events.register(self.folding.socket, select.EPOLLIN)
         if self.folding is not None:
             self.folding.note(made)
 
-    def take_over(self) -> None:
-        """Load what was folded in the background, once it is done."""
-        if self.folding is None or not self.folding.is_done():
+    def step(self) -> None:
+        """Let the next piece of a fold wait to be loaded, behind what was asked for."""
+        if self.folding is not None and self.folding.is_done():
+            self.unwatch()
+        if any(each.reply is _nobody for each in (*self.waiting, *(self.loading[0] if self.loading else ()))):
             return
+        if self.clearing and not self.pieces:
+            self.pieces += cleared_away(self.head)
+            self.clearing = False
+        pieces = self.pieces or (self.folding.pieces if self.folding is not None else self.pieces)
+        if pieces:
+            self.waiting.append(_Asked((), _nobody, put_aside(self.head, pieces.popleft())))
+        elif self.folding is not None and self.folding.is_done():
+            self.take_over(self.folding)
+
+    def take_over(self, folding: Folding) -> None:
+        """Let the patch wait to be loaded that leads to the new trees."""
         try:
-            made = self.folding.plan(self.store.state, self.proving)
-            self.make(made)
-            if self.kernel is None:
-                self.waiting += made.text
+            made = folding.plan(self.head, self.proving)
+            if made.edits:
+                self.waiting.append(_Asked((), _nobody, made))
         except Stale:
             pass
         except HitablesError as error:
@@ -176,8 +313,16 @@ class Session:
 
     def drop_folding(self) -> None:
         if self.folding is not None:
+            self.unwatch()
             self.folding.stop()
             self.folding = None
+            self.pieces.clear()
+            self.clearing = self.aside
+
+    def unwatch(self) -> None:
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            if self.folding is not None:
+                self.events.unregister(self.folding.socket)
 
     def make(self, made: Plan) -> None:
         """Commit a plan, and bring it to the kernel."""
@@ -220,30 +365,53 @@ def generation() -> int | None:
     return None
 
 
-def over_lines(session: Session, chunks: Iterable[str], write: Callable[[str], None]) -> None:
-    """Answer the lines of *chunks* (what came together) until they end or one says quit."""
+def _error(error: HitablesError) -> str:
+    return "error " + " | ".join(str(error).splitlines()) + "\n"
+
+
+def _goes_with(before: Plan | None, behind: Plan | None) -> bool:
+    """Whether two plans can be loaded as one: of one table, so that all is loaded or nothing."""
+    if before is None or behind is None:
+        return False
+    if not before.updates or not behind.updates:
+        return False  # a piece of a fold
+    tables = {edit.table for each in (before, behind) for edit in each.edits}
+    return len(tables) == 1
+
+
+def over_lines(session: Session, file: TextIO, write: Reply) -> None:
+    """Answer the lines of *file* until it ends or one says quit."""
     rest = ""
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split("\n")
+    for data in _chunks(session, file):
+        *lines, rest = (rest + data).split("\n")
         quits = next((at for at, line in enumerate(lines) if line.strip() == "quit"), None)
-        for said in session.answers(lines[:quits]):
-            write(said)
+        session.take(lines[:quits], write)
         if quits is not None:
-            return
-    if rest:
-        for said in session.answers([rest]):
-            write(said)
+            break
+    else:
+        session.take([rest] if rest else [], write)
+    session.finish()
+    session.settle()
 
 
-def chunks_of(file: TextIO) -> Iterator[str]:
-    """What comes in, as it comes."""
+def _chunks(session: Session, file: TextIO) -> Iterator[str]:
+    """What comes in, as it comes; the session goes on meanwhile."""
     try:
         handle = file.fileno()
     except OSError:  # no file of the system: all of it is there
         yield file.read()
         return
-    while data := os.read(handle, 1 << 16):
-        yield data.decode("utf-8", "surrogateescape")
+    with selectors.PollSelector() as waiting:
+        waiting.register(handle, selectors.EVENT_READ)
+        waiting.register(session, selectors.EVENT_READ)
+        while True:
+            ready = {key.fd for key, _ in waiting.select()}
+            session.attend()
+            if handle in ready:
+                data = os.read(handle, 1 << 16)
+                if not data:
+                    return
+                yield data.decode("utf-8", "surrogateescape")
 
 
 def over_socket(session: Session, path: Path, tell: Callable[[], None]) -> None:
@@ -267,10 +435,14 @@ def over_socket(session: Session, path: Path, tell: Callable[[], None]) -> None:
     tell()
     waiting = selectors.DefaultSelector()
     waiting.register(listening, selectors.EVENT_READ)
+    waiting.register(session, selectors.EVENT_READ)
     buffers: dict[socket.socket, bytes] = {}
     try:
         while True:
             for key, _ in waiting.select():
+                if key.fileobj is session:
+                    session.attend()
+                    continue
                 if key.fileobj is listening:
                     client, _ = listening.accept()
                     waiting.register(client, selectors.EVENT_READ)
@@ -288,16 +460,19 @@ def over_socket(session: Session, path: Path, tell: Callable[[], None]) -> None:
 
 def _serve(session: Session, client: socket.socket, buffers: dict[socket.socket, bytes]) -> bool:
     """Answer what *client* sent; False once it is gone or says quit."""
+
+    def reply(said: str) -> None:
+        with contextlib.suppress(OSError):  # it is gone; the update is made all the same
+            client.sendall(said.encode("utf-8", "surrogateescape"))
+
     try:
         data = client.recv(1 << 16)
-        if not data:
-            return False
-        *lines, buffers[client] = (buffers[client] + data).split(b"\n")
-        quits = next((at for at, line in enumerate(lines) if line.strip() == b"quit"), None)
-        for said in session.answers([line.decode("utf-8", "surrogateescape") for line in lines[:quits]]):
-            client.sendall(said.encode("utf-8", "surrogateescape"))
-        if quits is not None:
-            return False
     except ConnectionError:
+        return False
+    *lines, buffers[client] = (buffers[client] + data).split(b"\n")
+    quits = next((at for at, line in enumerate(lines) if line.strip() == b"quit"), None)
+    session.take([line.decode("utf-8", "surrogateescape") for line in lines[:quits]], reply)
+    if quits is not None or not data:
+        session.finish()
         return False
     return True

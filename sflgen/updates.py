@@ -86,13 +86,13 @@ def apply(program: Program, edits: Iterable[Edit]) -> Program:
     for edit in edits:
         if edit.table not in chains:
             table = tables.setdefault(edit.table, empty_table(edit.table))
-            chains[edit.table] = {chain.name: chain for chain in table.chains}
+            chains[edit.table] = table.by_name()
         _apply_one(edit, chains[edit.table], rules)
     for (where, name), changed in rules.items():
         if name in chains[where]:
             chains[where][name] = chains[where][name].with_rules(tuple(changed))
     for name, held in chains.items():
-        tables[name] = replace(tables[name], chains=tuple(held.values()))
+        tables[name] = tables[name].of(held)
     return replace(program, tables=tuple(tables.values()))
 
 

@@ -14,11 +14,11 @@ from texts import make_text
 
 import hitables
 from hitables.errors import HitablesError, Unsupported
-from sflgen.background import Folding, Stale
+from sflgen.background import Folding, Stale, cleared_away, put_aside
 from sflgen.base import Settings, Strategy
 from sflgen.patch import due, pending, plan, start
-from sflgen.state import State
-from sflgen.updates import apply, read_commands
+from sflgen.state import State, verify
+from sflgen.updates import Op, apply, jumps_to, read_commands
 
 
 def wait(folding: Folding) -> None:
@@ -119,3 +119,70 @@ def test_a_fold_that_fails_says_why_and_one_that_is_not_needed_is_stopped() -> N
     with pytest.raises(HitablesError, match="treats a packet differently"):
         folding.plan(broken, proving=True)
     folding.stop()
+
+
+@settings(max_examples=6)
+@given(seed=st.integers(0, 1 << 32))
+def test_trees_that_are_grown_aside_serve_nobody_until_they_are_taken_over(seed: int) -> None:
+    rng = random.Random(seed)
+    program = hitables.read(make_text(rng, rules=60, memory=0.15))
+    state = start(program, Settings("nft", min_length=3)).after
+    folding = Folding(state, list(state.served), proving=True, aside=True)
+    for _ in range(2000):
+        done = folding.is_done()
+        made = None
+        if folding.pieces:
+            made = put_aside(state, folding.pieces.popleft())
+            assert not made.updates
+            used = {edit.chain for edit in made.edits}
+            assert all(edit.op is Op.NEW or edit.op is Op.APPEND for edit in made.edits)
+            assert not used & reached(state), "no packet comes there"
+        elif done:
+            break
+        elif len(folding.since) < 4:
+            _, updates, _ = make_updates(rng, state.master, 1, favoured(state))
+            if any(edit.op is Op.REMOVE for edit in updates):
+                continue  # a stream clears away first
+            try:
+                made = plan(state, updates, Strategy.GRAFT)
+            except Unsupported:
+                continue
+            folding.note(made)
+        else:
+            time.sleep(0.01)
+        if made is not None:
+            state = made.after
+    try:
+        made = folding.plan(state, proving=True)
+    except (Stale, Unsupported):
+        return  # one of the updates folds by itself
+    finally:
+        folding.stop()
+    check(made)
+    assert made.after.master == state.master and made.after.half != state.half
+    old = {chain.name for table in state.loaded for chain in table.chains} - reached(made.after)
+    assert not {edit.chain for edit in made.edits if edit.op is not Op.NEW} & old, "old trees are left alone"
+    state = made.after
+    for piece in cleared_away(state):
+        state = put_aside(state, piece).after
+    assert not cleared_away(state)
+    assert verify(state) and {c.name for t in state.loaded for c in t.chains} == reached(state)
+    _, updates, _ = make_updates(rng, state.master, 1, favoured(state))
+    check(plan(state, updates))
+
+
+def reached(state: State) -> set[str]:
+    """The chains that packets may come to, and those of the list."""
+    found = {chain.name for table in state.master for chain in table.chains}
+    for where, how in state.served.items():
+        found |= how.names() | {section.name for section in how.sections if where}
+    todo = list(found)
+    while todo:
+        name = todo.pop()
+        for table in state.loaded:
+            for rule in table[name].rules if name in table else ():
+                below = jumps_to(rule)
+                if below and below not in found:
+                    found.add(below)
+                    todo.append(below)
+    return found

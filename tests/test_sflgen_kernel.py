@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,14 +15,15 @@ from test_sflgen_patch import favoured, keys, prefixes
 from texts import make_text
 
 import hitables
-from hitables.errors import HitablesError, LiveError, Unsupported
+from hitables.bench.sflgen_kills import answered_until_killed, done_of, state_after_kill
+from hitables.errors import LiveError, Unsupported
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.live.namespace import Namespace
 from hitables.live.tables import load
 from sflgen.base import Settings
 from sflgen.cli import main
-from sflgen.live import Drift, Kernel, committed, loader
+from sflgen.live import Drift, Kernel, loader
 from sflgen.patch import Plan, plan, start
 from sflgen.store import Store
 from sflgen.updates import read_commands
@@ -138,49 +136,23 @@ def test_a_rule_that_the_kernel_refuses_and_drift_change_nothing(backend: str, t
             namespace.call(drifted, folder, [tool, "-I", "INPUT", "-j", "f2b-sshd"])
 
 
-def wait_for_lock(folder: str) -> None:
-    """Until the iptables-restore that outlived its caller is done."""
-    for _ in range(100):
-        try:
-            return Store.open(Path(folder)).close()
-        except HitablesError as error:
-            assert "in use" in str(error)
-            time.sleep(0.1)
-
-
 def run_killed(
     folder: str, backend: str, program: str, moments: list[tuple[int, float]]
-) -> list[tuple[int, int]]:
-    """`sflgen stream --live`, killed so many updates and seconds after it began; versions that were
-    acknowledged, and found then."""
+) -> list[int]:
+    """`sflgen stream --live`, killed so many updates and seconds after it began; what it had made so."""
     from hitables.live.namespace import run
 
-    run([SFLGEN, "init", program, "--live", "--backend", backend, "--state", folder])
-    found = []
-    for number, (updates, moment) in enumerate(moments):
-        with subprocess.Popen(
-            [SFLGEN, "stream", "--live", "--state", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as stream:
-            assert stream.stdin is not None and stream.stdout is not None
-            stream.stdin.write("status\n")
-            stream.stdin.flush()
-            said = [stream.stdout.readline() for _ in range(2)]
-            for ban in range(200):
-                stream.stdin.write(f"-I INPUT {1 + ban % 30} -s 10.{ban}.{number}.0/24 -p tcp --dport 5 -j DROP\n")
-            stream.stdin.flush()
-            while sum(line.startswith("ok ") for line in said) <= updates:
-                said.append(stream.stdout.readline())
-            time.sleep(moment)
-            os.kill(stream.pid, signal.SIGKILL)
-            said += stream.stdout.read().split("\n")
-        wait_for_lock(folder)
-        version = max(int(each.split()[1]) for each in said if each.startswith("ok ") and len(each.split()) == 2)
-        with Store.open(Path(folder)) as store:
-            kernel = Kernel(store.state.master.family, store.state.settings)
-            committed(store, kernel)
-            kernel.check(store.state)
-            found.append((version, store.state.version))
-    return found
+    run([SFLGEN, "init", program, "--live", "--backend", backend, "--delta", "4", "--state", folder])
+    master, done = state_after_kill(Path(folder)).master, []
+    for number, (answers, moment) in enumerate(moments):
+        told = [
+            f"-I INPUT {1 + ban % 30} -s 10.{ban}.{number}.0/24 -p tcp --dport 5 -j DROP" for ban in range(200)
+        ]
+        answered = answered_until_killed(Path(folder), told, answers, moment)
+        after = state_after_kill(Path(folder)).master
+        done.append(done_of(told, master, after, answered))
+        master = after
+    return done
 
 
 @pytest.mark.needs_kernel
@@ -189,15 +161,11 @@ def test_killed_at_any_moment_state_and_kernel_agree_after_the_next_start(backen
     rng = random.Random(3)
     rules = tmp_path / "plain.rules"
     rules.write_text(hitables.write(prefixes(60)))
-    moments = [(rng.randrange(4), rng.random() / 20) for _ in range(10)]  # a commit takes some ten milliseconds
+    moments = [(rng.randrange(4), rng.random() / 10) for _ in range(10)]  # a commit takes some milliseconds
     with Namespace() as namespace:
         namespace.run([f"iptables-{backend}-restore"], rules.read_text())
-        found = namespace.call(run_killed, str(tmp_path / "st"), backend, str(rules), moments)
-    assert len(found) == 10
-    for acknowledged, version in found:
-        # A fold that is taken over in the background is a version too.
-        assert acknowledged <= version <= acknowledged + 2, "nothing lost, and nothing that was not asked for"
-    assert found[-1][1] > 10
+        done = namespace.call(run_killed, str(tmp_path / "st"), backend, str(rules), moments)
+    assert len(done) == 10 and sum(done) > 10
     folder = str(tmp_path / "st")
     assert sflgen("verify", "--state", folder).exit_code == 0
 

@@ -1,7 +1,7 @@
 """`sflgen stream --live` killed at random moments: `python -m hitables.bench.sflgen_kills`.
 
 After each kill -9 the next start has to find state and kernel agreeing, with every update that was
-answered in it and at most one more: the one that was under way.
+answered in it, those behind in their order as far as they were under way, and nothing else.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from sflgen.live import Kernel, committed
-from sflgen.state import verify
+from sflgen.state import State, verify
 from sflgen.store import Store
+from sflgen.stream import AHEAD
+from sflgen.updates import apply, read_commands, rule_key
 
 from ..emit.text import write
 from ..errors import HitablesError
 from ..ir.fields import Family
 from ..ir.packet import Backend
+from ..ir.program import Program
 from ..library import read
 from ..live.namespace import Namespace, run
 from ..live.tables import load
@@ -53,53 +57,72 @@ def kills(backend: Backend, count: int, seed: int) -> dict[str, Any]:
 def _killed(folder: Path, backend: Backend, count: int, seed: int) -> dict[str, Any]:
     rng = random.Random(seed)
     run([SFLGEN, "init", "--live", "--backend", backend.value, "--delta", str(DELTA), "--state", str(folder)])
-    lost = under_way = updates = 0
+    under_way = updates = 0
     proved = None
+    master = state_after_kill(folder).master
     for number in range(count):
-        answered = _until_killed(folder, rng, number)
-        state = _after(folder)
-        version = state.version
-        lost += max(0, answered - version)
-        under_way += version > answered
-        if version > answered + 2:  # an update, and a fold taken over behind it
-            raise HitablesError(f"version {version}, though {answered} was the last answer")
-        updates = version
+        commands, answered = _until_killed(folder, rng, number)
+        state = state_after_kill(folder)
+        done = done_of(commands, master, state.master, answered)
+        under_way += done - answered
+        updates += done
+        master = state.master
         if number % 20 == 0 or number + 1 == count:
             proved = verify(state)
             if not isinstance(proved, Equal):
                 raise HitablesError("what is loaded is not the list")
     return {
-        "backend": backend.value, "kills": count, "seed": seed, "lost": lost, "under_way": under_way,
-        "versions": updates,
+        "backend": backend.value, "kills": count, "seed": seed, "lost": 0, "under_way": under_way,
+        "updates": updates,
     }  # fmt: skip
 
 
-def _until_killed(folder: Path, rng: random.Random, number: int) -> int:
-    """The last version that a stream answered with before it was killed."""
+def done_of(commands: Sequence[str], before: Program, after: Program, answered: int) -> int:
+    """How many of *commands* lead from *before* to *after*, which has at least those *answered*;
+    HitablesError where it has anything else."""
+    for number, command in enumerate([*commands, ""][: answered + 2 * AHEAD]):
+        if number >= answered and _lists(before) == _lists(after):
+            return number
+        before = apply(before, read_commands(command, before))
+    raise HitablesError(f"after {answered} answers the rule list is not what they, and those behind, say")
+
+
+def _lists(program: Program) -> list[object]:
+    return [(chain.name, [*map(rule_key, chain.rules)]) for table in program for chain in table.chains]
+
+
+def _until_killed(folder: Path, rng: random.Random, number: int) -> tuple[list[str], int]:
+    """What a stream was told, and how much of it was answered, before it was killed."""
+    told = []
+    for at in range(100):
+        where = f"-s 10.{rng.randrange(256)}.{number % 256}.{at}"
+        place = rng.randint(1, 90)
+        told.append(f"-D INPUT {place}" if at % 2 else f"-I INPUT {place} {where} -j DROP")
+    return told, answered_until_killed(folder, told, rng.randrange(4), rng.random() * LONGEST)
+
+
+def answered_until_killed(folder: Path, told: Sequence[str], answers: int, seconds: float) -> int:
+    """How many of the commands *told* a stream answered, killed so many *seconds* after so many *answers*."""
     command = [SFLGEN, "stream", "--live", "--state", str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stream:
         assert stream.stdin is not None and stream.stdout is not None
         stream.stdin.write("status\n")
         stream.stdin.flush()
         said = [stream.stdout.readline() for _ in range(2)]
-        for at in range(100):
-            where = f"-s 10.{rng.randrange(256)}.{number % 256}.{at}"
-            place = rng.randint(1, 90)
-            line = f"-D INPUT {place}" if at % 2 else f"-I INPUT {place} {where} -j DROP"
-            stream.stdin.write(line + "\n")
+        stream.stdin.write("".join(f"{each}\n" for each in told))
         stream.stdin.flush()
-        answers = rng.randrange(4)  # on a busy machine the first takes long
         while sum(each.startswith("ok ") for each in said) <= answers:
             said.append(stream.stdout.readline())
-        time.sleep(rng.random() * LONGEST)
+            if not said[-1].startswith(("ok ", "-", "*", "COMMIT")):
+                raise HitablesError(f"the stream says {said[-1]!r}")
+        time.sleep(seconds)
         os.kill(stream.pid, signal.SIGKILL)
         said += stream.stdout.read().split("\n")
-    words = (each.split() for each in said if each.startswith("ok "))
-    return max(int(each[1]) for each in words if len(each) == 2)
+    return sum(each.startswith("ok ") for each in said) - 1
 
 
-def _after(folder: Path) -> Any:
-    """The state after the next start, whose kernel holds what it says."""
+def state_after_kill(folder: Path) -> State:
+    """The state that the next start finds, and that the kernel holds then."""
     for _ in range(200):
         try:
             store = Store.open(folder)

@@ -8,6 +8,7 @@ it did not touch.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 from .fields import Family
@@ -63,6 +64,17 @@ class Table:
     def __getitem__(self, name: str) -> Chain:
         """The chain called *name*; KeyError when there is none."""
         return self._by_name[name]
+
+    def by_name(self) -> dict[str, Chain]:
+        """Its chains, in their order."""
+        return dict(self._by_name)
+
+    def of(self, chains: dict[str, Chain]) -> Table:
+        """The table with *chains*, each under its name, in place of its own."""
+        made = copy(self)
+        object.__setattr__(made, "chains", tuple(chains.values()))
+        object.__setattr__(made, "_by_name", dict(chains))
+        return made
 
     def rule_count(self) -> int:
         return sum(len(chain.rules) for chain in self.chains)

@@ -1,0 +1,127 @@
+"""A stream over a kernel: the tool that stays, updates that go together, trees built beside those that serve."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from test_sflgen_patch import prefixes
+
+from hitables.emit.text import write
+from hitables.errors import LiveError
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.live.namespace import Namespace, run
+from hitables.live.tables import load
+from hitables.verify.answer import Equal
+from sflgen.base import Settings
+from sflgen.live import Kernel
+from sflgen.patch import start
+from sflgen.restore import Restore, once
+from sflgen.state import verify
+from sflgen.store import Store
+from sflgen.stream import Session
+from sflgen.updates import rule_key
+
+pytestmark = pytest.mark.needs_kernel
+COMMAND = ("iptables-nft-restore", "--noflush", "--counters")
+
+
+def with_tool() -> list[object]:
+    """What the tool that stays says to patches that are taken, refused, taken; and once it was killed."""
+    tool = Restore(COMMAND, ())
+    said: list[object] = [tool.load("*filter\n-A INPUT -s 10.0.0.1 -j DROP\nCOMMIT\n", lambda: None)]
+    pid = tool._tool.pid if tool._tool else 0
+    said.append(tool.load("*filter\n-A INPUT -s 10.0.0.2 -j DROP\nCOMMIT\n", lambda: None))
+    said.append(bool(tool._tool) and tool._tool.pid == pid)
+    refused = "*filter\n-A INPUT -s 10.0.0.9 -j DROP\n-A INPUT -j NOWHERE\nCOMMIT\n"
+    said.append((tool.load(refused, lambda: None), once(COMMAND, refused, lambda: None, ())))
+    said.append(tool.load("*filter\n-A INPUT -s 10.0.0.3 -j DROP\nCOMMIT\n", lambda: None))
+    if tool._tool:
+        os.kill(tool._tool.pid, signal.SIGKILL)
+        tool._tool.wait()
+    said.append(tool.load("*filter\n-A INPUT -s 10.0.0.4 -j DROP\nCOMMIT\n", lambda: None))
+    said.append(tool.run("*filter\n-v -S INPUT\nCOMMIT\n"))
+    tool.close()
+    return said
+
+
+def test_a_tool_that_stays_takes_patch_after_patch_and_says_what_is_refused() -> None:
+    with Namespace() as namespace:
+        first, second, same, refused, third, after_kill, (listed, done) = namespace.call(with_tool)  # type: ignore[misc]
+    assert (first, second, third, after_kill) == (None, None, None, None) and same and done
+    assert "NOWHERE" in refused[0] and refused[0] == refused[1], "in the words, and of the lines, of one for itself"
+    sources = [line.split()[3] for line in listed.splitlines() if line.startswith("-A")]
+    assert sources == [f"10.0.0.{number}/32" for number in (1, 2, 3, 4)], "of the refused patch nothing is there"
+
+
+def with_missing() -> None:
+    Restore(("iptables-of-nobody",), ()).load("*filter\nCOMMIT\n", lambda: None)
+
+
+def test_a_tool_that_is_missing_is_told() -> None:
+    with Namespace() as namespace, pytest.raises(LiveError, match="no such command"):
+        namespace.call(with_missing)
+
+
+def streamed(folder: str, lines: list[str], delta: int, wait: bool = False) -> tuple[list[str], int, int]:
+    """Answers to *lines* that come at once; how often trees were built, and the rules that wait then."""
+    state = start(prefixes(200), Settings(backend="nft", delta=delta)).after
+    load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
+    with Store.create(Path(folder), state) as store:
+        kernel = Kernel(state.master.family, state.settings, stays=True)
+        session = Session(store, kernel)
+        said: list[str] = []
+        halves = [0]
+        for at in range(0, len(lines), 8):
+            session.take(lines[at : at + 8], said.append)
+            until = time.monotonic() + 20
+            while wait and session.is_building and time.monotonic() < until:
+                session.attend()
+                time.sleep(0.001)
+            session.finish()
+            if store.state.half != halves[-1]:
+                halves.append(store.state.half)
+        session.settle()
+        session.close()
+        kernel.check(store.state)
+        assert isinstance(verify(store.state), Equal)
+        done = store.state
+    with Store.open(Path(folder), to_write=False) as store:
+        assert [*map(rule_key, store.state.loaded.table("filter")["INPUT"].rules)] == [
+            *map(rule_key, done.loaded.table("filter")["INPUT"].rules)
+        ]
+    return said, len(halves) - 1, done.master.rule_count()
+
+
+class Here:
+    """The namespace that this runs in."""
+
+    def run(self, command: list[str], text: str = "") -> str:
+        return run(command, text)
+
+
+def test_updates_that_go_together_are_answered_one_by_one_and_one_that_is_refused_stops_no_other(
+    tmp_path: Path,
+) -> None:
+    lines = [f"-I INPUT 5 -s 172.16.0.{number} -j DROP" for number in range(5)]
+    lines.insert(2, "-A OUTPUT -m mac --mac-source 00:11:22:33:44:55 -j DROP")
+    lines.insert(4, "-A INPUT -j NOWHERE")
+    with Namespace() as namespace:
+        said, _, rules = namespace.call(streamed, str(tmp_path / "st"), lines, 32)
+    assert [each.splitlines()[-1].split()[0] for each in said] == ["ok", "ok", "error", "ok", "error", "ok", "ok"]
+    assert "mac" in said[2] or "nothing is changed" in said[2]
+    assert rules == 206
+
+
+def test_trees_are_built_beside_those_that_serve_and_a_chain_can_go_meanwhile(tmp_path: Path) -> None:
+    lines = ["-N gone", "-I INPUT 3 -s 172.17.0.0/16 -j gone"]
+    lines += [f"-I INPUT {2 * number + 1} -s 10.{4 * number}.0.0/13 -j DROP" for number in range(40)]
+    lines += ["-D INPUT -s 172.17.0.0/16 -j gone", "-X gone", "-I INPUT 9 -s 172.16.0.1 -j DROP"]
+    with Namespace() as namespace:
+        said, folds, rules = namespace.call(streamed, str(tmp_path / "st"), lines, 3, True)
+    assert len(said) == len(lines) and all(each.splitlines()[-1].startswith("ok ") for each in said)
+    assert folds > 0 and rules == 242
