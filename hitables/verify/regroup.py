@@ -454,7 +454,7 @@ class _Guess:
         before, shift = len(starts), len(one) - self.split
         theirs = low.rule_action[self.split :].copy()
         enters = (theirs[:, 0] == lib.PROVE_JUMP) | (theirs[:, 0] == lib.PROVE_GOTO)
-        theirs[enters, 1] += np.uint32(before) - np.uint32(low.chains_before)
+        theirs[enters, 1] += np.uint32((before - low.chains_before) % (1 << 32))
         chain_start = low.chain_start[low.chains_before :].astype(np.int64) + shift
         partner = np.full(before + len(chain_start) - 1, NOTHING, np.uint32)
         for at, chain in enumerate(self.made_of):
