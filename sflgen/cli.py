@@ -353,6 +353,7 @@ def print_(folder: str, loaded: bool) -> None:
 )  # fmt: skip
 def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
     """Keep the state in memory, take commands line by line, answer each with its patch and `ok VERSION`."""
+    import gc
     import signal
 
     from .live import Kernel, committed
@@ -364,6 +365,9 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
         if kernel is not None:
             committed(store, kernel)
             kernel.check(store.state)
+        # Commands that end soon do without the collector; this one may run for months.
+        gc.freeze()
+        gc.enable()
         sys.setswitchinterval(SWITCH)
         session = Session(store, kernel, proving, lambda said: click.echo(said, err=True))
         signal.signal(signal.SIGTERM, signal.default_int_handler)

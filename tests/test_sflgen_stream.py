@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
 from pathlib import Path
 
 import pytest
+from test_sflgen_kernel import sflgen
 from test_sflgen_patch import prefixes
 
 from hitables.emit.text import write
@@ -125,3 +127,13 @@ def test_trees_are_built_beside_those_that_serve_and_a_chain_can_go_meanwhile(tm
         said, folds, rules = namespace.call(streamed, str(tmp_path / "st"), lines, 3, True)
     assert len(said) == len(lines) and all(each.splitlines()[-1].startswith("ok ") for each in said)
     assert folds > 0 and rules == 242
+
+
+def test_what_runs_for_months_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other commands do without the collector, for they end."""
+    (tmp_path / "rules").write_text(write(prefixes(30)))
+    folder, seen = str(tmp_path / "state"), []
+    assert sflgen("init", str(tmp_path / "rules"), "--state", folder).exit_code == 0
+    monkeypatch.setattr("sflgen.stream.over_lines", lambda *_: seen.append(gc.isenabled()))
+    assert sflgen("stream", "--state", folder).exit_code == 0
+    assert seen == [True]
