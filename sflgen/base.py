@@ -26,7 +26,8 @@ from hitables.emit.jumps import has_memory, leaves_chain
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Ends, Kind, Role, Rule, State, Target
 
-from .updates import Edit, Op, apply, gaps, jumps_to, rule_edits, rule_key
+from .subsequence import gaps
+from .updates import Edit, Op, apply, jumps_to, rule_edits, rule_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import enum
 import re
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -22,6 +20,8 @@ from hitables.ir.program import BUILT_IN, Chain, Program, Table
 from hitables.ir.rule import Kind, Match, Role, Rule
 from hitables.parse import iptables
 from hitables.parse.words import quote, split, unquote
+
+from .subsequence import gaps
 
 
 class Op(enum.Enum):
@@ -469,40 +469,3 @@ def rule_edits(table: str, chain: str, old: Sequence[Rule], new: Sequence[Rule])
             made.append(Edit(Op.APPEND if at == size else Op.INSERT, table, chain, at, rule))
             at, size = at + 1, size + 1
     return made
-
-
-def gaps(old: Sequence[Hashable], new: Sequence[Hashable]) -> Iterator[tuple[range, range]]:
-    """What stands between the members of a longest common subsequence: places of *old*, of *new*.
-
-    Hunt and Szymanski (CACM 20, 1977): the longest rising run among the pairs of equal
-    members.  It costs the number of such pairs, and rules rarely repeat.
-    """
-    first = 0
-    while first < min(len(old), len(new)) and old[first] == new[first]:
-        first += 1
-    end = 0
-    while end < min(len(old), len(new)) - first and old[-1 - end] == new[-1 - end]:
-        end += 1
-    places: defaultdict[Hashable, list[int]] = defaultdict(list)
-    for at in range(len(new) - end - 1, first - 1, -1):
-        places[new[at]].append(at)
-    lowest: list[int] = []  # by length: the lowest place in *new* at which such a run ends
-    runs: list[_Run] = []
-    for at in range(first, len(old) - end):
-        for there in places.get(old[at], ()):
-            length = bisect_left(lowest, there)
-            run: _Run = (at, there, runs[length - 1] if length else None)
-            lowest[length : length + 1], runs[length : length + 1] = [there], [run]
-    pairs = []
-    link = runs[-1] if runs else None
-    while link is not None:
-        pairs.append(link[:2])
-        link = link[2]
-    a = b = first
-    for there in [*reversed(pairs), (len(old) - end, len(new) - end)]:
-        if there != (a, b):
-            yield range(a, there[0]), range(b, there[1])
-        a, b = there[0] + 1, there[1] + 1
-
-
-_Run = tuple[int, int, "_Run | None"]

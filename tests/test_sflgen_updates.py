@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import hitables
 from hitables.errors import ParseError
-from sflgen.updates import apply, gaps, read_commands, rule_key, sync, text
+from sflgen import subsequence
+from sflgen.subsequence import by_bits, by_pairs, gaps
+from sflgen.updates import apply, read_commands, rule_key, sync, text
 
 RULES = """*filter
 :INPUT ACCEPT [0:0]
@@ -27,17 +31,32 @@ def lines(commands: str) -> list[str]:
     return [line for line in hitables.write(after).splitlines() if line.startswith("-A INPUT")]
 
 
-@given(st.lists(st.integers(0, 4), max_size=8), st.lists(st.integers(0, 4), max_size=8))
+FEW = st.lists(st.integers(0, 3), max_size=21)
+
+
+@given(FEW, FEW)
 def test_gaps_leave_a_longest_common_subsequence(old: list[int], new: list[int]) -> None:
     longest = [[0] * (len(new) + 1) for _ in range(len(old) + 1)]
     for i, one in enumerate(old):
         for j, other in enumerate(new):
             step = max(longest[i][j + 1], longest[i + 1][j])
             longest[i + 1][j + 1] = longest[i][j] + 1 if one == other else step
+    for pairs in (by_bits(old, new), by_pairs(old, new)):
+        assert all(old[i] == new[j] for i, j in pairs)
+        assert all(i < later_i and j < later_j for (i, j), (later_i, later_j) in itertools.pairwise(pairs))
+        assert len(pairs) == longest[-1][-1]
     found = list(gaps(old, new))
     kept = [n for n in range(len(old)) if all(n not in gone for gone, _ in found)]
     assert [old[n] for n in kept] == [new[n] for n in range(len(new)) if all(n not in come for _, come in found)]
     assert len(kept) == longest[-1][-1]
+
+
+def test_thousands_of_equal_rules_cost_rows_of_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subsequence, "by_pairs", None)  # it would look at six million pairs
+    old = [*range(3000), *["log"] * 3000]
+    new = [*["log"] * 2000, *range(0, 3000, 2), "last"]
+    found = list(gaps(old, new))
+    assert (sum(len(gone) for gone, _ in found), sum(len(come) for _, come in found)) == (4000, 1501)
 
 
 def test_a_list_of_addresses_goes_in_as_iptables_puts_it() -> None:
