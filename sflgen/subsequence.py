@@ -60,7 +60,7 @@ def by_pairs(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Pair]:
 
 
 def by_bits(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Pair]:
-    """The same from rows of bits, one per place of *old*: bit j is 0 if the run grows with member j of *new*."""
+    """The same from rows of bits, one per place of *old*; bit j is 0 if a run grows with new[j]."""
     size = len(new) // 8 + 1
     whole = (1 << 8 * size) - 1
     at: defaultdict[Hashable, int] = defaultdict(int)
