@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import pickle
 import select
@@ -112,6 +113,7 @@ class Folding:
     def _work(
         self, parent: int, proving: bool, closing: Sequence[int], connection: socket.socket
     ) -> None:
+        gc.disable()  # it ends soon, and the collector would write to, so copy, all pages that are shared
         for handle in closing:
             os.close(handle)
         for each in (signal.SIGINT, signal.SIGTERM):

@@ -365,8 +365,10 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
         if kernel is not None:
             committed(store, kernel)
             kernel.check(store.state)
-        # Commands that end soon do without the collector; this one may run for months.
+        # Commands that end do without the collector.  This one may run for months; but updates leave no
+        # circles behind, so it need not look often.
         gc.freeze()
+        gc.set_threshold(200_000, 20, 100)
         gc.enable()
         sys.setswitchinterval(SWITCH)
         session = Session(store, kernel, proving, lambda said: click.echo(said, err=True))

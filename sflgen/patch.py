@@ -414,9 +414,9 @@ class Planning:
             )
 
 
-def due(state: State, part: float = 1.0) -> list[Place]:
-    """The chains whose entries cost more than *part* of what is let wait for new trees."""
-    delta = part * state.settings.delta
+def due(state: State) -> list[Place]:
+    """The chains whose entries cost more than what is let wait for new trees."""
+    delta = state.settings.delta
     costs: dict[Place, float] = defaultdict(float)
     for (table, _), host in state.hosts.items():
         crowded = len(host.fronts) > LEAF * delta

@@ -41,9 +41,6 @@ from .updates import CommandReader, Edit, Op
 # A kernel that cannot tell whether somebody changed its rules is read again after so many seconds.
 LOOK_AGAIN = 5.0
 
-# A fold begins at this part of delta: until its trees are taken over, as many entries come again.
-EARLY = 0.5
-
 # Updates that are planned ahead of what the kernel has, at most.
 AHEAD = 16
 
@@ -275,7 +272,7 @@ class Session:
     def watch(self, made: Plan) -> None:
         """Fold in the background where it pays; *made* comes behind that."""
         if not self.is_building:
-            places = due(made.before, EARLY)
+            places = due(made.before)
             if places:
                 closing = (*self.store.handles(), *(self.kernel.files() if self.kernel else ()))
                 self.folding = Folding(made.before, places, self.proving, closing, self.aside)
