@@ -143,7 +143,8 @@ def test_without_a_proof_there_are_entries() -> None:
 def test_what_takes_long_to_show_in_its_place_is_proved_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     state = start(prefixes(300), Settings("nft")).after
     made = proved_plan(state, read_commands("-D INPUT 100", state.master))
-    monkeypatch.setattr("sflgen.local.LONGEST", 1e-9)
+    # The prover looks at the clock now and then, so it may well end before it sees that its time is over.
+    monkeypatch.setattr("sflgen.local._is_equal", lambda *_: None)
     assert shown(made) is None
     assert is_taken(after(state, "-D INPUT 100"))
     assert after(state, "-I INPUT 100 -s 10.0.0.0/9 -j DROP").after.pending()
