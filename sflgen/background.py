@@ -18,19 +18,17 @@ import contextlib
 import ctypes
 import gc
 import os
-import pickle
 import select
 import signal
 import socket
-import struct
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hitables.errors import HitablesError
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Rule, Target
+from hitables.live.messages import receive, send
 
 from .base import Host, Names, Place, Served, Strategy, unreached
 from .local import proved_plan
@@ -45,7 +43,6 @@ PIECE = 400
 FEW, ROUNDS = 3, 20
 
 _PR_SET_PDEATHSIG = 1
-_LENGTH = struct.Struct("=Q")
 
 
 class Stale(HitablesError):
@@ -127,7 +124,7 @@ class Folding:
             grown = _Grown(error=str(error), stale=True)
         except HitablesError as error:
             grown = _Grown(error=str(error))
-        _send(connection, grown)
+        send(connection, grown)
 
     def _grow(self, proving: bool, connection: socket.socket) -> _Grown:
         begun = replace(self.state, half=1 - self.state.half)
@@ -136,11 +133,11 @@ class Folding:
             prove(made.after)
         pieces, edits = _in_pieces(made) if self.aside else ([], list(made.edits))
         for piece in pieces:
-            _send(connection, _Piece(piece))
+            send(connection, _Piece(piece))
         state, count = made.after, 0
         while True:
-            _send(connection, _More())
-            updates, last = _receive(connection)
+            send(connection, _More())
+            updates, last = receive(connection)
             for each in updates:
                 over = _over(state, each, proving)
                 edits += over.edits
@@ -161,7 +158,7 @@ class Folding:
         """Read what the process says, without waiting for it to say something."""
         while self._grown is None and select.select([self.socket], [], [], 0)[0]:
             try:
-                said = _receive(self.socket)
+                said = receive(self.socket)
                 if isinstance(said, _Piece):
                     self.pieces.append(said.edits)
                     self._edits += said.edits
@@ -182,7 +179,7 @@ class Folding:
         if last or count - known > FEW:
             self._told, self._asks, self._rounds = count, False, min(ROUNDS, self._rounds + 1)
             with contextlib.suppress(ConnectionError):
-                _send(self.socket, ([each.updates for each in self.since[known:]], last))
+                send(self.socket, ([each.updates for each in self.since[known:]], last))
 
     def is_done(self) -> bool:
         """Whether the process has come to an end."""
@@ -315,25 +312,6 @@ def _as_far_as_alike(held: Program, wanted: Program) -> Program:
     return replace(held, tables=tuple(tables))
 
 
-def _send(connection: socket.socket, value: object) -> None:
-    data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-    connection.sendall(_LENGTH.pack(len(data)) + data)
-
-
-def _receive(connection: socket.socket) -> Any:
-    return pickle.loads(_exactly(connection, *_LENGTH.unpack(_exactly(connection, _LENGTH.size))))
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < size:
-        part = connection.recv(min(size - len(parts), 1 << 20))
-        if not part:
-            raise EOFError
-        parts += part
-    return bytes(parts)
-
-
 def _called_as(state: State, now: State) -> State:
     """*state* with the chains of rules with memory called as they are in *now*."""
     names: dict[str, dict[str, str]] = {}
@@ -379,5 +357,3 @@ def _renamed(table: Table, names: dict[str, str]) -> Table:
             chain = replace(chain, name=name, rules=tuple(called(rule) for rule in chain.rules))
         chains.append(chain)
     return replace(table, chains=tuple(chains))
-
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from texts import make_rule
 
@@ -46,11 +46,18 @@ def make_updates(
     rng: random.Random, program: Program, count: int, favour: Sequence[str] = ()
 ) -> tuple[list[str], list[Edit], Program]:
     """*count* commands or fewer, their edits, and the program after them."""
+    return read_in_turn(program, count, lambda now: make_command(rng, now, favour))
+
+
+def read_in_turn(
+    program: Program, count: int, make: Callable[[Program], str]
+) -> tuple[list[str], list[Edit], Program]:
+    """Up to *count* commands that *make* gives for the program as it then is; one that is refused is left out."""
     reader = CommandReader(program)
     commands: list[str] = []
     edits: list[Edit] = []
     for _ in range(count):
-        command = make_command(rng, reader.program, favour)
+        command = make(reader.program)
         try:
             edits += reader.line(command)
         except ParseError:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import random
 
-from commands import BUILT_IN
+from commands import BUILT_IN, read_in_turn
 from crossing import crossing_rule
 from texts import make_rule, make_text
 
 from hitables.emit.text import rule_text
-from hitables.errors import ParseError
 from hitables.ir.fields import Family
 from hitables.ir.program import Chain, Program, Table
 from hitables.parse.words import quote
-from sflgen.updates import CommandReader, Edit
+from sflgen.updates import Edit
 
 MEMORY = [
     "-m limit --limit 5/min -j ACCEPT", "-m limit --limit 1/sec -j LOG", "-m limit --limit 3/hour -j RETURN",
@@ -110,14 +109,4 @@ def hostile_updates(
     rng: random.Random, program: Program, count: int, favour: list[tuple[str, str]]
 ) -> tuple[list[str], list[Edit], Program]:
     """*count* commands or fewer, their edits, and the program after them."""
-    reader = CommandReader(program)
-    commands: list[str] = []
-    edits: list[Edit] = []
-    for _ in range(count):
-        command = hostile_command(rng, reader.program, favour)
-        try:
-            edits += reader.line(command)
-        except ParseError:
-            continue
-        commands.append(command)
-    return commands, edits, reader.program
+    return read_in_turn(program, count, lambda now: hostile_command(rng, now, favour))

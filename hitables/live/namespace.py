@@ -15,7 +15,6 @@ import os
 import pickle
 import shlex
 import socket
-import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -23,12 +22,12 @@ from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from ..errors import LiveError
+from .messages import receive, send
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
-_LENGTH = struct.Struct("=Q")
 
 
 class Namespace:
@@ -79,7 +78,7 @@ class Namespace:
         """
         if self._socket is None:
             raise LiveError("the namespace is not open")
-        _send(self._socket, (function, args, kwargs))
+        send(self._socket, (function, args, kwargs))
         return self._receive()  # type: ignore[no-any-return]
 
     def run(self, command: Sequence[str], text: str = "", env: Mapping[str, str] | None = None) -> str:
@@ -92,7 +91,7 @@ class Namespace:
     def _receive(self) -> Any:
         assert self._socket is not None
         try:
-            result, error = _read(self._socket)
+            result, error = receive(self._socket)
         except EOFError:
             self.close()
             raise LiveError("the helper in the scratch namespace has died") from None
@@ -142,10 +141,10 @@ def _serve(connection: socket.socket) -> NoReturn:
         # iptables-legacy takes a lock that is one for the machine unless told otherwise.
         with tempfile.TemporaryDirectory(prefix="hitables-") as folder:
             os.environ["XTABLES_LOCKFILE"] = os.path.join(folder, "xtables.lock")
-            _send(connection, (None, None))
+            send(connection, (None, None))
             while True:
                 try:
-                    function, args, kwargs = _read(connection)
+                    function, args, kwargs = receive(connection)
                 except EOFError:
                     break
                 answer: tuple[Any, Exception | None]
@@ -154,13 +153,13 @@ def _serve(connection: socket.socket) -> NoReturn:
                 except Exception as error:  # whatever it is, the caller gets it
                     answer = (None, error)
                 try:
-                    _send(connection, answer)
+                    send(connection, answer)
                 except (pickle.PicklingError, TypeError, AttributeError):
-                    _send(connection, (None, LiveError(f"{function.__name__}: {answer[1] or answer[0]!r}")))
+                    send(connection, (None, LiveError(f"{function.__name__}: {answer[1] or answer[0]!r}")))
     except BrokenPipeError:
         pass
     except OSError as error:
-        _send(connection, (None, LiveError(f"cannot open a network namespace: {error.strerror}")))
+        send(connection, (None, LiveError(f"cannot open a network namespace: {error.strerror}")))
     finally:
         os._exit(0)
 
@@ -175,22 +174,3 @@ def _unshare() -> None:
         for name, line in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(line)
-
-
-def _send(connection: socket.socket, value: object) -> None:
-    data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-    connection.sendall(_LENGTH.pack(len(data)) + data)
-
-
-def _read(connection: socket.socket) -> Any:
-    return pickle.loads(_exactly(connection, *_LENGTH.unpack(_exactly(connection, _LENGTH.size))))
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < size:
-        part = connection.recv(min(size - len(parts), 1 << 20))
-        if not part:
-            raise EOFError
-        parts += part
-    return bytes(parts)
