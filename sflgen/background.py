@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from hitables.errors import HitablesError
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Rule, Target
-from hitables.live.messages import receive, send
+from hitables.live.messages import close_all_but, receive, send
 
 from .base import Host, Names, Place, Served, Strategy, unreached
 from .local import proved_plan
@@ -76,15 +76,14 @@ class _Grown:
 
 
 class Folding:
-    """A fold of *places* that is under way; *closing*: open files that are not the process's business.
+    """A fold of *places* that is under way; `socket` can be read when there is something to `attend` to.
 
-    `socket` can be read when there is something to `attend` to.
+    No other thread may be at work when it begins: what it has locked stays locked in the process.
     """
 
     def __init__(
-        self, state: State, places: Sequence[Place], proving: bool, closing: Sequence[int] = (),
-        aside: bool = False,
-    ) -> None:  # fmt: skip
+        self, state: State, places: Sequence[Place], proving: bool, aside: bool = False
+    ) -> None:
         self.state, self.places, self.aside = state, tuple(places), aside
         self.since: list[Plan] = []
         self.stale = False
@@ -99,20 +98,16 @@ class Folding:
         self._pid = os.fork()
         if self._pid == 0:
             try:
-                self.socket.close()
-                self._work(parent, proving, closing, theirs)
+                self._work(parent, proving, theirs)
             finally:
                 os._exit(0)
         theirs.close()
 
     # In the process.
 
-    def _work(
-        self, parent: int, proving: bool, closing: Sequence[int], connection: socket.socket
-    ) -> None:
+    def _work(self, parent: int, proving: bool, connection: socket.socket) -> None:
+        close_all_but(connection)
         gc.disable()  # it ends soon, and the collector would write to, so copy, all pages that are shared
-        for handle in closing:
-            os.close(handle)
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_IGN if each == signal.SIGINT else signal.SIG_DFL)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

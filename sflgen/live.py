@@ -148,10 +148,6 @@ class Kernel:
                 self.stays = False
         return once(command, patch, meanwhile, handles)
 
-    def files(self) -> tuple[int, ...]:
-        """The open files that a process forked from us must not have."""
-        return self.restoring.files() if self.restoring else ()
-
     def close(self) -> None:
         """Wait until the tool that stays has ended."""
         if self.restoring:

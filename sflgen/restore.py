@@ -85,13 +85,6 @@ class Restore:
         self._lines += data.count(b"\n") + 1
         return said, True
 
-    def files(self) -> tuple[int, ...]:
-        """Our ends of its pipes: a process forked from us closes them, or the tool would not see our end."""
-        tool = self._tool
-        if tool is None or tool.stdin is None or tool.stdout is None:
-            return ()
-        return tool.stdin.fileno(), tool.stdout.fileno()
-
     def close(self) -> None:
         """Wait until it has ended, which it does when it has read all."""
         self._end()

@@ -22,7 +22,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -274,8 +274,9 @@ class Session:
         if not self.is_building:
             places = due(made.before)
             if places:
-                closing = (*self.store.handles(), *(self.kernel.files() if self.kernel else ()))
-                self.folding = Folding(made.before, places, self.proving, closing, self.aside)
+                if self.loading is not None:
+                    wait([self.loading[1]])  # the thread is idle while we fork
+                self.folding = Folding(made.before, places, self.proving, self.aside)
                 self.events.register(self.folding.socket, select.EPOLLIN)
         if self.folding is not None:
             self.folding.note(made)

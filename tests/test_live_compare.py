@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import calendar
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,6 +180,35 @@ def test_what_the_facts_say_holds_in_the_kernel(family: Family, chain: str) -> N
                 assert [fate.arrived for fate in fates] == [True] * len(batch)
                 wrong = [at for at, fate in enumerate(fates) if fate.passed == told[at]]
                 assert not wrong, (rule, backend, trials[wrong[0]])
+
+
+def told_at(moment: str, rule: str) -> set[int]:
+    _, match = one_match(Family.IPV4, "OUTPUT", f"-m time {rule}")
+    began = calendar.timegm(time.strptime(moment, "%Y-%m-%d %H:%M:%S"))
+    batch = drawn(read("*filter\n-A OUTPUT -o eth1\nCOMMIT\n"), "filter", "OUTPUT", 3)
+    return set(truth(Traits(batch, "OUTPUT", frozenset(), began=began), match).tolist())
+
+
+@pytest.mark.parametrize(
+    ("moment", "rule", "holds"),
+    [
+        ("2026-11-22 00:05:00", "--datestop 2001-02-03T04:05:06", 0),  # a Sunday; midnight is no edge of that
+        ("2026-11-22 00:05:00", "--datestart 2001-02-03T04:05:06", 1),
+        ("2026-11-22 00:05:00", "--datestop 2026-11-22T00:10:00", NOT_GIVEN),
+        ("2026-11-22 00:05:00", "--weekdays Sun", NOT_GIVEN),
+        ("2026-11-22 23:50:00", "--weekdays Sun", NOT_GIVEN),
+        ("2026-11-22 12:00:00", "--weekdays Sun,Mon", 1),
+        ("2026-11-22 12:00:00", "! --monthdays 21,22", 0),
+        ("2026-11-22 12:00:00", "--monthdays 1st", NOT_GIVEN),
+        ("2026-11-22 12:00:00", "--timestart 09:00 --timestop 17:00", 1),
+        ("2026-11-22 12:00:00", "--timestart 17:00 --timestop 09:00", 0),
+        ("2026-11-22 00:05:00", "--timestart 17:00 --timestop 09:00", 1),
+        ("2026-11-22 00:05:00", "--timestop 23:59:30", NOT_GIVEN),
+        ("2026-11-22 16:50:00", "--timestart 17:00", NOT_GIVEN),
+    ],
+)
+def test_what_the_clock_may_change_soon_is_not_known(moment: str, rule: str, holds: int) -> None:
+    assert told_at(moment, rule) == {int(holds)}
 
 
 def dotted(address: int) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import select
 import time
 
 import pytest
@@ -91,6 +93,20 @@ def test_a_fold_takes_entries_away_and_leaves_those_that_came_meanwhile() -> Non
     assert left.entries > 0 and left.cost < before.cost / 3
     assert not due(made.after)
     assert all(edit.chain != shared for edit in made.edits), "the rule with memory keeps its chain and its counter"
+
+
+def test_the_process_that_folds_holds_no_file_of_ours() -> None:
+    """A tool that is started at the same time has pipes, and waits until nobody holds their other ends."""
+    state = with_pending(delta=32)
+    end, ours = os.pipe()
+    folding = Folding(state, [("filter", "INPUT")], proving=False)
+    try:
+        os.close(ours)
+        assert select.select([end], [], [], 20)[0] and os.read(end, 1) == b""
+        assert not folding.is_done(), "it waits for updates"
+    finally:
+        folding.stop()
+        os.close(end)
 
 
 def test_a_fold_that_another_one_overtook_is_not_taken_over() -> None:

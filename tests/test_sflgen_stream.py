@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_sflgen_kernel import sflgen
@@ -19,6 +20,7 @@ from hitables.ir.packet import Backend
 from hitables.live.namespace import Namespace, run
 from hitables.live.tables import load
 from hitables.verify.answer import Equal
+from sflgen.background import Folding
 from sflgen.base import Settings
 from sflgen.live import Kernel
 from sflgen.patch import start
@@ -127,6 +129,34 @@ def test_trees_are_built_beside_those_that_serve_and_a_chain_can_go_meanwhile(tm
         said, folds, rules = namespace.call(streamed, str(tmp_path / "st"), lines, 3, True)
     assert len(said) == len(lines) and all(each.splitlines()[-1].startswith("ok ") for each in said)
     assert folds > 0 and rules == 242
+
+
+def forks_while(folder: str, backend: str, lines: list[str]) -> list[bool]:
+    """Whether the thread that loads was idle, each time that trees began to be built."""
+    state = start(prefixes(60), Settings(backend=backend, delta=3)).after
+    load(write(state.loaded), Family.IPV4, Backend(backend), Here())  # type: ignore[arg-type]
+    idle: list[bool] = []
+    with Store.create(Path(folder), state) as store:
+        session = Session(store, Kernel(state.master.family, state.settings, stays=True))
+
+        def begun(*given: Any) -> Folding:
+            idle.append(session.loading is None or session.loading[1].done())
+            return Folding(*given)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sflgen.stream.Folding", begun)
+            session.take(lines, lambda said: None)
+        session.settle()
+        session.close()
+    return idle
+
+
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+def test_no_process_is_forked_while_the_thread_starts_a_tool_or_holds_a_lock(backend: str, tmp_path: Path) -> None:
+    lines = [f"-I INPUT {2 * number + 1} -s 10.{4 * number}.0.0/13 -j DROP" for number in range(25)]
+    with Namespace() as namespace:
+        idle = namespace.call(forks_while, str(tmp_path / "st"), backend, lines)
+    assert idle and all(idle)
 
 
 def test_what_runs_for_months_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ we do not know, has no truth (NOT_GIVEN).
 
 from __future__ import annotations
 
+import calendar
 import ipaddress
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +30,8 @@ Option = tuple[str, bool, tuple[str, ...]]
 _HEADER = {Family.IPV4: 20, Family.IPV6: 40}
 _SHORTEST_WISHED = 20  # bytes of layer 4: a wished length leaves no header truncated
 _NOBODY = 4242  # the owner of packets that are to have none in particular
+_DAY, _SOON = 86400, 900  # seconds
+_WEEKDAYS, _MONTHDAYS = frozenset(calendar.day_abbr), frozenset(map(str, range(1, 32)))
 
 
 @dataclass
@@ -401,27 +404,36 @@ def _string(traits: Traits, given: list[Option]) -> Told:
 
 
 def _time(traits: Traits, given: list[Option]) -> Told:
+    """Not known where the kernel's answer may change before the packets are sent."""
     now = time.gmtime(traits.began)
-    held: list[Told] = []
     second = now.tm_hour * 3600 + now.tm_min * 60 + now.tm_sec
-    start, stop = 0, 86399
+    held: list[bool] = []
+    edges: list[float] = []  # seconds from now
+    bounds = {"--timestart": 0, "--timestop": _DAY - 1}
     for name, inverted, values in given:
         if name in ("--datestart", "--datestop"):
-            then = time.mktime(time.strptime(values[0], "%Y-%m-%dT%H:%M:%S")) - time.timezone
-            held.append(traits.began >= then if name == "--datestart" else traits.began <= then)
-        elif name in ("--timestart", "--timestop"):
+            away = calendar.timegm(time.strptime(values[0], "%Y-%m-%dT%H:%M:%S")) - traits.began
+            held.append(away <= 0 if name == "--datestart" else away >= 0)
+            edges.append(away)
+        elif name in bounds:
             hour, minute, *rest = map(int, values[0].split(":"))
-            at = hour * 3600 + minute * 60 + (rest[0] if rest else 0)
-            start, stop = (at, stop) if name == "--timestart" else (start, at)
-        elif name == "--weekdays":
-            held.append((time.strftime("%a", now) in values[0].split(",")) ^ inverted)
-        elif name == "--monthdays":
-            held.append((str(now.tm_mday) in values[0].split(",")) ^ inverted)
+            bounds[name] = hour * 3600 + minute * 60 + (rest[0] if rest else 0)
+            edges += [bounds[name] + days * _DAY - second for days in (-1, 0, 1)]
+        elif name in ("--weekdays", "--monthdays"):
+            days = values[0].split(",")
+            names = _WEEKDAYS if name == "--weekdays" else _MONTHDAYS
+            if not names.issuperset(days):
+                return None
+            today = calendar.day_abbr[now.tm_wday] if name == "--weekdays" else str(now.tm_mday)
+            held.append((today in days) ^ inverted)
+            edges += [-second, _DAY - second]
         else:
             return None
-    soon = any(abs(second - edge) < 900 for edge in (start, stop))
-    inside = start <= second <= stop if start < stop else second >= start or second <= stop
-    return None if soon else _all([*held, inside])
+    if any(abs(edge) < _SOON for edge in edges):
+        return None
+    start, stop = bounds.values()
+    held.append(start <= second <= stop if start < stop else second >= start or second <= stop)
+    return all(held)
 
 
 _TRUTHS: dict[str, Callable[[Traits, list[Option]], Told]] = {

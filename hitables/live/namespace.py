@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from ..errors import LiveError
-from .messages import receive, send
+from .messages import close_all_but, receive, send
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -129,14 +129,9 @@ def set_sysctl(name: str, value: str) -> None:
 
 
 def _serve(connection: socket.socket) -> NoReturn:
-    """The helper: move into a namespace, then do what comes through *connection* until it closes.
-
-    Every other file is closed, or the other ends of earlier namespaces would live on in here.
-    """
+    """The helper: move into a namespace, then do what comes through *connection* until it closes."""
     try:
-        inherited = connection.fileno()
-        os.closerange(3, inherited)
-        os.closerange(inherited + 1, 1 << 16)
+        close_all_but(connection)
         _unshare()
         # iptables-legacy takes a lock that is one for the machine unless told otherwise.
         with tempfile.TemporaryDirectory(prefix="hitables-") as folder:

@@ -49,7 +49,7 @@ from .wire import Trim
 
 T = TypeVar("T")
 
-TRIES = 12  # while the kernel throws dice
+TRIES = 64  # while the kernel throws dice: both answers of an even chance fit one time in four
 MOST_ROUNDS = 50  # of the same packet, to spend a limit
 _ALL = "before", "after"
 _SPARE = "hit0"  # an interface that no rule names
