@@ -12,27 +12,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from hitables import costs
 from hitables.compile import NESTING
 from hitables.emit.chains import goto
 from hitables.emit.jumps import has_memory, leaves_chain
 from hitables.ir.packet import Backend
-from hitables.ir.program import Table
 from hitables.ir.rule import Kind, Rule, Target
 from hitables.ir.rule import State as What
 
 from .base import Front, Host, Place, Served, Strategy, begins_section, stand_in
 from .copies import MOST as MOST_COPIES
 from .copies import index, likeness, spelling
+from .draft import Draft, levels
 from .graft import Spot, Walk
 from .listing import Listing
 from .region import Region
 from .updates import Edit, Op, apply, jumps_to, rule_key
-
-if TYPE_CHECKING:
-    from .patch import Planning
 
 RETURN = Target("RETURN", Kind.RETURN, "RETURN")
 
@@ -64,15 +60,15 @@ class Entry:
 class SectionUpdate:
     """What one edit does to the section that it concerns; `run` does it to the plan being made."""
 
-    def __init__(self, planning: Planning, edit: Edit) -> None:
-        self.planning, self.edit = planning, edit
+    def __init__(self, draft: Draft, edit: Edit) -> None:
+        self.draft, self.edit = draft, edit
         self.place: Place = (edit.table, edit.chain)
-        self.served = planning.served[self.place]
+        self.served = draft.served[self.place]
         self.number, self.at = self.locate()
         self.section = self.served.sections[self.number]
         self.head = 0
-        self.family, self.backends = planning.master.family, planning.state.backends
-        self.exact = planning.settings.malformed == "exact"
+        self.family, self.backends = draft.master.family, draft.state.backends
+        self.exact = draft.settings.malformed == "exact"
         self.grafted = False
         self.hosted: list[str] = []  # chains that got an entry
 
@@ -91,38 +87,38 @@ class SectionUpdate:
         raise AssertionError("a place beyond the chain")
 
     def run(self) -> None:
-        planning, edit = self.planning, self.edit
-        folding = edit.chain in planning.folding.get(edit.table, {})
+        draft, edit = self.draft, self.edit
+        folding = edit.chain in draft.folding.get(edit.table, {})
         if not folding and self.changes_sections():
-            planning.fold(*self.place)
+            draft.fold(*self.place)
             folding = True
         if folding:
-            planning.served[self.place] = self.counted(None)
+            draft.served[self.place] = self.counted(None)
             return
-        before = planning.listing(self.place, self.served, self.number)
+        before = draft.listing(self.place, self.served, self.number)
         old = None if self.inserts else before.rules[self.at]
         new, shared = self.listed()
         after = before if old is None else before.without(self.at)
         after = after if new is None else after.with_rule(self.at, new)
-        planning.served[self.place] = self.counted(shared)
+        draft.served[self.place] = self.counted(shared)
         if not self.section.tree:
             if new is not None and jumps_to(new):
-                planning.deepened.add(edit.table)
-            planning.load(replace(edit, chain=self.section.name, at=self.at, rule=new))
-            planning.choose(self.place, Strategy.EDIT)
+                draft.deepened.add(edit.table)
+            draft.load(replace(edit, chain=self.section.name, at=self.at, rule=new))
+            draft.choose(self.place, Strategy.EDIT)
         else:
-            mark = planning.mark()
+            mark = draft.mark()
             if not self.in_front(before, after, old, new):  # dearer than a new tree
-                planning.back_to(mark)
-                planning.fold(*self.place)
+                draft.back_to(mark)
+                draft.fold(*self.place)
                 return
-        planning.listings[edit.table, self.section.name] = after
+        draft.listings[edit.table, self.section.name] = after
 
     def changes_sections(self) -> bool:
         rule = self.edit.rule
         if rule is not None and begins_section(rule):
             return True
-        first = self.planning.listing(self.place, self.served, self.number).rules[:1]
+        first = self.draft.listing(self.place, self.served, self.number).rules[:1]
         headed = bool(first) and begins_section(first[0])
         return headed and self.at == 0 and self.edit.op is not Op.DELETE
 
@@ -135,8 +131,8 @@ class SectionUpdate:
         if not has_memory(rule):
             return rule, ""
         table = self.edit.table
-        name = self.planning.made(table).next()
-        self.planning.load(Edit(Op.NEW, table, name), Edit(Op.APPEND, table, name, 0, rule))
+        name = self.draft.made(table).next()
+        self.draft.load(Edit(Op.NEW, table, name), Edit(Op.APPEND, table, name, 0, rule))
         return stand_in(rule, name), name
 
     def counted(self, shared: str | None) -> Served:
@@ -160,19 +156,19 @@ class SectionUpdate:
 
     def in_front(self, before: Listing, after: Listing, old: Rule | None, new: Rule | None) -> bool:
         """Put what the update needs in front of the tree, or in its leaves; False to fold instead."""
-        planning = self.planning
+        draft = self.draft
         self.head = 1 if before.rules and begins_section(before.rules[0]) else 0
         if old is not None and begins_section(old):
             # The first row of the chain: what stands in others moves up.
             self.edit_host(self.section.name, [Edit(Op.DELETE, self.edit.table, self.section.name, 0)], 0, -1)
             return True
         if old is not None and new is None and self.cancelled(before, old):
-            planning.choose(self.place, Strategy.CANCEL)
+            draft.choose(self.place, Strategy.CANCEL)
             return True
         if old is not None and self.taken_out(before, old):
             old = None
             if new is None:
-                planning.choose(self.place, Strategy.EDIT)
+                draft.choose(self.place, Strategy.EDIT)
                 return True
         if new is not None and old is None and self.at == self.head:
             done = self.put(self.first(new), after)
@@ -188,13 +184,13 @@ class SectionUpdate:
             done = all(self.put(self.entry(region, after, inserted), after) for region in regions)
         if not done:
             return False
-        if planning.strategy not in (Strategy.OVERLAY, Strategy.GRAFT) and self.too_dear():
+        if draft.strategy not in (Strategy.OVERLAY, Strategy.GRAFT) and self.too_dear():
             return False
-        planning.choose(self.place, Strategy.GRAFT if self.grafted else Strategy.OVERLAY)
+        draft.choose(self.place, Strategy.GRAFT if self.grafted else Strategy.OVERLAY)
         return True
 
     def writes(self, rule: Rule) -> frozenset[What]:
-        return self.planning.writes(self.edit.table, rule)
+        return self.draft.writes(self.edit.table, rule)
 
     def first(self, rule: Rule) -> Entry:
         """A rule before all others: it is its own entry, and what it lets through meets the others."""
@@ -224,9 +220,9 @@ class SectionUpdate:
         table, name = self.edit.table, ""
         rule = entry.rule
         if entry.listed:
-            name = self.planning.made(table).next()
+            name = self.draft.made(table).next()
             rule = rule._replace(target=goto(name))
-            self.planning.load(
+            self.draft.load(
                 Edit(Op.NEW, table, name),
                 *(Edit(Op.APPEND, table, name, at, each) for at, each in enumerate(entry.listed)),
             )
@@ -237,18 +233,18 @@ class SectionUpdate:
         nth = None if any(gone) else entry.nth
         for number, (spot, cost) in enumerate(zip(spots, costs, strict=True)):
             edit = Edit(Op.INSERT, table, spot.chain, spot.row, rule)
-            if spot.row == len(self.planning.loaded.table(table)[spot.chain].rules):
+            if spot.row == len(self.draft.loaded.table(table)[spot.chain].rules):
                 edit = replace(edit, op=Op.APPEND)
             front = Front(spot.row, name, nth, cost + (0 if number else inside))
             self.edit_host(spot.chain, [edit], spot.row, 1, front, entry.region)
             self.hosted.append(spot.chain)
-        self.planning.clear_unused(table)
+        self.draft.clear_unused(table)
         return True
 
     def choose(self, entry: Entry, after: Listing) -> list[Spot] | None:
         """Where the entry goes: before the tree, or where its region comes to; None when neither has room."""
         in_front = Spot(self.section.name, self.head, ())
-        if self.planning.strategy is not Strategy.OVERLAY:
+        if self.draft.strategy is not Strategy.OVERLAY:
             spots = self.walk().spots(self.section.name, self.head, entry.region, entry.final)
             if spots is not None and spots != [in_front]:
                 reading = self.nanoseconds(entry.rule)
@@ -260,19 +256,19 @@ class SectionUpdate:
 
     def nanoseconds(self, rule: Rule) -> float:
         """What a packet spends on reading an entry that does not concern it."""
-        backend = Backend.LEGACY if self.planning.settings.backend == "legacy" else Backend.NFT
+        backend = Backend.LEGACY if self.draft.settings.backend == "legacy" else Backend.NFT
         return costs.default().rule(rule, backend, costs.Reading.MISS, self.family)
 
     def walk(self) -> Walk:
-        planning, table = self.planning, self.edit.table
-        fixed = frozenset().union(*(how.names() for (at, _), how in planning.served.items() if at == table))
+        draft, table = self.draft, self.edit.table
+        fixed = frozenset().union(*(how.names() for (at, _), how in draft.served.items() if at == table))
 
         def entries(chain: str) -> frozenset[int]:
-            host = planning.hosts.get((table, chain))
+            host = draft.hosts.get((table, chain))
             return frozenset(front.row for front in host.fronts) if host else frozenset()
 
-        made = planning.made(table).is_made
-        return Walk(planning.loaded.table(table), entries, made, fixed, self.exact)
+        made = draft.made(table).is_made
+        return Walk(draft.loaded.table(table), entries, made, fixed, self.exact)
 
     def share(self, spot: Spot, after: Listing) -> float:
         """The share of the packets that come to a spot, taken for the share of the rules that do."""
@@ -283,15 +279,15 @@ class SectionUpdate:
     def regions(self, chain: str) -> tuple[Region, ...]:
         """The regions of the entries in a chain."""
         key = self.edit.table, chain
-        known = self.planning.regions.get(key)
+        known = self.draft.regions.get(key)
         if known is None:
-            host = self.planning.hosts.get(key)
-            rules = self.planning.loaded.table(self.edit.table)[chain].rules
+            host = self.draft.hosts.get(key)
+            rules = self.draft.loaded.table(self.edit.table)[chain].rules
             known = tuple(
                 Region.of(rules[front.row], frozenset(), False, self.family, self.backends)
                 for front in (host.fronts if host else ())
             )
-            self.planning.regions[key] = known
+            self.draft.regions[key] = known
         return known
 
     def edit_host(
@@ -299,10 +295,10 @@ class SectionUpdate:
         region: Region | None = None,
     ) -> None:  # fmt: skip
         """Do *edits* to a host: what stands from *row* on moves by *step*; *front* (of *region*) comes in."""
-        planning, key = self.planning, (self.edit.table, chain)
+        draft, key = self.draft, (self.edit.table, chain)
         regions = self.regions(chain)
-        planning.load(*edits)
-        host = planning.hosts.get(key, Host(self.section.name, ()))
+        draft.load(*edits)
+        host = draft.hosts.get(key, Host(self.section.name, ()))
         kept = [
             (replace(each, row=each.row + step * (each.row >= row)), known)
             for each, known in zip(host.fronts, regions, strict=True)
@@ -311,25 +307,25 @@ class SectionUpdate:
         if front is not None and region is not None:
             kept.append((front, region))
             kept.sort(key=lambda each: each[0].row)
-        planning.regions[key] = tuple(known for _, known in kept)
+        draft.regions[key] = tuple(known for _, known in kept)
         if kept:
-            planning.hosts[key] = Host(self.section.name, tuple(each for each, _ in kept))
+            draft.hosts[key] = Host(self.section.name, tuple(each for each, _ in kept))
         else:
-            planning.hosts.pop(key, None)
+            draft.hosts.pop(key, None)
         cost = sum(each.cost for each, _ in kept) - sum(each.cost for each in host.fronts)
-        planning.add_cost(self.edit.table, self.section.name, cost)
+        draft.add_cost(self.edit.table, self.section.name, cost)
 
     def drop(self, chain: str, row: int) -> None:
         """Take the entry in *row* away; its overlay goes with the last entry that leads there."""
-        fronts = self.planning.hosts[self.edit.table, chain].fronts
+        fronts = self.draft.hosts[self.edit.table, chain].fronts
         name = next(front.chain for front in fronts if front.row == row)
         self.edit_host(chain, [Edit(Op.DELETE, self.edit.table, chain, row)], row, -1)
         if name:
-            self.planning.unused.setdefault(self.edit.table, {})[name] = None
+            self.draft.unused.setdefault(self.edit.table, {})[name] = None
 
     def supersede(self, spot: Spot, entry: Entry) -> int:
         """Drop the entries that do nothing behind one at *spot*; how many there were."""
-        host = self.planning.hosts.get((self.edit.table, spot.chain))
+        host = self.draft.hosts.get((self.edit.table, spot.chain))
         fronts = host.fronts if host else ()
         dead = [
             front.row for front, region in zip(fronts, self.regions(spot.chain), strict=True)
@@ -356,7 +352,7 @@ class SectionUpdate:
             return False
         for spot in spots:
             self.drop(spot.chain, spot.row)
-        self.planning.clear_unused(table)
+        self.draft.clear_unused(table)
         return True
 
     def taken_out(self, before: Listing, rule: Rule) -> bool:
@@ -364,8 +360,8 @@ class SectionUpdate:
 
         What it hid is not looked for: a proof has to follow.
         """
-        planning, table = self.planning, self.edit.table
-        if not planning.taking or planning.strategy in (Strategy.OVERLAY, Strategy.FOLD):
+        draft, table = self.draft, self.edit.table
+        if not draft.taking or draft.strategy in (Strategy.OVERLAY, Strategy.FOLD):
             return False
         region = Region.around(rule, self.family, self.backends)
         is_like = likeness(rule)
@@ -379,29 +375,29 @@ class SectionUpdate:
             copies = copies[len(alike) - 1 - alike.index(self.at) :: len(alike)]
         if len(copies) > MOST_COPIES:
             return False
-        hosts = {chain for chain, _ in copies if (table, chain) in planning.hosts}
+        hosts = {chain for chain, _ in copies if (table, chain) in draft.hosts}
         for chain in hosts:
             self.regions(chain)  # as the rows are now
-        planning.load(*(Edit(Op.DELETE, table, chain, row) for chain, row in copies))
+        draft.load(*(Edit(Op.DELETE, table, chain, row) for chain, row in copies))
         for chain, row in copies:
             if chain in hosts:
                 self.edit_host(chain, (), row, -1)
         self.forget_places(copies)
-        planning.taken = True
+        draft.taken = True
         return True
 
     def copies(self, rule: Rule, region: Region) -> list[tuple[str, int]]:
         """The chains and rows in which *rule* stands, from the last row of a chain up."""
-        planning, table = self.planning, self.edit.table
-        held, key = planning.loaded.table(table), (table, self.section.name)
+        draft, table = self.draft, self.edit.table
+        held, key = draft.loaded.table(table), (table, self.section.name)
         mine = {
-            at: host for (where, at), host in planning.hosts.items()
+            at: host for (where, at), host in draft.hosts.items()
             if where == table and host.section == self.section.name
         }  # fmt: skip
-        if key not in planning.indexes:
+        if key not in draft.indexes:
             entries = {at: {front.row for front in host.fronts} for at, host in mine.items()}
-            planning.indexes[key] = index(held, self.section.name, self.is_part, entries)
-        chains = dict.fromkeys(sorted(planning.indexes[key].get(spelling(rule), ())))
+            draft.indexes[key] = index(held, self.section.name, self.is_part, entries)
+        chains = dict.fromkeys(sorted(draft.indexes[key].get(spelling(rule), ())))
         for at, host in mine.items():
             for front, known in zip(host.fronts, self.regions(at), strict=True):
                 if known.overlaps(region):
@@ -414,11 +410,11 @@ class SectionUpdate:
 
     def is_part(self, chain: str) -> bool:
         """Whether a chain is of a tree or an overlay: ours, but no section, and of no rule with memory."""
-        return self.planning.made(self.edit.table).is_made(chain) and chain not in self.served.names()
+        return self.draft.made(self.edit.table).is_made(chain) and chain not in self.served.names()
 
     def forget_places(self, gone: Sequence[tuple[str, int]]) -> None:
         """Rules left these rows of overlays: what stood behind them there moves up."""
-        planning, table = self.planning, self.edit.table
+        draft, table = self.draft, self.edit.table
         rows: dict[str, list[int]] = {}
         for chain, row in gone:
             rows.setdefault(chain, []).append(row)
@@ -429,22 +425,22 @@ class SectionUpdate:
             before = sum(row < front.nth for row in rows[front.chain])
             return replace(front, nth=None if front.nth in rows[front.chain] else front.nth - before)
 
-        for key, host in list(planning.hosts.items()):
+        for key, host in list(draft.hosts.items()):
             if key[0] == table and any(front.chain in rows for front in host.fronts):
-                planning.hosts[key] = replace(host, fronts=tuple(moved(front) for front in host.fronts))
+                draft.hosts[key] = replace(host, fronts=tuple(moved(front) for front in host.fronts))
 
     def is_pending(self, region: Region) -> bool:
         """Whether an entry of just this region says the insertion of a rule and nothing else."""
         return any(
             front.nth is not None and known.matches == region.matches
-            for (table, chain), host in self.planning.hosts.items()
+            for (table, chain), host in self.draft.hosts.items()
             if table == self.edit.table and host.section == self.section.name
             for front, known in zip(host.fronts, self.regions(chain), strict=True)
         )
 
     def is_entry(self, spot: Spot, region: Region, nth: int, rule: Rule) -> bool:
         """Whether at *spot* stands the entry of *region* that says the insertion of *rule*."""
-        host = self.planning.hosts.get((self.edit.table, spot.chain))
+        host = self.draft.hosts.get((self.edit.table, spot.chain))
         fronts = host.fronts if host else ()
         for front, known in zip(fronts, self.regions(spot.chain), strict=True):
             if front.row == spot.row and front.nth == nth and known.matches == region.matches:
@@ -453,7 +449,7 @@ class SectionUpdate:
 
     def says(self, chain: str, front: Front, rule: Rule) -> bool:
         """Whether the entry is the insertion of a rule equal to *rule*."""
-        held = self.planning.loaded.table(self.edit.table)
+        held = self.draft.loaded.table(self.edit.table)
         if front.chain:
             listed = held[front.chain].rules
             return front.nth is not None and rule_key(listed[front.nth]) == rule_key(rule)
@@ -463,24 +459,24 @@ class SectionUpdate:
 
     def too_dear(self) -> bool:
         """Whether the entries of the section cost more than a new tree, or crowd a leaf."""
-        planning, table = self.planning, self.edit.table
-        delta = planning.settings.delta
-        if planning.cost(table, self.section.name) > 1000 * delta:
+        draft, table = self.draft, self.edit.table
+        delta = draft.settings.delta
+        if draft.cost(table, self.section.name) > 1000 * delta:
             return True
         return any(
-            len(planning.hosts[table, chain].fronts) > LEAF * delta
+            len(draft.hosts[table, chain].fronts) > LEAF * delta
             for chain in self.hosted
-            if (table, chain) in planning.hosts
+            if (table, chain) in draft.hosts
         )
 
     def has_room(self, entry: Entry, spots: Sequence[Spot]) -> bool:
         """Whether the chains below the entry stand deep enough already, and it nests not too deep."""
-        planning, table = self.planning, self.edit.table
-        level = max(planning.level(table, spot.chain) for spot in spots) + bool(entry.listed)
+        draft, table = self.draft, self.edit.table
+        level = max(draft.level(table, spot.chain) for spot in spots) + bool(entry.listed)
         rules = entry.listed or (entry.rule,)
         below = {name for rule in rules if (name := jumps_to(rule))}
-        limit = NESTING[planning.settings.backend]
-        if all(planning.level(table, name) > level for name in below):
+        limit = NESTING[draft.settings.backend]
+        if all(draft.level(table, name) > level for name in below):
             return level + bool(below) <= limit
         name, trial = "overlay", []
         if entry.listed:
@@ -488,24 +484,8 @@ class SectionUpdate:
             trial = [Edit(Op.NEW, table, name), *(Edit(Op.APPEND, table, name, at, r) for at, r in rules_of)]
         rule = Rule((), goto(name)) if entry.listed else entry.rule
         trial += [Edit(Op.INSERT, table, spot.chain, 0, rule) for spot in spots]
-        deeper = levels(apply(planning.loaded, trial).table(table))
+        deeper = levels(apply(draft.loaded, trial).table(table))
         if max(deeper.values()) > limit:
             return False
-        planning.levels[table] = deeper
+        draft.levels[table] = deeper
         return True
-
-
-def levels(table: Table) -> dict[str, int]:
-    """How many chains nest above each chain, at most."""
-    below = {chain.name: {name for rule in chain.rules if (name := jumps_to(rule))} for chain in table.chains}
-    above = dict.fromkeys(below, 0)
-    waiting = Counter(name for names in below.values() for name in names)
-    ready = [name for name in below if not waiting[name]]
-    while ready:
-        name = ready.pop()
-        for callee in below[name]:
-            above[callee] = max(above[callee], above[name] + 1)
-            waiting[callee] -= 1
-            if not waiting[callee]:
-                ready.append(callee)
-    return above

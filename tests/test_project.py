@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -30,10 +31,12 @@ MAY_IMPORT = {
 MODULES = sorted((ROOT / "hitables").rglob("*.py"))
 
 
-def imported(module: Path) -> Iterator[str]:
-    """The project's modules that *module* names, as dotted paths."""
+def imported(module: Path, *, late: bool = True) -> Iterator[str]:
+    """The project's modules that *module* names, as dotted paths; *late*: in its functions, too."""
     package = module.relative_to(ROOT).with_suffix("").parts[:-1]
-    for node in ast.walk(ast.parse(module.read_text())):
+    tree = ast.parse(module.read_text())
+    below = (inner for node in tree.body if isinstance(node, ast.If) for inner in node.body)
+    for node in ast.walk(tree) if late else (*tree.body, *below):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level:
@@ -59,6 +62,20 @@ def test_sflgen_uses_the_public_names_of_hitables_only() -> None:
         for name in imported(module):
             if name.startswith("hitables"):
                 assert not any(part.startswith("_") for part in name.split(".")), f"{module}: {name}"
+
+
+def test_no_modules_need_each_other() -> None:
+    """Nor for types alone: what two of them know of each other is one idea, or a third one."""
+    modules = {dotted(path): path for top in ("hitables", "sflgen") for path in (ROOT / top).rglob("*.py")}
+    needs = nx.DiGraph()
+    for name, path in modules.items():
+        for found in imported(path, late=False):
+            needs.add_edge(name, found if found in modules else found.rpartition(".")[0])
+    assert not list(nx.simple_cycles(needs))
+
+
+def dotted(module: Path) -> str:
+    return ".".join(module.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
 def test_every_c_file_is_listed_for_the_build() -> None:

@@ -25,10 +25,10 @@ from hitables.ir.program import Program
 from hitables.live.namespace import Namespace
 from hitables.live.namespace import run as run_tool
 from sflgen.base import Settings, Strategy
+from sflgen.draft import levels
 from sflgen.live import Kernel
 from sflgen.local import prove_patch, proved_plan
 from sflgen.patch import Plan, fold, plan, start
-from sflgen.section import levels
 from sflgen.state import State
 from sflgen.store import Store
 from sflgen.updates import CommandReader, Edit, sync
