@@ -9,6 +9,7 @@ not, and it ends.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -33,23 +34,29 @@ def once(
 
     The tool's process holds the open files *handles*.
     """
-    with tempfile.TemporaryFile() as file:
-        file.write(patch.encode("utf-8", "surrogateescape"))
-        file.seek(0)
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(tempfile.TemporaryFile())
+            file.write(patch.encode("utf-8", "surrogateescape"))
+            file.seek(0)
+        except OSError as error:
+            raise LiveError(f"{tempfile.gettempdir()}: {error.strerror}") from error
         try:
             tool = subprocess.Popen(
                 command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=handles
             )
-        except FileNotFoundError as error:
-            raise _missing(command) from error
+        except OSError as error:
+            raise _not_started(command, error) from error
         with tool:
             meanwhile()
             said = tool.communicate()[0].decode("utf-8", "replace").strip()
     return f"exit status {tool.returncode}: {said or 'no message'}" if tool.returncode else None
 
 
-def _missing(command: Sequence[str]) -> LiveError:
-    return LiveError(f"{command[0]}: no such command; install it, or put it on the PATH")
+def _not_started(command: Sequence[str], error: OSError) -> LiveError:
+    if isinstance(error, FileNotFoundError):
+        return LiveError(f"{command[0]}: no such command; install it, or put it on the PATH")
+    return LiveError(f"{command[0]}: {error.strerror}")
 
 
 class Silent(LiveError):
@@ -97,28 +104,42 @@ class Restore:
                 self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 pass_fds=self.handles, bufsize=0, start_new_session=True,
             )  # fmt: skip
-        except FileNotFoundError as error:
-            raise _missing(self.command) from error
+        except OSError as error:
+            raise _not_started(self.command, error) from error
+        assert self._tool.stdin is not None
+        os.set_blocking(self._tool.stdin.fileno(), False)
         self._lines, self._rest = 1, b""
         try:
             said, done = self._hear(self._tell(b""), PATIENCE)
         except TimeoutError:
+            self._tool.kill()  # it was told nothing yet, and may not even end with its input
             self._end()
             raise Silent(f"{self.command[0]} repeats no comments") from None
         if not done:
             raise Silent(f"{' '.join(self.command)}: exit status {self._end()}: {said.strip()}")
 
     def _tell(self, data: bytes) -> bytes:
-        """Write *data* and a comment; the comment."""
-        assert self._tool is not None and self._tool.stdin is not None
+        """Write *data* and a comment; the comment.
+
+        A tool that warns of each rule is read meanwhile, or it would wait for us as we for it.
+        """
+        assert self._tool is not None and self._tool.stdin is not None and self._tool.stdout is not None
         mark = b"# sflgen %d\n" % next(self._number)
         left = memoryview(data + mark)
-        try:
+        to, out = self._tool.stdin.fileno(), self._tool.stdout.fileno()
+        with selectors.PollSelector() as waiting, contextlib.suppress(BrokenPipeError):
+            waiting.register(to, selectors.EVENT_WRITE)
+            waiting.register(out, selectors.EVENT_READ)
             while left:
-                left = left[os.write(self._tool.stdin.fileno(), left) :]
-        except BrokenPipeError:
-            pass  # it has ended, and what it said is read next
-        return mark
+                ready = {key.fd for key, _ in waiting.select()}
+                if out in ready:
+                    said = os.read(out, 1 << 16)
+                    if not said:
+                        break
+                    self._rest += said
+                if to in ready:
+                    left = left[os.write(to, left) :]
+        return mark  # where the tool has ended, what it said is read next
 
     def _hear(self, mark: bytes, patience: float | None) -> tuple[str, bool]:
         """What the tool says until *mark* comes back; or until it ends instead."""

@@ -24,7 +24,7 @@ from sflgen.background import Folding
 from sflgen.base import Settings
 from sflgen.live import Kernel
 from sflgen.patch import start
-from sflgen.restore import Restore, once
+from sflgen.restore import Restore, Silent, once
 from sflgen.state import verify
 from sflgen.store import Store
 from sflgen.stream import Session
@@ -69,6 +69,41 @@ def with_missing() -> None:
 def test_a_tool_that_is_missing_is_told() -> None:
     with Namespace() as namespace, pytest.raises(LiveError, match="no such command"):
         namespace.call(with_missing)
+
+
+def with_warnings() -> tuple[str, bool]:
+    """What the tool that stays says to rules of each of which it warns, more than both pipes hold."""
+    rules = "".join(f"-A INPUT -s 10.0.{at // 250}.{at % 250} -j NFLOG --nflog-range 5\n" for at in range(1800))
+    tool = Restore(COMMAND, ())
+    said = tool.run(f"*filter\n{rules}COMMIT\n")
+    tool.close()
+    return said
+
+
+def test_a_tool_that_warns_of_each_rule_does_not_wait_for_us_for_ever() -> None:
+    with Namespace() as namespace:
+        said, done = namespace.call(with_warnings)
+    assert done and len(said) > 1 << 17
+
+
+def test_a_tool_that_stays_silent_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\nexec sleep 1000\n")
+    silent.chmod(0o755)
+    monkeypatch.setattr("sflgen.restore.PATIENCE", 0.1)
+    with pytest.raises(Silent):
+        Restore((str(silent),), ()).load("*filter\nCOMMIT\n", lambda: None)
+
+
+def test_a_tool_that_cannot_be_started_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a LiveError is answered, and takes the commit back."""
+    (tmp_path / "none").write_text("")
+    for take in (once, lambda command, *rest: Restore(command, ()).load(*rest[:2])):
+        with pytest.raises(LiveError, match="denied"):
+            take((str(tmp_path / "none"),), "*filter\nCOMMIT\n", lambda: None, ())
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda: open("/dev/full", "r+b", buffering=0))
+    with pytest.raises(LiveError, match="No space left"):
+        once(COMMAND, "*filter\nCOMMIT\n", lambda: None, ())
 
 
 def streamed(folder: str, lines: list[str], delta: int, wait: bool = False) -> tuple[list[str], int, int]:

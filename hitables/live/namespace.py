@@ -112,6 +112,8 @@ def run(command: Sequence[str], text: str = "", env: Mapping[str, str] | None = 
         )
     except FileNotFoundError as error:
         raise LiveError(f"{command[0]}: no such command; install it, or put it on the PATH") from error
+    except OSError as error:
+        raise LiveError(f"{command[0]}: {error.strerror}") from error
     if done.returncode:
         said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
         raise LiveError(f"{shlex.join(command)}: exit status {done.returncode}: {said or 'no message'}")
