@@ -176,9 +176,16 @@ class Store:
             self._unsynced = False
 
     def settle(self) -> None:
-        """The kernel has the last commit."""
+        """The kernel has the last commit.
+
+        Where the line is lost (a crash, a full disk), the next start looks what the kernel holds; so it
+        may wait for the next record to come to the disk, and is never a reason to say that a commit failed.
+        """
         self.unsettled = None
-        self._write_or_fail(_settled(self.state.version))
+        last = self._last
+        with contextlib.suppress(OSError):
+            self._append(_settled(self.state.version), durable=False)
+        self._last = last
 
     def undo(self) -> None:
         """Take back the last commit, which the kernel does not have and refuses."""
@@ -200,16 +207,19 @@ class Store:
             _put(self.folder / f"journal.{new}", "")
             _put(self.folder / "state.new", _state_text(self.state, new, files))
             os.replace(self.folder / "state.new", self.folder / "state")
-            _sync_folder(self.folder)
         except OSError as error:
             for name in (*files, f"journal.{new}", "state.new"):
                 (self.folder / name).unlink(missing_ok=True)
             raise HitablesError(f"{self.folder}: {error.strerror}; the state is as it was") from None
         self.generation, self._end = new, 0
-        for path in self.folder.iterdir():
-            stem, _, rest = path.name.partition(".")
-            if stem in ("master", "loaded", "map", "journal") and rest.split(".")[0] != str(new):
-                path.unlink(missing_ok=True)
+        try:
+            _sync_folder(self.folder)
+            for path in self.folder.iterdir():
+                stem, _, rest = path.name.partition(".")
+                if stem in ("master", "loaded", "map", "journal") and rest.split(".")[0] != str(new):
+                    path.unlink(missing_ok=True)
+        except OSError as error:  # the old generation stays: a crash may yet bring it back
+            raise HitablesError(f"{self.folder}: {error.strerror}; the state is whole") from None
 
     @property
     def _journal(self) -> Path:
@@ -226,16 +236,6 @@ class Store:
                 os.fsync(file.fileno())
         self._unsynced = not durable
         self._last, self._end = self._end, self._end + len(data)
-
-    def _write_or_fail(self, text: str) -> None:
-        last = self._last
-        try:
-            # If the line is lost in a crash, the next start looks what the kernel holds; so it may wait
-            # for the next record to come to the disk.
-            self._append(text, durable=False)
-        except OSError as error:
-            raise HitablesError(f"{self._journal}: {error.strerror}; the kernel has the patch") from None
-        self._last = last
 
     def _cut(self, end: int) -> None:
         """Take back what stands behind *end*; when even that fails, the sum tells that it is no record."""

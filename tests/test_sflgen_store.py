@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import resource
@@ -184,6 +185,47 @@ def test_a_full_disk_is_an_error_and_loses_nothing(folder: Path) -> None:
         assert same(store.state, before)
     assert not list(folder.glob("*.2*")) and not list(folder.glob("*.new"))
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+def test_a_patch_that_the_kernel_has_is_committed_even_if_the_disk_is_full_then(folder: Path) -> None:
+    """Whoever were told that it failed would make the update again."""
+    (journal,) = folder.glob("journal.*")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def load(patch: str) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (journal.stat().st_size + 3, limit[1]))
+
+    with Store.open(folder) as store:
+        try:
+            store.commit(plan(store.state, read_commands("-P INPUT DROP", store.state.master)), load)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        assert store.state.version == 5 and b"\nend 5 " in journal.read_bytes()
+        assert not journal.read_bytes().endswith(b"settled 5\n"), "there was no room"
+        store.commit(plan(store.state, read_commands("-P OUTPUT DROP", store.state.master)))
+        done = store.state
+    with Store.open(folder) as store:
+        assert same(store.state, done) and store.unsettled is None
+
+
+def test_a_new_generation_whose_name_may_not_be_on_the_disk_yet_leaves_both(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(folder: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with Store.open(folder) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr("sflgen.store._sync_folder", broken)
+            with pytest.raises(HitablesError, match="the state is whole"):
+                store.compact()
+        assert len([*folder.glob("master.*.rules")]) == 2
+        store.commit(plan(store.state, read_commands("-P INPUT DROP", store.state.master)))
+        done = store.state
+    with Store.open(folder) as store:
+        assert same(store.state, done)
+        store.compact()
+    assert len([*folder.glob("master.*.rules")]) == 1
 
 
 WRITER = """
