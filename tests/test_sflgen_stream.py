@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def test_a_tool_that_cannot_be_started_is_told(tmp_path: Path, monkeypatch: pyte
     for take in (once, lambda command, *rest: Restore(command, ()).load(*rest[:2])):
         with pytest.raises(LiveError, match="denied"):
             take((str(tmp_path / "none"),), "*filter\nCOMMIT\n", lambda: None, ())
-    monkeypatch.setattr("tempfile.TemporaryFile", lambda: open("/dev/full", "r+b", buffering=0))
+    monkeypatch.setattr("tempfile.TemporaryFile", partial(open, "/dev/full", "r+b", buffering=0))
     with pytest.raises(LiveError, match="No space left"):
         once(COMMAND, "*filter\nCOMMIT\n", lambda: None, ())
 
