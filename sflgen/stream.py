@@ -44,6 +44,10 @@ LOOK_AGAIN = 5.0
 # Updates that are planned ahead of what the kernel has, at most.
 AHEAD = 16
 
+# A socket: clients at a time (more wait until one has gone), and in bytes answers that one has not read
+# before it is not read either, and what it may send without the end of a line.
+CLIENTS, UNREAD, LONGEST_LINE = 200, 1 << 20, 1 << 20
+
 Reply = Callable[[str], None]
 
 
@@ -79,7 +83,7 @@ class Session:
         self.pieces: deque[tuple[Edit, ...]] = deque()  # that clear away, to be loaded when there is time
         self.clearing = self.aside  # old trees, or what a crash has left of new ones, may stand aside
         self.untold = ""  # patches of folds that nobody was told yet
-        self.batch: list[str] | None = None
+        self.batches: dict[object, list[str]] = {}  # that were begun, by who did
         self.waiting: deque[_Asked] = deque()
         self.loading: tuple[list[_Asked], Future[None]] | None = None
         self.thread = ThreadPoolExecutor(1)
@@ -110,19 +114,21 @@ class Session:
         self.finish()
         return "".join(said)
 
-    def take(self, lines: Iterable[str], reply: Reply) -> None:
-        """Make what *lines* say so; *reply* gets the answers, in their order, as they come."""
+    def take(self, lines: Iterable[str], reply: Reply, who: object = None) -> None:
+        """Make what *lines* of *who*, who has a batch of its own, say so; *reply* gets the answers, in
+        their order, as they come."""
         for line in lines:
             said = line.strip()
+            batch = self.batches.get(who)
             if said == "begin":
-                self.batch = []
-            elif self.batch is not None and said != "commit":
-                self.batch.append(line)
+                self.batches[who] = []
+            elif batch is not None and said != "commit":
+                batch.append(line)
             elif said.partition(" ")[0] in ("status", "fold"):
                 self.finish()
                 reply(self.asked(said))
             else:
-                batch, self.batch = self.batch, None
+                self.batches.pop(who, None)
                 self.update([line] if batch is None else batch, reply)
         self.attend()
 
@@ -414,10 +420,7 @@ def _chunks(session: Session, file: TextIO) -> Iterator[str]:
 
 def over_socket(session: Session, path: Path, tell: Callable[[], None]) -> None:
     """Answer whoever connects to a Unix socket at *path*, many at a time, until KeyboardInterrupt;
-    *tell* is called once it listens.
-
-    A batch is one for all of them: who says `begin` should say `commit` before others speak.
-    """
+    *tell* is called once it listens."""
     with contextlib.suppress(FileNotFoundError):
         if path.is_socket():
             path.unlink()
@@ -434,43 +437,82 @@ def over_socket(session: Session, path: Path, tell: Callable[[], None]) -> None:
     waiting = selectors.DefaultSelector()
     waiting.register(listening, selectors.EVENT_READ)
     waiting.register(session, selectors.EVENT_READ)
-    buffers: dict[socket.socket, bytes] = {}
+    clients: set[_Client] = set()
     try:
         while True:
-            for key, _ in waiting.select():
+            for key, events in waiting.select():
                 if key.fileobj is session:
                     session.attend()
+                elif key.fileobj is listening:
+                    client = _Client(listening.accept()[0])
+                    clients.add(client)
+                    waiting.register(client.connection, client.wants, client)
+                    if len(clients) == CLIENTS:
+                        waiting.unregister(listening)
+                elif events & selectors.EVENT_READ:
+                    key.data.serve(session)
+            for client in [*clients]:
+                client.write()
+                if client.wants:
+                    waiting.modify(client.connection, client.wants, client)
                     continue
-                if key.fileobj is listening:
-                    client, _ = listening.accept()
-                    waiting.register(client, selectors.EVENT_READ)
-                    buffers[client] = b""
-                    continue
-                client = key.fileobj  # type: ignore[assignment]
-                if not _serve(session, client, buffers):
-                    waiting.unregister(client)
-                    client.close()
-                    del buffers[client]
+                waiting.unregister(client.connection)
+                client.connection.close()
+                clients.remove(client)
+                session.batches.pop(client, None)
+                if len(clients) == CLIENTS - 1:
+                    waiting.register(listening, selectors.EVENT_READ)
     finally:
         path.unlink(missing_ok=True)
         listening.close()
 
 
-def _serve(session: Session, client: socket.socket, buffers: dict[socket.socket, bytes]) -> bool:
-    """Answer what *client* sent; False once it is gone or says quit."""
+class _Client:
+    """Who has connected.  One that does not read its answers waits by itself: nobody waits for it."""
 
-    def reply(said: str) -> None:
-        with contextlib.suppress(OSError):  # it is gone; the update is made all the same
-            client.sendall(said.encode("utf-8", "surrogateescape"))
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.rest = b""  # no whole line yet
+        self.unread = bytearray()  # answers that it did not take yet
+        self.leaves = False
 
-    try:
-        data = client.recv(1 << 16)
-    except ConnectionError:
-        return False
-    *lines, buffers[client] = (buffers[client] + data).split(b"\n")
-    quits = next((at for at, line in enumerate(lines) if line.strip() == b"quit"), None)
-    session.take([line.decode("utf-8", "surrogateescape") for line in lines[:quits]], reply)
-    if quits is not None or not data:
-        session.finish()
-        return False
-    return True
+    @property
+    def wants(self) -> int:
+        """The events to wait for; 0 once it is to go."""
+        reads = not self.leaves and len(self.unread) < UNREAD
+        return (selectors.EVENT_READ if reads else 0) | (selectors.EVENT_WRITE if self.unread else 0)
+
+    def serve(self, session: Session) -> None:
+        """Take what it sent."""
+        try:
+            data = self.connection.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        quits = next((at for at, line in enumerate(lines) if line.strip() == b"quit"), None)
+        session.take([line.decode("utf-8", "surrogateescape") for line in lines[:quits]], self.reply, self)
+        self.leaves = quits is not None or not data
+        if len(self.rest) > LONGEST_LINE:
+            session.finish()
+            self.reply("error the line is too long\n")
+            self.leaves = True
+        if self.leaves:
+            session.finish()
+
+    def reply(self, said: str) -> None:
+        self.unread += said.encode("utf-8", "surrogateescape")
+        self.write()
+
+    def write(self) -> None:
+        """Say as much as it takes."""
+        try:
+            while self.unread:
+                del self.unread[: self.connection.send(self.unread)]
+        except BlockingIOError:
+            pass
+        except OSError:  # it is gone; its updates are made all the same
+            self.unread.clear()
+            self.leaves = True

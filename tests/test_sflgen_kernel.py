@@ -6,6 +6,8 @@ import random
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,7 @@ from sflgen.store import Store
 from sflgen.updates import read_commands
 
 SFLGEN = str(Path(sys.executable).parent / "sflgen")
+Listening = Callable[[], socket.socket]
 both = pytest.mark.parametrize("backend", ["legacy", "nft"])
 
 
@@ -238,22 +241,65 @@ def test_stream_answers_each_line_with_its_patch(folder: str) -> None:
     assert "43 rules, 1 pending\nok 3\n" in done.stdout and done.stdout.endswith("ok 4\n")
 
 
-def test_stream_listens_on_a_socket(folder: str, tmp_path: Path) -> None:
+@pytest.fixture
+def listening(folder: str, tmp_path: Path) -> Iterator[Listening]:
+    """What connects to a stream, which may have 256 files open and has to end well."""
     path = str(tmp_path / "socket")
-    command = [SFLGEN, "stream", "--state", folder, "--socket", path]
+    command = ["sh", "-c", 'ulimit -n 256; exec "$0" "$@"', SFLGEN, "stream", "--state", folder, "--socket", path]
+
+    def connected() -> socket.socket:
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(path)
+        client.settimeout(20)
+        return client
+
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as stream:
         try:
             assert stream.stderr is not None and "listening" in stream.stderr.readline()
-            clients = [socket.socket(socket.AF_UNIX) for _ in "ab"]
-            for number, client in enumerate(clients):
-                client.settimeout(20)
-                client.connect(path)
-                client.sendall(f"-I INPUT 1 -s 192.0.2.{number} -j DROP\n".encode())
-                assert client.recv(4096).endswith(f"ok {number + 2}\n".encode())
-            for client in clients:
-                client.close()
+            yield connected
             stream.terminate()
             assert stream.wait(20) == 0
         finally:
             stream.kill()
     assert not Path(path).exists()
+
+
+def test_stream_listens_on_a_socket(listening: Listening) -> None:
+    clients = [listening() for _ in "ab"]
+    for number, client in enumerate(clients):
+        client.sendall(f"-I INPUT 1 -s 192.0.2.{number} -j DROP\n".encode())
+        assert client.recv(4096).endswith(f"ok {number + 2}\n".encode())
+    for client in clients:
+        client.close()
+
+
+def test_who_leaves_a_batch_open_or_does_not_read_keeps_nobody_waiting(listening: Listening) -> None:
+    gone, silent, other = listening(), listening(), listening()
+    gone.sendall(b"begin\n-F INPUT\n-F OUT")
+    count = 60_000  # more answers than are kept for who does not read
+    asking = threading.Thread(target=silent.sendall, args=(b"status\n" * count + b"quit\n",))
+    asking.start()
+    for number in range(20):  # each of which stands behind what is read of the silent one
+        other.sendall(f"-I INPUT 1 -s 192.0.2.{number} -j DROP\n".encode())
+        assert other.recv(4096).endswith(f"ok {number + 2}\n".encode())
+        if number == 3:
+            gone.close()
+    with silent.makefile() as file:
+        said = file.read().splitlines()
+    asking.join()
+    assert len(said) == 2 * count and said[1::2][0] == "ok 1" and said[-1] == "ok 21"
+    other.sendall(b"begin\n-P INPUT DROP\n-P OUTPUT DROP\ncommit\n")
+    assert other.recv(4096) == b"*filter\n-P INPUT DROP\n-P OUTPUT DROP\nCOMMIT\nok 22\n"
+    for client in (silent, other):
+        client.close()
+
+
+def test_more_clients_than_files_wait_until_others_have_gone(listening: Listening) -> None:
+    clients = [listening() for _ in range(260)]
+    clients[-1].sendall(b"status\n")
+    for client in clients[:-1]:
+        client.close()
+    assert clients[-1].recv(4096).endswith(b"ok 1\n")
+    clients[-1].sendall(b"-A INPUT" + b" " * (1 << 20) + b" ")
+    assert clients[-1].recv(4096) == b"error the line is too long\n" and clients[-1].recv(1) == b""
+    clients[-1].close()
