@@ -8,7 +8,7 @@
 An answer is the lines of the patch, then `ok VERSION` or, if nothing was changed, `error REASON`.
 With a kernel a patch is loaded before it is answered with `ok`.  Where entries cost more than new
 trees, these are grown in the background (background.py); without a kernel the patch that brings
-them stands in front of the one of the next answer.
+them is part of the next answer to an update.
 """
 
 from __future__ import annotations
@@ -82,7 +82,6 @@ class Session:
         self.folding: Folding | None = None
         self.pieces: deque[tuple[Edit, ...]] = deque()  # that clear away, to be loaded when there is time
         self.clearing = self.aside  # old trees, or what a crash has left of new ones, may stand aside
-        self.untold = ""  # patches of folds that nobody was told yet
         self.batches: dict[object, list[str]] = {}  # that were begun, by who did
         self.waiting: deque[_Asked] = deque()
         self.loading: tuple[list[_Asked], Future[None]] | None = None
@@ -169,6 +168,9 @@ class Session:
         asked = _Asked(lines, reply, *self.planned(lines))
         if asked.plan is not None:
             self.watch(asked.plan)
+            if self.kernel is None:  # new trees come with an answer: nobody else would be told of them
+                trees = self.new_trees(asked.plan.after)
+                asked.plan = merged([asked.plan, trees]) if trees is not None else asked.plan
         self.waiting.append(asked)
         self.attend()
         while self.loading is not None and (self.kernel is None or len(self.waiting) >= AHEAD):
@@ -218,10 +220,7 @@ class Session:
         for each in together:
             assert each.plan is not None, "it was loaded"
             if each.reply is not _nobody:
-                untold, self.untold = self.untold, ""
-                each.reply(f"{untold}{each.plan.text}ok {each.plan.after.version}\n")
-            elif self.kernel is None:
-                self.untold += each.plan.text
+                each.reply(f"{each.plan.text}ok {each.plan.after.version}\n")
         self.load()
 
     def tell_end(self, future: Future[None]) -> None:
@@ -299,19 +298,23 @@ class Session:
         pieces = self.pieces or (self.folding.pieces if self.folding is not None else self.pieces)
         if pieces:
             self.waiting.append(_Asked((), _nobody, put_aside(self.head, pieces.popleft())))
-        elif self.folding is not None and self.folding.is_done():
-            self.take_over(self.folding)
-
-    def take_over(self, folding: Folding) -> None:
-        """Let the patch wait to be loaded that leads to the new trees."""
-        try:
-            made = folding.plan(self.head, self.proving)
-            if made.edits:
+        elif self.kernel is not None:
+            made = self.new_trees(self.head)
+            if made is not None:
                 self.waiting.append(_Asked((), _nobody, made))
+
+    def new_trees(self, now: State) -> Plan | None:
+        """What leads from *now* to the new trees, once they are grown."""
+        if self.folding is None or not self.folding.is_done():
+            return None
+        try:
+            made = self.folding.plan(now, self.proving)
+            return made if made.edits else None
         except Stale:
-            pass
+            return None
         except HitablesError as error:
             self.tell(f"fold: {error}")
+            return None
         finally:
             self.drop_folding()
 

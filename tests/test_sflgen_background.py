@@ -6,21 +6,25 @@ import os
 import random
 import select
 import time
+from pathlib import Path
 
 import pytest
 from commands import make_updates
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_sflgen_patch import check, favoured, prefixes
+from test_sflgen_patch import check, favoured, keys, prefixes
 from texts import make_text
 
 import hitables
 from hitables.errors import HitablesError, Unsupported
+from hitables.verify.answer import Equal
 from sflgen.background import Folding, Stale, cleared_away, put_aside
 from sflgen.base import Settings, Strategy
 from sflgen.patch import due, pending, plan, start
 from sflgen.state import State, verify
-from sflgen.updates import Op, apply, jumps_to, read_commands
+from sflgen.store import Store
+from sflgen.stream import Session
+from sflgen.updates import Op, apply, jumps_to, read_commands, read_edits
 
 
 def wait(folding: Folding) -> None:
@@ -202,3 +206,31 @@ def reached(state: State) -> set[str]:
                     found.add(below)
                     todo.append(below)
     return found
+
+
+@pytest.mark.parametrize("behind", ["", "fold", "-I INPUT 1 -s 192.0.2.1 -j DROP", "-F NOWHERE"])
+def test_what_is_printed_leads_to_what_the_state_says(behind: str, tmp_path: Path) -> None:
+    """New trees are told with an answer, whatever is asked for next, or nothing is."""
+    state = start(prefixes(60), Settings(backend="nft", delta=3)).after
+    said: list[str] = []
+    with Store.create(tmp_path / "st", state) as store:
+        session = Session(store, None)
+        for number in range(25):
+            session.take([f"-I INPUT {2 * number + 1} -s 10.{4 * number}.0.0/13 -j DROP"], said.append)
+            if session.folding is not None:
+                break
+        assert session.folding is not None
+        wait(session.folding)
+        session.attend()
+        session.finish()
+        session.take([behind, "-A INPUT -j ACCEPT"] if behind else [], said.append)
+        session.settle()
+        session.close()
+    held = state.loaded
+    for answer in said:
+        patch = "".join(line for line in answer.splitlines(keepends=True) if not line.startswith(("ok ", "error ")))
+        held = apply(held, read_edits(patch, held))
+    with Store.open(tmp_path / "st") as store:
+        assert keys(held) == keys(store.state.loaded)
+        assert isinstance(verify(store.state), Equal)
+        assert store.state.pending() < 5 or not behind, "the new trees were told, and are there"
