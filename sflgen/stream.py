@@ -235,8 +235,12 @@ class Session:
         if together[0].reply is _nobody:
             self.tell(f"fold: {error}")
             self.pieces.clear()
-        elif len(together) == 1:
-            behind.pop(0).reply(_error(error))
+        else:
+            if any(each.reply is _nobody for each in behind):  # the pieces behind it are nothing without it
+                self.pieces.clear()
+                self.clearing = self.aside
+            if len(together) == 1:
+                behind.pop(0).reply(_error(error))
         for each in behind:
             if each.reply is _nobody:
                 continue
@@ -281,7 +285,11 @@ class Session:
             if places:
                 if self.loading is not None:
                     wait([self.loading[1]])  # the thread is idle while we fork
-                self.folding = Folding(made.before, places, self.proving, self.aside)
+                try:
+                    self.folding = Folding(made.before, places, self.proving, self.aside)
+                except OSError as error:  # no more processes, or files
+                    self.tell(f"fold: {error.strerror}")
+                    return
                 self.events.register(self.folding.socket, select.EPOLLIN)
         if self.folding is not None:
             self.folding.note(made)
@@ -339,18 +347,20 @@ class Session:
         else:
             self.look(kernel)
             self.store.commit(made, loader(kernel, self.store, made))
-            self.seen = generation()
+            if self.seen is not None:  # whatever else was committed meanwhile is not ours
+                self.seen += len({edit.table for edit in made.edits})
 
     def look(self, kernel: Kernel) -> None:
         """Drift if the kernel does not hold what the state says; read only when it may have changed."""
         now = time.monotonic()
         if kernel.settings.backend == "nft":
-            changed = self.seen is None or generation() != self.seen
+            found = generation()
+            changed = found is None or found != self.seen
         else:
-            changed = now - self.looked > LOOK_AGAIN
+            found, changed = None, now - self.looked > LOOK_AGAIN
         if changed:
             kernel.check(self.store.state)
-            self.looked = now
+            self.seen, self.looked = found, now
 
 
 def generation() -> int | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,10 @@ from hitables.ir.packet import Backend
 from hitables.live.namespace import Namespace, run
 from hitables.live.tables import load
 from hitables.verify.answer import Equal
-from sflgen.background import Folding
+from sflgen.background import Folding, cleared_away
 from sflgen.base import Settings
-from sflgen.live import Kernel
-from sflgen.patch import start
+from sflgen.live import Kernel, loader
+from sflgen.patch import Plan, start
 from sflgen.restore import Restore, Silent, once
 from sflgen.state import verify
 from sflgen.store import Store
@@ -193,6 +195,93 @@ def test_no_process_is_forked_while_the_thread_starts_a_tool_or_holds_a_lock(bac
     with Namespace() as namespace:
         idle = namespace.call(forks_while, str(tmp_path / "st"), backend, lines)
     assert idle and all(idle)
+
+
+def refused_while_clearing(folder: str) -> tuple[list[str], list[str], int]:
+    """Answers to updates that the kernel refuses while old trees are cleared away, what else is told, and
+    what is left of the trees."""
+    state = start(prefixes(60), Settings(backend="nft", delta=3)).after
+    load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
+    said: list[str] = []
+    told: list[str] = []
+    with Store.create(Path(folder), state) as store, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sflgen.background.PIECE", 3)
+        session = Session(store, Kernel(state.master.family, state.settings, stays=True), tell=told.append)
+        for number in range(25):
+            session.take([f"-I INPUT {2 * number + 1} -s 10.{4 * number}.0.0/13 -j DROP"], lambda said: None)
+            session.finish()
+            if session.folding is not None:
+                break
+        until = time.monotonic() + 20
+        while session.folding is not None and time.monotonic() < until:
+            session.attend()
+            time.sleep(0.001)
+        while session.is_building and time.monotonic() < until:
+            session.take(["-A OUTPUT -m mac --mac-source 00:11:22:33:44:55 -j DROP"], said.append)
+            while session.waiting and time.monotonic() < until:
+                session.attend()
+                time.sleep(0.001)
+            if len(said) == 3:
+                session.settle()
+        session.settle()
+        session.close()
+        return said, told, len(cleared_away(store.state))
+
+
+def test_what_is_refused_while_old_trees_are_cleared_away_leaves_none_of_them(tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        said, told, left = namespace.call(refused_while_clearing, str(tmp_path / "st"))
+    assert said and all(each.startswith("error ") for each in said)
+    assert (told, left) == ([], 0)
+
+
+def changed_behind_a_patch(folder: str) -> list[str]:
+    """Answers to updates behind the first of which somebody else changes a chain at once."""
+    state = start(prefixes(30), Settings(backend="nft")).after
+    load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
+
+    def then(kernel: Kernel, store: Store, plan: Plan) -> Callable[[str], None]:
+        def loaded(patch: str) -> None:
+            loader(kernel, store, plan)(patch)
+            run(commands.pop(0))
+
+        return loaded
+
+    where = ["-s", "192.0.2.1", "-j", "DROP"]
+    commands = [["iptables-nft", *each] for each in (["-N", "other"], ["-I", "INPUT", *where])]
+    with Store.create(Path(folder), state) as store, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sflgen.stream.loader", then)
+        session = Session(store, Kernel(state.master.family, state.settings, stays=True))
+        said = [session.answer(f"-I INPUT 1 -s 192.0.2.{number} -j DROP") for number in (2, 3, 4)]
+        run(["iptables-nft", "-D", "INPUT", *where])
+        commands.append(["true"])
+        said.append(session.answer("-I INPUT 1 -s 192.0.2.5 -j DROP"))
+        session.close()
+    return said
+
+
+def test_what_others_change_right_behind_a_patch_is_seen(tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        first, second, third, fourth = namespace.call(changed_behind_a_patch, str(tmp_path / "st"))
+    assert first.endswith("ok 2\n") and second.endswith("ok 3\n"), "a chain of others is theirs"
+    assert third.startswith("error the kernel does not hold what the state says")
+    assert fourth.endswith("ok 4\n"), "the kernel was made so again"
+
+
+def test_a_process_that_cannot_be_started_to_fold_stops_no_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", refused)
+    told: list[str] = []
+    with Store.create(tmp_path / "st", start(prefixes(60), Settings(backend="nft", delta=3)).after) as store:
+        session = Session(store, None, tell=told.append)
+        said = [session.answer(f"-I INPUT {2 * at + 1} -s 10.{4 * at}.0.0/13 -j DROP") for at in range(25)]
+        session.close()
+    assert all(each.endswith(f"ok {at + 2}\n") for at, each in enumerate(said))
+    assert told and set(told) == {"fold: Resource temporarily unavailable"}
 
 
 def test_what_runs_for_months_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
