@@ -97,7 +97,7 @@ def init(
     The patch makes the compiled rule set of the plain one.
     """
     from hitables import Family, read
-    from hitables.files import read_text
+    from hitables.files import read_text, write_text
 
     from .base import Settings
     from .live import Kernel, loader
@@ -130,7 +130,7 @@ def init(
             raise
         store.compact()
     if not live:
-        click.echo(made.text, nl=False)
+        write_text("-", made.text)
     trees = sum(section.tree for served in made.after.served.values() for section in served.sections)
     count, loaded = master.rule_count(), made.after.loaded.rule_count()
     click.echo(f"{count} rules, {loaded} as loaded, {trees} trees", err=True)
@@ -151,6 +151,8 @@ def _complete(master: Program) -> None:
 def _store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], None]]]:
     """The open state, and what commits a plan: into the kernel, which must hold what the state says,
     or to standard output."""
+    from hitables.files import write_text
+
     from .live import Kernel, committed, loader
     from .store import Store
 
@@ -163,7 +165,7 @@ def _store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], No
         def commit(plan: Plan) -> None:
             store.commit(plan, loader(kernel, store, plan) if live else None)
             if not live:
-                click.echo(plan.text, nl=False)
+                write_text("-", plan.text)
             for table, chain, strategy in plan.chosen:
                 click.echo(f"{table} {chain}: {strategy.value}", err=True)
 
@@ -334,13 +336,14 @@ def verify(folder: str, timeout: float | None) -> None:
 def print_(folder: str, loaded: bool) -> None:
     """Print the state's rule list as iptables-save text."""
     from hitables.emit.text import write
+    from hitables.files import write_text
 
     from .store import Store
 
     state: State
     with Store.open(Path(folder), to_write=False) as store:
         state = store.state
-    click.echo(write(state.loaded if loaded else state.master), nl=False)
+    write_text("-", write(state.loaded if loaded else state.master))
 
 
 @main.command()
@@ -355,6 +358,8 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
     """Keep the state in memory, take commands line by line, answer each with its patch and `ok VERSION`."""
     import gc
     import signal
+
+    from hitables.files import write_text
 
     from .live import Kernel, committed
     from .store import Store
@@ -377,13 +382,8 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
             if path is not None:
                 over_socket(session, Path(path), lambda: click.echo(f"listening on {path}", err=True))
             else:
-                over_lines(session, sys.stdin, _say)
+                over_lines(session, sys.stdin, lambda said: write_text("-", said))
         except KeyboardInterrupt:
             click.echo("stopped", err=True)
         finally:
             session.close()
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()

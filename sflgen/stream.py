@@ -398,25 +398,29 @@ def _goes_with(before: Plan | None, behind: Plan | None) -> bool:
 
 def over_lines(session: Session, file: TextIO, write: Reply) -> None:
     """Answer the lines of *file* until it ends or one says quit."""
-    rest = ""
+    rest = b""
     for data in _chunks(session, file):
-        *lines, rest = (rest + data).split("\n")
-        quits = next((at for at, line in enumerate(lines) if line.strip() == "quit"), None)
-        session.take(lines[:quits], write)
+        *lines, rest = (rest + data).split(b"\n")
+        quits = next((at for at, line in enumerate(lines) if line.strip() == b"quit"), None)
+        session.take(map(_text, lines[:quits]), write)
         if quits is not None:
             break
     else:
-        session.take([rest] if rest else [], write)
+        session.take([_text(rest)] if rest else [], write)
     session.finish()
     session.settle()
 
 
-def _chunks(session: Session, file: TextIO) -> Iterator[str]:
-    """What comes in, as it comes; the session goes on meanwhile."""
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "surrogateescape")
+
+
+def _chunks(session: Session, file: TextIO) -> Iterator[bytes]:
+    """What comes in, as it comes, be it half a letter; the session goes on meanwhile."""
     try:
         handle = file.fileno()
     except OSError:  # no file of the system: all of it is there
-        yield file.read()
+        yield file.read().encode("utf-8", "surrogateescape")
         return
     with selectors.PollSelector() as waiting:
         waiting.register(handle, selectors.EVENT_READ)
@@ -428,7 +432,7 @@ def _chunks(session: Session, file: TextIO) -> Iterator[str]:
                 data = os.read(handle, 1 << 16)
                 if not data:
                     return
-                yield data.decode("utf-8", "surrogateescape")
+                yield data
 
 
 def over_socket(session: Session, path: Path, tell: Callable[[], None]) -> None:
@@ -506,7 +510,7 @@ class _Client:
             data = b""
         *lines, self.rest = (self.rest + data).split(b"\n")
         quits = next((at for at, line in enumerate(lines) if line.strip() == b"quit"), None)
-        session.take([line.decode("utf-8", "surrogateescape") for line in lines[:quits]], self.reply, self)
+        session.take(map(_text, lines[:quits]), self.reply, self)
         self.leaves = quits is not None or not data
         if len(self.rest) > LONGEST_LINE:
             session.finish()

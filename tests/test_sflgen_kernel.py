@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import subprocess
@@ -239,6 +240,27 @@ def test_stream_answers_each_line_with_its_patch(folder: str) -> None:
         "error stream:1:4: INPUT is built in and cannot be deleted"
     )
     assert "43 rules, 1 pending\nok 3\n" in done.stdout and done.stdout.endswith("ok 4\n")
+
+
+def test_comments_in_any_letters_are_answered_however_they_come(folder: str) -> None:
+    command = [SFLGEN, "stream", "--state", folder]
+    strict = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=strict) as stream:
+        assert stream.stdin is not None and stream.stdout is not None
+        stream.stdin.write(b'-P OUTPUT DROP\n-A plain -m comment --comment "\xc3')
+        stream.stdin.flush()
+        said = [stream.stdout.readline() for _ in range(4)]
+        assert said[-1] == b"ok 2\n", "and half a letter was read"
+        stream.stdin.write(b'\xb6" -j DROP\n-D plain -m comment --comment "\xc3\xb6" -j DROP\n')
+        stream.stdin.write(b'-A plain -m comment --comment "\xff" -j DROP\n')
+        stream.stdin.close()
+        rest = stream.stdout.read()
+    assert [line for line in rest.splitlines() if line.startswith((b"-", b"ok", b"error"))] == [
+        b"-A plain -m comment --comment \xc3\xb6 -j DROP", b"ok 3", b"-D plain 2", b"ok 4",
+        b"-A plain -m comment --comment \xff -j DROP", b"ok 5",
+    ]  # fmt: skip
+    done = subprocess.run([SFLGEN, "print", "--state", folder], capture_output=True, env=strict, check=True)
+    assert b"--comment \xff -j DROP" in done.stdout
 
 
 @pytest.fixture
