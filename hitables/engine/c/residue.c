@@ -68,7 +68,7 @@ int residue_open(struct residue *r, const struct prove_input *input, size_t memo
     in->rule_start = copied(r, input->rule_start, input->rules + 1, 4);
     in->rule_match = copied(r, input->rule_match, input->rule_start[input->rules], 4);
     in->rule_action = copied(r, input->rule_action, input->rules * (size_t)3, 4);
-    in->chain_start = copied(r, input->chain_start, input->chains + 1, 4);
+    in->chain_start = copied(r, input->chain_start, input->chains, 4);
     in->chain_end = copied(r, input->chain_end, input->chains, 4);
     in->chain_writes = copied(r, input->chain_writes, input->chains, 4);
     in->chain_partner = copied(r, input->chain_partner, input->chains, 4);
