@@ -50,6 +50,7 @@ class Kernel:
         self.family, self.settings = family, settings
         self.stays = stays and settings.backend == "nft"
         self.restoring: Restore | None = None
+        self.doubt: tuple[State, State] | None = None  # around a patch that failed, if it may be there
         self.tool = _TOOL[family] + {"any": "", "legacy": "-legacy", "nft": "-nft"}[settings.backend]
 
     @cached_property
@@ -196,6 +197,15 @@ class Kernel:
         held = replace(held, tables=tuple(table for table in held if table.name in tables))
         self.load(text_of(sync(held, before.loaded, keep=lambda name: name not in ours)), store)
 
+    def resolve(self, store: Store) -> None:
+        """Find out what became of a patch that failed, and take it back if it is there."""
+        if self.doubt is None:
+            return
+        before, after = self.doubt
+        if self.drift(before) and not self.drift(after):
+            self.load(text_of(sync(after.loaded, before.loaded)), store)
+        self.doubt = None
+
 
 def committed(store: Store, kernel: Kernel) -> None:
     """Find out what became of a commit that a crash cut off, and bring it to its end.
@@ -238,7 +248,12 @@ def _load(kernel: Kernel, store: Store, before: State, after: State, patch: str)
     try:
         kernel.load(patch, store)
     except LiveError as error:
-        kernel.restore(before, after, store)
+        kernel.doubt = before, after
+        try:
+            kernel.restore(before, after, store)
+        except LiveError as other:
+            raise LiveError(f"nobody knows whether the kernel has the patch\n{error}\n{other}") from None
+        kernel.doubt = None
         raise LiveError(f"the kernel refuses the patch; nothing is changed\n{error}") from None
 
 

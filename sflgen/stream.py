@@ -352,13 +352,14 @@ class Session:
 
     def look(self, kernel: Kernel) -> None:
         """Drift if the kernel does not hold what the state says; read only when it may have changed."""
-        now = time.monotonic()
+        now, doubted = time.monotonic(), kernel.doubt is not None
+        kernel.resolve(self.store)
         if kernel.settings.backend == "nft":
             found = generation()
             changed = found is None or found != self.seen
         else:
             found, changed = None, now - self.looked > LOOK_AGAIN
-        if changed:
+        if changed or doubted:
             kernel.check(self.store.state)
             self.seen, self.looked = found, now
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -266,6 +267,49 @@ def test_what_others_change_right_behind_a_patch_is_seen(tmp_path: Path) -> None
     assert first.endswith("ok 2\n") and second.endswith("ok 3\n"), "a chain of others is theirs"
     assert third.startswith("error the kernel does not hold what the state says")
     assert fourth.endswith("ok 4\n"), "the kernel was made so again"
+
+
+TOOL = """#!/bin/sh
+# The tool of the same name; the first times so often as the lines of the file .todo say it is killed
+# behind or before its work.
+tool=$(basename "$0") todo="$0.todo"
+IFS= read -r first <"$todo" && sed -i 1d "$todo"
+test "$first" = before && kill -9 $$
+"$TOOLS/$tool" "$@"
+status=$?
+test "$first" = behind && kill -9 $$
+exit $status
+"""
+
+
+def killed_behind_their_work(folder: str, tools: dict[str, str], real: str) -> list[str]:
+    """Answers, of a tool that is killed when the kernel has the patch, and while it cannot be asked."""
+    state = start(prefixes(30), Settings(backend="legacy")).after
+    load(write(state.loaded), Family.IPV4, Backend.LEGACY, Here())  # type: ignore[arg-type]
+    path = Path(folder) / "bin"
+    path.mkdir()
+    for name, todo in tools.items():
+        (path / name).write_text(TOOL)
+        (path / name).chmod(0o755)
+        (path / f"{name}.todo").write_text(todo)
+    with Store.create(Path(folder) / "st", state) as store, pytest.MonkeyPatch.context() as patch:
+        session = Session(store, Kernel(state.master.family, state.settings))
+        patch.setenv("TOOLS", real)
+        patch.setenv("PATH", f"{path}:{os.environ['PATH']}")
+        said = [session.answer(f"-I INPUT 1 -s 192.0.2.{number} -j DROP") for number in (1, 2, 3)]
+        session.close()
+        Kernel(state.master.family, state.settings).check(store.state)
+    return said
+
+
+def test_a_patch_that_is_there_though_its_tool_failed_is_taken_back_once_that_is_known(tmp_path: Path) -> None:
+    tools = {"iptables-legacy-restore": "behind\n", "iptables-legacy-save": "before\nbefore\n"}
+    real = os.path.dirname(shutil.which("iptables-legacy-restore") or "")
+    with Namespace() as namespace:
+        first, second, third = namespace.call(killed_behind_their_work, str(tmp_path), tools, real)
+    assert first.startswith("error nobody knows whether the kernel has the patch")
+    assert second.startswith("error iptables-legacy-save: exit status -9")
+    assert third == "*filter\n-I INPUT -s 192.0.2.3 -j DROP\nCOMMIT\nok 2\n"
 
 
 def test_a_process_that_cannot_be_started_to_fold_stops_no_update(
