@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import select
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -111,6 +113,27 @@ def test_the_process_that_folds_holds_no_file_of_ours() -> None:
     finally:
         folding.stop()
         os.close(end)
+
+
+INTERRUPTED = """
+import os, signal
+from test_sflgen_background import Folding, with_pending
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+state = with_pending(32)
+for number in (signal.SIGINT, signal.SIGTERM):
+    os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), number))
+    try:
+        Folding(state, [("filter", "INPUT")], False)
+    except KeyboardInterrupt:
+        print(number.name)
+"""
+
+
+def test_an_interrupt_that_comes_while_python_forks_is_not_lost() -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("SIGINT\nSIGTERM\n", "")
 
 
 def test_a_fold_that_another_one_overtook_is_not_taken_over() -> None:
