@@ -381,6 +381,8 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
         try:
             if path is not None:
                 over_socket(session, Path(path), lambda: click.echo(f"listening on {path}", err=True))
+            elif sys.stdin is None:
+                raise click.UsageError("standard input is closed: give commands there, or a --socket")
             else:
                 over_lines(session, sys.stdin, lambda said: write_text("-", said))
         except KeyboardInterrupt:

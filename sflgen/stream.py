@@ -80,6 +80,7 @@ class Session:
         self.store, self.kernel, self.proving, self.tell = store, kernel, proving, tell
         self.aside = kernel is not None and kernel.settings.backend == "nft"  # legacy loads all at each piece
         self.folding: Folding | None = None
+        self.again = 0  # the version at which trees are grown again after that failed
         self.pieces: deque[tuple[Edit, ...]] = deque()  # that clear away, to be loaded when there is time
         self.clearing = self.aside  # old trees, or what a crash has left of new ones, may stand aside
         self.batches: dict[object, list[str]] = {}  # that were begun, by who did
@@ -233,7 +234,7 @@ class Session:
         behind = [*together, *self.waiting]
         self.waiting.clear()
         if together[0].reply is _nobody:
-            self.tell(f"fold: {error}")
+            self.failed(self.store.state, str(error))
             self.pieces.clear()
         else:
             if any(each.reply is _nobody for each in behind):  # the pieces behind it are nothing without it
@@ -280,7 +281,7 @@ class Session:
 
     def watch(self, made: Plan) -> None:
         """Fold in the background where it pays; *made* comes behind that."""
-        if not self.is_building:
+        if not self.is_building and made.after.version >= self.again:
             places = due(made.before)
             if places:
                 if self.loading is not None:
@@ -288,7 +289,7 @@ class Session:
                 try:
                     self.folding = Folding(made.before, places, self.proving, self.aside)
                 except OSError as error:  # no more processes, or files
-                    self.tell(f"fold: {error.strerror}")
+                    self.failed(made.after, str(error.strerror))
                     return
                 self.events.register(self.folding.socket, select.EPOLLIN)
         if self.folding is not None:
@@ -321,10 +322,15 @@ class Session:
         except Stale:
             return None
         except HitablesError as error:
-            self.tell(f"fold: {error}")
+            self.failed(now, str(error))
             return None
         finally:
             self.drop_folding()
+
+    def failed(self, now: State, why: str) -> None:
+        """Tell it, and try again when so much waits again as makes a fold due."""
+        self.tell(f"fold: {why}")
+        self.again = now.version + now.settings.delta
 
     def drop_folding(self) -> None:
         if self.folding is not None:

@@ -504,6 +504,8 @@ def test_it_can_be_stopped() -> None:
     status, _ = prover.run("INPUT", prover.classes[0], 10**9)
     timer.join()
     assert status in (exact.lib.PROVE_STOPPED, exact.lib.PROVE_DIFFER)
+    # An interrupt may come before the run has begun, which must not forget it.
+    assert prover.run("INPUT", prover.classes[0], 10**9)[0] == exact.lib.PROVE_STOPPED
 
 
 def test_what_cannot_be_compared_is_said() -> None:

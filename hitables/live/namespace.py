@@ -27,6 +27,8 @@ from .messages import close_all_but, receive, send
 P = ParamSpec("P")
 T = TypeVar("T")
 
+LAST = 5  # lines of a tool's output that tell what went wrong
+
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 
 
@@ -115,7 +117,9 @@ def run(command: Sequence[str], text: str = "", env: Mapping[str, str] | None = 
     except OSError as error:
         raise LiveError(f"{command[0]}: {error.strerror}") from error
     if done.returncode:
-        said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+        said = done.stderr.decode("utf-8", "replace").strip()
+        if not said:  # some tools complain where they print, behind what they have printed
+            said = "\n".join(done.stdout.decode("utf-8", "replace").strip().splitlines()[-LAST:])
         raise LiveError(f"{shlex.join(command)}: exit status {done.returncode}: {said or 'no message'}")
     return done.stdout.decode("utf-8", "surrogateescape")
 

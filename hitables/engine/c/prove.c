@@ -863,7 +863,7 @@ int prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t end_a, uint32_
     p->done = 0;
     p->found_n = p->records = 0;
     p->most = most;
-    p->r.failed = p->stopped = 0;
+    p->r.failed = 0;
     memory_clear(&p->r, &p->known);
     if (p->strict != strict) {
         p->strict = strict;

@@ -88,6 +88,7 @@ struct order;
 int prover_ordered(struct prover *prover, const struct order *order);
 /* How the class reads each match, one after the other, in words; at most room are written: how many there are. */
 size_t prover_reading(const struct prover *prover, uint32_t *words, size_t room);
+/* From any thread: the run that is under way, and each that begins later, ends as STOPPED. */
 void prover_stop(struct prover *prover);
 /* What differs: records of words, each led by its length. */
 const uint32_t *prover_found(const struct prover *prover, size_t *words);
