@@ -6,6 +6,7 @@ Every error becomes a message and an exit status.  Exit 1 is an answer ("they di
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import re
@@ -13,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -43,6 +44,7 @@ class Commands(click.Group):
             raise SystemExit(TROUBLE if end.code == 1 else end.code) from None
         except OSError:
             # Nobody can be told: standard error is full or closed.
+            _unheard(sys.stderr)
             raise SystemExit(TROUBLE) from None
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -55,8 +57,7 @@ class Commands(click.Group):
         except HitablesError as error:
             self.tell(str(error))
         except BrokenPipeError:
-            # Nobody reads any more; standard output must not complain again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _unheard(sys.stdout)  # nobody reads any more
             self.tell("the reader of the output closed it")
         except MemoryError:
             self.tell("out of memory")
@@ -84,6 +85,13 @@ class Commands(click.Group):
     def tell(self, said: str) -> None:
         """On standard error, as the program's word."""
         click.echo(f"{self.name}: {said}", err=True)
+
+
+def _unheard(stream: TextIO | None) -> None:
+    """What is left to write, or written later, must not fail again at exit, which would be another status."""
+    if stream is not None:
+        with contextlib.suppress(OSError, ValueError):  # it is closed, or no file of the system
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class Stages:
