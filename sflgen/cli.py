@@ -355,7 +355,11 @@ def print_(folder: str, loaded: bool) -> None:
     help="Prove each patch before it is made so, where it is; each fold as a whole.",
 )  # fmt: skip
 def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
-    """Keep the state in memory, take commands line by line, answer each with its patch and `ok VERSION`."""
+    """Keep the state in memory, take commands line by line, answer each with its patch and `ok VERSION`.
+
+    A line is a command of iptables, `begin` or `commit` around those of one patch, `fold [TABLE CHAIN]`,
+    `status` or `quit`. What is refused is answered with `error REASON`, and nothing is changed.
+    """
     import gc
     import signal
 
