@@ -263,6 +263,15 @@ def test_output_that_cannot_be_written_is_no_difference(redirect: str, tmp_path:
         assert done.returncode != 1 and (file == "a" or done.returncode == 2)
 
 
+def test_what_is_left_to_say_at_exit_changes_no_status(tmp_path: Path) -> None:
+    """A buffer that cannot be emptied would make 120 of it."""
+    (tmp_path / "bad").write_text(LOOP)
+    buffered = "import sys; sys.stderr = open(2, 'w', closefd=False); from hitables.cli import main; main()"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", buffered, "check", "bad", "bad"], cwd=tmp_path, stderr=full, check=False)
+    assert done.returncode == 2
+
+
 LOOP = "*filter\n:a -\n:b -\n-A INPUT -j a\n-A a -j b\n-A b -j a\nCOMMIT\n"
 SET = "*filter\n-A INPUT -m set --match-set {} src -j DROP\nCOMMIT\n"
 

@@ -200,6 +200,8 @@ def told_at(moment: str, rule: str) -> set[int]:
         ("2026-11-22 12:00:00", "--weekdays Sun,Mon", 1),
         ("2026-11-22 12:00:00", "! --monthdays 21,22", 0),
         ("2026-11-22 12:00:00", "--monthdays 1st", NOT_GIVEN),
+        ("2026-11-22 12:00:00", "--datestart 2001-02-03", NOT_GIVEN),
+        ("2026-11-22 12:00:00", "--timestart 9", NOT_GIVEN),
         ("2026-11-22 12:00:00", "--timestart 09:00 --timestop 17:00", 1),
         ("2026-11-22 12:00:00", "--timestart 17:00 --timestop 09:00", 0),
         ("2026-11-22 00:05:00", "--timestart 17:00 --timestop 09:00", 1),

@@ -13,6 +13,7 @@ from hitables.errors import LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.live import Namespace, ip_sets_named, load, save
+from hitables.live.namespace import run
 from hitables.live.tables import clear, read_by_iptc
 
 pytestmark = pytest.mark.needs_kernel
@@ -69,6 +70,15 @@ def test_after_clear_no_rule_is_left(family: Family, backend: Backend) -> None:
 def test_a_refusal_tells_the_tools_words(backend: Backend) -> None:
     with Namespace() as namespace, pytest.raises(LiveError, match=r"NO_SUCH_TARGET|line 2 failed"):
         load("*filter\n-A INPUT -j NO_SUCH_TARGET\nCOMMIT\n", Family.IPV4, backend, namespace)
+
+
+def test_a_tool_that_fails_is_told_by_its_last_words_and_one_that_cannot_run_by_why(tmp_path: Path) -> None:
+    with pytest.raises(LiveError, match=r"exit status 3: 996\n997\n998\n999\n1000$"):
+        run(["sh", "-c", "seq 1000; exit 3"])
+    with pytest.raises(LiveError, match=r"exit status 3: why$"):
+        run(["sh", "-c", "seq 1000; echo why >&2; exit 3"])
+    with pytest.raises(LiveError, match="Permission denied"):
+        run([str(tmp_path)])
 
 
 def test_nothing_is_seen_outside_and_nothing_stays_behind() -> None:

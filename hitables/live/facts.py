@@ -412,11 +412,17 @@ def _time(traits: Traits, given: list[Option]) -> Told:
     bounds = {"--timestart": 0, "--timestop": _DAY - 1}
     for name, inverted, values in given:
         if name in ("--datestart", "--datestop"):
-            away = calendar.timegm(time.strptime(values[0], "%Y-%m-%dT%H:%M:%S")) - traits.began
+            try:
+                away = calendar.timegm(time.strptime(values[0], "%Y-%m-%dT%H:%M:%S")) - traits.began
+            except ValueError:
+                return None  # a shorter form, which iptables takes and does not print
             held.append(away <= 0 if name == "--datestart" else away >= 0)
             edges.append(away)
         elif name in bounds:
-            hour, minute, *rest = map(int, values[0].split(":"))
+            try:
+                hour, minute, *rest = map(int, values[0].split(":"))
+            except ValueError:
+                return None
             bounds[name] = hour * 3600 + minute * 60 + (rest[0] if rest else 0)
             edges += [bounds[name] + days * _DAY - second for days in (-1, 0, 1)]
         elif name in ("--weekdays", "--monthdays"):
