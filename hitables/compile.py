@@ -28,7 +28,7 @@ from .emit.sourcemap import Gone
 from .errors import HitablesError
 from .ir.packet import Backend
 from .ir.program import Chain, Program, Table
-from .ir.rule import Kind, Match, Rule, State
+from .ir.rule import EVERYTHING, Kind, Match, Rule, State
 from .traffic import Weights
 
 Floats = npt.NDArray[np.float64]
@@ -491,7 +491,7 @@ def _keeps_conntrack(program: Program) -> frozenset[int]:
         for chain in table.chains:
             for rule in chain.rules:
                 asks = any(
-                    (match.reads and State.CT in match.reads) or match.name.startswith("conn")
+                    (State.CT in match.reads and match.reads != EVERYTHING) or match.name.startswith("conn")
                     for match in rule.matches
                 )
                 if asks or (rule.target is not None and State.CT in rule.target.writes):

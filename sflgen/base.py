@@ -24,7 +24,7 @@ from hitables.compile import Options, compile_rules
 from hitables.emit.chains import goto
 from hitables.emit.jumps import has_memory, leaves_chain
 from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import Ends, Kind, Role, Rule, State, Target
+from hitables.ir.rule import EVERYTHING, Ends, Kind, Role, Rule, Target
 
 from .subsequence import gaps
 from .updates import Edit, Op, apply, jumps_to, rule_edits, rule_key
@@ -200,7 +200,7 @@ def _cut(chain: Chain, old: Served | None, names: Names) -> Served:
 
 # What others do with their chains is not known.
 OTHERS = Target(
-    "chains-of-others", Kind.VERDICT, "chains-of-others", ends=Ends.MAYBE, writes=frozenset({State.ANYTHING})
+    "chains-of-others", Kind.VERDICT, "chains-of-others", ends=Ends.MAYBE, writes=EVERYTHING
 )
 
 

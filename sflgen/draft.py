@@ -132,15 +132,13 @@ class Draft:
     def writes(self, table: str, rule: Rule) -> frozenset[What]:
         """What *rule* may write, chains that it enters and comes back from included."""
         target = rule.target
-        if target is None:
-            return frozenset()
-        if target.kind is not Kind.JUMP:
-            return target.writes
+        if target is None or target.kind is not Kind.JUMP:
+            return rule.writes
         states = self.states(table, True)
         if target.name in states:
-            return states[target.name]
+            return rule.writes | states[target.name]
         shared = self.loaded.table(table)[target.name].rules  # a chain of one rule with memory
-        return frozenset().union(*(self.writes(table, each) for each in shared))
+        return rule.writes.union(*(self.writes(table, each) for each in shared))
 
     def listing(self, place: Place, served: Served, number: int) -> Listing:
         """The list of a section as it is before the update at hand."""

@@ -158,4 +158,4 @@ def hull(rule: Rule, family: Family) -> dict[int, tuple[int, int]]:
 
 def _acts(rule: Rule) -> bool:
     target = rule.target
-    return target is not None and (target.kind is Kind.JUMP or bool(target.writes))
+    return bool(rule.writes) or (target is not None and target.kind is Kind.JUMP)

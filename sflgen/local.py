@@ -194,9 +194,9 @@ def _is_equal(state: State, place: Place, region: Region) -> bool | None:
     fields = _PLAIN
     for listing in listings:
         for at in listing.acts.nonzero()[0]:
-            target = listing.rules[at].target
-            if target is not None:
-                fields -= fields_written(states.get(target.name, target.writes))
+            rule = listing.rules[at]
+            entered = states.get(rule.target.name, frozenset()) if rule.target is not None else frozenset()
+            fields -= fields_written(rule.writes | entered)
     rules: list[Rule] = []
     start = 0
     for listing, section in zip(listings, served.sections, strict=True):

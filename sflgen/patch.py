@@ -30,7 +30,7 @@ from .base import Place, Served, Settings, Strategy, grow
 from .draft import Draft, levels
 from .section import LEAF, SectionUpdate
 from .state import State, bare
-from .updates import Edit, Op, apply, jumps_to
+from .updates import Edit, Op, apply, jumps_to, with_memory
 from .updates import text as text_of
 
 # A chain that is read rule by rule is looked at again when it has grown to twice this, and twice that …
@@ -80,6 +80,7 @@ def plan(
     that are deleted may be taken out where they stand; the law is then for a proof to show (local.py).
     ParseError when chains would jump in a circle; HitablesError for what cannot be served.
     """
+    updates = with_memory(state.master, updates)
     master = apply(state.master, updates)
     if any(edit.rule is not None and jumps_to(edit.rule) for edit in updates):
         check_loops(master)

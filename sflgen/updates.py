@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hitables.emit.text import rule_text
-from hitables.errors import HitablesError, ParseError
+from hitables.errors import HitablesError, ParseError, Unsupported
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
 from hitables.ir.rule import Kind, Match, Role, Rule
 from hitables.parse import iptables
+from hitables.parse.counted import as_counted, counted_sets, rules_of, set_of
 from hitables.parse.words import quote, split, unquote
 
 from .subsequence import gaps
@@ -94,6 +95,27 @@ def apply(program: Program, edits: Iterable[Edit]) -> Program:
     for name, held in chains.items():
         tables[name] = tables[name].of(held)
     return replace(program, tables=tuple(tables.values()))
+
+
+def with_memory(program: Program, edits: Sequence[Edit]) -> Sequence[Edit]:
+    """*edits*, whose matches of ipsets have memory where a rule reads the counters of the set.
+
+    Unsupported when they bring the first rule that reads the counters of a set which *program* matches.
+    """
+    rules = [edit.rule for edit in edits if edit.rule is not None]
+    if not any(set_of(match) for rule in rules for match in rule.matches):
+        return edits
+    held = counted_sets(rules_of(program))
+    fresh = counted_sets(rules) - held
+    for rule in rules_of(program):
+        for match in rule.matches:
+            if match.role is Role.CONSTANT and set_of(match) in fresh:
+                raise Unsupported(
+                    f"no rule read the counters of ipset {set_of(match)} so far, and the trees ask it more often "
+                    "than the list does: begin a new state with the new rule set (sflgen init)"
+                )
+    names = held | fresh
+    return [edit if edit.rule is None else replace(edit, rule=as_counted(edit.rule, names)) for edit in edits]
 
 
 def _apply_one(edit: Edit, chains: dict[str, Chain], rules: dict[tuple[str, str], list[Rule]]) -> None:

@@ -29,7 +29,7 @@ from hitables.ir.fields import (
 from hitables.ir.geometry import Values
 from hitables.ir.packet import Backend, Packet
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
-from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target
+from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Role, Rule, State, Target
 from hitables.ir.rule import Test as FieldTest
 
 FINAL = ("ACCEPT", "DROP", "REJECT --reject-with icmp-port-unreachable", "DNAT --to-destination 10.0.0.1")
@@ -39,7 +39,8 @@ WRITERS = {
     "TOS --set-tos 0x10/0x3f": {State.TOS},
     "SET --add-set s src": {State.SETS},
     "DNPT": {State.ADDRESSES},
-    "UNKNOWN": {State.ANYTHING},
+    "TCPMSS --clamp-mss-to-pmtu": {State.TCP, State.LENGTH, State.CHECKSUM},
+    "UNKNOWN": EVERYTHING,
 }
 NAMES = ("eth0", "eth1", "eth10", "lo", "wg0", "br-lan")
 
@@ -143,12 +144,14 @@ def make_match(rng: random.Random, family: Family, tiny: bool, number: int = 0) 
     tests = tuple(_test(rng, field, family, tiny) for field in fields if not free or rng.random() < 0.8)
     key = f"{name}{number}"
     if role is Role.CONSTANT:
-        reads = (
-            frozenset({rng.choice([State.MARK, State.CT, State.SETS])}) if rng.random() < 0.6 else frozenset()
-        )
+        kind = rng.random()
+        some = frozenset(rng.sample([State.MARK, State.CT, State.SETS, State.LENGTH], rng.choice([1, 1, 2])))
+        reads = some if kind < 0.6 else EVERYTHING if kind < 0.7 else frozenset[State]()
         return Match(name, ("--some", "thing"), role, key, tests, reads=reads)
     if role is not Role.SPACE:
-        return Match(name, ("--some", "thing"), role, key, tests)
+        # What a question writes follows from its key, as it does when text is read.
+        writes = _ASKING_WRITES.get(number % 5, frozenset())
+        return Match(name, ("--some", "thing"), role, key, tests, writes=writes)
     if free:
         return Match(
             name, (), role, key, tests, either=rng.random() < 0.3, native=rng.random() < 0.5,
@@ -162,6 +165,7 @@ def make_match(rng: random.Random, family: Family, tiny: bool, number: int = 0) 
     )  # fmt: skip
 
 
+_ASKING_WRITES = {2: frozenset({State.LABELS, State.MARK}), 3: EVERYTHING, 4: frozenset({State.CT})}
 _SHAPES: list[tuple[str, Role, tuple[Field, ...]]] = [
     ("", Role.SPACE, (Field.SRC,)),
     ("", Role.SPACE, (Field.DST,)),

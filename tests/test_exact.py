@@ -22,7 +22,7 @@ from hitables.ir.geometry import Values
 from hitables.ir.headers import FIELD_BYTES, inconsistency, is_malformed
 from hitables.ir.packet import Backend, Packet
 from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target
+from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Role, Rule, State, Target
 from hitables.ir.rule import Test as FieldTest
 from hitables.verify import diagrams, exact, sampled
 from hitables.verify.answer import Answer, Difference, Equal, Malformed, Question, Undecided, differs
@@ -36,7 +36,7 @@ RETURN = Target("RETURN", Kind.RETURN, "RETURN")
 LOG = Target("LOG", Kind.VERDICT, "LOG", ends=Ends.NEVER)
 MARK = Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset({State.MARK}))
 NOTRACK = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({State.CT}))
-ANYTHING = Target("X", Kind.VERDICT, "X", ends=Ends.NEVER, writes=frozenset({State.ANYTHING}))
+ANYTHING = Target("X", Kind.VERDICT, "X", ends=Ends.NEVER, writes=EVERYTHING)
 TARPIT = Target("TARPIT", Kind.VERDICT, "TARPIT", ends=Ends.MAYBE)
 LIMIT = Match("limit", ("--limit", "1/sec"), Role.ONCE, "limit 1/sec")
 RECENT = Match("recent", ("--set",), Role.NAMED, "recent --set")

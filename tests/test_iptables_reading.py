@@ -154,8 +154,8 @@ def test_each_match_has_its_role(words: str, role: Role) -> None:
     ("words", "ends", "writes"),
     [
         ("-j DROP", Ends.SURELY, None), ("-j LOG", Ends.NEVER, None), ("-j NOTRACK", Ends.NEVER, State.CT),
-        ("-j MARK --set-mark 1", Ends.NEVER, State.MARK), ("-j FROB --x", Ends.MAYBE, State.ANYTHING),
-        ("-j TARPIT", Ends.MAYBE, State.ANYTHING),
+        ("-j MARK --set-mark 1", Ends.NEVER, State.MARK), ("-j FROB --x", Ends.MAYBE, State.META),
+        ("-j TARPIT", Ends.MAYBE, State.META),
     ],
 )  # fmt: skip
 def test_each_target_says_what_it_ends_and_writes(words: str, ends: Ends, writes: State | None) -> None:

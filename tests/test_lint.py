@@ -139,7 +139,16 @@ def without(program: Program, lines: dict[str, set[int]]) -> Program:
 @settings(max_examples=60)
 @given(st.randoms(use_true_random=False))
 def test_what_is_named_can_go_and_what_can_go_is_named(rng: random.Random) -> None:
-    made = small_program(rng)
+    check_what_can_go(small_program(rng))
+
+
+@pytest.mark.parametrize("seed", [58, 2022])
+def test_a_rule_that_another_ones_going_makes_needless_is_named(seed: int) -> None:
+    """In both, a jump goes, and then a rule of the chain that it entered changes nothing."""
+    check_what_can_go(small_program(random.Random(seed)))
+
+
+def check_what_can_go(made: Program) -> None:
     (table,) = made.tables
     number = 0
     chains = []

@@ -15,7 +15,7 @@ from hitables.ir.fields import STATES, TCP, UDP, Family, Field, Fragment
 from hitables.ir.geometry import Values
 from hitables.ir.packet import Backend, Outcome, Packet
 from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target
+from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Role, Rule, State, Target
 from hitables.ir.rule import Test as FieldTest
 from hitables.ir.semantics import Walk
 from hitables.ir.spelling import Answers
@@ -30,7 +30,7 @@ LOG = Target("LOG", Kind.VERDICT, "LOG", ends=Ends.NEVER)
 TARPIT = Target("TARPIT", Kind.VERDICT, "TARPIT", ends=Ends.MAYBE)
 MARK = Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset({State.MARK}))
 NOTRACK = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({State.CT}))
-UNKNOWN = Target("XYZ", Kind.VERDICT, "XYZ", ends=Ends.NEVER, writes=frozenset({State.ANYTHING}))
+UNKNOWN = Target("XYZ", Kind.VERDICT, "XYZ", ends=Ends.NEVER, writes=EVERYTHING)
 
 
 def jump(chain: str) -> Target:
@@ -63,7 +63,7 @@ NO_MAC = Match(
     "mac", (), Role.SPACE, "! mac", (FieldTest(Field.MAC, Values.only(1).complement((1 << 48) - 1)),)
 )
 MARKED = Match("mark", (), Role.CONSTANT, "mark 1", reads=frozenset({State.MARK}))
-TIME = Match("time", (), Role.CONSTANT, "time")
+TIME = Match("time", (), Role.CONSTANT, "time", reads=frozenset({State.META}))
 NEW = Match("state", (), Role.SPACE, "NEW", (has(Field.STATE, STATES.index("NEW")),))
 FROM_1 = Match("", (), Role.SPACE, "-s 1", (has(Field.SRC, 1),))
 LIMIT = Match("limit", (), Role.ONCE, "limit")

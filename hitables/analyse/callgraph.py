@@ -95,8 +95,7 @@ def writes(table: Table) -> dict[str, frozenset[State]]:
     for name in reversed(list(nx.topological_sort(made))):
         states: set[State] = set()
         for rule in table[name].rules:
-            if rule.target is not None:
-                states |= rule.target.writes
+            states |= rule.writes
         for callee in made.successors(name):
             states |= found[callee]
         found[name] = frozenset(states)

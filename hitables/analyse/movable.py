@@ -21,10 +21,9 @@ def written_in(rules: Sequence[Rule], writes: Mapping[str, frozenset[State]]) ->
     """What the rules, and the user chains that they jump to, may write."""
     found: set[State] = set()
     for rule in rules:
-        if rule.target is not None:
-            found |= writes.get(rule.target.name, frozenset()) if rule.target.kind in (
-                Kind.JUMP, Kind.GOTO
-            ) else rule.target.writes  # fmt: skip
+        found |= rule.writes
+        if rule.target is not None and rule.target.enters:
+            found |= writes.get(rule.target.name, frozenset())
     return frozenset(found)
 
 
@@ -41,7 +40,7 @@ def freedom(
     def is_free(match: Match) -> bool:
         if match.role not in (Role.SPACE, Role.CONSTANT):
             return False
-        if match.reads & written or (written and State.ANYTHING in {*match.reads, *written}):
+        if match.role is Role.CONSTANT and match.reads & written:
             return False
         if any(test.field in fields for test in match.tests):
             return False

@@ -214,10 +214,7 @@ class _Reading:
             yield _BAD_OFFSET, ((0, 0),), ((1, 1),)
         if match.role is Role.CONSTANT:
             self.facts.add(match.key)
-            reads = match.reads & self.written or (
-                self.written and State.ANYTHING in {*match.reads, *self.written}
-            )
-            unknown = reads or len(self.facts) > MOST_FACTS
+            unknown = match.reads & self.written or len(self.facts) > MOST_FACTS
             yield match.key, None if unknown else ((1, 1),), ()
 
     def is_broken(self, axis: _Axis, box: _Box) -> bool:

@@ -91,9 +91,9 @@ class Sides:
 
     def note_writes(self, rule: Rule, writes: dict[str, frozenset[State]]) -> None:
         target = rule.target
-        if target is None:
-            return
-        written = writes.get(target.name, frozenset()) if target.kind is Kind.JUMP else target.writes
+        written = rule.writes
+        if target is not None and target.kind is Kind.JUMP:
+            written |= writes.get(target.name, frozenset())
         for state in written:
             self.dirty |= FIELDS_WRITTEN.get(state, frozenset())
 

@@ -44,20 +44,32 @@ class Kind(enum.IntEnum):
 
 
 class State(enum.IntEnum):
-    """What a target writes and a match reads, besides header fields."""
+    """What a target or a match writes and a match reads, besides tests of header fields.
 
-    CT = 0
+    The numbers are shared with the C engine (interp.h: how many there are).
+    """
+
+    CT = 0  # the connection that the packet belongs to, and what conntrack knows of it
     MARK = 1
     CONNMARK = 2
-    TOS = 3
+    TOS = 3  # the whole byte: DSCP and ECN; in IPv6 the traffic class
     TTL = 4
-    OPTIONS = 5
+    TCP = 5  # the tcp header besides ports and the six flags: options, data offset, ECN bits
     SETS = 6
     ADDRESSES = 7
     LABELS = 8
-    CLASS = 9
+    CLASS = 9  # the packet's priority
     SECMARK = 10
-    ANYTHING = 11  # an unknown extension: may write or read all of them
+    LENGTH = 11  # of the IP packet
+    CHECKSUM = 12  # checksums, and the header that an ICMP error quotes
+    PKTTYPE = 13  # unicast, broadcast, multicast: as the link layer said
+    PAYLOAD = 14  # all other bytes behind the IP header: ports, ICMP, extension headers, data
+    META = 15  # interfaces, macs, route, socket, processor, clock: no target of the kernel writes them
+    RATES = 16  # estimators of RATEEST
+
+
+# An extension that is not known reads and writes all of them.
+EVERYTHING = frozenset(State)
 
 
 class Test(NamedTuple):
@@ -78,6 +90,7 @@ class Match(NamedTuple):
     strict   the match drops a packet of fragment offset 1 (tcp)
     option   the match drops a packet with a broken tcp data offset (--tcp-option)
     reads    state that a CONSTANT match looks at
+    writes   state that it may change whenever it is asked; empty unless it is NAMED or ONCE
     key      normal spelling: equal keys, equal meaning
     """
 
@@ -91,7 +104,8 @@ class Match(NamedTuple):
     needs: int = 0
     strict: bool = False
     option: bool = False
-    reads: frozenset[State] = frozenset()
+    reads: frozenset[State] = EVERYTHING
+    writes: frozenset[State] = frozenset()
 
     @property
     def is_protocol(self) -> bool:
@@ -114,6 +128,11 @@ class Target:
     ends: Ends = Ends.SURELY
     writes: frozenset[State] = frozenset()
 
+    @property
+    def enters(self) -> bool:
+        """Whether it leads into a user chain, by -j or by -g."""
+        return self.kind in (Kind.JUMP, Kind.GOTO)
+
 
 class Rule(NamedTuple):
     """One rule.  *target* None: it only counts.  *line* 0: made by a program."""
@@ -123,3 +142,15 @@ class Rule(NamedTuple):
     line: int = 0
     counters: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()  # comment lines that stand before it in the file
+
+    @property
+    def writes(self) -> frozenset[State]:
+        """States that the rules behind it may find written by its matches or its target.
+
+        Without those of a chain that it enters.  Behind a target that surely ends the packet's way there
+        is no rule.
+        """
+        target = self.target
+        by_target = target.writes if target and target.ends is not Ends.SURELY else frozenset[State]()
+        by_matches = [match.writes for match in self.matches if match.writes]
+        return by_target.union(*by_matches) if by_matches else by_target

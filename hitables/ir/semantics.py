@@ -19,9 +19,8 @@ from .rule import Ends, Kind, Match, Role, Rule, State
 FIELDS_WRITTEN: dict[State, frozenset[Field]] = {
     State.CT: frozenset({Field.STATE}),
     State.ADDRESSES: frozenset({Field.SRC, Field.DST}),
-    State.ANYTHING: frozenset(
-        {Field.SRC, Field.DST, Field.SPORT, Field.DPORT, Field.ICMP, Field.FLAGS, Field.STATE}
-    ),
+    State.PAYLOAD: frozenset({Field.SPORT, Field.DPORT, Field.ICMP, Field.FLAGS}),
+    State.META: frozenset({Field.IIF, Field.OIF}),
 }
 
 DROP = "DROP"
@@ -100,7 +99,7 @@ class _Walker:
         if match.role is Role.SPACE:
             return Outcome.YES
         if match.role is Role.CONSTANT:
-            epoch = sum(self.writes[state] for state in match.reads | {State.ANYTHING})
+            epoch = sum(self.writes[state] for state in match.reads)
             fact = packet.fact(match, epoch)
             if fact is None:
                 self.open.add(match.key)
@@ -108,6 +107,7 @@ class _Walker:
         outcome = packet.outcome(match, self.events)
         self.events += 1
         self.effects.append(f"asks {match.key}: {outcome.name.lower()}")
+        self.writes.update(match.writes)
         return outcome
 
     def read(self, rule: Rule) -> Outcome:

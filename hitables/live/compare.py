@@ -157,10 +157,10 @@ def guesses(
     matches = {match.key: match for rule in _rules(table) for match in rule.matches}
     chancy = {key: match for key, match in matches.items() if match.role in (Role.NAMED, Role.ONCE)}
     outcomes = {key: answer(match, batch, chancy.values()) for key, match in chancy.items()}
-    written = {state for rule in _rules(table) if rule.target is not None for state in rule.target.writes}
+    written = frozenset[State]().union(*(rule.writes for rule in _rules(table)))
     rewritten = [
         key for key, match in matches.items()
-        if match.role is Role.CONSTANT and (match.reads & written or State.ANYTHING in written)
+        if match.role is Role.CONSTANT and match.reads & written
     ]  # fmt: skip
     told_of = (*facts.items(), *outcomes.items())
     unknown = sorted({key for key, told in told_of if (told == NOT_GIVEN).any()} | set(rewritten))

@@ -17,6 +17,7 @@ from ..ir.fields import Family
 from ..ir.program import BUILT_IN, Chain, Program, Table
 from ..ir.rule import Kind, Match, Rule, Target
 from ..syntax.options import TARGETS
+from .counted import with_counted_sets
 from .matches import (
     Layout,
     Part,
@@ -679,7 +680,8 @@ def read(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return reader.read(text)
+        program = reader.read(text)
+        return with_counted_sets(program) if "--packets-" in text or "--bytes-" in text else program
     finally:
         if collecting:
             gc.enable()

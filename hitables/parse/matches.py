@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from ..ir.fields import TCP, UDP, Family, Field, top
 from ..ir.geometry import Values
-from ..ir.rule import Ends, Kind, Match, Role, State, Target, Test
+from ..ir.rule import EVERYTHING, Ends, Kind, Match, Role, Target, Test
+from ..syntax import access
 from ..syntax import values as spelt
 from ..syntax.options import (
     FOREIGN_TARGETS,
@@ -307,7 +308,7 @@ def header_match(part: Part, words: list[str], family: Family) -> Match:
     try:
         tests, _ = _tests(use, words, family)
     except OverflowError:
-        return Match("", printed, Role.CONSTANT, " ".join(printed), reads=frozenset({State.ADDRESSES}))
+        return Match("", printed, Role.CONSTANT, " ".join(printed), reads=access.MATCHES[""].reads)
     if use.option.name in ("-s", "-d", "-i", "-o") and not use.inverted:
         tests = tuple(test for test in tests if test.values.pairs != ((0, top(test.field, family)),))
     return Match("", printed, Role.SPACE, " ".join(printed), tests)
@@ -319,7 +320,7 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
     if extension is None:
         kept = tuple(words[index] for index in part.kept)
         key = " ".join([part.name, *kept])
-        return Match(part.name, kept, Role.ONCE, key, reads=frozenset({State.ANYTHING}))
+        return Match(part.name, kept, Role.ONCE, key, reads=EVERYTHING, writes=EVERYTHING)
     printed = _print_words(part.uses, words)
     for required in extension.required:
         if all(use.option.name != required for use in part.uses):
@@ -336,10 +337,12 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         either = either or one_is_enough
         unread = unread or (use.option.read is None)
     used = {use.option.name for use in part.uses}
+    known = access.MATCHES.get(part.name, access.UNKNOWN)
     role = extension.role
     if role is Role.SPACE and unread and extension.name != "comment":
         role = Role.CONSTANT
-    if extension.counting & used:
+    writes = known.writes_by(used)
+    if extension.counting & used or (writes and role < Role.NAMED):
         role = Role.NAMED
     if extension.name == "statistic":
         mode = next((words[use.values[0]] for use in part.uses if use.option.name == "--mode"), "")
@@ -353,7 +356,7 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
     strict = extension.strict and family is Family.IPV4
     return Match(
         part.name, printed, role, key, tuple(tests), either, native, needs, strict, with_option,
-        extension.reads,
+        known.reads, writes,
     )  # fmt: skip
 
 
@@ -421,8 +424,7 @@ def target_of(part: Part, words: list[str], family: Family) -> Target:
     if extension is None:
         if part.kept or name in FOREIGN_TARGETS:
             kept = tuple(words[index] for index in part.kept)
-            return Target(name, Kind.VERDICT, " ".join([name, *kept]), kept, Ends.MAYBE,
-                          frozenset({State.ANYTHING}))  # fmt: skip
+            return Target(name, Kind.VERDICT, " ".join([name, *kept]), kept, Ends.MAYBE, EVERYTHING)
         return Target(name, Kind.JUMP, f"-j {name}")
     for use in part.uses:
         _tests(use, words, family)
@@ -432,7 +434,8 @@ def target_of(part: Part, words: list[str], family: Family) -> Target:
             "--reject-with": "icmp-port-unreachable" if family is Family.IPV4 else "icmp6-port-unreachable"
         }
     key = _key(name, part.uses, words, defaults)
-    return Target(name, Kind.VERDICT, key, _print_words(part.uses, words), extension.ends, extension.writes)
+    writes = access.TARGETS.get(name, access.UNKNOWN).writes
+    return Target(name, Kind.VERDICT, key, _print_words(part.uses, words), extension.ends, writes)
 
 
 def as_jump(target: Target) -> Target:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ..ir.fields import ICMP as P_ICMP
 from ..ir.fields import ICMPV6, TCP, UDP, Family, Field, top
 from ..ir.geometry import Values
-from ..ir.rule import Ends, Role, State, Test
+from ..ir.rule import Ends, Role, Test
 from . import values as spelt
 
 Reader = Callable[[tuple[str, ...], Family], tuple[Test, ...]]
@@ -36,7 +36,7 @@ class Option:
 class Extension:
     """One match or target with its options, by every name they have.
 
-    needs, strict, native, role, reads: see ir.rule.Match; ends, writes: see Target.
+    needs, strict, native, role: see ir.rule.Match; ends: see Target.  What it reads and writes: access.py.
     protocols: the match is refused without one of these behind -p (empty: any).
     fixed: options of which one makes a match of role CONSTANT a NAMED one.
     defaults: what an option means when it is left out, for comparing spellings.
@@ -45,13 +45,11 @@ class Extension:
     name: str
     options: dict[str, Option]
     role: Role = Role.CONSTANT
-    reads: frozenset[State] = frozenset()
     needs: int = 0
     strict: bool = False
     protocols: frozenset[int] = frozenset()
     counting: frozenset[str] = frozenset()
     ends: Ends = Ends.NEVER
-    writes: frozenset[State] = frozenset()
     defaults: dict[str, str] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
 
@@ -120,19 +118,15 @@ def _uid(words: tuple[str, ...], family: Family) -> tuple[Test, ...]:
     return ()
 
 
-_CT, _SETS = frozenset({State.CT}), frozenset({State.SETS})
-
-
 def _match(
-    name: str, options: str = "", role: Role = Role.CONSTANT, *, reads: State | None = None,
+    name: str, options: str = "", role: Role = Role.CONSTANT, *,
     readers: dict[str, Reader] | None = None, needs: int = 0, strict: bool = False,
     protocols: tuple[int, ...] = (), counting: str = "", defaults: dict[str, str] | None = None,
     required: str = "",
 ) -> Extension:  # fmt: skip
     return Extension(
-        name, _options(options, readers), role, frozenset() if reads is None else frozenset({reads}),
-        needs, strict, frozenset(protocols), frozenset(counting.split()), defaults=defaults or {},
-        required=frozenset(required.split()),
+        name, _options(options, readers), role, needs, strict, frozenset(protocols), frozenset(counting.split()),
+        defaults=defaults or {}, required=frozenset(required.split()),
     )  # fmt: skip
 
 
@@ -146,26 +140,27 @@ MATCHES = {
     extension.name: extension
     for extension in (
         _match("ah", "--ahspi --ahlen --ahres/0", needs=12),
-        _match("addrtype", "--src-type --dst-type --limit-iface-in/0 --limit-iface-out/0", reads=State.ADDRESSES),
-        _match("bpf", "--bytecode --object-pinned"),
+        _match("addrtype", "--src-type --dst-type --limit-iface-in/0 --limit-iface-out/0"),
+        _match("bpf", "--bytecode --object-pinned", NAMED),
         _match("cgroup", "--cgroup --path"),
-        _match("cluster", "--cluster-total-nodes --cluster-local-node --cluster-local-nodemask --cluster-hash-seed"),
+        _match("cluster", "--cluster-total-nodes --cluster-local-node --cluster-local-nodemask --cluster-hash-seed",
+               NAMED),
         _match("comment", "--comment", SPACE, required="--comment"),
-        _match("connbytes", "--connbytes --connbytes-dir --connbytes-mode", reads=State.CT),
-        _match("connlabel", "--label --set/0", reads=State.LABELS, counting="--set"),
+        _match("connbytes", "--connbytes --connbytes-dir --connbytes-mode"),
+        _match("connlabel", "--label --set/0", counting="--set"),
         _match("connlimit", "--connlimit-upto --connlimit-above --connlimit-mask --connlimit-saddr/0 "
                "--connlimit-daddr/0", ONCE),
-        _match("connmark", "--mark", reads=State.CONNMARK),
+        _match("connmark", "--mark"),
         _match("conntrack", "--ctstate --ctproto --ctorigsrc --ctorigdst --ctreplsrc --ctrepldst "
                "--ctorigsrcport --ctorigdstport --ctreplsrcport --ctrepldstport --ctstatus --ctexpire --ctdir",
-               SPACE, reads=State.CT, readers={"--ctstate": _states("SNAT", "DNAT")}),
+               SPACE, readers={"--ctstate": _states("SNAT", "DNAT")}),
         _match("cpu", "--cpu"),
         _match("dccp", _PORTS + " --dccp-types --dccp-option", SPACE, protocols=(33,), needs=12,
                readers=_ports(spelt.decimal_port_range)),
         _match("devgroup", "--src-group --dst-group"),
-        _match("dscp", "--dscp --dscp-class", reads=State.TOS),
+        _match("dscp", "--dscp --dscp-class"),
         _match("dst", "--dst-len --dst-opts", NAMED),
-        _match("ecn", "--ecn-tcp-cwr/0 --ecn-tcp-ece/0 --ecn-ip-ect", reads=State.TOS),
+        _match("ecn", "--ecn-tcp-cwr/0 --ecn-tcp-ece/0 --ecn-ip-ect"),
         _match("esp", "--espspi", protocols=(50,), needs=8),
         _match("eui64"),
         _match("frag", "--fragid --fraglen --fragres/0 --fragfirst/0 --fragmore/0 --fraglast/0", NAMED),
@@ -174,8 +169,8 @@ MATCHES = {
                "--hashlimit-htable-max --hashlimit-htable-expire --hashlimit-htable-gcinterval "
                "--hashlimit-rate-match/0 --hashlimit-rate-interval", NAMED),
         _match("hbh", "--hbh-len --hbh-opts", NAMED),
-        _match("helper", "--helper", reads=State.CT),
-        _match("hl", "--hl-eq --hl-lt --hl-gt", reads=State.TTL),
+        _match("helper", "--helper"),
+        _match("hl", "--hl-eq --hl-lt --hl-gt"),
         _match("icmp", "--icmp-type", SPACE, protocols=(P_ICMP,), needs=8, required="--icmp-type",
                readers={"--icmp-type": _family_field(Field.ICMP, spelt.icmp_type)}),
         _match("icmp6", "--icmpv6-type", SPACE, protocols=(ICMPV6,), needs=8, required="--icmpv6-type",
@@ -190,12 +185,12 @@ MATCHES = {
         _match("limit", "--limit --limit-burst", ONCE, defaults={"--limit": "3/hour", "--limit-burst": "5"}),
         _match("mac", "--mac-source", SPACE, required="--mac-source",
                readers={"--mac-source": _field(Field.MAC, spelt.mac)}),
-        _match("mark", "--mark", reads=State.MARK),
+        _match("mark", "--mark"),
         _match("mh", "--mh-type", NAMED, protocols=(135,)),
         _match("multiport", "--sports=--source-ports --dports=--destination-ports --ports", SPACE,
                protocols=(TCP, UDP, 136, 132, 33), needs=4, readers=_MULTIPORT),
         _match("nfacct", "--nfacct-name", NAMED),
-        _match("osf", "--genre --ttl --log", protocols=(TCP,)),
+        _match("osf", "--genre --ttl --log", protocols=(TCP,), counting="--log"),
         _match("owner", "--uid-owner --gid-owner --socket-exists/0 --suppl-groups/0",
                readers={"--uid-owner": _uid, "--gid-owner": _uid}),
         _match("physdev", "--physdev-in --physdev-out --physdev-is-in/0 --physdev-is-out/0 "
@@ -211,20 +206,19 @@ MATCHES = {
         _match("recent", "--set/0 --rcheck/0 --update/0 --remove/0 --seconds --reap/0 --hitcount --rttl/0 "
                "--name --rsource/0 --rdest/0 --mask", NAMED,
                defaults={"--name": "DEFAULT", "--rsource": ""}),
-        _match("rpfilter", "--loose/0 --validmark/0 --accept-local/0 --invert/0", reads=State.MARK),
+        _match("rpfilter", "--loose/0 --validmark/0 --accept-local/0 --invert/0"),
         _match("rt", "--rt-type --rt-segsleft --rt-len --rt-0-res/0 --rt-0-addrs --rt-0-not-strict/0", NAMED),
         _match("sctp", _PORTS + " --chunk-types/2", SPACE, protocols=(132,), needs=12,
                readers=_ports(spelt.port_range)),
         _match("set", "--match-set/2=--set/2 --return-nomatch/0 --update-counters/0 --update-subcounters/0 "
                "--packets-eq --packets-lt --packets-gt --bytes-eq --bytes-lt --bytes-gt",
-               reads=State.SETS,
                counting="--update-counters --update-subcounters --packets-eq --packets-lt --packets-gt "
                "--bytes-eq --bytes-lt --bytes-gt"),
         _match("socket", "--transparent/0 --nowildcard/0 --restore-skmark/0", counting="--restore-skmark"),
         _match("srh", "--srh-next-hdr --srh-hdr-len-eq --srh-hdr-len-gt --srh-hdr-len-lt --srh-segs-left-eq "
                "--srh-segs-left-gt --srh-segs-left-lt --srh-last-entry-eq --srh-last-entry-gt "
                "--srh-last-entry-lt --srh-tag --srh-psid --srh-nsid --srh-lsid"),
-        _match("state", "--state", SPACE, reads=State.CT, readers={"--state": _states()}, required="--state"),
+        _match("state", "--state", SPACE, readers={"--state": _states()}, required="--state"),
         _match("statistic", "--mode --probability --every --packet", ONCE, defaults={"--packet": "0"}),
         _match("string", "--from --to --algo --string --hex-string --icase/0"),
         _match("tcp", _PORTS + " --tcp-flags/2 --syn/0 --tcp-option", SPACE, protocols=(TCP,), needs=20,
@@ -232,8 +226,8 @@ MATCHES = {
         _match("tcpmss", "--mss", NAMED, protocols=(TCP,)),
         _match("time", "--datestart --datestop --timestart --timestop --contiguous/0 --monthdays --weekdays "
                "--kerneltz/0 --utc/0 --localtz/0"),
-        _match("tos", "--tos", reads=State.TOS),
-        _match("ttl", "--ttl-eq=--ttl --ttl-lt --ttl-gt", reads=State.TTL),
+        _match("tos", "--tos"),
+        _match("ttl", "--ttl-eq=--ttl --ttl-lt --ttl-gt"),
         _match("u32", "--u32"),
         _match("udp", _PORTS, SPACE, protocols=(UDP,), needs=8, readers=_ports(spelt.decimal_port_range)),
     )
@@ -250,10 +244,9 @@ PROTOCOL_MATCH = {
 
 
 def _target(
-    name: str, options: str = "", ends: Ends = Ends.NEVER, *writes: State,
-    defaults: dict[str, str] | None = None,
+    name: str, options: str = "", ends: Ends = Ends.NEVER, *, defaults: dict[str, str] | None = None,
 ) -> Extension:  # fmt: skip
-    return Extension(name, _options(options), ends=ends, writes=frozenset(writes), defaults=defaults or {})
+    return Extension(name, _options(options), ends=ends, defaults=defaults or {})
 
 
 NEVER, MAYBE, SURELY = Ends.NEVER, Ends.MAYBE, Ends.SURELY
@@ -267,27 +260,26 @@ TARGETS = {
         _target("QUEUE", "", SURELY),
         _target("AUDIT", "--type"),
         _target("CHECKSUM", "--checksum-fill/0", MAYBE),
-        _target("CLASSIFY", "--set-class", NEVER, State.CLASS),
+        _target("CLASSIFY", "--set-class", NEVER),
         _target("CLUSTERIP", "--new/0 --hashmode --clustermac --total-nodes --local-node --hash-init", MAYBE),
         _target("CONNMARK", "--set-mark --set-xmark --save-mark/0 --restore-mark/0 --and-mark --or-mark "
-                "--xor-mark --left-shift-mark --right-shift-mark --mask --nfmask --ctmask", NEVER,
-                State.MARK, State.CONNMARK),
-        _target("CONNSECMARK", "--save/0 --restore/0", NEVER, State.SECMARK),
+                "--xor-mark --left-shift-mark --right-shift-mark --mask --nfmask --ctmask", NEVER),
+        _target("CONNSECMARK", "--save/0 --restore/0", NEVER),
         _target("CT", "--notrack/0 --helper --timeout --ctevents --expevents --zone --zone-orig --zone-reply",
-                NEVER, State.CT),
+                NEVER),
         _target("DNAT", "--to-destination" + _NAT, SURELY),
-        _target("DNPT", "--src-pfx --dst-pfx", MAYBE, State.ADDRESSES),
-        _target("DSCP", "--set-dscp --set-dscp-class", MAYBE, State.TOS),
-        _target("ECN", "--ecn-tcp-remove/0 --ecn-tcp-cwr --ecn-tcp-ece --ecn-ip-ect", MAYBE, State.TOS),
-        _target("HL", "--hl-set --hl-dec --hl-inc", MAYBE, State.TTL),
+        _target("DNPT", "--src-pfx --dst-pfx", MAYBE),
+        _target("DSCP", "--set-dscp --set-dscp-class", MAYBE),
+        _target("ECN", "--ecn-tcp-remove/0 --ecn-tcp-cwr --ecn-tcp-ece --ecn-ip-ect", MAYBE),
+        _target("HL", "--hl-set --hl-dec --hl-inc", MAYBE),
         _target("HMARK", "--hmark-tuple --hmark-mod --hmark-offset --hmark-src-prefix --hmark-dst-prefix "
                 "--hmark-sport-mask --hmark-dport-mask --hmark-src-port --hmark-dst-port --hmark-spi-mask "
-                "--hmark-spi --hmark-rnd --hmark-proto-mask", NEVER, State.MARK),
+                "--hmark-spi --hmark-rnd --hmark-proto-mask", NEVER),
         _target("IDLETIMER", "--timeout --label --alarm/0 --send_nl_msg"),
         _target("LED", "--led-trigger-id --led-delay --led-always-blink/0"),
         _target("LOG", "--log-level --log-prefix --log-tcp-sequence/0 --log-tcp-options/0 --log-ip-options/0 "
                 "--log-uid/0 --log-macdecode/0", NEVER, defaults={"--log-level": "4"}),
-        _target("MARK", "--set-mark --set-xmark --and-mark --or-mark --xor-mark", NEVER, State.MARK),
+        _target("MARK", "--set-mark --set-xmark --and-mark --or-mark --xor-mark", NEVER),
         _target("MASQUERADE", "--to-ports" + _NAT, SURELY),
         _target("MIRROR", "", SURELY),
         _target("NETMAP", "--to", SURELY),
@@ -295,24 +287,24 @@ TARGETS = {
                 NEVER, defaults={"--nflog-group": "0"}),
         _target("NFQUEUE", "--queue-num --queue-balance --queue-bypass/0 --queue-cpu-fanout/0", SURELY,
                 defaults={"--queue-num": "0"}),
-        _target("NOTRACK", "", NEVER, State.CT),
+        _target("NOTRACK", "", NEVER),
         _target("RATEEST", "--rateest-name --rateest-interval --rateest-ewmalog"),
         _target("REDIRECT", "--to-ports" + _NAT, SURELY),
         _target("REJECT", "--reject-with", SURELY),
         _target("SAME", "--to --nodst/0 --random/0", SURELY),
-        _target("SECMARK", "--selctx", NEVER, State.SECMARK),
+        _target("SECMARK", "--selctx", NEVER),
         _target("SET", "--add-set/2 --del-set/2 --map-set/2 --timeout --exist/0 --map-mark/0 --map-prio/0 "
-                "--map-queue/0", NEVER, State.SETS, State.MARK, State.CLASS),
+                "--map-queue/0", NEVER),
         _target("SNAT", "--to-source" + _NAT, SURELY),
-        _target("SNPT", "--src-pfx --dst-pfx", MAYBE, State.ADDRESSES),
+        _target("SNPT", "--src-pfx --dst-pfx", MAYBE),
         _target("SYNPROXY", "--sack-perm/0 --timestamp/0 --wscale --mss --ecn/0", MAYBE),
-        _target("TCPMSS", "--set-mss --clamp-mss-to-pmtu/0", MAYBE, State.OPTIONS),
-        _target("TCPOPTSTRIP", "--strip-options", MAYBE, State.OPTIONS),
+        _target("TCPMSS", "--set-mss --clamp-mss-to-pmtu/0", MAYBE),
+        _target("TCPOPTSTRIP", "--strip-options", MAYBE),
         _target("TEE", "--gateway --oif"),
-        _target("TOS", "--set-tos --and-tos --or-tos --xor-tos", MAYBE, State.TOS),
+        _target("TOS", "--set-tos --and-tos --or-tos --xor-tos", MAYBE),
         _target("TPROXY", "--on-port --on-ip --tproxy-mark", SURELY),
         _target("TRACE"),
-        _target("TTL", "--ttl-set --ttl-dec --ttl-inc", MAYBE, State.TTL),
+        _target("TTL", "--ttl-set --ttl-dec --ttl-inc", MAYBE),
         _target("ULOG", "--ulog-nlgroup --ulog-prefix --ulog-cprange --ulog-qthreshold"),
     )
 }  # fmt: skip

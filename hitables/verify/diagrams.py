@@ -515,7 +515,7 @@ class _Compared:
             if what.kind == VERDICT:
                 self.classes += 1
                 continue
-            writes = self.tables.writes[what.key] if what.kind == FIRES else frozenset()
+            writes = self.tables.writes_of(what)
             others = dict(after.get(what, {}))
             for one, packets in sources.items():
                 for other in list(others):
@@ -572,8 +572,18 @@ class _Tables:
             rule for table in pair for name in callers_first(table, *starts) for rule in table[name].rules
         ]
         targets = [rule.target for rule in self._rules if rule.target is not None]
-        self.writes = {target.key: target.writes for target in targets}
-        self._odd = next((each.key for each in targets if each.writes != self.writes[each.key]), None)
+        asked = [match for rule in self._rules for match in rule.matches if _is_asked(match)]
+        self._fired_writes = {target.key: target.writes for target in targets}
+        self._asked_writes = {match.key: match.writes for match in asked}
+        self._odd = next(
+            (each.key for each in targets if each.writes != self._fired_writes[each.key]), None
+        ) or next((each.key for each in asked if each.writes != self._asked_writes[each.key]), None)
+
+    def writes_of(self, what: Seen) -> frozenset[State]:
+        """The states that an effect may change."""
+        if what.kind == FIRES:
+            return self._fired_writes[what.key]
+        return self._asked_writes[what.key] if what.kind == ASKS else frozenset()
 
     def answer(self) -> Answer:
         compared: _Compared | None = None

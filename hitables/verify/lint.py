@@ -13,6 +13,7 @@ import time
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import TopologicalSorter
 
 from hitables.engine._engine import ffi, lib
 from hitables.errors import HitablesError
@@ -117,6 +118,11 @@ class _Graph:
                 rest += new
             self.reaching[chain.name] = frozenset(seen)
         self.roots = [chain.name for chain in table.chains if chain.policy is not None]
+        self._callers = callers
+
+    def callees_first(self) -> list[str]:
+        """All chains, each behind those that it enters."""
+        return list(TopologicalSorter(self._callers).static_order())[::-1]
 
     def roots_of(self, chain: str) -> list[str]:
         """The built-in chains from which packets come to *chain*."""
@@ -135,6 +141,9 @@ def _of_graph(table: Table, graph: _Graph) -> Iterator[Flaw]:
 
 
 # ---- what the prover shows ----
+
+
+_Placed = tuple[Chain, int, Rule]  # a rule, its chain, its index there
 
 
 @dataclass(frozen=True)
@@ -188,8 +197,7 @@ class _Linter:
             state
             for chain in self.table.chains
             for rule in chain.rules
-            if rule.target is not None
-            for state in rule.target.writes
+            for state in rule.writes
         }
         return {which for state in states for which in FIELDS_WRITTEN.get(state, ())}
 
@@ -227,12 +235,29 @@ class _Linter:
                 yield replace(flaw, why="; ".join(filter(None, (flaw.why, still))))
             if not still:
                 self._remove(chain, at)
-        for chain, at, rule in live:
-            tell(f"table {self.table.name}, line {rule.line}")
-            if _asked_for(self.question, chain.name) and _may_go(rule) and self._nothing(chain, at, rule):
+        yield from self._needless(live, tell)
+
+    def _needless(self, live: list[_Placed], tell: Tell) -> Iterator[Flaw]:
+        """Rules of *live* that change nothing, taken out one after the other until none is left.
+
+        From the end of each walk to its start: leaving out a rule can make another needless only if that
+        one stands before it, or in a chain that it entered.
+        """
+        order = {name: place for place, name in enumerate(self.graph.callees_first())}
+        while live:
+            kept, entered = [], set[str]()
+            for chain, at, rule in sorted(live, key=lambda each: (order[each[0].name], -each[1])):
+                tell(f"table {self.table.name}, line {rule.line}")
+                if not _asked_for(self.question, chain.name) or not _may_go(rule):
+                    continue
+                if not self._nothing(chain, at, rule):
+                    kept.append((chain, at, rule))
+                    continue
                 self._remove(chain, at)
-                covering = self._deciders(chain, at, rule)
-                yield Flaw(NOTHING, self.table.name, chain.name, rule.line, covering)
+                if rule.target is not None and rule.target.enters:
+                    entered.add(rule.target.name)
+                yield Flaw(NOTHING, self.table.name, chain.name, rule.line, self._deciders(chain, at, rule))
+            live = [each for each in kept if entered & self.graph.reaching[each[0].name]]
 
     def _numbers(self, chain: Chain, at: int) -> tuple[int, int]:
         number = self.base[chain.name] + at

@@ -264,7 +264,7 @@ class Lowering:
             role = match.role
             key = (
                 *own, role, match.native, match.needs, match.strict, match.option, match.either,
-                match.is_protocol, None if role is Role.SPACE else match.key,
+                match.is_protocol, None if role is Role.SPACE else match.key, match.writes,
             )  # fmt: skip
             number = known.setdefault(key, len(known))
             if number == len(distinct):
@@ -298,6 +298,8 @@ class Lowering:
                 code.extend((lib.PROVE_TEST, self._facts[match.key]))
             elif match.role is not Role.SPACE:
                 code.extend((lib.PROVE_EVENT, self._keys(match.key) << 1 | (match.role is Role.ONCE)))
+                if match.writes:
+                    code.extend((lib.PROVE_WRITE, _mask(match.writes)))
             starts.append(len(code) // 2)
         return code, starts
 
@@ -309,6 +311,7 @@ class Lowering:
         either = np.fromiter((match.either for match in matches), np.bool_, count)
         self.has_memory = bool(np.any(roles == Role.ONCE))
         self.match_asks = roles > Role.CONSTANT
+        self.match_writes = np.array([_mask(match.writes) for match in matches], np.uint32)
         self.match_inexact = either | (roles != Role.SPACE)
         of_match = [
             [] if match.either else own for match, own in zip(matches, tests, strict=True)
@@ -353,6 +356,9 @@ class Lowering:
         enters = (op == lib.PROVE_JUMP) | (op == lib.PROVE_GOTO)
         written = np.zeros(count, np.uint32)
         np.bitwise_or.at(written, chain[~enters], writes[~enters])
+        asking = self.match_writes[self.rule_match]
+        owner = np.repeat(chain, _sizes(self.rule_start))
+        np.bitwise_or.at(written, owner[asking != 0], asking[asking != 0])
         pairs = np.unique(chain[enters] << 32 | number[enters]).tolist()
         entered: dict[int, list[int]] = {}
         for pair in pairs:
@@ -395,7 +401,7 @@ class Lowering:
         states = array("I", map(_writers, Field))
         for reads in self._fact_reads:
             sizes.append(2)
-            states.append(_mask(reads | {State.ANYTHING}))
+            states.append(_mask(reads))
         code, match_start = self._codes[self.backend]
         arrays: dict[str, Any] = {
             "dim_size": sizes, "dim_states": states, "test_dim": self._test_dim,

@@ -20,7 +20,7 @@ from hitables.errors import Unsupported
 from hitables.ir.fields import Family, Field, top
 from hitables.ir.packet import Backend, Outcome
 from hitables.ir.program import Program, Table
-from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target, Test
+from hitables.ir.rule import Ends, Kind, Match, Role, Rule, Target, Test
 from hitables.ir.semantics import DROP, FIELDS_WRITTEN, RETURNS
 
 from .packets import PacketBatch, text_hash
@@ -166,7 +166,7 @@ class _Lowered:
             ffi.from_buffer("uint32_t[]", code.words), len(code.words),
             ffi.from_buffer("uint32_t[]", starts), len(starts), ffi.from_buffer("uint32_t[]", ends),
             drop, ffi.from_buffer("uint64_t[]", hashes), len(hashes), number, depth,
-            ffi.new("uint32_t[]", writers), 1 << State.ANYTHING,
+            ffi.new("uint32_t[]", writers),
         )  # fmt: skip
         if handle == ffi.NULL:
             raise MemoryError(f"table {table.name} of {number} rules")
@@ -311,7 +311,9 @@ class _Code:
         if match.role is Role.CONSTANT:
             yield from (lib.INTERP_FACT, number(match.key), _mask(match.reads))
         elif match.role is not Role.SPACE:
-            yield from (lib.INTERP_EVENT, number(match.key), self._effects_of(match.key))
+            yield from (
+                lib.INTERP_EVENT, number(match.key), self._effects_of(match.key), _mask(match.writes)
+            )  # fmt: skip
 
     def _effects_of(self, key: str) -> int:
         """The first of three numbers in a row, for no, yes, dropped."""

@@ -123,14 +123,14 @@ class PacketSets:
         keys = dict.fromkeys(match.key for match in found if match.role is Role.CONSTANT)
         self.facts: dict[str, int] = {key: manager.add_vars(1)[0] for key in keys}
         self.reads: dict[str, frozenset[State]] = {
-            match.key: match.reads | {State.ANYTHING} for match in found if match.role is Role.CONSTANT
+            match.key: match.reads for match in found if match.role is Role.CONSTANT
         }
         # A key whose matches do not all read the same has no one truth value to be forgotten.
         self.odd = next(
             (
                 each.key
                 for each in found
-                if each.key in keys and each.reads | {State.ANYTHING} != self.reads[each.key]
+                if each.key in keys and each.reads != self.reads[each.key]
             ),
             None,
         )

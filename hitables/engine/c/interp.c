@@ -32,7 +32,7 @@ struct interp {
     uint32_t *code, *starts, *ends;
     uint64_t *hashes;
     size_t words, chains, keys, rules, depth;
-    uint32_t drop, anything;
+    uint32_t drop;
     uint32_t field_writers[INTERP_FIELDS]; /* by field: mask of the states that change it */
     int has_wide;
     struct skip skip;
@@ -129,7 +129,8 @@ static size_t check_instruction(struct interp *table, const uint32_t *code, size
     case INTERP_FACT:
         return room >= 3 && code[1] < table->keys && code[2] < 1u << INTERP_STATES ? 3 : 0;
     case INTERP_EVENT:
-        return room >= 3 && code[1] < table->keys && (uint64_t)code[2] + 2 < table->keys ? 3 : 0;
+        return room >= 4 && code[1] < table->keys && (uint64_t)code[2] + 2 < table->keys
+                && code[3] < 1u << INTERP_STATES ? 4 : 0;
     case INTERP_COUNT:
     case INTERP_VERDICT:
         return room >= 2 && code[1] < table->keys ? 2 : 0;
@@ -187,7 +188,7 @@ static void *copy(struct arena *arena, const void *from, size_t count, size_t si
  * to its end; drop: the verdict of a match that drops; depth: how deep jumps nest. */
 struct interp *interp_new(const uint32_t *code, size_t words, const uint32_t *starts, size_t chains,
     const uint32_t *ends, uint32_t drop, const uint64_t *hashes, size_t keys, size_t rules,
-    size_t depth, const uint32_t *field_writers, uint32_t anything)
+    size_t depth, const uint32_t *field_writers)
 {
     struct arena *arena = arena_new(0);
     struct interp *table = arena ? arena_take(arena, sizeof *table) : NULL;
@@ -202,7 +203,6 @@ struct interp *interp_new(const uint32_t *code, size_t words, const uint32_t *st
     table->rules = rules;
     table->depth = depth;
     table->drop = drop;
-    table->anything = anything;
     memcpy(table->field_writers, field_writers, sizeof table->field_writers);
     table->code = copy(arena, code, words, sizeof *code);
     table->starts = copy(arena, starts, chains, sizeof *starts);
@@ -332,7 +332,7 @@ enum { DROPPED_FROM = 248 };
 
 static int fact(struct walk *walk, const struct given *given, size_t at, uint32_t key, uint32_t reads)
 {
-    uint32_t epoch = walk->written ? writes_to(walk, reads | walk->table->anything) : 0;
+    uint32_t epoch = walk->written ? writes_to(walk, reads) : 0;
     uint8_t answer = given_answer(given, key, epoch, at);
     if (answer <= YES)
         return answer;
@@ -511,9 +511,11 @@ static int run_one(struct walk *walk, uint32_t chain, const struct given *given,
             effect(walk, code[2] + (uint32_t)came);
             if (came == DROPPED)
                 goto dropped;
+            if (code[3])
+                rewrite(walk, code[3], given->batch);
             if (came == NO)
                 goto no;
-            code += 3;
+            code += 4;
             goto instruction;
         }
         default:

@@ -18,7 +18,7 @@ enum interp_op {
     INTERP_CUT,     /* drops a packet whose protocol cannot be found */
     INTERP_OPTION,  /* drops a packet with a bad tcp data offset */
     INTERP_FACT,    /* | key, mask of the states that it reads */
-    INTERP_EVENT,   /* | key, the first of its three effects: no, yes, dropped */
+    INTERP_EVENT,   /* | key, the first of its three effects: no, yes, dropped; mask of the states that it writes */
     INTERP_COUNT,   /* targets from here on | effect */
     INTERP_FIRE,    /* | effect, mask of the states that it writes */
     INTERP_JUMP,    /* | chain */
@@ -30,7 +30,7 @@ enum interp_op {
 enum interp_size {
     INTERP_FIELDS = 12,
     INTERP_SLOTS = 15, /* the fields, then sport, dport and flags as native expressions read them */
-    INTERP_STATES = 12,
+    INTERP_STATES = 17,
 };
 
 /* Bits of interp_packet.classes, and of interp_result.open. */
@@ -91,7 +91,7 @@ struct interp;
 
 struct interp *interp_new(const uint32_t *code, size_t words, const uint32_t *starts, size_t chains,
     const uint32_t *ends, uint32_t drop, const uint64_t *hashes, size_t keys, size_t rules,
-    size_t depth, const uint32_t *field_writers, uint32_t anything);
+    size_t depth, const uint32_t *field_writers);
 int interp_run(const struct interp *table, uint32_t chain, const struct interp_batch *batch,
     struct interp_result *results, const struct interp_counts *counts);
 uint64_t interp_mix(uint64_t value);

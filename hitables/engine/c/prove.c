@@ -419,13 +419,9 @@ static void look_again(struct prover *p, struct list *list)
     list->n = residue_filter(&p->r, list, list->v, ALL_DIMS);
 }
 
-/* The effect at both heads happens. */
-static int happen(struct prover *p, struct list *a, struct list *b)
+/* These states are written: what depends on them may be anything from now on. */
+static int write_states(struct prover *p, uint32_t writes)
 {
-    uint32_t writes = seg_at(p, a, 0)->writes;
-    size_t history_n = p->history_n;
-    drop_head(a);
-    drop_head(b);
     for (uint32_t dim = 0; dim < p->r.in.dims && writes; dim++) {
         uint32_t changed = p->r.in.dim_states[dim] & writes;
         if (!changed || (dim < 12 && p->r.class.frozen >> dim & 1))
@@ -438,6 +434,18 @@ static int happen(struct prover *p, struct list *a, struct list *b)
             return PROVE_NO_MEMORY;
         p->epoch[dim] += (uint32_t)__builtin_popcount(changed);
     }
+    return PROVE_EQUAL;
+}
+
+/* The effect at both heads happens. */
+static int happen(struct prover *p, struct list *a, struct list *b)
+{
+    size_t history_n = p->history_n;
+    int status = write_states(p, seg_at(p, a, 0)->writes);
+    if (status != PROVE_EQUAL)
+        return status;
+    drop_head(a);
+    drop_head(b);
     look_again(p, a);
     look_again(p, b);
     if (p->history_n > history_n && !p->parted) {
@@ -480,6 +488,9 @@ static int ask(struct prover *p, struct list *a, struct list *b, double *weight,
     p->outcomes[p->outcomes_n] = key;
     p->outcomes[p->outcomes_n + 1] = 0;
     p->outcomes_n += 2;
+    int status = write_states(p, seg_at(p, a, 0)->changes);
+    if (status != PROVE_EQUAL)
+        return status;
     size_t top = p->r.top;
     struct list x = copy_list(p, a, NONE), y = copy_list(p, b, NONE);
     if (p->r.failed)
@@ -489,7 +500,7 @@ static int ask(struct prover *p, struct list *a, struct list *b, double *weight,
     look_again(p, &x);
     look_again(p, &y);
     *weight /= 2;
-    int status = prove_and_keep(p, x, y, *weight, deep + 1);
+    status = prove_and_keep(p, x, y, *weight, deep + 1);
     p->r.top = top;
     p->outcomes[p->outcomes_n - 1] = 1;
     struct list *both[] = {a, b};

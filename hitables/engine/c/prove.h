@@ -17,6 +17,7 @@ enum prove_op {
     PROVE_OPTION, /* drops a packet with a bad tcp data offset */
     PROVE_CUT,    /* drops a packet whose protocol cannot be found */
     PROVE_EVENT,  /* arg: key << 1 | memory of the rule itself */
+    PROVE_WRITE,  /* arg: states that the event before may change, whatever its answer */
     PROVE_NEVER,  /* does not hold */
 };
 

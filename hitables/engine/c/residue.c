@@ -202,7 +202,7 @@ static uint32_t seg_number(struct residue *r, const uint32_t *tests, uint32_t n,
     size_t at = seg_hash(r, &seg) & (r->table_size - 1);
     for (; r->seg_table[at] != NONE; at = (at + 1) & (r->table_size - 1)) {
         const struct seg *known = &r->segs[r->seg_table[at]];
-        if (known->n == n && known->kind == seg.kind && known->arg == seg.arg && known->next == seg.next
+        if (known->n == n && known->kind == seg.kind && known->arg == seg.arg && known->next == seg.next && known->changes == seg.changes
             && !memcmp(r->tests + known->first, r->tests + seg.first, n * sizeof *tests))
             return r->seg_table[at];
     }
@@ -223,7 +223,7 @@ static int has_field(const struct residue *r, uint32_t dim, int native)
 
 /* A rule as it is read: parts of tests, each but the last ended by an event. */
 struct reading {
-    uint32_t tests[MOST_PARTS][MOST_TESTS], n[MOST_PARTS], event[MOST_PARTS];
+    uint32_t tests[MOST_PARTS][MOST_TESTS], n[MOST_PARTS], event[MOST_PARTS], changes[MOST_PARTS];
     uint32_t parts;
     int ended; /* by a match that drops, or does not hold */
     uint32_t kind;
@@ -310,8 +310,12 @@ static void read_match(const struct residue *r, uint32_t match, struct reading *
                 end_reading(reading, SEG_VERDICT);
             break;
         case PROVE_EVENT:
+            reading->changes[reading->parts] = 0;
             reading->event[reading->parts++] = arg;
             reading->n[reading->parts] = 0;
+            break;
+        case PROVE_WRITE:
+            reading->changes[reading->parts - 1] = arg;
             break;
         default:
             end_reading(reading, SEG_FAIL);
@@ -387,8 +391,10 @@ static void lower_rule(struct residue *r, uint32_t rule)
         number = seg_number(r, reading.tests[reading.parts], reading.n[reading.parts], seg);
     for (uint32_t part = reading.parts; part-- > 0;) {
         once |= reading.event[part] & 1;
+        writes |= reading.changes[part];
         struct seg event = {
             .kind = SEG_EVENT, .arg = reading.event[part], .next = number, .writes = writes, .once = once,
+            .changes = reading.changes[part],
         };
         number = seg_number(r, reading.tests[part], reading.n[part], event);
     }
@@ -406,7 +412,7 @@ uint32_t residue_decide(struct residue *r, uint32_t seg, uint32_t verdict)
         made.next = residue_decide(r, made.next, verdict);
     else if (made.kind != SEG_FAIL)
         made = (struct seg){.kind = SEG_VERDICT, .arg = verdict, .next = NONE};
-    made.writes = 0;
+    made.writes = made.kind == SEG_EVENT ? made.changes | r->segs[made.next].writes : 0;
     return seg_number(r, tests, n, made);
 }
 

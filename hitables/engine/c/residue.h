@@ -22,6 +22,7 @@ struct seg {
     uint32_t kind, arg;  /* of JUMP and GOTO: the chain, or the one it is known to equal */
     uint32_t next;       /* EVENT: what follows once it said yes */
     uint32_t writes;     /* states written from here on */
+    uint32_t changes;    /* EVENT: those that the question itself writes, whatever its answer */
     uint32_t once;       /* a memory of the rule itself is asked from here on */
     uint64_t dims;       /* a bit for each dimension that is tested; the last for all beyond */
 };
