@@ -111,8 +111,8 @@ def with_memory(program: Program, edits: Sequence[Edit]) -> Sequence[Edit]:
         for match in rule.matches:
             if match.role is Role.CONSTANT and set_of(match) in fresh:
                 raise Unsupported(
-                    f"no rule read the counters of ipset {set_of(match)} so far, and the trees ask it more often "
-                    "than the list does: begin a new state with the new rule set (sflgen init)"
+                    f"no rule read the counters of ipset {set_of(match)} so far, and the trees ask it more "
+                    "often than the list does: begin a new state with the new rule set (sflgen init)"
                 )
     names = held | fresh
     return [edit if edit.rule is None else replace(edit, rule=as_counted(edit.rule, names)) for edit in edits]

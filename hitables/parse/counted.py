@@ -53,13 +53,8 @@ def with_counted_sets(program: Program) -> Program:
     names = counted_sets(rules_of(program))
     if not names:
         return program
-    tables = (
-        replace(
-            table,
-            chains=tuple(
-                chain.with_rules(tuple(as_counted(rule, names) for rule in chain.rules)) for chain in table.chains
-            ),
-        )
-        for table in program
-    )
+    tables = []
+    for table in program:
+        chains = (chain.with_rules(tuple(as_counted(rule, names) for rule in chain.rules)) for chain in table.chains)
+        tables.append(replace(table, chains=tuple(chains)))
     return replace(program, tables=tuple(tables))
