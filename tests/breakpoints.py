@@ -63,10 +63,12 @@ def plain_packet(rng: random.Random, points: dict[Field, list[int]], family: Fam
             del values[field]
     if cut:
         del values[Field.PROTO]
-    absent = {"OUTPUT": Field.IIF, "POSTROUTING": Field.IIF, "INPUT": Field.OIF, "PREROUTING": Field.OIF}
+    absent = {"OUTPUT": Field.IIF, "INPUT": Field.OIF, "PREROUTING": Field.OIF}
+    if chain == "POSTROUTING" and rng.random() < 0.5:  # a packet of our own
+        absent[chain] = Field.IIF
     for field in (Field.IIF, Field.OIF):
         values[field] = 0 if absent.get(chain) is field else values[field] or 1 << 120
-    if chain in ("OUTPUT", "POSTROUTING") or rng.random() < 0.3:
+    if not values[Field.IIF] or rng.random() < 0.3:
         del values[Field.MAC]
     bad = proto == TCP and not later and not cut and size >= 20 and rng.random() < 0.1
     packet = Packet(family, values, raw, size, bad, later and rng.random() < 0.2, cut)

@@ -135,8 +135,10 @@ def headers(
 ) -> Iterator[Packet]:
     """A packet of each class that comes to *chain*."""
     sides = dict(points)
-    for which, without in ((Field.IIF, ("OUTPUT", "POSTROUTING")), (Field.OIF, ("INPUT", "PREROUTING"))):
+    for which, without in ((Field.IIF, ("OUTPUT",)), (Field.OIF, ("INPUT", "PREROUTING"))):
         sides[which] = [0] if chain in without else sorted({value or 1 for value in points[which]})
+    if chain == "POSTROUTING":
+        sides[Field.IIF] = sorted({0, *points[Field.IIF]})
     tested = {test.field for match in matches for test in match.tests}
     sized = bool(tested & PORTED) or any(match.needs for match in matches)
     sides[Field.FRAG] = [*Fragment] if sized or Field.FRAG in tested else [Fragment.WHOLE]

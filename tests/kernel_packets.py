@@ -32,7 +32,7 @@ def packet(
         Field.IIF: 0, Field.OIF: 0,
     }  # fmt: skip
     raw: dict[Field, int] = {}
-    if chain in ("INPUT", "FORWARD", "PREROUTING"):
+    if chain in ("INPUT", "FORWARD", "PREROUTING") or (chain == "POSTROUTING" and iif):
         values[Field.IIF] = interface(iif)
         values[Field.MAC] = 0x020000000001
     if chain in ("FORWARD", "OUTPUT", "POSTROUTING"):

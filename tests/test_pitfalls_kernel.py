@@ -21,8 +21,12 @@ from hitables.ir.rule import Role
 from hitables.live import Namespace, load, make_ip_sets, save
 from hitables.live.experiment import Trial, fire, furnish, prepare
 from hitables.live.lab import target_of
+from hitables.live.replay import Finding, replay
 from hitables.live.tables import read_by_iptc
 from hitables.live.wire import craft
+from hitables.verify import diagrams, exact
+from hitables.verify.answer import Difference, Question
+from hitables.verify.lint import lint
 
 pytestmark = pytest.mark.needs_kernel
 
@@ -434,6 +438,33 @@ def test_11_where_there_is_no_interface_its_name_is_empty_and_plus_matches_it(ba
             prepare(namespace, "filter", "OUTPUT", [Trial(leaving)], False)
             fire(namespace)
             assert counts(Family.IPV4, backend, namespace)[1] == int(expected), test
+
+
+@pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
+def test_11_a_forwarded_packet_has_its_input_interface_in_postrouting(family: Family, backend: Backend) -> None:
+    """iptables refuses -i there, but not in a user chain that is entered from there."""
+    tests = {"-i eth0": "1", "! -i eth0": "0", "-i eth1": "0", "-i +": "1"}
+    for packet_, forwarded in ((packet(family, UDP, "POSTROUTING"), True), (packet(family, UDP, "POSTROUTING", iif=""), False)):
+        with Namespace() as namespace:
+            furnish(namespace, family, INTERFACES)
+            for test, expected in tests.items():
+                rules = f"*mangle\n:u - [0:0]\n-A POSTROUTING -j u\n-A u {test}\nCOMMIT\n"
+                load(rules, family, backend, namespace)
+                prepare(namespace, "mangle", "POSTROUTING", [Trial(packet_)], False)
+                (fate,) = fire(namespace)
+                assert fate.arrived
+                if forwarded:
+                    assert counts(family, backend, namespace)[1] == int(expected), test
+
+
+def test_11_an_input_interface_tells_programs_apart_in_postrouting() -> None:
+    text = "*mangle\n:POSTROUTING ACCEPT [0:0]\n:u - [0:0]\n-A POSTROUTING -j u\n-A u -i eth0 -j DROP\nCOMMIT\n"
+    before, after = read(text), read(text.replace("-A u -i eth0 -j DROP\n", ""))
+    answer = exact.check(before, after, Question())
+    assert isinstance(answer, Difference)
+    assert replay(before, after, answer).finding is Finding.CONFIRMED
+    assert isinstance(diagrams.check(before, after, Question()), Difference)
+    assert not lint(before, Question(), tell=lambda stage: None).flaws
 
 
 def test_11_legacy_prints_a_rule_for_no_interface_as_one_for_every_interface() -> None:

@@ -187,7 +187,7 @@ def _edited(
 
 def judge(drawn: Drawn, rng: random.Random, tally: Tally, kernel: bool) -> None:
     """Hold both engines against each other on one pair of programs."""
-    before, after = (read(text, name=name) for text, name in ((drawn.before, "before"), (drawn.after, "after")))
+    before, after = read(drawn.before, name="before"), read(drawn.after, name="after")
     question = Question(
         malformed=rng.choice(("stricter", "exact")), verdict_only=rng.random() < 0.4, timeout=TIMEOUT
     )  # fmt: skip

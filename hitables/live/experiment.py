@@ -42,7 +42,6 @@ from .observer import Observer, priority
 from .wire import PLAIN, Trim, craft, is_error
 
 MOST_TRIALS = 0xFFFF
-_LEAVING = ("OUTPUT", "POSTROUTING")
 _ICMP_REPLIES = {Family.IPV4: (0, 14, 16, 18), Family.IPV6: (129,)}
 _SYN, _ACK, _RST, _FIN = 2, 16, 4, 1
 _MASTER_NUMBER = 0  # of the flow that RELATED ones were expected by
@@ -132,7 +131,7 @@ def prepare(namespace: Namespace, table: str, chain: str, trials: Sequence[Trial
         if refused:
             raise LiveError(f"packet {number} cannot be sent to {chain}: {refused}")
         source = source_of(family, number)
-        leaving = chain in _LEAVING
+        leaving = is_leaving(packet, chain)
         iif = "" if leaving else interface_name(packet.values[Field.IIF])
         way_out = iif if chain in ("INPUT", "PREROUTING") else interface_name(packet.values[Field.OIF])
         target = target_of(family, interfaces[way_out], chain == "INPUT")
@@ -173,10 +172,15 @@ def fire(namespace: Namespace) -> list[Fate]:
     return fates
 
 
+def is_leaving(packet: Packet, chain: str) -> bool:
+    """Whether it is a packet of our own: one that comes to POSTROUTING with an input interface is forwarded."""
+    return chain == "OUTPUT" or (chain == "POSTROUTING" and not packet.values.get(Field.IIF))
+
+
 def why_not(packet: Packet, chain: str, interfaces: Iterable[str]) -> str:
     """Why no such packet can reach *chain* of a kernel; empty when one can."""
-    values = packet.values
-    sides = ((chain not in _LEAVING, Field.IIF), (chain not in ("INPUT", "PREROUTING"), Field.OIF))
+    values, leaving = packet.values, is_leaving(packet, chain)
+    sides = ((not leaving, Field.IIF), (chain not in ("INPUT", "PREROUTING"), Field.OIF))
     for wanted, side in sides:
         name = interface_name(values.get(side, 0))
         if not wanted and name:
@@ -185,9 +189,10 @@ def why_not(packet: Packet, chain: str, interfaces: Iterable[str]) -> str:
             return f"there is no interface {name!r}" if valid_name(name) else f"{name!r} is no name"
     if (packet.family is Family.IPV4 and chain == "INPUT") and values.get(Field.FRAG) != Fragment.WHOLE:
         return "fragments are put together before they are delivered"
-    if Field.MAC in values and (chain in _LEAVING or not has_hardware(interface_name(values[Field.IIF]))):
+    hard = not leaving and has_hardware(interface_name(values[Field.IIF]))
+    if Field.MAC in values and not hard:
         return "it has a hardware address where there is none"
-    if Field.MAC not in values and chain not in _LEAVING and has_hardware(interface_name(values[Field.IIF])):
+    if Field.MAC not in values and hard:
         return "it has no hardware address where all have one"
     if Field.PROTO not in values and not packet.cut_short:
         return "it has no protocol"

@@ -32,7 +32,7 @@ from .lab import has_hardware, valid_name
 Bools = npt.NDArray[np.bool_]
 
 MOST_NAMES = 100  # of interfaces, in one experiment
-_LEAVING, _ARRIVING = ("OUTPUT", "POSTROUTING"), ("PREROUTING", "INPUT")
+_LEAVING, _ARRIVING = ("OUTPUT",), ("PREROUTING", "INPUT")
 _SPARE = "hit0"
 # Extension headers: a chain is walked over them, so none is a packet's protocol (AH is one in
 # legacy and a protocol in nft).
@@ -123,7 +123,12 @@ def _interfaces(rows: Any, chain: str, names: Mapping[int, str]) -> None:
         low, high = rows["low"][:, which], rows["high"][:, HALF[which]]
         absent = chain in (_LEAVING if which is Field.IIF else _ARRIVING)
         given = [int(h) << 64 | int(lo) for h, lo in zip(high, low, strict=True)]
-        mapped = [0 if absent else interface_number(names.get(number, _SPARE)) for number in given]
+        # Packets of our own come to POSTROUTING without an input interface, forwarded ones with theirs.
+        optional = chain == "POSTROUTING" and which is Field.IIF
+        mapped = [
+            0 if absent or (optional and not number) else interface_number(names.get(number, _SPARE))
+            for number in given
+        ]
         low[:] = np.array([number & _WORD for number in mapped], np.uint64)
         high[:] = np.array([number >> 64 for number in mapped], np.uint64)
         if which is Field.IIF:

@@ -55,6 +55,7 @@ def with_counted_sets(program: Program) -> Program:
         return program
     tables = []
     for table in program:
-        chains = (chain.with_rules(tuple(as_counted(rule, names) for rule in chain.rules)) for chain in table.chains)
+        lists = (tuple(as_counted(rule, names) for rule in chain.rules) for chain in table.chains)
+        chains = (chain.with_rules(rules) for chain, rules in zip(table.chains, lists, strict=True))
         tables.append(replace(table, chains=tuple(chains)))
     return replace(program, tables=tuple(tables))

@@ -353,6 +353,9 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         role, tests = Role.CONSTANT, []
     # A chunk header behind the common one; the offset drop is IPv4's alone (both measured).
     needs = 16 if "--chunk-types" in used else extension.needs
+    if part.name == "ah" and family is Family.IPV6:
+        # It looks for its header in the chain, in packets of any protocol, and drops what it cannot walk.
+        role, needs = Role.NAMED, 0
     strict = extension.strict and family is Family.IPV4
     return Match(
         part.name, printed, role, key, tuple(tests), either, native, needs, strict, with_option,

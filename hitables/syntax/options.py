@@ -133,7 +133,7 @@ def _match(
 SPACE, CONSTANT, NAMED, ONCE = Role.SPACE, Role.CONSTANT, Role.NAMED, Role.ONCE
 
 # NAMED too are matches that can drop a packet by what stands in it (tcpmss, frag, dst,
-# hbh, rt, mh): like one with memory, such a match must be asked just when the input
+# hbh, rt, mh, ipv6header, eui64, chunks of sctp, options of dccp, ah in IPv6): like one with memory, such a match must be asked just when the input
 # asks it.  Bytes of layer 4 that a match drops the packet for the lack of: measured in
 # tests/test_pitfalls_kernel.py.
 MATCHES = {
@@ -155,14 +155,14 @@ MATCHES = {
                "--ctorigsrcport --ctorigdstport --ctreplsrcport --ctrepldstport --ctstatus --ctexpire --ctdir",
                SPACE, readers={"--ctstate": _states("SNAT", "DNAT")}),
         _match("cpu", "--cpu"),
-        _match("dccp", _PORTS + " --dccp-types --dccp-option", SPACE, protocols=(33,), needs=12,
+        _match("dccp", _PORTS + " --dccp-types --dccp-option", SPACE, protocols=(33,), needs=12, counting="--dccp-option",
                readers=_ports(spelt.decimal_port_range)),
         _match("devgroup", "--src-group --dst-group"),
         _match("dscp", "--dscp --dscp-class"),
         _match("dst", "--dst-len --dst-opts", NAMED),
         _match("ecn", "--ecn-tcp-cwr/0 --ecn-tcp-ece/0 --ecn-ip-ect"),
         _match("esp", "--espspi", protocols=(50,), needs=8),
-        _match("eui64"),
+        _match("eui64", "", NAMED),
         _match("frag", "--fragid --fraglen --fragres/0 --fragfirst/0 --fragmore/0 --fraglast/0", NAMED),
         _match("hashlimit", "--hashlimit=--hashlimit-upto --hashlimit-above --hashlimit-burst --hashlimit-mode "
                "--hashlimit-srcmask --hashlimit-dstmask --hashlimit-name --hashlimit-htable-size "
@@ -179,7 +179,7 @@ MATCHES = {
         _match("iprange", "--src-range --dst-range", SPACE, readers={
             "--src-range": _family_field(Field.SRC, spelt.address_range),
             "--dst-range": _family_field(Field.DST, spelt.address_range)}),
-        _match("ipv6header", "--header --soft/0"),
+        _match("ipv6header", "--header --soft/0", NAMED),
         _match("ipvs", "--ipvs/0 --vproto --vaddr --vport --vdir --vmethod --vportctl"),
         _match("length", "--length"),
         _match("limit", "--limit --limit-burst", ONCE, defaults={"--limit": "3/hour", "--limit-burst": "5"}),
@@ -208,7 +208,7 @@ MATCHES = {
                defaults={"--name": "DEFAULT", "--rsource": ""}),
         _match("rpfilter", "--loose/0 --validmark/0 --accept-local/0 --invert/0"),
         _match("rt", "--rt-type --rt-segsleft --rt-len --rt-0-res/0 --rt-0-addrs --rt-0-not-strict/0", NAMED),
-        _match("sctp", _PORTS + " --chunk-types/2", SPACE, protocols=(132,), needs=12,
+        _match("sctp", _PORTS + " --chunk-types/2", SPACE, protocols=(132,), needs=12, counting="--chunk-types",
                readers=_ports(spelt.port_range)),
         _match("set", "--match-set/2=--set/2 --return-nomatch/0 --update-counters/0 --update-subcounters/0 "
                "--packets-eq --packets-lt --packets-gt --bytes-eq --bytes-lt --bytes-gt",

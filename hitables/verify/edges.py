@@ -230,6 +230,8 @@ class Edges:
             no_oif[:] = True
         elif self.chain in NO_IIF:
             no_iif[:] = True
+        elif self.chain == "POSTROUTING":  # forwarded packets have both
+            no_iif = ((values[Field.IIF][0] | values[Field.IIF][1]) == 0) | (self._rng.random(count) < 0.5)
         elif self.chain != "FORWARD":  # a user chain: any hook
             hook = self._rng.integers(3, size=count)
             empty_iif, empty_oif = ((values[f][0] | values[f][1]) == 0 for f in (Field.IIF, Field.OIF))

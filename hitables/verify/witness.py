@@ -90,7 +90,7 @@ def ordinary(family: Family, chain: str) -> Draft:
         Field.SRC: source, Field.DST: target, Field.PROTO: TCP, Field.FRAG: int(Fragment.WHOLE),
         Field.SPORT: 40000, Field.DPORT: 443, Field.ICMP: 8 << 8 if family is Family.IPV4 else 128 << 8,
         Field.FLAGS: 2, Field.STATE: STATES.index("NEW"),
-        Field.IIF: 0 if chain in NO_IIF else interface_number("eth0"),
+        Field.IIF: 0 if chain in (*NO_IIF, "POSTROUTING") else interface_number("eth0"),
         Field.OIF: 0 if chain in NO_OIF else interface_number("eth1"),
     }  # fmt: skip
     return Draft(family, values)
