@@ -22,6 +22,7 @@ CTNETLINK, NFTABLES = 1, 10
 _BATCH_BEGIN, _BATCH_END = 16, 17
 _SOL_NETLINK, _CAP_ACK = 270, 10
 _HEADER = struct.Struct("=IHHII")
+_ATTRIBUTE = struct.Struct("=HH")  # length, kind
 _BUFFER = 64 << 20
 _AT_ONCE, _LAST = 500, 1
 
@@ -50,9 +51,9 @@ def attributes(data: bytes) -> dict[int, bytes]:
 
 
 def attribute_list(data: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
+    at, read = 0, _ATTRIBUTE.unpack_from
     while at + 4 <= len(data):
-        length, kind = struct.unpack_from("=HH", data, at)
+        length, kind = read(data, at)
         yield kind & 0x3FFF, data[at + 4 : at + length]
         at += length + 3 & ~3
 
@@ -107,6 +108,14 @@ class Netfilter:
                         break
         return refused
 
+    def ask(self, message_: bytes) -> bytes:
+        """Ask with *message_*, which has one answer: its body, behind its generic header."""
+        self._socket.send(message_)
+        kind, body = next(self._messages())
+        if kind == NLMSG_ERROR:
+            _check(body, "netfilter")
+        return body[4:]
+
     def dump(self, message_: bytes) -> Iterator[bytes]:
         """Ask with *message_* and give the body of each answer, behind its generic header."""
         self._socket.send(message_)
@@ -119,8 +128,9 @@ class Netfilter:
             yield body[4:]
 
     def _messages(self) -> Iterator[tuple[int, bytes]]:
+        room = memoryview(bytearray(1 << 20))
         while True:
-            data = self._socket.recv(1 << 20)
+            data = bytes(room[: self._socket.recv_into(room)])
             at = 0
             while at + _HEADER.size <= len(data):
                 size, kind, *_ = _HEADER.unpack_from(data, at)

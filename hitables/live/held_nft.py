@@ -1,0 +1,198 @@
+"""What nf_tables holds in the tables of iptables, asked by netlink.
+
+`nft list` would not do: of an expression that calls xtables it prints `xt match "set"` and leaves out
+what is matched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..errors import LiveError
+from ..ir.fields import Family
+from .held import TABLES, Held, HeldChain, Place
+from .netlink import NFTABLES, NLM_F_DUMP, Netfilter, attributes, message, text
+
+_GETTABLE, _GETCHAIN, _GETRULE, _GETGEN = 1, 4, 7, 16
+_TABLE_NAME, _TABLE_FLAGS = 1, 2
+_CHAIN_TABLE, _CHAIN_NAME, _CHAIN_HOOK, _CHAIN_POLICY, _CHAIN_USE = 1, 3, 4, 5, 6
+_CHAIN_TYPE, _CHAIN_FLAGS = 7, 10
+_HOOK_NUMBER, _HOOK_PRIORITY = 1, 2
+_RULE_TABLE, _RULE_CHAIN, _RULE_HANDLE, _RULE_EXPRESSIONS, _RULE_USERDATA = 1, 2, 3, 4, 7
+_EXPRESSION_DATA = 2
+_MATCH_NAME, _MATCH_INFO = 1, 3
+_COMMENT = 0  # the kind of user data that holds one
+_ACCEPT = 1
+_FAMILIES = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
+_INET = 1
+_TRIES = 10
+# Of an expression: its length and kind, and those of its first attribute, the name.
+_LEADING = struct.Struct("=HHHH")
+
+# What iptables-nft 1.8.9 reads in a rule; a table that has another it calls incompatible.
+_READ = frozenset(
+    b"match target payload meta cmp bitwise counter immediate lookup range limit log".split()
+)  # fmt: skip
+
+# The base chains of iptables: priority by table; of nat and the type of mangle's OUTPUT see `_is_base_of`.
+_HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
+_PRIORITIES = {"raw": -300, "mangle": -150, "filter": 0, "security": 50}
+
+
+@dataclass(frozen=True, slots=True)
+class _Dumped:
+    chain: str
+    handle: int
+    expressions: bytes
+    userdata: bytes
+
+
+def held(family: Family) -> Held:
+    """What the namespace of the caller holds, all of it at one moment.
+
+    LiveError when it is changed faster than it can be read.
+    """
+    with contextlib.closing(Netfilter()) as asked:
+        for _ in range(_TRIES):
+            before = _generation(asked)
+            found = _held(asked, family)
+            if before == _generation(asked):
+                return found
+    raise LiveError("nf_tables is changed faster than it can be read; try again when fewer changes are made")
+
+
+def _generation(asked: Netfilter) -> bytes:
+    """A number that each change of nf_tables raises."""
+    return attributes(asked.ask(message(NFTABLES, _GETGEN, 0, 0, b"")))[1]
+
+
+def _held(asked: Netfilter, family: Family) -> Held:
+    kind = _FAMILIES[family]
+    tables = {name: flags for name, flags in _tables(asked, kind) if name in TABLES}
+    heads = {place: head for place, head, _ in _chains(asked, kind) if place[0] in tables}
+    rules: dict[Place, list[bytes]] = {place: [] for place in heads}
+    handles: dict[Place, list[int]] = {place: [] for place in heads}
+    for table in tables:
+        for rule in _rules(asked, kind, table):
+            place = table, rule.chain
+            if place in heads:  # else it is newer than what was dumped, and all is dumped again
+                rules[place].append(canonical(rule.expressions, rule.userdata))
+                handles[place].append(rule.handle)
+    chains = {
+        place: HeldChain(head, tuple(rules[place]), tuple(handles[place])) for place, head in heads.items()
+    }
+    return Held(tables, chains)
+
+
+def _tables(asked: Netfilter, kind: int) -> Iterator[tuple[str, int]]:
+    """Name and flags of each table."""
+    for body in asked.dump(message(NFTABLES, _GETTABLE, NLM_F_DUMP, kind, b"")):
+        said = attributes(body)
+        yield _name(said[_TABLE_NAME]), int.from_bytes(said.get(_TABLE_FLAGS, b""), "big")
+
+
+def _chains(asked: Netfilter, kind: int) -> Iterator[tuple[Place, bytes, int]]:
+    """Place and head of each chain, and how many rules it has, jumps to it counted in."""
+    for body in asked.dump(message(NFTABLES, _GETCHAIN, NLM_F_DUMP, kind, b"")):
+        said = attributes(body)
+        head = b""
+        if _CHAIN_HOOK in said:
+            hook = attributes(said[_CHAIN_HOOK])
+            parts = (hook[_HOOK_NUMBER], hook[_HOOK_PRIORITY], said.get(_CHAIN_POLICY, bytes(4)))
+            head = b"".join(parts) + said.get(_CHAIN_FLAGS, bytes(4)) + said.get(_CHAIN_TYPE, b"")
+        place = _name(said[_CHAIN_TABLE]), _name(said[_CHAIN_NAME])
+        yield place, head, int.from_bytes(said.get(_CHAIN_USE, b""), "big")
+
+
+def _rules(asked: Netfilter, kind: int, table: str) -> Iterator[_Dumped]:
+    for body in asked.dump(message(NFTABLES, _GETRULE, NLM_F_DUMP, kind, text(_RULE_TABLE, table))):
+        said = attributes(body)
+        yield _Dumped(
+            _name(said[_RULE_CHAIN]),
+            int.from_bytes(said[_RULE_HANDLE], "big"),
+            said.get(_RULE_EXPRESSIONS, b""),
+            said.get(_RULE_USERDATA, b""),
+        )
+
+
+def _name(value: bytes) -> str:
+    return value.rstrip(b"\0").decode("utf-8", "surrogateescape")
+
+
+def _expressions(data: bytes) -> list[tuple[bytes, bytes]]:
+    """Name and bytes, as one attribute, of each expression of a rule."""
+    found, at, read = [], 0, _LEADING.unpack_from
+    while at < len(data):
+        length, _, size, _ = read(data, at)
+        found.append((data[at + 8 : at + 3 + size], data[at : at + length]))
+        at += length + 3 & ~3
+    return found
+
+
+def canonical(expressions: bytes, userdata: bytes) -> bytes:
+    """The bytes of a rule without counters; comments, which are a match or user data, stand at the end."""
+    kept, comments = [], []
+    for name, one in _expressions(expressions):
+        if name == b"counter":
+            continue
+        if name == b"match" and b"comment" in one:
+            said = attributes(attributes(one[4:])[_EXPRESSION_DATA])
+            if said[_MATCH_NAME] == b"comment\0":
+                comments.append(said[_MATCH_INFO].partition(b"\0")[0])
+                continue
+        kept.append(one)
+    at = 0
+    while at + 2 <= len(userdata):
+        end = at + 2 + userdata[at + 1]
+        if userdata[at] == _COMMENT:
+            comments.append(userdata[at + 2 : end].partition(b"\0")[0])
+        else:
+            kept.append(userdata[at:end])
+        at = end
+    return b"".join(kept) + b"\0" + b"\0".join(comments)
+
+
+def culprits(family: Family) -> Iterator[tuple[Place, int, str]]:
+    """What makes a table one that iptables does not read: place, rule (from 1; 0: the chain), and why."""
+    kind = _FAMILIES[family]
+    with contextlib.closing(Netfilter()) as asked:
+        for place, head, _ in _chains(asked, kind):
+            if place[0] in TABLES and head and not _is_base_of(place, head):
+                hook, priority = struct.unpack_from(">Ii", head)
+                yield place, 0, f"a base chain of its own (hook {_HOOKS[hook].lower()}, priority {priority})"
+        for table in TABLES:
+            numbers: dict[str, int] = {}
+            with contextlib.suppress(LiveError):  # there is no such table
+                for rule in _rules(asked, kind, table):
+                    number = numbers[rule.chain] = numbers.get(rule.chain, 0) + 1
+                    more = {name for name, _ in _expressions(rule.expressions)} - _READ
+                    if more:
+                        names = ", ".join(sorted(name.decode() for name in more))
+                        yield (table, rule.chain), number, f"iptables knows no {names}"
+
+
+def _is_base_of(place: Place, head: bytes) -> bool:
+    """Whether iptables has this base chain."""
+    table, chain = place
+    hook, priority = struct.unpack_from(">Ii", head)
+    wanted = _PRIORITIES.get(table, -100 if chain in ("PREROUTING", "OUTPUT") else 100)
+    kind = "nat" if table == "nat" else "route" if place == ("mangle", "OUTPUT") else "filter"
+    return (chain, priority, head[16:].rstrip(b"\0")) == (_HOOKS[hook], wanted, kind.encode())
+
+
+def tables_present(family: Family) -> list[tuple[str, bool]]:
+    """The tables of this family, and of both, in the namespace of the caller: `ip filter`, and whether a
+    packet may be treated by it: it has rules, or a policy other than ACCEPT."""
+    found: dict[str, bool] = {}
+    with contextlib.closing(Netfilter()) as asked:
+        for kind, called in ((_FAMILIES[family], "ip" if family is Family.IPV4 else "ip6"), (_INET, "inet")):
+            for name, _ in _tables(asked, kind):
+                found[f"{called} {name}"] = False
+            for (table, _), head, uses in _chains(asked, kind):
+                if uses or (head and int.from_bytes(head[8:12], "big") != _ACCEPT):
+                    found[f"{called} {table}"] = True
+    return list(found.items())
