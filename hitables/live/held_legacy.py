@@ -15,14 +15,15 @@ from typing import Any
 
 from ..errors import LiveError
 from ..ir.fields import Family
-from .held import Held, HeldChain, Place
+from .held import Held, HeldChain, Place, used
 
 _GET_INFO, _GET_ENTRIES = 64, 65  # IPT_SO_…, and IP6T_SO_…
 _HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")  # NF_INET_…, in order
 _INFO = struct.Struct("=32s13I")  # name, valid hooks, first rule and policy by hook, rules, size
 _ENTRIES = struct.Struct("@32sI0Q")  # name, size; the entries follow
-_NAME = 2, 31  # of a target, behind its size
-_VERDICT = 32  # bytes of struct xt_entry_target before what it says
+_NAME = 2, 31  # of a match or a target, behind its size
+_REVISION = 31
+_EXTENSION = _VERDICT = 32  # bytes of a match or a target before what it says
 _ACCEPT, _RETURN = struct.pack("=i", -2), struct.pack("=i", -5)  # -NF_ACCEPT - 1, -NF_REPEAT - 1
 _TRIES = 10
 
@@ -37,6 +38,7 @@ class _Layout:
     rule    where the first match stands
     """
 
+    family: Family
     level: int
     packet: int
     target: int
@@ -45,8 +47,8 @@ class _Layout:
 
 
 _LAYOUTS = {
-    Family.IPV4: _Layout(socket.IPPROTO_IP, 84, 88, 112, Path("/proc/net/ip_tables_names")),
-    Family.IPV6: _Layout(socket.IPPROTO_IPV6, 136, 140, 168, Path("/proc/net/ip6_tables_names")),
+    Family.IPV4: _Layout(Family.IPV4, socket.IPPROTO_IP, 84, 88, 112, Path("/proc/net/ip_tables_names")),
+    Family.IPV6: _Layout(Family.IPV6, socket.IPPROTO_IPV6, 136, 140, 168, Path("/proc/net/ip6_tables_names")),
 }
 
 
@@ -121,7 +123,14 @@ def _is_named(target: bytes, name: bytes) -> bool:
 def _canonical(layout: _Layout, called: dict[int, str], at: int, entry: bytes) -> bytes:
     """The bytes of a rule without counters, and with the names of chains for where they stand."""
     (offset,) = struct.unpack_from("=H", entry, layout.target)
-    matches, target = entry[layout.rule : offset], entry[offset:]
+    matches, at_match = b"", layout.rule
+    while at_match < offset:
+        (size,) = struct.unpack_from("=H", entry, at_match)
+        match = entry[at_match : at_match + size]
+        name = match[slice(*_NAME)].partition(b"\0")[0]
+        matches += match[:_EXTENSION] + used(name, match[_REVISION], match[_EXTENSION:], layout.family)
+        at_match += size
+    target = entry[offset:]
     if _is_named(target, b""):
         (verdict,) = struct.unpack_from("=i", target, _VERDICT)
         if verdict == at + len(entry):

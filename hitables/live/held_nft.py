@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..errors import LiveError
 from ..ir.fields import Family
-from .held import TABLES, Held, HeldChain, Place
+from .held import TABLES, Held, HeldChain, Place, used
 from .netlink import NFTABLES, NLM_F_DUMP, Netfilter, attributes, message, text
 
 _GETTABLE, _GETCHAIN, _GETRULE, _GETGEN = 1, 4, 7, 16
@@ -24,7 +24,10 @@ _CHAIN_TYPE, _CHAIN_FLAGS = 7, 10
 _HOOK_NUMBER, _HOOK_PRIORITY = 1, 2
 _RULE_TABLE, _RULE_CHAIN, _RULE_HANDLE, _RULE_EXPRESSIONS, _RULE_USERDATA = 1, 2, 3, 4, 7
 _EXPRESSION_DATA = 2
-_MATCH_NAME, _MATCH_INFO = 1, 3
+_MATCH_NAME, _MATCH_REVISION, _MATCH_INFO = 1, 2, 3
+_CMP_REGISTER, _CMP_OP, _CMP_DATA, _RANGE_TO, _DATA_VALUE = 1, 2, 3, 4, 1  # those of range are alike
+_EQ, _NEQ, _LT, _LTE, _GT, _GTE = range(6)
+_ORDER = 31  # the byte of a cmp that says which
 _COMMENT = 0  # the kind of user data that holds one
 _ACCEPT = 1
 _FAMILIES = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
@@ -80,7 +83,7 @@ def _held(asked: Netfilter, family: Family) -> Held:
         for rule in _rules(asked, kind, table):
             place = table, rule.chain
             if place in heads:  # else it is newer than what was dumped, and all is dumped again
-                rules[place].append(canonical(rule.expressions, rule.userdata))
+                rules[place].append(_canonical(rule.expressions, rule.userdata, family))
                 handles[place].append(rule.handle)
     chains = {
         place: HeldChain(head, tuple(rules[place]), tuple(handles[place])) for place, head in heads.items()
@@ -133,17 +136,21 @@ def _expressions(data: bytes) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def canonical(expressions: bytes, userdata: bytes) -> bytes:
+def _canonical(expressions: bytes, userdata: bytes, family: Family) -> bytes:
     """The bytes of a rule without counters; comments, which are a match or user data, stand at the end."""
     kept, comments = [], []
     for name, one in _expressions(expressions):
         if name == b"counter":
             continue
-        if name == b"match" and b"comment" in one:
+        if name == b"match":
             said = attributes(attributes(one[4:])[_EXPRESSION_DATA])
-            if said[_MATCH_NAME] == b"comment\0":
-                comments.append(said[_MATCH_INFO].partition(b"\0")[0])
+            match, info = said[_MATCH_NAME].rstrip(b"\0"), said[_MATCH_INFO]
+            if match == b"comment":
+                comments.append(info.partition(b"\0")[0])
                 continue
+            one = one.replace(info, used(match, int.from_bytes(said[_MATCH_REVISION], "big"), info, family))
+        elif name == b"range" or (name == b"cmp" and one[_ORDER] > _NEQ):
+            one = _interval(name, one)
         kept.append(one)
     at = 0
     while at + 2 <= len(userdata):
@@ -154,6 +161,31 @@ def canonical(expressions: bytes, userdata: bytes) -> bytes:
             kept.append(userdata[at:end])
         at = end
     return b"".join(kept) + b"\0" + b"\0".join(comments)
+
+
+def _interval(name: bytes, one: bytes) -> bytes:
+    """A comparison by size, which iptables writes in several ways, in one: `in` an interval, or not.
+
+    1024 and more is "> 1023" when it was said as `! --sport 0:1023`, else a range up to 65535.
+    """
+    said = attributes(attributes(one[4:])[_EXPRESSION_DATA])
+    order = int.from_bytes(said[_CMP_OP], "big")
+    first = attributes(said[_CMP_DATA])[_DATA_VALUE]
+    top = (1 << 8 * len(first)) - 1
+    low = int.from_bytes(first, "big")
+    if name == b"range":
+        high, inside = int.from_bytes(attributes(said[_RANGE_TO])[_DATA_VALUE], "big"), order == _EQ
+        if not inside and low == 0 and high < top:
+            low, high, inside = high + 1, top, True
+        elif not inside and high == top and low > 0:
+            low, high, inside = 0, low - 1, True
+    elif (order == _LT and low == 0) or (order == _GT and low == top):
+        return one  # never
+    else:
+        bounds = {_LT: (0, low - 1), _LTE: (0, low), _GT: (low + 1, top), _GTE: (low, top)}
+        (low, high), inside = bounds[order], True
+    kept = b"in " if inside else b"not in "
+    return kept + said[_CMP_REGISTER] + low.to_bytes(len(first), "big") + high.to_bytes(len(first), "big")
 
 
 def culprits(family: Family) -> Iterator[tuple[Place, int, str]]:

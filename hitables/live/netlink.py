@@ -68,7 +68,10 @@ class Netfilter:
     """A netlink socket to netfilter in the namespace of whoever opens it."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
+        try:
+            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
+        except OSError as error:
+            raise LiveError(f"netfilter: {error.strerror}") from error
         for option in (32, 33):  # SO_SNDBUFFORCE, SO_RCVBUFFORCE
             self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
         self._socket.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)  # answers without the request
@@ -149,4 +152,4 @@ def _asking(message_: bytes) -> bytes:
 def _check(body: bytes, what: str) -> None:
     error = -struct.unpack_from("=i", body)[0]
     if error:
-        raise LiveError(f"{what}: {os.strerror(error)}")
+        raise LiveError(f"{what}: {os.strerror(error)}") from OSError(error, os.strerror(error))

@@ -11,10 +11,13 @@ harm: it looks like a difference, and all is read again.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from ..errors import LiveError
 from ..ir.fields import Family
@@ -30,7 +33,10 @@ _RULE = re.compile(r'(?:\[\d+:\d+\] )?(-A ((?:[^\s"]|"(?:[^"\\]|\\.)*")+).*)', r
 _HEAD = re.compile(r":(\S+) (\S+)")
 _TRIES = 10
 _SHOWN = 10  # differences that are told
+_LABEL = 28  # bytes of the label of an idle timer
 _WIDTH = 200  # characters of a native rule that are told
+# What a kernel answers that was made without nf_tables.
+_NO_SUCH_PART = (errno.EINVAL, errno.EOPNOTSUPP, errno.EPROTONOSUPPORT)
 _HOOKED = b"\0\0\0\x01"  # policy ACCEPT in the head of a base chain of nft
 
 
@@ -158,6 +164,8 @@ class Reader:
                 for place, chain in found.chains.items() if place not in left_out
                 for rule, line in zip(chain.rules, said.chains[place][1], strict=True)
             }  # fmt: skip
+        else:  # of what is new alone something may be missing that it refers to
+            self._heads, self._known = {}, {}
         return faults, left_out
 
     def _loaded_again(
@@ -170,6 +178,7 @@ class Reader:
                 place: [printed[at] for at in fresh.get(place, ())]
                 for place, (_, printed) in said.chains.items()
             }
+            lines, timers = _renamed(lines, fresh)
             text = _text(said, lines)
             furnish(namespace, text)
             command = [f"{self.tool}-restore"]
@@ -185,8 +194,8 @@ class Reader:
                 text = _text(said, lines)
                 try:
                     namespace.run(command, text)
-                except LiveError as other:
-                    yield self._unloadable(text, other)
+                except LiveError as again_refused:
+                    yield self._unloadable(text, again_refused)
                     return
                 fresh = {place: () if place in left else rows for place, rows in fresh.items()}
             again = namespace.call(_held, self.backend, self.family)
@@ -194,7 +203,7 @@ class Reader:
                 (place, at, nth)
                 for place, rows in fresh.items() if place in again.chains and place in found.chains
                 for nth, (at, rule) in enumerate(zip(rows, again.chains[place].rules, strict=False))
-                if found.chains[place].rules[at] != rule
+                if timers.get((place, at), _same)(found.chains[place].rules[at]) != rule
             ]  # fmt: skip
             alike = self._alike(found, again, other, namespace) if other else set()
         for place, (_, printed) in said.chains.items():
@@ -226,10 +235,11 @@ class Reader:
         alike = set()
         for place, at, nth in other:
             one, two = found.chains[place], again.chains[place]
-            if any(name in rule for rule in (one.rules[at], two.rules[nth]) for name in (b"match", b"target")):
+            both = one.rules[at] + two.rules[nth]
+            said, printed = here.get((place[0], one.handles[at])), there.get((place[0], two.handles[nth]))
+            if b"match" in both or b"target" in both or said is None or printed is None:
                 continue
-            said = here.get((place[0], one.handles[at]))
-            if said is not None and _uncounted(said) == _uncounted(there.get((place[0], two.handles[nth]), "")):
+            if _uncounted(said) == _uncounted(printed):
                 alike.add((place, at))
         return alike
 
@@ -255,7 +265,7 @@ class Reader:
                 printed = said.chains.get(place, ("", ()))[1]
                 if len(printed) < len(chain.rules):
                     return [_Fault(place, len(printed) + 1, f"{self.tool}-save ends here")], []
-        return [_Fault(("", ""), 0, failed)], []
+        raise LiveError(f"{self.tool}-save: {failed}")
 
     def _told(self, faults: Sequence[_Fault], failed: str) -> str:
         tables = {fault.place[0] for fault in faults} - {""}
@@ -298,10 +308,15 @@ def backend_of(tool: str) -> Backend:
 def also_present(family: Family, backend: Backend) -> str:
     """A warning that names the tables of the backend that is not read, where the namespace of the caller has
     any; else "".  Asking makes no table."""
-    if backend is Backend.NFT:
-        other, tables = "iptables-legacy", held_legacy.tables_present(family)
-    else:
-        other, tables = "nf_tables", held_nft.tables_present(family)
+    other = "iptables-legacy" if backend is Backend.NFT else "nf_tables"
+    try:
+        asked = held_legacy if backend is Backend.NFT else held_nft
+        tables = asked.tables_present(family)
+    except LiveError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno in _NO_SUCH_PART:
+            return ""
+        return f"warning: whether packets pass tables of {other} too cannot be found out: {error}"
     if not tables:
         return ""
     named = ", ".join(name if busy else f"{name} (empty)" for name, busy in tables)
@@ -337,7 +352,9 @@ def _native(tables: set[str], family: Family) -> dict[tuple[str, int], str]:
 
 
 def _uncounted(native: str) -> str:
-    return re.sub(r"(?:^| )counter(?= |$)", "", native).strip()
+    """The rule without the word counter where it is not in quotes."""
+    words = re.findall(r'"[^"]*"|[^\s"]+', native)
+    return " ".join(word for word in words if word != "counter")
 
 
 def _is_idle(chain: HeldChain | None) -> bool:
@@ -373,6 +390,35 @@ def _text(said: _Said, rules: Mapping[Place, Sequence[str]]) -> str:
         lines = "".join(line for (at, _), lines in rules.items() if at == table for line in lines)
         parts.append(("-j RATEEST" not in lines, f"*{table}\n{heads}{lines}COMMIT\n"))
     return "".join(part for _, part in sorted(parts, key=lambda part: part[0]))
+
+
+def _renamed(
+    lines: Mapping[Place, Sequence[str]], fresh: Mapping[Place, Sequence[int]]
+) -> tuple[dict[Place, list[str]], dict[tuple[Place, int], Callable[[bytes], bytes]]]:
+    """*lines* with other labels of idle timers, and what renames them in the bytes of a rule.
+
+    Timers are one for the machine: a rule with a label that is there would begin that timer anew.
+    """
+    renamed = {place: list(rules) for place, rules in lines.items()}
+    timers: dict[tuple[Place, int], Callable[[bytes], bytes]] = {}
+    for place, rules in renamed.items():
+        for nth, line in enumerate(rules):
+            label = re.search(r"-j IDLETIMER .*--label (\S+)", line)
+            if label is None:
+                continue
+            other = f"hitables{os.getpid()}.{len(timers)}"
+            rules[nth] = line[: label.start(1)] + other + line[label.end(1) :]
+            old, new = (name.encode("utf-8", "surrogateescape") for name in (unquote(label[1]), other))
+            timers[place, fresh[place][nth]] = partial(_relabelled, old, new)
+    return renamed, timers
+
+
+def _relabelled(old: bytes, new: bytes, rule: bytes) -> bytes:
+    return rule.replace(old.ljust(_LABEL, b"\0"), new.ljust(_LABEL, b"\0"))
+
+
+def _same(rule: bytes) -> bytes:
+    return rule
 
 
 def _without(text: str, left_out: Sequence[Place]) -> str:
