@@ -7,7 +7,7 @@ to zero by the kernel is what an extension keeps for itself behind the part that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.fields import Family
@@ -46,7 +46,7 @@ class HeldChain:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The tables of one family in one backend, by name: their flags, and their chains in order."""
+    """The tables of one family in one backend by name, and their chains in order."""
 
-    tables: Mapping[str, int]
+    tables: Sequence[str]
     chains: Mapping[Place, HeldChain]

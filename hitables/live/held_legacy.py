@@ -68,7 +68,7 @@ def held(family: Family) -> Held:
     names = table_names(family)
     for table in names:
         chains.update(_chains(table, family))
-    return Held(dict.fromkeys(names, 0), chains)
+    return Held(names, chains)
 
 
 def tables_present(family: Family) -> list[tuple[str, bool]]:

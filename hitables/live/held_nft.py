@@ -19,6 +19,7 @@ from .netlink import NFTABLES, NLM_F_DUMP, Netfilter, attributes, message, text
 
 _GETTABLE, _GETCHAIN, _GETRULE, _GETGEN = 1, 4, 7, 16
 _TABLE_NAME, _TABLE_FLAGS = 1, 2
+_TABLE_WORDS = ("dormant", "owner", "persist")  # by bit
 _CHAIN_TABLE, _CHAIN_NAME, _CHAIN_HOOK, _CHAIN_POLICY, _CHAIN_USE = 1, 3, 4, 5, 6
 _CHAIN_TYPE, _CHAIN_FLAGS = 7, 10
 _HOOK_NUMBER, _HOOK_PRIORITY = 1, 2
@@ -26,6 +27,7 @@ _RULE_TABLE, _RULE_CHAIN, _RULE_HANDLE, _RULE_EXPRESSIONS, _RULE_USERDATA = 1, 2
 _EXPRESSION_DATA = 2
 _MATCH_NAME, _MATCH_REVISION, _MATCH_INFO = 1, 2, 3
 _CMP_REGISTER, _CMP_OP, _CMP_DATA, _RANGE_TO, _DATA_VALUE = 1, 2, 3, 4, 1  # those of range are alike
+_LOG_GROUP, _LIMIT_TYPE, _LIMIT_FLAGS = 1, 4, 5
 _EQ, _NEQ, _LT, _LTE, _GT, _GTE = range(6)
 _ORDER = 31  # the byte of a cmp that says which
 _COMMENT = 0  # the kind of user data that holds one
@@ -36,9 +38,10 @@ _TRIES = 10
 # Of an expression: its length and kind, and those of its first attribute, the name.
 _LEADING = struct.Struct("=HHHH")
 
-# What iptables-nft 1.8.9 reads in a rule; a table that has another it calls incompatible.
+# What iptables-nft 1.8.9 reads in a rule, besides some `limit` and `log`; a table that has another it calls
+# incompatible.
 _READ = frozenset(
-    b"match target payload meta cmp bitwise counter immediate lookup range limit log".split()
+    b"match target payload meta cmp bitwise counter immediate lookup range".split()
 )  # fmt: skip
 
 # The base chains of iptables: priority by table; of nat and the type of mangle's OUTPUT see `_is_base_of`.
@@ -68,6 +71,15 @@ def held(family: Family) -> Held:
     raise LiveError("nf_tables is changed faster than it can be read; try again when fewer changes are made")
 
 
+def table_flags(family: Family) -> dict[str, list[str]]:
+    """The flags of the tables of iptables in the namespace of the caller, as nft has them: `dormant`."""
+    with contextlib.closing(Netfilter()) as asked:
+        tables = [(name, flags) for name, flags in _tables(asked, _FAMILIES[family]) if name in TABLES]
+    return {
+        name: [word for at, word in enumerate(_TABLE_WORDS) if flags >> at & 1] for name, flags in tables
+    }
+
+
 def _generation(asked: Netfilter) -> bytes:
     """A number that each change of nf_tables raises."""
     return attributes(asked.ask(message(NFTABLES, _GETGEN, 0, 0, b"")))[1]
@@ -75,7 +87,7 @@ def _generation(asked: Netfilter) -> bytes:
 
 def _held(asked: Netfilter, family: Family) -> Held:
     kind = _FAMILIES[family]
-    tables = {name: flags for name, flags in _tables(asked, kind) if name in TABLES}
+    tables = [name for name, _ in _tables(asked, kind) if name in TABLES]
     heads = {place: head for place, head, _ in _chains(asked, kind) if place[0] in tables}
     rules: dict[Place, list[bytes]] = {place: [] for place in heads}
     handles: dict[Place, list[int]] = {place: [] for place in heads}
@@ -201,10 +213,20 @@ def culprits(family: Family) -> Iterator[tuple[Place, int, str]]:
             with contextlib.suppress(LiveError):  # there is no such table
                 for rule in _rules(asked, kind, table):
                     number = numbers[rule.chain] = numbers.get(rule.chain, 0) + 1
-                    more = {name for name, _ in _expressions(rule.expressions)} - _READ
+                    more = {name for name, one in _expressions(rule.expressions) if not _is_read(name, one)}
                     if more:
                         names = ", ".join(sorted(name.decode() for name in more))
-                        yield (table, rule.chain), number, f"iptables knows no {names}"
+                        yield (table, rule.chain), number, f"iptables reads no such {names}"
+
+
+def _is_read(name: bytes, one: bytes) -> bool:
+    said = attributes(one[4:]).get(_EXPRESSION_DATA, b"")
+    if name == b"log":  # of NFLOG
+        return _LOG_GROUP in attributes(said)
+    if name == b"limit":  # of packets, and those below it
+        given = attributes(said)
+        return not any(given.get(_LIMIT_TYPE, b"")) and not any(given.get(_LIMIT_FLAGS, b""))
+    return name in _READ
 
 
 def _is_base_of(place: Place, head: bytes) -> bool:

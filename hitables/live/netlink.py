@@ -70,12 +70,12 @@ class Netfilter:
     def __init__(self) -> None:
         try:
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
+            for option in (32, 33):  # SO_SNDBUFFORCE, SO_RCVBUFFORCE
+                self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
+            self._socket.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)  # answers without the request
+            self._socket.bind((0, 0))
         except OSError as error:
             raise LiveError(f"netfilter: {error.strerror}") from error
-        for option in (32, 33):  # SO_SNDBUFFORCE, SO_RCVBUFFORCE
-            self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
-        self._socket.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)  # answers without the request
-        self._socket.bind((0, 0))
 
     def close(self) -> None:
         self._socket.close()

@@ -31,6 +31,7 @@ from .scratch import furnish
 _TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 _RULE = re.compile(r'(?:\[\d+:\d+\] )?(-A ((?:[^\s"]|"(?:[^"\\]|\\.)*")+).*)', re.DOTALL)
 _HEAD = re.compile(r":(\S+) (\S+)")
+_CUT_TIMEOUT = re.compile(r"-j CT .*--timeout \S{4}(?!\S)")
 _TRIES = 10
 _SHOWN = 10  # differences that are told
 _LABEL = 28  # bytes of the label of an idle timer
@@ -94,7 +95,9 @@ class Reader:
     def backend(self) -> Backend:
         """That of the tool, which is asked where its name does not say."""
         if self._backend is None:
-            self._backend = backend_of(f"{self.tool}-save")
+            named = self.tool.rpartition("-")[2]
+            known = [each for each in Backend if each.value == named]
+            self._backend = known[0] if known else backend_of(f"{self.tool}-save")
         return self._backend
 
     def read(self, counters: bool = False) -> Reading:
@@ -104,8 +107,13 @@ class Reader:
         """
         before: object = None
         for _ in range(_TRIES):
+            self._awake()
             text, failed = self._saved(counters)
-            said, found = _said(text), self._held()
+            said = _said(text)
+            try:
+                found = self._held()
+            except LiveError as error:
+                raise LiveError(f"{self.tool}-save: {failed}" if failed else str(error)) from error
             faults, left_out = self._refused(said, found, failed) if failed else self._compared(said, found)
             if not faults:
                 return Reading(_without(text, left_out), tuple(left_out))
@@ -114,6 +122,17 @@ class Reader:
                 raise Misread(self._told(faults, failed))
             before = now  # it may have been changed in between
         raise LiveError(f"the rules are changed faster than {self.tool}-save can be compared with the kernel")
+
+    def _awake(self) -> None:
+        """Misread where a table has flags of nft.  Before a tool is run: iptables-nft-save makes base chains
+        that are missing, and a table that sleeps is woken by that."""
+        flags = held_nft.table_flags(self.family) if self.backend is Backend.NFT else {}
+        faults = [
+            _Fault((table, ""), 0, "the table has flags, which iptables does not know: " + " ".join(names))
+            for table, names in flags.items() if names
+        ]  # fmt: skip
+        if faults:
+            raise Misread(self._told(faults, ""))
 
     def _saved(self, counters: bool) -> tuple[str, str]:
         """What the tool prints, without comments; and why that is not all, if it is not."""
@@ -137,13 +156,15 @@ class Reader:
     def _compared(self, said: _Said, found: Held) -> tuple[list[_Fault], list[Place]]:
         """What was printed and is not held, and the chains of others of which that is so."""
         faults = [
-            _Fault((table, ""), 0, f"the table has flags ({flags:#x}) that iptables does not know")
-            for table, flags in found.tables.items() if flags
-        ]  # fmt: skip
-        faults += [
             _Fault(place, 0, f"{self.tool}-save does not print it")
             for place in found.chains if place not in said.chains
         ]  # fmt: skip
+        if self.backend is Backend.NFT:
+            faults += [
+                _Fault(place, number, "the kernel tells no more than four letters of the timeout", line)
+                for place, (_, lines) in said.chains.items()
+                for number, line in enumerate(lines, 1) if _CUT_TIMEOUT.search(line)
+            ]  # fmt: skip
         fresh: dict[Place, list[int]] = {}
         for place, (_, lines) in said.chains.items():
             rules = found.chains[place].rules if place in found.chains else ()
@@ -261,6 +282,9 @@ class Reader:
             known = [_Fault(*each) for each in held_nft.culprits(self.family)]
             if known:
                 return known, []
+            tables = re.findall(r"Table `(\w+)' is incompatible", failed)
+            if tables:
+                return [_Fault((table, ""), 0, f"see `nft list table {table}`") for table in tables], []
             for place, chain in found.chains.items():
                 printed = said.chains.get(place, ("", ()))[1]
                 if len(printed) < len(chain.rules):
