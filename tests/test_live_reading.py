@@ -234,7 +234,7 @@ def test_a_timeout_of_which_the_kernel_tells_the_beginning_is_not_read() -> None
             pytest.skip(f"not to be had here: {error}")
         if "--timeout brief" in save(Family.IPV4, Backend.NFT, namespace):
             pytest.skip("this kernel tells all of it")
-        with pytest.raises(Misread, match="table raw, chain PREROUTING, rule 1: .*four letters"):
+        with pytest.raises(Misread, match=r"table raw, chain PREROUTING, rule 1: .*four letters"):
             namespace.call(read, Family.IPV4, Backend.NFT)
 
 
