@@ -16,8 +16,10 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Self
 
 from ..errors import LiveError
 from ..ir.fields import Family
@@ -25,7 +27,7 @@ from ..ir.packet import Backend
 from ..parse.words import unquote
 from . import held_legacy, held_nft
 from .held import Held, HeldChain, Place
-from .namespace import Namespace
+from .namespace import Namespace, run
 from .scratch import furnish
 
 _TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
@@ -60,6 +62,45 @@ class _Said:
 
     chains: Mapping[Place, tuple[str, tuple[str, ...]]]
     tables: tuple[str, ...]
+
+    def all_rules(self) -> dict[Place, range]:
+        """The rules of each chain, by their places."""
+        return {place: range(len(lines)) for place, (_, lines) in self.chains.items()}
+
+
+class _Loading:
+    """A scratch namespace into which rules that were printed, *rows* of each chain, are being loaded.
+
+    *timers*: what makes the bytes of a rule with an idle timer those that it has there.
+    """
+
+    def __init__(self, reader: Reader, said: _Said, rows: Mapping[Place, Sequence[int]]) -> None:
+        self.reader = reader
+        lines = {
+            place: [printed[at] for at in rows.get(place, ())] for place, (_, printed) in said.chains.items()
+        }
+        renamed, self.timers = _renamed(lines, rows)
+        self.text = _text(said, renamed)
+        self.namespace = Namespace()
+
+    def __enter__(self) -> Self:
+        self.namespace.__enter__()
+        try:
+            furnish(self.namespace, self.text)
+            command = (f"{self.reader.tool}-restore",)
+            self.namespace.begin(_load_and_hold, command, self.text, self.reader.backend, self.reader.family)
+        except BaseException:
+            self.namespace.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.namespace.close()
+
+    def finish(self) -> Held:
+        """What the kernel holds there now; LiveError where the tool did not take it."""
+        held: Held = self.namespace.finish()
+        return held
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +151,18 @@ class Reader:
             self._awake()
             text, failed = self._saved(counters)
             said = _said(text)
-            try:
-                found = self._held()
-            except LiveError as error:
-                raise LiveError(f"{self.tool}-save: {failed}" if failed else str(error)) from error
-            faults, left_out = self._refused(said, found, failed) if failed else self._compared(said, found)
+            with ExitStack() as stack:
+                # All is loaded again while the kernel is asked here; what is new alone, behind that.
+                first = not failed and not self._known and bool(said.tables)
+                loading = stack.enter_context(_Loading(self, said, said.all_rules())) if first else None
+                try:
+                    found = self._held()
+                except LiveError as error:
+                    raise LiveError(f"{self.tool}-save: {failed}" if failed else str(error)) from error
+                if failed:
+                    faults, left_out = self._refused(said, found, failed)
+                else:
+                    faults, left_out = self._compared(said, found, loading)
             if not faults:
                 return Reading(_without(text, left_out), tuple(left_out))
             now = said, found, failed
@@ -153,7 +201,9 @@ class Reader:
     def _held(self) -> Held:
         return _held(self.backend, self.family)
 
-    def _compared(self, said: _Said, found: Held) -> tuple[list[_Fault], list[Place]]:
+    def _compared(
+        self, said: _Said, found: Held, loading: _Loading | None
+    ) -> tuple[list[_Fault], list[Place]]:
         """What was printed and is not held, and the chains of others of which that is so."""
         faults = [
             _Fault(place, 0, f"{self.tool}-save does not print it")
@@ -174,8 +224,11 @@ class Reader:
             else:
                 faults.append(_Fault(place, 0, f"{len(rules)} rules, of which {len(lines)} are printed"))
         heads = {place: (policy, _head(found, place)) for place, (policy, _) in said.chains.items()}
-        if any(fresh.values()) or heads != self._heads:
-            faults += self._loaded_again(said, found, fresh)
+        if loading is not None:
+            faults += self._differing(said, found, fresh, loading)
+        elif any(fresh.values()) or heads != self._heads:
+            with _Loading(self, said, fresh) as loading:
+                faults += self._differing(said, found, fresh, loading)
         left_out = list(dict.fromkeys(fault.place for fault in faults if self.is_left(fault.place[1])))
         faults = [fault for fault in faults if fault.place not in left_out]
         if not faults:
@@ -189,44 +242,30 @@ class Reader:
             self._heads, self._known = {}, {}
         return faults, left_out
 
-    def _loaded_again(
-        self, said: _Said, found: Held, fresh: Mapping[Place, Sequence[int]]
+    def _differing(
+        self, said: _Said, found: Held, fresh: Mapping[Place, Sequence[int]], loading: _Loading
     ) -> Iterator[_Fault]:
-        """Load the *fresh* rules into a scratch namespace; what is then another than it is *found* here."""
-        left = {place for place in fresh if self.is_left(place[1])}
-        with Namespace() as namespace:
-            lines = {
-                place: [printed[at] for at in fresh.get(place, ())]
-                for place, (_, printed) in said.chains.items()
-            }
-            lines, timers = _renamed(lines, fresh)
-            text = _text(said, lines)
-            furnish(namespace, text)
-            command = [f"{self.tool}-restore"]
-            try:
-                namespace.run(command, text)
-            except LiveError as error:
-                if not any(lines[place] for place in left):
-                    yield self._unloadable(text, error)
-                    return
-                # Rules of others need not be such as can be loaded.
-                yield from (_Fault(place, 0, "not loaded") for place in left if lines[place])
-                lines |= {place: [] for place in left}
-                text = _text(said, lines)
-                try:
-                    namespace.run(command, text)
-                except LiveError as again_refused:
-                    yield self._unloadable(text, again_refused)
-                    return
-                fresh = {place: () if place in left else rows for place, rows in fresh.items()}
-            again = namespace.call(_held, self.backend, self.family)
-            other = [
-                (place, at, nth)
-                for place, rows in fresh.items() if place in again.chains and place in found.chains
-                for nth, (at, rule) in enumerate(zip(rows, again.chains[place].rules, strict=False))
-                if timers.get((place, at), _same)(found.chains[place].rules[at]) != rule
-            ]  # fmt: skip
-            alike = self._alike(found, again, other, namespace) if other else set()
+        """What is another, loaded again, than it is *found* here; of the rules the *fresh* ones."""
+        try:
+            again = loading.finish()
+        except LiveError as error:
+            left = {place for place in fresh if self.is_left(place[1]) and fresh[place]}
+            if not left:
+                yield self._unloadable(loading.text, error)
+                return
+            # Rules of others need not be such as can be loaded.
+            yield from (_Fault(place, 0, "not loaded") for place in left)
+            fresh = {place: () if place in left else rows for place, rows in fresh.items()}
+            with _Loading(self, said, fresh) as without:
+                yield from self._differing(said, found, fresh, without)
+            return
+        other = [
+            (place, at, nth)
+            for place, rows in fresh.items() if place in again.chains and place in found.chains
+            for nth, (at, rule) in enumerate(zip(rows, again.chains[place].rules, strict=False))
+            if loading.timers.get((place, at), _same)(found.chains[place].rules[at]) != rule
+        ]  # fmt: skip
+        alike = self._alike(found, again, other, loading.namespace) if other else set()
         for place, (_, printed) in said.chains.items():
             here, there = found.chains.get(place), again.chains.get(place)
             if here is None or there is None:
@@ -235,7 +274,9 @@ class Reader:
                 continue
             if here.head != there.head:
                 yield _Fault(place, 0, "hook, priority, type or policy are others than iptables has")
-            rows = fresh.get(place, ())
+            if place not in fresh:
+                continue  # the kernel has more rules than are printed, or fewer
+            rows = fresh[place]
             if len(there.rules) != len(rows):
                 yield _Fault(place, 0, f"of {len(rows)} rules that are printed {len(there.rules)} are loaded")
                 continue
@@ -349,6 +390,11 @@ def also_present(family: Family, backend: Backend) -> str:
 
 def _held(backend: Backend, family: Family) -> Held:
     return held_nft.held(family) if backend is Backend.NFT else held_legacy.held(family)
+
+
+def _load_and_hold(command: Sequence[str], text: str, backend: Backend, family: Family) -> Held:
+    run(command, text)
+    return _held(backend, family)
 
 
 def _head(found: Held, place: Place) -> bytes:
