@@ -161,7 +161,7 @@ def test_a_rule_that_never_matches_is_not_read_as_one_that_always_does(family: F
         text = "*filter\n-A INPUT -p tcp\n-A INPUT -p tcp ! --dport 0:65535 -j ACCEPT\nCOMMIT\n"
         load(text, family, Backend.LEGACY, namespace)
         assert "-A INPUT -p tcp -m tcp -j ACCEPT\n" in save(family, Backend.LEGACY, namespace)
-        with pytest.raises(Misread, match="table filter, chain INPUT, rule 2: another rule"):
+        with pytest.raises(Misread, match="table filter, chain INPUT, rule 2: the kernel holds another rule"):
             namespace.call(read, family, Backend.LEGACY)
 
 
@@ -249,6 +249,29 @@ def test_reading_begins_no_idle_timer_anew() -> None:
         before = int(shown.read_text())
         assert f"--label {shown.name}" in namespace.call(read, Family.IPV4, Backend.NFT).text
         assert int(shown.read_text()) <= before < 600
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_a_rule_that_cannot_be_loaded_again_is_refused_with_the_words_of_the_tool(backend: Backend) -> None:
+    folder = Path("/sys/fs/cgroup") / f"hitables-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control groups here: {error}")
+    with Namespace() as namespace:
+        rule = f"-A OUTPUT -m cgroup --path {folder.name} -j ACCEPT"
+        try:
+            load(f"*filter\n{rule}\nCOMMIT\n", Family.IPV4, backend, namespace)
+            assert rule in namespace.call(read, Family.IPV4, backend).text
+        except LiveError as error:
+            pytest.skip(f"not to be had here: {error}")
+        finally:
+            folder.rmdir()
+        with pytest.raises(Misread, match="table filter, chain OUTPUT: what is printed cannot be loaded") as error_:
+            namespace.call(read, Family.IPV4, backend)
+        assert f"it prints: {rule}\n" in str(error_.value)
+        left = namespace.call(read, Family.IPV4, backend, "OUTPUT")
+    assert left.left_out == (("filter", "OUTPUT"),) and "-A" not in left.text
 
 
 # Changes while it is read.

@@ -37,6 +37,7 @@ _CUT_TIMEOUT = re.compile(r"-j CT .*--timeout \S{4}(?!\S)")
 _TRIES = 10
 _SHOWN = 10  # differences that are told
 _LABEL = 28  # bytes of the label of an idle timer
+_UNLOADABLE = "what is printed cannot be loaded"
 _WIDTH = 200  # characters of a native rule that are told
 # What a kernel answers that was made without nf_tables.
 _NO_SUCH_PART = (errno.EINVAL, errno.EOPNOTSUPP, errno.EPROTONOSUPPORT)
@@ -315,7 +316,7 @@ class Reader:
             table = next((each[1:] for each in reversed(lines) if each.startswith("*")), "")
         found = _RULE.match(line)
         place = table, unquote(found[2]) if found else ""
-        return _Fault(place, 0, f"what is printed cannot be loaded: {error}", line)
+        return _Fault(place, 0, f"{_UNLOADABLE}: {error}", line)
 
     def _refused(self, said: _Said, found: Held, failed: str) -> tuple[list[_Fault], list[Place]]:
         """What the tool could not read: named by the kernel, or what comes behind that it printed."""
@@ -347,7 +348,7 @@ class Reader:
                 rule = native.get((table, held.handles[number - 1]), "")
                 rule = rule if len(rule) <= _WIDTH else rule[: _WIDTH - 1] + "…"
             shown = [rule, f"({fault.why})" if rule and fault.why else fault.why]
-            what = " ".join(each for each in shown if each) or "another rule"
+            what = " ".join(each for each in shown if each) or "the kernel holds another rule"
             said.append(f"  {where}: {what}" if where else f"  {what}")
             if fault.printed:
                 said.append(f"    it prints: {fault.printed.strip()}")
@@ -355,7 +356,10 @@ class Reader:
             said.append(f"  … and {len(faults) - _SHOWN} more")
         chains = [] if failed else sorted({fault.place[1] for fault in faults if fault.place[1]})
         leave = f", or let sflgen leave the chain to others (--leave {chains[0]})" if chains else ""
-        said.append(f"Write it with iptables, or move it into a table of another name{leave}")
+        if self.backend is Backend.NFT and not any(fault.why.startswith(_UNLOADABLE) for fault in faults):
+            said.append(f"Write it with iptables, or move it into a table of another name{leave}")
+        else:
+            said.append(f"Write it so that what is printed of it can be loaded in its place{leave}")
         return "\n".join(said)
 
 
