@@ -253,23 +253,24 @@ def test_reading_begins_no_idle_timer_anew() -> None:
 
 @pytest.mark.parametrize("backend", Backend)
 def test_a_rule_that_cannot_be_loaded_again_is_refused_with_the_words_of_the_tool(backend: Backend) -> None:
-    folder = Path("/sys/fs/cgroup") / f"hitables-test-{os.getpid()}"
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control groups here: {error}")
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    roots = [words[1] for words in mounts if words[2] == "cgroup2"]
+    if not roots:
+        pytest.skip("no control groups of version 2 here")
+    folder = Path(roots[0]) / f"hitables-test-{os.getpid()}"
+    folder.mkdir()
     with Namespace() as namespace:
         rule = f"-A OUTPUT -m cgroup --path {folder.name} -j ACCEPT"
         try:
             load(f"*filter\n{rule}\nCOMMIT\n", Family.IPV4, backend, namespace)
             assert rule in namespace.call(read, Family.IPV4, backend).text
-        except LiveError as error:
-            pytest.skip(f"not to be had here: {error}")
         finally:
             folder.rmdir()
-        with pytest.raises(Misread, match="table filter, chain OUTPUT: what is printed cannot be loaded") as error_:
+        with pytest.raises(Misread, match=r"table filter.*: what is printed cannot be loaded: iptables-") as error:
             namespace.call(read, Family.IPV4, backend)
-        assert f"it prints: {rule}\n" in str(error_.value)
+        # The legacy tool blames the line with COMMIT.
+        assert backend is Backend.LEGACY or "chain OUTPUT: what" in str(error.value)
+        assert backend is Backend.LEGACY or f"it prints: {rule}\n" in str(error.value)
         left = namespace.call(read, Family.IPV4, backend, "OUTPUT")
     assert left.left_out == (("filter", "OUTPUT"),) and "-A" not in left.text
 

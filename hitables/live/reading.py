@@ -230,7 +230,8 @@ class Reader:
         elif any(fresh.values()) or heads != self._heads:
             with _Loading(self, said, fresh) as loading:
                 faults += self._differing(said, found, fresh, loading)
-        left_out = list(dict.fromkeys(fault.place for fault in faults if self.is_left(fault.place[1])))
+        named = (fault.place for fault in faults if fault.place[1])
+        left_out = list(dict.fromkeys(place for place in named if self.is_left(place[1])))
         faults = [fault for fault in faults if fault.place not in left_out]
         if not faults:
             self._heads = {} if left_out else heads
@@ -316,7 +317,7 @@ class Reader:
             table = next((each[1:] for each in reversed(lines) if each.startswith("*")), "")
         found = _RULE.match(line)
         place = table, unquote(found[2]) if found else ""
-        return _Fault(place, 0, f"{_UNLOADABLE}: {error}", line)
+        return _Fault(place, 0, f"{_UNLOADABLE}: {error}", line if found else "")
 
     def _refused(self, said: _Said, found: Held, failed: str) -> tuple[list[_Fault], list[Place]]:
         """What the tool could not read: named by the kernel, or what comes behind that it printed."""
