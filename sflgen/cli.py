@@ -385,12 +385,14 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
 
     from .live import Kernel, committed
     from .store import Store
-    from .stream import Session, over_lines, over_socket
+    from .stream import Session, generation, over_lines, over_socket
 
     with Store.open(Path(folder)) as store:
         kernel = Kernel(store.state.master.family, store.state.settings, stays=True) if live else None
+        seen = None
         if kernel is not None:
             _warn(kernel)
+            seen = generation()  # what is changed from here on is looked at before the first update
             committed(store, kernel)
             kernel.check(store.state)
         # Commands that end do without the collector.  This one may run for months; but updates leave no
@@ -399,7 +401,7 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
         gc.set_threshold(200_000, 20, 100)
         gc.enable()
         sys.setswitchinterval(SWITCH)
-        session = Session(store, kernel, proving, lambda said: click.echo(said, err=True))
+        session = Session(store, kernel, proving, lambda said: click.echo(said, err=True), seen)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             if path is not None:
