@@ -81,6 +81,8 @@ class Kernel:
     def counted(self, places: Set[Place], loaded: Program | None = None) -> Program:
         """The chains of *places* with their counters as they are now; nothing where all of them are zero.
 
+        Only the counters are made use of, so what is printed of the rules is not compared.
+
         Where *loaded*, what the kernel holds, is given, the tool that stays tells of a few chains at once.
         """
         if loaded is not None and self.stays and self.restoring is not None and len(places) <= FEW_CHAINS:

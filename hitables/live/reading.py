@@ -5,8 +5,8 @@ exit status 0.  So what a tool prints is loaded into a scratch namespace, and wh
 there is compared with what it holds here, rule by rule and byte by byte (`held`).
 
 Invariant: a text that `Reader.read` gives makes, when it is loaded, the very rules that the kernel held at
-one moment of the call, chains that are left out apart.  So a change between printing and comparing does no
-harm: it looks like a difference, and all is read again.
+one moment of the call (in legacy: each table at one of its own), chains that are left out apart.  So a
+change between printing and comparing does no harm: it looks like a difference, and all is read again.
 """
 
 from __future__ import annotations
