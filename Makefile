@@ -8,8 +8,7 @@ CORPUS_FLAGS ?=
 BENCH_FLAGS ?=
 C_SOURCES := $(wildcard hitables/engine/c/*.c)
 
-.PHONY: help setup demo test check lint types c-warnings sanitize count \
-        corpus prove mutants writes papers-hitables papers-layer4 papers-sfl bench-kernel bench-costs bench-generate bench-speed bench-compile bench-trees bench-sflgen bench-engine fuzz-engine sanitize-threads rulesets golden pictures clean
+.PHONY: $(shell sed -nE 's/^([a-z][a-z0-9-]*):.*/\1/p' $(lastword $(MAKEFILE_LIST)))
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -98,6 +97,9 @@ bench-trees: setup ## growth and rules read on the public sets, beside the goals
 
 bench-sflgen: setup ## updates of compiled sets: time, rate, rules read, kills (needs root and ../shared)
 	python -m hitables.bench.sflgen $(BENCH_FLAGS)
+
+bench-reading: setup ## reading a kernel of 13,500 rules, compared with what is loaded (needs root)
+	python -m hitables.bench.reading $(BENCH_FLAGS)
 
 rulesets: setup ## write the rule sets in rulesets/ anew, from their seeds
 	python rulesets/make.py

@@ -3,9 +3,9 @@
 
     refresh_rules.py [--source FILE] [--backend any|legacy|nft] [--family 4|6] DESTINATION
 
-Reads the rules from FILE, or, without it, those that the host runs; compiles them; checks the result
-against them; and writes DESTINATION if that changes it, in one step.  Nothing is loaded: that is for
-`iptables-restore DESTINATION`, once the manager sees that there is something new.
+Reads the rules from FILE, or, without it, those that the host runs, as `hitables save` does; compiles
+them; checks the result against them; and writes DESTINATION if that changes it, in one step.  Nothing is
+loaded: that is for `iptables-restore DESTINATION`, once the manager sees that there is something new.
 
 Exit status: 0 nothing to do, 10 DESTINATION is new, 2 trouble (DESTINATION is as it was).
 """
@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import argparse
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import hitables
 from hitables.files import read_text, write_text
+from hitables.live.reading import Reader, also_present
 from hitables.pipeline import compile_text
 
 UNCHANGED, TROUBLE, CHANGED = 0, 2, 10
@@ -34,7 +34,7 @@ def main() -> int:
     args = parser.parse_args()
     family = hitables.Family(int(args.family))
     try:
-        text = read_text(args.source) if args.source else rules_of_host(family)
+        text = read_text(args.source) if args.source else rules_of_host(family, args.backend)
         options = hitables.Options(backend=args.backend)
         compiled = compile_text(text, options, family=family, name=args.source or "the host's rules")
         old = read_text(args.destination) if Path(args.destination).exists() else None
@@ -48,17 +48,18 @@ def main() -> int:
     return CHANGED
 
 
-def rules_of_host(family: hitables.Family) -> str:
-    """What iptables-save prints, without what changes by itself: dates and counters of policies."""
-    command = "iptables-save" if family is hitables.Family.IPV4 else "ip6tables-save"
-    try:
-        saved = subprocess.run([command], capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise hitables.LiveError(f"{command}: {getattr(error, 'stderr', '') or error}") from error
+def rules_of_host(family: hitables.Family, backend: str) -> str:
+    """What iptables-save prints, shown to be what is loaded, without what changes by itself: the counters of
+    policies.  LiveError where iptables-save does not print what the kernel holds."""
+    tool = "iptables" if family is hitables.Family.IPV4 else "ip6tables"
+    reader = Reader(family, tool if backend == "any" else f"{tool}-{backend}")
+    warning = also_present(family, reader.backend)
+    if warning:
+        print(f"refresh_rules: {warning}", file=sys.stderr)
+    saved = reader.read().text
     if re.search(r"^:ht_*\d+ -", saved, flags=re.MULTILINE):
         raise hitables.HitablesError("the host runs compiled rules; give --source, what they were made from")
-    without_dates = re.sub(r"^#.*\n", "", saved, flags=re.MULTILINE)
-    return re.sub(r"^(:\S+ \S+) \[\d+:\d+\]", r"\1 [0:0]", without_dates, flags=re.MULTILINE)
+    return re.sub(r"^(:\S+ \S+) \[\d+:\d+\]", r"\1 [0:0]", saved, flags=re.MULTILINE)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import click
 
 from . import __version__
 from .cli_engine import algorithms, bench_classify, classify, generate, seed
-from .cli_kernel import bench_kernel, calibrate
+from .cli_kernel import bench_kernel, calibrate, save
 from .errors import HitablesError
 from .terminal import Commands, Differ, Size, family_of, family_option, stages
 
@@ -653,7 +653,7 @@ def bench() -> None:
     """Measure: in the running kernel, in scratch network namespaces, or in memory."""
 
 
-for command in (algorithms, classify, generate, seed, calibrate):
+for command in (algorithms, classify, generate, seed, calibrate, save):
     main.add_command(command)
 for command in (bench_classify, bench_kernel):
     bench.add_command(command)

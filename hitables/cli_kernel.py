@@ -29,6 +29,38 @@ def calibrate(output: str, backend: str) -> None:
     write_text(output, json.dumps(found.as_data(), indent=1) + "\n")
 
 
+@click.command()
+@click.option(
+    "--backend",
+    type=click.Choice(["auto", "legacy", "nft"]),
+    default="auto",
+    show_default=True,
+    help="Whose rules are read; auto: those of `iptables-save`.",
+)
+@click.option("--family", type=click.Choice(["4", "6"]), default="4", show_default=True, help="IP version.")
+@click.option("-c", "--counters", is_flag=True, help="Print the counters of rules too.")
+@click.option("-o", "--output", default="-", help='Where the rules go; "-" is standard output.')
+def save(backend: str, family: str, counters: bool, output: str) -> None:
+    """Print the rules of this kernel as iptables-save does, once they are shown to be what is loaded.
+
+    What iptables-save prints is loaded into a scratch network namespace and compared with the kernel, rule by
+    rule.  Exit 2 where it is not the same, with the chain and the rule.
+    """
+    from .files import write_text
+    from .live.reading import Reader, also_present
+
+    reader = Reader(family_of(family), tool_of(backend, family))
+    said = also_present(reader.family, reader.backend)
+    if said:
+        click.echo(f"hitables: {said}", err=True)
+    write_text(output, reader.read(counters).text)
+
+
+def tool_of(backend: str, family: str) -> str:
+    """The name of the tool before `-save`: ip6tables-nft."""
+    return ("ip6tables" if family == "6" else "iptables") + ("" if backend == "auto" else f"-{backend}")
+
+
 @click.command("kernel")
 @click.argument("file", default="-")
 @click.option("--chain", default=None, help="Built-in chain of table filter; the longest when left out.")

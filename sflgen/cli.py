@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hitables.ir.program import Program
 
     from .base import Strategy
+    from .live import Kernel
     from .patch import Plan
     from .state import State
     from .store import Store
@@ -111,13 +112,22 @@ def init(
         raise click.UsageError("give RULES, or --live to begin with what the kernel holds")
     kernel = Kernel(chosen or Family.IPV4, settings)
     if rules is None:
+        _warn(kernel)
         master = kernel.held()
         if not master.tables:
             raise HitablesError("the kernel holds no rules")
+        for table, chain in kernel.left_out:
+            click.echo(
+                f"sflgen: table {table}, chain {chain}: left to others, and iptables does not print what it "
+                "holds; the state has no rules of it",
+                err=True,
+            )
     else:
         master = read(read_text(rules), family=chosen, name=rules)
         _complete(master)
         kernel = Kernel(master.family, settings)
+        if live:
+            _warn(kernel)
     made = start(master, settings)
     prove(made.after)
     if live:
@@ -134,6 +144,12 @@ def init(
     trees = sum(section.tree for served in made.after.served.values() for section in served.sections)
     count, loaded = master.rule_count(), made.after.loaded.rule_count()
     click.echo(f"{count} rules, {loaded} as loaded, {trees} trees", err=True)
+
+
+def _warn(kernel: Kernel) -> None:
+    """Tell, before a kernel is read, what is not read of it."""
+    for said in kernel.warnings():
+        click.echo(f"sflgen: {said}", err=True)
 
 
 def _complete(master: Program) -> None:
@@ -159,6 +175,7 @@ def _store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], No
     with Store.open(Path(folder)) as store:
         kernel = Kernel(store.state.master.family, store.state.settings)
         if live:
+            _warn(kernel)
             committed(store, kernel)
             kernel.check(store.state)
 
@@ -290,6 +307,7 @@ def status(folder: str, live: bool) -> None:
         state = store.state
         kernel = Kernel(state.master.family, state.settings)
         if live:
+            _warn(kernel)
             committed(store, kernel)
         said = f"version {state.version}, backend {state.settings.backend}"
         click.echo(f"{said}, generation {store.generation}")
@@ -367,11 +385,14 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
 
     from .live import Kernel, committed
     from .store import Store
-    from .stream import Session, over_lines, over_socket
+    from .stream import Session, generation, over_lines, over_socket
 
     with Store.open(Path(folder)) as store:
         kernel = Kernel(store.state.master.family, store.state.settings, stays=True) if live else None
+        seen = None
         if kernel is not None:
+            _warn(kernel)
+            seen = generation()  # what is changed from here on is looked at before the first update
             committed(store, kernel)
             kernel.check(store.state)
         # Commands that end do without the collector.  This one may run for months; but updates leave no
@@ -380,7 +401,7 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
         gc.set_threshold(200_000, 20, 100)
         gc.enable()
         sys.setswitchinterval(SWITCH)
-        session = Session(store, kernel, proving, lambda said: click.echo(said, err=True))
+        session = Session(store, kernel, proving, lambda said: click.echo(said, err=True), seen)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             if path is not None:

@@ -1,6 +1,7 @@
 """The running kernel: what it holds, held against what the state says, and patches taken to it.
 
-Nothing is overwritten: a patch is loaded only where the kernel holds what the patch was made for.
+Nothing is overwritten: a patch is loaded only where the kernel holds what the patch was made for.  What the
+tools print of the kernel is not believed: hitables.live.reading compares it with what is loaded.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program, Table
 from hitables.live.namespace import Namespace, run
+from hitables.live.reading import Reader, also_present
 from hitables.live.tables import load as load_into
 from hitables.live.tables import save as save_from
 from hitables.parse import iptables
@@ -52,6 +54,8 @@ class Kernel:
         self.restoring: Restore | None = None
         self.doubt: tuple[State, State] | None = None  # around a patch that failed, if it may be there
         self.tool = _TOOL[family] + {"any": "", "legacy": "-legacy", "nft": "-nft"}[settings.backend]
+        self.reader = Reader(family, self.tool, settings.is_left)
+        self.left_out: tuple[Place, ...] = ()  # chains of others whose rules the last `held` does not have
 
     @cached_property
     def resets_policies(self) -> bool:
@@ -61,11 +65,23 @@ class Kernel:
         return self.settings.backend == "legacy"
 
     def held(self) -> Program:
-        """What the kernel holds."""
-        return self.read(line for line in self.saved() if not line.startswith("#"))
+        """What the kernel holds; Misread where the tools do not print that.
+
+        A chain that others manage may be misread: it has no rules here then.
+        """
+        reading = self.reader.read()
+        self.left_out = reading.left_out
+        return self.read([reading.text])
+
+    def warnings(self) -> list[str]:
+        """What a user should know of a kernel that is read: tables of the other backend."""
+        said = also_present(self.family, self.reader.backend)
+        return [said] if said else []
 
     def counted(self, places: Set[Place], loaded: Program | None = None) -> Program:
         """The chains of *places* with their counters as they are now; nothing where all of them are zero.
+
+        Only the counters are made use of, so what is printed of the rules is not compared.
 
         Where *loaded*, what the kernel holds, is given, the tool that stays tells of a few chains at once.
         """

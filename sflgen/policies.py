@@ -10,16 +10,14 @@ The layouts are those of linux/netfilter_ipv4/ip_tables.h and ip6_tables.h, whic
 
 from __future__ import annotations
 
-import ctypes
-import os
 import re
 import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from hitables.ir.fields import Family
+from hitables.live.held_legacy import option
 
 _GET_INFO, _GET_ENTRIES = 64, 65  # IPT_SO_…, and IP6T_SO_…
 _HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")  # NF_INET_…, in order
@@ -64,9 +62,9 @@ def policy_counters(table: str, family: Family) -> Iterator[tuple[str, str, int,
     name = table.encode()
     try:
         with socket.socket(kind, socket.SOCK_RAW, socket.IPPROTO_RAW) as asked:
-            info = _option(asked, layout.level, _GET_INFO, _INFO.pack(name, *(0,) * 13), 0)
+            info = option(asked, layout.level, _GET_INFO, _INFO.pack(name, *(0,) * 13), 0)
             _, hooks, *offsets, _, size = _INFO.unpack_from(info)
-            entries = _option(asked, layout.level, _GET_ENTRIES, _ENTRIES.pack(name, size), size)
+            entries = option(asked, layout.level, _GET_ENTRIES, _ENTRIES.pack(name, size), size)
     except OSError:
         return
     for hook, (chain, offset) in enumerate(zip(_HOOKS, offsets[5:], strict=True)):
@@ -76,14 +74,3 @@ def policy_counters(table: str, family: Family) -> Iterator[tuple[str, str, int,
             (verdict,) = struct.unpack_from("=i", entries, at + target + _TARGET)
             packets, counted = struct.unpack_from("=QQ", entries, at + layout.counters)
             yield chain, _POLICIES[verdict], packets, counted
-
-
-def _option(asked: socket.socket, level: int, option: int, request: bytes, more: int) -> ctypes.Array[Any]:
-    """What getsockopt answers to *request*, which Python's own does not send, with room for *more* bytes."""
-    held = ctypes.create_string_buffer(len(request) + more)
-    ctypes.memmove(held, request, len(request))
-    size = ctypes.c_uint32(len(held))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.getsockopt(asked.fileno(), level, option, held, ctypes.byref(size)) < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return held

@@ -75,8 +75,9 @@ class Session:
 
     def __init__(
         self, store: Store, kernel: Kernel | None, proving: bool = True,
-        tell: Callable[[str], None] = lambda said: None,
+        tell: Callable[[str], None] = lambda said: None, seen: int | None = None,
     ) -> None:  # fmt: skip
+        """*seen*: the `generation` before the kernel was compared with the state; now, if left out."""
         self.store, self.kernel, self.proving, self.tell = store, kernel, proving, tell
         self.aside = kernel is not None and kernel.settings.backend == "nft"  # legacy loads all at each piece
         self.folding: Folding | None = None
@@ -90,7 +91,7 @@ class Session:
         self.ended, self.end = os.pipe()  # a byte for what was loaded
         self.events = select.epoll()
         self.events.register(self.ended, select.EPOLLIN)
-        self.seen = generation() if kernel else None
+        self.seen = None if kernel is None else seen if seen is not None else generation()
         self.looked = time.monotonic()
 
     def fileno(self) -> int:

@@ -31,7 +31,7 @@ from sflgen.patch import Plan, start
 from sflgen.restore import Restore, Silent, once
 from sflgen.state import verify
 from sflgen.store import Store
-from sflgen.stream import Session
+from sflgen.stream import Session, generation
 from sflgen.updates import rule_key
 
 pytestmark = pytest.mark.needs_kernel
@@ -168,6 +168,26 @@ def test_trees_are_built_beside_those_that_serve_and_a_chain_can_go_meanwhile(tm
         said, folds, rules = namespace.call(streamed, str(tmp_path / "st"), lines, 3, True)
     assert len(said) == len(lines) and all(each.splitlines()[-1].startswith("ok ") for each in said)
     assert folds > 0 and rules == 242
+
+
+def changed_behind_the_comparison(folder: str) -> str:
+    state = start(prefixes(30), Settings(backend="nft")).after
+    load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
+    with Store.create(Path(folder), state) as store:
+        kernel = Kernel(state.master.family, state.settings, stays=True)
+        seen = generation()
+        kernel.check(store.state)
+        run(["iptables-nft", "-A", "INPUT", "-j", "ACCEPT"])
+        session = Session(store, kernel, seen=seen)
+        said = session.answer("-I INPUT 1 -s 192.0.2.7 -j DROP")
+        session.close()
+    return said
+
+
+def test_a_change_between_the_comparison_and_the_session_is_not_missed(tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        said = namespace.call(changed_behind_the_comparison, str(tmp_path / "st"))
+    assert said.startswith("error the kernel does not hold what the state says")
 
 
 def forks_while(folder: str, backend: str, lines: list[str]) -> list[bool]:

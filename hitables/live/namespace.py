@@ -78,10 +78,17 @@ class Namespace:
         All calls run in the one helper process, one after the other, so what a function keeps
         in its module (sockets, devices) is there for the next.
         """
+        self.begin(function, *args, **kwargs)
+        return self.finish()  # type: ignore[no-any-return]
+
+    def begin(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> None:
+        """As `call`, without waiting: `finish` gives what comes of it, and must be called before the next."""
         if self._socket is None:
             raise LiveError("the namespace is not open")
         send(self._socket, (function, args, kwargs))
-        return self._receive()  # type: ignore[no-any-return]
+
+    def finish(self) -> Any:
+        return self._receive()
 
     def run(self, command: Sequence[str], text: str = "", env: Mapping[str, str] | None = None) -> str:
         """Run *command* inside with *text* as its input; what it prints.

@@ -22,6 +22,7 @@ CTNETLINK, NFTABLES = 1, 10
 _BATCH_BEGIN, _BATCH_END = 16, 17
 _SOL_NETLINK, _CAP_ACK = 270, 10
 _HEADER = struct.Struct("=IHHII")
+_ATTRIBUTE = struct.Struct("=HH")  # length, kind
 _BUFFER = 64 << 20
 _AT_ONCE, _LAST = 500, 1
 
@@ -50,9 +51,9 @@ def attributes(data: bytes) -> dict[int, bytes]:
 
 
 def attribute_list(data: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
+    at, read = 0, _ATTRIBUTE.unpack_from
     while at + 4 <= len(data):
-        length, kind = struct.unpack_from("=HH", data, at)
+        length, kind = read(data, at)
         yield kind & 0x3FFF, data[at + 4 : at + length]
         at += length + 3 & ~3
 
@@ -67,11 +68,14 @@ class Netfilter:
     """A netlink socket to netfilter in the namespace of whoever opens it."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
-        for option in (32, 33):  # SO_SNDBUFFORCE, SO_RCVBUFFORCE
-            self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
-        self._socket.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)  # answers without the request
-        self._socket.bind((0, 0))
+        try:
+            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
+            for option in (32, 33):  # SO_SNDBUFFORCE, SO_RCVBUFFORCE
+                self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
+            self._socket.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)  # answers without the request
+            self._socket.bind((0, 0))
+        except OSError as error:
+            raise LiveError(f"netfilter: {error.strerror}") from error
 
     def close(self) -> None:
         self._socket.close()
@@ -107,6 +111,14 @@ class Netfilter:
                         break
         return refused
 
+    def ask(self, message_: bytes) -> bytes:
+        """Ask with *message_*, which has one answer: its body, behind its generic header."""
+        self._socket.send(message_)
+        kind, body = next(self._messages())
+        if kind == NLMSG_ERROR:
+            _check(body, "netfilter")
+        return body[4:]
+
     def dump(self, message_: bytes) -> Iterator[bytes]:
         """Ask with *message_* and give the body of each answer, behind its generic header."""
         self._socket.send(message_)
@@ -119,8 +131,9 @@ class Netfilter:
             yield body[4:]
 
     def _messages(self) -> Iterator[tuple[int, bytes]]:
+        room = memoryview(bytearray(1 << 20))
         while True:
-            data = self._socket.recv(1 << 20)
+            data = bytes(room[: self._socket.recv_into(room)])
             at = 0
             while at + _HEADER.size <= len(data):
                 size, kind, *_ = _HEADER.unpack_from(data, at)
@@ -139,4 +152,4 @@ def _asking(message_: bytes) -> bytes:
 def _check(body: bytes, what: str) -> None:
     error = -struct.unpack_from("=i", body)[0]
     if error:
-        raise LiveError(f"{what}: {os.strerror(error)}")
+        raise LiveError(f"{what}: {os.strerror(error)}") from OSError(error, os.strerror(error))
