@@ -1,0 +1,104 @@
+"""The table of reads and writes against the kernel: python -m hitables.bench.matrix [--mutants]
+
+For each writer (targets, and every match as if it were one) and each probe of every match, in both
+families and backends: does some packet get another answer behind the writer?  See docs/matrix.md.
+Figures go to docs/evaluation/matrix.json.  Exit status 1 if the table calls a pair independent that
+the kernel shows to be dependent.
+
+--judge    hold the table against the figures that are there, without the kernel
+--mutants  drop each single read, write and role from the table: which of these the figures show
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from ...errors import HitablesError
+from ..machine import machine
+from ..pages import DOCS
+from .judge import Judgement, judge, survivors
+from .record import CHANGED, NEVER, SETTINGS, WRITERS, Record, Setting, read_record
+from .rules import FORMS_NOT_TRIED, NOT_TRIED, READERS
+from .runs import Row, collect, run_all
+
+FIGURES = DOCS / "evaluation" / "matrix.json"
+SHOWN = 40  # failures told in full
+
+
+def summary(record: Record, judged: Judgement) -> dict[str, object]:
+    """The counts of the record and of its judgement."""
+    letters = Counter("".join("".join(words) for words in record.codes.values()))
+    return {
+        "writers": len(WRITERS), "readers": len(READERS), "pairs": judged.pairs,
+        "changed": letters[CHANGED], "never changed": letters[NEVER],
+        "not tried": judged.pairs - letters[CHANGED] - letters[NEVER],
+        "failures": len(judged.failures), "dependent, never shown": len(judged.idle),
+        "extensions not tried": len(NOT_TRIED), "forms not tried": len(FORMS_NOT_TRIED),
+    }  # fmt: skip
+
+
+def _tell(record: Record, judged: Judgement) -> None:
+    for failure in judged.failures[:SHOWN]:
+        click.echo(failure.text())
+    if len(judged.failures) > SHOWN:
+        click.echo(f"... and {len(judged.failures) - SHOWN} more; --judge --all shows them")
+    click.echo("; ".join(f"{count:,} {what}" for what, count in summary(record, judged).items()
+                         if isinstance(count, int)))  # fmt: skip
+
+
+@click.command()
+@click.option("--judge", "judge_only", is_flag=True, help="Use the figures that are there; no kernel.")
+@click.option("--mutants", is_flag=True, help="Which mistakes of the table the figures show.")
+@click.option("--all", "everything", is_flag=True, help="Tell every failure.")
+@click.option("--idle", is_flag=True, help="Tell pairs that are called dependent and never changed.")
+@click.option("--only", default="", help="Only writers whose words hold this; writes no figures.")
+@click.option("-j", "--jobs", default=2, show_default=True)
+@click.option("--json", "output", type=click.Path(path_type=Path), default=FIGURES)
+def main(
+    judge_only: bool, mutants: bool, everything: bool, idle: bool, only: str, jobs: int, output: Path
+) -> None:
+    """Hold the table of reads and writes against the kernel."""
+    global SHOWN  # noqa: PLW0603
+    SHOWN = 1_000_000 if everything else SHOWN
+    if not (judge_only or mutants):
+        began = time.monotonic()
+        rows: dict[Setting, list[Row]] = {}
+        for setting, found in run_all(SETTINGS, only, jobs):
+            rows[setting] = found
+            click.echo(f"{setting.name}: {len(found)} rows")
+        record = collect({setting: rows[setting] for setting in SETTINGS})
+        record.head = {"machine": machine(), "seconds": round(time.monotonic() - began, 1)}
+        judged = judge(record)
+        record.head["summary"] = summary(record, judged)
+        if not only:
+            record.write(output)
+    else:
+        if not output.is_file():
+            click.echo(f"matrix: {output}: no figures yet; run without --judge first", err=True)
+            sys.exit(2)
+        record = read_record(output)
+        judged = judge(record)
+    if mutants:
+        caught, left = survivors(record)
+        for mistake in left:
+            click.echo(f"survives: {mistake.text}")
+        click.echo(f"{len(caught) + len(left)} mistakes, {len(caught)} shown, {len(left)} survive")
+        return
+    _tell(record, judged)
+    if idle:
+        for writer, reader in judged.idle:
+            click.echo(f"never shown: {writer}  |  {reader}")
+    sys.exit(1 if judged.failures else 0)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except HitablesError as error:
+        click.echo(f"matrix: {error}", err=True)
+        sys.exit(2)

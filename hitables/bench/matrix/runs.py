@@ -1,0 +1,139 @@
+"""All rows of the matrix, run and gathered."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import click
+
+from ...ir.program import BUILT_IN
+from ...live.namespace import Namespace
+from .experiment import NO_WRITER, Place, Seen, open_bench, try_row
+from .record import (
+    APART,
+    CHANGED,
+    NEVER,
+    NO_PACKET,
+    READER_REFUSED,
+    WRITER_REFUSED,
+    WRITERS,
+    Record,
+    Setting,
+    identity,
+)
+from .rules import READERS, Try
+
+TELL_EVERY = 50  # rows
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one row of one setting showed; *writer* None: no writer at all."""
+
+    writer: int | None
+    place: Place
+    readers: tuple[int, ...]
+    seen: Seen
+
+
+def places(writer: Try) -> list[Place]:
+    """Where the writer is tried."""
+    return [
+        Place(table, chain)
+        for table in writer.tables for chain in BUILT_IN[table] if chain in writer.chains
+    ]  # fmt: skip
+
+
+def run_setting(setting: Setting, only: str = "", tell: bool = True) -> list[Row]:
+    """All rows of one setting; *only*: those whose writer has this in its words."""
+    rows: list[Row] = []
+    family = setting.family
+    work: list[tuple[int | None, Place]] = [
+        (at, place)
+        for at, writer in enumerate(WRITERS) if family in writer.families and only in writer.words
+        for place in places(writer)
+    ]  # fmt: skip
+    controls = sorted({place for _, place in work}, key=lambda each: (each.table, each.chain))
+    began = time.monotonic()
+    with Namespace() as namespace:
+        namespace.call(open_bench, family, setting.backend)
+        everything = [*((None, place) for place in controls), *work]
+        for count, (at, place) in enumerate(everything, 1):
+            words = NO_WRITER if at is None else WRITERS[at].rule(family)
+            for alone in (False, True):
+                chosen = [
+                    to for to, probe in enumerate(READERS)
+                    if family in probe.families and place.chain in probe.chains and probe.alone is alone
+                ]  # fmt: skip
+                # Without a writer, in both orders: a probe that writes shows by those that stand before it.
+                for order in (chosen, chosen[::-1]) if at is None else (chosen,):
+                    seen = namespace.call(try_row, place, words, [READERS[to].rule(family) for to in order])
+                    rows.append(Row(at, place, tuple(order), seen))
+                if rows[-1].seen.refused:
+                    break
+            if tell and count % TELL_EVERY == 0:
+                spent = time.monotonic() - began
+                click.echo(f"{setting.name}: {count} of {len(everything)} rows, {spent:.0f} s", err=True)
+    return rows
+
+
+def collect(rows: dict[Setting, list[Row]]) -> Record:
+    """The record of what all rows showed."""
+    record = Record()
+    for setting, found in rows.items():
+        letters = [[APART] * len(READERS) for _ in WRITERS]
+        lost: Counter[str] = Counter()
+        for row in found:
+            seen = row.seen
+            lost.update(seen.lost)
+            where = f"{row.place.table} {row.place.chain}"
+            if row.writer is None:
+                for at, packet in seen.changed.items():
+                    name = identity(READERS[row.readers[at]])
+                    record.by_itself.setdefault(name, {}).setdefault(setting.name, f"{where}, {packet}")
+                continue
+            writer = identity(WRITERS[row.writer])
+            if seen.refused:
+                record.refused.setdefault(writer, seen.refused)
+            if seen.ended:
+                record.ended.setdefault(writer, f"{setting.name}, {where}, {seen.ended}")
+            if seen.went_on:
+                record.went_on.setdefault(writer, f"{setting.name}, {where}, {seen.went_on}")
+            for at, reader in enumerate(row.readers):
+                letter = _letter(seen, at)
+                name = identity(READERS[reader])
+                if letter == CHANGED:
+                    shown = record.shown.setdefault(writer, {}).setdefault(name, {})
+                    shown.setdefault(setting.name, f"{where}, {seen.changed[at]}")
+                held = letters[row.writer]
+                held[reader] = min(held[reader], letter, key=_ORDER.index)
+        record.codes[setting.name] = ["".join(line) for line in letters]
+        record.lost[setting.name] = [f"{packet}: {count}" for packet, count in lost.most_common()]
+    return record
+
+
+_ORDER = (CHANGED, NEVER, NO_PACKET, WRITER_REFUSED, READER_REFUSED, APART)
+
+
+def _letter(seen: Seen, at: int) -> str:
+    if seen.refused:
+        return WRITER_REFUSED
+    if at not in seen.asked:
+        return READER_REFUSED
+    if at in seen.changed:
+        return CHANGED
+    return NEVER if seen.went_on else NO_PACKET
+
+
+def _job(given: tuple[Setting, str]) -> tuple[Setting, list[Row]]:
+    return given[0], run_setting(*given)
+
+
+def run_all(settings: Sequence[Setting], only: str, jobs: int) -> Iterator[tuple[Setting, list[Row]]]:
+    """The rows of each setting, as they are done; *jobs* settings at a time."""
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(_job, [(setting, only) for setting in settings])
