@@ -9,7 +9,7 @@ BENCH_FLAGS ?=
 C_SOURCES := $(wildcard hitables/engine/c/*.c)
 
 .PHONY: help setup demo test check lint types c-warnings sanitize count \
-        corpus prove mutants papers-hitables papers-layer4 papers-sfl bench-kernel bench-costs bench-generate bench-speed bench-compile bench-trees bench-sflgen bench-engine fuzz-engine sanitize-threads rulesets golden pictures clean
+        corpus prove mutants matrix papers-hitables papers-layer4 papers-sfl bench-kernel bench-costs bench-generate bench-speed bench-compile bench-trees bench-sflgen bench-engine fuzz-engine sanitize-threads rulesets golden pictures clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -54,6 +54,9 @@ prove: setup ## every real rule set proved equal to its compiled form (needs ../
 
 mutants: setup ## 3,000 rule sets with one mistake each: caught, or proved equal (needs root and ../shared)
 	python -m hitables.bench.mutants $(BENCH_FLAGS)
+
+matrix: setup ## every match behind every writer, in real kernels, against the table of both (needs root)
+	python -m hitables.bench.matrix $(BENCH_FLAGS)
 
 papers-hitables: setup ## the evaluation of the HiTables paper again (needs root and ../shared)
 	python -m hitables.bench.papers_hitables $(BENCH_FLAGS)

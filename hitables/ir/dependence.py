@@ -22,18 +22,18 @@ def may_change(writer: Match | Target, reader: Match) -> bool:
     """Whether *reader*, asked before and behind *writer* about one packet, may answer otherwise.
 
     A match with memory or chance (NAMED, ONCE) may always: each question has an outcome of its own.
+    A test of header fields may where the writer writes such a field (FIELDS_WRITTEN), and a CONSTANT
+    match besides where it reads what is written, or where either is not known.
     """
     if reader.role in (Role.NAMED, Role.ONCE):
         return True
     written = writes(writer)
-    if not written:
-        return False
-    if State.ANYTHING in written or State.ANYTHING in reader.reads:
-        return True
-    if written & reader.reads:
-        return True
     fields = {field for state in written for field in FIELDS_WRITTEN.get(state, ())}
-    return any(test.field in fields for test in reader.tests)
+    if any(test.field in fields for test in reader.tests):
+        return True
+    if reader.role is Role.SPACE or not written:
+        return False
+    return State.ANYTHING in written | reader.reads or bool(written & reader.reads)
 
 
 def parts(rule: Rule) -> Iterator[Match | Target]:

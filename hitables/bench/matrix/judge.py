@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ...errors import HitablesError
-from ...ir.dependence import rule_may_change
+from ...ir.dependence import parts, rule_may_change, writes
 from ...ir.fields import Family, Field
 from ...ir.program import BUILT_IN
 from ...ir.rule import Ends, Role, Rule, State
@@ -73,23 +73,32 @@ def judge(record: Record) -> Judgement:
     """Hold the table, as it is now, against *record*."""
     out = Judgement()
     readers = {f: [rule_of(r, f) if f in r.families else None for r in READERS] for f in Family}
+    # Only what a rule writes says what it may change.
+    known: dict[tuple[Family, int, frozenset[frozenset[State]]], bool] = {}
     for at, writer in enumerate(WRITERS):
         rules = {family: rule_of(writer, family) for family in writer.families}
+        written = {family: frozenset(map(writes, parts(rule))) for family, rule in rules.items()}
         _judge_ends(record, at, next(iter(rules.values())), out)
         for to in range(len(READERS)):
             letters = record.code(at, to)
             out.pairs += sum(letter != APART for letter in letters.values())
-            dependent = {
-                family: rule_may_change(rule, reader)
-                for family, rule in rules.items() if (reader := readers[family][to]) is not None
-            }  # fmt: skip
+            dependent = {}
+            for family, rule in rules.items():
+                reader = readers[family][to]
+                if reader is None:
+                    continue
+                key = family, to, written[family]
+                if key not in known:
+                    known[key] = rule_may_change(rule, reader)
+                dependent[family] = known[key]
             _judge_pair(record, at, to, dependent, out)
     for to, probe in enumerate(READERS):
         shown = record.by_itself.get(record.readers[to], {})
         for setting in SETTINGS:
-            rule = readers[setting.family][to]
-            if rule is not None and setting.name in shown and not _is_event(rule):
-                out.failures.append(Disagreement(BY_ITSELF, probe.words, "", f"{setting.name}: {shown[setting.name]}"))
+            asked = readers[setting.family][to]
+            if asked is not None and setting.name in shown and not _is_event(asked):
+                where = f"{setting.name}, {shown[setting.name]}"
+                out.failures.append(Disagreement(BY_ITSELF, probe.words, "", where))
     _judge_untried(out, readers)
     return out
 
@@ -136,13 +145,12 @@ def _judge_ends(record: Record, at: int, rule: Rule, out: Judgement) -> None:
 def _judge_untried(out: Judgement, readers: dict[Family, list[Rule | None]]) -> None:
     """Extensions that cannot be tried here must depend on whatever writes, and change whatever is asked."""
     family = Family.IPV4
-    writers = {each.words: rule_of(each, family) for each in WRITERS if family in each.families}
+    rules = {each.words: rule_of(each, family) for each in WRITERS if family in each.families}
     for words, reason in NOT_TRIED.values():
         rule = parsed(words, family, "mangle", "PREROUTING")
         if rule.target is None:
-            for writer, written in writers.items():
-                writes = written.target is not None and written.target.writes
-                if writes and not rule_may_change(written, rule):
+            for writer, written in rules.items():
+                if any(map(writes, parts(written))) and not rule_may_change(written, rule):
                     out.failures.append(Disagreement(UNTRIED, writer, words, reason))
         elif rule.target.ends is not Ends.SURELY:
             for probe, asked in zip(READERS, readers[family], strict=True):
@@ -212,7 +220,8 @@ def made(mistake: Mistake) -> Iterator[None]:
 def survivors(record: Record) -> tuple[list[Mistake], list[Mistake]]:
     """Mistakes that *record* shows, and those that it does not."""
     usual = {failure.text() for failure in judge(record).failures}
-    caught, left = [], []
+    caught: list[Mistake] = []
+    left: list[Mistake] = []
     for mistake in mistakes():
         try:
             with made(mistake):

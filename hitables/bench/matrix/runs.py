@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import click
 
+from ...ir.packet import Backend
 from ...ir.program import BUILT_IN
 from ...live.namespace import Namespace
 from .experiment import NO_WRITER, Place, Seen, open_bench, try_row
@@ -136,4 +137,6 @@ def _job(given: tuple[Setting, str]) -> tuple[Setting, list[Row]]:
 def run_all(settings: Sequence[Setting], only: str, jobs: int) -> Iterator[tuple[Setting, list[Row]]]:
     """The rows of each setting, as they are done; *jobs* settings at a time."""
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap_unordered(_job, [(setting, only) for setting in settings])
+        # nft takes longer to load, so its settings come first.
+        slow_first = sorted(settings, key=lambda setting: setting.backend is Backend.LEGACY)
+        yield from pool.imap_unordered(_job, [(setting, only) for setting in slow_first])
