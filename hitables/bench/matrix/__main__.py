@@ -21,40 +21,62 @@ import click
 from ...errors import HitablesError
 from ..machine import machine
 from ..pages import DOCS
-from .judge import Judgement, judge, survivors
-from .record import CHANGED, NEVER, SETTINGS, WRITERS, Record, Setting, read_record
+from .judge import UNTRIED, Disagreement, Judgement, judge, survivors
+from .record import CHANGED, NEVER, SETTINGS, WRITERS, Record, Setting, identity, read_record
 from .rules import FORMS_NOT_TRIED, NOT_TRIED, READERS
 from .runs import Row, collect, run_all
 
 FIGURES = DOCS / "evaluation" / "matrix.json"
-SHOWN = 40  # failures told in full
 
 
-def summary(record: Record, judged: Judgement) -> dict[str, object]:
+def summary(record: Record, judged: Judgement) -> dict[str, int]:
     """The counts of the record and of its judgement."""
     letters = Counter("".join("".join(words) for words in record.codes.values()))
     return {
         "writers": len(WRITERS), "readers": len(READERS), "pairs": judged.pairs,
         "changed": letters[CHANGED], "never changed": letters[NEVER],
         "not tried": judged.pairs - letters[CHANGED] - letters[NEVER],
+        "changed in a later table": sum(len(d) for each in record.later.values() for d in each.values()),
         "failures": len(judged.failures), "dependent, never shown": len(judged.idle),
         "extensions not tried": len(NOT_TRIED), "forms not tried": len(FORMS_NOT_TRIED),
     }  # fmt: skip
 
 
-def _tell(record: Record, judged: Judgement) -> None:
-    for failure in judged.failures[:SHOWN]:
-        click.echo(failure.text())
-    if len(judged.failures) > SHOWN:
-        click.echo(f"... and {len(judged.failures) - SHOWN} more; --judge --all shows them")
-    click.echo("; ".join(f"{count:,} {what}" for what, count in summary(record, judged).items()
-                         if isinstance(count, int)))  # fmt: skip
+def _names() -> dict[str, str]:
+    """The extension that each reader and writer stands for, by what the record calls it."""
+    names = {words: words.split()[1] for words, _ in NOT_TRIED.values()}
+    names |= {each.words: each.name or "header" for each in READERS}
+    return names | {identity(each): each.name or "header" for each in (*READERS, *WRITERS)}
+
+
+def _tell(record: Record, judged: Judgement, everything: bool) -> None:
+    names = _names()
+    groups: dict[tuple[str, str, str], list[Disagreement]] = {}
+    for failure in judged.failures:
+        writer, reader = names[failure.writer], names.get(failure.reader, "")
+        if failure.kind == UNTRIED:  # one line for what cannot be tried, whatever it is tried with
+            unknown = any(failure.reader == words for words, _ in NOT_TRIED.values())
+            writer, reader = ("anything", reader) if unknown else (writer, "anything")
+        key = failure.kind, writer, reader
+        groups.setdefault(key, []).append(failure)
+    for (kind, writer, reader), found in sorted(groups.items()):
+        if everything:
+            for failure in found:
+                click.echo(failure.text())
+        else:
+            pair = f"{writer} -> {reader}" if reader else writer
+            example = found[0].text().partition(": ")[2]
+            click.echo(f"{kind}: {pair}: {len(found)}, as {example}")
+    if judged.failures:
+        click.echo(f"{len(judged.failures)} failures of {len(groups)} pairs of extensions")
+    counts = summary(record, judged).items()
+    click.echo("; ".join(f"{count:,} {what}" for what, count in counts))
 
 
 @click.command()
 @click.option("--judge", "judge_only", is_flag=True, help="Use the figures that are there; no kernel.")
 @click.option("--mutants", is_flag=True, help="Which mistakes of the table the figures show.")
-@click.option("--all", "everything", is_flag=True, help="Tell every failure.")
+@click.option("--all", "everything", is_flag=True, help="Tell every failure, not one example of a kind.")
 @click.option("--idle", is_flag=True, help="Tell pairs that are called dependent and never changed.")
 @click.option("--only", default="", help="Only writers whose words hold this; writes no figures.")
 @click.option("-j", "--jobs", default=2, show_default=True)
@@ -63,8 +85,6 @@ def main(
     judge_only: bool, mutants: bool, everything: bool, idle: bool, only: str, jobs: int, output: Path
 ) -> None:
     """Hold the table of reads and writes against the kernel."""
-    global SHOWN  # noqa: PLW0603
-    SHOWN = 1_000_000 if everything else SHOWN
     if not (judge_only or mutants):
         began = time.monotonic()
         rows: dict[Setting, list[Row]] = {}
@@ -89,7 +109,7 @@ def main(
             click.echo(f"survives: {mistake.text}")
         click.echo(f"{len(caught) + len(left)} mistakes, {len(caught)} shown, {len(left)} survive")
         return
-    _tell(record, judged)
+    _tell(record, judged, everything)
     if idle:
         for writer, reader in judged.idle:
             click.echo(f"never shown: {writer}  |  {reader}")

@@ -11,6 +11,8 @@
 
 A packet that is counted by a probe in A and not in B, or the other way round, shows that the
 writer changes the probe's answer.  A row without a writer shows which probes change by themselves.
+`later` asks the same of two tables: the writer in the earlier, the probes in the later one, and the
+packets sent once with the writer and once without.
 Everything here runs in the helper of a scratch namespace (`open_bench`, `try_row`).
 """
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...errors import LiveError
@@ -70,6 +72,10 @@ class Seen:
     lost: tuple[str, ...] = ()
 
 
+_Answers = dict[str, list[int]]  # packet -> what each probe counted
+_UNSURE = -1  # a probe that changes from one sending to the next
+
+
 class _Bench:
     """A namespace furnished for one family and backend."""
 
@@ -79,7 +85,8 @@ class _Bench:
         self.netfilter = Netfilter()
         self.sockets = listen(family)
         self.refused: dict[tuple[Place, str], str] = {}
-        self.loaded = ""  # the table that holds rules
+        self.loaded: tuple[str, ...] = ()  # the tables that hold rules
+        self.without: dict[tuple[Place, tuple[str, ...]], _Answers] = {}
         self._furnish()
         self.sent = {way: packets(family, way) for way in Way}
 
@@ -99,11 +106,13 @@ class _Bench:
         set_sysctl("netfilter.nf_conntrack_acct", "1")
         # Fragments stay as they are: connection tracking would put them together.
         test = "ip frag-off & 0x3fff != 0" if v4 else "exthdr frag exists"
-        chains = "".join(
-            f"chain {hook} {{ type filter hook {hook} priority -450; {test} notrack; }}\n"
-            for hook in ("prerouting", "output")
-        )
-        run(["nft", "-f", "-"], f"table {'ip' if v4 else 'ip6'} whole {{\n{chains}}}\n")
+        # What our own sockets answer is none of the packets that are counted.
+        ip_word, own = ("ip", "198.19.0.1") if v4 else ("ip6", "fd19::1")
+        run(["nft", "-f", "-"], f"""table {ip_word} whole {{
+            chain arriving {{ type filter hook prerouting priority -450; {test} notrack; }}
+            chain leaving {{ type filter hook output priority -450;
+                {ip_word} saddr {own} drop; {test} notrack; }}
+        }}\n""")  # fmt: skip
         self.netfilter.each([message(_ACCOUNTING, _NEW_ACCOUNT, 0x600, 0, text(1, "account") +
                                      _wide(2) + _wide(3))])  # fmt: skip
         self.fill_sets()
@@ -125,14 +134,17 @@ class _Bench:
         lines += [f"add interfaces {net},eth0", f"add mapping {net} skbmark 0x10/0xffffffff skbprio 1:16"]
         run(["ipset", "-exist", "restore"], "\n".join(lines) + "\n")
 
-    def load(self, place: Place, rules: Sequence[str]) -> None:
-        head = "".join(f":{chain} ACCEPT [0:0]\n" for chain in BUILT_IN[place.table])
-        out = f"*{place.table}\n{head}" + "".join(f"-A {place.chain} {rule}\n" for rule in rules) + "COMMIT\n"
-        if self.loaded not in ("", place.table):
-            out = f"*{self.loaded}\nCOMMIT\n{out}"
+    def load(self, *chains: tuple[Place, Sequence[str]]) -> None:
+        """Load the rules of *chains*, each of a table of its own, and no others."""
+        names = tuple(place.table for place, _ in chains)
+        out = "".join(f"*{name}\nCOMMIT\n" for name in self.loaded if name not in names)
+        for place, rules in chains:
+            head = "".join(f":{chain} ACCEPT [0:0]\n" for chain in BUILT_IN[place.table])
+            lines = "".join(f"-A {place.chain} {rule}\n" for rule in rules)
+            out += f"*{place.table}\n{head}{lines}COMMIT\n"
         command = [f"{_TOOL[self.family]}-{self.backend.value}-restore"]
         run([*command, "-w"] if self.backend is Backend.LEGACY else command, out)
-        self.loaded = place.table
+        self.loaded = names
 
     def taken(self, place: Place, rules: Sequence[str]) -> None:
         """Find out which of *rules* the kernel takes, by halves; those it does not are in *refused*."""
@@ -140,7 +152,7 @@ class _Bench:
         if not unknown:
             return
         try:
-            self.load(place, [_GAUGE, *unknown])
+            self.load((place, [_GAUGE, *unknown]))
         except LiveError as error:
             if len(unknown) == 1:
                 self.refused[place, unknown[0]] = _words(error)
@@ -161,16 +173,71 @@ class _Bench:
         asked = [at for at, probe in enumerate(probes) if not self.refused[place, probe]]
         block = [probes[at] for at in asked]
         rules = [*setup, "", *block, "", writer, "", *block, ""]
-        if "set" in writer.lower() or self.loaded == "":
-            self.fill_sets()
-        self.load(place, rules)
-        forget_flows(self.netfilter, self.family)
-        make_flows(self.netfilter, self.family, [packet.flow for packet in sent if packet.flow])
+        self.load((place, rules))
+        self._as_before(writer, sent)
         counters = Counters(self.family, self.backend, place.table, place.chain, len(rules))
         try:
             return self._send(sent, counters, len(setup), asked, " -j " in f" {writer}")
         finally:
             counters.close()
+
+    def later(self, place: Place, writer: str, there: Place, probes: Sequence[str]) -> Seen:
+        """What the probes at *there* answer with the writer at *place*, in an earlier table, and without."""
+        self.taken(there, list(probes))
+        self.taken(place, [writer])
+        if self.refused[place, writer]:
+            return Seen(refused=self.refused[place, writer])
+        asked = [at for at, probe in enumerate(probes) if not self.refused[there, probe]]
+        block = (_GAUGE, "", *(probes[at] for at in asked), "")
+        if (there, block) not in self.without:
+            first, again = (self._answers(place, "", there, block) for _ in range(2))
+            self.without[there, block] = {
+                name: [was if was == now else _UNSURE for was, now in zip(first[name], again[name], strict=True)]
+                for name in first.keys() & again.keys()
+            }
+        without = self.without[there, block]
+        changed: dict[int, str] = {}
+        found = self._answers(place, writer, there, block)
+        for name, answers in found.items():
+            for at, was, now in zip(asked, without.get(name, ()), answers, strict=False):
+                if _UNSURE != was != now:
+                    changed.setdefault(at, f"{name}: {was} -> {now}")
+        went_on = next(iter(found), "")
+        return Seen("", len(found), len(found), "", went_on, changed, frozenset(asked))
+
+    def _answers(self, place: Place, writer: str, there: Place, block: Sequence[str]) -> _Answers:
+        """By packet that comes through *there*: what each probe counted."""
+        sent = self.sent[_WAYS.get(there.chain, Way.THROUGH)]
+        self.load((place, [writer] if writer else []), (there, block))
+        self._as_before(writer, sent)
+        counters = Counters(self.family, self.backend, there.table, there.chain, len(block))
+        try:
+            return {
+                packet.name: seen[2:-1]
+                for packet, seen in self._counts(sent, counters) if seen[1] == seen[-1] == 1
+            }  # fmt: skip
+        finally:
+            counters.close()
+
+    def _as_before(self, writer: str, sent: Sequence[Sent]) -> None:
+        """Undo what earlier packets left in sets and connections."""
+        if "set" in writer.lower():
+            self.fill_sets()
+        forget_flows(self.netfilter, self.family)
+        make_flows(self.netfilter, self.family, [packet.flow for packet in sent if packet.flow])
+
+    def _counts(self, sent: Sequence[Sent], counters: Counters) -> Iterator[tuple[Sent, list[int]]]:
+        """Send one packet after the other; which rules counted each, and how often."""
+        before = counters.read()
+        for packet in sent:
+            way_out = "eth1" if packet.leaves else ""
+            way_in = "" if packet.leaves else "eth0"
+            shot = Shot(packet.data, way_in, way_out, owner=(packet.owner, packet.owner), to=packet.to)
+            with contextlib.suppress(OSError):  # the rules, or the routing, may not let it leave
+                self.lab.send([shot])
+            after = counters.read()
+            yield packet, [now - was for now, was in zip(after, before, strict=True)]
+            before = after
 
     def _send(
         self, sent: Sequence[Sent], counters: Counters, first: int, asked: Sequence[int], ends: bool
@@ -182,17 +249,9 @@ class _Bench:
         ended = went_on = ""
         changed: dict[int, str] = {}
         lost = []
-        before = counters.read()
-        for packet in sent:
-            way_out = "eth1" if packet.leaves else ""
-            way_in = "" if packet.leaves else "eth0"
-            shot = Shot(packet.data, way_in, way_out, owner=(packet.owner, packet.owner), to=packet.to)
-            with contextlib.suppress(OSError):  # the rules, or the routing, may not let it leave
-                self.lab.send([shot])
-            after = counters.read()
-            seen = [now - was for now, was in zip(after, before, strict=True)]
-            before = after
-            if seen[first] != 1:  # it does not come to this chain
+        for packet, seen in self._counts(sent, counters):
+            # It does not come to this chain, or something else does, too.
+            if seen[first] != 1 or max(seen[a:]) > 1:
                 continue
             arrived += 1
             if not seen[a + count]:
@@ -240,6 +299,12 @@ def open_bench(family: Family, backend: Backend) -> None:
     """Run inside: furnish the namespace."""
     global _bench  # noqa: PLW0603 - one per helper process
     _bench = _Bench(family, backend)
+
+
+def try_later(place: Place, writer: str, there: Place, probes: Sequence[str]) -> Seen:
+    """Run inside: which probes at *there* answer otherwise because *writer* stands at *place*."""
+    assert _bench is not None, "open_bench comes first"
+    return _bench.later(place, writer, there, probes)
 
 
 def try_row(place: Place, writer: str, probes: Sequence[str]) -> Seen:

@@ -17,11 +17,11 @@ from ...errors import HitablesError
 from ...ir.dependence import parts, rule_may_change, writes
 from ...ir.fields import Family, Field
 from ...ir.program import BUILT_IN
-from ...ir.rule import Ends, Role, Rule, State
+from ...ir.rule import Ends, Match, Role, Rule, State
 from ...ir.semantics import FIELDS_WRITTEN
 from ...library import read
 from ...syntax.options import MATCHES, TARGETS, Extension
-from .record import APART, CHANGED, NO_PACKET, SETTINGS, WRITERS, Record
+from .record import APART, CHANGED, NEVER, NO_PACKET, SETTINGS, WRITERS, Record, identity
 from .rules import NOT_TRIED, READERS, Try
 
 
@@ -56,6 +56,9 @@ BY_ITSELF = "changes by itself, called constant"
 ENDS, GOES_ON = "ends the way, said never to", "goes on, said to end the way"
 
 
+Rules = dict[tuple[Try, Family], Rule]
+
+
 def parsed(words: str, family: Family, table: str, chain: str) -> Rule:
     """The rule of these words, as the ordinary parser reads it."""
     program = read(f"*{table}\n-A {chain} {words}\nCOMMIT\n", family=family, name="matrix")
@@ -64,34 +67,39 @@ def parsed(words: str, family: Family, table: str, chain: str) -> Rule:
 
 def rule_of(each: Try, family: Family) -> Rule:
     """The rule of a reader or writer."""
-    table = each.tables[0] if each.tables else "mangle"
+    table = "mangle" if "mangle" in each.tables or not each.tables else each.tables[0]
     chain = next(chain for chain in BUILT_IN[table] if chain in each.chains)
     return parsed(each.rule(family), family, table, chain)
 
 
-def judge(record: Record) -> Judgement:
-    """Hold the table, as it is now, against *record*."""
+def all_rules(held: Rules | None = None, naming: str = "") -> Rules:
+    """The rules of all readers and writers: *held*, where those that name *naming* are read anew."""
+    out = dict(held or {})
+    for each in (*READERS, *WRITERS):
+        if held is None or each.name == naming or f" {naming} " in f" {each.words} ":
+            out.update({(each, family): rule_of(each, family) for family in each.families})
+    return out
+
+
+def judge(record: Record, rules: Rules | None = None) -> Judgement:
+    """Hold the table, as it is now (or as it was when *rules* were read), against *record*."""
     out = Judgement()
-    readers = {f: [rule_of(r, f) if f in r.families else None for r in READERS] for f in Family}
+    rules = rules or all_rules()
+    readers = {f: [rules.get((reader, f)) for reader in READERS] for f in Family}
     # Only what a rule writes says what it may change.
-    known: dict[tuple[Family, int, frozenset[frozenset[State]]], bool] = {}
+    known: dict[tuple[frozenset[frozenset[State]], Family], list[bool]] = {}
     for at, writer in enumerate(WRITERS):
-        rules = {family: rule_of(writer, family) for family in writer.families}
-        written = {family: frozenset(map(writes, parts(rule))) for family, rule in rules.items()}
-        _judge_ends(record, at, next(iter(rules.values())), out)
-        for to in range(len(READERS)):
-            letters = record.code(at, to)
-            out.pairs += sum(letter != APART for letter in letters.values())
-            dependent = {}
-            for family, rule in rules.items():
-                reader = readers[family][to]
-                if reader is None:
-                    continue
-                key = family, to, written[family]
-                if key not in known:
-                    known[key] = rule_may_change(rule, reader)
-                dependent[family] = known[key]
-            _judge_pair(record, at, to, dependent, out)
+        mine = {family: rules[writer, family] for family in writer.families}
+        _judge_ends(record, at, next(iter(mine.values())), out)
+        dependent = {}
+        for family, rule in mine.items():
+            key = frozenset(map(writes, parts(rule))), family
+            if key not in known:
+                known[key] = [r is not None and rule_may_change(rule, r) for r in readers[family]]
+            dependent[family] = known[key]
+        lines = [record.codes[name][at] for name in _NAMES]
+        for to, letters in enumerate(zip(*lines, strict=True)):
+            _judge_pair(record, at, to, letters, dependent, out)
     for to, probe in enumerate(READERS):
         shown = record.by_itself.get(record.readers[to], {})
         for setting in SETTINGS:
@@ -99,37 +107,47 @@ def judge(record: Record) -> Judgement:
             if asked is not None and setting.name in shown and not _is_event(asked):
                 where = f"{setting.name}, {shown[setting.name]}"
                 out.failures.append(Disagreement(BY_ITSELF, probe.words, "", where))
-    _judge_untried(out, readers)
+    _judge_untried(out, rules)
     return out
+
+
+_NAMES = [setting.name for setting in SETTINGS]
+_FAMILIES = [setting.family for setting in SETTINGS]
 
 
 def _is_event(rule: Rule) -> bool:
     return any(match.role in (Role.NAMED, Role.ONCE) for match in rule.matches)
 
 
-def _judge_pair(record: Record, at: int, to: int, dependent: dict[Family, bool], out: Judgement) -> None:
+def _judge_pair(
+    record: Record, at: int, to: int, letters: tuple[str, ...], dependent: dict[Family, list[bool]],
+    out: Judgement,
+) -> None:  # fmt: skip
+    """One pair; *letters* by setting, *dependent* by family: whether the table calls each reader so."""
+    out.pairs += len(letters) - letters.count(APART)
+    changed, never = letters.count(CHANGED), letters.count(NEVER)
+    out.changed += changed
+    out.tried += changed + never
     writer, reader = record.writers[at], record.readers[to]
-    letters = record.code(at, to)
-    shown = record.shown.get(writer, {}).get(reader, {})
-    wrong = []
-    for setting in SETTINGS:
-        letter = letters[setting.name]
-        if letter == CHANGED:
-            out.changed += 1
-            if not dependent[setting.family]:
-                wrong.append(f"{setting.name}, {shown[setting.name]}")
-    out.tried += sum(letter in (CHANGED, ".") for letter in letters.values())
-    if wrong:
-        out.failures.append(Disagreement(CALLED_INDEPENDENT, writer, reader, "; ".join(wrong)))
-    if record.was_tried(at, to):
-        if CHANGED not in letters.values() and any(dependent.values()):
+    if changed:
+        wrong = [
+            name for name, family, letter in zip(_NAMES, _FAMILIES, letters, strict=True)
+            if letter == CHANGED and not dependent[family][to]
+        ]  # fmt: skip
+        if wrong:
+            shown = record.shown[writer][reader]
+            where = "; ".join(f"{name}, {shown[name]}" for name in wrong)
+            out.failures.append(Disagreement(CALLED_INDEPENDENT, writer, reader, where))
+    elif never:
+        if any(found[to] for found in dependent.values()):
             out.idle.append((writer, reader))
-        return
-    # A pair that stands in no chain together, or whose writer ends the way, is never asked.
-    reasons = {letter for letter in letters.values() if letter != APART}
-    if reasons and reasons != {NO_PACKET} and not all(dependent.values()):
-        refused = record.refused.get(writer) or record.refused.get(reader) or "refused"
-        out.failures.append(Disagreement(UNTRIED, writer, reader, refused))
+    elif not set(letters) <= {APART, NO_PACKET}:
+        # A pair that no chain takes together, or whose writer always ends the way, is never asked.
+        asked = zip(_FAMILIES, letters, strict=True)
+        refused = [family for family, letter in asked if letter not in (APART, NO_PACKET)]
+        if not all(dependent[family][to] for family in refused):
+            reason = record.refused.get(writer) or record.refused.get(reader) or "refused"
+            out.failures.append(Disagreement(UNTRIED, writer, reader, reason))
 
 
 def _judge_ends(record: Record, at: int, rule: Rule, out: Judgement) -> None:
@@ -142,21 +160,30 @@ def _judge_ends(record: Record, at: int, rule: Rule, out: Judgement) -> None:
         out.failures.append(Disagreement(GOES_ON, writer, "", record.went_on[writer]))
 
 
-def _judge_untried(out: Judgement, readers: dict[Family, list[Rule | None]]) -> None:
+def _judge_untried(out: Judgement, rules: Rules) -> None:
     """Extensions that cannot be tried here must depend on whatever writes, and change whatever is asked."""
     family = Family.IPV4
-    rules = {each.words: rule_of(each, family) for each in WRITERS if family in each.families}
+    probes = [each for each in READERS if (each, family) in rules and each.name]
     for words, reason in NOT_TRIED.values():
         rule = parsed(words, family, "mangle", "PREROUTING")
         if rule.target is None:
-            for writer, written in rules.items():
-                if any(map(writes, parts(written))) and not rule_may_change(written, rule):
-                    out.failures.append(Disagreement(UNTRIED, writer, words, reason))
+            for each in WRITERS:
+                written = rules.get((each, family))
+                if written is None or not any(map(writes, parts(written))):
+                    continue
+                if not rule_may_change(written, rule):
+                    out.failures.append(Disagreement(UNTRIED, identity(each), words, reason))
         elif rule.target.ends is not Ends.SURELY:
-            for probe, asked in zip(READERS, readers[family], strict=True):
-                constant = asked is not None and not _is_event(asked) and any(m.name for m in asked.matches)
-                if constant and asked is not None and not rule_may_change(rule, asked):
-                    out.failures.append(Disagreement(UNTRIED, words, probe.words, reason))
+            for probe in probes:
+                asked = rules[probe, family]
+                if not all(_fixed(match) for match in asked.matches) and not rule_may_change(rule, asked):
+                    out.failures.append(Disagreement(UNTRIED, words, identity(probe), reason))
+
+
+def _fixed(match: Match) -> bool:
+    """Whether nothing that is written can change the match, as far as the table of header fields goes."""
+    fields = FIELDS_WRITTEN[State.ANYTHING]
+    return match.role is Role.SPACE and not any(test.field in fields for test in match.tests)
 
 
 # The table with one mistake.
@@ -219,13 +246,15 @@ def made(mistake: Mistake) -> Iterator[None]:
 
 def survivors(record: Record) -> tuple[list[Mistake], list[Mistake]]:
     """Mistakes that *record* shows, and those that it does not."""
-    usual = {failure.text() for failure in judge(record).failures}
+    right = all_rules()
+    usual = {failure.text() for failure in judge(record, right).failures}
     caught: list[Mistake] = []
     left: list[Mistake] = []
     for mistake in mistakes():
         try:
             with made(mistake):
-                now = {failure.text() for failure in judge(record).failures}
+                rules = all_rules(right, mistake.name) if mistake.name else right
+                now = {failure.text() for failure in judge(record, rules).failures}
         except HitablesError:
             caught.append(mistake)  # the rules cannot even be read
             continue

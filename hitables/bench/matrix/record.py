@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ LEGEND = {
     WRITER_REFUSED: "iptables or the kernel refuses the writer",
     NO_PACKET: "no packet went on behind the writer",
 }
-_TRIED = (CHANGED, NEVER)
+_PARTS = ("codes", "shown", "later", "by_itself", "ended", "went_on", "refused", "lost", "writers", "readers")
 WRITERS: tuple[Try, ...] = TARGETS_TRIED + MATCHES_AS_WRITERS
 
 
@@ -53,6 +53,7 @@ class Record:
 
     codes     setting -> one word per writer, of one letter (LEGEND) per reader
     shown     writer -> reader -> setting -> where and by which packet it was shown
+    later     the same, of writers in one table and readers in a later one
     by_itself reader -> setting -> where it changed without a writer
     ended, went_on  writer -> the packet whose way it ended, or did not
     refused   rule -> what iptables or the kernel said
@@ -62,6 +63,7 @@ class Record:
     head: dict[str, Any] = field(default_factory=dict)
     codes: dict[str, list[str]] = field(default_factory=dict)
     shown: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
+    later: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
     by_itself: dict[str, dict[str, str]] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     went_on: dict[str, str] = field(default_factory=dict)
@@ -70,16 +72,8 @@ class Record:
     writers: Sequence[str] = field(default_factory=lambda: [identity(each) for each in WRITERS])
     readers: Sequence[str] = field(default_factory=lambda: [identity(each) for each in READERS])
 
-    def code(self, writer: int, reader: int) -> Mapping[str, str]:
-        """Setting -> letter, of one pair."""
-        return {setting: words[writer][reader] for setting, words in self.codes.items()}
-
-    def was_tried(self, writer: int, reader: int) -> bool:
-        return any(letter in _TRIED for letter in self.code(writer, reader).values())
-
     def write(self, path: Path) -> None:
-        names = ("codes", "shown", "by_itself", "ended", "went_on", "refused", "lost", "writers", "readers")
-        held = {**self.head, "legend": LEGEND, **{name: getattr(self, name) for name in names}}
+        held = {**self.head, "legend": LEGEND, **{name: getattr(self, name) for name in _PARTS}}
         path.write_text(json.dumps(held, indent=0, ensure_ascii=False) + "\n")
 
 
@@ -87,7 +81,7 @@ def read_record(path: Path) -> Record:
     """The record in *path*."""
     held = json.loads(path.read_text())
     record = Record()
-    for name in ("codes", "shown", "by_itself", "ended", "went_on", "refused", "lost", "writers", "readers"):
+    for name in _PARTS:
         setattr(record, name, held.pop(name))
     held.pop("legend")
     record.head = held

@@ -41,7 +41,7 @@ class Try:
     name      of the extension; "" for header options
     words     of the rule, with {words} that differ between the families
     families  in which it exists
-    tables    in which it is tried; chains: in which of their chains
+    tables    in which it is tried (a probe without any: in all); chains: in which of their chains
     alone     a probe that itself writes: it is asked in a chain where no other probe stands
     """
 
@@ -69,12 +69,13 @@ def _chains(letters: str) -> frozenset[str]:
 
 
 def _probes(
-    name: str, *options: str, p: str = "", only: int = 0, at: str = EVERYWHERE, alone: bool = False
-) -> list[Try]:
+    name: str, *options: str, p: str = "", only: int = 0, tables: str = "", at: str = EVERYWHERE,
+    alone: bool = False,
+) -> list[Try]:  # fmt: skip
     """One probe of the match *name* for each of *options*, behind -p *p*."""
     head = f"-p {p} " if p else ""
     said = [f"{head}-m {name} {each}".rstrip() if name else each for each in options]
-    return [Try(name, words, _families(only), (), _chains(at), alone) for words in said]
+    return [Try(name, words, _families(only), tuple(tables.split()), _chains(at), alone) for words in said]
 
 
 def _bpf(*steps: str) -> str:
@@ -184,7 +185,8 @@ READERS: tuple[Try, ...] = tuple(
         _probes("rateest", "--rateest gauge --rateest-lt --rateest-bps 1000000000"),
         _probes("realm", "--realm 5", "! --realm 5", only=4, at="IFOS"),
         _probes("recent", "--rcheck --name listed", "! --rcheck --name listed"),
-        _probes("rpfilter", "", "--invert", "--loose", "--validmark", "--validmark --invert", at="P"),
+        _probes("rpfilter", "", "--invert", "--loose", "--validmark", "--validmark --invert",
+                tables="raw mangle", at="P"),
         _probes("rt", "--rt-type 2", "! --rt-segsleft 1", only=6),
         _probes("sctp", "--sport 1000", "--dport 53", "--chunk-types any INIT", p="sctp"),
         _probes("set", "--match-set addresses src", "--match-set addresses dst",
@@ -242,7 +244,7 @@ TARGETS_TRIED: tuple[Try, ...] = tuple(
         _writers("ACCEPT", "", at="PO"), _writers("DROP", "", at="P"),
         _writers("AUDIT", "--type accept", at="PO"),
         _writers("CHECKSUM", "--checksum-fill"),
-        _writers("CLASSIFY", "--set-class 1:16"),
+        _writers("CLASSIFY", "--set-class 1:16", at="FOS"),
         _writers("CONNMARK", "--set-xmark 0x10/0xffffffff", "--save-mark", "--restore-mark", "--or-mark 0x20",
                  "--xor-mark 0x1", "--and-mark 0xf0"),
         _writers("CONNMARK", "--restore-mark", tables="filter", at="IFO"),
@@ -275,7 +277,8 @@ TARGETS_TRIED: tuple[Try, ...] = tuple(
         _writers("SECMARK", "--selctx system_u:object_r:httpd_packet_t:s0", tables="mangle security",
                  at="PIO"),
         _writers("SET", "--add-set named src", "--del-set addresses src", "--add-set ports dst,dst",
-                 "--map-set mapping src --map-mark", "--map-set mapping src --map-prio"),
+                 "--map-set mapping src --map-mark"),
+        _writers("SET", "--map-set mapping src --map-prio", at="FOS"),
         _writers("SNAT", "--to-source {own}", tables="nat", at="SI"),
         _writers("SYNPROXY", "--sack-perm --timestamp --wscale 7 --mss 1460", head=_SYN_ONLY, tables="filter",
                  at="IF"),

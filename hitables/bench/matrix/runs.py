@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import click
 
+from ...ir.fields import Family
 from ...ir.packet import Backend
 from ...ir.program import BUILT_IN
 from ...live.namespace import Namespace
-from .experiment import NO_WRITER, Place, Seen, open_bench, try_row
+from .experiment import NO_WRITER, Place, Seen, open_bench, try_later, try_row
 from .record import (
     APART,
     CHANGED,
@@ -26,7 +27,7 @@ from .record import (
     Setting,
     identity,
 )
-from .rules import READERS, Try
+from .rules import READERS, TARGETS_TRIED, Try
 
 TELL_EVERY = 50  # rows
 
@@ -39,6 +40,11 @@ class Row:
     place: Place
     readers: tuple[int, ...]
     seen: Seen
+    there: Place | None = None  # the later chain that the readers stand in
+
+
+# The last table that packets meet on their way through, and on their way out.
+LATER = {"PREROUTING": Place("security", "FORWARD"), "OUTPUT": Place("security", "OUTPUT")}
 
 
 def places(writer: Try) -> list[Place]:
@@ -68,7 +74,7 @@ def run_setting(setting: Setting, only: str = "", tell: bool = True) -> list[Row
             for alone in (False, True):
                 chosen = [
                     to for to, probe in enumerate(READERS)
-                    if family in probe.families and place.chain in probe.chains and probe.alone is alone
+                    if _stands(probe, family, place) and probe.alone is alone
                 ]  # fmt: skip
                 # Without a writer, in both orders: a probe that writes shows by those that stand before it.
                 for order in (chosen, chosen[::-1]) if at is None else (chosen,):
@@ -76,10 +82,29 @@ def run_setting(setting: Setting, only: str = "", tell: bool = True) -> list[Row
                     rows.append(Row(at, place, tuple(order), seen))
                 if rows[-1].seen.refused:
                     break
+            if at is not None and WRITERS[at] in TARGETS_TRIED and place.chain in LATER:
+                rows.append(_later(namespace, setting, at, place))
             if tell and count % TELL_EVERY == 0:
                 spent = time.monotonic() - began
                 click.echo(f"{setting.name}: {count} of {len(everything)} rows, {spent:.0f} s", err=True)
     return rows
+
+
+def _stands(probe: Try, family: Family, place: Place) -> bool:
+    """Whether the probe may stand there."""
+    fits = not probe.tables or place.table in probe.tables
+    return fits and family in probe.families and place.chain in probe.chains
+
+
+def _later(namespace: Namespace, setting: Setting, writer: int, place: Place) -> Row:
+    """The row of probes in a later table."""
+    there, family = LATER[place.chain], setting.family
+    chosen = [to for to, probe in enumerate(READERS) if _stands(probe, family, there) and not probe.alone]
+    probes = [READERS[to].rule(family) for to in chosen]
+    if place.table == there.table:
+        return Row(writer, place, tuple(chosen), Seen(refused="no table is later"), there)
+    seen = namespace.call(try_later, place, WRITERS[writer].rule(family), there, probes)
+    return Row(writer, place, tuple(chosen), seen, there)
 
 
 def collect(rows: dict[Setting, list[Row]]) -> Record:
@@ -98,6 +123,13 @@ def collect(rows: dict[Setting, list[Row]]) -> Record:
                     record.by_itself.setdefault(name, {}).setdefault(setting.name, f"{where}, {packet}")
                 continue
             writer = identity(WRITERS[row.writer])
+            if row.there is not None:
+                where = f"{where} to {row.there.table} {row.there.chain}"
+                later = record.later.setdefault(writer, {})
+                for at, packet in seen.changed.items():
+                    shown = later.setdefault(identity(READERS[row.readers[at]]), {})
+                    shown.setdefault(setting.name, f"{where}, {packet}")
+                continue
             if seen.refused:
                 record.refused.setdefault(writer, seen.refused)
             if seen.ended:
