@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ from hitables import read
 from hitables.bench.matrix import judge as judging
 from hitables.bench.matrix.__main__ import FIGURES
 from hitables.bench.matrix.counters import Counters
-from hitables.bench.matrix.experiment import NO_WRITER, Place, open_bench, try_row
+from hitables.bench.matrix.experiment import NO_WRITER, Place, open_bench, try_later, try_row
 from hitables.bench.matrix.judge import CALLED_INDEPENDENT, judge
 from hitables.bench.matrix.record import CHANGED, NEVER, SETTINGS, WRITERS, Record, Setting, read_record
 from hitables.bench.matrix.rules import NOT_TRIED, READERS, WORDS
@@ -108,8 +109,12 @@ def place_of(found: str, among: list[str]) -> int:
     return next(at for at, words in enumerate(among) if found in words)
 
 
-def failures(record: Record) -> set[str]:
-    return {failure.text() for failure in judge(record).failures if failure.kind == CALLED_INDEPENDENT}
+RULES = functools.cache(judging.all_rules)
+
+
+def failures(record: Record, rules: judging.Rules | None = None) -> set[str]:
+    found = judge(record, rules or RULES()).failures
+    return {failure.text() for failure in found if failure.kind == CALLED_INDEPENDENT}
 
 
 @pytest.mark.parametrize(
@@ -137,7 +142,7 @@ def test_a_table_that_forgets_a_write_is_caught() -> None:
     assert not failures(record)
     forgetful = judging.Mistake("MARK writes nothing", "target", "MARK", (("writes", frozenset()),))
     with judging.made(forgetful):
-        assert failures(record)
+        assert failures(record, judging.all_rules(RULES(), "MARK"))
     assert not failures(record)
 
 
@@ -146,7 +151,7 @@ def test_targets_that_end_the_way_otherwise_than_said_are_failures() -> None:
     log, accept = (place_of(words, list(record.writers)) for words in ("-j LOG", "-j ACCEPT"))
     record.ended[record.writers[log]] = "udp"
     record.went_on[record.writers[accept]] = "udp"
-    kinds = {failure.kind for failure in judge(record).failures}
+    kinds = {failure.kind for failure in judge(record, RULES()).failures}
     assert {judging.ENDS, judging.GOES_ON} <= kinds
 
 
@@ -155,7 +160,7 @@ def test_a_constant_match_that_changes_by_itself_is_a_failure_and_an_event_is_no
     probes = list(record.readers)
     tos, chance = place_of("-m tos", probes), place_of("--mode random", probes)
     record.by_itself = {probes[at]: {"IPv4 nft": "udp: 1 -> 0"} for at in (tos, chance)}
-    found = [failure.writer for failure in judge(record).failures if failure.kind == judging.BY_ITSELF]
+    found = [failure.writer for failure in judge(record, RULES()).failures if failure.kind == judging.BY_ITSELF]
     assert found == [probes[tos]]
 
 
@@ -172,7 +177,7 @@ def test_the_recorded_matrix_is_of_the_rules_that_stand_in_the_tables() -> None:
 
 @pytest.mark.xfail(reason="the table of reads and writes is deny by default only after its rewrite")
 def test_the_table_calls_no_pair_independent_that_the_kernel_has_shown_to_depend() -> None:
-    assert [failure.text() for failure in judge(read_record(FIGURES)).failures] == []
+    assert [failure.text() for failure in judge(read_record(FIGURES), RULES()).failures] == []
 
 
 # The kernel, in short.
@@ -230,6 +235,32 @@ def test_the_kernel_shows_the_pairs_that_are_known_to_depend_and_no_others(
             seen = namespace.call(try_row, place, written, [probe])
             assert not seen.refused and seen.went_on and seen.asked == {0} and not seen.lost, (written, seen)
             assert bool(seen.changed) is expected, (written, probe, seen)
+
+
+@pytest.mark.needs_kernel
+def test_a_writer_in_one_table_shows_in_a_later_one(bench: tuple[Setting, Namespace]) -> None:
+    _, namespace = bench
+    first, last = Place("raw", "PREROUTING"), Place("security", "FORWARD")
+    probes = ["-m mark --mark 0x10", "-m connmark --mark 0", "-m conntrack --ctstate UNTRACKED", "-p udp"]
+    for written, changed in (("-j MARK --set-xmark 0x10/0xffffffff", {0}), ("-j CT --notrack", {1, 2})):
+        seen = namespace.call(try_later, first, written, last, probes)
+        assert not seen.refused and seen.asked == {0, 1, 2, 3} and set(seen.changed) == changed, seen
+
+
+@pytest.mark.needs_kernel
+def test_without_a_writer_no_probe_changes_but_those_with_chance(bench: tuple[Setting, Namespace]) -> None:
+    """In both orders: a probe that writes would show by what stands before it."""
+    setting, namespace = bench
+    family = setting.family
+    probes = [
+        probe.rule(family) for probe in READERS
+        if family in probe.families and "PREROUTING" in probe.chains and not probe.alone
+        and "random" not in probe.words
+    ]  # fmt: skip
+    for order in (probes, probes[::-1]):
+        seen = namespace.call(try_row, PRE, NO_WRITER, order)
+        assert seen.arrived > 40 and not seen.changed and not seen.lost, seen
+        assert len(seen.asked) == len(order)
 
 
 @pytest.mark.needs_kernel

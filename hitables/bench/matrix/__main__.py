@@ -14,19 +14,20 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from ...errors import HitablesError
 from ..machine import machine
-from ..pages import DOCS
-from .judge import UNTRIED, Disagreement, Judgement, judge, survivors
-from .record import CHANGED, NEVER, SETTINGS, WRITERS, Record, Setting, identity, read_record
+from ..pages import DOCS, fill, markdown
+from .judge import UNTRIED, Disagreement, Judgement, Mistake, judge, survivors
+from .record import APART, CHANGED, NEVER, SETTINGS, WRITERS, Record, Setting, identity, read_record
 from .rules import FORMS_NOT_TRIED, NOT_TRIED, READERS
 from .runs import Row, collect, run_all
 
-FIGURES = DOCS / "evaluation" / "matrix.json"
+FIGURES, PAGE = DOCS / "evaluation" / "matrix.json", DOCS / "matrix.md"
 
 
 def summary(record: Record, judged: Judgement) -> dict[str, int]:
@@ -42,11 +43,41 @@ def summary(record: Record, judged: Judgement) -> dict[str, int]:
     }  # fmt: skip
 
 
+def draw(record: Record) -> None:
+    """Write the tables of docs/matrix.md, from the record."""
+    rows = []
+    for setting in SETTINGS:
+        letters = Counter("".join(record.codes[setting.name]))
+        pairs = letters.total() - letters[APART]
+        tried = letters[CHANGED] + letters[NEVER]
+        rows.append((setting.name, pairs, letters[CHANGED], letters[NEVER], pairs - tried))
+    head = ("", "pairs that a chain takes", "changed", "never changed", "not tried")
+    fill(PAGE, "matrix", markdown(head, rows))
+    reasons = [(f"`{words}`", reason) for words, reason in NOT_TRIED.values()]
+    reasons += [(f"`{rule}`", said) for rule, said in sorted(record.refused.items())]
+    reasons += [(what, reason) for what, reason in FORMS_NOT_TRIED.items()]
+    fill(PAGE, "matrix-not-tried", "".join(f"- {what}: {reason}\n" for what, reason in reasons))
+
+
+def _draw_mutants(caught: int, left: Sequence[Mistake]) -> None:
+    lines = [f"{caught + len(left)} mistakes: {caught} shown, {len(left)} survive.\n\n"]
+    lines += [f"- {mistake.text}\n" for mistake in left]
+    fill(PAGE, "matrix-mutants", "".join(lines))
+
+
 def _names() -> dict[str, str]:
     """The extension that each reader and writer stands for, by what the record calls it."""
     names = {words: words.split()[1] for words, _ in NOT_TRIED.values()}
     names |= {each.words: each.name or "header" for each in READERS}
     return names | {identity(each): each.name or "header" for each in (*READERS, *WRITERS)}
+
+
+def idle_pairs(record: Record, judged: Judgement) -> list[str]:
+    """Pairs of extensions that are called dependent in some spelling, and shown to be in none."""
+    names = _names()
+    shown = {(names[w], names[r]) for w, readers in record.shown.items() for r in readers}
+    idle = {(names[writer], names[reader]) for writer, reader in judged.idle}
+    return [f"{writer} -> {reader}" for writer, reader in sorted(idle - shown)]
 
 
 def _tell(record: Record, judged: Judgement, everything: bool) -> None:
@@ -97,6 +128,8 @@ def main(
         record.head["summary"] = summary(record, judged)
         if not only:
             record.write(output)
+        if output == FIGURES and not only:
+            draw(record)
     else:
         if not output.is_file():
             click.echo(f"matrix: {output}: no figures yet; run without --judge first", err=True)
@@ -108,11 +141,13 @@ def main(
         for mistake in left:
             click.echo(f"survives: {mistake.text}")
         click.echo(f"{len(caught) + len(left)} mistakes, {len(caught)} shown, {len(left)} survive")
+        if output == FIGURES:
+            _draw_mutants(len(caught), left)
         return
     _tell(record, judged, everything)
     if idle:
-        for writer, reader in judged.idle:
-            click.echo(f"never shown: {writer}  |  {reader}")
+        for pair in idle_pairs(record, judged):
+            click.echo(f"called dependent, never shown: {pair}")
     sys.exit(1 if judged.failures else 0)
 
 

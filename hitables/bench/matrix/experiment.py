@@ -192,9 +192,9 @@ class _Bench:
         if (there, block) not in self.without:
             first, again = (self._answers(place, "", there, block) for _ in range(2))
             self.without[there, block] = {
-                name: [was if was == now else _UNSURE for was, now in zip(first[name], again[name], strict=True)]
-                for name in first.keys() & again.keys()
-            }
+                name: [was if was == now else _UNSURE for was, now in zip(answers, again[name], strict=True)]
+                for name, answers in first.items() if name in again
+            }  # fmt: skip
         without = self.without[there, block]
         changed: dict[int, str] = {}
         found = self._answers(place, writer, there, block)
@@ -214,7 +214,8 @@ class _Bench:
         try:
             return {
                 packet.name: seen[2:-1]
-                for packet, seen in self._counts(sent, counters) if seen[1] == seen[-1] == 1
+                for packet, seen in self._counts(sent, counters)
+                if seen[1] == seen[-1] == max(seen[1:]) == 1
             }  # fmt: skip
         finally:
             counters.close()
