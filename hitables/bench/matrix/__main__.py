@@ -22,8 +22,19 @@ import click
 from ...errors import HitablesError
 from ..machine import machine
 from ..pages import DOCS, fill, markdown
-from .judge import UNTRIED, Disagreement, Judgement, Mistake, judge, survivors
-from .record import APART, CHANGED, NEVER, SETTINGS, WRITERS, Record, Setting, identity, read_record
+from .judge import UNTRIED, Disagreement, Judgement, Mistake, is_event, judge, rule_of, survivors
+from .record import (
+    APART,
+    BY_ITSELF,
+    CHANGED,
+    NEVER,
+    SETTINGS,
+    WRITERS,
+    Record,
+    Setting,
+    identity,
+    read_record,
+)
 from .rules import FORMS_NOT_TRIED, NOT_TRIED, READERS
 from .runs import Row, collect, run_all
 
@@ -35,8 +46,8 @@ def summary(record: Record, judged: Judgement) -> dict[str, int]:
     letters = Counter("".join("".join(words) for words in record.codes.values()))
     return {
         "writers": len(WRITERS), "readers": len(READERS), "pairs": judged.pairs,
-        "changed": letters[CHANGED], "never changed": letters[NEVER],
-        "not tried": judged.pairs - letters[CHANGED] - letters[NEVER],
+        "changed": letters[CHANGED], "changed by itself": letters[BY_ITSELF], "never changed": letters[NEVER],
+        "not tried": judged.pairs - sum(letters[each] for each in (CHANGED, BY_ITSELF, NEVER)),
         "changed in a later table": sum(len(d) for each in record.later.values() for d in each.values()),
         "failures": len(judged.failures), "dependent, never shown": len(judged.idle),
         "extensions not tried": len(NOT_TRIED), "forms not tried": len(FORMS_NOT_TRIED),
@@ -49,10 +60,15 @@ def draw(record: Record) -> None:
     for setting in SETTINGS:
         letters = Counter("".join(record.codes[setting.name]))
         pairs = letters.total() - letters[APART]
-        tried = letters[CHANGED] + letters[NEVER]
-        rows.append((setting.name, pairs, letters[CHANGED], letters[NEVER], pairs - tried))
-    head = ("", "pairs that a chain takes", "changed", "never changed", "not tried")
+        shown = letters[CHANGED], letters[BY_ITSELF], letters[NEVER]
+        rows.append((setting.name, pairs, *shown, pairs - sum(shown)))
+    head = ("", "pairs that a chain takes", "changed", "changed by itself", "never changed", "not tried")
     fill(PAGE, "matrix", markdown(head, rows))
+    events = sorted({each.name for each in READERS if is_event(rule_of(each, min(each.families)))})
+    alone = sorted({name for name, shown in record.by_itself.items() if shown})
+    said = ", ".join(f"`{name}`" for name in events)
+    fill(PAGE, "matrix-events", f"Events: {said}. Seen to change by themselves: "
+         f"{', '.join(f'`{name}`' for name in alone) or 'none'}.\n")  # fmt: skip
     reasons = [(f"`{words}`", reason) for words, reason in NOT_TRIED.values()]
     reasons += [(f"`{rule}`", said) for rule, said in sorted(record.refused.items())]
     reasons += [(what, reason) for what, reason in FORMS_NOT_TRIED.items()]
@@ -98,6 +114,9 @@ def _tell(record: Record, judged: Judgement, everything: bool) -> None:
             pair = f"{writer} -> {reader}" if reader else writer
             example = found[0].text().partition(": ")[2]
             click.echo(f"{kind}: {pair}: {len(found)}, as {example}")
+    for setting, packets in record.lost.items():
+        for packet in packets:
+            click.echo(f"{setting}: a probe dropped {packet} times")
     if judged.failures:
         click.echo(f"{len(judged.failures)} failures of {len(groups)} pairs of extensions")
     counts = summary(record, judged).items()

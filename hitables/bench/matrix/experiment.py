@@ -101,6 +101,8 @@ class _Bench:
             "route add default dev eth1 table 100",
         ):
             run(["ip", ip, *words.split()])
+        if not v4:  # DNPT changes where the way back starts
+            run(f"ip -6 rule add from fd20::/16 to {sources} lookup 100".split())
         if v4:  # what -m realm asks
             run(["ip", "route", "change", "198.19.1.0/24", "dev", "eth1", "realms", "5"])
         set_sysctl("netfilter.nf_conntrack_acct", "1")

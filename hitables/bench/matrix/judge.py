@@ -22,6 +22,7 @@ from ...ir.semantics import FIELDS_WRITTEN
 from ...library import read
 from ...syntax.options import MATCHES, TARGETS, Extension
 from .record import APART, CHANGED, NEVER, NO_PACKET, SETTINGS, WRITERS, Record, identity
+from .record import BY_ITSELF as EVENT
 from .rules import NOT_TRIED, READERS, Try
 
 
@@ -104,7 +105,7 @@ def judge(record: Record, rules: Rules | None = None) -> Judgement:
         shown = record.by_itself.get(record.readers[to], {})
         for setting in SETTINGS:
             asked = readers[setting.family][to]
-            if asked is not None and setting.name in shown and not _is_event(asked):
+            if asked is not None and setting.name in shown and not is_event(asked):
                 where = f"{setting.name}, {shown[setting.name]}"
                 out.failures.append(Disagreement(BY_ITSELF, probe.words, "", where))
     _judge_untried(out, rules)
@@ -115,7 +116,8 @@ _NAMES = [setting.name for setting in SETTINGS]
 _FAMILIES = [setting.family for setting in SETTINGS]
 
 
-def _is_event(rule: Rule) -> bool:
+def is_event(rule: Rule) -> bool:
+    """Whether some match of *rule* has memory or chance."""
     return any(match.role in (Role.NAMED, Role.ONCE) for match in rule.matches)
 
 
@@ -125,7 +127,7 @@ def _judge_pair(
 ) -> None:  # fmt: skip
     """One pair; *letters* by setting, *dependent* by family: whether the table calls each reader so."""
     out.pairs += len(letters) - letters.count(APART)
-    changed, never = letters.count(CHANGED), letters.count(NEVER)
+    changed, never = letters.count(CHANGED), letters.count(NEVER) + letters.count(EVENT)
     out.changed += changed
     out.tried += changed + never
     writer, reader = record.writers[at], record.readers[to]

@@ -12,10 +12,11 @@ from ...ir.fields import Family
 from ...ir.packet import Backend
 from .rules import MATCHES_AS_WRITERS, READERS, TARGETS_TRIED, Try
 
-CHANGED, NEVER, APART, READER_REFUSED, WRITER_REFUSED, NO_PACKET = "c.xrwn"
+CHANGED, NEVER, BY_ITSELF, APART, READER_REFUSED, WRITER_REFUSED, NO_PACKET = "c.exrwn"
 LEGEND = {
     CHANGED: "some packet got another answer behind the writer",
     NEVER: "no packet did",
+    BY_ITSELF: "some packet got another answer, as without a writer",
     APART: "no chain of this family takes both rules",
     READER_REFUSED: "iptables or the kernel refuses the reader",
     WRITER_REFUSED: "iptables or the kernel refuses the writer",

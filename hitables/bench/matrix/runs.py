@@ -17,6 +17,7 @@ from ...live.namespace import Namespace
 from .experiment import NO_WRITER, Place, Seen, open_bench, try_later, try_row
 from .record import (
     APART,
+    BY_ITSELF,
     CHANGED,
     NEVER,
     NO_PACKET,
@@ -113,6 +114,9 @@ def collect(rows: dict[Setting, list[Row]]) -> Record:
     for setting, found in rows.items():
         letters = [[APART] * len(READERS) for _ in WRITERS]
         lost: Counter[str] = Counter()
+        alone = {
+            row.readers[at] for row in found if row.writer is None for at in row.seen.changed
+        }  # fmt: skip
         for row in found:
             seen = row.seen
             lost.update(seen.lost)
@@ -138,6 +142,8 @@ def collect(rows: dict[Setting, list[Row]]) -> Record:
                 record.went_on.setdefault(writer, f"{setting.name}, {where}, {seen.went_on}")
             for at, reader in enumerate(row.readers):
                 letter = _letter(seen, at)
+                if letter == CHANGED and reader in alone:
+                    letter = BY_ITSELF
                 name = identity(READERS[reader])
                 if letter == CHANGED:
                     shown = record.shown.setdefault(writer, {}).setdefault(name, {})
@@ -149,7 +155,7 @@ def collect(rows: dict[Setting, list[Row]]) -> Record:
     return record
 
 
-_ORDER = (CHANGED, NEVER, NO_PACKET, WRITER_REFUSED, READER_REFUSED, APART)
+_ORDER = (CHANGED, BY_ITSELF, NEVER, NO_PACKET, WRITER_REFUSED, READER_REFUSED, APART)
 
 
 def _letter(seen: Seen, at: int) -> str:
