@@ -10,12 +10,22 @@ import pytest
 
 from hitables import read
 from hitables.bench.matrix import judge as judging
-from hitables.bench.matrix.__main__ import FIGURES
+from hitables.bench.matrix.__main__ import FIGURES, PAGE, tables
 from hitables.bench.matrix.counters import Counters
 from hitables.bench.matrix.experiment import NO_WRITER, Place, open_bench, try_later, try_row
 from hitables.bench.matrix.judge import CALLED_INDEPENDENT, judge
-from hitables.bench.matrix.record import CHANGED, NEVER, SETTINGS, WRITERS, Record, Setting, read_record
-from hitables.bench.matrix.rules import NOT_TRIED, READERS, WORDS
+from hitables.bench.matrix.record import (
+    CHANGED,
+    NEVER,
+    SETTINGS,
+    WRITERS,
+    Record,
+    Setting,
+    identity,
+    read_record,
+)
+from hitables.bench.matrix.rules import NOT_TRIED, READERS, REFUSED_HERE, WORDS
+from hitables.bench.pages import between
 from hitables.ir.dependence import may_change, rule_may_change
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -173,6 +183,19 @@ def test_the_recorded_matrix_is_of_the_rules_that_stand_in_the_tables() -> None:
     for setting in SETTINGS:
         lines = record.codes[setting.name]
         assert len(lines) == len(WRITERS) and {len(line) for line in lines} == {len(READERS)}
+
+
+def test_what_the_kernel_refused_is_known_with_its_reason() -> None:
+    record = read_record(FIGURES)
+    names = {identity(each): each.name for each in (*READERS, *WRITERS)}
+    assert {names[rule] for rule in record.refused} == set(REFUSED_HERE)
+    assert all(not packets for packets in record.lost.values())
+
+
+@pytest.mark.parametrize("name", ["matrix", "matrix-events", "matrix-not-tried", "matrix-mutants"])
+def test_the_page_shows_what_was_recorded(name: str) -> None:
+    drawn = between(name).search(PAGE.read_text())
+    assert drawn is not None and drawn[0] == tables(read_record(FIGURES))[name]
 
 
 @pytest.mark.xfail(reason="the table of reads and writes is deny by default only after its rewrite")

@@ -35,7 +35,7 @@ from .record import (
     identity,
     read_record,
 )
-from .rules import FORMS_NOT_TRIED, NOT_TRIED, READERS
+from .rules import FORMS_NOT_TRIED, NOT_TRIED, READERS, REFUSED_HERE
 from .runs import Row, collect, run_all
 
 FIGURES, PAGE = DOCS / "evaluation" / "matrix.json", DOCS / "matrix.md"
@@ -54,8 +54,8 @@ def summary(record: Record, judged: Judgement) -> dict[str, int]:
     }  # fmt: skip
 
 
-def draw(record: Record) -> None:
-    """Write the tables of docs/matrix.md, from the record."""
+def tables(record: Record) -> dict[str, str]:
+    """The tables of docs/matrix.md, by name."""
     rows = []
     for setting in SETTINGS:
         letters = Counter("".join(record.codes[setting.name]))
@@ -63,22 +63,49 @@ def draw(record: Record) -> None:
         shown = letters[CHANGED], letters[BY_ITSELF], letters[NEVER]
         rows.append((setting.name, pairs, *shown, pairs - sum(shown)))
     head = ("", "pairs that a chain takes", "changed", "changed by itself", "never changed", "not tried")
-    fill(PAGE, "matrix", markdown(head, rows))
     events = sorted({each.name for each in READERS if is_event(rule_of(each, min(each.families)))})
-    alone = sorted({name for name, shown in record.by_itself.items() if shown})
-    said = ", ".join(f"`{name}`" for name in events)
-    fill(PAGE, "matrix-events", f"Events: {said}. Seen to change by themselves: "
-         f"{', '.join(f'`{name}`' for name in alone) or 'none'}.\n")  # fmt: skip
+    alone = sorted(name for name, shown in record.by_itself.items() if shown)
     reasons = [(f"`{words}`", reason) for words, reason in NOT_TRIED.values()]
-    reasons += [(f"`{rule}`", said) for rule, said in sorted(record.refused.items())]
-    reasons += [(what, reason) for what, reason in FORMS_NOT_TRIED.items()]
-    fill(PAGE, "matrix-not-tried", "".join(f"- {what}: {reason}\n" for what, reason in reasons))
+    reasons += [(f"`{rule}`", _why_refused(rule, record)) for rule in sorted(record.refused)]
+    reasons += list(FORMS_NOT_TRIED.items())
+    mutants = record.head.get("mutants", {"shown": 0, "survive": []})
+    left = mutants["survive"]
+    return {
+        "matrix": markdown(head, rows),
+        "matrix-events": f"Events: {_listed(events)}. Seen to change by themselves: {_listed(alone)}.\n",
+        "matrix-not-tried": "".join(f"- {what}: {reason}\n" for what, reason in reasons),
+        "matrix-mutants": f"{mutants['shown'] + len(left)} mistakes: {mutants['shown']} shown, "
+                          f"{len(left)} survive.\n\n" + "".join(f"- {text}\n" for text in left),
+    }  # fmt: skip
 
 
-def _draw_mutants(caught: int, left: Sequence[Mistake]) -> None:
-    lines = [f"{caught + len(left)} mistakes: {caught} shown, {len(left)} survive.\n\n"]
-    lines += [f"- {mistake.text}\n" for mistake in left]
-    fill(PAGE, "matrix-mutants", "".join(lines))
+def _why_refused(rule: str, record: Record) -> str:
+    name = _names()[rule]
+    return f"{REFUSED_HERE.get(name, 'refused')} ({record.refused[rule]})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"
+
+
+def draw(record: Record) -> None:
+    """Write the tables of docs/matrix.md, from the record."""
+    for name, table in tables(record).items():
+        fill(PAGE, name, table)
+
+
+def why_left(mistake: Mistake, record: Record) -> str:
+    """Why the record does not show a mistake of the table."""
+    if mistake.name in NOT_TRIED:
+        return NOT_TRIED[mistake.name][1]
+    own = [identity(each) for each in (*WRITERS, *READERS) if each.name == mistake.name]
+    if mistake.name and all(words in record.refused for words in own):
+        return _why_refused(own[0], record)
+    if any(what in ("role", "counting") for what, _ in mistake.change):
+        return "both copies of the probe remember the same, so their answers never differ"
+    if any(what == "ends" for what, _ in mistake.change):
+        return "no packet was seen to end, or to go on, against it"
+    return "no packet shows it: the pairs that hang on it are called dependent and never changed"
 
 
 def _names() -> dict[str, str]:
@@ -157,11 +184,14 @@ def main(
         judged = judge(record)
     if mutants:
         caught, left = survivors(record)
-        for mistake in left:
-            click.echo(f"survives: {mistake.text}")
+        said = [f"{mistake.text}: {why_left(mistake, record)}" for mistake in left]
+        for text in said:
+            click.echo(f"survives: {text}")
         click.echo(f"{len(caught) + len(left)} mistakes, {len(caught)} shown, {len(left)} survive")
+        record.head["mutants"] = {"shown": len(caught), "survive": said}
+        record.write(output)
         if output == FIGURES:
-            _draw_mutants(len(caught), left)
+            draw(record)
         return
     _tell(record, judged, everything)
     if idle:

@@ -62,15 +62,10 @@ class Counters:
         ask = netlink.message(
             NFTABLES, _GETRULE, netlink.NLM_F_DUMP, family, text(1, self.table) + text(2, self.chain)
         )
-        counts = []
-        for body in self._netfilter.dump(ask):
-            found = _COUNTER.findall(body)
-            if len(found) != 1:
-                raise LiveError(f"{self.table} {self.chain}: a rule with {len(found)} counters")
-            counts.append(int.from_bytes(found[0], "big"))
-        if len(counts) != self.rules:
-            raise LiveError(f"{self.table} {self.chain}: {len(counts)} rules, {self.rules} were loaded")
-        return counts
+        found = _COUNTER.findall(self._netfilter.dump_whole(ask))
+        if len(found) != self.rules:
+            raise LiveError(f"{self.table} {self.chain}: {len(found)} counters of {self.rules} rules")
+        return [int.from_bytes(count, "big") for count in found]
 
     def _option(self, option: int, buffer: ctypes.Array[ctypes.c_char]) -> None:
         size = ctypes.c_uint(len(buffer))

@@ -19,6 +19,8 @@ Everything here runs in the helper of a scratch namespace (`open_bench`, `try_ro
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -129,8 +131,6 @@ class _Bench:
             f"create mapping hash:net family {kind} skbinfo",
             "flush addresses", "flush named", "flush ports",
         ]  # fmt: skip
-        import ipaddress
-
         make = ipaddress.IPv4Address if v4 else ipaddress.IPv6Address
         lines += [f"add addresses {make(source_of(self.family, n))}" for n in range(400) if n % 3]
         lines += [f"add interfaces {net},eth0", f"add mapping {net} skbmark 0x10/0xffffffff skbprio 1:16"]
@@ -283,14 +283,12 @@ def _wide(kind: int) -> bytes:
 
 
 def _words(error: LiveError) -> str:
-    """What a tool complained of, in a line."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:3]).partition("exit status ")[2][:200] or str(error)[:200]
+    """What a tool complained of, in a line; its own numbering of our lines says nothing."""
+    said = re.sub(r"^.*?exit status \d+: ", "", " ".join(str(error).split()))
+    return re.sub(r"\bline \d+:? ?", "", said)[:200]
 
 
 def _setup(family: Family, sent: Sequence[Sent]) -> list[str]:
-    import ipaddress
-
     make = ipaddress.IPv4Address if family is Family.IPV4 else ipaddress.IPv6Address
     return [f"-s {make(packet.source)} {rule}" for packet in sent for rule in packet.setup]
 

@@ -327,6 +327,10 @@ NOT_TRIED: Mapping[str, tuple[str, str]] = {
     "QUEUE": ("-j QUEUE", "a standard verdict; NFQUEUE is tried"),
     "ULOG": ("-j ULOG", "the kernel does not have it any more"),
 }
+# Why the kernel here refuses a writer or reader that it knows.
+REFUSED_HERE: Mapping[str, str] = {
+    "SECMARK": "needs a security module (SELinux, Smack) that knows the context; none runs",
+}
 # Forms of extensions that are otherwise tried.
 FORMS_NOT_TRIED: Mapping[str, str] = {
     "-m set with hash:ip,mark, hash:mac, hash:ip,mac, hash:net,net": "the kernel is built without them",
