@@ -26,11 +26,12 @@ from hitables.bench.matrix.record import (
 )
 from hitables.bench.matrix.rules import NOT_TRIED, READERS, REFUSED_HERE, WORDS
 from hitables.bench.pages import between
+from hitables.errors import LiveError
 from hitables.ir.dependence import may_change, rule_may_change
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target
-from hitables.live import Namespace, load, save
+from hitables.live import Namespace, load, netlink, save
 from hitables.syntax.options import MATCHES, TARGETS
 
 PRE, OUT = Place("mangle", "PREROUTING"), Place("mangle", "OUTPUT")
@@ -318,3 +319,19 @@ def read_counters(family: Family, backend: Backend) -> list[int]:
         return counters.read()
     finally:
         counters.close()
+
+
+@pytest.mark.needs_kernel
+def test_a_dump_that_the_kernel_refuses_is_an_error_and_an_empty_one_is_not() -> None:
+    with Namespace() as namespace:
+        assert len(namespace.call(whole_dump, 7)) == 20  # the end alone
+        with pytest.raises(LiveError, match="netfilter: "):
+            namespace.call(whole_dump, 99)
+
+
+def whole_dump(kind: int) -> bytes:
+    netfilter = netlink.Netfilter()
+    try:
+        return netfilter.dump_whole(netlink.message(netlink.NFTABLES, kind, netlink.NLM_F_DUMP, 2, b""))
+    finally:
+        netfilter.close()
