@@ -17,7 +17,7 @@ from ...errors import HitablesError
 from ...ir.dependence import parts, rule_may_change, writes
 from ...ir.fields import Family, Field
 from ...ir.program import BUILT_IN
-from ...ir.rule import Ends, Match, Role, Rule, State
+from ...ir.rule import Ends, Role, Rule, State
 from ...ir.semantics import FIELDS_WRITTEN
 from ...library import read
 from ...syntax.options import MATCHES, TARGETS, Extension
@@ -100,7 +100,7 @@ def judge(record: Record, rules: Rules | None = None) -> Judgement:
             dependent[family] = known[key]
         lines = [record.codes[name][at] for name in _NAMES]
         for to, letters in enumerate(zip(*lines, strict=True)):
-            _judge_pair(record, at, to, letters, dependent, out)
+            _judge_pair(record, at, to, letters, dependent, readers, out)
     for to, probe in enumerate(READERS):
         shown = record.by_itself.get(record.readers[to], {})
         for setting in SETTINGS:
@@ -123,7 +123,7 @@ def is_event(rule: Rule) -> bool:
 
 def _judge_pair(
     record: Record, at: int, to: int, letters: tuple[str, ...], dependent: dict[Family, list[bool]],
-    out: Judgement,
+    readers: dict[Family, list[Rule | None]], out: Judgement,
 ) -> None:  # fmt: skip
     """One pair; *letters* by setting, *dependent* by family: whether the table calls each reader so."""
     out.pairs += len(letters) - letters.count(APART)
@@ -147,6 +147,9 @@ def _judge_pair(
         # A pair that no chain takes together, or whose writer always ends the way, is never asked.
         asked = zip(_FAMILIES, letters, strict=True)
         refused = [family for family, letter in asked if letter not in (APART, NO_PACKET)]
+        rules = [readers[family][to] for family in refused]
+        if all(rule is None or _is_fixed(rule) for rule in rules):
+            return
         if not all(dependent[family][to] for family in refused):
             reason = record.refused.get(writer) or record.refused.get(reader) or "refused"
             out.failures.append(Disagreement(UNTRIED, writer, reader, reason))
@@ -178,14 +181,17 @@ def _judge_untried(out: Judgement, rules: Rules) -> None:
         elif rule.target.ends is not Ends.SURELY:
             for probe in probes:
                 asked = rules[probe, family]
-                if not all(_fixed(match) for match in asked.matches) and not rule_may_change(rule, asked):
+                if not _is_fixed(asked) and not rule_may_change(rule, asked):
                     out.failures.append(Disagreement(UNTRIED, words, identity(probe), reason))
 
 
-def _fixed(match: Match) -> bool:
-    """Whether nothing that is written can change the match, as far as the table of header fields goes."""
+def _is_fixed(rule: Rule) -> bool:
+    """Whether *rule* only tests header fields that nothing writes, as far as FIELDS_WRITTEN goes."""
     fields = FIELDS_WRITTEN[State.ANYTHING]
-    return match.role is Role.SPACE and not any(test.field in fields for test in match.tests)
+    return all(
+        match.role is Role.SPACE and not any(test.field in fields for test in match.tests)
+        for match in rule.matches
+    )
 
 
 # The table with one mistake.
