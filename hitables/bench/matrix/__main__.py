@@ -20,9 +20,11 @@ from pathlib import Path
 import click
 
 from ...errors import HitablesError
+from ...ir.rule import Role
+from ...syntax.options import MATCHES
 from ..machine import machine
 from ..pages import DOCS, fill, markdown
-from .judge import UNTRIED, Disagreement, Judgement, Mistake, is_event, judge, rule_of, survivors
+from .judge import UNTRIED, Disagreement, Judgement, Mistake, is_event, judge, rule_of, try_mistakes
 from .record import (
     APART,
     BY_ITSELF,
@@ -68,15 +70,23 @@ def tables(record: Record) -> dict[str, str]:
     reasons = [(f"`{words}`", reason) for words, reason in NOT_TRIED.values()]
     reasons += [(f"`{rule}`", _why_refused(rule, record)) for rule in sorted(record.refused)]
     reasons += list(FORMS_NOT_TRIED.items())
-    mutants = record.head.get("mutants", {"shown": 0, "survive": []})
-    left = mutants["survive"]
     return {
         "matrix": markdown(head, rows),
         "matrix-events": f"Events: {_listed(events)}. Seen to change by themselves: {_listed(alone)}.\n",
         "matrix-not-tried": "".join(f"- {what}: {reason}\n" for what, reason in reasons),
-        "matrix-mutants": f"{mutants['shown'] + len(left)} mistakes: {mutants['shown']} shown, "
-                          f"{len(left)} survive.\n\n" + "".join(f"- {text}\n" for text in left),
-    }  # fmt: skip
+        "matrix-mutants": _mutants(record),
+    }
+
+
+def _mutants(record: Record) -> str:
+    found = record.head.get("mutants", {"shown": 0, "ruled": [], "survive": []})
+    shown, ruled, left = found["shown"], found["ruled"], found["survive"]
+    return (
+        f"{shown + len(ruled) + len(left)} mistakes: the kernel shows {shown}; {len(ruled)} are caught only "
+        f"because pairs that cannot be tried must be dependent; {len(left)} survive.\n\n"
+        f"Caught only so: {'; '.join(ruled) or 'none'}.\n\nSurvivors:\n\n"
+        + "".join(f"- {text}\n" for text in left)
+    )
 
 
 def _why_refused(rule: str, record: Record) -> str:
@@ -101,9 +111,18 @@ def why_left(mistake: Mistake, record: Record) -> str:
     own = [identity(each) for each in (*WRITERS, *READERS) if each.name == mistake.name]
     if mistake.name and all(words in record.refused for words in own):
         return _why_refused(own[0], record)
-    if any(what in ("role", "counting") for what, _ in mistake.change):
+    changed = {what for what, _ in mistake.change}
+    extension = MATCHES.get(mistake.name)
+    if "counting" in changed:
+        return "the forms with these options are tried as writers, not as probes"
+    if "role" in changed and mistake.name == "statistic":
+        return "the parser takes its role from --mode"
+    if "role" in changed:
         return "both copies of the probe remember the same, so their answers never differ"
-    if any(what == "ends" for what, _ in mistake.change):
+    header_test = extension is not None and extension.role is Role.SPACE
+    if "reads" in changed and header_test and mistake.name != "conntrack":
+        return "a test of header fields, for which FIELDS_WRITTEN counts"
+    if "ends" in changed:
         return "no packet was seen to end, or to go on, against it"
     return "no packet shows it: the pairs that hang on it are called dependent and never changed"
 
@@ -183,12 +202,15 @@ def main(
         record = read_record(output)
         judged = judge(record)
     if mutants:
-        caught, left = survivors(record)
-        said = [f"{mistake.text}: {why_left(mistake, record)}" for mistake in left]
-        for text in said:
+        tried = try_mistakes(record)
+        ruled = [mistake.text for mistake in tried.ruled]
+        left = [f"{mistake.text}: {why_left(mistake, record)}" for mistake in tried.left]
+        for text in ruled:
+            click.echo(f"caught only because some pairs cannot be tried: {text}")
+        for text in left:
             click.echo(f"survives: {text}")
-        click.echo(f"{len(caught) + len(left)} mistakes, {len(caught)} shown, {len(left)} survive")
-        record.head["mutants"] = {"shown": len(caught), "survive": said}
+        record.head["mutants"] = {"shown": len(tried.shown), "ruled": ruled, "survive": left}
+        click.echo(_mutants(record).splitlines()[0])
         record.write(output)
         if output == FIGURES:
             draw(record)

@@ -252,19 +252,28 @@ def made(mistake: Mistake) -> Iterator[None]:
         table[mistake.name] = right
 
 
-def survivors(record: Record) -> tuple[list[Mistake], list[Mistake]]:
-    """Mistakes that *record* shows, and those that it does not."""
+@dataclass(slots=True)
+class Sorted:
+    """Mistakes that the kernel has shown, that only the rule for untried pairs catches, and the rest."""
+
+    shown: list[Mistake] = field(default_factory=list)
+    ruled: list[Mistake] = field(default_factory=list)
+    left: list[Mistake] = field(default_factory=list)
+
+
+def try_mistakes(record: Record) -> Sorted:
+    """Each mistake of the table, by whether *record* shows it."""
     right = all_rules()
     usual = {failure.text() for failure in judge(record, right).failures}
-    caught: list[Mistake] = []
-    left: list[Mistake] = []
+    out = Sorted()
     for mistake in mistakes():
         try:
             with made(mistake):
                 rules = all_rules(right, mistake.name) if mistake.name else right
-                now = {failure.text() for failure in judge(record, rules).failures}
+                new = [f for f in judge(record, rules).failures if f.text() not in usual]
         except HitablesError:
-            caught.append(mistake)  # the rules cannot even be read
+            out.ruled.append(mistake)  # the rules cannot even be read
             continue
-        (caught if now - usual else left).append(mistake)
-    return caught, left
+        shown = any(failure.kind != UNTRIED for failure in new)
+        (out.shown if shown else out.ruled if new else out.left).append(mistake)
+    return out

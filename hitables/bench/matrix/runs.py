@@ -44,6 +44,8 @@ class Row:
     there: Place | None = None  # the later chain that the readers stand in
 
 
+# Which CPU a packet meets, and chance, differ from one sending to the next.
+_NOT_LATER = ("cpu", "statistic")
 # The last table that packets meet on their way through, and on their way out.
 LATER = {"PREROUTING": Place("security", "FORWARD"), "OUTPUT": Place("security", "OUTPUT")}
 
@@ -100,7 +102,10 @@ def _stands(probe: Try, family: Family, place: Place) -> bool:
 def _later(namespace: Namespace, setting: Setting, writer: int, place: Place) -> Row:
     """The row of probes in a later table."""
     there, family = LATER[place.chain], setting.family
-    chosen = [to for to, probe in enumerate(READERS) if _stands(probe, family, there) and not probe.alone]
+    chosen = [
+        to for to, probe in enumerate(READERS)
+        if _stands(probe, family, there) and not probe.alone and probe.name not in _NOT_LATER
+    ]  # fmt: skip
     probes = [READERS[to].rule(family) for to in chosen]
     if place.table == there.table:
         return Row(writer, place, tuple(chosen), Seen(refused="no table is later"), there)
