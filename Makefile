@@ -56,6 +56,8 @@ mutants: setup ## 3,000 rule sets with one mistake each: caught, or proved equal
 
 writes: setup ## 50,000 programs whose rules write what others read: both engines, and the kernel for a sample (needs root)
 	python -m hitables.bench.writes $(BENCH_FLAGS)
+matrix: setup ## every match behind every writer, in real kernels, against the table of both (needs root)
+	python -m hitables.bench.matrix $(BENCH_FLAGS)
 
 papers-hitables: setup ## the evaluation of the HiTables paper again (needs root and ../shared)
 	python -m hitables.bench.papers_hitables $(BENCH_FLAGS)

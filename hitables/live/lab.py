@@ -60,6 +60,7 @@ class Shot:
     mac    the sender's hardware address; None: any
     owner  user and group of the socket it leaves by
     strict whether connections are not picked up in their middle while it is sent
+    to     the hardware address that the frame is for; None: ours
     """
 
     data: bytes
@@ -68,6 +69,7 @@ class Shot:
     mac: int | None = None
     owner: tuple[int, int] = (0, 0)
     strict: bool = False
+    to: int | None = None
 
 
 def valid_name(name: str) -> bool:
@@ -141,7 +143,8 @@ class Lab:
                         sender.sendto(shot.data, (self._own[index[shot.oif]], 0))
                 elif hardware[shot.iif]:
                     mac = _ANYWHERE if shot.mac is None else shot.mac.to_bytes(6, "big")
-                    write(ends[shot.iif], b"".join((_OURS, mac, kind, shot.data)))
+                    to = _OURS if shot.to is None else shot.to.to_bytes(6, "big")
+                    write(ends[shot.iif], b"".join((to, mac, kind, shot.data)))
                 else:
                     write(ends[shot.iif], shot.data)
 

@@ -24,6 +24,7 @@ _SOL_NETLINK, _CAP_ACK = 270, 10
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")  # length, kind
 _BUFFER = 64 << 20
+_DONE_SIZE = 20  # of the message that ends a dump: a header and a number
 _AT_ONCE, _LAST = 500, 1
 
 
@@ -129,6 +130,22 @@ class Netfilter:
                 _check(body, "netfilter")
                 return
             yield body[4:]
+
+    def dump_whole(self, message_: bytes) -> bytes:
+        """Ask with *message_*; all answers one behind the other, each with its headers.
+
+        For thousands of small answers, from which a caller picks what it wants by a pattern.
+        """
+        self._socket.send(message_)
+        parts = []
+        while True:
+            data = self._socket.recv(1 << 20)
+            if _HEADER.unpack_from(data)[1] == NLMSG_ERROR:
+                _check(data[_HEADER.size :], "netfilter")
+            parts.append(data)
+            size, kind, *_ = _HEADER.unpack_from(data, len(data) - _DONE_SIZE)
+            if size == _DONE_SIZE and kind == NLMSG_DONE:
+                return b"".join(parts)
 
     def _messages(self) -> Iterator[tuple[int, bytes]]:
         room = memoryview(bytearray(1 << 20))
