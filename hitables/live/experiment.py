@@ -173,7 +173,7 @@ def fire(namespace: Namespace) -> list[Fate]:
 
 
 def is_leaving(packet: Packet, chain: str) -> bool:
-    """Whether it is a packet of our own: one that comes to POSTROUTING with an input interface is forwarded."""
+    """Whether the host itself sends it; one that has an input interface in POSTROUTING is forwarded."""
     return chain == "OUTPUT" or (chain == "POSTROUTING" and not packet.values.get(Field.IIF))
 
 

@@ -12,15 +12,17 @@ import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...errors import HitablesError
-from ...ir.dependence import parts, rule_may_change, writes
+from ...ir.dependence import parts, rule_may_change
 from ...ir.fields import Family, Field
 from ...ir.program import BUILT_IN
-from ...ir.rule import Ends, Role, Rule, State
+from ...ir.rule import EVERYTHING, Ends, Role, Rule, State
 from ...ir.semantics import FIELDS_WRITTEN
 from ...library import read
-from ...syntax.options import MATCHES, TARGETS, Extension
+from ...syntax import access
+from ...syntax.options import MATCHES, TARGETS
 from .record import APART, CHANGED, NEVER, NO_PACKET, SETTINGS, WRITERS, Record, identity
 from .record import BY_ITSELF as EVENT
 from .rules import NOT_TRIED, READERS, Try
@@ -94,7 +96,7 @@ def judge(record: Record, rules: Rules | None = None) -> Judgement:
         _judge_ends(record, at, next(iter(mine.values())), out)
         dependent = {}
         for family, rule in mine.items():
-            key = frozenset(map(writes, parts(rule))), family
+            key = frozenset(part.writes for part in parts(rule)), family
             if key not in known:
                 known[key] = [r is not None and rule_may_change(rule, r) for r in readers[family]]
             dependent[family] = known[key]
@@ -174,7 +176,7 @@ def _judge_untried(out: Judgement, rules: Rules) -> None:
         if rule.target is None:
             for each in WRITERS:
                 written = rules.get((each, family))
-                if written is None or not any(map(writes, parts(written))):
+                if written is None or not any(part.writes for part in parts(written)):
                     continue
                 if not rule_may_change(written, rule):
                     out.failures.append(Disagreement(UNTRIED, identity(each), words, reason))
@@ -187,7 +189,7 @@ def _judge_untried(out: Judgement, rules: Rules) -> None:
 
 def _is_fixed(rule: Rule) -> bool:
     """Whether *rule* only tests header fields that nothing writes, as far as FIELDS_WRITTEN goes."""
-    fields = FIELDS_WRITTEN[State.ANYTHING]
+    fields = frozenset[Field]().union(*FIELDS_WRITTEN.values())
     return all(
         match.role is Role.SPACE and not any(test.field in fields for test in match.tests)
         for match in rule.matches
@@ -199,10 +201,10 @@ def _is_fixed(rule: Rule) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One entry of the table that forgets one thing."""
+    """One entry of a table that forgets one thing.  kind: where it stands, a key of _PLACES, or "fields"."""
 
     text: str
-    kind: str  # "match", "target" or "fields"
+    kind: str
     name: str = ""
     change: tuple[tuple[str, object], ...] = ()
     state: State | None = None
@@ -211,13 +213,11 @@ class Mistake:
 
 def mistakes() -> Iterator[Mistake]:
     """Each way in which one entry of the table can forget one thing."""
+    for kind in ("match access", "target access"):
+        for name, line in _PLACES[kind].items():
+            yield from _access_mistakes(kind, name, line)
     for kind, table in (("match", MATCHES), ("target", TARGETS)):
         for name, extension in table.items():
-            for what in ("reads", "writes"):
-                states = getattr(extension, what)
-                for state in sorted(states):
-                    left = frozenset(states) - {state}
-                    yield Mistake(f"{name} {what} no {state.name}", kind, name, ((what, left),))
             if kind == "match" and extension.role in (Role.NAMED, Role.ONCE):
                 yield Mistake(f"{name} is CONSTANT", kind, name, (("role", Role.CONSTANT),))
             if kind == "match" and extension.counting:
@@ -229,6 +229,24 @@ def mistakes() -> Iterator[Mistake]:
     for state, fields in FIELDS_WRITTEN.items():
         for one in sorted(fields):
             yield Mistake(f"{state.name} writes no {one.name}", "fields", state=state, field=one)
+
+
+def _access_mistakes(kind: str, name: str, line: access.Access) -> Iterator[Mistake]:
+    """What the line could forget; one that says "everything" says nothing that could be forgotten."""
+    spelt = name or "an address with a scattered mask"
+    for what, states in (("reads", line.reads), ("writes", line.writes)):
+        for state in sorted(states if states != EVERYTHING else ()):
+            yield Mistake(f"{spelt} {what} no {state.name}", kind, name, ((what, states - {state}),))
+    for option, states in line.writes_with.items():
+        for state in sorted(states):
+            left = {**line.writes_with, option: states - {state}}
+            text = f"{spelt} {option} writes no {state.name}"
+            yield Mistake(text, kind, name, (("writes_with", left),))
+
+
+_PLACES: dict[str, dict[str, Any]] = {
+    "match": MATCHES, "target": TARGETS, "match access": access.MATCHES, "target access": access.TARGETS,
+}  # fmt: skip
 
 
 @contextmanager
@@ -243,9 +261,9 @@ def made(mistake: Mistake) -> Iterator[None]:
         finally:
             FIELDS_WRITTEN[mistake.state] = held
         return
-    table: dict[str, Extension] = MATCHES if mistake.kind == "match" else TARGETS
+    table = _PLACES[mistake.kind]
     right = table[mistake.name]
-    table[mistake.name] = dataclasses.replace(right, **dict(mistake.change))  # type: ignore[arg-type]
+    table[mistake.name] = dataclasses.replace(right, **dict(mistake.change))
     try:
         yield
     finally:
