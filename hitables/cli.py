@@ -288,6 +288,14 @@ def compile_command(
             done=tell.done,
             weigh=weigh,
         )
+    for fault in made.faults:
+        click.echo(
+            f"hitables: warning: table {fault.table}, chain {fault.chain} is printed as it was: {fault.why}\n"
+            "(this is a fault of hitables: please report it with the rule set; the output is sound)",
+            err=True,
+        )
+        if fault.detail:
+            click.echo(fault.detail, err=True)
     if summary:
         _show_reports(made.reports)
         if made.weighed:
