@@ -185,17 +185,28 @@ def _fault(
         places, why = _named(compiled, printed, found.line), "its tree, once printed, cannot be read back"
     else:
         places, why = _met(compiled, found), "its tree would treat a packet differently"
-    if len(places) > 1 and isinstance(found, Difference):
-        from .verify.portfolio import check
+    faults = [Fault(table, chain, why, _detail(found)) for table, chain in places]
+    if len(faults) > 1:
+        for fault in faults:
+            # Alone as it was: where that mends it, the others are not to blame.
+            if _mended(program, compiled.leaving(program, fault).program, found, question):
+                return fault
+    return faults[0] if faults else None
 
-        # Each alone as it was: where that mends it, the others are not to blame.
+
+def _mended(program: Program, made: Program, found: _Found, question: Question) -> bool:
+    """Whether *made* does not have the difference, or the line, that was *found*."""
+    from .verify.portfolio import check
+
+    if isinstance(found, Difference):
         chains = frozenset({found.chain} if found.chain else ())
         narrow = replace(question, tables=frozenset({found.table}), chains=chains)
-        for table, chain in places:
-            mended = compiled.leaving(program, Fault(table, chain, why))
-            if isinstance(check(program, mended.program, narrow), Equal):
-                return Fault(table, chain, why, _detail(found))
-    return Fault(*places[0], why, _detail(found)) if places else None
+        return isinstance(check(program, made, narrow), Equal)
+    try:
+        read(write(made), family=program.family, name=_PRINTED)
+    except ParseError:
+        return False
+    return True
 
 
 def _met(compiled: Compiled, found: Difference) -> list[tuple[str, str]]:
@@ -209,7 +220,7 @@ def _met(compiled: Compiled, found: Difference) -> list[tuple[str, str]]:
 
 
 def _named(compiled: Compiled, printed: str, line: int) -> list[tuple[str, str]]:
-    """The changed chain that the line of *printed* (from 1; 0: unknown) speaks of; not known: all."""
+    """The changed chain that the line of *printed* (from 1; 0: unknown) names; all when it names none."""
     lines = printed.splitlines()[:line]
     table = next((each[1:].strip() for each in reversed(lines) if each.startswith("*")), "")
     words = lines[-1].split() if lines else []
@@ -218,6 +229,9 @@ def _named(compiled: Compiled, printed: str, line: int) -> list[tuple[str, str]]
     elif "-A" in words[:-1]:
         chain = words[words.index("-A") + 1]
     else:
-        return compiled.changed()
+        chain = ""
     place = table, compiled.origins.get((table, chain), chain)
-    return [place] if place in compiled.changed() else []
+    if place in compiled.changed():
+        return [place]
+    known = any(each.table == table and each.chain == chain for each in compiled.reports)
+    return [] if known else compiled.changed()
