@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -40,9 +43,9 @@ from .shrink import shrink
 FIGURES = DOCS / "evaluation" / "compiles.json"
 SAVED = Path("out/compiles")
 
-SMALLEST, USUAL, LARGE, LARGEST = 10, 200, 2000, 10_000
-# Of so many compiles one has LARGE rules or more, and one LARGEST.
-ONE_LARGE, ONE_LARGEST = 250, 1500
+SMALLEST, USUAL, MORE, LARGE, LARGEST = 10, 100, 500, 2000, 10_000
+# Of so many compiles one has USUAL to MORE rules, one LARGE or more, one LARGEST.
+ONE_MORE, ONE_LARGE, ONE_LARGEST = 15, 250, 1500
 
 # For one proof, far above what the largest set takes: running out of it is a fault, too.
 TIMEOUT = 300.0
@@ -61,6 +64,15 @@ class Task:
 
     def chosen(self) -> Options:
         return Options(**{**self.options, "malformed": Malformed(self.options["malformed"])})
+
+    @property
+    def known(self) -> dict[str, str]:
+        """What a tally counts by."""
+        names = ("backend", "algorithm", "equivalence", "malformed", "effort")
+        return {
+            "style": self.style, "family": f"IPv{self.family}", "scheme": self.scheme,
+            "rules": _size_class(self.size), **{name: str(self.options[name]) for name in names},
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +153,8 @@ def task_of(seed: int, number: int, styles: tuple[str, ...] = NAMES, most: int =
     elif number % ONE_LARGE == ONE_LARGE - 1:
         size = rng.randint(LARGE, LARGEST // 2)
     else:
-        size = round(math.exp(rng.uniform(math.log(SMALLEST), math.log(USUAL))))
+        low, high = (USUAL, MORE) if rng.random() < 1 / ONE_MORE else (SMALLEST, USUAL)
+        size = round(math.exp(rng.uniform(math.log(low), math.log(high))))
     size = min(size, most)
     text, family = draw(style, rng, size)
     return Task(style, int(family), size, text, *_options(rng))
@@ -149,17 +162,21 @@ def task_of(seed: int, number: int, styles: tuple[str, ...] = NAMES, most: int =
 
 def _options(rng: Random) -> tuple[str, dict[str, Any]]:
     """A scheme, and options: the defaults oftenest, every combination now and then."""
-    scheme = "paper" if rng.random() < 0.06 else "tree"
-    options = {
+    scheme = "paper" if rng.random() < 0.05 else "tree"
+    options: dict[str, Any] = {
         "backend": rng.choices(list(NESTING), [2, 1, 1])[0],
         "algorithm": "auto" if rng.random() < 0.6 else rng.choice(ALGORITHMS),
         "equivalence": rng.choices(EQUIVALENCES, [2, 1])[0],
         "malformed": rng.choices(["stricter", "exact"], [2, 1])[0],
+        "effort": rng.choices(["normal", "fast", "best"], [6, 2, 1])[0],
+    }
+    if rng.random() < 0.4:
+        return scheme, options
+    options |= {
         "leaf_size": rng.choice([8, 8, 8, 1, 2, 4, 16]),
         "min_length": rng.choice([8, 8, 4, 2, 1]),
         "max_expansion": rng.choice([4.0, 4.0, 1.0, 1.2, 2.0, 20.0]),
         "max_depth": rng.choice([None, None, None, 1, 2, 5]),
-        "effort": rng.choices(["normal", "fast", "best"], [6, 2, 1])[0],
         "as_written": rng.random() < 0.1,
     }
     return scheme, options
@@ -184,11 +201,7 @@ class Tally:
 
     def add(self, task: Task, outcome: Outcome) -> None:
         self.compiles += 1
-        kept = {"style": task.style, "family": f"IPv{task.family}", "scheme": task.scheme}
-        names = ("backend", "algorithm", "equivalence", "malformed", "effort")
-        kept |= {name: str(task.options[name]) for name in names}
-        kept["rules"] = _size_class(task.size)
-        for name, value in kept.items():
+        for name, value in task.known.items():
             self.by.setdefault(name, Counter())[value] += 1
         if outcome.refused:
             self.refused[outcome.refused] += 1
@@ -197,6 +210,19 @@ class Tally:
         self.chains += outcome.chains
         self.trees += outcome.trees
         self.with_tree += outcome.trees > 0
+
+    def merge(self, other: Tally) -> None:
+        """Count what the other counted, too."""
+        self.compiles += other.compiles
+        for name, counts in other.by.items():
+            self.by.setdefault(name, Counter()).update(counts)
+        self.refused.update(other.refused)
+        self.faults = sorted([*self.faults, *other.faults], key=lambda fault: fault["number"])
+        self.rules += other.rules
+        self.printed += other.printed
+        self.chains += other.chains
+        self.trees += other.trees
+        self.with_tree += other.with_tree
 
     def figures(self) -> dict[str, Any]:
         return {
@@ -249,18 +275,18 @@ def read_saved(path: Path) -> Task:
 
 
 def run(
-    seed: int, count: int, seconds: float = math.inf, *, first: int = 0, styles: tuple[str, ...] = NAMES,
-    most: int = LARGEST, saved: Path = SAVED, patience: float = 120.0,
+    seed: int, count: int, seconds: float = math.inf, *, first: int = 0, step: int = 1,
+    styles: tuple[str, ...] = NAMES, most: int = LARGEST, saved: Path = SAVED, patience: float = 120.0,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Tally:  # fmt: skip
-    """*count* tasks of *seed* from number *first* on, until *seconds* are over; faults go to folder *saved*.
+    """*count* tasks of *seed*, every *step*-th from number *first* on, until *seconds* are over.
 
-    *patience*: seconds for making one fault smaller.  A task that ends the process leaves its rule set in
-    the file under-way.rules there.
+    Faults go to the folder *saved*; *patience*: seconds for making one fault smaller.  A task that ends the
+    process leaves its rule set there, in the file under-way-FIRST.rules.
     """
     tally, began, told = Tally(), time.monotonic(), time.monotonic()
-    under_way = saved / "under-way.rules"
-    for number in range(first, first + count):
+    under_way = saved / f"under-way-{first}.rules"
+    for number in range(first, first + count * step, step):
         if time.monotonic() - began > seconds:
             break
         task = task_of(seed, number, styles, most)
@@ -283,6 +309,28 @@ def run(
     return tally
 
 
+def _job(given: dict[str, Any]) -> Tally:
+    return run(**given, tell=click.echo)
+
+
+def run_jobs(seed: int, count: int, seconds: float, *, first: int, jobs: int, **given: Any) -> Tally:
+    """As `run`, by several processes; HitablesError when one of them ends before its tasks do."""
+    each = [
+        {"seed": seed, "count": len(range(job, count, jobs)), "seconds": seconds, "first": first + job,
+         "step": jobs, **given} for job in range(min(jobs, count))
+    ]  # fmt: skip
+    tally = Tally()
+    try:
+        with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+            for done in pool.map(_job, each):
+                tally.merge(done)
+    except BrokenProcessPool:
+        raise HitablesError(
+            f"a process has died; what it was compiling is one of {given['saved']}/under-way-*.rules"
+        ) from None
+    return tally
+
+
 _path = click.Path(path_type=Path)
 
 
@@ -291,14 +339,15 @@ _path = click.Path(path_type=Path)
 @click.option("--first", default=0, show_default=True, type=click.IntRange(0), help="Number of the first.")
 @click.option("--seconds", default=math.inf, type=float, help="Stop after so many.  [default: no bound]")
 @click.option("--seed", default=1, show_default=True)
+@click.option("-j", "--jobs", default=1, show_default=True, type=click.IntRange(1), help="Processes.")
 @click.option("--style", "styles", multiple=True, type=click.Choice(NAMES), help="Only this; repeatable.")
 @click.option("--most", default=LARGEST, show_default=True, type=click.IntRange(1), help="Rules of a set.")
 @click.option("--saved", default=SAVED, show_default=True, type=_path, help="Folder for faults.")
 @click.option("--again", type=_path, help="Compile a saved set again.")
 @click.option("--json", "output", type=_path, help="For the figures.  [default: when complete, the docs]")
 def main(
-    count: int, first: int, seconds: float, seed: int, styles: tuple[str, ...], most: int, saved: Path,
-    again: Path | None, output: Path | None,
+    count: int, first: int, seconds: float, seed: int, jobs: int, styles: tuple[str, ...], most: int,
+    saved: Path, again: Path | None, output: Path | None,
 ) -> None:  # fmt: skip
     """Compile rule sets of every style with options of every kind.
 
@@ -310,9 +359,13 @@ def main(
         click.echo(told or "proved equal")
         sys.exit(1 if outcome.fault else 0)
     began = time.monotonic()
-    tally = run(
-        seed, count, seconds, first=first, styles=styles or NAMES, most=most, saved=saved, tell=click.echo
-    )
+    try:
+        tally = run_jobs(
+            seed, count, seconds, first=first, jobs=jobs, styles=styles or NAMES, most=most, saved=saved
+        )
+    except HitablesError as error:
+        click.echo(f"compiles: {error}", err=True)
+        sys.exit(2)
     took = time.monotonic() - began
     figures = {"machine": machine(), "seed": seed, "seconds": round(took, 1), **tally.figures()}
     whole = tally.compiles == count and not styles and most == LARGEST and not first

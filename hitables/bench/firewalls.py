@@ -50,7 +50,8 @@ class Style:
     protocols  weights of -p; "" is none, "other" one without ports
     addressed  share of rules with a source, and with a destination
     ported     share of rules with ports, among those whose protocol has some
-    ports      weights of how a port is said
+    ports      weights of how a port is said; sources: of a source port, when not as others
+    sides      weights of rules with a source port, a destination port, both
     negated    share of tests that are negated
     extras     share of rules with each further match
     targets    weights of targets in the filter table
@@ -66,6 +67,8 @@ class Style:
     ports: Mapping[str, float] = field(
         default_factory=lambda: {"one": 6, "low": 1, "high": 2, "range": 2, "all": 1}
     )
+    sources: Mapping[str, float] = field(default_factory=dict)
+    sides: tuple[float, float, float] = (1, 2, 1)
     negated: float = 0.05
     extras: Mapping[str, float] = field(default_factory=dict)
     targets: Mapping[str, float] = field(default_factory=lambda: {"ACCEPT": 6, "DROP": 4})
@@ -82,8 +85,8 @@ _EFFECTS = {**_TARGETS, "LOG": 2, "NFLOG": 1, "": 2, "effect": 3}
 STYLES: Mapping[str, Style] = {
     "plain": Style(protocols={"tcp": 5, "udp": 3, "": 1}),
     "wide": Style(
-        protocols={"tcp": 5, "udp": 3}, addressed=(0.3, 0.3), ported=1.0,
-        ports={"one": 2, "low": 2, "high": 3, "range": 1, "all": 4},
+        protocols={"tcp": 5, "udp": 3}, addressed=(0.2, 0.2), ported=1.0, sides=(0, 0, 1), negated=0.0,
+        ports={"service": 3, "low": 1}, sources={"all": 2, "high": 1, "any": 1},
     ),
     "fragments": Style(extras={"fragment": 0.25}, ports={"one": 3, "all": 2, "high": 1, "low": 1}),
     "icmp": Style(protocols={"icmp": 6, "tcp": 2, "udp": 1, "": 1}, negated=0.15),
@@ -151,13 +154,14 @@ def _seed(name: str) -> seeds.Seed:
 
 def _generated(names: Sequence[str], rng: Random, size: int) -> str:
     lines = []
+    said = rng.choice([0.0, 0.5, 1.0])
     for at, name in enumerate(names):
         count = size // len(names) + (at < size % len(names))
         if not count:
             continue
         drawn = generated.rules(_seed(name), count, number=rng.randrange(1 << 30), smoothness=4)
         for rule in drawn.rules:
-            lines.append(_filter_line(rule, rng))
+            lines.append(_filter_line(rule, rng, said))
     if rng.random() < 0.5:
         rng.shuffle(lines)
     chain = rng.choice(["INPUT", "FORWARD", "OUTPUT"])
@@ -165,8 +169,8 @@ def _generated(names: Sequence[str], rng: Random, size: int) -> str:
     return f"*filter\n{_declared('filter', rng)}{rules}COMMIT\n"
 
 
-def _filter_line(rule: object, rng: Random) -> str:
-    """A ClassBench rule in words, wildcards left out or said; flags stay with the tcp rules."""
+def _filter_line(rule: object, rng: Random, said: float) -> str:
+    """A ClassBench rule in words; *said*: the share of all ports that are said, not left out."""
     from ..parse import classbench
 
     assert isinstance(rule, classbench.FilterRule)
@@ -179,7 +183,7 @@ def _filter_line(rule: object, rng: Random) -> str:
         words += ["-p", name or str(rule.proto)]
     if name is not None:
         for option, (low, high) in (("--sport", rule.sport), ("--dport", rule.dport)):
-            if (low, high) != (0, 65535) or rng.random() < 0.2:
+            if (low, high) != (0, 65535) or rng.random() < said:
                 words += [option, _range(low, high)]
         if name == "tcp" and rule.flags is not None and rng.random() < 0.5:
             value, mask = rule.flags[0] & 63, rule.flags[1] & 63
@@ -219,9 +223,11 @@ class _Drawing:
 
     def __init__(self, style: Style, rng: Random, family: Family, size: int) -> None:
         self.style, self.rng, self.family, self.size = style, rng, family, size
-        spread = max(3, size // 4)
-        self.addresses = [self.prefix() for _ in range(spread)]
-        self.some_ports = [rng.randrange(1, 65536) for _ in range(spread)] + [22, 53, 80, 443]
+        # From a few values that most rules share to as many as there are rules.
+        self.addresses = [self.prefix() for _ in range(rng.choice([2, 6, 2 + size // 4, 2 + size]))]
+        self.services = rng.sample([22, 53, 80, 443, 8080], rng.choice([1, 2, 4]))
+        others = rng.choice([1, 3, 1 + size // 4])
+        self.some_ports = self.services * (1 + others // 4) + [rng.randrange(1, 65536) for _ in range(others)]
         self.counters = rng.random() < 0.2
         self.names = 0
 
@@ -311,9 +317,13 @@ class _Drawing:
                 words += [*self.bang(), option, self.rng.choice(self.addresses)]
         return words
 
-    def port(self) -> str:
+    def port(self, side: str) -> str:
         rng = self.rng
-        kind = self.pick(self.style.ports)
+        kind = self.pick(self.style.sources or self.style.ports if side == "--sport" else self.style.ports)
+        if kind == "service":
+            return str(rng.choice(self.services))
+        if kind == "any":
+            return str(rng.randrange(65536))
         if kind == "one":
             return str(rng.choice(self.some_ports))
         if kind == "range":
@@ -322,15 +332,13 @@ class _Drawing:
         return {"low": "0:1023", "high": "1024:65535", "all": "0:65535"}[kind]
 
     def transport(self, protocol: str) -> Words:
-        """Tests of ports, or one of multiport."""
+        """Tests of ports; of udplite only multiport has some."""
         words: Words = []
-        if self.rng.random() >= self.style.ported:
+        if protocol == "udplite" or self.rng.random() >= self.style.ported:
             return words
-        if protocol == "udplite":
-            return []
-        sides = self.rng.choice([("--sport",), ("--dport",), ("--dport",), ("--dport", "--sport")])
-        for side in sides:
-            words += [*self.bang(), side, self.port()]
+        sides = ("--sport",), ("--dport",), ("--dport", "--sport")
+        for side in self.rng.choices(sides, self.style.sides)[0]:
+            words += [*self.bang(), side, self.port(side)]
         return words
 
     def icmp(self) -> Words:
