@@ -235,6 +235,7 @@ def compile_command(
     """Compile the long chains of FILE into decision trees, and print the result.
 
     What is to be printed is read again and proved equal to FILE; without a proof nothing is printed.
+    A chain whose tree turns out wrong is printed as it was, with a warning.
 
     Rules weigh as much as packets match them: by --trace, by --pcap, or else by the counters of FILE
     (iptables-save -c); when there are none, all alike.
