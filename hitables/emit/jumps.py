@@ -66,6 +66,11 @@ def leaves_chain(rule: Rule) -> bool:
     return rule.target is not None and rule.target.kind in (Kind.RETURN, Kind.GOTO)
 
 
+def _read_through_xtables(rule: Rule) -> bool:
+    """Whether a match of the rule drops packets whose header is cut off in nf_tables, too."""
+    return any(match.needs and not match.native for match in rule.matches)
+
+
 class _Planter(Planter):
     def plant(self, segments: Sequence[Segment]) -> Planted:
         first = here = Written("")
@@ -142,6 +147,11 @@ class _Tree:
         covered = [rule for number, rule in enumerate(segment.rules) if not copies[number]]
         if covered:
             planter.open().rules += [planter.copy(rule) for rule in covered]
+        # Of those some drop packets that lack the ports by which another rule, read natively, covers them.
+        self.missed = frozenset(
+            test.values.pairs[0][0] for rule in covered if segment.guards and _read_through_xtables(rule)
+            for match in rule.matches if match.is_protocol for test in match.tests
+        ) & segment.guards  # fmt: skip
 
     # -- ways --------------------------------------------------------------------------------------
 
@@ -283,7 +293,8 @@ class _Tree:
         return goto(self.after.name) if self.after else Target("RETURN", Kind.RETURN, "RETURN")
 
     def write(self, here: Written) -> None:
-        self.todo.append((self.tree.root, _Place(here, 0, self.nothing_known)))
+        here.rules += [Rule(guard(protocol, self.planter.family), None) for protocol in sorted(self.missed)]
+        self.todo.append((self.tree.root, _Place(here, 0, self.nothing_known, self.missed)))
         while self.todo:
             at, place = self.todo.pop()
             assert place.known is not None
