@@ -20,12 +20,12 @@ from .analyse.movable import freedom
 from .analyse.reads import read_in_turn, rules_read, spent
 from .analyse.redundant import Why, simplify
 from .analyse.sides import Malformed, Sides, as_boxes
-from .build.tree import ALGORITHMS, EFFORTS, Boxes, Prices, Tree, grow
+from .build.tree import ALGORITHMS, EFFORTS, Boxes, Free, Prices, Tree, grow
 from .costs.prices import Priced, nanoseconds, prices
 from .costs.table import Costs, default
 from .emit.chains import Names, Planted
 from .emit.cheapest import Forms
-from .emit.jumps import Segment, any_memory, has_memory, leaves_chain, plant
+from .emit.jumps import Segment, any_memory, has_memory, leaves_chain, plant, read_through_xtables
 from .emit.sourcemap import Gone
 from .errors import HitablesError
 from .ir.packet import Backend
@@ -453,6 +453,8 @@ class _TableCompiler:
             # only behind the last segment is that where it went.
             if at + 1 == len(runs) or not any(map(leaves_chain, run)):
                 boxes.free[:] = freedom(run, self.writes, sides)
+            if sides.nft:
+                boxes.free[[read_through_xtables(rule) for rule in run]] |= np.uint8(Free.DROPS)
             tree = None
             if len(run) >= options.min_length and boxes.axes:
                 tree, mean, why = self.tree(run, boxes, nesting, len(run) + spare)

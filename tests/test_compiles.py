@@ -120,6 +120,24 @@ def test_rules_for_all_ports_are_compiled_and_proved(
     assert attempt(Task("wide", 4, 13, ALL_PORTS, "tree", {**options, "leaf_size": 1})).fault == ""
 
 
+@pytest.mark.parametrize("region", ["", "-s 10.0.0.0/9 "])
+@pytest.mark.parametrize("through_xtables", [
+    "-m multiport --dports 80", "-m multiport --ports 80,81 -m tcp --dport 80",
+])  # fmt: skip
+@pytest.mark.parametrize("algorithm", compiling.ALGORITHMS)
+def test_a_rule_that_drops_cut_off_packets_is_not_lost_behind_one_that_does_not(
+    algorithm: str, through_xtables: str, region: str
+) -> None:
+    lines = [f"{region}-p tcp -m tcp --dport 80 -j ACCEPT", f"-p tcp {through_xtables} -j DROP"]
+    logs = [f"-s 10.{8 * number}.0.0/16 -p tcp -j LOG" for number in range(30)]
+    udp = [f"-s 10.{8 * number}.1.0/24 -p udp -j DROP" for number in range(20)]
+    for more in (udp, [*logs, *udp]):
+        listed = "".join(f"-A FORWARD {line}\n" for line in (*lines, *more))
+        for leaf_size in (1, 8):
+            options = Options(backend="nft", algorithm=algorithm, leaf_size=leaf_size)
+            assert not compile_text(f"*filter\n:FORWARD ACCEPT [0:0]\n{listed}COMMIT\n", options).faults
+
+
 @pytest.mark.parametrize("algorithm", compiling.ALGORITHMS)
 def test_no_tree_asks_for_all_types_of_icmp_in_ipv6(algorithm: str) -> None:
     anything_else = (
