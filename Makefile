@@ -51,6 +51,9 @@ corpus: setup ## real rule sets, before and after, in real kernels (needs root a
 prove: setup ## every real rule set proved equal to its compiled form (needs ../shared)
 	python -m hitables.bench.prove $(BENCH_FLAGS)
 
+compiles: setup ## 5,000 rule sets of every style, with options of every kind: compiled and proved, each of them
+	python -m hitables.bench.compiles $(BENCH_FLAGS)
+
 mutants: setup ## 3,000 rule sets with one mistake each: caught, or proved equal (needs root and ../shared)
 	python -m hitables.bench.mutants $(BENCH_FLAGS)
 

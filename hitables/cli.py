@@ -235,6 +235,7 @@ def compile_command(
     """Compile the long chains of FILE into decision trees, and print the result.
 
     What is to be printed is read again and proved equal to FILE; without a proof nothing is printed.
+    A chain whose tree turns out wrong is printed as it was, with a warning.
 
     Rules weigh as much as packets match them: by --trace, by --pcap, or else by the counters of FILE
     (iptables-save -c); when there are none, all alike.
@@ -288,6 +289,14 @@ def compile_command(
             done=tell.done,
             weigh=weigh,
         )
+    for fault in made.faults:
+        click.echo(
+            f"hitables: warning: table {fault.table}, chain {fault.chain} is printed as it was: {fault.why}\n"
+            "(this is a fault of hitables: please report it with the rule set; the output is sound)",
+            err=True,
+        )
+        if fault.detail:
+            click.echo(fault.detail, err=True)
     if summary:
         _show_reports(made.reports)
         if made.weighed:

@@ -7,8 +7,10 @@ with a report of what was done to each chain and why.
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +20,12 @@ from .analyse.movable import freedom
 from .analyse.reads import read_in_turn, rules_read, spent
 from .analyse.redundant import Why, simplify
 from .analyse.sides import Malformed, Sides, as_boxes
-from .build.tree import ALGORITHMS, EFFORTS, Boxes, Prices, Tree, grow
+from .build.tree import ALGORITHMS, EFFORTS, Boxes, Free, Prices, Tree, grow
 from .costs.prices import Priced, nanoseconds, prices
 from .costs.table import Costs, default
 from .emit.chains import Names, Planted
 from .emit.cheapest import Forms
-from .emit.jumps import Segment, any_memory, has_memory, leaves_chain, plant
+from .emit.jumps import Segment, any_memory, has_memory, leaves_chain, plant, read_through_xtables
 from .emit.sourcemap import Gone
 from .errors import HitablesError
 from .ir.packet import Backend
@@ -134,13 +136,63 @@ class ChainReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """A chain that is left as it was because of a fault in hitables.
+
+    why     one line
+    detail  what tells the fault, in lines: a packet and its ways, or where the program broke off
+    """
+
+    table: str
+    chain: str
+    why: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Compiled:
-    """The new program, the origin of each chain made for it, the reports, and the rules that went."""
+    """The new program, the origin of each chain made for it, the reports, the rules that went, the faults."""
 
     program: Program
     origins: dict[tuple[str, str], str] = field(default_factory=dict)
     reports: tuple[ChainReport, ...] = ()
     gone: tuple[Gone, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+    def changed(self) -> list[tuple[str, str]]:
+        """Table and name of each chain that has a tree now, or lost rules."""
+        return [(each.table, each.chain) for each in self.reports if not each.why or each.gone]
+
+    def leaving(self, source: Program, fault: Fault) -> Compiled:
+        """The same, with the fault's chain as it is in *source*, and without the chains made for it."""
+        place = fault.table, fault.chain
+        before = source.table(fault.table)[fault.chain]
+        made = {name for (table, name), chain in self.origins.items() if (table, chain) == place}
+        tables = []
+        for table in self.program:
+            if table.name == fault.table:
+                kept = (each for each in table.chains if each.name not in made)
+                table = replace(
+                    table, chains=tuple(before if each.name == fault.chain else each for each in kept)
+                )
+            tables.append(table)
+        return Compiled(
+            replace(self.program, tables=tuple(tables)),
+            {key: chain for key, chain in self.origins.items() if (key[0], chain) != place},
+            tuple(
+                _left_alone(each.table, before, f"left as it was: {fault.why}")
+                if (each.table, each.chain) == place else each
+                for each in self.reports
+            ),
+            tuple(each for each in self.gone if (each.table, each.chain) != place),
+            (*self.faults, fault),
+        )  # fmt: skip
+
+
+def _left_alone(table: str, chain: Chain, why: str, left: Chain | None = None) -> ChainReport:
+    """The report of a chain without a tree; *left*: what is left of it when rules went."""
+    count, stay = len(chain.rules), len((left or chain).rules)
+    return ChainReport(table, chain.name, count, stay, 0.0, 0.0, stay, 0, why, gone=count - stay)
 
 
 def _cut_into_segments(rules: Sequence[Rule]) -> list[list[Rule]]:
@@ -210,9 +262,11 @@ class _Planned:
 class _TableCompiler:
     def __init__(
         self, program: Program, table: Table, options: Options, keep: frozenset[int],
-        tell: Callable[[int], None],
+        tell: Callable[[int], None], spare: bool,
     ) -> None:  # fmt: skip
         self.family, self.table, self.options, self.tell = program.family, table, options, tell
+        self.spare = spare
+        self.faults: list[Fault] = []
         self.graph = graph(table)
         self.writes = writes(table)
         self.nesting: dict[str, int] = {}
@@ -248,6 +302,28 @@ class _TableCompiler:
         return room if depth is None else min(room, depth - memory)
 
     def compile(self, chain: Chain) -> None:
+        """Compile the chain; where that breaks off and faults are to be spared, leave it as it is."""
+        names, gone = self.names.count, len(self.gone)
+        try:
+            self.compile_chain(chain)
+        except Exception as error:
+            # What the rules or the machine are to blame for is no fault of the program.
+            if not self.spare or isinstance(error, (HitablesError, MemoryError, RecursionError)):
+                raise
+            self.names.count = names
+            del self.gone[gone:]
+            self.nesting.pop(chain.name, None)
+            said = traceback.format_exception_only(error)[-1].strip()
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            fault = Fault(
+                self.table.name, chain.name, f"compiling it broke off ({said})",
+                f"in {where.name}, {PurePath(where.filename).name} line {where.lineno}",
+            )  # fmt: skip
+            self.faults.append(fault)
+            self.planted[chain.name] = (chain, [])
+            self.reports[chain.name] = _left_alone(self.table.name, chain, f"left as it was: {fault.why}")
+
+    def compile_chain(self, chain: Chain) -> None:
         why, lists = self.wanted(chain), [_List(chain, self.weights(chain))]
         if self.options.equivalence == "verdict" and why != NOT_ASKED:
             lists = self.simplified(chain)
@@ -256,11 +332,8 @@ class _TableCompiler:
             why = self.grow(chain, lists)
         if why:
             left = lists[0].chain
-            count, stay = len(chain.rules), len(left.rules)
             self.planted[chain.name] = (left, [])
-            self.reports[chain.name] = ChainReport(
-                self.table.name, chain.name, count, stay, 0.0, 0.0, stay, 0, why, gone=count - stay
-            )
+            self.reports[chain.name] = _left_alone(self.table.name, chain, why, left)
 
     def weights(self, chain: Chain) -> list[float]:
         """How much each rule of the chain weighs, 1 on the mean."""
@@ -380,6 +453,8 @@ class _TableCompiler:
             # only behind the last segment is that where it went.
             if at + 1 == len(runs) or not any(map(leaves_chain, run)):
                 boxes.free[:] = freedom(run, self.writes, sides)
+            if sides.nft:
+                boxes.free[[read_through_xtables(rule) for rule in run]] |= np.uint8(Free.DROPS)
             tree = None
             if len(run) >= options.min_length and boxes.axes:
                 tree, mean, why = self.tree(run, boxes, nesting, len(run) + spare)
@@ -451,12 +526,15 @@ class _TableCompiler:
 
 
 def compile_rules(
-    program: Program, options: Options = Options(), done: Callable[[float], None] = lambda share: None
-) -> Compiled:
+    program: Program, options: Options = Options(), done: Callable[[float], None] = lambda share: None,
+    *, spare: bool = False,
+) -> Compiled:  # fmt: skip
     """Compile *program*; *done* hears what share of its rules was looked at.
 
     The result decides every packet as *program* does (on packets with broken headers:
-    see Malformed).  ParseError when chains jump in a circle; HitablesError when an
+    see Malformed).  That is proved by `pipeline.compile_text`, not here.  *spare*: a chain over which
+    compiling breaks off by a fault of hitables stays as it is and stands among the faults, instead of an
+    exception.  ParseError when chains jump in a circle; HitablesError when an
     asked-for table or chain does not exist.
     """
     check_loops(program)
@@ -466,7 +544,7 @@ def compile_rules(
     for name in options.chains:
         if all(name not in table for table in program):
             raise HitablesError(f"{program.name}: there is no chain {name}")
-    tables, origins, reports, gone = [], {}, [], []
+    tables, origins, reports, gone, faults = [], {}, [], [], []
     keep = _keeps_conntrack(program)
     total, seen = max(1, program.rule_count()), 0
 
@@ -476,13 +554,15 @@ def compile_rules(
         done(seen / total)
 
     for table in program:
-        compiler = _TableCompiler(program, table, options, keep, tell)
-        compiled, made = compiler.run()
+        compiler = _TableCompiler(program, table, options, keep, tell, spare)
+        compiled, new = compiler.run()
         tables.append(compiled)
-        origins.update(made)
+        origins.update(new)
         reports += [compiler.reports[chain.name] for chain in table.chains if chain.rules]
         gone += sorted(compiler.gone, key=lambda each: each.line)
-    return Compiled(replace(program, tables=tuple(tables)), origins, tuple(reports), tuple(gone))
+        faults += compiler.faults
+    made = replace(program, tables=tuple(tables))
+    return Compiled(made, origins, tuple(reports), tuple(gone), tuple(faults))
 
 
 def _keeps_conntrack(program: Program) -> frozenset[int]:

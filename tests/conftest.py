@@ -11,6 +11,7 @@ import functools
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_kernel: loads rules in a network namespace of its own")
+    config.addinivalue_line("markers", "injects_fault: makes a builder do wrong, to see what becomes of it")
     config.addinivalue_line("markers", "engine: drives the C engine; runs under the sanitizers too")
 
 
@@ -65,6 +67,31 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if ran < wanted:
         reporter.write_line(f"\n{ran} tests ran, {file} says {wanted}; `make count` records fewer", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(autouse=True)
+def no_fault_is_spared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A chain that compile leaves as it was because of a fault of ours fails the test, in this process.
+
+    Not one that injects the fault, which is marked `injects_fault`.
+    """
+    if request.node.get_closest_marker("injects_fault"):
+        yield
+        return
+    from hitables import compile as module
+    from hitables import pipeline
+
+    spared: list[module.Fault] = []
+
+    def fault(*given: str) -> module.Fault:
+        spared.append(real(*given))
+        return spared[-1]
+
+    real = module.Fault
+    monkeypatch.setattr(module, "Fault", fault)
+    monkeypatch.setattr(pipeline, "Fault", fault)
+    yield
+    assert not spared
 
 
 @functools.cache

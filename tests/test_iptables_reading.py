@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,34 @@ def test_each_target_says_what_it_ends_and_writes(words: str, ends: Ends, writes
 )  # fmt: skip
 def test_nft_reads_natively_what_iptables_nft_translates(words: str, native: bool) -> None:
     assert rule(f"-A INPUT {words} -j DROP").matches[-1].native is native
+
+
+@pytest.mark.parametrize(
+    ("words", "tested"),
+    [
+        ("-p tcp -m tcp --dport 22 --sport 0:65535", [Field.DPORT]),
+        ("-p udp -m udp --dport 0:65535 --sport 1:9", [Field.SPORT]),
+        ("-p tcp -m tcp --dport 22 --tcp-flags NONE NONE", [Field.DPORT]),
+        ("-p tcp -m tcp ! --sport 7 --dport 0:65535", [Field.SPORT]),
+        ("-p tcp -m tcp --dport 0:65535", [Field.DPORT]),  # by itself it goes through xtables
+        ("-p sctp -m sctp --dport 22 --sport 0:65535", [Field.SPORT, Field.DPORT]),
+    ],
+)  # fmt: skip
+def test_all_values_beside_another_test_are_no_test(words: str, tested: list[Field]) -> None:
+    fields = [test.field for test in rule(f"-A INPUT {words} -j DROP").matches[-1].tests]
+    assert sorted(fields) == sorted(tested)
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize(
+    "words", ["--dport 22 --sport 0:65535", "--sport 22 --dport 0:65535", "--dport 22 --tcp-flags NONE NONE"]
+)
+def test_iptables_nft_writes_nothing_for_all_values_beside_another_test(words: str) -> None:
+    add = f"iptables-nft -A INPUT -p tcp {words} -j DROP && nft list chain ip filter INPUT"
+    listed = subprocess.run(["unshare", "-n", "sh", "-c", add], capture_output=True, text=True, check=True).stdout
+    (line,) = (line.strip() for line in listed.splitlines() if "drop" in line)
+    side = "dport" if "--dport 22" in words else "sport"
+    assert line.startswith(f"tcp {side} 22 counter")
 
 
 def test_equal_meaning_has_equal_keys() -> None:

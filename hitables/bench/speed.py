@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ..compile import Options
+from ..errors import HitablesError
 from ..files import read_text
 from ..live.namespace import Namespace
 from ..parse.classbench import parse, to_text
@@ -126,6 +127,8 @@ def compile_by_stage(source: str, output: str) -> None:
     made = compile_text(
         read_text(source), Options(), tell=lambda stage: began.append((stage, time.process_time()))
     )
+    if made.faults:
+        raise HitablesError(f"{source}: {made.faults[0]}")
     Path(output).write_text(made.text)
     ends = [*(at for _, at in began[1:]), time.process_time()]
     stages = {name: round(end - at, 3) for (name, at), end in zip(began, ends, strict=True)}

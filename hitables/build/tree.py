@@ -210,6 +210,7 @@ class Free(enum.IntFlag):
     MOVABLE = lib.TREE_MOVABLE  # it may be asked late, and more than once
     SENDABLE = lib.TREE_SENDABLE  # its matches may be asked in one place, its action stand in another
     PASSED = lib.TREE_PASSED  # a search does not end at it
+    DROPS = lib.TREE_DROPS  # it drops packets that lack an optional field, whatever its boxes ask of it
 
 
 class Step(enum.IntEnum):

@@ -66,6 +66,11 @@ def leaves_chain(rule: Rule) -> bool:
     return rule.target is not None and rule.target.kind in (Kind.RETURN, Kind.GOTO)
 
 
+def read_through_xtables(rule: Rule) -> bool:
+    """Whether a match of the rule drops packets whose header is cut off in nf_tables, too."""
+    return any(match.needs and not match.native for match in rule.matches)
+
+
 class _Planter(Planter):
     def plant(self, segments: Sequence[Segment]) -> Planted:
         first = here = Written("")
@@ -142,6 +147,23 @@ class _Tree:
         covered = [rule for number, rule in enumerate(segment.rules) if not copies[number]]
         if covered:
             planter.open().rules += [planter.copy(rule) for rule in covered]
+        self.missed = frozenset(filter(self.may_miss_a_drop, segment.guards))
+
+    def may_miss_a_drop(self, protocol: int) -> bool:
+        """Whether a rule that drops packets without ports stands behind one that may cover it, and does not.
+
+        nf_tables drops them where a rule is read through xtables; a native test of ports lets them by.
+        A list may leave such a rule out, though no test on the way to the list asked for a port.
+        """
+        native = False
+        for rule, final in zip(self.segment.rules, self.tree.boxes.final.tolist(), strict=True):
+            asked = [test.values for match in rule.matches if match.is_protocol for test in match.tests]
+            if not any(protocol in values for values in asked):
+                continue
+            if native and read_through_xtables(rule):
+                return True
+            native = native or (bool(final) and any(match.native for match in rule.matches))
+        return False
 
     # -- ways --------------------------------------------------------------------------------------
 
@@ -283,7 +305,8 @@ class _Tree:
         return goto(self.after.name) if self.after else Target("RETURN", Kind.RETURN, "RETURN")
 
     def write(self, here: Written) -> None:
-        self.todo.append((self.tree.root, _Place(here, 0, self.nothing_known)))
+        here.rules += [Rule(guard(protocol, self.planter.family), None) for protocol in sorted(self.missed)]
+        self.todo.append((self.tree.root, _Place(here, 0, self.nothing_known, self.missed)))
         while self.todo:
             at, place = self.todo.pop()
             assert place.known is not None

@@ -351,6 +351,10 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
     native = extension.name in ("tcp", "udp") and not with_option and _constrains(part.uses, tests, family)
     if native and _means_otherwise_in_nft(said):
         role, tests = Role.CONSTANT, []
+    if native:
+        # iptables-nft writes no expression for an option of all values beside another, and legacy's match
+        # asks for as many bytes with it as without.
+        tests = [test for test in tests if not _is_full(test, family)]
     # A chunk header behind the common one; the offset drop is IPv4's alone (both measured).
     needs = 16 if "--chunk-types" in used else extension.needs
     if part.name == "ah" and family is Family.IPV6:
@@ -383,9 +387,11 @@ def _but_one_port(values: Values) -> bool:
 
 def _constrains(uses: list[Use], tests: list[Test], family: Family) -> bool:
     """Whether iptables-nft writes native expressions: some option says more than "all values"."""
-    return any(use.inverted for use in uses) or any(
-        test.values != Values(((0, top(test.field, family)),)) for test in tests
-    )
+    return any(use.inverted for use in uses) or any(not _is_full(test, family) for test in tests)
+
+
+def _is_full(test: Test, family: Family) -> bool:
+    return test.values.pairs == ((0, top(test.field, family)),)
 
 
 def protocol_at(use: Use, words: list[str]) -> int:

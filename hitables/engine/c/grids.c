@@ -223,12 +223,14 @@ static uint32_t rules_in(const struct space *space, const uint32_t *box, uint32_
 }
 
 /* Whether all that *later* matches in the region is matched, and ended, by *earlier*.  Along axes that are never
- * tested a rule does more than its boxes say: a match of it may drop packets that another match would have let by. */
+ * tested a rule does more than its boxes say: a match of it may drop packets that another match would have let by.
+ * So does a rule of TREE_DROPS along optional axes. */
 static bool hides(const struct space *space, uint32_t earlier, uint32_t later, const struct range *region)
 {
+    bool drops = space->in->free[space->in->rule[later]] & TREE_DROPS;
     for (uint32_t a = 0; a < space->in->axes; a++) {
         struct side x = box_side(space, earlier, a), y = box_side(space, later, a);
-        if (space->in->axis[a].cut == TREE_CUT_NONE)
+        if (space->in->axis[a].cut == TREE_CUT_NONE || (drops && space->in->axis[a].optional))
             y = (struct side){0, UINT32_MAX};
         uint32_t low = y.low > region[a].side.low ? y.low : region[a].side.low;
         uint32_t high = y.high < region[a].side.high ? y.high : region[a].side.high;
@@ -271,7 +273,7 @@ static void compact(const struct space *space, struct patch *patch)
             continue;
         for (uint32_t i = 0; i < patch->boxes; i++) {
             struct side side = box_side(space, patch->box[i], a);
-            none |= least && !side.low;
+            none |= least && (!side.low || space->in->free[space->in->rule[patch->box[i]]] & TREE_DROPS);
             if (side.low < least)
                 side.low = least;
             hull.low = side.low < hull.low ? side.low : hull.low;

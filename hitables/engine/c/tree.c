@@ -330,7 +330,9 @@ bool axis_usable(const struct space *space, const struct range *region, uint32_t
 bool axis_can_test(const struct tree_axis *axis, u128 low, u128 high)
 {
     u128 size = high - low, left = size;
-    if (axis->optional && !low)
+    /* All values: what fails that test lacks the field.  nf_tables reads a later fragment's ports natively, but
+     * `--dport 0:65535` through xtables, so not as the rules of the list do; and it would tell little. */
+    if (axis->optional && (!low || (low == 1 && high == axis_top(axis))))
         return false;
     if (axis->cut == TREE_CUT_POINT)
         return !size && low > axis->optional;

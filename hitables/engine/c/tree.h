@@ -36,7 +36,8 @@ struct tree_axis {
 enum tree_free {
     TREE_MOVABLE = 1,  /* it may be asked late and more than once: in a group behind the first */
     TREE_SENDABLE = 2, /* a packet that it matches may be sent to a chain that ends with its action */
-    TREE_PASSED = 4    /* a search does not end at it */
+    TREE_PASSED = 4,   /* a search does not end at it */
+    TREE_DROPS = 8     /* it drops packets that lack an optional field, too, whatever its boxes ask of that field */
 };
 
 /* What a test costs a packet that it lets by, and one that it takes. */
