@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from ..ir.fields import TCP, UDP, Family, Field, top
 from ..ir.geometry import Values
 from ..ir.rule import Ends, Kind, Match, Role, State, Target, Test
+from ..syntax import limits
 from ..syntax import values as spelt
 from ..syntax.options import (
     FOREIGN_TARGETS,
@@ -254,6 +255,22 @@ def _tests(use: Use, words: list[str], family: Family) -> tuple[tuple[Test, ...]
     return tests, either
 
 
+def _check_limits(part: Part, table: dict[str, limits.Limits], words: list[str], family: Family) -> None:
+    """Refuse values and combinations of options that iptables refuses."""
+    known = table.get(part.name)
+    if known is None:
+        return
+    said = [(use.option.name, use.inverted, tuple(words[at] for at in use.values)) for use in part.uses]
+    try:
+        limits.check(part.name, known, said, family)
+    except limits.Refusal as refusal:
+        at = part.at
+        if refusal.use is not None:
+            use = part.uses[refusal.use]
+            at = use.at if refusal.value is None else use.values[refusal.value]
+        raise Fault(refusal.reason, at) from None
+
+
 def _normal(value: str) -> str:
     return hex(int(value, 16)) if re.fullmatch(r"0[xX][0-9a-fA-F]+", value) else value
 
@@ -324,6 +341,7 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
     for required in extension.required:
         if all(use.option.name != required for use in part.uses):
             raise Fault(f"-m {part.name} needs {required}", part.at)
+    _check_limits(part, limits.MATCH_LIMITS, words, family)
     key = _key(part.name, part.uses, words, extension.defaults)
     tests: list[Test] = []
     said: dict[str, tuple[bool, tuple[Test, ...]]] = {}
@@ -424,8 +442,7 @@ def target_of(part: Part, words: list[str], family: Family) -> Target:
             return Target(name, Kind.VERDICT, " ".join([name, *kept]), kept, Ends.MAYBE,
                           frozenset({State.ANYTHING}))  # fmt: skip
         return Target(name, Kind.JUMP, f"-j {name}")
-    for use in part.uses:
-        _tests(use, words, family)
+    _check_limits(part, limits.TARGET_LIMITS, words, family)
     defaults = extension.defaults
     if name == "REJECT":
         defaults = {
@@ -442,7 +459,7 @@ def as_jump(target: Target) -> Target:
 
 def check_chain_name(name: str, word: int) -> None:
     """Refuse names that iptables refuses for a user chain."""
-    if len(name.encode()) > 28:
+    if len(name.encode("utf-8", "surrogateescape")) > 28:
         raise Fault(f"chain name {name!r} is longer than 28 characters", word)
     if name in RESERVED:
         raise Fault(f"a chain cannot be called {name}", word)

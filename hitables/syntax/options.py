@@ -215,7 +215,7 @@ MATCHES = {
         _match("rt", "--rt-type --rt-segsleft --rt-len --rt-0-res/0 --rt-0-addrs --rt-0-not-strict/0", NAMED),
         _match("sctp", _PORTS + " --chunk-types/2", SPACE, protocols=(132,), needs=12,
                readers=_ports(spelt.port_range)),
-        _match("set", "--match-set/2=--set/2 --return-nomatch/0 --update-counters/0 --update-subcounters/0 "
+        _match("set", "--match-set/2=--set --return-nomatch/0 --update-counters/0 --update-subcounters/0 "
                "--packets-eq --packets-lt --packets-gt --bytes-eq --bytes-lt --bytes-gt",
                reads=State.SETS,
                counting="--update-counters --update-subcounters --packets-eq --packets-lt --packets-gt "
@@ -281,9 +281,9 @@ TARGETS = {
         _target("ECN", "--ecn-tcp-remove/0 --ecn-tcp-cwr --ecn-tcp-ece --ecn-ip-ect", MAYBE, State.TOS),
         _target("HL", "--hl-set --hl-dec --hl-inc", MAYBE, State.TTL),
         _target("HMARK", "--hmark-tuple --hmark-mod --hmark-offset --hmark-src-prefix --hmark-dst-prefix "
-                "--hmark-sport-mask --hmark-dport-mask --hmark-src-port --hmark-dst-port --hmark-spi-mask "
+                "--hmark-sport-mask --hmark-dport-mask --hmark-sport --hmark-dport --hmark-spi-mask "
                 "--hmark-spi --hmark-rnd --hmark-proto-mask", NEVER, State.MARK),
-        _target("IDLETIMER", "--timeout --label --alarm/0 --send_nl_msg"),
+        _target("IDLETIMER", "--timeout --label --alarm/0"),
         _target("LED", "--led-trigger-id --led-delay --led-always-blink/0"),
         _target("LOG", "--log-level --log-prefix --log-tcp-sequence/0 --log-tcp-options/0 --log-ip-options/0 "
                 "--log-uid/0 --log-macdecode/0", NEVER, defaults={"--log-level": "4"}),

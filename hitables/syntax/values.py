@@ -260,13 +260,14 @@ def tcp_flags(mask: str, wanted: str) -> Values:
 
 def interface(text: str) -> Values:
     """A name, or a beginning of names with "+" behind it."""
-    if len(text.encode()) > 15:
+    if len(text.encode("utf-8", "surrogateescape")) > 15:
         raise ValueError(f"interface name {text!r} is longer than 15 bytes")
     if not text:
         raise ValueError("an empty interface name")
     if text.endswith("+"):
         low = interface_number(text[:-1])
-        return Values.of((low, low | (1 << 8 * (16 - len(text[:-1].encode()))) - 1))
+        free = 16 - len(text[:-1].encode("utf-8", "surrogateescape"))
+        return Values.of((low, low | (1 << 8 * free) - 1))
     return Values.only(interface_number(text))
 
 
