@@ -34,7 +34,7 @@ from ..errors import HitablesError, LiveError, ParseError
 from ..ir.fields import Family
 from ..ir.program import BUILT_IN
 from ..live.namespace import Namespace
-from ..parse.iptables import read
+from ..library import read
 from ..syntax.options import MATCHES, TARGETS, Extension, Option
 from .machine import machine
 from .pages import DOCS

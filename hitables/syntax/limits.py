@@ -10,11 +10,13 @@ more than once.  A KIND is a name in KINDS, or an integer type with its bounds, 
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 
 from ..ir.fields import Family
 from . import values as spelt
@@ -51,18 +53,19 @@ def _number(text: str, family: Family, low: int = 0, high: int = 0xFFFFFFFF) -> 
         raise ValueError(f"{text!r} is no number from {low} to {high}")
 
 
-def _range(text: str, family: Family, high: int, low: int = 0, parts: int = 2) -> None:
-    """NUMBER, or NUMBER:NUMBER, of which either may be left out; not reversed."""
+def _range(text: str, family: Family, high: int, ordered: bool = False) -> None:
+    """NUMBER, or NUMBER:NUMBER, of which either may be left out; *ordered*: not reversed."""
+    low = 0
     pieces = text.split(":")
-    if len(pieces) > parts:
-        raise ValueError(f"{text!r} has more than {parts} numbers")
+    if len(pieces) > 2:
+        raise ValueError(f"{text!r} has more than two numbers")
     for piece in pieces:
         if piece:
             try:
                 _number(piece, family, low, high)
             except ValueError:
                 raise ValueError(f"{piece!r} of {text!r} is no number from {low} to {high}") from None
-            low = _integer(piece)[0] or 0
+            low = (_integer(piece)[0] or 0) if ordered else 0
 
 
 def _mark(text: str, family: Family, high: int = 0xFFFFFFFF) -> None:
@@ -91,6 +94,8 @@ def _string(text: str, family: Family, shortest: int = 0, longest: int = 1 << 20
 def _words(text: str, family: Family, allowed: str, listed: bool = False, fold: bool = False) -> None:
     known = allowed.split()
     for word in text.split(",") if listed else [text]:
+        if listed and not word:  # strtok passes over it
+            continue
         if (word.lower() if fold else word) not in ([w.lower() for w in known] if fold else known):
             raise ValueError(f"unknown value {word!r}; there are {', '.join(known)}")
 
@@ -119,6 +124,8 @@ def _host_mask(text: str, family: Family) -> None:
 
 
 def _prefix(text: str, family: Family) -> None:
+    if _integer(text) == (0xFFFFFFFF, ""):
+        return  # iptables takes it for a length that it has not read
     _number(text, family, 0, 32 if family is V4 else 128)
 
 
@@ -134,8 +141,7 @@ def _prefix_mask(text: str, family: Family) -> None:
 
 def _service(text: str, family: Family) -> None:
     """A port as getaddrinfo reads it: a name, or decimal digits, of which it keeps sixteen bits."""
-    if not re.fullmatch(r"[ \t]*[+-]?[0-9]+", text):
-        spelt.port(text)
+    spelt.decimal_port(text)
 
 
 def _port_range(text: str, family: Family) -> None:
@@ -246,7 +252,11 @@ def _month_days(text: str, family: Family) -> None:
 
 
 def _week_days(text: str, family: Family) -> None:
-    for day in text.split(","):
+    for day in text.removesuffix(",").split(",") if text else ():
+        if re.fullmatch(r"-[1-9]", day):
+            continue  # strtoul reads it
+        if not day:
+            raise ValueError("an empty day")
         value, rest = _integer(day[:3])
         if rest == "" and value == 0:
             raise ValueError("a week does not begin with day 0; days go from 1 (Monday) to 7")
@@ -263,7 +273,9 @@ _ADDRESS_TYPES = (
 
 
 def _address_types(text: str, family: Family) -> None:
-    _words(text, family, _ADDRESS_TYPES, listed=True, fold=True)
+    for word in text.split(","):
+        if not any(name.lower().startswith(word.lower()) for name in _ADDRESS_TYPES.split()):
+            raise ValueError(f"unknown address type {word!r}; there are {', '.join(_ADDRESS_TYPES.split())}")
 
 
 _REJECTS = {
@@ -338,9 +350,10 @@ def _strip(text: str, family: Family) -> None:
     for word in text.split(","):
         if word not in _TCP_OPTIONS:
             try:
-                _number(word, family, 0, 255)
+                _number(word, family, 2, 255)
             except ValueError:
-                raise ValueError(f"{word!r} is no TCP option; a number or one of {', '.join(_TCP_OPTIONS)}") from None
+                known = ", ".join(_TCP_OPTIONS)
+                raise ValueError(f"{word!r} is no TCP option; a number from 2 on, or one of {known}") from None
 
 
 def _u32(text: str, family: Family) -> None:
@@ -404,14 +417,13 @@ def _addresses(text: str, family: Family) -> None:
 
 
 def _header_options(text: str, family: Family) -> None:
-    parts = [part for part in text.split(",") if part]
+    parts = text.split(",") if text else []
     if len(parts) > 16:
         raise ValueError("more than 16 options")
     for part in parts:
-        kind, colon, length = part.partition(":")
-        _number(kind, family, 0, 255)
-        if colon:
-            _number(length, family, 0, 255)
+        # Numbers that are too large are cut to eight bits.
+        if not re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|[0-9]+)(:(-?(0[xX][0-9a-fA-F]+|[0-9]+))?)?", part):
+            raise ValueError(f"{part!r} is no TYPE or TYPE:LENGTH")
 
 
 _HEADERS = "hop dst route frag ah esp none proto hop-by-hop ipv6-opts ipv6-route ipv6-frag ipv6-nonxt protocol"
@@ -421,10 +433,10 @@ def _headers(text: str, family: Family) -> None:
     for word in text.split(","):
         if word.lower() in ("hop", "hop-by-hop", "dst", "route", "frag", "ah", "esp", "none", "prot", "auth"):
             continue
-        if word not in _HEADERS.split():
+        if word not in _HEADERS.split() and _integer(word) not in [(n, "") for n in (0, 43, 44, 50, 51, 59, 60, 255)]:
             try:
-                spelt.protocol(word)
-            except ValueError:
+                socket.getprotobyname(word)
+            except OSError:
                 raise ValueError(f"unknown header {word!r}") from None
 
 
@@ -433,28 +445,51 @@ _MH = ("binding-refresh-request brr home-test-init hoti careof-test-init coti ho
 
 
 def _mh_type(text: str, family: Family) -> None:
-    for piece in text.split(":", 1):
+    pieces = text.split(":", 1)
+    for piece in pieces:
         if piece and not any(name.startswith(piece.lower()) for name in _MH.split()):
             _number(piece, family, 0, 255)
+    low, high = _integer(pieces[0])[0], _integer(pieces[-1])[0]
+    if low is not None and high is not None and low > high:
+        raise ValueError(f"bad range {text!r}: its low end is above its high end")
 
 
 def _tuple(text: str, family: Family) -> None:
     _words(text, family, "src dst sport dport spi proto ct", listed=True)
 
 
+_TIME = re.compile(r"\s*([+-]?(?:0x[0-9a-f]+|[0-9]+\.?[0-9]*|\.[0-9]+))(s|sec|secs|ms|msec|msecs|us|usec|usecs)?", re.I)
+_MICROSECONDS = {"s": 1_000_000, "m": 1_000, "u": 1, "": 1}
+
+
 def _estimate(text: str, family: Family) -> None:
-    if not re.fullmatch(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)\s*(s|sec|secs|ms|msec|msecs|us|usec|usecs)?", text, re.I):
+    if not _TIME.fullmatch(text):
         raise ValueError(f"not a time: {text!r}; write it as in 250ms")
 
 
+def _microseconds(text: str) -> int:
+    found = _TIME.fullmatch(text)
+    assert found is not None
+    value = float(int(found[1], 16)) if "x" in found[1].lower() else float(found[1])
+    return int(value * _MICROSECONDS[(found[2] or "")[:1].lower()])
+
+
+def _rate_estimator(said: Said, family: Family) -> None:
+    """The kernel has six intervals, from 250 ms to 8 s, and thirty weights."""
+    interval = _microseconds(said["--rateest-interval"][0][1][0])
+    if interval > 8_000_000:
+        raise ValueError("--rateest-interval is longer than 8s")
+    weight = _microseconds(said["--rateest-ewmalog"][0][1][0])
+    steps = 1
+    while steps < 32 and interval / -math.log(1 - 1 / (1 << steps)) <= weight:
+        steps += 1
+    if weight >= 0 and not 0 < steps - 1 < 31:
+        raise ValueError("--rateest-ewmalog is out of range for --rateest-interval")
+
+
 def _bit_rate(text: str, family: Family) -> None:
-    if text and not re.fullmatch(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([kmgt]?i?b(it|ps)|bps|bit)?", text, re.I):
+    if not re.fullmatch(r"\s*[+-]?(0x[0-9a-f]+|[0-9]+\.?[0-9]*|\.[0-9]+)([kmgt]?i?b(it|ps)|bps|bit)?", text, re.I):
         raise ValueError(f"not a rate: {text!r}; write it as in 100kbit")
-
-
-def _optional_number(text: str, family: Family) -> None:
-    if text:
-        _number(text, family)
 
 
 def _led_delay(text: str, family: Family) -> None:
@@ -476,14 +511,49 @@ def _chunks(text: str, family: Family) -> None:
             raise ValueError(f"unknown chunk type {word!r}")
 
 
+def _label(text: str, family: Family) -> None:
+    """A number, or a name of a file of the system."""
+    if not re.match(r"[A-Za-z_]", text):
+        _number(text, family, 0, (1 << 64) - 1)
+        if (_integer(text)[0] or 0) & 0xFFFF > 127:
+            raise ValueError(f"{text} is above 127")
+
+
+def _user(text: str, family: Family) -> None:
+    """A number or a range of them; a name passes, as only the system that loads it knows its users."""
+    if re.match(r"[A-Za-z_]", text):
+        return
+    pieces = re.split(r"[:-]", text, maxsplit=1)
+    for piece in pieces:
+        _number(piece, family, 0, 0xFFFFFFFE)
+    if len(pieces) == 2 and (_integer(pieces[0])[0] or 0) > (_integer(pieces[1])[0] or 0):
+        raise ValueError(f"bad range {text!r}: its low end is above its high end")
+
+
+def _file_name(text: str, family: Family) -> None:
+    """What the kernel makes a file of in /proc."""
+    _string(text, family, 1)
+    if "/" in text or text in (".", ".."):
+        raise ValueError(f"{text!r} cannot be the name of a file")
+
+
+def _burst_seconds(text: str, family: Family) -> None:
+    found = re.match(r"\s*\+?([0-9]+)", text)
+    if not found or not 0 < int(found[1]) < 1 << 31:
+        raise ValueError(f"{text!r} is no number of seconds from 1 on")
+
+
 def _any(text: str, family: Family) -> None:
     """Whatever it is."""
 
 
 KINDS: dict[str, Check] = {
+    "label": _label, "user": _user, "file": _file_name, "positive": _burst_seconds,
     "any": _any, "u64": partial(_number, high=(1 << 64) - 1), "range8": partial(_range, high=0xFF),
     "range16": partial(_range, high=0xFFFF), "range32": partial(_range, high=0xFFFFFFFF),
-    "range64": partial(_range, high=(1 << 64) - 1), "balance": partial(_range, high=0xFFFE),
+    "range64": partial(_range, high=(1 << 64) - 1), "ordered16": partial(_range, high=0xFFFF, ordered=True),
+    "ordered64": partial(_range, high=(1 << 64) - 1, ordered=True),
+    "balance": partial(_range, high=0xFFFE, ordered=True),
     "mark": _mark, "named": _named_mark, "host": _host, "net": _host_mask, "prefix": _prefix,
     "mask": _prefix_mask, "port": _service, "ports": _port_range, "protocol": _protocol, "mac": _mac, "tos": _tos,
     "level": _log_level, "chance": partial(_float, low=0, high=1), "rate": _limit_rate, "hashrate": _hash_rate,
@@ -494,7 +564,7 @@ KINDS: dict[str, Check] = {
     "ctevents": partial(_events, known="new related destroy reply assured protoinfo helper mark natseqinfo secmark"),
     "expevents": partial(_events, known="new"), "addresses": _addresses, "options": _header_options,
     "headers": _headers, "mh": _mh_type, "tuple": _tuple, "estimate": _estimate, "bits": _bit_rate,
-    "maybe": _optional_number, "delay": _led_delay,
+    "delay": _led_delay,
     "nonempty": partial(_string, shortest=1), "setname": _set_name, "directions": _directions, "chunks": _chunks,
     "status": partial(_words, allowed="NONE EXPECTED SEEN_REPLY ASSURED CONFIRMED", listed=True, fold=True),
     "ctdir": partial(_words, allowed="ORIGINAL REPLY", fold=True),
@@ -638,6 +708,61 @@ def _clusterip(said: Said, family: Family) -> None:
         raise ValueError(f"CLUSTERIP needs none of its options, or all of {', '.join(full)}")
 
 
+def _recent(said: Said, family: Family) -> None:
+    hits = _integer(said["--hitcount"][0][1][0])[0] if "--hitcount" in said else 0
+    for name in ("--set", "--remove"):
+        if name in said and ("--seconds" in said or hits):
+            raise ValueError(f"{name} cannot stand beside --seconds or --hitcount")
+    if (hits or 0) > 0xFFFF:
+        raise ValueError("--hitcount is above 65535")
+
+
+def _routing(said: Said, family: Family) -> None:
+    if any(name in said for name in ("--rt-0-res", "--rt-0-addrs", "--rt-0-not-strict")):
+        kinds = [_integer(words[0])[0] for negated, words in said.get("--rt-type", ()) if not negated]
+        if kinds != [0]:
+            raise ValueError("--rt-0-res, --rt-0-addrs and --rt-0-not-strict need --rt-type 0")
+        if "--rt-0-not-strict" in said and "--rt-0-addrs" not in said:
+            raise ValueError("--rt-0-not-strict needs --rt-0-addrs")
+
+
+def _auth_header(said: Said, family: Family) -> None:
+    for name in ("--ahlen", "--ahres"):
+        if name in said and family is V4:
+            raise ValueError(f"{name} exists for IPv6 only")
+
+
+def _segment_size(said: Said, family: Family) -> None:
+    if len(said) > 1:
+        raise ValueError("--set-mss and --clamp-mss-to-pmtu cannot stand together")
+    if "--set-mss" in said and family is V6:
+        _number(said["--set-mss"][0][1][0], family, 0, 65495)
+
+
+def _gateway(said: Said, family: Family) -> None:
+    try:
+        zero = not any((socket.inet_aton if family is V4 else partial(socket.inet_pton, socket.AF_INET6))(
+            said["--gateway"][0][1][0]))  # fmt: skip
+    except (OSError, UnicodeError):
+        return
+    if zero:
+        raise ValueError("--gateway is the address 0")
+
+
+def _multicast(said: Said, family: Family) -> None:
+    _clusterip(said, family)
+    if "--clustermac" in said and not int(said["--clustermac"][0][1][0].split(":")[0], 16) & 1:
+        raise ValueError("--clustermac is no multicast address: its first byte is even")
+
+
+def _translated(said: Said, family: Family) -> None:
+    for name in ("--src-pfx", "--dst-pfx"):
+        _, slash, length = said[name][0][1][0].partition("/")
+        size = _integer(length)
+        if not slash or size[1] == "" and (size[0] or 0) > 64:
+            raise ValueError(f"{name} is longer than 64 bits")
+
+
 def _set_match(said: Said, family: Family) -> None:
     for kind in ("--packets", "--bytes"):
         for name in (f"{kind}-lt", f"{kind}-gt"):
@@ -652,6 +777,8 @@ def _set_target(said: Said, family: Family) -> None:
         raise ValueError("--timeout needs --add-set")
     if any(name in said for name in ("--map-mark", "--map-prio", "--map-queue")) and "--map-set" not in said:
         raise ValueError("--map-mark, --map-prio and --map-queue need --map-set")
+    if "--map-set" in said and not any(name in said for name in ("--map-mark", "--map-prio", "--map-queue")):
+        raise ValueError("--map-set needs --map-mark, --map-prio or --map-queue")
 
 
 _PORTS = "--sport:any! --dport:any!"
@@ -662,10 +789,10 @@ _TOSES = "--set-tos --and-tos --or-tos --xor-tos"
 _OPERATIONS = "--set --rcheck --update --remove"
 
 MATCH_LIMITS = {
-    "ah": _limits("--ahspi:range32! --ahlen:u32! --ahres"),
+    "ah": _limits("--ahspi:range32! --ahlen:u32! --ahres", check=_auth_header),
     "addrtype": _limits("--src-type:addresstypes! --dst-type:addresstypes! --limit-iface-in --limit-iface-out",
                         one="--limit-iface-in --limit-iface-out", need="--src-type --dst-type"),
-    "bpf": _limits("--bytecode:bytecode --object-pinned:any", one="--bytecode --object-pinned"),
+    "bpf": _limits("--bytecode:bytecode --object-pinned:any", one="--bytecode --object-pinned", need="--bytecode --object-pinned"),
     "cgroup": _limits("--cgroup:u32! --path:any!", one="--cgroup --path", need="--cgroup --path"),
     "cluster": _limits("--cluster-total-nodes:u32(1,32) --cluster-local-node:u32(1,32)! "
                        "--cluster-local-nodemask:u32(1,32)! --cluster-hash-seed:u32",
@@ -673,9 +800,9 @@ MATCH_LIMITS = {
                        need="--cluster-total-nodes | --cluster-local-node --cluster-local-nodemask | "
                        "--cluster-hash-seed", check=_cluster),
     "comment": _limits("--comment:any"),
-    "connbytes": _limits("--connbytes:range64! --connbytes-dir:bytesdir --connbytes-mode:bytesmode",
+    "connbytes": _limits("--connbytes:ordered64! --connbytes-dir:bytesdir --connbytes-mode:bytesmode",
                          need="--connbytes | --connbytes-dir | --connbytes-mode"),
-    "connlabel": _limits("--label:nonempty! --set", need="--label"),
+    "connlabel": _limits("--label:label! --set", need="--label"),
     "connlimit": _limits("--connlimit-upto:u32! --connlimit-above:u32! --connlimit-mask:mask --connlimit-saddr "
                          "--connlimit-daddr", one="--connlimit-upto --connlimit-above | --connlimit-saddr "
                          "--connlimit-daddr", need="--connlimit-upto --connlimit-above"),
@@ -698,9 +825,9 @@ MATCH_LIMITS = {
                     one="--fragmore --fraglast", family=V6),
     "hashlimit": _limits("--hashlimit:hashrate! --hashlimit-above:hashrate! --hashlimit-burst:burst "
                          "--hashlimit-mode:hashmodes --hashlimit-srcmask:prefix --hashlimit-dstmask:prefix "
-                         "--hashlimit-name:nonempty --hashlimit-htable-size:u32 --hashlimit-htable-max:u32 "
-                         "--hashlimit-htable-expire:u32 --hashlimit-htable-gcinterval:u32 --hashlimit-rate-match "
-                         "--hashlimit-rate-interval:any", one="--hashlimit --hashlimit-above",
+                         "--hashlimit-name:file --hashlimit-htable-size:u32 --hashlimit-htable-max:u32 "
+                         "--hashlimit-htable-expire:u32(1,4294967295) --hashlimit-htable-gcinterval:u32(1,4294967295) --hashlimit-rate-match "
+                         "--hashlimit-rate-interval:positive", one="--hashlimit --hashlimit-above",
                          need="--hashlimit-name | --hashlimit --hashlimit-above"),
     "hbh": _limits("--hbh-len:u32! --hbh-opts:options", family=V6),
     "helper": _limits("--helper:any!", need="--helper"),
@@ -721,9 +848,9 @@ MATCH_LIMITS = {
     "multiport": _limits("--sports:any! --dports:any! --ports:any!", one=_MULTIPORT, need=_MULTIPORT),
     "nfacct": _limits("--nfacct-name:nonempty", need="--nfacct-name"),
     "osf": _limits("--genre:any! --ttl:u32(0,2) --log:u32(0,2)", need="--genre"),
-    "owner": _limits("--uid-owner:any! --gid-owner:any! --socket-exists! --suppl-groups",
-                     need="--uid-owner --gid-owner --socket-exists --suppl-groups"),
-    "physdev": _limits("--physdev-in:any! --physdev-out:any! --physdev-is-in! --physdev-is-out! "
+    "owner": _limits("--uid-owner:user! --gid-owner:user! --socket-exists! --suppl-groups",
+                     need="--uid-owner --gid-owner --socket-exists", with_="--suppl-groups>--gid-owner"),
+    "physdev": _limits("--physdev-in:string(0,15)! --physdev-out:string(0,15)! --physdev-is-in! --physdev-is-out! "
                        "--physdev-is-bridged!", need="--physdev-in --physdev-out --physdev-is-in --physdev-is-out "
                        "--physdev-is-bridged"),
     "pkttype": _limits("--pkt-type:pkttype!", need="--pkt-type"),
@@ -732,16 +859,17 @@ MATCH_LIMITS = {
                       check=_policy),
     "quota": _limits("--quota:u64!", need="--quota"),
     "rateest": _limits("--rateest-delta --rateest:any --rateest1:any --rateest2:any --rateest-lt! --rateest-gt! "
-                       "--rateest-eq! --rateest-bps:bits --rateest-bps1:bits --rateest-bps2:bits --rateest-pps:maybe "
-                       "--rateest-pps1:maybe --rateest-pps2:maybe"),
+                       "--rateest-eq! --rateest-bps:bits --rateest-bps1:bits --rateest-bps2:bits --rateest-pps:u32 "
+                       "--rateest-pps1:u32 --rateest-pps2:u32", one="--rateest --rateest1 | --rateest-bps --rateest-bps2 | "
+                       "--rateest-pps --rateest-pps2"),
     "realm": _limits("--realm:named!", need="--realm", family=V4),
     "recent": _limits("--set! --rcheck! --update! --remove! --seconds:u32(1,4294967295) --reap --hitcount:u32 --rttl "
-                      "--name:any --rsource --rdest --mask:host",
+                      "--name:file --rsource --rdest --mask:host",
                       one=f"{_OPERATIONS} | --rttl --set | --rttl --remove", need=_OPERATIONS,
-                      with_="--reap>--seconds"),
+                      with_="--reap>--seconds", check=_recent),
     "rpfilter": _limits("--loose --validmark --accept-local --invert"),
     "rt": _limits("--rt-type:u32! --rt-segsleft:range32! --rt-len:u32! --rt-0-res --rt-0-addrs:addresses "
-                  "--rt-0-not-strict", family=V6),
+                  "--rt-0-not-strict", family=V6, check=_routing),
     "sctp": _limits(_PORTS + " --chunk-types:anyall:chunks!"),
     "set": _limits("--match-set:setname:directions! --return-nomatch --update-counters! --update-subcounters! "
                    "--packets-eq:u64! --packets-lt:u64 --packets-gt:u64 --bytes-eq:u64! --bytes-lt:u64 --bytes-gt:u64",
@@ -756,10 +884,10 @@ MATCH_LIMITS = {
     "statistic": _limits("--mode:statistic --probability:chance! --every:u32(1,4294967295)! --packet:u32",
                          one="--probability --every | --probability --packet", need="--mode",
                          with_="--every>--packet --packet>--every", check=_statistic),
-    "string": _limits("--from:u16 --to:u16 --algo:algo --string:any! --hex-string:hex! --icase",
+    "string": _limits("--from:u16 --to:u16 --algo:algo --string:string(1,128)! --hex-string:hex! --icase",
                       one="--string --hex-string", need="--algo | --string --hex-string"),
     "tcp": _limits(_PORTS + " --tcp-flags:any:any! --syn! --tcp-option:u8(1,255)!", one="--tcp-flags --syn"),
-    "tcpmss": _limits("--mss:range16!", need="--mss"),
+    "tcpmss": _limits("--mss:ordered16!", need="--mss"),
     "time": _limits("--datestart:date --datestop:date --timestart:time --timestop:time --contiguous "
                     "--monthdays:monthdays! --weekdays:weekdays! --kerneltz --utc --localtz",
                     one="--utc --localtz | --utc --kerneltz", check=_contiguous),
@@ -776,7 +904,7 @@ TARGET_LIMITS = {
     "CHECKSUM": _limits("--checksum-fill", need="--checksum-fill"),
     "CLASSIFY": _limits("--set-class:class", need="--set-class"),
     "CLUSTERIP": _limits("--new --hashmode:hashmode --clustermac:mac --total-nodes:u16(0,16) --local-node:u16(0,16) "
-                         "--hash-init:u32", family=V4, check=_clusterip),
+                         "--hash-init:u32", family=V4, check=_multicast),
     "CONNMARK": _limits("--set-mark:mark --set-xmark:mark --save-mark --restore-mark --and-mark:u32 --or-mark:u32 "
                         "--xor-mark:u32 --left-shift-mark:u8(0,32) --right-shift-mark:u8(0,32) --mask:u32 "
                         "--nfmask:u32 --ctmask:u32", one=f"{_SHIFTED} | --mask --nfmask | --mask --ctmask",
@@ -784,8 +912,8 @@ TARGET_LIMITS = {
     "CONNSECMARK": _limits("--save --restore", one="--save --restore", need="--save --restore"),
     "CT": _limits("--notrack --helper:any --timeout:any --ctevents:ctevents --expevents:expevents --zone:zone "
                   "--zone-orig:zone --zone-reply:zone"),
-    "DNAT": _limits("--to-destination:nat --random --random-fully --persistent", need="--to-destination"),
-    "DNPT": _limits("--src-pfx:net --dst-pfx:net", need="--src-pfx | --dst-pfx", family=V6),
+    "DNAT": _limits("--to-destination:nat --random --persistent", need="--to-destination"),
+    "DNPT": _limits("--src-pfx:net --dst-pfx:net", need="--src-pfx | --dst-pfx", family=V6, check=_translated),
     "DSCP": _limits("--set-dscp:u8(0,63) --set-dscp-class:dscp", one="--set-dscp --set-dscp-class",
                     need="--set-dscp --set-dscp-class"),
     "ECN": _limits("--ecn-tcp-remove --ecn-tcp-cwr:u8(0,1) --ecn-tcp-ece:u8(0,1) --ecn-ip-ect:u8(0,3)",
@@ -797,32 +925,34 @@ TARGET_LIMITS = {
                      "--hmark-dst-prefix:mask --hmark-sport-mask:u16 --hmark-dport-mask:u16 --hmark-sport:u16 "
                      "--hmark-dport:u16 --hmark-spi-mask:u32 --hmark-spi:u32 --hmark-rnd:u32 --hmark-proto-mask:u16",
                      need="--hmark-mod | --hmark-rnd", check=_hmark),
-    "IDLETIMER": _limits("--timeout:u32 --label:any --alarm", need="--timeout | --label"),
-    "LED": _limits("--led-trigger-id:any --led-delay:delay --led-always-blink", need="--led-trigger-id"),
+    "IDLETIMER": _limits("--timeout:u32(1,2147483) --label:file --alarm", need="--timeout | --label"),
+    "LED": _limits("--led-trigger-id:string(0,16) --led-delay:delay --led-always-blink", need="--led-trigger-id"),
     "LOG": _limits("--log-level:level --log-prefix:nonempty --log-tcp-sequence --log-tcp-options --log-ip-options "
                    "--log-uid --log-macdecode"),
     "MARK": _limits("--set-mark:mark --set-xmark:mark --and-mark:u32 --or-mark:u32 --xor-mark:u32", one=_MARKS,
                     need=_MARKS),
-    "MASQUERADE": _limits("--to-ports:natports --random --random-fully --persistent"),
+    "MASQUERADE": _limits("--to-ports:natports --random --random-fully"),
     "NETMAP": _limits("--to:net", need="--to"),
     "NFLOG": _limits("--nflog-group:u16 --nflog-prefix:nonempty --nflog-range:u32 --nflog-size:u32 "
                      "--nflog-threshold:u16", one="--nflog-range --nflog-size"),
     "NFQUEUE": _limits("--queue-num:u16 --queue-balance:balance --queue-bypass --queue-cpu-fanout",
                        one="--queue-num --queue-balance", with_="--queue-cpu-fanout>--queue-balance"),
     "RATEEST": _limits("--rateest-name:any --rateest-interval:estimate --rateest-ewmalog:estimate",
-                       need="--rateest-name | --rateest-interval | --rateest-ewmalog"),
-    "REDIRECT": _limits("--to-ports:natports --random --random-fully --persistent"),
+                       need="--rateest-name | --rateest-interval | --rateest-ewmalog",
+                       check=_rate_estimator),
+    "REDIRECT": _limits("--to-ports:natports --random"),
     "REJECT": _limits("--reject-with:reject"),
     "SECMARK": _limits("--selctx:any", need="--selctx"),
-    "SET": _limits("--add-set:setname:directions --del-set:setname:directions --map-set:setname:directions "
-                   "--timeout:u32(0,4294967294) --exist --map-mark --map-prio --map-queue",
+    "SET": _limits("--add-set:setname:directions! --del-set:setname:directions! --map-set:setname:directions! "
+                   "--timeout:u32(0,4294967294)! --exist! --map-mark! --map-prio! --map-queue!",
                    need="--add-set --del-set --map-set", check=_set_target),
     "SNAT": _limits("--to-source:nat --random --random-fully --persistent", need="--to-source"),
-    "SNPT": _limits("--src-pfx:net --dst-pfx:net", need="--src-pfx | --dst-pfx", family=V6),
+    "SNPT": _limits("--src-pfx:net --dst-pfx:net", need="--src-pfx | --dst-pfx", family=V6, check=_translated),
     "SYNPROXY": _limits("--sack-perm --timestamp --wscale:u32 --mss:u32 --ecn"),
-    "TCPMSS": _limits("--set-mss:u16(0,65515) --clamp-mss-to-pmtu", need="--set-mss --clamp-mss-to-pmtu"),
+    "TCPMSS": _limits("--set-mss:u16(0,65515) --clamp-mss-to-pmtu", need="--set-mss --clamp-mss-to-pmtu",
+                      check=_segment_size),
     "TCPOPTSTRIP": _limits("--strip-options:strip"),
-    "TEE": _limits("--gateway:host --oif:any", need="--gateway"),
+    "TEE": _limits("--gateway:host --oif:any", need="--gateway", check=_gateway),
     "TOS": _limits("--set-tos:tos --and-tos:u8 --or-tos:u8 --xor-tos:u8", one=_TOSES, need=_TOSES),
     "TPROXY": _limits("--on-port:port --on-ip:host --tproxy-mark:mark", need="--on-port"),
     "TTL": _limits("--ttl-set:u8 --ttl-dec:u8(1,255) --ttl-inc:u8(1,255)", one="--ttl-set --ttl-dec --ttl-inc",
@@ -830,6 +960,61 @@ TARGET_LIMITS = {
     "ULOG": _limits("--ulog-nlgroup:u8(1,32) --ulog-prefix:nonempty --ulog-cprange:u64 --ulog-qthreshold:u32(1,50)",
                     family=V4),
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the kernel takes an extension: in these tables, below these built-in chains; empty: in all."""
+
+    tables: frozenset[str]
+    chains: frozenset[str]
+
+
+def _place(tables: str, chains: str = "") -> Place:
+    return Place(frozenset(tables.split()), frozenset(chains.split()))
+
+
+_ENTERING, _LEAVING = _place("", "PREROUTING INPUT FORWARD"), _place("", "FORWARD OUTPUT POSTROUTING")
+_MANGLE = _place("mangle")
+
+# By extension, or extension and option.
+PLACES = {
+    "CHECKSUM": _MANGLE, "DSCP": _MANGLE, "ECN": _MANGLE, "HL": _MANGLE, "TTL": _MANGLE, "TOS": _MANGLE,
+    "TCPOPTSTRIP": _MANGLE, "CLASSIFY": _LEAVING, "CONNSECMARK": _place("mangle security"),
+    "CT": _place("raw"), "NOTRACK": _place("raw"),
+    "DNAT": _place("nat", "PREROUTING OUTPUT"), "REDIRECT": _place("nat", "PREROUTING OUTPUT"),
+    "SNAT": _place("nat", "POSTROUTING INPUT"), "MASQUERADE": _place("nat", "POSTROUTING"),
+    "NETMAP": _place("nat"), "DNPT": _place("mangle", "PREROUTING OUTPUT"),
+    "SNPT": _place("mangle", "INPUT POSTROUTING"), "REJECT": _place("filter"),
+    "SYNPROXY": _place("", "INPUT FORWARD"), "TPROXY": _place("mangle", "PREROUTING"),
+    "DROP": _place("filter mangle raw security"), "TCPMSS --clamp-mss-to-pmtu": _LEAVING,
+    "cgroup": _place("", "INPUT OUTPUT POSTROUTING"), "devgroup --src-group": _ENTERING,
+    "devgroup --dst-group": _LEAVING, "eui64": _ENTERING, "mac": _ENTERING, "osf": _ENTERING,
+    "owner": _place("", "OUTPUT POSTROUTING"), "realm": _place("", "INPUT FORWARD OUTPUT POSTROUTING"),
+    "rpfilter": _place("raw mangle", "PREROUTING"), "socket": _place("", "PREROUTING INPUT"),
+    "addrtype --limit-iface-in": _ENTERING, "addrtype --limit-iface-out": _LEAVING,
+    "policy --dir in": _ENTERING, "policy --dir out": _LEAVING,
+}  # fmt: skip
+
+
+def places(name: str, words: Sequence[str]) -> list[Place]:
+    """The places that an extension with these words is bound to."""
+    if name not in PLACED:
+        return []
+    looks = [name, *(f"{name} {word}" for word in words), *(f"{name} {a} {b}" for a, b in pairwise(words))]
+    return [PLACES[look] for look in looks if look in PLACES]
+
+
+PLACED = frozenset(look.split()[0] for look in PLACES)
+
+# Protocols of which one must stand behind -p, not negated, by extension, or extension and option.
+PROTOCOLS = {
+    "SYNPROXY": (6,), "TCPOPTSTRIP": (6,), "TCPMSS": (6,), "TPROXY": (6, 17), "ah": (51,),
+    "ECN --ecn-tcp-remove": (6,), "ECN --ecn-tcp-cwr": (6,), "ECN --ecn-tcp-ece": (6,),
+    "ecn --ecn-tcp-cwr": (6,), "ecn --ecn-tcp-ece": (6,),
+}  # fmt: skip
+# Protocols with ports for an address translation; a negated one is taken too.
+NAT_PROTOCOLS = (6, 17, 132, 33, 1)
 
 
 def check(
