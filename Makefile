@@ -9,7 +9,7 @@ BENCH_FLAGS ?=
 C_SOURCES := $(wildcard hitables/engine/c/*.c)
 
 .PHONY: help setup demo test check lint types c-warnings sanitize count \
-        corpus prove mutants papers-hitables papers-layer4 papers-sfl bench-kernel bench-costs bench-generate bench-speed bench-compile bench-trees bench-sflgen bench-engine fuzz-engine sanitize-threads rulesets golden pictures clean
+        corpus accepts prove mutants papers-hitables papers-layer4 papers-sfl bench-kernel bench-costs bench-generate bench-speed bench-compile bench-trees bench-sflgen bench-engine fuzz-engine sanitize-threads rulesets golden pictures clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -48,6 +48,9 @@ sanitize: setup ## the tests of the C engine under the address and undefined-beh
 corpus: setup ## real rule sets, before and after, in real kernels (needs root and ../shared)
 	python -m hitables.bench.chains
 	python -m hitables.bench.corpus $(CORPUS_FLAGS)
+
+accepts: setup ## what iptables takes and what is read here: 22,000 texts, valid and broken (needs root)
+	python -m hitables.bench.accepts --json docs/evaluation/accepts.json $(BENCH_FLAGS)
 
 prove: setup ## every real rule set proved equal to its compiled form (needs ../shared)
 	python -m hitables.bench.prove $(BENCH_FLAGS)

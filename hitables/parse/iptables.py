@@ -37,7 +37,8 @@ COMMANDS = {
     "-A": "-A", "--append": "-A", "-I": "-I", "--insert": "-I", "-N": "-N", "--new-chain": "-N",
     "-P": "-P", "--policy": "-P", "-D": "-D", "--delete": "-D", "-R": "-R", "--replace": "-R",
     "-F": "-F", "--flush": "-F", "-X": "-X", "--delete-chain": "-X", "-E": "-E", "--rename-chain": "-E",
-    "-Z": "-Z", "--zero": "-Z", "-L": "-L", "--list": "-L", "-S": "-S", "--list-rules": "-S", "-C": "-C", "--check": "-C",
+    "-Z": "-Z", "--zero": "-Z", "-L": "-L", "--list": "-L", "-S": "-S", "--list-rules": "-S", "-C": "-C",
+    "--check": "-C",
 }  # fmt: skip
 
 # --name=value stands for two words.
@@ -234,7 +235,7 @@ class _Reader:
                 raise Fault(f"iptables does not read {found[1]}=", len(words), f"write {option} {found[2]}")
             words += found.groups() if found else [unquote(word)]
         if len(words) > MOST_WORDS:
-            raise Fault(f"more than {MOST_WORDS} words, which is the most that iptables-restore takes", MOST_WORDS)
+            raise Fault(f"more than {MOST_WORDS} words; iptables-restore takes no more", MOST_WORDS)
         order = _command_first(words)
         if order == [(at, word) for at, word in enumerate(words)]:
             return self.plan_of(words, {})
@@ -271,8 +272,10 @@ class _Reader:
                 number, at = int(words[at], 16 if words[at][:2] in ("0x", "0X") else 10), at + 1
         if command in ("-P", "-E"):
             at += 1
-        if command not in ("-A", "-I", "-D", "-R", "-C") and at < len(words) and not words[at].startswith("-"):
-            raise Fault(f"{words[at]!r} belongs to no option" if words[at] != LITERAL else "one word too many", at)
+        plain = command not in ("-A", "-I", "-D", "-R", "-C")
+        if plain and at < len(words) and not words[at].startswith("-"):
+            shown = "this" if words[at] == LITERAL else repr(words[at])
+            raise Fault(f"{shown} belongs to no option", at)
         layout = Layout([], None, None, frozenset())
         if command in ("-A", "-I", "-D", "-R", "-C"):
             layout = cut(words, at)
@@ -472,7 +475,7 @@ class _Reader:
         if plan.command == "-N":
             check_chain_name(name, plan.chain)
             if name in TARGETS:
-                raise Fault(f"a chain that -N makes cannot be called {name}: a target has that name", plan.chain)
+                raise Fault(f"-N cannot make a chain called {name}: a target has that name", plan.chain)
             if name in table.chains:
                 raise Fault(f"chain {name} exists already", plan.chain)
             table.chains[name] = _ChainDraft(name, None, None, self.line, self.take_notes(), True)
@@ -493,8 +496,8 @@ class _Reader:
             counters = _counters(words[plan.counters], plan.counters)
         elif plan.layout.counters is not None:
             first, second = plan.layout.counters
-            packets, _, size = words[first].partition(",") if first == second else (words[first], "", words[second])
-            counters = _count(packets, first), _count(size, second)
+            said = words[first].split(",", 1) if first == second else (words[first], words[second])
+            counters = _count(said[0], first), _count(said[1], second)
         if counters is not None or self.notes:
             notes = self.take_notes()
             rules = [
@@ -706,7 +709,7 @@ class _Reader:
             if wrong:
                 raise self.error_at(
                     rule.line, f"{name}, with these options, cannot stand below {wrong[0]}", name,
-                    f"only below {', '.join(sorted(place.chains & set(BUILT_IN[table.name])) or ['no chain of it'])}",
+                    f"it may stand below {', '.join(sorted(place.chains))}",
                 )  # fmt: skip
 
     # Errors.
@@ -780,10 +783,12 @@ class _Reader:
                 size = len(unquote(word).encode("utf-8", "surrogateescape"))
                 if size > LONGEST_WORD:
                     self.line = number
-                    raise self.error(Fault(f"a word of {size} bytes; iptables takes {LONGEST_WORD}", at), line)
+                    fault = Fault(f"a word of {size} bytes; iptables takes {LONGEST_WORD}", at)
+                    raise self.error(fault, line)
             if len(words) > MOST_WORDS:
                 self.line = number
-                raise self.error(Fault(f"{len(words)} words; iptables takes {MOST_WORDS} in a line", MOST_WORDS), line)
+                fault = Fault(f"{len(words)} words; iptables takes {MOST_WORDS} in a line", MOST_WORDS)
+                raise self.error(fault, line)
 
     def other_line(self, line: str, key: str, literals: Sequence[str]) -> None:
         stripped = line.strip(" \t")

@@ -163,7 +163,12 @@ def _mac(text: str, family: Family) -> None:
 
 def _tos(text: str, family: Family) -> None:
     if not re.match(r"[ \t]*\+?[0-9]", text):
-        _words(text, family, "Minimize-Delay Maximize-Throughput Maximize-Reliability Minimize-Cost Normal-Service", fold=True)
+        _words(
+            text,
+            family,
+            "Minimize-Delay Maximize-Throughput Maximize-Reliability Minimize-Cost Normal-Service",
+            fold=True,
+        )
         return
     _mark(text, family, 0xFF)
 
@@ -230,24 +235,32 @@ def _seconds(text: str, family: Family) -> None:
 
 def _time(text: str, family: Family) -> None:
     found = re.fullmatch(r"([0-9]*):([0-9]*)(?::([0-9]*))?", text)
-    if not found or any(int(part or 0) > most for part, most in zip(found.groups(), (23, 59, 59), strict=True)):
+    if not found or any(
+        int(part or 0) > most for part, most in zip(found.groups(), (23, 59, 59), strict=True)
+    ):
         raise ValueError(f"not a time: {text!r}; write HH:MM or HH:MM:SS")
 
 
 def _date(text: str, family: Family) -> None:
-    found = re.fullmatch(r"([0-9]+)(?:-([0-9]*)(?:-([0-9]*)(?:T([0-9]*)(?::([0-9]*)(?::([0-9]*))?)?)?)?)?", text)
+    found = re.fullmatch(
+        r"([0-9]+)(?:-([0-9]*)(?:-([0-9]*)(?:T([0-9]*)(?::([0-9]*)(?::([0-9]*))?)?)?)?)?", text
+    )
     if (
         not found
         or not 1970 <= int(found[1]) <= 2038
-        or any(int(part or 0) > most for part, most in zip(found.groups()[1:], (12, 31, 23, 59, 59), strict=True))
+        or any(
+            int(part or 0) > most for part, most in zip(found.groups()[1:], (12, 31, 23, 59, 59), strict=True)
+        )
     ):
-        raise ValueError(f"not a date from 1970 to 2038: {text!r}; write YYYY-MM-DDTHH:MM:SS or a beginning of it")
+        raise ValueError(
+            f"not a date from 1970 to 2038: {text!r}; write YYYY-MM-DDTHH:MM:SS or a beginning of it"
+        )
 
 
 def _month_days(text: str, family: Family) -> None:
     for day in text.split(","):
         value, rest = _integer(day[:2])
-        if rest and rest != day[:2] or (value or 0) > 31 or (rest and value is None):
+        if (rest and rest != day[:2]) or (value or 0) > 31 or (rest and value is None):
             raise ValueError(f"{day!r} is no day of a month")
 
 
@@ -264,9 +277,7 @@ def _week_days(text: str, family: Family) -> None:
             raise ValueError(f"{day!r} is no day of the week; write Mon or 1")
 
 
-_DSCP = (
-    "CS0 CS1 CS2 CS3 CS4 CS5 CS6 CS7 BE AF11 AF12 AF13 AF21 AF22 AF23 AF31 AF32 AF33 AF41 AF42 AF43 EF"
-)
+_DSCP = "CS0 CS1 CS2 CS3 CS4 CS5 CS6 CS7 BE AF11 AF12 AF13 AF21 AF22 AF23 AF31 AF32 AF33 AF41 AF42 AF43 EF"
 _ADDRESS_TYPES = (
     "UNSPEC UNICAST LOCAL BROADCAST ANYCAST MULTICAST BLACKHOLE UNREACHABLE PROHIBIT THROW NAT XRESOLVE"
 )
@@ -289,7 +300,9 @@ _REJECTS = {
 
 def _reject(text: str, family: Family) -> None:
     if not any(name.startswith(text.lower()) for name in _REJECTS[family].split()):
-        raise ValueError(f"unknown reject type {text!r}; there are {', '.join(_REJECTS[family].split()[::2])}")
+        raise ValueError(
+            f"unknown reject type {text!r}; there are {', '.join(_REJECTS[family].split()[::2])}"
+        )
 
 
 def _nat_ports(text: str, family: Family) -> None:
@@ -298,7 +311,7 @@ def _nat_ports(text: str, family: Family) -> None:
     first, rest = found[0], text[found.end() :]
     low, behind = _integer(first)
     if low is None or low > 0xFFFF or behind:
-        if rest and low is None or behind:
+        if (rest and low is None) or behind:
             raise ValueError(f"bad port {text!r}")
         spelt.port(first)
         low = 0
@@ -353,7 +366,9 @@ def _strip(text: str, family: Family) -> None:
                 _number(word, family, 2, 255)
             except ValueError:
                 known = ", ".join(_TCP_OPTIONS)
-                raise ValueError(f"{word!r} is no TCP option; a number from 2 on, or one of {known}") from None
+                raise ValueError(
+                    f"{word!r} is no TCP option; a number from 2 on, or one of {known}"
+                ) from None
 
 
 def _u32(text: str, family: Family) -> None:
@@ -379,7 +394,9 @@ def _bytecode(text: str, family: Family) -> None:
     if not found or not 1 <= int(found[1]) <= 64:
         raise ValueError("not a program: write its length (1 to 64) and its instructions, as in 1,6 0 0 0")
     codes = [code for code in found[2].split(",") if code.strip()]
-    if len(codes) != int(found[1]) or not all(re.match(r"\s*[0-9]+ [0-9]+ [0-9]+ [0-9]+", code) for code in codes):
+    if len(codes) != int(found[1]) or not all(
+        re.match(r"\s*[0-9]+ [0-9]+ [0-9]+ [0-9]+", code) for code in codes
+    ):
         raise ValueError(f"not a program of {found[1]} instructions of four numbers")
 
 
@@ -426,14 +443,18 @@ def _header_options(text: str, family: Family) -> None:
             raise ValueError(f"{part!r} is no TYPE or TYPE:LENGTH")
 
 
-_HEADERS = "hop dst route frag ah esp none proto hop-by-hop ipv6-opts ipv6-route ipv6-frag ipv6-nonxt protocol"
+_HEADERS = (
+    "hop dst route frag ah esp none proto hop-by-hop ipv6-opts ipv6-route ipv6-frag ipv6-nonxt protocol"
+)
 
 
 def _headers(text: str, family: Family) -> None:
     for word in text.split(","):
         if word.lower() in ("hop", "hop-by-hop", "dst", "route", "frag", "ah", "esp", "none", "prot", "auth"):
             continue
-        if word not in _HEADERS.split() and _integer(word) not in [(n, "") for n in (0, 43, 44, 50, 51, 59, 60, 255)]:
+        if word not in _HEADERS.split() and _integer(word) not in [
+            (n, "") for n in (0, 43, 44, 50, 51, 59, 60, 255)
+        ]:
             try:
                 socket.getprotobyname(word)
             except OSError:
@@ -458,7 +479,9 @@ def _tuple(text: str, family: Family) -> None:
     _words(text, family, "src dst sport dport spi proto ct", listed=True)
 
 
-_TIME = re.compile(r"\s*([+-]?(?:0x[0-9a-f]+|[0-9]+\.?[0-9]*|\.[0-9]+))(s|sec|secs|ms|msec|msecs|us|usec|usecs)?", re.I)
+_TIME = re.compile(
+    r"\s*([+-]?(?:0x[0-9a-f]+|[0-9]+\.?[0-9]*|\.[0-9]+))(s|sec|secs|ms|msec|msecs|us|usec|usecs)?", re.I
+)
 _MICROSECONDS = {"s": 1_000_000, "m": 1_000, "u": 1, "": 1}
 
 
@@ -488,7 +511,9 @@ def _rate_estimator(said: Said, family: Family) -> None:
 
 
 def _bit_rate(text: str, family: Family) -> None:
-    if not re.fullmatch(r"\s*[+-]?(0x[0-9a-f]+|[0-9]+\.?[0-9]*|\.[0-9]+)([kmgt]?i?b(it|ps)|bps|bit)?", text, re.I):
+    if not re.fullmatch(
+        r"\s*[+-]?(0x[0-9a-f]+|[0-9]+\.?[0-9]*|\.[0-9]+)([kmgt]?i?b(it|ps)|bps|bit)?", text, re.I
+    ):
         raise ValueError(f"not a rate: {text!r}; write it as in 100kbit")
 
 
@@ -673,7 +698,11 @@ def _cluster(said: Said, family: Family) -> None:
 
 
 def _policy(said: Said, family: Family) -> None:
-    elements = [name for name in ("--reqid", "--spi", "--proto", "--mode", "--tunnel-src", "--tunnel-dst") if name in said]
+    elements = [
+        name
+        for name in ("--reqid", "--spi", "--proto", "--mode", "--tunnel-src", "--tunnel-dst")
+        if name in said
+    ]
     if ("--pol", "none") in [(name, use[1][0]) for name in said for use in said[name] if name == "--pol"]:
         if "--strict" in said:
             raise ValueError("--pol none and --strict cannot stand together")
@@ -697,7 +726,18 @@ def _policy(said: Said, family: Family) -> None:
 def _hmark(said: Said, family: Family) -> None:
     if "--hmark-spi-mask" in said and ("--hmark-sport-mask" in said or "--hmark-dport-mask" in said):
         raise ValueError("--hmark-spi-mask and a port mask cannot stand together")
-    masks = ("src-prefix", "dst-prefix", "sport-mask", "dport-mask", "spi-mask", "sport", "dport", "spi", "proto-mask", "tuple")
+    masks = (
+        "src-prefix",
+        "dst-prefix",
+        "sport-mask",
+        "dport-mask",
+        "spi-mask",
+        "sport",
+        "dport",
+        "spi",
+        "proto-mask",
+        "tuple",
+    )
     if not any(f"--hmark-{name}" in said for name in masks):
         raise ValueError("HMARK needs --hmark-tuple")
 
@@ -759,7 +799,7 @@ def _translated(said: Said, family: Family) -> None:
     for name in ("--src-pfx", "--dst-pfx"):
         _, slash, length = said[name][0][1][0].partition("/")
         size = _integer(length)
-        if not slash or size[1] == "" and (size[0] or 0) > 64:
+        if not slash or (size[1] == "" and (size[0] or 0) > 64):
             raise ValueError(f"{name} is longer than 64 bits")
 
 
@@ -876,9 +916,7 @@ MATCH_LIMITS = {
                    one="--packets-eq --packets-lt --packets-gt | --bytes-eq --bytes-lt --bytes-gt",
                    need="--match-set", check=_set_match),
     "socket": _limits("--transparent --nowildcard --restore-skmark"),
-    "srh": _limits(" ".join(f"--srh-{name}:u8!" for name in (
-        "next-hdr hdr-len-eq hdr-len-gt hdr-len-lt segs-left-eq segs-left-gt segs-left-lt last-entry-eq "
-        "last-entry-gt last-entry-lt").split())
+    "srh": _limits(" ".join(f"--srh-{name}:u8!" for name in ["next-hdr", "hdr-len-eq", "hdr-len-gt", "hdr-len-lt", "segs-left-eq", "segs-left-gt", "segs-left-lt", "last-entry-eq", "last-entry-gt", "last-entry-lt"])
         + " --srh-tag:u16! --srh-psid:net! --srh-nsid:net! --srh-lsid:net!", family=V6),
     "state": _limits("--state:any!"),
     "statistic": _limits("--mode:statistic --probability:chance! --every:u32(1,4294967295)! --packet:u32",

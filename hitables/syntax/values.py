@@ -166,7 +166,7 @@ _SOCKETS = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
 
 def _is_zero(length: str, family: Family) -> bool:
     """Whether a mask or prefix length leaves every bit free."""
-    return length.strip("+0") == "" and "0" in length or length == ("0.0.0.0" if family is Family.IPV4 else "::")
+    return (length.strip("+0") == "" and "0" in length) or length == ("0.0.0.0" if family is Family.IPV4 else "::")
 
 
 def protocol(text: str) -> int:
