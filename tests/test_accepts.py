@@ -143,7 +143,7 @@ TAKEN = [
     ("*filter\n-A INPUT -s 256 -j DROP\nCOMMIT\n", "-A INPUT -s 256 -j DROP"),
     ("*filter\n-A INPUT -p udp --dport 65559 -j DROP\nCOMMIT\n", "-A INPUT -p udp -m udp --dport 65559 -j DROP"),
     ("*filter\n-A INPUT -s any/0 -p +6 -j DROP\nCOMMIT\n", "-A INPUT -s any/0 -p +6 -j DROP"),
-    ("*filter\n:A -\n-A A -j A\n-A INPUT -j DROP\nCOMMIT\n", "-A A -j A\n-A INPUT -j DROP"),
+    ("*filter\n:A -\n-A A -j A\n-A INPUT -j DROP\nCOMMIT\n", "-A INPUT -j DROP\n-A A -j A"),
 ]  # fmt: skip
 
 

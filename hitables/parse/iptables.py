@@ -142,7 +142,7 @@ def _count(word: str, at: int) -> int:
 
 def _counters(word: str, at: int) -> tuple[int, int] | None:
     """Counters in front of a rule; None for what iptables-restore, without -c, does not read."""
-    found = re.fullmatch(r"\[([^:]*):([^\]]*)\]", word)
+    found = re.fullmatch(r"\[([^:]+):([^\]]+)\]", word)
     if found is None:
         raise Fault(f"{word!r} are no counters", at, "write [PACKETS:BYTES]")
     try:
@@ -793,7 +793,7 @@ class _Reader:
     def other_line(self, line: str, key: str, literals: Sequence[str]) -> None:
         stripped = line.strip(" \t")
         words = [word for word in _BLANKS.split(stripped) if word]
-        if line[0] in " \t" and stripped[0] in "*:#C":
+        if line[0] in " \t" and stripped[0] in "*:#C[":
             raise Fault("a blank at the start of the line, which iptables does not take here", 0)
         if line.startswith("COMMIT") and line != "COMMIT":
             raise Fault("words behind COMMIT, or a blank", 0, "the line must be COMMIT alone")

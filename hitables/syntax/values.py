@@ -77,15 +77,16 @@ def number(text: str, low: int, high: int) -> int:
     return value
 
 
-def _ipv4(text: str) -> int:
+def _ipv4(text: str, looked_up: bool) -> int:
     """Dotted numbers, octal ones behind a 0; fewer than four are filled up with zeros on the right: as iptables does.
 
-    What iptables does not read so, it looks up, and the C library takes a large last number for several bytes.
+    *looked_up*: what iptables does not read so, it looks up there, and the C library takes a large last
+    number for several bytes.
     """
     parts = text.split(".")
     if not 1 <= len(parts) <= 4 or not all(_NUMBER.fullmatch(part) for part in parts):
         raise ValueError(f"not an IPv4 address: {text!r} (host names are not looked up)")
-    if len(parts) < 4 and not any(part.startswith("+") for part in parts):
+    if looked_up and len(parts) < 4 and not any(part.startswith("+") for part in parts):
         try:
             packed = int.from_bytes(socket.inet_aton(text), "big")
         except OSError:
@@ -127,12 +128,12 @@ def _ipv6(text: str) -> int:
         raise ValueError(f"not an IPv6 address: {text!r} (host names are not looked up)") from None
 
 
-def address(text: str, family: Family) -> int:
-    """One address as an integer."""
+def address(text: str, family: Family, looked_up: bool = False) -> int:
+    """One address as an integer; *looked_up*: where iptables takes names of hosts."""
     if family is Family.IPV4:
         if ":" in text:
             raise ValueError(f"an IPv6 address in an IPv4 rule set: {text!r}")
-        return _ipv4(text)
+        return _ipv4(text, looked_up)
     if "." in text and ":" not in text:
         raise ValueError(f"an IPv4 address in an IPv6 rule set: {text!r}")
     return _ipv6(text)
@@ -144,7 +145,7 @@ def network(text: str, family: Family) -> Values:
     host, slash, length = text.partition("/")
     if slash and _is_zero(length, family):
         return Values(((0, (1 << width) - 1),))  # as any/0: the address is not looked at
-    value = address(host, family)
+    value = address(host, family, looked_up=True)
     if not slash:
         return Values.only(value)
     if _NUMBER.fullmatch(length):
