@@ -255,6 +255,7 @@ def test_the_message_shows_the_place() -> None:
         ("*nat\n-A PREROUTING -j DROP\nCOMMIT\n", "cannot stand in table nat"),
         (f"*filter\n-A INPUT -m comment --comment {'x' * 1024}\nCOMMIT\n", "1024 bytes"),
         (f"*filter\n-A INPUT {'-m limit ' * 130}\nCOMMIT\n", "262 words"),
+        (f"*filter\n# {'x' * 10240}\nCOMMIT\n", "10242 bytes"),
         ("*filter\n:INPUT MAYBE\nCOMMIT\n", "unknown policy"), ("*filter\n:ACCEPT -\nCOMMIT\n", "cannot be called"),
         (f"*filter\n:{'x' * 29} -\nCOMMIT\n", "longer than 28"), ("*filter\n\x00\nCOMMIT\n", "binary data"),
         ("*filter\n[1 -A INPUT\nCOMMIT\n", "no counters"), ("hello\n", "unknown command"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,12 +36,12 @@ PRINTING = {
     "hitables generate": "generate {}/seed -n 3",
     "hitables seed": "seed {}/filters",
     "hitables bench classify": "bench classify {}/filters {}/trace --algorithms linear",
-    "sflgen init": "init {}/a.rules --state {}/new",
+    "sflgen init": "init {}/big.rules --state {}/new",
     "sflgen insert": "insert --state {}/state INPUT -s 192.0.2.1 -j DROP",
     "sflgen delete": "delete --state {}/state INPUT 1",
     "sflgen apply-commands": "apply-commands --state {}/state {}/commands",
     "sflgen sync": "sync --state {}/state {}/b.rules",
-    "sflgen fold": "fold --state {}/state",
+    "sflgen fold": "fold --state {}/pending",
     "sflgen status": "status --state {}/state",
     "sflgen verify": "verify --state {}/state",
     "sflgen print": "print --state {}/state",
@@ -59,8 +60,10 @@ def commands(group: click.Group, name: str) -> list[str]:
     return found
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the commands read, made once."""
+    tmp_path = tmp_path_factory.mktemp("streams")
     (tmp_path / "a.rules").write_text(RULES)
     (tmp_path / "b.rules").write_text(RULES.replace("10.1", "10.2"))
     (tmp_path / "filters").write_text(FILTERS)
@@ -68,7 +71,16 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "commands").write_text("-I INPUT -s 192.0.2.9 -j DROP\n")
     run(tmp_path, "hitables", "seed {}/filters -o {}/seed", "")
     run(tmp_path, "sflgen", "init {}/a.rules --state {}/state", "")
+    many = "".join(f"-A INPUT -s 10.2.{n}.0/24 -j ACCEPT\n" for n in range(40))
+    (tmp_path / "big.rules").write_text(RULES.replace("COMMIT\n", many + "COMMIT\n"))
+    run(tmp_path, "sflgen", "init {}/big.rules --state {}/pending", "")
+    run(tmp_path, "sflgen", "insert --state {}/pending --strategy overlay INPUT -s 192.0.2.1 -j DROP", "")
     return tmp_path
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "files"))
 
 
 def run(folder: Path, program: str, words: str, streams: str) -> subprocess.CompletedProcess[str]:

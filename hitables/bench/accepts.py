@@ -514,8 +514,8 @@ def ask(all_texts: list[Text], known: dict[str, Any], tell: Any) -> None:
         for first in range(0, len(wanted), step):
             tell(f"{first} of {len(wanted)} answers of the tools")
             batch = wanted[first : first + step]
-            for (tool, text, _), said in zip(batch, namespace.call(answer, batch), strict=True):
-                known[f"{tool} {text}"] = said
+            for (tool, words, _), said in zip(batch, namespace.call(answer, batch), strict=True):
+                known[f"{tool} {words}"] = said
 
 
 # What is read here.

@@ -50,8 +50,8 @@ FOR_ALL = ("-F", "-X", "-Z", "-L", "-S")
 # A command with the name of its chain attached, as in -AINPUT.
 _ATTACHED = re.compile(r"(-[AIDRCNFXEPZLS])([^-].*)", re.DOTALL)
 
-# What iptables-restore has room for: words of a line, bytes of a word.
-MOST_WORDS, LONGEST_WORD = 251, 1023
+# What iptables-restore has room for: words of a line, bytes of a word, bytes of a line.
+MOST_WORDS, LONGEST_WORD, LONGEST_LINE = 251, 1023, 10_239
 
 POLICIES = ("ACCEPT", "DROP")
 
@@ -775,8 +775,18 @@ class _Reader:
 
     def check_sizes(self, lines: Sequence[str]) -> None:
         """Refuse lines of words that iptables-restore has no room for."""
+        enough = LONGEST_WORD // 4  # characters that can be no word, nor so many words, that are too much
+        if max(map(len, lines)) <= enough:
+            return
         for number, line in enumerate(lines, 1):
-            if len(line) * 4 <= LONGEST_WORD or line[0] not in "-[ \t":
+            if len(line) <= enough:
+                continue
+            size = len(line.encode("utf-8", "surrogateescape"))
+            if size > LONGEST_LINE:
+                self.line = number
+                reason = f"a line of {size} bytes; iptables reads {LONGEST_LINE}"
+                raise self.error(Fault(reason, 0, "it takes the rest for another line"), line)
+            if line[0] not in "-[ \t":
                 continue
             words = split(line)
             for at, (word, _) in enumerate(words):

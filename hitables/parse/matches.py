@@ -294,6 +294,8 @@ def _check_limits(part: Part, table: dict[str, limits.Limits], words: list[str],
     known = table.get(part.name)
     if known is None:
         return
+    if len(part.uses) == 1 and limits.passes(known, part.uses[0].option.name, part.uses[0].inverted):
+        return
     said = [(use.option.name, use.inverted, tuple(words[at] for at in use.values)) for use in part.uses]
     try:
         limits.check(part.name, known, said, family)

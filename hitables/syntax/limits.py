@@ -653,7 +653,8 @@ def _limits(
     for item in options.split():
         found = re.fullmatch(r"(--[\w-]+)((?::[\w(),]+)*)(!?)(\*?)", item)
         assert found is not None, item
-        kinds = tuple(_kind(kind) for kind in found[2].split(":")[1:])
+        said = found[2].split(":")[1:]
+        kinds = () if all(kind == "any" for kind in said) else tuple(_kind(kind) for kind in said)
         table[found[1]] = Taken(kinds, bool(found[3]), bool(found[4]))
     return Limits(
         table,
@@ -1053,6 +1054,13 @@ PROTOCOLS = {
 }  # fmt: skip
 # Protocols with ports for an address translation; a negated one is taken too.
 NAT_PROTOCOLS = (6, 17, 132, 33, 1)
+
+
+def passes(limits: Limits, option: str, negated: bool) -> bool:
+    """Whether the option alone, with any value, is all right: most ports of a large rule set are asked for so."""
+    taken = limits.options.get(option)
+    plain = not (limits.needed or limits.with_ or limits.check or limits.family)
+    return plain and taken is not None and not taken.kinds and (taken.negated or not negated)
 
 
 def check(
