@@ -71,7 +71,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (tmp_path / "commands").write_text("-I INPUT -s 192.0.2.9 -j DROP\n")
     run(tmp_path, "hitables", "seed {}/filters -o {}/seed", "")
     run(tmp_path, "sflgen", "init {}/a.rules --state {}/state", "")
-    many = "".join(f"-A INPUT -s 10.2.{n}.0/24 -j ACCEPT\n" for n in range(40))
+    many = "".join(f"-A INPUT -s 11.{n}.0.0/24 -p tcp -m tcp --dport {n} -j ACCEPT\n" for n in range(60))
     (tmp_path / "big.rules").write_text(RULES.replace("COMMIT\n", many + "COMMIT\n"))
     run(tmp_path, "sflgen", "init {}/big.rules --state {}/pending", "")
     run(tmp_path, "sflgen", "insert --state {}/pending --strategy overlay INPUT -s 192.0.2.1 -j DROP", "")
