@@ -165,6 +165,12 @@ def test_what_a_tool_takes_is_read_as_it_reads_it(text: str, shown: str, namespa
     assert len(saved) == 2 and saved[0] == saved[1]
 
 
+def test_ah_needs_its_protocol_in_ipv4_alone() -> None:
+    assert "-m ah" in taken("-A INPUT -m ah --ahspi 5 -j DROP", family=Family.IPV6)
+    with pytest.raises(ParseError, match="needs -p ah"):
+        taken("-A INPUT -m ah --ahspi 5 -j DROP")
+
+
 def test_an_address_that_the_c_library_reads_means_what_it_loads_as() -> None:
     def source(word: str) -> object:
         (rule,) = read(f"*filter\n-A INPUT -s {word} -j DROP\nCOMMIT\n", family=Family.IPV4).table("filter")["INPUT"].rules

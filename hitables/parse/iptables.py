@@ -283,7 +283,7 @@ class _Reader:
                 raise _ForOthers
         if any(index in literal_of for index in (layout.counters or ())):
             raise NeedsWords
-        check_protocols(layout, words)
+        check_protocols(layout, words, self.family)
         return self.finished(Plan(command, chain, number, words, literal_of, layout, [], False, counters))
 
     def finished(self, plan: Plan) -> Plan:

@@ -445,7 +445,7 @@ def protocol_at(use: Use, words: list[str]) -> int:
         raise Fault(str(error), at) from None
 
 
-def check_protocols(layout: Layout, words: list[str]) -> None:
+def check_protocols(layout: Layout, words: list[str], family: Family) -> None:
     """Refuse matches that need a protocol which the rule does not ask for."""
     asked: int | None = None
     for part in layout.matches:
@@ -459,7 +459,8 @@ def check_protocols(layout: Layout, words: list[str]) -> None:
             needed = " or ".join(f"-p {names.get(number, number)}" for number in sorted(wanted))
             raise Fault(f"-m {part.name} needs {needed}", part.at)
     for part in [*layout.matches, *([layout.target] if layout.target else [])]:
-        if part.extension is not None:
+        # The ah of IPv6 walks the headers itself.
+        if part.extension is not None and not (part.name == "ah" and family is Family.IPV6):
             _check_protocol(part, asked, layout, words)
 
 
