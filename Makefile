@@ -48,6 +48,9 @@ corpus: setup ## real rule sets, before and after, in real kernels (needs root a
 	python -m hitables.bench.chains
 	python -m hitables.bench.corpus $(CORPUS_FLAGS)
 
+accepts: setup ## what iptables takes and what is read here: 22,000 texts, valid and broken (needs root)
+	python -m hitables.bench.accepts --json docs/evaluation/accepts.json $(BENCH_FLAGS)
+
 prove: setup ## every real rule set proved equal to its compiled form (needs ../shared)
 	python -m hitables.bench.prove $(BENCH_FLAGS)
 

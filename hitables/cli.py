@@ -245,9 +245,13 @@ def compile_command(
     from . import costs
     from .analyse.sides import Malformed
     from .compile import Options
-    from .files import read_text, write_text
+    from .files import check_outputs, read_text, write_texts
     from .pipeline import compile_text
 
+    check_outputs(
+        {"--output": output, "--map": map_file, "--report": report},
+        {"FILE": file, "--costs": costs_file, "--trace": trace_file, "--pcap": pcap_file},
+    )
     weigh: Callable[[Any], Any] | None = _weighing(trace_file, pcap_file, through, alike, backend)
     if report is not None and not report.lower().endswith((".html", ".htm")):
         raise HitablesError(
@@ -301,14 +305,13 @@ def compile_command(
         _show_reports(made.reports)
         if made.weighed:
             click.echo(f"rules weigh by {made.weighed}", err=True)
-    if map_file:
-        write_text(map_file, json.dumps(made.map, indent=1) + "\n")
+    texts = [(map_file, json.dumps(made.map, indent=1) + "\n")] if map_file else []
     if report is not None:
         from .ir.packet import Backend
         from .report.page import page
 
-        write_text(report, page(made, Backend.NFT if backend == "nft" else Backend.LEGACY))
-    write_text(output, made.text)
+        texts.append((report, page(made, Backend.NFT if backend == "nft" else Backend.LEGACY)))
+    write_texts([*texts, (output, made.text)])
 
 
 def _weighing(
@@ -424,8 +427,10 @@ def check(
     """
     from .check import Sampling
     from .check import check as compare
+    from .files import check_outputs
     from .report.check import report
 
+    check_outputs({"--output": output}, {"A": before, "B": after})
     drawn = {name: value for name, value in (("packets", packets), ("seed", seed)) if value is not None}
     if drawn and engine != "sample":
         raise click.UsageError(f"--{next(iter(drawn))}: engine {engine} draws no packets")
@@ -490,9 +495,11 @@ def diff(
 
     Exit 0: nothing; 1: what is told; 2: undecided, or they could not be compared.
     """
+    from .files import check_outputs
     from .report.changes import report
     from .verify.changes import changes
 
+    check_outputs({"--output": output}, {"A": before, "B": after})
     began = time.monotonic()
     with stages() as tell:
         programs = _read_two(before, after, family, tell)
@@ -530,13 +537,14 @@ def lint(
 
     All that is named may go together.  Exit 0: nothing is named; 1: something is; 2: trouble.
     """
-    from .files import read_text
+    from .files import check_outputs, read_text
     from .ir.packet import Backend
     from .library import read
     from .report.lint import report
     from .verify.answer import Question
     from .verify.lint import lint as find_flaws
 
+    check_outputs({"--output": output}, {"FILE": file})
     began = time.monotonic()
     backends = tuple(Backend) if backend == "any" else (Backend(backend),)
     question = Question(backends, tables=frozenset(tables), chains=frozenset(chains), timeout=timeout)
@@ -629,10 +637,11 @@ def stats(
 @click.option("--action", default="ACCEPT", show_default=True)
 def convert(source: str, given: str, wanted: str, output: str, chain: str, action: str) -> None:
     """Turn ClassBench filters into iptables rules, one each."""
-    from .files import read_text, write_text
+    from .files import check_outputs, read_text, write_text
     from .parse.classbench import parse, to_text
 
     del given, wanted  # one of each so far
+    check_outputs({"--output": output}, {"SOURCE": source})
     write_text(output, to_text(parse(read_text(source), source), chain, action))
 
 
@@ -646,10 +655,11 @@ def convert(source: str, given: str, wanted: str, output: str, chain: str, actio
 @family_option
 def graph(file: str, form: str, output: str, tables: tuple[str, ...], family: str | None) -> None:
     """Draw which chain jumps where; of a compiled rule set, the trees."""
-    from .files import read_text, write_text
+    from .files import check_outputs, read_text, write_text
     from .parse.iptables import read
     from .report.graph import draw
 
+    check_outputs({"--output": output}, {"FILE": file})
     program = read(read_text(file), family=family_of(family), name=file)
     for name in tables:
         if all(table.name != name for table in program):

@@ -53,19 +53,21 @@ def generate(
 ) -> None:
     """Make a rule set from the statistics in SEED, a ClassBench seed file (see hitables seed)."""
     from . import engine
-    from .files import read_text, write_text
+    from .files import check_outputs, read_text, write_texts
     from .generate import rules as made
     from .generate import seed as seeds
     from .generate import trace as traces
     from .parse import classbench
 
+    check_outputs({"--output": output, "--trace": trace_file}, {"SEED": seed_file})
     filters = made.rules(seeds.parse(read_text(seed_file), seed_file), count, number, smoothness)
+    texts = []
     if trace_file:
         rules = engine.Rules.of_filter(filters)
         headers = traces.headers(rules, 10 * count if packets is None else packets, number, *pareto)
         with engine.open("linear", rules) as db:
-            write_text(trace_file, traces.to_text(headers, db.search(headers)))
-    write_text(output, classbench.to_filter_text(filters))
+            texts.append((trace_file, traces.to_text(headers, db.search(headers))))
+    write_texts([*texts, (output, classbench.to_filter_text(filters))])
 
 
 @click.command()
@@ -73,10 +75,11 @@ def generate(
 @click.option("-o", "--output", default="-", help='Where the seed goes; "-" is standard output.')
 def seed(rules_file: str, output: str) -> None:
     """Learn the statistics of RULES, a ClassBench filter set, for hitables generate."""
-    from .files import read_text, write_text
+    from .files import check_outputs, read_text, write_text
     from .generate.seed import learn, to_text
     from .parse import classbench
 
+    check_outputs({"--output": output}, {"RULES": rules_file})
     write_text(output, to_text(learn(classbench.parse(read_text(rules_file), rules_file))))
 
 
@@ -104,11 +107,12 @@ def classify(
 
     from .classify import classify as run
     from .engine import Plan
-    from .files import read_text, write_text
+    from .files import check_outputs, read_text, write_text
     from .parse import classbench
     from .parse import trace as traces
     from .report.classify import show_classified
 
+    check_outputs({"--output": output}, {"RULES": rules_file, "TRACE": trace_file})
     plan = Plan.read(algorithm)
     filters = classbench.parse(read_text(rules_file), rules_file)
     packets = traces.parse(read_text(trace_file), trace_file)

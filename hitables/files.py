@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import stat
 import sys
 import tempfile
 import zlib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from .errors import HitablesError
@@ -16,8 +19,20 @@ from .errors import HitablesError
 LARGEST = 128 << 20
 
 
+def trouble(name: str, error: OSError) -> HitablesError:
+    """What went wrong with a file or stream: its *name*, and the system's words."""
+    if isinstance(error, BrokenPipeError):
+        raise error
+    if error.errno == errno.EBADF:
+        return HitablesError(f"{name}: it is closed")
+    return HitablesError(f"{name}: {error.strerror or error}")
+
+
 def read_text(path: str) -> str:
     """The text of *path* ("-": standard input), gzip unpacked.  Bytes that are no UTF-8 survive."""
+    name = "standard input" if path == "-" else path
+    if path == "-" and sys.stdin is None:
+        raise HitablesError("standard input: it is closed; name a file instead")
     try:
         if path == "-":
             data = sys.stdin.buffer.read(LARGEST + 1)
@@ -25,10 +40,12 @@ def read_text(path: str) -> str:
             with open(path, "rb") as file:
                 packed = file.peek(2)[:2] == b"\x1f\x8b"
                 data = gzip.GzipFile(fileobj=file).read(LARGEST + 1) if packed else file.read(LARGEST + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise HitablesError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise trouble(name, error) from None
+    except (EOFError, zlib.error) as error:
+        raise HitablesError(f"{name}: {error}") from None
     if len(data) > LARGEST:
-        raise HitablesError(f"{path}: more than {LARGEST >> 20} MiB of text, which is the most that is read")
+        raise HitablesError(f"{name}: more than {LARGEST >> 20} MiB of text, which is the most that is read")
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -37,33 +54,114 @@ def write_text(path: str, text: str) -> None:
 
     A reader sees the old file or the new one, never a part; on an error the old one stays.
     """
-    data = text.encode("utf-8", "surrogateescape")
+    write_texts([(path, text)])
+
+
+def write_texts(texts: Iterable[tuple[str, str]]) -> None:
+    """Write each text to its path as `write_text` does: all files, or none when one has no room."""
+    finish: list[Callable[[], None]] = []
+    temporaries: list[str] = []
+    try:
+        for path, text in texts:
+            finish.append(_prepared(path, text.encode("utf-8", "surrogateescape"), temporaries))
+        for step in finish:
+            step()
+    finally:
+        for temporary in temporaries:
+            with suppress(FileNotFoundError):  # it has its own name by now
+                os.unlink(temporary)
+
+
+def _prepared(path: str, data: bytes, temporaries: list[str]) -> Callable[[], None]:
+    """Do all that may fail for want of room, where it can be undone; the rest is the result."""
     if path == "-":
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return
+        return lambda: _print(data)
     target = Path(os.path.realpath(path))
     try:
         mode = target.stat().st_mode
     except OSError:
         mode = None
-    try:
-        if mode is not None and not stat.S_ISREG(mode):
-            target.write_bytes(data)
-            return
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+
+    def into_device() -> None:
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(temporary, stat.S_IMODE(mode) if mode is not None else 0o666 & ~umask)
+            target.write_bytes(data)
+        except OSError as error:
+            raise trouble(path, error) from None
+
+    def rename() -> None:
+        try:
             os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        except OSError as error:
+            raise trouble(path, error) from None
+
+    if mode is not None and not stat.S_ISREG(mode):
+        return into_device
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        temporaries.append(temporary)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, stat.S_IMODE(mode) if mode is not None else 0o666 & ~umask)
     except OSError as error:
-        raise HitablesError(f"{path}: {error.strerror or error}") from None
+        raise trouble(path, error) from None
+    return rename
+
+
+def _print(data: bytes) -> None:
+    if sys.stdout is None:
+        raise HitablesError("standard output: it is closed")
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        raise trouble("standard output", error) from None
+
+
+def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]) -> None:
+    """Refuse outputs that would overwrite one another or an input.
+
+    Both map what a path is called (an option, a metavariable) to the path; None: not given, "-":
+    standard output or input.  Links are followed.  A device such as /dev/null may stand several times.
+    """
+    taken: dict[object, str] = {}
+    for name, path in inputs.items():
+        for key in _identities(path, 0):
+            taken.setdefault(key, name)
+    written: dict[object, str] = {}
+    for name, path in outputs.items():
+        for key in _identities(path, 1):
+            if key in written:
+                raise HitablesError(
+                    f"{written[key]} and {name} are the same file, {_shown(path, 1)}; nothing is written"
+                )
+            if key in taken:
+                raise HitablesError(
+                    f"{name} {_shown(path, 1)} would overwrite {taken[key]}, which is read; "
+                    "nothing is written"
+                )
+        for key in _identities(path, 1):
+            written[key] = name
+
+
+def _shown(path: str | None, stream: int) -> str:
+    return ("standard input", "standard output")[stream] if path == "-" else str(path)
+
+
+def _identities(path: str | None, stream: int) -> list[object]:
+    """What tells that two paths are one file: the file itself, or the name that it will have."""
+    if path is None:
+        return []
+    try:
+        found = os.fstat(stream) if path == "-" else os.stat(path)
+    except OSError:
+        return [(stream, "-")] if path == "-" else [os.path.realpath(path)]
+    if not stat.S_ISREG(found.st_mode):
+        # Standard output once is enough; /dev/null takes any number of texts.
+        return [(stream, "-")] if path == "-" else []
+    own: list[object] = [(found.st_dev, found.st_ino)]
+    return [*own, (stream, "-")] if path == "-" else own

@@ -6,8 +6,10 @@ Every error becomes a message and an exit status.  Exit 1 is an answer ("they di
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gc
+import io
 import os
 import re
 import sys
@@ -19,9 +21,25 @@ from typing import Any, TextIO
 import click
 
 from .errors import HitablesError
+from .files import trouble
 
 TROUBLE = 2
 INTERRUPTED = 130  # as a shell has it: 128 and the number of SIGINT
+
+
+BYTES_OR_ESCAPES = "hitables-bytes"
+
+
+def _bytes_or_escapes(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Bytes that are no text as they came; a letter that the terminal's encoding lacks as its escape."""
+    assert isinstance(error, UnicodeEncodeError)
+    letter = error.object[error.start]
+    if "\udc80" <= letter <= "\udcff":
+        return letter.encode("utf-8", "surrogateescape"), error.start + 1
+    return letter.encode("ascii", "backslashreplace"), error.start + 1
+
+
+codecs.register_error(BYTES_OR_ESCAPES, _bytes_or_escapes)
 
 
 class Differ(SystemExit):
@@ -35,15 +53,19 @@ class Commands(click.Group):
     """Turns every error into a message and an exit status; the group's name is the program's."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
+        _hold_streams()
         try:
             return super().main(*args, **kwargs)
         except Differ:
             raise
         except SystemExit as end:
             # click has 1 for an interrupt, and for a pipe that breaks while it tells of an error.
-            raise SystemExit(TROUBLE if end.code == 1 else end.code) from None
-        except OSError:
-            # Nobody can be told: standard error is full or closed.
+            raise SystemExit(TROUBLE if end.code == 1 or not _all_written() else end.code) from None
+        except OSError as error:
+            # Help or version that standard output does not take; or standard error is full.
+            with contextlib.suppress(OSError):
+                self.tell(str(_named_trouble(error) or error))
+            _unheard(sys.stdout)
             _unheard(sys.stderr)
             raise SystemExit(TROUBLE) from None
 
@@ -71,6 +93,10 @@ class Commands(click.Group):
             self.tell("interrupted")
             ctx.exit(INTERRUPTED)
         except Exception as error:
+            said = _named_trouble(error)
+            if said is not None:
+                self.tell(str(said))
+                ctx.exit(TROUBLE)
             if os.environ.get("HITABLES_DEBUG"):
                 raise
             self.tell(
@@ -85,6 +111,68 @@ class Commands(click.Group):
     def tell(self, said: str) -> None:
         """On standard error, as the program's word."""
         click.echo(f"{self.name}: {said}", err=True)
+
+
+def _hold_streams() -> None:
+    """Put something behind the standard streams that are closed, and let bytes that are no text through them.
+
+    A closed descriptor would be given to the next file that is opened, and that would get what is
+    meant for the stream.  Writing to a closed standard output fails from now on; what is told on a
+    closed standard error is lost.
+    """
+    for number, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            held = os.open(os.devnull, flags)  # the lowest that is free is this one
+            if held != number:
+                os.dup2(held, number)
+                os.close(held)
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _stream(1, "standard output", sys.stdout)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _stream(2, "standard error", sys.stderr)
+
+
+class _Named(io.FileIO):
+    """A descriptor whose errors say which stream it is: `OSError.filename`."""
+
+    def __init__(self, number: int, label: str) -> None:
+        super().__init__(number, "w", closefd=False)
+        self.label = label
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = self.label
+            raise
+
+
+def _stream(number: int, label: str, before: TextIO | None) -> TextIO:
+    """A text stream to the descriptor *number*, of the encoding that Python's own had."""
+    encoding = before.encoding if before is not None else "utf-8"
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Named(number, label)), encoding, BYTES_OR_ESCAPES,
+        line_buffering=number == 2 or os.isatty(number),
+    )  # fmt: skip
+
+
+def _named_trouble(error: BaseException) -> HitablesError | None:
+    """The message for an error of the system that names its file or stream; None for any other."""
+    if isinstance(error, OSError) and isinstance(error.filename, str | bytes):
+        return trouble(os.fsdecode(error.filename), error)
+    return None
+
+
+def _all_written() -> bool:
+    """Whether standard output has taken all that it was given; if not, Python's end must not fail by it."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        _unheard(sys.stdout)
+        return False
+    return True
 
 
 def _unheard(stream: TextIO | None) -> None:

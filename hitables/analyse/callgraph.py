@@ -21,7 +21,19 @@ Graph: TypeAlias = Any  # a networkx DiGraph, which brings no types
 
 
 def graph(table: Table) -> Graph:
-    """The table's chains as a directed graph; an edge's *lines* are those of its rules."""
+    """The table's chains as a directed graph without circles; an edge's *lines* are those of its rules.
+
+    The kernel takes chains that jump in a circle as long as no packet comes to them.  The edges of such a
+    circle are left out: what these chains do is never asked for.
+    """
+    made = _jumps(table)
+    if not nx.is_directed_acyclic_graph(made):
+        for chains in list(nx.strongly_connected_components(made)):
+            made.remove_edges_from([edge for edge in made.subgraph(chains).edges])
+    return made
+
+
+def _jumps(table: Table) -> Graph:
     made = nx.DiGraph()
     lines: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for chain in table.chains:
@@ -34,11 +46,14 @@ def graph(table: Table) -> Graph:
 
 
 def check_loops(program: Program) -> None:
-    """ParseError when chains jump in a circle; the kernel refuses that too."""
+    """ParseError when chains that a packet may come to jump in a circle; the kernel refuses that too."""
     for table in program:
         if not _jumps_in_circles(table):
             continue
-        made = graph(table)
+        made = _jumps(table)
+        made = made.subgraph(_descend(made, table))
+        if nx.is_directed_acyclic_graph(made):
+            continue
         circle = [start for start, _ in nx.find_cycle(made)]
         line = made.edges[circle[-1], circle[0]]["lines"][0]
         raise ParseError(
@@ -65,7 +80,10 @@ def _jumps_in_circles(table: Table) -> bool:
 
 def reachable(table: Table) -> frozenset[str]:
     """The chains that a packet can come to: the built-in ones and all that they reach."""
-    made = graph(table)
+    return _descend(graph(table), table)
+
+
+def _descend(made: Graph, table: Table) -> frozenset[str]:
     found = {chain.name for chain in table.chains if chain.policy is not None}
     for name in list(found):
         found |= nx.descendants(made, name)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 
 from .fields import Family
-from .rule import Rule
+from .rule import Kind, Rule
 
 # The built-in chains of each table that iptables 1.8.9 knows.
 BUILT_IN = {
@@ -101,3 +102,41 @@ class Program:
 
     def rule_count(self) -> int:
         return sum(table.rule_count() for table in self.tables)
+
+
+def without_circles(table: Table) -> Table:
+    """The table without the circles of jumps to which no packet comes: their jumps lose their target.
+
+    The kernel takes such chains, as nothing ever reads them.  A circle that packets come to stays.
+    """
+    after = {
+        chain.name: {
+            target.name for target in {id(rule.target): rule.target for rule in chain.rules}.values()
+            if target is not None and target.kind in (Kind.JUMP, Kind.GOTO) and target.name in table
+        }
+        for chain in table.chains
+    }  # fmt: skip
+    try:
+        TopologicalSorter(after).prepare()
+        return table
+    except CycleError:
+        pass
+    reached = {chain.name for chain in table.chains if chain.policy is not None}
+    waiting = list(reached)
+    while waiting:
+        new = after[waiting.pop()] - reached
+        reached |= new
+        waiting += new
+    # Chains that enter nothing but chains without rules, and so on, lie on no circle.
+    circles = {name: set(others) for name, others in after.items() if name not in reached}
+    while ends := {name for name, others in circles.items() if not others & circles.keys()}:
+        for name in ends:
+            del circles[name]
+    cut = {}
+    for name in circles:
+        rules = (
+            rule._replace(target=None) if rule.target is not None and rule.target.name in circles else rule
+            for rule in table[name].rules
+        )
+        cut[name] = table[name].with_rules(tuple(rules))
+    return table.of({**table.by_name(), **cut})

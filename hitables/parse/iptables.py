@@ -10,12 +10,13 @@ import gc
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..errors import ParseError
 from ..ir.fields import Family
 from ..ir.program import BUILT_IN, Chain, Program, Table
 from ..ir.rule import Kind, Match, Rule, Target
+from ..syntax import limits
 from ..syntax.options import TARGETS
 from .counted import with_counted_sets
 from .matches import (
@@ -26,6 +27,7 @@ from .matches import (
     check_protocols,
     cut,
     extension_match,
+    find_header,
     header_match,
     plain_address,
     target_of,
@@ -36,13 +38,23 @@ COMMANDS = {
     "-A": "-A", "--append": "-A", "-I": "-I", "--insert": "-I", "-N": "-N", "--new-chain": "-N",
     "-P": "-P", "--policy": "-P", "-D": "-D", "--delete": "-D", "-R": "-R", "--replace": "-R",
     "-F": "-F", "--flush": "-F", "-X": "-X", "--delete-chain": "-X", "-E": "-E", "--rename-chain": "-E",
-    "-Z": "-Z", "--zero": "-Z",
+    "-Z": "-Z", "--zero": "-Z", "-L": "-L", "--list": "-L", "-S": "-S", "--list-rules": "-S", "-C": "-C",
+    "--check": "-C",
 }  # fmt: skip
 
 # --name=value stands for two words.
 _SET_OPTION = re.compile(r"(--[A-Za-z][\w-]*)=(.+)", re.DOTALL)
 
-POLICIES = ("ACCEPT", "DROP", "QUEUE")
+# Commands that may do without a chain: they are for all of them then.
+FOR_ALL = ("-F", "-X", "-Z", "-L", "-S")
+
+# A command with the name of its chain attached, as in -AINPUT.
+_ATTACHED = re.compile(r"(-[AIDRCNFXEPZLS])([^-].*)", re.DOTALL)
+
+# What iptables-restore has room for: words of a line, bytes of a word, bytes of a line.
+MOST_WORDS, LONGEST_WORD, LONGEST_LINE = 251, 1023, 10_239
+
+POLICIES = ("ACCEPT", "DROP")
 
 # A chain sees one side only; iptables refuses the other interface there.
 NO_INPUT_INTERFACE = frozenset({"OUTPUT", "POSTROUTING"})
@@ -92,6 +104,7 @@ class Plan:
     target: bool
     counters: int | None  # index of the word [packets:bytes] before the command
     plain: bool = False
+    order: tuple[int, ...] = ()  # the place in the line of each word, where they differ
     chain_name: str = ""
     chain_literal: int | None = None
     row: list[Match | Target | None] = field(default_factory=list)
@@ -119,11 +132,33 @@ class _TableDraft:
     chains: dict[str, _ChainDraft] = field(default_factory=dict)
 
 
-def _counters(word: str, at: int) -> tuple[int, int]:
-    found = re.fullmatch(r"\[([0-9]{1,20}):([0-9]{1,20})\]", word)
+def _count(word: str, at: int) -> int:
+    """A counter as sscanf reads it: digits, what stands behind them is passed over; -1 is the largest."""
+    found = re.match(r"[ \t]*([+-]?)([0-9]+)", word)
+    if found is None:
+        raise Fault(f"{word!r} is no counter", at, "write a number of packets and a number of bytes")
+    value = min(int(found[2]), LARGEST_COUNT)
+    return -value & LARGEST_COUNT if found[1] == "-" else value
+
+
+def _counters(word: str, at: int) -> tuple[int, int] | None:
+    """Counters in front of a rule; None for what iptables-restore, without -c, does not read."""
+    found = re.fullmatch(r"\[([^:]+):([^\]]+)\]", word)
     if found is None:
         raise Fault(f"{word!r} are no counters", at, "write [PACKETS:BYTES]")
-    return int(found[1]), int(found[2])
+    try:
+        return _count(found[1], at), _count(found[2], at)
+    except Fault:
+        return None
+
+
+def _chain_counters(word: str) -> tuple[int, int] | None:
+    """Counters of a chain; None for what iptables-restore, without -c, does not read."""
+    found = re.fullmatch(r"\[([0-9]{1,20}):([0-9]{1,20})\]", word)
+    return (min(int(found[1]), LARGEST_COUNT), min(int(found[2]), LARGEST_COUNT)) if found else None
+
+
+LARGEST_COUNT = (1 << 64) - 1
 
 
 @dataclass(slots=True)
@@ -136,6 +171,11 @@ class Vocabulary:
     plans: dict[str, Plan] = field(default_factory=dict)
     parts: dict[object, dict[object, Match | Target]] = field(default_factory=dict)
     family: Family | None = None
+    placed: bool = False  # whether a match or target was met that only some tables or chains may have
+
+
+class _ForOthers(Exception):
+    """The line is for the other family."""
 
 
 # What makes a named tuple without a look at its arguments.
@@ -149,6 +189,7 @@ class _Reader:
         assert known.family in (None, family), "a vocabulary of another family"
         known.family = family
         self.family, self.name = family, name
+        self.known = known
         self.plans, self.parts = known.plans, known.parts
         self.tables: list[Table] = []
         self.open: _TableDraft | None = None
@@ -184,12 +225,29 @@ class _Reader:
         return self.plan_of(words, {index: number for number, index in enumerate(places)})
 
     def plan_of_line(self, line: str) -> Plan:
-        """A plan for this line alone, where the structure depends on a literal."""
+        """A plan for this line alone, where the structure depends on a literal, or is an odd one."""
         words: list[str] = []
         for word, _ in split(line):
+            if word == '"':
+                raise Fault("a quote that is never closed", len(words))
             found = _SET_OPTION.fullmatch(unquote(word))
+            option = find_header(found[1]) if found and "policy" not in words else ""
+            if found and option:
+                raise Fault(f"iptables does not read {found[1]}=", len(words), f"write {option} {found[2]}")
             words += found.groups() if found else [unquote(word)]
-        return self.plan_of(words, {})
+        if len(words) > MOST_WORDS:
+            raise Fault(f"more than {MOST_WORDS} words; iptables-restore takes no more", MOST_WORDS)
+        order = _command_first(words)
+        if order == [(at, word) for at, word in enumerate(words)]:
+            return self.plan_of(words, {})
+        places = tuple(place for place, _ in order)
+        try:
+            plan = self.plan_of([word for _, word in order], {})
+        except Fault as fault:
+            fault.word = places[fault.word] if fault.word < len(places) else len(words)
+            raise
+        plan.order = places
+        return plan
 
     def plan_of(self, words: list[str], literal_of: dict[int, int]) -> Plan:
         """The plan of a line of *words*, of which those in *literal_of* are literals."""
@@ -204,21 +262,29 @@ class _Reader:
             expected = f"expected one of {', '.join(sorted(set(COMMANDS.values())))}"
             raise Fault(f"unknown command{shown}", at, expected)
         command, chain = COMMANDS[words[at]], at + 1
-        if chain >= len(words):
+        if chain >= len(words) and command not in FOR_ALL:
             raise Fault(f"{command} needs a chain", at)
         at = chain + 1
         number = None
-        if command in ("-I", "-D", "-R", "-Z") and at < len(words):
+        if command in ("-I", "-D", "-R", "-Z", "-L", "-S") and at < len(words):
             if words[at] == LITERAL:
                 raise NeedsWords
-            if words[at].isdigit():
-                number, at = int(words[at]), at + 1
+            if re.fullmatch(r"[0-9]+|0[xX][0-9a-fA-F]+", words[at]):
+                number, at = int(words[at], 16 if words[at][:2] in ("0x", "0X") else 10), at + 1
+        if command in ("-P", "-E"):
+            at += 1
+        plain = command not in ("-A", "-I", "-D", "-R", "-C")
+        if plain and at < len(words) and not words[at].startswith("-"):
+            shown = "this" if words[at] == LITERAL else repr(words[at])
+            raise Fault(f"{shown} belongs to no option", at)
         layout = Layout([], None, None, frozenset())
-        if command in ("-A", "-I", "-D", "-R"):
+        if command in ("-A", "-I", "-D", "-R", "-C"):
             layout = cut(words, at)
+            if ("-6" if self.family is Family.IPV4 else "-4") in layout.families:
+                raise _ForOthers
         if any(index in literal_of for index in (layout.counters or ())):
             raise NeedsWords
-        check_protocols(layout, words)
+        check_protocols(layout, words, self.family)
         return self.finished(Plan(command, chain, number, words, literal_of, layout, [], False, counters))
 
     def finished(self, plan: Plan) -> Plan:
@@ -226,7 +292,8 @@ class _Reader:
         layout = plan.layout
         parts = [*layout.matches, *([layout.target] if layout.target else [])]
         plan.target = layout.target is not None
-        plan.chain_name, plan.chain_literal = plan.words[plan.chain], plan.literal_of.get(plan.chain)
+        plan.chain_name = plan.words[plan.chain] if plan.chain < len(plan.words) else ""
+        plan.chain_literal = plan.literal_of.get(plan.chain)
         plan.slots = [self.slot(part, plan.words, plan.literal_of) for part in parts]
         plan.plain = (
             plan.command == "-A"
@@ -249,6 +316,8 @@ class _Reader:
 
     def make(self, slot: Slot, words: list[str]) -> Match | Target:
         part = slot.part
+        if part.name in limits.PLACED:
+            self.known.placed = True
         if part.kind == "header":
             return header_match(part, words, self.family)
         if part.kind == "match":
@@ -285,8 +354,27 @@ class _Reader:
                 return
             try:
                 plan = self.plans[key] = self.plan(key)
-            except NeedsWords:
-                plan, literals = self.plan_of_line(line), ()
+            except (NeedsWords, Fault, _ForOthers):
+                self.odd_line(line)
+                return
+        self.rule_of(plan, line, literals)
+
+    def odd_line(self, line: str) -> None:
+        """One rule whose words must be looked at one by one."""
+        try:
+            plan = self.plan_of_line(line)
+        except _ForOthers:
+            self.notes.append(f"# not for this family: {line}")
+            return
+        try:
+            self.rule_of(plan, line, ())
+        except Fault as fault:
+            if plan.order and fault.word < len(plan.order):
+                fault.word = plan.order[fault.word]
+            raise
+
+    def rule_of(self, plan: Plan, line: str, literals: Sequence[str]) -> None:
+        """The rule, or rules, of a line."""
         row = plan.row.copy()
         try:
             for place, made, index in plan.single:
@@ -372,6 +460,8 @@ class _Reader:
             row = [self.make(slot, each) for slot in plan.slots]
             target = row.pop() if plan.target else None
             rules.append(Rule(tuple(row), target, self.line))  # type: ignore[arg-type]
+        if plan.command == "-R" and len(rules) > 1:
+            raise Fault("-R takes one address, not a list", next(iter(lists.values()))[0])
         self.command(plan, words, rules)
 
     def command(self, plan: Plan, words: list[str], rules: list[Rule]) -> None:
@@ -379,9 +469,14 @@ class _Reader:
         table = self.open
         if table is None:
             raise Fault("a rule outside of any table", 0, "a line like *filter must come first")
+        if plan.chain >= len(words):
+            self.for_all(plan.command, table)
+            return
         name = words[plan.chain]
         if plan.command == "-N":
             check_chain_name(name, plan.chain)
+            if name in TARGETS:
+                raise Fault(f"-N cannot make a chain called {name}: a target has that name", plan.chain)
             if name in table.chains:
                 raise Fault(f"chain {name} exists already", plan.chain)
             table.chains[name] = _ChainDraft(name, None, None, self.line, self.take_notes(), True)
@@ -402,7 +497,8 @@ class _Reader:
             counters = _counters(words[plan.counters], plan.counters)
         elif plan.layout.counters is not None:
             first, second = plan.layout.counters
-            counters = _counters(f"[{words[first]}:{words[second]}]", first)
+            said = words[first].split(",", 1) if first == second else (words[first], words[second])
+            counters = _count(said[0], first), _count(said[1], second)
         if counters is not None or self.notes:
             notes = self.take_notes()
             rules = [
@@ -410,6 +506,25 @@ class _Reader:
                 for at, rule in enumerate(rules)
             ]
         self.edit(plan, words, table, chain, rules)
+
+    def for_all(self, command: str, table: _TableDraft) -> None:
+        """A command without a chain: for all of the table's."""
+        if command == "-F":
+            if any(chain.rules for chain in table.chains.values()):
+                raise Fault(
+                    "-F behind rules: iptables-legacy empties all chains, iptables-nft keeps these rules", 0,
+                    "leave out the rules in front of it, or name the chains",
+                )  # fmt: skip
+        elif command == "-X":
+            for name, chain in list(table.chains.items()):
+                if name not in BUILT_IN[table.name]:
+                    if chain.rules:
+                        raise Fault(f"-X: chain {name} is not empty", 0)
+                    del table.chains[name]
+        elif command == "-Z":
+            for chain in table.chains.values():
+                chain.counters = chain.counters and (0, 0)
+                chain.rules = [rule._replace(counters=None) for rule in chain.rules]
 
     def edit(
         self, plan: Plan, words: list[str], table: _TableDraft, chain: _ChainDraft, rules: list[Rule]
@@ -425,7 +540,7 @@ class _Reader:
                     f"position {place} is out of range: chain {chain.name} has {count} rules", plan.chain + 1
                 )
             chain.rules[place - 1 : place - 1] = rules[::-1]
-        elif plan.command in ("-D", "-R"):
+        elif plan.command in ("-D", "-R", "-C"):
             if number is None and plan.command == "-R":
                 raise Fault("-R needs a position", plan.chain)
             if number is None:
@@ -442,7 +557,8 @@ class _Reader:
                 raise Fault(
                     f"position {number} is out of range: chain {chain.name} has {count} rules", plan.chain + 1
                 )
-            chain.rules[number - 1 : number] = rules if plan.command == "-R" else []
+            if plan.command != "-C":
+                chain.rules[number - 1 : number] = rules if plan.command == "-R" else []
         elif plan.command == "-F":
             chain.rules.clear()
         elif plan.command == "-X":
@@ -451,6 +567,8 @@ class _Reader:
             del table.chains[chain.name]
         elif plan.command == "-P":
             policy = words[plan.chain + 1] if plan.chain + 1 < len(words) else ""
+            if policy == "-":
+                raise Fault("-P needs a policy", plan.chain + 1, f"there are {', '.join(POLICIES)}")
             chain.policy = self.policy(chain.name, policy, plan.chain + 1, table)
             chain.declared, chain.kept = True, False
             chain.counters = chain.counters and (0, 0)
@@ -460,6 +578,8 @@ class _Reader:
             if chain.policy is not None or new in table.chains:
                 raise Fault(f"chain {chain.name} cannot be renamed to {new}", plan.chain)
             table.chains = {(new if key == chain.name else key): value for key, value in table.chains.items()}
+            for each in table.chains.values():
+                each.rules = [_renamed(rule, chain.name, new) for rule in each.rules]
             chain.name = new
 
     def take_notes(self) -> tuple[str, ...]:
@@ -470,13 +590,9 @@ class _Reader:
         built_in = chain in BUILT_IN[table.name]
         if policy == "-":
             return "ACCEPT" if built_in else None
-        if not built_in:
-            raise Fault(
-                f"a user chain has no policy; {chain} is not built into table {table.name}", at, "write -"
-            )
         if policy not in POLICIES:
             raise Fault(f"unknown policy {policy!r}", at, f"there are {', '.join(POLICIES)}")
-        return policy
+        return policy if built_in else None  # iptables-nft passes over the policy of a user chain
 
     def table_line(self, name: str) -> None:
         if self.open is not None:
@@ -485,10 +601,12 @@ class _Reader:
             )
         if name not in BUILT_IN:
             raise Fault(f"unknown table {name!r}", 0, f"there are {', '.join(BUILT_IN)}")
+        notes = self.take_notes()
         for table in self.tables:
-            if table.name == name:
-                raise Fault(f"table {name} stands in line {table.line} already", 0, "put both parts into one")
-        self.open = _TableDraft(name, self.line, self.take_notes())
+            if table.name == name:  # what was loaded before is replaced; what was said stays
+                notes = (*table.notes, *table.closing, *notes)
+        self.tables = [table for table in self.tables if table.name != name]
+        self.open = _TableDraft(name, self.line, notes)
         for chain in BUILT_IN[name]:
             self.open.chains[chain] = _ChainDraft(chain, "ACCEPT", None, 0, (), False)
 
@@ -496,25 +614,29 @@ class _Reader:
         if self.open is None:
             raise Fault("a chain outside of any table", 0, "a line like *filter must come first")
         name = words[0]
-        counters = _counters(words[2], 2) if len(words) > 2 else None
+        counters = _chain_counters(words[2]) if len(words) > 2 else None
         built_in = name in BUILT_IN[self.open.name]
         if not built_in:
-            check_chain_name(name, 0)
+            check_chain_name(name, 0, declared=True)
         known = self.open.chains.get(name)
-        if known is not None and known.declared:
-            raise Fault(f"chain {name} stands in line {known.line} already", 0)
         policy = self.policy(name, words[1], 1, self.open)
         # Built-in chains too stand in the order in which the text declares them.
         self.open.chains.pop(name, None)
-        rules = known.rules if known is not None else []
+        # A user chain that is declared again is emptied (iptables-nft; iptables-legacy refuses it).
+        rules = known.rules if known is not None and built_in else []
         kept = built_in and words[1] == "-"
-        draft = _ChainDraft(name, policy, counters, self.line, self.take_notes(), True, rules, kept)
+        notes, line = self.take_notes(), self.line
+        if known is not None and known.declared:
+            notes, line = (*known.notes, *notes), known.line
+        draft = _ChainDraft(name, policy, counters, line, notes, True, rules, kept)
         self.open.chains[name] = draft
 
     def commit(self) -> None:
         if self.open is None:
             raise Fault("COMMIT outside of any table", 0)
         draft, self.open = self.open, None
+        if self.known.placed:
+            self.check_places(draft)
         chains = []
         for chain in draft.chains.values():
             rules = self.resolve(chain, draft)
@@ -559,6 +681,37 @@ class _Reader:
             )  # fmt: skip
         if chain.policy is not None:
             raise self.error_at(rule.line, f"cannot jump to the built-in chain {target.name}", target.name)
+        if chain.line > rule.line:
+            raise self.error_at(
+                rule.line, f"chain {target.name} is declared behind this, in line {chain.line}", target.name,
+                "declare chains in front of the rules",
+            )  # fmt: skip
+
+    def check_places(self, table: _TableDraft) -> None:
+        """Refuse matches and targets that the kernel does not take in this table, or below these chains."""
+        bound = [
+            (chain.name, rule, name, place)
+            for chain in table.chains.values()
+            for rule in chain.rules
+            for name, words in _named(rule)
+            if name in limits.PLACED and name not in table.chains
+            for place in limits.places(name, words)
+        ]
+        if not bound:
+            return
+        below = _below(table)
+        for chain, rule, name, place in bound:
+            if place.tables and table.name not in place.tables:
+                raise self.error_at(
+                    rule.line, f"{name} cannot stand in table {table.name}", name,
+                    f"it belongs to {' or '.join(sorted(place.tables))}",
+                )  # fmt: skip
+            wrong = sorted(below[chain] - place.chains) if place.chains else []
+            if wrong:
+                raise self.error_at(
+                    rule.line, f"{name}, with these options, cannot stand below {wrong[0]}", name,
+                    f"it may stand below {', '.join(sorted(place.chains))}",
+                )  # fmt: skip
 
     # Errors.
 
@@ -586,6 +739,7 @@ class _Reader:
 
     def read(self, text: str) -> Program:
         self.lines = lines = text.split("\n")
+        self.check_sizes(lines)
         keys, literals = shapes(text)
         assert len(keys) == len(lines), "a literal reaches over the end of a line"
         literals_read = 0
@@ -603,7 +757,9 @@ class _Reader:
                     self.rule_line(line, key, literals[first:literals_read])
                 elif start == "#":
                     self.notes.append(line.rstrip())
-                elif line and not line.isspace():
+                elif line:
+                    if not line.strip(" \t"):
+                        raise Fault("a line of blanks, which iptables refuses", 0, "leave it empty")
                     self.other_line(line, key, literals[first:literals_read])
             except Fault as fault:
                 raise self.error(fault, line) from None
@@ -618,12 +774,48 @@ class _Reader:
             )
         return Program(self.family, tuple(self.tables), self.name, self.take_notes())
 
+    def check_sizes(self, lines: Sequence[str]) -> None:
+        """Refuse lines of words that iptables-restore has no room for."""
+        enough = LONGEST_WORD // 4  # characters that can be no word, nor so many words, that are too much
+        if max(map(len, lines)) <= enough:
+            return
+        for number, line in enumerate(lines, 1):
+            if len(line) <= enough:
+                continue
+            size = len(line.encode("utf-8", "surrogateescape"))
+            if size > LONGEST_LINE:
+                self.line = number
+                reason = f"a line of {size} bytes; iptables reads {LONGEST_LINE}"
+                raise self.error(Fault(reason, 0, "it takes the rest for another line"), line)
+            if line[0] not in "-[ \t":
+                continue
+            words = split(line)
+            for at, (word, _) in enumerate(words):
+                size = len(unquote(word).encode("utf-8", "surrogateescape"))
+                if size > LONGEST_WORD:
+                    self.line = number
+                    fault = Fault(f"a word of {size} bytes; iptables takes {LONGEST_WORD}", at)
+                    raise self.error(fault, line)
+            if len(words) > MOST_WORDS:
+                self.line = number
+                fault = Fault(f"{len(words)} words; iptables takes {MOST_WORDS} in a line", MOST_WORDS)
+                raise self.error(fault, line)
+
     def other_line(self, line: str, key: str, literals: Sequence[str]) -> None:
-        stripped = line.strip()
-        words = stripped.split()
-        if line[0] == ":" and (len(words) == 2 or (len(words) == 3 and words[2][0] == "[")):
-            # A compiled rule set declares thousands of chains.
-            self.chain_line([words[0][1:], *words[1:]])
+        stripped = line.strip(" \t")
+        words = [word for word in _BLANKS.split(stripped) if word]
+        if line[0] in " \t" and stripped[0] in "*:#C[":
+            raise Fault("a blank at the start of the line, which iptables does not take here", 0)
+        if line.startswith("COMMIT") and line != "COMMIT":
+            raise Fault("words behind COMMIT, or a blank", 0, "the line must be COMMIT alone")
+        if line[0] == "*":
+            self.table_line(words[0][1:] or "".join(words[1:2]))
+            return
+        if line[0] == ":" and len(words) > 1 and words[0] == ":":
+            words[:2] = [":" + words[1]]
+        if line[0] == ":" and len(words) > 1:
+            # A compiled rule set declares thousands of chains.  Words behind the counters are not read.
+            self.chain_line([words[0][1:], *words[1:3]])
             return
         kind, tokens = parse(stripped)
         words = [str(token) for token in tokens if token is not None]
@@ -639,6 +831,65 @@ class _Reader:
             raise Fault(
                 f"unknown command {words[0]!r}", 0, "a line starts with *, :, -, [ or #, or is COMMIT"
             )
+
+
+_BLANKS = re.compile(r"[ \t]+")
+
+
+def _command_first(words: list[str]) -> list[tuple[int, str]]:
+    """The words, each with its place, in the order that a line usually has: the command, its chain, the rest.
+
+    iptables takes commands anywhere in the line, shortened, or with the chain attached.
+    """
+    begins = 1 if words and words[0].startswith("[") else 0
+    placed = list(enumerate(words))
+    for at in range(begins, len(words)):
+        word = words[at]
+        if word in COMMANDS:
+            command = [(at, word)]
+        elif (attached := _ATTACHED.fullmatch(word)) and at == begins:
+            command = [(at, attached[1]), (at, attached[2])]
+        elif len(found := {COMMANDS[name] for name in COMMANDS if name.startswith(word)}) == 1 and word[2:]:
+            command = [(at, found.pop())]
+        else:
+            continue
+        chain = 0 if len(command) > 1 else 1
+        rest = placed[begins:at] + placed[at + 1 + chain :]
+        return placed[:begins] + command + placed[at + 1 : at + 1 + chain] + rest
+    return placed
+
+
+def _renamed(rule: Rule, old: str, new: str) -> Rule:
+    """The rule with its jump to the chain *old* going to *new*."""
+    target = rule.target
+    if target is None or target.name != old or target.kind not in (Kind.JUMP, Kind.GOTO):
+        return rule
+    key = f"-g {new}" if target.kind is Kind.GOTO else f"-j {new}"
+    return rule._replace(target=replace(target, name=new, key=key))
+
+
+def _named(rule: Rule) -> list[tuple[str, tuple[str, ...]]]:
+    """The extensions of a rule, by name, with their words."""
+    found = [(match.name, match.words) for match in rule.matches if match.name]
+    if rule.target is not None and rule.target.kind is Kind.VERDICT:
+        found.append((rule.target.name, rule.target.words))
+    return found
+
+
+def _below(table: _TableDraft) -> dict[str, set[str]]:
+    """For each chain the built-in chains whose packets may come to it."""
+    below: dict[str, set[str]] = {name: set() for name in table.chains}
+    for name in BUILT_IN[table.name]:
+        waiting, seen = [name], {name}
+        while waiting:
+            chain = waiting.pop()
+            below[chain].add(name)
+            for rule in table.chains[chain].rules:
+                to = rule.target.name if rule.target is not None else ""
+                if to in table.chains and to not in seen:
+                    seen.add(to)
+                    waiting.append(to)
+    return below
 
 
 # Written so that the search can skip from one "-" or "i" to the next.

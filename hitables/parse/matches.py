@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from ..ir.fields import TCP, UDP, Family, Field, top
 from ..ir.geometry import Values
 from ..ir.rule import EVERYTHING, Ends, Kind, Match, Role, Target, Test
-from ..syntax import access
+from ..syntax import access, limits
 from ..syntax import values as spelt
 from ..syntax.options import (
     FOREIGN_TARGETS,
@@ -68,8 +68,9 @@ class Layout:
 
     matches: list[Part]
     target: Part | None
-    counters: tuple[int, int] | None  # indexes of the words behind -c
+    counters: tuple[int, int] | None  # indexes of the words behind -c; the same twice: PACKETS,BYTES
     interfaces: frozenset[str]  # of -i and -o, those that stand in the rule
+    families: frozenset[str] = frozenset()  # of -4 and -6, those that stand in the rule
 
 
 def _nearest(word: str, known: list[str]) -> str:
@@ -87,6 +88,12 @@ def _find(word: str, table: dict[str, Option]) -> Option | None:
     return next(iter(found.values())) if len(found) == 1 else None
 
 
+def find_header(word: str) -> str:
+    """The short name of the header option that *word* names, "" for none."""
+    option = HEADER.get(word) or _find(word, HEADER)
+    return option.name if option is not None else ""
+
+
 class _Cutter:
     """Cuts the words behind the command of a rule into parts."""
 
@@ -96,6 +103,7 @@ class _Cutter:
         self.matches: list[Part] = []
         self.target: Part | None = None
         self.counters: tuple[int, int] | None = None
+        self.families: set[str] = set()
         self.latest: Part | None = None
 
     def protocol(self) -> int | None:
@@ -156,11 +164,16 @@ class _Cutter:
         return part.extension is None and part.name != "RETURN" and part.kind != "-g" and word.startswith("-")
 
     def general(self, option: Option, at: int) -> None:
-        indexes = self.take(option, at)
-        name = self.words[indexes[0]]
         if option.name == "-c":
-            self.counters = (indexes[0], indexes[1])
-        elif option.name == "-m":
+            self.take_counters(option, at)
+            return
+        indexes = self.take(option, at)
+        if option.name in ("-4", "-6"):
+            self.families.add(option.name)
+        if option.name in ("-4", "-6", "-v", "-M"):
+            return
+        name = self.words[indexes[0]]
+        if option.name == "-m":
             if name == LITERAL:
                 raise NeedsWords
             name = SAME_MATCH.get(name, name)
@@ -173,6 +186,19 @@ class _Cutter:
             extension = TARGETS.get(name) if option.name == "-j" else None
             self.target = Part(option.name, name, indexes[0], extension)
             self.latest = self.target
+
+    def take_counters(self, option: Option, at: int) -> None:
+        """-c PACKETS BYTES, or -c PACKETS,BYTES."""
+        if self.counters is not None:
+            raise Fault("a second -c: a rule has one", at)
+        first = at + 1
+        if first < len(self.words) and self.words[first] == LITERAL:
+            raise NeedsWords
+        if first < len(self.words) and "," in self.words[first]:
+            self.at, self.counters = first + 1, (first, first)
+        else:
+            self.take(option, at)
+            self.counters = (first, first + 1)
 
     def cut(self) -> Layout:
         inverted_at: int | None = None
@@ -206,13 +232,21 @@ class _Cutter:
                     end += 1
                 self.latest.kept.extend(range(first, end))
                 self.at = end
+            elif (general := _find(word, GENERAL)) is not None and not inverted:
+                self.general(general, at)
+            elif word == "--" and not inverted and at + 1 == len(self.words):
+                self.at = at + 1
             else:
                 raise self.misfit(word, at)
         if inverted_at is not None:
             raise Fault("! with nothing behind it", inverted_at)
         header_parts = [self.header[name] for name in HEADER_ORDER if name in self.header]
         return Layout(
-            header_parts + self.matches, self.target, self.counters, frozenset(self.header) & {"-i", "-o"}
+            header_parts + self.matches,
+            self.target,
+            self.counters,
+            frozenset(self.header) & {"-i", "-o"},
+            frozenset(self.families),
         )
 
     def misfit(self, word: str, at: int) -> Fault:
@@ -253,6 +287,24 @@ def _tests(use: Use, words: list[str], family: Family) -> tuple[tuple[Test, ...]
         inverse = (Test(test.field, test.values.complement(top(test.field, family))) for test in tests)
         return tuple(inverse), False
     return tests, either
+
+
+def _check_limits(part: Part, table: dict[str, limits.Limits], words: list[str], family: Family) -> None:
+    """Refuse values and combinations of options that iptables refuses."""
+    known = table.get(part.name)
+    if known is None:
+        return
+    if len(part.uses) == 1 and limits.passes(known, part.uses[0].option.name, part.uses[0].inverted):
+        return
+    said = [(use.option.name, use.inverted, tuple(words[at] for at in use.values)) for use in part.uses]
+    try:
+        limits.check(part.name, known, said, family)
+    except limits.Refusal as refusal:
+        at = part.at
+        if refusal.use is not None:
+            use = part.uses[refusal.use]
+            at = use.at if refusal.value is None else use.values[refusal.value]
+        raise Fault(refusal.reason, at) from None
 
 
 def _normal(value: str) -> str:
@@ -325,6 +377,7 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
     for required in extension.required:
         if all(use.option.name != required for use in part.uses):
             raise Fault(f"-m {part.name} needs {required}", part.at)
+    _check_limits(part, limits.MATCH_LIMITS, words, family)
     key = _key(part.name, part.uses, words, extension.defaults)
     tests: list[Test] = []
     said: dict[str, tuple[bool, tuple[Test, ...]]] = {}
@@ -403,7 +456,7 @@ def protocol_at(use: Use, words: list[str]) -> int:
         raise Fault(str(error), at) from None
 
 
-def check_protocols(layout: Layout, words: list[str]) -> None:
+def check_protocols(layout: Layout, words: list[str], family: Family) -> None:
     """Refuse matches that need a protocol which the rule does not ask for."""
     asked: int | None = None
     for part in layout.matches:
@@ -416,6 +469,37 @@ def check_protocols(layout: Layout, words: list[str]) -> None:
             names.update({TCP: "tcp", UDP: "udp"})
             needed = " or ".join(f"-p {names.get(number, number)}" for number in sorted(wanted))
             raise Fault(f"-m {part.name} needs {needed}", part.at)
+    for part in [*layout.matches, *([layout.target] if layout.target else [])]:
+        # The ah of IPv6 walks the headers itself.
+        if part.extension is not None and not (part.name == "ah" and family is Family.IPV6):
+            _check_protocol(part, asked, layout, words)
+
+
+def _check_protocol(part: Part, asked: int | None, layout: Layout, words: list[str]) -> None:
+    """Refuse options that need a protocol which the rule does not ask for."""
+    for look in (part.name, *(f"{part.name} {use.option.name}" for use in part.uses)):
+        wanted = limits.PROTOCOLS.get(look)
+        if wanted is not None and asked not in wanted:
+            needed = " or ".join(f"-p {_NAMES.get(number, number)}" for number in wanted)
+            raise Fault(f"{look} needs {needed}", part.at)
+    for use in part.uses:
+        if use.option.name == "--reject-with" and words[use.values[0]].startswith("tcp") and asked != TCP:
+            raise Fault("--reject-with tcp-reset needs -p tcp", use.values[0])
+        if use.option.name not in ("--to-destination", "--to-source", "--to-ports"):
+            continue
+        header = next((each for each in layout.matches if each.kind == "header" and each.name == "-p"), None)
+        if header is not None and header.at < use.at:
+            protocol = protocol_at(header.uses[0], words)
+            if protocol in limits.NAT_PROTOCOLS:
+                continue
+        word = words[use.values[0]]
+        if word == LITERAL:
+            raise NeedsWords
+        if use.option.name == "--to-ports" or word.count(":") == 1 or "]:" in word:
+            raise Fault("ports need -p tcp, udp, sctp, dccp or icmp in front of them", use.values[0])
+
+
+_NAMES = {TCP: "tcp", UDP: "udp", 51: "ah"}
 
 
 def target_of(part: Part, words: list[str], family: Family) -> Target:
@@ -435,8 +519,7 @@ def target_of(part: Part, words: list[str], family: Family) -> Target:
             kept = tuple(words[index] for index in part.kept)
             return Target(name, Kind.VERDICT, " ".join([name, *kept]), kept, Ends.MAYBE, EVERYTHING)
         return Target(name, Kind.JUMP, f"-j {name}")
-    for use in part.uses:
-        _tests(use, words, family)
+    _check_limits(part, limits.TARGET_LIMITS, words, family)
     defaults = extension.defaults
     if name == "REJECT":
         defaults = {
@@ -452,11 +535,14 @@ def as_jump(target: Target) -> Target:
     return replace(target, kind=Kind.JUMP, key=f"-j {target.name}", ends=Ends.SURELY, writes=frozenset())
 
 
-def check_chain_name(name: str, word: int) -> None:
-    """Refuse names that iptables refuses for a user chain."""
-    if len(name.encode()) > 28:
+def check_chain_name(name: str, word: int, declared: bool = False) -> None:
+    """Refuse names that iptables refuses for a user chain.
+
+    *declared*: by a line :NAME, where iptables-legacy takes names that begin with - or !.
+    """
+    if len(name.encode("utf-8", "surrogateescape")) > 28:
         raise Fault(f"chain name {name!r} is longer than 28 characters", word)
     if name in RESERVED:
         raise Fault(f"a chain cannot be called {name}", word)
-    if not name or name[0] in "-!" or re.search(r"\s", name):
+    if not name or (name[0] in "-!" and not declared) or re.search(r"\s", name, re.ASCII):
         raise Fault(f"not a chain name: {name!r}", word)

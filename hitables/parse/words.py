@@ -19,7 +19,8 @@ from ..syntax.options import TARGETS
 LITERAL = "\0"
 
 _QUOTED = r'"(?:[^"\\\n]|\\.)*"'
-_WORD = re.compile(rf'(?:[^\s"]|{_QUOTED})+')
+# A closing quote ends a word, whatever stands behind it; one that is never closed is a word of its own.
+_WORD = re.compile(rf'[^\s"]*{_QUOTED}|[^\s"]+|"', re.ASCII)
 _UNCLEARED = ffi.new_allocator(should_clear_after_alloc=False)
 _KEPT = "\0".join([*TARGETS, "RETURN", ""]).encode()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -36,9 +37,9 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def _dump(value: Any) -> str:
-    """JSON in UTF-8.  Bytes of a rule set that are no UTF-8 become U+FFFD: JSON has no place for them."""
+    """JSON in UTF-8.  A byte 0xNN of a rule set that is no UTF-8 stands as \\udcNN, as in the source map."""
     text = json.dumps(value, indent=1, ensure_ascii=False)
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") + "\n"
+    return re.sub("[\udc80-\udcff]", lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {

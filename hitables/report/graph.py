@@ -78,12 +78,15 @@ def _svg(made: nx.DiGraph) -> str:
     matplotlib.rcParams["svg.fonttype"] = "path"
     from matplotlib import pyplot
 
-    for layer, names in enumerate(nx.topological_generations(made)):
+    flat = nx.DiGraph(made)
+    for circle in list(nx.strongly_connected_components(made)):  # which no packet comes to
+        flat.remove_edges_from(list(made.subgraph(circle).edges))
+    for layer, names in enumerate(nx.topological_generations(flat)):
         for name in names:
             made.nodes[name]["layer"] = layer
     place = nx.multipartite_layout(made, subset_key="layer", align="vertical")
     layers = max((of["layer"] for _, of in made.nodes(data=True)), default=0) + 1
-    tallest = max((len(each) for each in nx.topological_generations(made)), default=1)
+    tallest = max((len(each) for each in nx.topological_generations(flat)), default=1)
     figure, axes = pyplot.subplots(figsize=(max(6.0, 2.6 * layers), max(4.0, 0.45 * tallest)))
     nx.draw_networkx_edges(made, place, ax=axes, edge_color="#888888", arrowsize=8, node_size=900)
     labels = {name: f"{of['chain']}\n{of['rules']}" for name, of in made.nodes(data=True)}
@@ -98,12 +101,29 @@ def _svg(made: nx.DiGraph) -> str:
     return out.getvalue()
 
 
+def _of_letters(made: nx.DiGraph) -> nx.DiGraph:
+    """The graph with bytes that are no text written as \\xff: XML cannot hold them."""
+
+    def plain(text: object) -> object:
+        if not isinstance(text, str):
+            return text
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+    again = nx.DiGraph(**{key: plain(value) for key, value in made.graph.items()})
+    for name, of in made.nodes(data=True):
+        again.add_node(plain(name), **{key: plain(value) for key, value in of.items()})
+    for start, end, of in made.edges(data=True):
+        again.add_edge(plain(start), plain(end), **{key: plain(value) for key, value in of.items()})
+    return again
+
+
 def draw(program: Program, form: str, tables: Sequence[str] = ()) -> str:
     """The graph of *tables* (none: all) as "dot", "graphml" or "svg" text."""
     check_loops(program)
     made = _whole(program, tables)
     if form == "dot":
         return _dot(made)
+    made = _of_letters(made)
     if form == "graphml":
         return "\n".join(nx.generate_graphml(made)) + "\n"
     return _svg(made)

@@ -109,15 +109,6 @@ def _states(*extra: str) -> Reader:
     return lambda words, family: (Test(Field.STATE, spelt.states(words[0], _STATE_WORDS + extra)),)
 
 
-def _uid(words: tuple[str, ...], family: Family) -> tuple[Test, ...]:
-    """A user's or group's number, or a name as the system knows it; it is checked, not looked up."""
-    import re
-
-    if not re.fullmatch(r"[0-9]+(-[0-9]+)?|[a-z_][a-z0-9_.-]*\$?", words[0]):
-        raise ValueError(f"not a user or group: {words[0]!r}")
-    return ()
-
-
 def _match(
     name: str, options: str = "", role: Role = Role.CONSTANT, *,
     readers: dict[str, Reader] | None = None, needs: int = 0, strict: bool = False,
@@ -191,8 +182,7 @@ MATCHES = {
                protocols=(TCP, UDP, 136, 132, 33), needs=4, readers=_MULTIPORT),
         _match("nfacct", "--nfacct-name", NAMED),
         _match("osf", "--genre --ttl --log", protocols=(TCP,), counting="--log"),
-        _match("owner", "--uid-owner --gid-owner --socket-exists/0 --suppl-groups/0",
-               readers={"--uid-owner": _uid, "--gid-owner": _uid}),
+        _match("owner", "--uid-owner --gid-owner --socket-exists/0 --suppl-groups/0"),
         _match("physdev", "--physdev-in --physdev-out --physdev-is-in/0 --physdev-is-out/0 "
                "--physdev-is-bridged/0"),
         _match("pkttype", "--pkt-type"),
@@ -209,8 +199,8 @@ MATCHES = {
         _match("rpfilter", "--loose/0 --validmark/0 --accept-local/0 --invert/0"),
         _match("rt", "--rt-type --rt-segsleft --rt-len --rt-0-res/0 --rt-0-addrs --rt-0-not-strict/0", NAMED),
         _match("sctp", _PORTS + " --chunk-types/2", SPACE, protocols=(132,), needs=12, counting="--chunk-types",
-               readers=_ports(spelt.port_range)),
-        _match("set", "--match-set/2=--set/2 --return-nomatch/0 --update-counters/0 --update-subcounters/0 "
+               readers=_ports(_tcp_range)),
+        _match("set", "--match-set/2=--set --return-nomatch/0 --update-counters/0 --update-subcounters/0 "
                "--packets-eq --packets-lt --packets-gt --bytes-eq --bytes-lt --bytes-gt",
                counting="--update-counters --update-subcounters --packets-eq --packets-lt --packets-gt "
                "--bytes-eq --bytes-lt --bytes-gt"),
@@ -250,7 +240,7 @@ def _target(
 
 
 NEVER, MAYBE, SURELY = Ends.NEVER, Ends.MAYBE, Ends.SURELY
-_NAT = " --random/0 --random-fully/0 --persistent/0"
+_NAT = " --random/0 --persistent/0"
 
 TARGETS = {
     extension.name: extension
@@ -273,14 +263,14 @@ TARGETS = {
         _target("ECN", "--ecn-tcp-remove/0 --ecn-tcp-cwr --ecn-tcp-ece --ecn-ip-ect", MAYBE),
         _target("HL", "--hl-set --hl-dec --hl-inc", MAYBE),
         _target("HMARK", "--hmark-tuple --hmark-mod --hmark-offset --hmark-src-prefix --hmark-dst-prefix "
-                "--hmark-sport-mask --hmark-dport-mask --hmark-src-port --hmark-dst-port --hmark-spi-mask "
+                "--hmark-sport-mask --hmark-dport-mask --hmark-sport --hmark-dport --hmark-spi-mask "
                 "--hmark-spi --hmark-rnd --hmark-proto-mask", NEVER),
-        _target("IDLETIMER", "--timeout --label --alarm/0 --send_nl_msg"),
+        _target("IDLETIMER", "--timeout --label --alarm/0"),
         _target("LED", "--led-trigger-id --led-delay --led-always-blink/0"),
         _target("LOG", "--log-level --log-prefix --log-tcp-sequence/0 --log-tcp-options/0 --log-ip-options/0 "
                 "--log-uid/0 --log-macdecode/0", NEVER, defaults={"--log-level": "4"}),
         _target("MARK", "--set-mark --set-xmark --and-mark --or-mark --xor-mark", NEVER),
-        _target("MASQUERADE", "--to-ports" + _NAT, SURELY),
+        _target("MASQUERADE", "--to-ports --random/0 --random-fully/0", SURELY),
         _target("MIRROR", "", SURELY),
         _target("NETMAP", "--to", SURELY),
         _target("NFLOG", "--nflog-group --nflog-prefix --nflog-range --nflog-size --nflog-threshold",
@@ -289,13 +279,13 @@ TARGETS = {
                 defaults={"--queue-num": "0"}),
         _target("NOTRACK", "", NEVER),
         _target("RATEEST", "--rateest-name --rateest-interval --rateest-ewmalog"),
-        _target("REDIRECT", "--to-ports" + _NAT, SURELY),
+        _target("REDIRECT", "--to-ports --random/0", SURELY),
         _target("REJECT", "--reject-with", SURELY),
         _target("SAME", "--to --nodst/0 --random/0", SURELY),
         _target("SECMARK", "--selctx", NEVER),
         _target("SET", "--add-set/2 --del-set/2 --map-set/2 --timeout --exist/0 --map-mark/0 --map-prio/0 "
                 "--map-queue/0", NEVER),
-        _target("SNAT", "--to-source" + _NAT, SURELY),
+        _target("SNAT", "--to-source --random-fully/0" + _NAT, SURELY),
         _target("SNPT", "--src-pfx --dst-pfx", MAYBE),
         _target("SYNPROXY", "--sack-perm/0 --timestamp/0 --wscale --mss --ecn/0", MAYBE),
         _target("TCPMSS", "--set-mss --clamp-mss-to-pmtu/0", MAYBE),
@@ -350,7 +340,9 @@ HEADER = _options(
 HEADER_ORDER = ("-s", "-d", "-i", "-o", "-p", "-f")
 
 # Options of a rule that are neither header fields nor belong to an extension.
-GENERAL = _options("-m=--match -j=--jump -g=--goto -c/2=--set-counters")
+GENERAL = _options(
+    "-m=--match -j=--jump -g=--goto -c/2=--set-counters -v/0=--verbose -M=--modprobe -4/0=--ipv4 -6/0=--ipv6"
+)
 
 
 def universe(tests: tuple[Test, ...], family: Family) -> bool:

@@ -59,7 +59,7 @@ FLAG_BITS = {"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32, "ALL"
 
 # What is free in an address behind a prefix of each length.
 _SIZES = {str(length): (1 << 32 - length) - 1 for length in range(33)}
-_NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+")
+_NUMBER = re.compile(r"\+?(?:0[xX][0-9a-fA-F]+|[0-9]+)")
 
 
 def number(text: str, low: int, high: int) -> int:
@@ -67,8 +67,9 @@ def number(text: str, low: int, high: int) -> int:
     if not _NUMBER.fullmatch(text):
         raise ValueError(f"not a number: {text!r}")
     try:
-        base = 16 if text[:2] in ("0x", "0X") else 8 if text[0] == "0" and len(text) > 1 else 10
-        value = int(text, base)
+        digits = text.removeprefix("+")
+        base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" and len(digits) > 1 else 10
+        value = int(digits, base)
     except ValueError:
         raise ValueError(f"not a number: {text!r}") from None
     if not low <= value <= high:
@@ -76,11 +77,22 @@ def number(text: str, low: int, high: int) -> int:
     return value
 
 
-def _ipv4(text: str) -> int:
-    """Dotted numbers, octal ones behind a 0; fewer than four are filled up with zeros on the right: as iptables does."""
+def _ipv4(text: str, looked_up: bool) -> int:
+    """Dotted numbers, octal ones behind a 0; fewer than four are filled up with zeros on the right: as iptables does.
+
+    *looked_up*: what iptables does not read so, it looks up there, and the C library takes a large last
+    number for several bytes.
+    """
     parts = text.split(".")
     if not 1 <= len(parts) <= 4 or not all(_NUMBER.fullmatch(part) for part in parts):
         raise ValueError(f"not an IPv4 address: {text!r} (host names are not looked up)")
+    if looked_up and len(parts) < 4 and not any(part.startswith("+") for part in parts):
+        try:
+            packed = int.from_bytes(socket.inet_aton(text), "big")
+        except OSError:
+            packed = 0
+        if packed and any(int(part, 0 if part[:1] != "0" or part[1:2] in "xX" else 8) > 255 for part in parts if part):
+            return packed
     value = 0
     for part in parts + ["0"] * (4 - len(parts)):
         try:
@@ -109,17 +121,19 @@ def ipv4_prefix(text: str) -> tuple[int, int] | None:
 
 def _ipv6(text: str) -> int:
     try:
+        if "%" in text:
+            raise ValueError
         return int(ipaddress.IPv6Address(text))
     except ValueError:
         raise ValueError(f"not an IPv6 address: {text!r} (host names are not looked up)") from None
 
 
-def address(text: str, family: Family) -> int:
-    """One address as an integer."""
+def address(text: str, family: Family, looked_up: bool = False) -> int:
+    """One address as an integer; *looked_up*: where iptables takes names of hosts."""
     if family is Family.IPV4:
         if ":" in text:
             raise ValueError(f"an IPv6 address in an IPv4 rule set: {text!r}")
-        return _ipv4(text)
+        return _ipv4(text, looked_up)
     if "." in text and ":" not in text:
         raise ValueError(f"an IPv4 address in an IPv6 rule set: {text!r}")
     return _ipv6(text)
@@ -129,7 +143,9 @@ def network(text: str, family: Family) -> Values:
     """ADDRESS, ADDRESS/LENGTH or ADDRESS/MASK; OverflowError for a mask of too many intervals."""
     width = 32 if family is Family.IPV4 else 128
     host, slash, length = text.partition("/")
-    value = address(host, family)
+    if slash and _is_zero(length, family):
+        return Values(((0, (1 << width) - 1),))  # as any/0: the address is not looked at
+    value = address(host, family, looked_up=True)
     if not slash:
         return Values.only(value)
     if _NUMBER.fullmatch(length):
@@ -139,8 +155,19 @@ def network(text: str, family: Family) -> Values:
             raise ValueError(f"not a prefix length: {error}") from None
         base = value >> free << free
         return Values(((base, base | (1 << free) - 1),))
-    mask = address(length, family)
+    try:
+        mask = int.from_bytes(socket.inet_pton(_SOCKETS[family], length), "big")
+    except OSError:
+        raise ValueError(f"neither a prefix length nor a mask: {length!r}") from None
     return masked(value, mask, width)
+
+
+_SOCKETS = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
+
+
+def _is_zero(length: str, family: Family) -> bool:
+    """Whether a mask or prefix length leaves every bit free."""
+    return (length.strip("+0") == "" and "0" in length) or length == ("0.0.0.0" if family is Family.IPV4 else "::")
 
 
 def protocol(text: str) -> int:
@@ -179,8 +206,19 @@ def _service(text: str) -> int:
 
 
 def decimal_port(text: str) -> int:
-    """As port, but a 0 in front makes no octal number, and there are no hexadecimal ones: so udp and dccp read."""
-    return port(text.lstrip("0") or "0") if text.isascii() and text.isdigit() else _service(text)
+    """A port as getaddrinfo reads it, for udp and dccp.
+
+    A 0 in front makes no octal number, there are no hexadecimal ones, and of a number that is too large
+    sixteen bits are kept.
+    """
+    if not text:
+        return 0
+    if not re.fullmatch(r"[ \t]*\+?[0-9]+", text):
+        return _service(text)
+    value = int(text)
+    if value >= 1 << 64 or value >> 31 & 1:
+        raise ValueError(f"invalid port {text!r}: ports go from 0 to 65535")
+    return value & 0xFFFF
 
 
 def port_range(text: str, read: Callable[[str], int] = port) -> Values:
@@ -207,8 +245,8 @@ def port_list(text: str) -> Values:
         low, colon, high = part.partition(":")
         first = port(low)
         last = port(high) if colon else first
-        if first > last:
-            raise ValueError(f"invalid port range {part!r}: its low end is above its high end")
+        if colon and first >= last:
+            raise ValueError(f"invalid port range {part!r}: multiport wants a low end below the high end")
         pairs.append((first, last))
     return Values.of(*pairs)
 
@@ -245,7 +283,7 @@ def icmp_type(text: str, family: Family) -> Values:
 
 def _flag_set(text: str) -> int:
     bits = 0
-    for word in text.split(","):
+    for word in filter(None, text.split(",")):
         if word.upper() not in FLAG_BITS:
             raise ValueError(f"unknown TCP flag {word!r}; there are {', '.join(FLAG_BITS)}")
         bits |= FLAG_BITS[word.upper()]
@@ -260,13 +298,14 @@ def tcp_flags(mask: str, wanted: str) -> Values:
 
 def interface(text: str) -> Values:
     """A name, or a beginning of names with "+" behind it."""
-    if len(text.encode()) > 15:
+    if len(text.encode("utf-8", "surrogateescape")) > 15:
         raise ValueError(f"interface name {text!r} is longer than 15 bytes")
     if not text:
         raise ValueError("an empty interface name")
     if text.endswith("+"):
         low = interface_number(text[:-1])
-        return Values.of((low, low | (1 << 8 * (16 - len(text[:-1].encode()))) - 1))
+        free = 16 - len(text[:-1].encode("utf-8", "surrogateescape"))
+        return Values.of((low, low | (1 << 8 * free) - 1))
     return Values.only(interface_number(text))
 
 

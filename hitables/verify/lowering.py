@@ -25,7 +25,7 @@ from hitables.ir.fields import PORT_PROTOCOLS, Family, Field, top
 from hitables.ir.geometry import Values
 from hitables.ir.headers import HEADER_BYTES
 from hitables.ir.packet import Backend
-from hitables.ir.program import Chain, Table
+from hitables.ir.program import Chain, Table, without_circles
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target
 from hitables.ir.semantics import DROP, FIELDS_WRITTEN, RETURNS
 
@@ -127,6 +127,7 @@ class Lowering:
     def __init__(
         self, tables: tuple[Table, Table], family: Family, backend: Backend, verdict_only: bool = False
     ) -> None:
+        tables = without_circles(tables[0]), without_circles(tables[1])
         self.tables, self.family, self.backend, self.verdict_only = tables, family, backend, verdict_only
         self.coordinates = {field: Coordinates(field, family) for field in Field}
         self._facts: dict[str, int] = {}

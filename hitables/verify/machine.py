@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from hitables.engine._engine import ffi, lib
 from hitables.errors import Unsupported
 from hitables.ir.fields import Family, Field, top
 from hitables.ir.packet import Backend, Outcome
-from hitables.ir.program import Program, Table
+from hitables.ir.program import Program, Table, without_circles
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule, Target, Test
 from hitables.ir.semantics import DROP, FIELDS_WRITTEN, RETURNS
 
@@ -104,7 +104,9 @@ class Machine:
     """A program as one backend runs it.  Tables are lowered when first used."""
 
     def __init__(self, program: Program, backend: Backend, interner: Interner | None = None) -> None:
-        self.program, self.backend = program, backend
+        tables = tuple(without_circles(table) for table in program)
+        same = all(new is old for new, old in zip(tables, program, strict=True))
+        self.program, self.backend = program if same else replace(program, tables=tables), backend
         self.interner = interner or Interner()
         self._tables: dict[str, _Lowered] = {}
 
