@@ -7,13 +7,14 @@ import dataclasses
 import pytest
 
 from hitables import read
+from hitables.bench.matrix import judge
+from hitables.bench.matrix.record import WRITERS
+from hitables.bench.matrix.rules import READERS
 from hitables.compile import Options, compile_rules
 from hitables.emit.text import write
 from hitables.errors import Unsupported
-from hitables.ir.fields import Family
 from hitables.ir.program import Program
-from hitables.ir.rule import EVERYTHING, Ends, Role, State
-from hitables.parse.matches import cut, extension_match
+from hitables.ir.rule import EVERYTHING, Ends, Match, Role, State
 from hitables.syntax import access, options
 from hitables.verify import diagrams, exact
 from hitables.verify.answer import Difference, Equal, Question
@@ -25,7 +26,7 @@ CHANGES = [
     ("-m u32 --u32 0>>16&0xFF=0x10", "-j TOS --set-tos 0x10/0xff", "mangle OUTPUT"),
     ("-m u32 --u32 0>>16&0xFF=0x10", "-j TTL --ttl-set 16", "mangle OUTPUT"),
     ("-m string --algo bm --string x", "-j DSCP --set-dscp 0x10", "mangle OUTPUT"),
-    ("-m bpf --bytecode 1,6,0,0,0", "-j MARK --set-mark 1", "mangle OUTPUT"),
+    ('-m bpf --bytecode "1,6 0 0 0"', "-j MARK --set-mark 1", "mangle OUTPUT"),
     ("-m connmark --mark 1", "-j CT --zone 1", "raw OUTPUT"),
     ("-m connlabel --label 1", "-j CT --notrack", "raw OUTPUT"),
     ("-m connlabel --label 1", "-m connlabel --label 1 --set", "mangle OUTPUT"),
@@ -142,18 +143,21 @@ def test_extensions_that_the_option_table_knows_and_access_does_not_are_these() 
     assert access.TARGETS.keys() - options.TARGETS.keys() == set()
 
 
-@pytest.mark.parametrize("name", options.MATCHES)
+def probe(name: str, option: str = "") -> Match:
+    """The match of a rule that iptables takes, with *option* when it is given."""
+    for each in (*READERS, *WRITERS):
+        if each.name == name and (not option or option in each.words):
+            found = judge.rule_of(each, min(each.families)).matches
+            return next(match for match in found if match.name == name)
+    raise AssertionError(f"no probe of {name} {option}")
+
+
+@pytest.mark.parametrize("name", sorted(access.MATCHES.keys() - {""}))
 def test_a_match_that_may_write_is_an_event(name: str) -> None:
     """Engines let a write happen where a question is asked; the truth of other matches is asked for freely."""
-    known, extension = access.MATCHES.get(name, access.UNKNOWN), options.MATCHES[name]
-    ways = [[], *([option] for option in known.writes_with)]
-    for way in ways:
-        words = ["-m", name, *way, *(word for option in extension.required for word in (option, "0"))]
-        part = cut(words, 0).matches[0]
-        if extension.required:
-            continue  # a test of header fields
-        match = extension_match(part, words, Family.IPV4)
-        assert match.writes == known.writes_by(way)
+    for option in ("", *access.MATCHES[name].writes_with):
+        match = probe(name, option)
+        assert match.writes == access.MATCHES[name].writes_by(match.words)
         assert not match.writes or match.role >= Role.NAMED
 
 
@@ -179,13 +183,11 @@ CONSTANT = [
 @pytest.mark.parametrize("name", CONSTANT)
 def test_a_line_reaches_the_match_that_is_read(name: str) -> None:
     """A line that is dropped from the table makes the match read everything."""
-    words = ["-m", name]
-    part = cut(words, 0).matches[0]
-    known = extension_match(part, words, Family.IPV4)
-    assert known.reads == access.MATCHES[name].reads
+    assert probe(name).reads == access.MATCHES[name].reads
     line = access.MATCHES.pop(name)
     try:
-        assert extension_match(part, words, Family.IPV4).reads == EVERYTHING
+        assert probe(name).reads == probe(name).writes == EVERYTHING
+        assert probe(name).role is Role.NAMED
     finally:
         access.MATCHES[name] = line
 

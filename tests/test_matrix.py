@@ -75,7 +75,8 @@ def test_a_test_of_a_header_field_depends_on_who_writes_the_field() -> None:
     assert may_change(writer(*EVERYTHING), asked.matches[0])
     assert not may_change(writer(State.MARK), asked.matches[0])
     assert not may_change(writer(*EVERYTHING), rule("-m comment --comment a").matches[0])
-    assert rule_may_change(rule("-j CT --notrack"), rule("-m conntrack --ctstate NEW"))
+    notrack = Rule((), writer(State.CT))
+    assert rule_may_change(notrack, rule("-m conntrack --ctstate NEW"))
     assert not rule_may_change(rule("-j MARK --set-mark 1"), rule("-m conntrack --ctstate NEW"))
 
 

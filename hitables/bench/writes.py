@@ -147,6 +147,8 @@ def _rule(rng: random.Random, table: str, chain: str, below: Sequence[str]) -> s
     raw = table == "raw"
     readers = [each for each in _READERS if chain == "OUTPUT" or "owner" not in each]
     writers: Sequence[str] = _WRITERS
+    if chain == "PREROUTING":
+        writers = [each for each in _WRITERS if "CLASSIFY" not in each]
     if raw:
         others = [each for each in _WRITERS if not each.startswith(_MANGLE_ALONE)]
         writers = [*others, *_RAW_WRITERS, *_RAW_WRITERS, *_RAW_WRITERS]

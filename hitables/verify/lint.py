@@ -121,8 +121,12 @@ class _Graph:
         self._callers = callers
 
     def callees_first(self) -> list[str]:
-        """All chains, each behind those that it enters."""
-        return list(TopologicalSorter(self._callers).static_order())[::-1]
+        """The chains that packets come to, each behind those that it enters."""
+        reached = {name: self._callers[name] for name in self._callers if self.roots_of(name)}
+        order = TopologicalSorter(
+            {name: callers & reached.keys() for name, callers in reached.items()}
+        ).static_order()
+        return list(order)[::-1]
 
     def roots_of(self, chain: str) -> list[str]:
         """The built-in chains from which packets come to *chain*."""
