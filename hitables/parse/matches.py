@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from ..ir.fields import TCP, UDP, Family, Field, top
 from ..ir.geometry import Values
 from ..ir.rule import Ends, Kind, Match, Role, State, Target, Test
+from ..syntax import canonical
 from ..syntax import values as spelt
+from ..syntax.canonical import Said
 from ..syntax.options import (
     FOREIGN_TARGETS,
     GENERAL,
@@ -254,21 +256,8 @@ def _tests(use: Use, words: list[str], family: Family) -> tuple[tuple[Test, ...]
     return tests, either
 
 
-def _normal(value: str) -> str:
-    return hex(int(value, 16)) if re.fullmatch(r"0[xX][0-9a-fA-F]+", value) else value
-
-
-def _key(name: str, uses: list[Use], words: list[str], defaults: dict[str, str]) -> str:
-    said = dict(defaults)
-    spelt_out = []
-    for use in uses:
-        said.pop(use.option.name, None)
-        text = " ".join(_normal(words[index]) for index in use.values)
-        if use.option.name in defaults and defaults[use.option.name] == text and not use.inverted:
-            text = defaults[use.option.name]
-        spelt_out.append(f"{'! ' if use.inverted else ''}{use.option.name} {text}".strip())
-    spelt_out += [f"{option} {value}".strip() for option, value in said.items()]
-    return " ".join([name, *sorted(spelt_out)])
+def _said(uses: list[Use], words: list[str]) -> list[Said]:
+    return [Said(use.option.name, use.inverted, tuple(words[index] for index in use.values)) for use in uses]
 
 
 def _print_words(uses: list[Use], words: list[str]) -> tuple[str, ...]:
@@ -307,7 +296,8 @@ def header_match(part: Part, words: list[str], family: Family) -> Match:
     try:
         tests, _ = _tests(use, words, family)
     except OverflowError:
-        return Match("", printed, Role.CONSTANT, " ".join(printed), reads=frozenset({State.ADDRESSES}))
+        key = canonical.address_mask(use.option.name, use.inverted, words[use.values[0]], family)
+        return Match("", printed, Role.CONSTANT, key, reads=frozenset({State.ADDRESSES}))
     if use.option.name in ("-s", "-d", "-i", "-o") and not use.inverted:
         tests = tuple(test for test in tests if test.values.pairs != ((0, top(test.field, family)),))
     return Match("", printed, Role.SPACE, " ".join(printed), tests)
@@ -318,13 +308,12 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
     extension = part.extension
     if extension is None:
         kept = tuple(words[index] for index in part.kept)
-        key = " ".join([part.name, *kept])
+        key = " ".join([part.name, *map(canonical.quoted, kept)])
         return Match(part.name, kept, Role.ONCE, key, reads=frozenset({State.ANYTHING}))
     printed = _print_words(part.uses, words)
     for required in extension.required:
         if all(use.option.name != required for use in part.uses):
             raise Fault(f"-m {part.name} needs {required}", part.at)
-    key = _key(part.name, part.uses, words, extension.defaults)
     tests: list[Test] = []
     said: dict[str, tuple[bool, tuple[Test, ...]]] = {}
     either = False
@@ -348,6 +337,11 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
     native = extension.name in ("tcp", "udp") and not with_option and _constrains(part.uses, tests, family)
     if native and _means_otherwise_in_nft(said):
         role, tests = Role.CONSTANT, []
+    said_so = _said(part.uses, words)
+    if role is Role.SPACE:  # compared by its tests: the words will do
+        key = canonical.plain(part.name, said_so)
+    else:
+        key = canonical.key(part.name, said_so, extension.defaults, family)
     # A chunk header behind the common one; the offset drop is IPv4's alone (both measured).
     needs = 16 if "--chunk-types" in used else extension.needs
     strict = extension.strict and family is Family.IPV4
@@ -385,6 +379,8 @@ def _constrains(uses: list[Use], tests: list[Test], family: Family) -> bool:
 def protocol_at(use: Use, words: list[str]) -> int:
     """The number of the protocol that stands behind -p; 0 for any."""
     at = use.values[0]
+    if words[at] == LITERAL:
+        raise NeedsWords
     try:
         return spelt.protocol(words[at])
     except ValueError as error:
@@ -421,17 +417,13 @@ def target_of(part: Part, words: list[str], family: Family) -> Target:
     if extension is None:
         if part.kept or name in FOREIGN_TARGETS:
             kept = tuple(words[index] for index in part.kept)
-            return Target(name, Kind.VERDICT, " ".join([name, *kept]), kept, Ends.MAYBE,
+            key = " ".join([name, *map(canonical.quoted, kept)])
+            return Target(name, Kind.VERDICT, key, kept, Ends.MAYBE,
                           frozenset({State.ANYTHING}))  # fmt: skip
         return Target(name, Kind.JUMP, f"-j {name}")
     for use in part.uses:
         _tests(use, words, family)
-    defaults = extension.defaults
-    if name == "REJECT":
-        defaults = {
-            "--reject-with": "icmp-port-unreachable" if family is Family.IPV4 else "icmp6-port-unreachable"
-        }
-    key = _key(name, part.uses, words, defaults)
+    key = canonical.key(name, _said(part.uses, words), extension.defaults, family)
     return Target(name, Kind.VERDICT, key, _print_words(part.uses, words), extension.ends, extension.writes)
 
 

@@ -115,7 +115,8 @@ def _uid(words: tuple[str, ...], family: Family) -> tuple[Test, ...]:
     """A user's or group's number, or a name as the system knows it; it is checked, not looked up."""
     import re
 
-    if not re.fullmatch(r"[0-9]+(-[0-9]+)?|[a-z_][a-z0-9_.-]*\$?", words[0]):
+    number = "(?:0[xX][0-9a-fA-F]+|[0-9]+)"
+    if not re.fullmatch(rf"{number}([-:]{number})?|[a-z_][a-z0-9_.-]*\$?", words[0]):
         raise ValueError(f"not a user or group: {words[0]!r}")
     return ()
 
@@ -281,7 +282,7 @@ TARGETS = {
         _target("ECN", "--ecn-tcp-remove/0 --ecn-tcp-cwr --ecn-tcp-ece --ecn-ip-ect", MAYBE, State.TOS),
         _target("HL", "--hl-set --hl-dec --hl-inc", MAYBE, State.TTL),
         _target("HMARK", "--hmark-tuple --hmark-mod --hmark-offset --hmark-src-prefix --hmark-dst-prefix "
-                "--hmark-sport-mask --hmark-dport-mask --hmark-src-port --hmark-dst-port --hmark-spi-mask "
+                "--hmark-sport-mask --hmark-dport-mask --hmark-sport --hmark-dport --hmark-spi-mask "
                 "--hmark-spi --hmark-rnd --hmark-proto-mask", NEVER, State.MARK),
         _target("IDLETIMER", "--timeout --label --alarm/0 --send_nl_msg"),
         _target("LED", "--led-trigger-id --led-delay --led-always-blink/0"),

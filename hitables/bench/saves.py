@@ -1,0 +1,355 @@
+"""A rule set equals its own save: python -m hitables.bench.saves [--only WORD]
+
+Each real rule set, and each spelling of each option of each extension (spellings.py), is loaded in a scratch
+namespace, in both backends and the families it is for; what iptables-save prints then must be proved equal to
+the text, for that backend.  Where a save means something else (`OTHERWISE`) or a rule cannot be loaded
+(`NOT_LOADED`), the reason stands here, and the rest must be equal.
+
+For the spellings the legacy kernel itself is asked, too (live/entries.py): spellings of one meaning must have
+one key, and rules that the kernel holds as different bytes must have different keys.
+
+Exit status 1 when anything is otherwise.  The figures go to docs/evaluation/saves.json and from there into
+docs/proof.md.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import HitablesError, LiveError
+from ..ir.fields import Family
+from ..ir.packet import Backend
+from ..ir.program import Program
+from ..ir.rule import Role, Rule
+from ..library import read
+from ..live.entries import Entry, read_entries
+from ..live.namespace import Namespace
+from ..live.tables import load, make_ip_sets, save
+from ..syntax.options import universe
+from ..verify.answer import Answer, Difference, Equal, Question
+from ..verify.portfolio import check
+from . import sets
+from .machine import machine
+from .pages import DOCS
+from .spellings import SECTIONS, Section
+
+FIGURES = DOCS / "evaluation" / "saves.json"
+TIMEOUT = 120.0
+
+# Rules that do not load here, and why: (family or None for both, pattern of the rule, reason).
+NOT_LOADED: tuple[tuple[Family | None, str, str], ...] = (
+    (None, r"-m ipvs ", "this kernel has no ipvs"),
+    (None, r"-j LED ", "this kernel has no LED triggers"),
+    (None, r"-m nfacct ", "there is no tool here that makes an accounting object"),
+)
+
+# Saves that mean something else than the text: (backend or None for both, pattern of the rule, reason).
+OTHERWISE: tuple[tuple[Backend | None, str, str], ...] = (
+    (None, r"-m ipcomp .*--ipcompspi (0:4294967295|:)$", "all numbers are saved as none, which means 0"),
+    (None, r"-m rateest .*--rateest-bps .*--rateest-pps ",
+     "--rateest-lt is saved twice, and iptables-restore refuses that"),
+    (None, r"-m (tcp|udp) (! --dport 0:65535|--tcp-flags NONE SYN)$",
+     "a test that never holds is saved as none"),
+    (Backend.NFT, r"-m tcp ! --tcp-flags NONE NONE$", "a test that never holds is loaded as none"),
+    (Backend.LEGACY, r"-j NFLOG --nflog-prefix .{65,}",
+     "the legacy kernel keeps 63 bytes and nft more: they have two keys, as they mean two things in nft"),
+    (Backend.LEGACY, r"! -i \+$", "a test that never holds is saved as none"),
+    (Backend.LEGACY, r"-j ACCEPT -p (all|0)$",
+     "in IPv6 it makes the kernel look for the protocol, and drop packets that hide it"),
+)
+
+# Rules that the kernel treats alike though it holds other bytes of them: (pattern of the rule, reason).
+ALIKE: tuple[tuple[str, str], ...] = (
+    (r"-m comment ", "a comment does nothing"),
+    (r"-m multiport ", "the order of the ports does not count"),
+    (r"-m (connlimit|recent) |-j HMARK ", "of an IPv4 mask the kernel looks at the first 32 bits"),
+    (r"-m conntrack .*--ct(orig|repl)(src|dst) ", "bits of an address beside its mask are not looked at"),
+    (r"-m policy .*--tunnel-", "bits of an address beside its mask are not looked at"),
+    (r"-m srh .*--srh-.sid ", "bits of an address beside its mask are not looked at"),
+    (r"-m (frag|rt) ", "a flag that an option was given, which the kernel does not look at"),
+    (r"-m sctp ", "the order of the chunk types with flags does not count"),
+    (r"-j NFLOG .*--nflog-range", "the kernel does not look at the range"),
+    (r"-m (tcp|udp) ", "a test that holds for every packet, or for none"),
+    (r"-j ACCEPT .*-[isd] ", "a test that holds for every packet"),
+)
+
+# What must be there before a section's rules can be loaded.
+IP_SETS = {"spelt": "hash:net", "spelt2": "hash:net,port"}
+_ESTIMATOR = "-j RATEEST --rateest-name RE1 --rateest-interval 250ms --rateest-ewmalog 500ms"
+BEFORE = f"*security\n-A OUTPUT {_ESTIMATOR}\nCOMMIT\n"
+
+
+@dataclass
+class Saved:
+    """One text in one backend.
+
+    rules      that were loaded
+    otherwise  differences between text and save, which must be none
+    known      rules whose save means something else, each with the reason
+    not_loaded rules that are refused here, each with the reason
+    """
+
+    name: str
+    family: int
+    backend: str
+    rules: int = 0
+    otherwise: list[str] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
+    not_loaded: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def text(self) -> str:
+        """One line, and one for each difference."""
+        head = f"{self.name} (IPv{self.family}, {self.backend}): {self.rules} rules"
+        head += f", {len(self.known)} saved otherwise as is known" if self.known else ""
+        head += f", {len(self.not_loaded)} not loaded" if self.not_loaded else ""
+        result = "FAIL" if self.otherwise else "ok  "
+        return "\n".join([f"{result} {head}", *(f"     {each}" for each in self.otherwise)])
+
+
+def compare(before: Program, after: Program, backend: Backend) -> Answer:
+    """Whether two texts say the same in *backend*, malformed packets included."""
+    return check(before, after, Question(backends=(backend,), malformed="exact", timeout=TIMEOUT))
+
+
+def try_set(name: str, text: str, backend: Backend) -> Saved:
+    """Load a whole rule set, save it, compare."""
+    began = time.perf_counter()
+    before = read(text, name=name)
+    saved = Saved(name, int(before.family), backend.value, before.rule_count())
+    with Namespace() as namespace:
+        load(text, before.family, backend, namespace)
+        printed = save(before.family, backend, namespace)
+    after = read(printed, family=before.family, name="the save")
+    answer = compare(before, after, backend)
+    if not (isinstance(answer, Equal) and answer.proved):
+        saved.otherwise.append(_said(answer))
+    saved.seconds = time.perf_counter() - began
+    return saved
+
+
+def _said(answer: Answer) -> str:
+    if isinstance(answer, Difference):
+        return " ".join(answer.describe().split())[:400]
+    return f"not proved: {answer}"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A section's rules in one family and backend.
+
+    rules     (number of the meaning, text) of those that load, in order
+    refused   the others
+    saved     what iptables-save prints of each
+    entries   what the legacy kernel holds of each; empty for nft
+    """
+
+    rules: tuple[tuple[int, str], ...]
+    refused: tuple[str, ...]
+    saved: tuple[str, ...]
+    entries: tuple[Entry, ...]
+
+
+def load_section(section: Section, family: Family, backend: Backend) -> Loaded:
+    """Load all rules of *section* that load, and see what becomes of them."""
+    rules, refused = [], []
+    with Namespace() as namespace:
+        make_ip_sets(IP_SETS, family, namespace)
+        load(BEFORE, family, backend, namespace)
+        for number, rule in section.rules():
+            try:
+                load(section.text([rule]), family, backend, namespace)
+                rules.append((number, rule))
+            except LiveError:
+                refused.append(rule)
+        if not rules:
+            return Loaded((), tuple(refused), (), ())
+        load(section.text([rule for _, rule in rules]), family, backend, namespace)
+        printed = save(family, backend, namespace)
+        entries = namespace.call(read_entries, section.table, family) if backend is Backend.LEGACY else []
+    own = printed[printed.index(f"*{section.table}\n") :]
+    own = own[: own.index("COMMIT\n")]
+    saved = [line for line in own.splitlines() if line.startswith(f"-A {section.chain}")]
+    assert len(saved) == len(rules), f"{len(rules)} rules of {section.name} saved as {len(saved)}"
+    return Loaded(tuple(rules), tuple(refused), tuple(saved), tuple(_of_chain(section, entries, len(rules))))
+
+
+def _of_chain(section: Section, entries: Sequence[Entry], count: int) -> Iterator[Entry]:
+    """The entries of the section's chain; a rule without target says where the next one stands: left out."""
+    before = _CHAINS[section.table].index(section.chain)  # each empty chain in front is one entry, its policy
+    for entry in entries[before : before + count]:
+        yield replace(entry, target=("", 0, b"")) if not entry.target[0] else entry
+
+
+_CHAINS = {
+    "filter": ("INPUT", "FORWARD", "OUTPUT"),
+    "nat": ("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"),
+    "mangle": ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"),
+    "raw": ("PREROUTING", "OUTPUT"),
+}
+
+
+def try_section(section: Section, family: Family, backend: Backend) -> Saved:
+    """Every spelling of an extension against its save, and against each other."""
+    began = time.perf_counter()
+    result = Saved(section.begin, int(family), backend.value)
+    loaded = load_section(section, family, backend)
+    result.rules = len(loaded.rules)
+    for rule in loaded.refused:
+        reason = next((r for f, p, r in NOT_LOADED if f in (None, family) and re.search(p, rule)), None)
+        if reason is None:
+            result.otherwise.append(f"does not load: {rule}")
+        else:
+            result.not_loaded.append(f"{rule}: {reason}")
+    programs: list[Program | None] = []
+    for (_, rule), line in zip(loaded.rules, loaded.saved, strict=True):
+        try:
+            before = read(section.text([rule]), family=family)
+            after = read(section.text([line]), family=family)
+        except HitablesError as error:
+            programs.append(None)
+            result.otherwise.append(f"not read: {rule} or its save {line}: {error}".splitlines()[0])
+            continue
+        programs.append(before)
+        answer = compare(before, after, backend)
+        if isinstance(answer, Equal) and answer.proved:
+            continue
+        reason = next((r for b, p, r in OTHERWISE if b in (None, backend) and re.search(p, rule)), None)
+        if reason is None:
+            result.otherwise.append(f"{rule}  is saved as  {line}: {_said(answer)[:160]}")
+        else:
+            result.known.append(f"{rule}  is saved as  {line}: {reason}")
+    result.otherwise += _spelt_alike(loaded, programs, section)
+    result.seconds = time.perf_counter() - began
+    return result
+
+
+def keys(program: Program, section: Section) -> tuple[str, ...]:
+    """The keys of the section's one rule; for a match of header fields alone, what it tests."""
+    (rule,) = program.table(section.table)[section.chain].rules
+    return tuple(_keys(rule, program.family))
+
+
+def _keys(rule: Rule, family: Family) -> Iterator[str]:
+    for match in rule.matches:
+        if match.role is not Role.SPACE:
+            yield match.key
+        elif match.tests or match.needs or (match.is_protocol and family is Family.IPV6):
+            tests = sorted(test for test in match.tests if not universe((test,), family))
+            yield f"{match.name} {tests} {match.either} {match.native} {match.needs} {match.is_protocol}"
+    yield rule.target.key if rule.target is not None else ""
+
+
+def _spelt_alike(loaded: Loaded, programs: Sequence[Program | None], section: Section) -> Iterator[str]:
+    """Where spellings of one meaning have different keys, or different ones the same; the same of bytes."""
+    first: dict[int, int] = {}
+    by_key: dict[tuple[str, ...], int] = {}
+    by_entry: dict[Entry, int] = {}
+    for at, program in enumerate(programs):
+        if program is None:
+            continue
+        (number, rule), key = loaded.rules[at], keys(program, section)
+        began, same = first.setdefault(number, at), by_key.setdefault(key, at)
+        other = programs[began]
+        assert other is not None
+        if key != keys(other, section):
+            yield f"two keys for one meaning: {loaded.rules[began][1]}  and  {rule}"
+        if loaded.rules[same][0] != number:
+            yield f"one key for two meanings: {loaded.rules[same][1]}  and  {rule}"
+        if not loaded.entries:
+            continue
+        if loaded.entries[same] != loaded.entries[at] and _unequal_bytes(rule) is None:
+            yield f"one key, though the kernel holds other bytes: {loaded.rules[same][1]}  and  {rule}"
+        same = by_entry.setdefault(loaded.entries[at], at)
+        other = programs[same]
+        assert other is not None
+        if key != keys(other, section):
+            yield f"two keys, though the kernel holds the same bytes: {loaded.rules[same][1]}  and  {rule}"
+
+
+def _unequal_bytes(rule: str) -> str | None:
+    """Why the kernel may do the same for two of such rules, though it holds other bytes."""
+    return next((reason for pattern, reason in ALIKE if re.search(pattern, rule)), None)
+
+
+def total(found: Sequence[Saved]) -> dict[str, Any]:
+    """The sums of some lines."""
+    return {
+        "texts": len(found), "rules": sum(each.rules for each in found),
+        "otherwise": sum(len(each.otherwise) for each in found),
+        "known": sum(len(each.known) for each in found),
+        "not_loaded": sum(len(each.not_loaded) for each in found),
+    }  # fmt: skip
+
+
+def _try(job: tuple[str, str | Section, Family | None, Backend]) -> Saved:
+    name, given, family, backend = job
+    try:
+        if isinstance(given, Section):
+            assert family is not None
+            return try_section(given, family, backend)
+        return try_set(name, given, backend)
+    except HitablesError as error:
+        return Saved(name, int(family or 0), backend.value, otherwise=[str(error)])
+
+
+def jobs_of(only: str) -> Iterator[tuple[str, str | Section, Family | None, Backend]]:
+    """All that is to be tried."""
+    for section in SECTIONS:
+        for family in section.families:
+            for backend in Backend:
+                if only in section.begin:
+                    yield section.begin, section, family, backend
+    for name, text in sets.dumps():
+        for backend in Backend:
+            if only in name:
+                yield name, text, None, backend
+
+
+@click.command()
+@click.option("--only", default="", help="Only rule sets and extensions whose name holds this.")
+@click.option("-j", "--jobs", default=2, show_default=True)
+@click.option("--json", "output", type=click.Path(path_type=Path), help="Write the figures there.")
+def main(only: str, jobs: int, output: Path | None) -> None:
+    """Prove every rule set and every spelling equal to its own save."""
+    try:
+        given = list(jobs_of(only))
+    except HitablesError as error:
+        click.echo(f"saves: {error}", err=True)
+        sys.exit(2)
+    began = time.monotonic()
+    found = []
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=50) as pool:
+        for saved in pool.imap(_try, given, chunksize=1):
+            found.append(saved)
+            click.echo(saved.text())
+    extensions = [each for each, job in zip(found, given, strict=True) if isinstance(job[1], Section)]
+    dumps = [each for each, job in zip(found, given, strict=True) if not isinstance(job[1], Section)]
+    figures = {
+        "machine": machine(), "seconds": round(time.monotonic() - began, 1),
+        "extensions": total(extensions), "sets": total(dumps),
+        "saved otherwise": sorted({line for each in found for line in each.known}),
+        "not loaded": sorted({line for each in found for line in each.not_loaded}),
+        "all": [asdict(each) | {"seconds": round(each.seconds, 2)} for each in found],
+    }  # fmt: skip
+    for what in ("extensions", "sets"):
+        click.echo(f"{what}: {figures[what]}")
+    if output is None and not only:
+        output = FIGURES
+    if output is not None:
+        output.write_text(json.dumps(figures, indent=1) + "\n")
+    sys.exit(1 if any(each.otherwise for each in found) else 0)
+
+
+if __name__ == "__main__":
+    main()
