@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import random
 import re
 import sys
 import time
@@ -64,7 +65,7 @@ OTHERWISE: tuple[tuple[Backend | None, str, str], ...] = (
     (Backend.LEGACY, r"-j NFLOG --nflog-prefix .{65,}",
      "the legacy kernel keeps 63 bytes and nft more: they have two keys, as they mean two things in nft"),
     (Backend.LEGACY, r"! -i \+$", "a test that never holds is saved as none"),
-    (Backend.LEGACY, r"-j ACCEPT -p (all|0)$",
+    (Backend.LEGACY, r"-j DROP -p (all|0)$",
      "in IPv6 it makes the kernel look for the protocol, and drop packets that hide it"),
 )
 
@@ -80,7 +81,7 @@ ALIKE: tuple[tuple[str, str], ...] = (
     (r"-m sctp ", "the order of the chunk types with flags does not count"),
     (r"-j NFLOG .*--nflog-range", "the kernel does not look at the range"),
     (r"-m (tcp|udp) ", "a test that holds for every packet, or for none"),
-    (r"-j ACCEPT .*-[isd] ", "a test that holds for every packet"),
+    (r"-j DROP .*-[isd] ", "a test that holds for every packet"),
 )
 
 # What must be there before a section's rules can be loaded.
@@ -160,28 +161,30 @@ class Loaded:
     entries: tuple[Entry, ...]
 
 
-def load_section(section: Section, family: Family, backend: Backend) -> Loaded:
-    """Load all rules of *section* that load, and see what becomes of them."""
-    rules, refused = [], []
+def load_section(
+    section: Section, family: Family, backend: Backend, rules: Sequence[tuple[int, str]] | None = None
+) -> Loaded:
+    """Load those *rules* that load, the spellings of *section* by default, and see what becomes of them."""
+    taken, refused = [], []
     with Namespace() as namespace:
         make_ip_sets(IP_SETS, family, namespace)
         load(BEFORE, family, backend, namespace)
-        for number, rule in section.rules():
+        for number, rule in section.rules() if rules is None else rules:
             try:
                 load(section.text([rule]), family, backend, namespace)
-                rules.append((number, rule))
+                taken.append((number, rule))
             except LiveError:
                 refused.append(rule)
-        if not rules:
+        if not taken:
             return Loaded((), tuple(refused), (), ())
-        load(section.text([rule for _, rule in rules]), family, backend, namespace)
+        load(section.text([rule for _, rule in taken]), family, backend, namespace)
         printed = save(family, backend, namespace)
         entries = namespace.call(read_entries, section.table, family) if backend is Backend.LEGACY else []
     own = printed[printed.index(f"*{section.table}\n") :]
     own = own[: own.index("COMMIT\n")]
     saved = [line for line in own.splitlines() if line.startswith(f"-A {section.chain}")]
-    assert len(saved) == len(rules), f"{len(rules)} rules of {section.name} saved as {len(saved)}"
-    return Loaded(tuple(rules), tuple(refused), tuple(saved), tuple(_of_chain(section, entries, len(rules))))
+    assert len(saved) == len(taken), f"{len(taken)} rules of {section.name} saved as {len(saved)}"
+    return Loaded(tuple(taken), tuple(refused), tuple(saved), tuple(_of_chain(section, entries, len(taken))))
 
 
 def _of_chain(section: Section, entries: Sequence[Entry], count: int) -> Iterator[Entry]:
@@ -202,15 +205,34 @@ _CHAINS = {
 def try_section(section: Section, family: Family, backend: Backend) -> Saved:
     """Every spelling of an extension against its save, and against each other."""
     began = time.perf_counter()
-    result = Saved(section.begin, int(family), backend.value)
     loaded = load_section(section, family, backend)
-    result.rules = len(loaded.rules)
+    result, programs = _against_saves(section, family, backend, loaded)
+    result.otherwise += _spelt_alike(loaded, programs, section)
     for rule in loaded.refused:
         reason = next((r for f, p, r in NOT_LOADED if f in (None, family) and re.search(p, rule)), None)
         if reason is None:
             result.otherwise.append(f"does not load: {rule}")
         else:
             result.not_loaded.append(f"{rule}: {reason}")
+    result.seconds = time.perf_counter() - began
+    return result
+
+
+def try_drawn(section: Section, family: Family, backend: Backend, count: int, seed: int) -> Saved:
+    """Rules drawn near the spellings of an extension, as many of them as load, each a meaning of its own."""
+    began = time.perf_counter()
+    rules = section.drawn(random.Random(f"{seed} {section.begin} {family} {section.chain}"), count)
+    loaded = load_section(section, family, backend, list(enumerate(rules)))
+    result, _ = _against_saves(section, family, backend, loaded)
+    result.name += ", drawn"
+    result.seconds = time.perf_counter() - began
+    return result
+
+
+def _against_saves(
+    section: Section, family: Family, backend: Backend, loaded: Loaded
+) -> tuple[Saved, list[Program | None]]:
+    result = Saved(section.begin, int(family), backend.value, len(loaded.rules))
     programs: list[Program | None] = []
     for (_, rule), line in zip(loaded.rules, loaded.saved, strict=True):
         try:
@@ -229,9 +251,8 @@ def try_section(section: Section, family: Family, backend: Backend) -> Saved:
             result.otherwise.append(f"{rule}  is saved as  {line}: {_said(answer)[:160]}")
         else:
             result.known.append(f"{rule}  is saved as  {line}: {reason}")
-    result.otherwise += _spelt_alike(loaded, programs, section)
-    result.seconds = time.perf_counter() - began
-    return result
+    result.otherwise += _by_bytes(loaded, programs, section) if loaded.entries else ()
+    return result, programs
 
 
 def keys(program: Program, section: Section) -> tuple[str, ...]:
@@ -251,10 +272,9 @@ def _keys(rule: Rule, family: Family) -> Iterator[str]:
 
 
 def _spelt_alike(loaded: Loaded, programs: Sequence[Program | None], section: Section) -> Iterator[str]:
-    """Where spellings of one meaning have different keys, or different ones the same; the same of bytes."""
+    """Where spellings of one meaning have different keys, or spellings of different ones the same."""
     first: dict[int, int] = {}
     by_key: dict[tuple[str, ...], int] = {}
-    by_entry: dict[Entry, int] = {}
     for at, program in enumerate(programs):
         if program is None:
             continue
@@ -266,11 +286,20 @@ def _spelt_alike(loaded: Loaded, programs: Sequence[Program | None], section: Se
             yield f"two keys for one meaning: {loaded.rules[began][1]}  and  {rule}"
         if loaded.rules[same][0] != number:
             yield f"one key for two meanings: {loaded.rules[same][1]}  and  {rule}"
-        if not loaded.entries:
+
+
+def _by_bytes(loaded: Loaded, programs: Sequence[Program | None], section: Section) -> Iterator[str]:
+    """Where the legacy kernel holds other bytes of rules with one key, or the same of rules with two."""
+    by_key: dict[tuple[str, ...], int] = {}
+    by_entry: dict[Entry, int] = {}
+    for at, program in enumerate(programs):
+        if program is None:
             continue
-        if loaded.entries[same] != loaded.entries[at] and _unequal_bytes(rule) is None:
+        rule, entry, key = loaded.rules[at][1], loaded.entries[at], keys(program, section)
+        same = by_key.setdefault(key, at)
+        if loaded.entries[same] != entry and _unequal_bytes(rule) is None:
             yield f"one key, though the kernel holds other bytes: {loaded.rules[same][1]}  and  {rule}"
-        same = by_entry.setdefault(loaded.entries[at], at)
+        same = by_entry.setdefault(entry, at)
         other = programs[same]
         assert other is not None
         if key != keys(other, section):
@@ -292,58 +321,78 @@ def total(found: Sequence[Saved]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _try(job: tuple[str, str | Section, Family | None, Backend]) -> Saved:
-    name, given, family, backend = job
-    try:
-        if isinstance(given, Section):
-            assert family is not None
-            return try_section(given, family, backend)
-        return try_set(name, given, backend)
-    except HitablesError as error:
-        return Saved(name, int(family or 0), backend.value, otherwise=[str(error)])
+@dataclass(frozen=True)
+class Job:
+    """A rule set to try (its name and text), a section (with its family), or *drawn* rules near a section."""
+
+    name: str
+    backend: Backend
+    text: str = ""
+    section: Section | None = None
+    family: Family = Family.IPV4
+    drawn: int = 0
+    seed: int = 0
+
+    @property
+    def kind(self) -> str:
+        return "sets" if self.section is None else "drawn" if self.drawn else "extensions"
+
+    def run(self) -> Saved:
+        """Try it.  What goes wrong is in the result."""
+        try:
+            if self.section is None:
+                return try_set(self.name, self.text, self.backend)
+            if self.drawn:
+                return try_drawn(self.section, self.family, self.backend, self.drawn, self.seed)
+            return try_section(self.section, self.family, self.backend)
+        except HitablesError as error:
+            return Saved(self.name, int(self.family), self.backend.value, otherwise=[str(error)])
 
 
-def jobs_of(only: str) -> Iterator[tuple[str, str | Section, Family | None, Backend]]:
+def jobs_of(only: str, drawn: int, seed: int) -> Iterator[Job]:
     """All that is to be tried."""
     for section in SECTIONS:
         for family in section.families:
             for backend in Backend:
                 if only in section.begin:
-                    yield section.begin, section, family, backend
+                    yield Job(section.begin, backend, "", section, family)
+                    if drawn:
+                        yield Job(section.begin, backend, "", section, family, drawn, seed)
     for name, text in sets.dumps():
         for backend in Backend:
             if only in name:
-                yield name, text, None, backend
+                yield Job(name, backend, text)
 
 
 @click.command()
 @click.option("--only", default="", help="Only rule sets and extensions whose name holds this.")
+@click.option("-n", "--drawn", default=60, show_default=True, help="Rules drawn near each extension's spellings.")
+@click.option("--seed", default=1, show_default=True, help="Of the rules drawn.")
 @click.option("-j", "--jobs", default=2, show_default=True)
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Write the figures there.")
-def main(only: str, jobs: int, output: Path | None) -> None:
+def main(only: str, drawn: int, seed: int, jobs: int, output: Path | None) -> None:
     """Prove every rule set and every spelling equal to its own save."""
     try:
-        given = list(jobs_of(only))
+        given = list(jobs_of(only, drawn, seed))
     except HitablesError as error:
         click.echo(f"saves: {error}", err=True)
         sys.exit(2)
     began = time.monotonic()
     found = []
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=50) as pool:
-        for saved in pool.imap(_try, given, chunksize=1):
+        for saved in pool.imap(Job.run, given, chunksize=1):
             found.append(saved)
             click.echo(saved.text())
-    extensions = [each for each, job in zip(found, given, strict=True) if isinstance(job[1], Section)]
-    dumps = [each for each, job in zip(found, given, strict=True) if not isinstance(job[1], Section)]
-    figures = {
-        "machine": machine(), "seconds": round(time.monotonic() - began, 1),
-        "extensions": total(extensions), "sets": total(dumps),
+    kinds = ("extensions", "drawn", "sets")
+    figures: dict[str, Any] = {
+        "machine": machine(), "seed": seed, "seconds": round(time.monotonic() - began, 1),
+        **{kind: total([each for each, job in zip(found, given, strict=True) if job.kind == kind]) for kind in kinds},
         "saved otherwise": sorted({line for each in found for line in each.known}),
         "not loaded": sorted({line for each in found for line in each.not_loaded}),
         "all": [asdict(each) | {"seconds": round(each.seconds, 2)} for each in found],
     }  # fmt: skip
-    for what in ("extensions", "sets"):
-        click.echo(f"{what}: {figures[what]}")
+    for kind in kinds:
+        click.echo(f"{kind}: {figures[kind]}")
     if output is None and not only:
         output = FIGURES
     if output is not None:
