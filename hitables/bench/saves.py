@@ -54,19 +54,27 @@ NOT_LOADED: tuple[tuple[Family | None, str, str], ...] = (
     (None, r"-m nfacct ", "there is no tool here that makes an accounting object"),
 )
 
+_ALL = r"(0x)?0*:(65535|4294967295|0x[fF]+|0?[13]?7+)?( |$)"
+
 # Saves that mean something else than the text: (backend or None for both, pattern of the rule, reason).
 OTHERWISE: tuple[tuple[Backend | None, str, str], ...] = (
-    (None, r"-m ipcomp .*--ipcompspi (0:4294967295|:)$", "all numbers are saved as none, which means 0"),
-    (None, r"-m rateest .*--rateest-bps .*--rateest-pps ",
-     "--rateest-lt is saved twice, and iptables-restore refuses that"),
-    (None, r"-m (tcp|udp) (! --dport 0:65535|--tcp-flags NONE SYN)$",
+    (None, rf"-m ipcomp .*--ipcompspi {_ALL}", "all numbers are saved as none, which means 0 alone"),
+    (None, r"-m recent .*--(seconds|hitcount) (4294967295|0x[fF]{8})", "saved as -1, which is refused"),
+    (None, rf"! --(sport|dport|source-port|destination-port|ahspi|espspi|fragid|rt-segsleft) {_ALL}",
      "a test that never holds is saved as none"),
-    (Backend.NFT, r"-m tcp ! --tcp-flags NONE NONE$", "a test that never holds is loaded as none"),
-    (Backend.LEGACY, r"-j NFLOG --nflog-prefix .{65,}",
+    (None, r"-m tcp .*--tcp-flags (?i:none) (?!none\b)", "a test of no flags is saved as none"),
+    (None, r"-m tcp .*! --tcp-flags (?i:none none)", "a test that never holds is saved as none"),
+    (Backend.LEGACY, r"-j NFLOG .*--nflog-prefix .{65,}",
      "the legacy kernel keeps 63 bytes and nft more: they have two keys, as they mean two things in nft"),
-    (Backend.LEGACY, r"! -i \+$", "a test that never holds is saved as none"),
-    (Backend.LEGACY, r"-j DROP -p (all|0)$",
+    (Backend.LEGACY, r"! -i \+( |$)", "a test that never holds is saved as none"),
+    (Backend.LEGACY, r"-j DROP .*-p (all|0)( |$)",
      "in IPv6 it makes the kernel look for the protocol, and drop packets that hide it"),
+    (Backend.NFT, r"-m limit .*--limit-burst 0", "nft has no burst of 0, and it is saved as none: 5"),
+)  # fmt: skip
+
+# Rules that iptables takes and hitables refuses: (pattern of the rule, reason).
+NOT_READ: tuple[tuple[str, str], ...] = (
+    (r"port .*\b(65536|4294967295)", "a port above 65535, of which iptables keeps the lowest bits"),
 )
 
 # Rules that the kernel treats alike though it holds other bytes of them: (pattern of the rule, reason).
@@ -77,9 +85,12 @@ ALIKE: tuple[tuple[str, str], ...] = (
     (r"-m conntrack .*--ct(orig|repl)(src|dst) ", "bits of an address beside its mask are not looked at"),
     (r"-m policy .*--tunnel-", "bits of an address beside its mask are not looked at"),
     (r"-m srh .*--srh-.sid ", "bits of an address beside its mask are not looked at"),
-    (r"-m (frag|rt) ", "a flag that an option was given, which the kernel does not look at"),
+    (r"-m (frag|rt|dccp) ", "a flag that an option was given, which the kernel does not look at"),
     (r"-m sctp ", "the order of the chunk types with flags does not count"),
     (r"-j NFLOG .*--nflog-range", "the kernel does not look at the range"),
+    (r"-j CONNMARK .*--(set|and|or|xor)-", "where a value is set, the packet's mask does not count"),
+    (r"-j CT .*--(zone|notrack)", "of zone and notrack some say nothing beside others"),
+    (r"-m iprange ", "a test that holds for every packet, or for none"),
     (r"-m (tcp|udp) ", "a test that holds for every packet, or for none"),
     (r"-j DROP .*-[isd] ", "a test that holds for every packet"),
 )
@@ -240,13 +251,15 @@ def _against_saves(
             after = read(section.text([line]), family=family)
         except HitablesError as error:
             programs.append(None)
-            result.otherwise.append(f"not read: {rule} or its save {line}: {error}".splitlines()[0])
+            said = f"not read: {rule} or its save {line}: {error}".splitlines()[0]
+            reason = next((r for p, r in NOT_READ if re.search(p, rule)), None)
+            (result.otherwise if reason is None else result.known).append(said)
             continue
         programs.append(before)
         answer = compare(before, after, backend)
         if isinstance(answer, Equal) and answer.proved:
             continue
-        reason = next((r for b, p, r in OTHERWISE if b in (None, backend) and re.search(p, rule)), None)
+        reason = _otherwise(rule, backend)
         if reason is None:
             result.otherwise.append(f"{rule}  is saved as  {line}: {_said(answer)[:160]}")
         else:
@@ -297,18 +310,23 @@ def _by_bytes(loaded: Loaded, programs: Sequence[Program | None], section: Secti
             continue
         rule, entry, key = loaded.rules[at][1], loaded.entries[at], keys(program, section)
         same = by_key.setdefault(key, at)
-        if loaded.entries[same] != entry and _unequal_bytes(rule) is None:
+        if loaded.entries[same] != entry and not _alike(rule) and not _alike(loaded.rules[same][1]):
             yield f"one key, though the kernel holds other bytes: {loaded.rules[same][1]}  and  {rule}"
         same = by_entry.setdefault(entry, at)
         other = programs[same]
         assert other is not None
-        if key != keys(other, section):
+        if key != keys(other, section) and _otherwise(rule, Backend.LEGACY) is None:
             yield f"two keys, though the kernel holds the same bytes: {loaded.rules[same][1]}  and  {rule}"
 
 
-def _unequal_bytes(rule: str) -> str | None:
-    """Why the kernel may do the same for two of such rules, though it holds other bytes."""
-    return next((reason for pattern, reason in ALIKE if re.search(pattern, rule)), None)
+def _otherwise(rule: str, backend: Backend) -> str | None:
+    """Why the save of this rule means something else, as far as is known."""
+    return next((r for b, p, r in OTHERWISE if b in (None, backend) and re.search(p, rule)), None)
+
+
+def _alike(rule: str) -> bool:
+    """Whether the kernel may do the same for this rule and another that it holds other bytes of."""
+    return any(re.search(pattern, rule) for pattern, _ in ALIKE)
 
 
 def total(found: Sequence[Saved]) -> dict[str, Any]:
@@ -366,7 +384,7 @@ def jobs_of(only: str, drawn: int, seed: int) -> Iterator[Job]:
 
 @click.command()
 @click.option("--only", default="", help="Only rule sets and extensions whose name holds this.")
-@click.option("-n", "--drawn", default=60, show_default=True, help="Rules drawn near each extension's spellings.")
+@click.option("-n", "--drawn", default=60, show_default=True, help="Rules drawn near each section.")
 @click.option("--seed", default=1, show_default=True, help="Of the rules drawn.")
 @click.option("-j", "--jobs", default=2, show_default=True)
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Write the figures there.")
@@ -384,9 +402,10 @@ def main(only: str, drawn: int, seed: int, jobs: int, output: Path | None) -> No
             found.append(saved)
             click.echo(saved.text())
     kinds = ("extensions", "drawn", "sets")
+    pairs = list(zip(found, given, strict=True))
     figures: dict[str, Any] = {
         "machine": machine(), "seed": seed, "seconds": round(time.monotonic() - began, 1),
-        **{kind: total([each for each, job in zip(found, given, strict=True) if job.kind == kind]) for kind in kinds},
+        **{kind: total([each for each, job in pairs if job.kind == kind]) for kind in kinds},
         "saved otherwise": sorted({line for each in found for line in each.known}),
         "not loaded": sorted({line for each in found for line in each.not_loaded}),
         "all": [asdict(each) | {"seconds": round(each.seconds, 2)} for each in found],

@@ -328,7 +328,10 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
     role = extension.role
     if role is Role.SPACE and unread and extension.name != "comment":
         role = Role.CONSTANT
-    if extension.counting & used:
+    # --update-counters without a ! says what is done anyway.
+    names = [use.option.name for use in part.uses if not use.inverted]
+    idle = {name for name in names if name.startswith("--update-")}
+    if extension.counting & (used - idle):
         role = Role.NAMED
     if extension.name == "statistic":
         mode = next((words[use.values[0]] for use in part.uses if use.option.name == "--mode"), "")
@@ -337,6 +340,8 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
     native = extension.name in ("tcp", "udp") and not with_option and _constrains(part.uses, tests, family)
     if native and _means_otherwise_in_nft(said):
         role, tests = Role.CONSTANT, []
+    if native:  # beside another test, iptables-nft leaves out one of all values
+        tests = [test for test in tests if not _is_full(test, family)]
     said_so = _said(part.uses, words)
     if role is Role.SPACE:  # compared by its tests: the words will do
         key = canonical.plain(part.name, said_so)
@@ -371,9 +376,11 @@ def _but_one_port(values: Values) -> bool:
 
 def _constrains(uses: list[Use], tests: list[Test], family: Family) -> bool:
     """Whether iptables-nft writes native expressions: some option says more than "all values"."""
-    return any(use.inverted for use in uses) or any(
-        test.values != Values(((0, top(test.field, family)),)) for test in tests
-    )
+    return any(use.inverted for use in uses) or not all(_is_full(test, family) for test in tests)
+
+
+def _is_full(test: Test, family: Family) -> bool:
+    return test.values.pairs == ((0, top(test.field, family)),)
 
 
 def protocol_at(use: Use, words: list[str]) -> int:

@@ -19,6 +19,7 @@ import ipaddress
 import math
 import pwd
 import re
+import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,12 +51,14 @@ class Form:
     defaults  what an option that is left out means
     whole     what depends on several options: changes them, or raises ValueError
     alone     does everything by itself, from the options in their order
+    signs     whether a ! means anything
     """
 
     values: Mapping[str, Write] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
     whole: Callable[[Options, Family], None] | None = None
     alone: Callable[[Sequence[Said], Family], str] | None = None
+    signs: bool = True
 
 
 def key(name: str, said: Sequence[Said], defaults: Mapping[str, str], family: Family) -> str:
@@ -70,14 +73,14 @@ def key(name: str, said: Sequence[Said], defaults: Mapping[str, str], family: Fa
             return f"{name} {form.alone(said, family)}".rstrip()
         options: Options = {}
         for use in said:
-            if use.option in options:
+            found = use.inverted and form.signs, _value(use, form, family)
+            if options.setdefault(use.option, found) != found:
                 raise ValueError(f"{use.option} stands twice")
-            options[use.option] = use.inverted, _value(use, form, family)
         for option, (inverted, value) in list(options.items()):
             if value == ABSENT and not inverted:
                 del options[option]
-        for option, value in {**defaults, **form.defaults}.items():
-            options.setdefault(option, (False, value or NOTHING))
+        for option, usual in {**defaults, **form.defaults}.items():
+            options.setdefault(option, (False, usual or NOTHING))
         if form.whole is not None:
             form.whole(options, family)
     except (ValueError, OverflowError, KeyError):  # KeyError: an option is missing
@@ -135,6 +138,11 @@ def _number(bits: int, shown: str = "d") -> Write:
     return lambda words, family: f"{spelt.number(words[0], 0, (1 << bits) - 1):{shown}}"
 
 
+def _low_bits(bits: int) -> Write:
+    """An integer of 32 bits, of which iptables keeps so many."""
+    return lambda words, family: str(spelt.number(words[0], 0, 0xFFFFFFFF) & ((1 << bits) - 1))
+
+
 def _or_none(bits: int) -> Write:
     """An integer of so many bits, of which 0 means that nothing is asked."""
     write = _number(bits)
@@ -179,6 +187,9 @@ def _nothing(words: tuple[str, ...], family: Family) -> str:
 
 
 def _port(words: tuple[str, ...], family: Family) -> str:
+    """A port, of whose number iptables keeps the lowest 16 bits."""
+    if words[0].isdigit():
+        return str(_decimal(words[0], 0xFFFFFFFF) & 0xFFFF)
     return str(spelt.decimal_port(words[0]))
 
 
@@ -252,10 +263,10 @@ def _list(names: Sequence[str], *, whole: bool = False, no_more: str = "") -> Wr
     def write(words: tuple[str, ...], family: Family) -> str:
         found = set()
         for word in words[0].split(","):
-            name = _beginning(names, word)
-            if whole and name.lower() != word.lower():
+            exact = [name for name in names if name.lower() == word.lower()]
+            if whole and not exact:
                 raise ValueError(f"unknown name {word!r}")
-            found.add(name)
+            found.add(exact[0] if whole else _beginning(names, word))
         listed = [name for name in names if name in found and name != no_more]
         return ",".join(listed) or no_more
 
@@ -451,19 +462,33 @@ def _addresses(words: tuple[str, ...], family: Family) -> str:
     return ",".join(_host(word, family) for word in words[0].split(","))
 
 
-def _length(word: str, family: Family) -> int:
-    """A prefix length, or a mask that is one."""
-    if not _is(word, family):
-        return spelt.number(word, 0, _width(family))
-    mask, width = int(ipaddress.ip_address(word)), _width(family)
+def _length(word: str, family: Family) -> int | None:
+    """A prefix length, or a mask that is one; None for another mask, which iptables takes for all bits."""
+    width = _width(family)
+    try:
+        return spelt.number(word, 0, width)
+    except ValueError:
+        pass
+    try:
+        packed = socket.inet_pton(socket.AF_INET6, word) if width == 128 else socket.inet_aton(word)
+    except OSError:
+        raise ValueError(f"not a mask: {word!r}") from None
+    mask = int.from_bytes(packed, "big")
     length = mask.bit_count()
-    if mask != ((1 << length) - 1) << (width - length):
-        raise ValueError(f"not a prefix: {word!r}")
-    return length
+    return length if mask == ((1 << length) - 1) << (width - length) else None
 
 
 def _prefix_length(words: tuple[str, ...], family: Family) -> str:
-    return str(_length(words[0], family))
+    length = _length(words[0], family)
+    if length is None:
+        raise ValueError(f"not a prefix: {words[0]!r}")
+    return str(length)
+
+
+def _prefix_mask(words: tuple[str, ...], family: Family) -> str:
+    """As `_prefix_length`, where iptables makes a mask of it."""
+    length = _length(words[0], family)
+    return str(_width(family) if length is None else length)
 
 
 def _network(words: tuple[str, ...], family: Family) -> str:
@@ -471,7 +496,7 @@ def _network(words: tuple[str, ...], family: Family) -> str:
     host, slash, mask = words[0].partition("/")
     if not _is(host, family):
         _fail(host)
-    free = _width(family) - (_length(mask, family) if slash else _width(family))
+    free = _width(family) - (int(_prefix_mask((mask,), family)) if slash else _width(family))
     return f"{_shown(int(ipaddress.ip_address(host)) >> free << free, family)}/{_width(family) - free}"
 
 
@@ -517,14 +542,24 @@ def _to(words: tuple[str, ...], family: Family) -> str:
 # ---- writers: others ----
 
 
+def _decimal(word: str, high: int) -> int:
+    if not re.fullmatch("[0-9]{1,20}", word) or int(word) > high:
+        raise ValueError(f"not a number: {word!r}")
+    return int(word)
+
+
+_INSTRUCTION = (0xFFFF, 0xFF, 0xFF, 0xFFFFFFFF)
+
+
 def _bytecode(words: tuple[str, ...], family: Family) -> str:
     count, *instructions = words[0].rstrip(",").split(",")
     read = []
     for instruction in instructions:
-        numbers = [int(each) for each in instruction.split() if re.fullmatch("[0-9]{1,10}", each)]
+        numbers = [_decimal(each, 0xFFFFFFFF) for each in instruction.split()]
         if len(numbers) != 4 or len(instruction.split()) != 4:
             raise ValueError(f"not an instruction: {instruction!r}")
-        read.append(" ".join(map(str, numbers)))
+        # The code has 16 bits, the two jumps have 8: iptables cuts off the others.
+        read.append(" ".join(str(n & mask) for n, mask in zip(numbers, _INSTRUCTION, strict=True)))
     if not count.isdigit() or int(count) != len(read):
         raise ValueError("another number of instructions")
     return quoted(",".join([str(len(read)), *read]))
@@ -534,17 +569,17 @@ def _header_options(words: tuple[str, ...], family: Family) -> str:
     read = []
     for word in words[0].split(","):
         kind, colon, length = word.partition(":")
-        first = spelt.number(kind, 0, 255)
-        last = spelt.number(length, 0, 255) if colon else 255
+        first = spelt.number(kind, 0, 0xFFFFFFFF) & 0xFF
+        last = spelt.number(length, 0, 0xFFFFFFFF) & 0xFF if colon else 255
         read.append(f"{first}" if last == 255 else f"{first}:{last}")
     return ",".join(read)
 
 
 def _class(words: tuple[str, ...], family: Family) -> str:
     major, minor = words[0].split(":")
-    if not all(re.fullmatch(r"(0[xX])?[0-9a-fA-F]{1,4}", each) for each in (major, minor)):
+    if not all(re.fullmatch(r"(0[xX])?[0-9a-fA-F]{1,16}", each) for each in (major, minor)):
         raise ValueError(f"not a class: {words[0]!r}")
-    return f"{int(major, 16):04x}:{int(minor, 16):04x}"
+    return f"{int(major, 16) & 0xFFFF:04x}:{int(minor, 16) & 0xFFFF:04x}"
 
 
 def _zone(words: tuple[str, ...], family: Family) -> str:
@@ -573,9 +608,12 @@ def _cut(size: int) -> Write:
 
 def _probability(words: tuple[str, ...], family: Family) -> str:
     """The kernel holds 31 bits of it."""
-    if not re.fullmatch(r"(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", words[0]):
+    if re.fullmatch(r"0[xX][0-9a-fA-F]+", words[0]):
+        share = float(int(words[0], 16))
+    elif re.fullmatch(r"(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", words[0]):
+        share = float(words[0])
+    else:
         raise ValueError(f"not a probability: {words[0]!r}")
-    share = float(words[0])
     if share > 1:
         raise ValueError("a probability above 1")
     return f"{math.floor(0x80000000 * share + 0.5) / 0x80000000:.11f}"
@@ -724,10 +762,11 @@ def _cost(text: str, scale: int) -> tuple[int, int]:
     """What N/UNIT costs per packet, of *scale* credits in a second, and the seconds of the unit."""
     count, slash, unit = text.partition("/")
     named = [seconds for name, seconds in _UNITS.items() if name.startswith(unit.lower())] if unit else []
-    if not re.fullmatch("[0-9]{1,9}", count) or int(count) == 0 or (slash and not named):
+    digits = re.match("[0-9]{1,9}(?![0-9])", count)  # what stands behind them is not read
+    if digits is None or int(digits[0]) == 0 or (slash and not named):
         raise ValueError(f"not a rate: {text!r}")
     seconds = named[0] if slash else 1
-    cost = scale * seconds // int(count)
+    cost = scale * seconds // int(digits[0])
     if cost == 0:
         raise ValueError(f"too fast: {text!r}")
     return cost, seconds
@@ -769,9 +808,10 @@ def _hashlimit(options: Options, family: Family) -> None:
     matching, interval = "--hashlimit-rate-match" in options, options.pop("--hashlimit-rate-interval", (False, "0"))[1]
     if interval != "0" and not matching:
         raise ValueError("an interval without rate matching")
-    found = re.fullmatch(r"([0-9]{1,10})([km]?)b/s", text)
-    if found is not None:
-        size = int(found[1]) * {"": 1, "k": 1024, "m": 1024**2}[found[2]]
+    at = text.find("b/s")
+    if at > 0:
+        digits = re.match("[0-9]{1,10}(?![0-9])", text)
+        size = int(digits[0] if digits else 0) * {"k": 1024, "m": 1024**2}.get(text[at - 1], 1)
         cost = 0xFFFFFFFF // ((size >> 4) + 1)
         each = (0xFFFFFFFF // cost - 1) << 4 if cost else 0
         if each <= 0 or not size:
@@ -819,6 +859,35 @@ def _renamed(options: Options, old: str, new: str) -> None:
         options[new] = options.pop(old)
 
 
+def _connbytes(options: Options, family: Family) -> None:
+    inverted, text = options["--connbytes"]
+    if inverted and ":" not in text:  # not between N and N is written as between N and N
+        options["--connbytes"] = False, text
+
+
+def _tcpmss(options: Options, family: Family) -> None:
+    """The latter of two counts; the greatest size stands for clamping."""
+    if {"--set-mss", "--clamp-mss-to-pmtu"} <= set(options):
+        del options[next(iter(options))]
+    if options.get("--set-mss") == (False, "65535"):
+        del options["--set-mss"]
+        options["--clamp-mss-to-pmtu"] = False, NOTHING
+
+
+def _ct(options: Options, family: Family) -> None:
+    """Of several zones the last counts, or the one by mark; both directions are any; 0 is what all have."""
+    if "--notrack" in options:  # the kernel looks at nothing else then
+        options.clear()
+        options["--notrack"] = False, NOTHING
+    zones = {option: options.pop(option)[1] for option in list(options) if option.startswith("--zone")}
+    if not zones:
+        return
+    directions = set(zones) - {"--zone"}
+    zone = "mark" if "mark" in zones.values() else list(zones.values())[-1]
+    if zone != "0":
+        options[min(directions) if len(directions) == 1 else "--zone"] = False, zone
+
+
 def _cluster(options: Options, family: Family) -> None:
     if "--cluster-local-node" in options:
         inverted, node = options.pop("--cluster-local-node")
@@ -830,6 +899,10 @@ def _cluster(options: Options, family: Family) -> None:
 def _rateest(options: Options, family: Family) -> None:
     for old, new in (("--rateest", "--rateest1"), ("--rateest-bps", "--rateest-bps2"), ("--rateest-pps", "--rateest-pps2")):
         _renamed(options, old, new)
+    modes = [option for option in options if option in ("--rateest-lt", "--rateest-gt", "--rateest-eq")]
+    if len(modes) > 1:  # the last counts, and a ! of any
+        inverted = any(options.pop(mode)[0] for mode in modes)
+        options[modes[-1]] = inverted, NOTHING
 
 
 def _set_match(options: Options, family: Family) -> None:
@@ -899,29 +972,26 @@ _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 def _weekdays(words: tuple[str, ...], family: Family) -> str:
     days = set()
     for word in words[0].split(","):
-        if word.isdigit():
-            days.add(spelt.number(word, 1, 7))
-        else:
-            days |= {at for at, name in enumerate(_WEEKDAYS, 1) if name[:2] == word[:2] and len(word) >= 2}
-            if not any(name[:2] == word[:2] for name in _WEEKDAYS):
-                raise ValueError(f"not a day: {word!r}")
+        day = word[:3]  # iptables reads three characters of each, and compares two of a name
+        named = {at for at, name in enumerate(_WEEKDAYS, 1) if name[:2] == day[:2]}
+        days |= named or {spelt.number(day, 1, 7)}
     return ",".join(map(str, sorted(days)))
 
 
 def _monthdays(words: tuple[str, ...], family: Family) -> str:
-    if any(len(word) > 2 for word in words[0].split(",")):
-        raise ValueError("iptables reads two characters of each day")
-    return ",".join(map(str, sorted({spelt.number(word, 1, 31) for word in words[0].split(",")})))
+    # iptables reads two characters of each.
+    return ",".join(map(str, sorted({spelt.number(word[:2], 1, 31) for word in words[0].split(",")})))
 
 
 def _daytime(words: tuple[str, ...], family: Family) -> str:
-    found = re.fullmatch(r"(\d{1,2}):(\d{1,2})(?::(\d{1,2}))?", words[0])
-    if found is None or int(found[1]) > 23 or int(found[2]) > 59 or int(found[3] or 0) > 59:
+    found = re.fullmatch(r"(\d{0,2}):(\d{0,2})(?::(\d{0,2}))?", words[0])
+    hour, minute, second = (int(text or 0) for text in found.groups()) if found else (24, 0, 0)
+    if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"not a time: {words[0]!r}")
-    return f"{int(found[1]):02}:{int(found[2]):02}:{int(found[3] or 0):02}"
+    return f"{hour:02}:{minute:02}:{second:02}"
 
 
-_DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:T(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}))?)?)?)?)?")
+_DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:T(\d{0,2})(?::(\d{0,2})(?::(\d{0,2}))?)?)?)?)?")
 _LAST_DATE = 0x7FFFFFFF
 
 
@@ -974,6 +1044,7 @@ def _policy(said: Sequence[Said], family: Family) -> str:
     """What holds for all, then the elements in their order; inside of one, any order will do."""
     common: list[str] = []
     elements: list[list[str]] = [[]]
+    policy = False
     for use in said:
         if use.option == "--next":
             elements.append([])
@@ -981,41 +1052,47 @@ def _policy(said: Sequence[Said], family: Family) -> str:
         write = _POLICY_VALUES.get(use.option)
         value = write(use.values, family) if write else " ".join(map(quoted, use.values))
         text = f"{'! ' if use.inverted else ''}{use.option} {value}".rstrip()
+        policy = policy or use.option == "--pol"
         into = common if use.option in ("--dir", "--pol", "--strict") else elements[-1]
         if any(other.split()[-2:][:1] == [use.option] for other in into):
             raise ValueError(f"{use.option} stands twice")
         into.append(text)
+    common += [] if policy else ["--pol ipsec"]
     return " ".join([*sorted(common), " --next ".join(" ".join(sorted(element)) for element in elements)]).rstrip()
 
 
-def _set_mark(options: Options) -> None:
-    """--set-mark, --and-mark, --or-mark, --xor-mark as the --set-xmark that they are."""
-    made: dict[str, Callable[[int, int], tuple[int, int]]] = {
-        "--set-mark": lambda value, mask: (value, value | mask),
-        "--and-mark": lambda value, mask: (0, ~value & 0xFFFFFFFF),
-        "--or-mark": lambda value, mask: (value, value),
-        "--xor-mark": lambda value, mask: (value, 0),
-    }
-    for option, change in made.items():
-        if option in options:
-            if "--set-xmark" in options:
-                raise ValueError("two ways to set it")
-            value, mask = change(*_masked(options.pop(option)[1]))
-            options["--set-xmark"] = False, f"{value:#x}/{mask:#x}"
+# Value and mask as --set-xmark has them.
+_SET_MARKS: dict[str, Callable[[int, int], tuple[int, int]]] = {
+    "--set-xmark": lambda value, mask: (value, mask),
+    "--set-mark": lambda value, mask: (value, value | mask),
+    "--and-mark": lambda value, mask: (0, ~value & 0xFFFFFFFF),
+    "--or-mark": lambda value, mask: (value, value),
+    "--xor-mark": lambda value, mask: (value, 0),
+}
 
 
 def _mark_target(options: Options, family: Family) -> None:
-    _set_mark(options)
+    """--set-mark, --and-mark, --or-mark, --xor-mark as the --set-xmark that they are."""
+    (option,) = set(_SET_MARKS) & set(options)
+    value, mask = _SET_MARKS[option](*_masked(options.pop(option)[1]))
+    options["--set-xmark"] = False, f"{value:#x}/{mask:#x}"
 
 
 def _connmark_target(options: Options, family: Family) -> None:
-    _set_mark(options)
-    if "--set-xmark" in options:
-        if {"--mask", "--nfmask", "--ctmask"} & set(options):
-            raise ValueError("a mask of its own")
+    """As MARK; a mask that stands behind replaces that of the value, one before it is not looked at."""
+    order = list(options)
+    masks = [option for option in order if option in ("--mask", "--nfmask", "--ctmask")]
+    if "--mask" in masks and len(masks) > 1:
+        raise ValueError("two masks")
+    if setting := set(_SET_MARKS) & set(options):
+        place = order.index(next(iter(setting)))
+        given = {option: options.pop(option)[1] for option in masks}
+        _mark_target(options, family)
+        for option, text in given.items():
+            if option != "--nfmask" and order.index(option) > place:
+                value = options["--set-xmark"][1].partition("/")[0]
+                options["--set-xmark"] = False, f"{value}/{text}"
     elif "--mask" in options:
-        if {"--nfmask", "--ctmask"} & set(options):
-            raise ValueError("two masks")
         options["--nfmask"] = options["--ctmask"] = options.pop("--mask")
     else:
         options.setdefault("--nfmask", (False, "0xffffffff"))
@@ -1130,10 +1207,10 @@ FORMS: Mapping[str, Form] = {
     "cluster": Form(
         {"--cluster-total-nodes": _n32, "--cluster-local-node": _n32, "--cluster-local-nodemask": _x32,
          "--cluster-hash-seed": _x32}, whole=_cluster),
-    "connbytes": Form({"--connbytes": _span(64, open_ended=True)}),
+    "connbytes": Form({"--connbytes": _span(64, open_ended=True)}, whole=_connbytes),
     "connlabel": Form({"--label": _label}),
     "connlimit": Form(
-        {"--connlimit-upto": _n32, "--connlimit-above": _n32, "--connlimit-mask": _prefix_length}, whole=_connlimit),
+        {"--connlimit-upto": _n32, "--connlimit-above": _n32, "--connlimit-mask": _prefix_mask}, whole=_connlimit),
     "connmark": Form({"--mark": _mark}),
     "conntrack": Form(
         {"--ctstate": _list(_CT_STATES), "--ctproto": _protocol, "--ctstatus": _list(_CT_STATUS, no_more="NONE"),
@@ -1198,6 +1275,7 @@ FORMS: Mapping[str, Form] = {
     "u32": Form({"--u32": _u32}),
     "udp": Form(_OWN_PORTS),
     # targets
+    "AUDIT": Form({"--type": _one_of({name: name for name in ("accept", "drop", "reject")})}),
     "CLASSIFY": Form({"--set-class": _class}),
     "CONNMARK": Form(
         {"--set-mark": _mark_and_mask, "--set-xmark": _mark_and_mask, "--and-mark": _x32, "--or-mark": _x32,
@@ -1205,15 +1283,15 @@ FORMS: Mapping[str, Form] = {
          "--right-shift-mark": _n8}, whole=_connmark_target),
     "CT": Form(
         {"--zone": _zone, "--zone-orig": _zone, "--zone-reply": _zone,
-         "--ctevents": _list(_CT_EVENTS, whole=True), "--expevents": _list(("new",), whole=True)}),
+         "--ctevents": _list(_CT_EVENTS, whole=True), "--expevents": _list(("new",), whole=True)}, whole=_ct),
     "DNAT": Form({"--to-destination": _to}),
     "DNPT": _PREFIXES,
     "DSCP": Form({"--set-dscp": _dscp, "--set-dscp-class": _dscp_class}, whole=_dscp_target),
     "ECN": Form({"--ecn-tcp-cwr": _n8, "--ecn-tcp-ece": _n8, "--ecn-ip-ect": _n8}),
     "HL": Form(_TTL),
     "HMARK": Form(
-        {"--hmark-mod": _n32, "--hmark-offset": _x32, "--hmark-rnd": _x32, "--hmark-src-prefix": _prefix_length,
-         "--hmark-dst-prefix": _prefix_length, "--hmark-sport-mask": _x16, "--hmark-dport-mask": _x16,
+        {"--hmark-mod": _n32, "--hmark-offset": _x32, "--hmark-rnd": _x32, "--hmark-src-prefix": _prefix_mask,
+         "--hmark-dst-prefix": _prefix_mask, "--hmark-sport-mask": _x16, "--hmark-dport-mask": _x16,
          "--hmark-sport": _x16, "--hmark-dport": _x16, "--hmark-spi-mask": _x32, "--hmark-spi": _x32,
          "--hmark-proto-mask": _x16}, whole=_hmark),
     "IDLETIMER": Form({"--timeout": _n32}),
@@ -1231,11 +1309,12 @@ FORMS: Mapping[str, Form] = {
     "RATEEST": Form(whole=_estimator),
     "REDIRECT": Form({"--to-ports": _to_ports}),
     "REJECT": Form({"--reject-with": _reject}, whole=_reject_default),
-    "SET": Form({"--add-set": _directions, "--del-set": _directions, "--map-set": _directions, "--timeout": _n32}),
+    "SET": Form({"--add-set": _directions, "--del-set": _directions, "--map-set": _directions, "--timeout": _n32},
+                signs=False),
     "SNAT": Form({"--to-source": _to}),
     "SNPT": _PREFIXES,
-    "SYNPROXY": Form({"--wscale": _n32, "--mss": _n32}),
-    "TCPMSS": Form({"--set-mss": _n16}),
+    "SYNPROXY": Form({"--wscale": _low_bits(8), "--mss": _low_bits(16)}),
+    "TCPMSS": Form({"--set-mss": _n16}, whole=_tcpmss),
     "TCPOPTSTRIP": Form({"--strip-options": _tcp_options}),
     "TEE": Form({"--gateway": _address}),
     "TOS": Form({"--set-tos": _tos(0x3F), "--and-tos": _n8, "--or-tos": _n8, "--xor-tos": _n8}, whole=_set_tos),
