@@ -9,7 +9,7 @@ BENCH_FLAGS ?=
 C_SOURCES := $(wildcard hitables/engine/c/*.c)
 
 .PHONY: help setup demo test check lint types c-warnings sanitize count \
-        corpus prove mutants papers-hitables papers-layer4 papers-sfl bench-kernel bench-costs bench-generate bench-speed bench-compile bench-trees bench-sflgen bench-engine fuzz-engine sanitize-threads rulesets golden pictures clean
+        corpus prove saves mutants papers-hitables papers-layer4 papers-sfl bench-kernel bench-costs bench-generate bench-speed bench-compile bench-trees bench-sflgen bench-engine fuzz-engine sanitize-threads rulesets golden pictures clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -51,6 +51,9 @@ corpus: setup ## real rule sets, before and after, in real kernels (needs root a
 
 prove: setup ## every real rule set proved equal to its compiled form (needs ../shared)
 	python -m hitables.bench.prove $(BENCH_FLAGS)
+
+saves: setup ## every real rule set and every spelling of every option proved equal to its own save (needs root and ../shared)
+	python -m hitables.bench.saves $(BENCH_FLAGS)
 
 mutants: setup ## 3,000 rule sets with one mistake each: caught, or proved equal (needs root and ../shared)
 	python -m hitables.bench.mutants $(BENCH_FLAGS)

@@ -974,7 +974,10 @@ def _weekdays(words: tuple[str, ...], family: Family) -> str:
     for word in words[0].split(","):
         day = word[:3]  # iptables reads three characters of each, and compares two of a name
         named = {at for at, name in enumerate(_WEEKDAYS, 1) if name[:2] == day[:2]}
-        days |= named or {spelt.number(day, 1, 7)}
+        days |= named or {spelt.number(day, 1, 999) % 32}
+    days -= set(range(8, 32))  # bits of a byte
+    if not days or 0 in days:
+        raise ValueError(f"no day of a week: {words[0]!r}")
     return ",".join(map(str, sorted(days)))
 
 
