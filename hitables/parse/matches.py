@@ -329,9 +329,10 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
     if role is Role.SPACE and unread and extension.name != "comment":
         role = Role.CONSTANT
     # --update-counters without a ! says what is done anyway.
-    names = [use.option.name for use in part.uses if not use.inverted]
-    idle = {name for name in names if name.startswith("--update-")}
-    if extension.counting & (used - idle):
+    telling = {
+        use.option.name for use in part.uses if use.inverted or not use.option.name.startswith("--update-")
+    }
+    if extension.counting & telling:
         role = Role.NAMED
     if extension.name == "statistic":
         mode = next((words[use.values[0]] for use in part.uses if use.option.name == "--mode"), "")

@@ -74,11 +74,8 @@ def key(name: str, said: Sequence[Said], defaults: Mapping[str, str], family: Fa
         options: Options = {}
         for use in said:
             found = use.inverted and form.signs, _value(use, form, family)
-            if options.setdefault(use.option, found) != found:
+            if found != (False, ABSENT) and options.setdefault(use.option, found) != found:
                 raise ValueError(f"{use.option} stands twice")
-        for option, (inverted, value) in list(options.items()):
-            if value == ABSENT and not inverted:
-                del options[option]
         for option, usual in {**defaults, **form.defaults}.items():
             options.setdefault(option, (False, usual or NOTHING))
         if form.whole is not None:
@@ -183,6 +180,11 @@ def _ports(read: Callable[[str], int], *, full: bool = False) -> Write:
 def _nothing(words: tuple[str, ...], family: Family) -> str:
     """A value that the kernel never looks at."""
     _n32(words, family)
+    return ABSENT
+
+
+def _usual(words: tuple[str, ...], family: Family) -> str:
+    """What is done anyway, unless a ! stands before it."""
     return ABSENT
 
 
@@ -905,12 +907,6 @@ def _rateest(options: Options, family: Family) -> None:
         options[modes[-1]] = inverted, NOTHING
 
 
-def _set_match(options: Options, family: Family) -> None:
-    for option in ("--update-counters", "--update-subcounters"):
-        if options.get(option) == (False, NOTHING):  # what is done anyway
-            del options[option]
-
-
 def _string(options: Options, family: Family) -> None:
     _renamed(options, "--hex-string", "--string")
 
@@ -1257,9 +1253,8 @@ FORMS: Mapping[str, Form] = {
     "rt": Form({"--rt-type": _n32, "--rt-segsleft": _span(32, full=True), "--rt-len": _n32, "--rt-0-addrs": _addresses}),
     "sctp": Form({**_TCP_PORTS, "--chunk-types": _chunks}),
     "set": Form(
-        {"--match-set": _directions,
-         **{f"--{what}-{how}": _n64 for what in ("packets", "bytes") for how in ("eq", "lt", "gt")}},
-        whole=_set_match),
+        {"--match-set": _directions, "--update-counters": _usual, "--update-subcounters": _usual,
+         **{f"--{what}-{how}": _n64 for what in ("packets", "bytes") for how in ("eq", "lt", "gt")}}),
     "srh": Form(
         {"--srh-next-hdr": _n8, "--srh-tag": _n16,
          **{f"--srh-{what}-{how}": _n8 for what in ("hdr-len", "segs-left", "last-entry") for how in ("eq", "lt", "gt")},
