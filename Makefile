@@ -56,6 +56,8 @@ prove: setup ## every real rule set proved equal to its compiled form (needs ../
 
 compiles: setup ## 5,000 rule sets of every style, with options of every kind: compiled and proved, each of them
 	python -m hitables.bench.compiles $(BENCH_FLAGS)
+saves: setup ## every real rule set and every spelling of every option proved equal to its own save (needs root and ../shared)
+	python -m hitables.bench.saves $(BENCH_FLAGS)
 
 mutants: setup ## 3,000 rule sets with one mistake each: caught, or proved equal (needs root and ../shared)
 	python -m hitables.bench.mutants $(BENCH_FLAGS)

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from ..ir.fields import TCP, UDP, Family, Field, top
 from ..ir.geometry import Values
 from ..ir.rule import EVERYTHING, Ends, Kind, Match, Role, Target, Test
-from ..syntax import access, limits
+from ..syntax import access, canonical, limits
 from ..syntax import values as spelt
+from ..syntax.canonical import Said
 from ..syntax.options import (
     FOREIGN_TARGETS,
     GENERAL,
@@ -307,21 +308,8 @@ def _check_limits(part: Part, table: dict[str, limits.Limits], words: list[str],
         raise Fault(refusal.reason, at) from None
 
 
-def _normal(value: str) -> str:
-    return hex(int(value, 16)) if re.fullmatch(r"0[xX][0-9a-fA-F]+", value) else value
-
-
-def _key(name: str, uses: list[Use], words: list[str], defaults: dict[str, str]) -> str:
-    said = dict(defaults)
-    spelt_out = []
-    for use in uses:
-        said.pop(use.option.name, None)
-        text = " ".join(_normal(words[index]) for index in use.values)
-        if use.option.name in defaults and defaults[use.option.name] == text and not use.inverted:
-            text = defaults[use.option.name]
-        spelt_out.append(f"{'! ' if use.inverted else ''}{use.option.name} {text}".strip())
-    spelt_out += [f"{option} {value}".strip() for option, value in said.items()]
-    return " ".join([name, *sorted(spelt_out)])
+def _said(uses: list[Use], words: list[str]) -> list[Said]:
+    return [Said(use.option.name, use.inverted, tuple(words[index] for index in use.values)) for use in uses]
 
 
 def _print_words(uses: list[Use], words: list[str]) -> tuple[str, ...]:
@@ -360,7 +348,8 @@ def header_match(part: Part, words: list[str], family: Family) -> Match:
     try:
         tests, _ = _tests(use, words, family)
     except OverflowError:
-        return Match("", printed, Role.CONSTANT, " ".join(printed), reads=access.MATCHES[""].reads)
+        key = canonical.address_mask(use.option.name, use.inverted, words[use.values[0]], family)
+        return Match("", printed, Role.CONSTANT, key, reads=access.MATCHES[""].reads)
     if use.option.name in ("-s", "-d", "-i", "-o") and not use.inverted:
         tests = tuple(test for test in tests if test.values.pairs != ((0, top(test.field, family)),))
     return Match("", printed, Role.SPACE, " ".join(printed), tests)
@@ -371,14 +360,13 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
     extension = part.extension
     if extension is None:
         kept = tuple(words[index] for index in part.kept)
-        key = " ".join([part.name, *kept])
+        key = " ".join([part.name, *map(canonical.quoted, kept)])
         return Match(part.name, kept, Role.ONCE, key, reads=EVERYTHING, writes=EVERYTHING)
     printed = _print_words(part.uses, words)
     for required in extension.required:
         if all(use.option.name != required for use in part.uses):
             raise Fault(f"-m {part.name} needs {required}", part.at)
     _check_limits(part, limits.MATCH_LIMITS, words, family)
-    key = _key(part.name, part.uses, words, extension.defaults)
     tests: list[Test] = []
     said: dict[str, tuple[bool, tuple[Test, ...]]] = {}
     either = False
@@ -395,7 +383,11 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
     if role is Role.SPACE and unread and extension.name != "comment":
         role = Role.CONSTANT
     writes = known.writes_by(used)
-    if extension.counting & used or (writes and role < Role.NAMED):
+    # --update-counters without a ! says what is done anyway.
+    telling = {
+        use.option.name for use in part.uses if use.inverted or not use.option.name.startswith("--update-")
+    }
+    if extension.counting & telling or (writes and role < Role.NAMED):
         role = Role.NAMED
     if extension.name == "statistic":
         mode = next((words[use.values[0]] for use in part.uses if use.option.name == "--mode"), "")
@@ -408,6 +400,11 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         # iptables-nft writes no expression for an option of all values beside another, and legacy's match
         # asks for as many bytes with it as without.
         tests = [test for test in tests if not _is_full(test, family)]
+    given = _said(part.uses, words)
+    if role is Role.SPACE:  # compared by its tests: the words will do
+        key = canonical.plain(part.name, given)
+    else:
+        key = canonical.key(part.name, given, extension.defaults, family)
     # A chunk header behind the common one; the offset drop is IPv4's alone (both measured).
     needs = 16 if "--chunk-types" in used else extension.needs
     if part.name == "ah" and family is Family.IPV6:
@@ -450,6 +447,8 @@ def _is_full(test: Test, family: Family) -> bool:
 def protocol_at(use: Use, words: list[str]) -> int:
     """The number of the protocol that stands behind -p; 0 for any."""
     at = use.values[0]
+    if words[at] == LITERAL:
+        raise NeedsWords
     try:
         return spelt.protocol(words[at])
     except ValueError as error:
@@ -517,15 +516,11 @@ def target_of(part: Part, words: list[str], family: Family) -> Target:
     if extension is None:
         if part.kept or name in FOREIGN_TARGETS:
             kept = tuple(words[index] for index in part.kept)
-            return Target(name, Kind.VERDICT, " ".join([name, *kept]), kept, Ends.MAYBE, EVERYTHING)
+            key = " ".join([name, *map(canonical.quoted, kept)])
+            return Target(name, Kind.VERDICT, key, kept, Ends.MAYBE, EVERYTHING)
         return Target(name, Kind.JUMP, f"-j {name}")
     _check_limits(part, limits.TARGET_LIMITS, words, family)
-    defaults = extension.defaults
-    if name == "REJECT":
-        defaults = {
-            "--reject-with": "icmp-port-unreachable" if family is Family.IPV4 else "icmp6-port-unreachable"
-        }
-    key = _key(name, part.uses, words, defaults)
+    key = canonical.key(name, _said(part.uses, words), extension.defaults, family)
     writes = access.TARGETS.get(name, access.UNKNOWN).writes
     return Target(name, Kind.VERDICT, key, _print_words(part.uses, words), extension.ends, writes)
 

@@ -312,7 +312,7 @@ def interface(text: str) -> Values:
 def mac(text: str) -> Values:
     """Six bytes in hexadecimal, separated by colons."""
     parts = text.split(":")
-    if len(parts) != 6 or not all(re.fullmatch(r"[0-9a-fA-F]{1,2}", part) for part in parts):
+    if len(parts) != 6 or not all(re.fullmatch(r"[0-9a-fA-F]{0,2}", part) for part in parts):
         raise ValueError(f"not a MAC address: {text!r}")
     return Values.only(int("".join(part.rjust(2, "0") for part in parts), 16))
 
