@@ -28,10 +28,6 @@ from hitables.verify.portfolio import check
 UNSPELT = {
     "bpf": {"--object-pinned": "needs a program pinned in a file system of the kernel"},
     "ipvs": {"--vaddr": "this kernel has no ipvs"},
-    "DNAT": {"--random-fully": "iptables 1.8.9 refuses it"},
-    "IDLETIMER": {"--send_nl_msg": "iptables 1.8.9 does not have it"},
-    "MASQUERADE": {"--persistent": "iptables 1.8.9 refuses it"},
-    "REDIRECT": {"--random-fully": "iptables 1.8.9 refuses it", "--persistent": "iptables 1.8.9 refuses it"},
 }
 NO_SECTION = {
     "quota2": "not part of iptables 1.8.9", "MIRROR": "not part of iptables 1.8.9",

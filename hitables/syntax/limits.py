@@ -311,7 +311,7 @@ def _nat_ports(text: str, family: Family) -> None:
     first, rest = found[0], text[found.end() :]
     low, behind = _integer(first)
     if low is None or low > 0xFFFF or behind:
-        if (rest and low is None) or behind:
+        if (rest and low is None) or (low is not None and behind):
             raise ValueError(f"bad port {text!r}")
         spelt.port(first)
         low = 0
@@ -597,7 +597,7 @@ KINDS: dict[str, Check] = {
     "tunnel": partial(_words, allowed="transport tunnel"), "statistic": partial(_words, allowed="random nth"),
     "bytesdir": partial(_words, allowed="original reply both"),
     "bytesmode": partial(_words, allowed="packets bytes avgpkt"), "algo": partial(_words, allowed="bm kmp fsm"),
-    "pkttype": partial(_words, allowed="unicast broadcast multicast bcast mcast otherhost", fold=True),
+    "pkttype": partial(_words, allowed="unicast broadcast multicast host bcast mcast otherhost", fold=True),
     "audit": partial(_words, allowed="accept drop reject", fold=True),
     "hashmode": partial(_words, allowed="sourceip sourceip-sourceport sourceip-sourceport-destport"),
     "vdir": partial(_words, allowed="ORIGINAL REPLY", fold=True), "vmethod": partial(_words, allowed="GATE IPIP MASQ", fold=True),
@@ -774,8 +774,6 @@ def _auth_header(said: Said, family: Family) -> None:
 
 
 def _segment_size(said: Said, family: Family) -> None:
-    if len(said) > 1:
-        raise ValueError("--set-mss and --clamp-mss-to-pmtu cannot stand together")
     if "--set-mss" in said and family is V6:
         _number(said["--set-mss"][0][1][0], family, 0, 65495)
 
@@ -899,8 +897,9 @@ MATCH_LIMITS = {
                       "--tunnel-src:net!* --tunnel-dst:net!* --next*", need="--dir", with_="--next>--strict",
                       check=_policy),
     "quota": _limits("--quota:u64!", need="--quota"),
-    "rateest": _limits("--rateest-delta --rateest:any --rateest1:any --rateest2:any --rateest-lt! --rateest-gt! "
-                       "--rateest-eq! --rateest-bps:bits --rateest-bps1:bits --rateest-bps2:bits --rateest-pps:u32 "
+    # iptables-save prints the relation twice, which iptables-restore refuses.
+    "rateest": _limits("--rateest-delta --rateest:any --rateest1:any --rateest2:any --rateest-lt!* --rateest-gt!* "
+                       "--rateest-eq!* --rateest-bps:bits --rateest-bps1:bits --rateest-bps2:bits --rateest-pps:u32 "
                        "--rateest-pps1:u32 --rateest-pps2:u32", one="--rateest --rateest1 | --rateest-bps --rateest-bps2 | "
                        "--rateest-pps --rateest-pps2"),
     "realm": _limits("--realm:named!", need="--realm", family=V4),
@@ -983,7 +982,7 @@ TARGET_LIMITS = {
     "REJECT": _limits("--reject-with:reject"),
     "SECMARK": _limits("--selctx:any", need="--selctx"),
     "SET": _limits("--add-set:setname:directions! --del-set:setname:directions! --map-set:setname:directions! "
-                   "--timeout:u32(0,4294967294)! --exist! --map-mark! --map-prio! --map-queue!",
+                   "--timeout:u32(0,4294967294)! --exist! --map-mark!* --map-prio!* --map-queue!*",
                    need="--add-set --del-set --map-set", check=_set_target),
     "SNAT": _limits("--to-source:nat --random --random-fully --persistent", need="--to-source"),
     "SNPT": _limits("--src-pfx:net --dst-pfx:net", need="--src-pfx | --dst-pfx", family=V6, check=_translated),
