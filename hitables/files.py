@@ -10,6 +10,7 @@ import tempfile
 import zlib
 from pathlib import Path
 
+from . import interrupts
 from .errors import HitablesError
 
 # About 1.3 million rules.  Reading takes some thirty bytes of memory per byte of text.
@@ -38,6 +39,7 @@ def write_text(path: str, text: str) -> None:
     A reader sees the old file or the new one, never a part; on an error the old one stays.
     """
     data = text.encode("utf-8", "surrogateescape")
+    interrupts.check()
     if path == "-":
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
@@ -61,6 +63,7 @@ def write_text(path: str, text: str) -> None:
             umask = os.umask(0)
             os.umask(umask)
             os.chmod(temporary, stat.S_IMODE(mode) if mode is not None else 0o666 & ~umask)
+            interrupts.check()
             os.replace(temporary, target)
         except BaseException:
             os.unlink(temporary)

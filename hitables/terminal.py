@@ -18,10 +18,11 @@ from typing import Any, TextIO
 
 import click
 
+from . import interrupts
 from .errors import HitablesError
+from .interrupts import INTERRUPTED
 
 TROUBLE = 2
-INTERRUPTED = 130  # as a shell has it: 128 and the number of SIGINT
 
 
 class Differ(SystemExit):
@@ -35,17 +36,41 @@ class Commands(click.Group):
     """Turns every error into a message and an exit status; the group's name is the program's."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs["standalone_mode"] = False  # what click would say, and the status, are ours
         try:
-            return super().main(*args, **kwargs)
+            status = super().main(*args, **kwargs)
         except Differ:
             raise
+        except click.ClickException as error:  # in what the group itself was given
+            status = self._shown(error)
+        except (click.Abort, KeyboardInterrupt):
+            status = self._interrupted()
         except SystemExit as end:
-            # click has 1 for an interrupt, and for a pipe that breaks while it tells of an error.
-            raise SystemExit(TROUBLE if end.code == 1 else end.code) from None
+            # click has 1 for a pipe that breaks while it tells of an error.
+            status = TROUBLE if end.code == 1 else end.code
         except OSError:
-            # Nobody can be told: standard error is full or closed.
-            _unheard(sys.stderr)
-            raise SystemExit(TROUBLE) from None
+            status = self._unheard_of()
+        raise SystemExit(status)
+
+    def _shown(self, error: click.ClickException) -> int:
+        try:
+            error.show()
+        except OSError:
+            return self._unheard_of()
+        return TROUBLE
+
+    def _interrupted(self) -> int:
+        interrupts.answered()
+        try:
+            self.tell("interrupted")
+        except OSError:
+            self._unheard_of()
+        return INTERRUPTED
+
+    def _unheard_of(self) -> int:
+        """Nobody can be told: standard error is full or closed."""
+        _unheard(sys.stderr)
+        return TROUBLE
 
     def invoke(self, ctx: click.Context) -> Any:
         # One command, then the process ends; the collector would only walk what stays
@@ -53,7 +78,9 @@ class Commands(click.Group):
         collecting = gc.isenabled()
         gc.disable()
         try:
-            return super().invoke(ctx)
+            super().invoke(ctx)
+            interrupts.check()
+            return None  # a status would be given back in its place
         except HitablesError as error:
             self.tell(str(error))
         except BrokenPipeError:
@@ -68,8 +95,7 @@ class Commands(click.Group):
         except click.ClickException as error:
             error.show()
         except (click.Abort, KeyboardInterrupt):
-            self.tell("interrupted")
-            ctx.exit(INTERRUPTED)
+            ctx.exit(self._interrupted())
         except Exception as error:
             if os.environ.get("HITABLES_DEBUG"):
                 raise

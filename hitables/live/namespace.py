@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from ..errors import LiveError
+from ..interrupts import held_back
 from .messages import close_all_but, receive, send
 
 P = ParamSpec("P")
@@ -45,9 +46,10 @@ class Namespace:
 
     def __enter__(self) -> Self:
         ours, theirs = socket.socketpair()
-        self._pid = os.fork()
-        if not self._pid:
-            _serve(theirs)
+        with held_back():
+            self._pid = os.fork()
+            if not self._pid:
+                _serve(theirs)
         theirs.close()
         self._socket = ours
         try:
