@@ -4,11 +4,12 @@ SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 
 PYTEST_FLAGS ?=
+FLAKY_FLAGS ?=
 CORPUS_FLAGS ?=
 BENCH_FLAGS ?=
 C_SOURCES := $(wildcard hitables/engine/c/*.c)
 
-.PHONY: help setup demo test check lint types c-warnings sanitize count \
+.PHONY: help setup demo test flaky check lint types c-warnings sanitize count \
         corpus prove mutants papers-hitables papers-layer4 papers-sfl bench-kernel bench-costs bench-generate bench-speed bench-compile bench-trees bench-sflgen bench-engine fuzz-engine sanitize-threads rulesets golden pictures clean
 
 help: ## this list
@@ -21,6 +22,9 @@ setup: .venv/ready ## build .venv/ with the package in it (editable)
 
 test: setup ## run the tests
 	@python -m pytest -q -n 2 $(PYTEST_FLAGS)
+
+flaky: setup ## the tests again and again, in other orders, beside load; FLAKY_FLAGS="--runs 20 --load 2 tests/test_cli.py"
+	python tools/flaky.py $(FLAKY_FLAGS)
 
 demo: setup ## compile a campus gateway of 5,000 rules, and show what its packets read then
 	@mkdir -p out
