@@ -13,6 +13,7 @@ import os
 import random
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,10 @@ def pytest_configure(config: pytest.Config) -> None:
         # what it imports (a third of the time that a command takes to start).
         for package in ("hitables", "sflgen"):
             compileall.compile_dir(ROOT / package, quiet=2)
+    # The lock of iptables-legacy is one for the machine, whatever the namespace; who finds it held fails.
+    locks = tempfile.TemporaryDirectory(prefix="hitables-tests-")
+    config.add_cleanup(locks.cleanup)
+    os.environ["XTABLES_LOCKFILE"] = os.path.join(locks.name, "xtables.lock")
     config.addinivalue_line("markers", "needs_kernel: loads rules in a network namespace of its own")
     config.addinivalue_line("markers", "engine: drives the C engine; runs under the sanitizers too")
 

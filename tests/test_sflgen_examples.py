@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
 import os
 import socket
 import subprocess
@@ -56,10 +57,10 @@ def send(packets: dict[tuple[str, int], int]) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
         for address, count in packets.items():
             for _ in range(count):
-                try:
-                    out.sendto(b"x", address)
-                except ConnectionRefusedError:
-                    out.sendto(b"x", address)  # the answer to the one before
+                sent = 0
+                while not sent:
+                    with contextlib.suppress(ConnectionRefusedError):  # the answer to one before
+                        sent = out.sendto(b"x", address)
 
 
 def action(name: str, **tags: str) -> list[str]:
