@@ -54,8 +54,9 @@ NEEDED = (
 
 
 @functools.cache
-def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Ends when this process does: nothing else holds the other end."""
+def _server(caller: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """For the process *caller*, which may be in a network namespace of its own; ends when it does: nothing
+    else holds the other end."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-c", SERVER, str(theirs.fileno()), *NEEDED]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
@@ -69,7 +70,7 @@ def run(command: Sequence[str], text: str = "", folder: str | None = None) -> su
         given.write(text.encode("utf-8", "surrogateescape"))
         given.seek(0)
         asked = {"command": list(command), "folder": folder or os.getcwd(), "environment": dict(os.environ)}
-        server, _ = _server()
+        server, _ = _server(os.getpid())
         socket.send_fds(server, [json.dumps(asked).encode()], [given.fileno(), out.fileno(), err.fileno()])
         status = server.recv(100)
         assert status, "the process that forks has ended"

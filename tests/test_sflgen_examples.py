@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 from hitables.ir.rule import Rule
@@ -25,7 +26,9 @@ pytestmark = pytest.mark.needs_kernel
 
 
 def sflgen(*words: str) -> str:
-    return run([str(Path(sys.executable).parent / "sflgen"), *words])
+    done = forked.run(["sflgen", *words])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def counts(backend: str, table: str, *chains: str) -> dict[object, int]:
