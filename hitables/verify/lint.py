@@ -230,12 +230,19 @@ class _Linter:
                 yield replace(flaw, why="; ".join(filter(None, (flaw.why, still))))
             if not still:
                 self._remove(chain, at)
-        for chain, at, rule in live:
-            tell(f"table {self.table.name}, line {rule.line}")
-            if _asked_for(self.question, chain.name) and _may_go(rule) and self._nothing(chain, at, rule):
-                self._remove(chain, at)
-                covering = self._deciders(chain, at, rule)
-                yield Flaw(NOTHING, self.table.name, chain.name, rule.line, covering)
+        while live:
+            left: list[tuple[Chain, int, Rule]] = []
+            before = 0  # so many of them stand before one that went, and may do nothing without it
+            for chain, at, rule in live:
+                tell(f"table {self.table.name}, line {rule.line}")
+                if _asked_for(self.question, chain.name) and _may_go(rule) and self._nothing(chain, at, rule):
+                    self._remove(chain, at)
+                    covering = self._deciders(chain, at, rule)
+                    yield Flaw(NOTHING, self.table.name, chain.name, rule.line, covering)
+                    before = len(left)
+                else:
+                    left.append((chain, at, rule))
+            live = left[:before]
 
     def _numbers(self, chain: Chain, at: int) -> tuple[int, int]:
         number = self.base[chain.name] + at
