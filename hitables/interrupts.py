@@ -119,21 +119,28 @@ def in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
-    """Interrupts that come meanwhile come at its end: what Python calls when it forks would swallow them."""
+def held_back() -> Iterator[Callable[[], None]]:
+    """Interrupts that come meanwhile come at its end: what Python calls when it forks would swallow them.
+
+    What it gives has them heard again at once, for the process that is forked, which never comes to the end.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield  # only that one is interrupted
+        yield lambda: None  # only that one is interrupted
         return
     came: list[int] = []
     before: dict[signal.Signals, Any] = {}
+
+    def hear() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is not None:  # what is not Python's cannot be put back
                 before[number] = signal.signal(number, lambda number, frame: came.append(number))
-        yield
+        yield hear
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        hear()
         for each in came:  # the first may be one that is ignored
             signal.raise_signal(each)
 

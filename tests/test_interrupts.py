@@ -142,6 +142,30 @@ def test_an_interrupt_that_was_ignored_stays_ignored(rules: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.endswith("COMMIT\n")
 
 
+HELPED = """
+import os, signal, time
+from hitables.live.namespace import Namespace
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def busy():
+    os.killpg(0, signal.SIGINT)
+    time.sleep(10**6)
+try:
+    with Namespace() as namespace:
+        namespace.call(busy)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.needs_kernel
+def test_an_interrupt_ends_what_a_namespace_is_busy_with() -> None:
+    """A terminal sends it to both processes; neither waits for the other."""
+    done = subprocess.run(
+        [sys.executable, "-c", HELPED], capture_output=True, text=True, check=False, start_new_session=True
+    )
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+
+
 @pytest.fixture
 def heard() -> Iterator[None]:
     """SIGINT is heard here, too, for the length of a test."""
