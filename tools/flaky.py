@@ -67,7 +67,7 @@ class Run:
                 [*self.command(arguments), f"--junitxml={report}"], cwd=ROOT,
                 stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
                 env={**os.environ, **self.environment}, check=False,
-                preexec_fn=_ignore_interrupts if self.in_background else None,
+                preexec_fn=_ignore_interrupts if self.in_background else _hear_interrupts,
             )  # fmt: skip
             found = _failed(report) if report.exists() else []
         if done.returncode not in (0, 1) or (done.returncode and not found):
@@ -77,6 +77,11 @@ class Run:
 
 def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _hear_interrupts() -> None:
+    """Also where this program runs in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _failed(report: Path) -> list[str]:
