@@ -4,6 +4,7 @@ SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 
 PYTEST_FLAGS ?=
+FLAKY_FLAGS ?=
 CORPUS_FLAGS ?=
 BENCH_FLAGS ?=
 C_SOURCES := $(wildcard hitables/engine/c/*.c)
@@ -19,7 +20,10 @@ setup: .venv/ready ## build .venv/ with the package in it (editable)
 	@tools/setup
 
 test: setup ## run the tests
-	@python -m pytest -q -n 2 $(PYTEST_FLAGS)
+	@python -m pytest -q -n 2 --dist worksteal $(PYTEST_FLAGS)
+
+flaky: setup ## the tests again and again, in other orders, beside load; FLAKY_FLAGS="--runs 20 --load 2 tests/test_cli.py"
+	python tools/flaky.py $(FLAKY_FLAGS)
 
 demo: setup ## compile a campus gateway of 5,000 rules, and show what its packets read then
 	@mkdir -p out

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from . import interrupts
 from .errors import HitablesError
 
 # About 1.3 million rules.  Reading takes some thirty bytes of memory per byte of text.
@@ -64,6 +65,7 @@ def write_texts(texts: Iterable[tuple[str, str]]) -> None:
     try:
         for path, text in texts:
             finish.append(_prepared(path, text.encode("utf-8", "surrogateescape"), temporaries))
+        interrupts.check()
         for step in finish:
             step()
     finally:

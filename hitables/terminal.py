@@ -20,11 +20,12 @@ from typing import Any, TextIO
 
 import click
 
+from . import interrupts
 from .errors import HitablesError
 from .files import trouble
+from .interrupts import INTERRUPTED
 
 TROUBLE = 2
-INTERRUPTED = 130  # as a shell has it: 128 and the number of SIGINT
 
 
 BYTES_OR_ESCAPES = "hitables-bytes"
@@ -54,20 +55,47 @@ class Commands(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         _hold_streams()
+        kwargs["standalone_mode"] = False  # what click would say, and the status, are ours
         try:
-            return super().main(*args, **kwargs)
+            status = super().main(*args, **kwargs)
         except Differ:
             raise
+        except click.ClickException as error:  # in what the group itself was given
+            status = self._shown(error)
+        except (click.Abort, KeyboardInterrupt):
+            status = self._interrupted()
         except SystemExit as end:
-            # click has 1 for an interrupt, and for a pipe that breaks while it tells of an error.
-            raise SystemExit(TROUBLE if end.code == 1 or not _all_written() else end.code) from None
+            # click has 1 for a pipe that breaks while it tells of an error.
+            status = TROUBLE if end.code == 1 else end.code
         except OSError as error:
             # Help or version that standard output does not take; or standard error is full.
             with contextlib.suppress(OSError):
                 self.tell(str(_named_trouble(error) or error))
             _unheard(sys.stdout)
-            _unheard(sys.stderr)
-            raise SystemExit(TROUBLE) from None
+            status = self._unheard_of()
+        if status != INTERRUPTED and not _all_written():
+            status = TROUBLE
+        raise SystemExit(status)
+
+    def _shown(self, error: click.ClickException) -> int:
+        try:
+            error.show()
+        except OSError:
+            return self._unheard_of()
+        return TROUBLE
+
+    def _interrupted(self) -> int:
+        interrupts.answered()
+        try:
+            self.tell("interrupted")
+        except OSError:
+            self._unheard_of()
+        return INTERRUPTED
+
+    def _unheard_of(self) -> int:
+        """Standard error is full or closed: the status alone tells."""
+        _unheard(sys.stderr)
+        return TROUBLE
 
     def invoke(self, ctx: click.Context) -> Any:
         # One command, then the process ends; the collector would only walk what stays
@@ -75,7 +103,9 @@ class Commands(click.Group):
         collecting = gc.isenabled()
         gc.disable()
         try:
-            return super().invoke(ctx)
+            super().invoke(ctx)
+            interrupts.check()
+            return None  # a status would be given back in its place
         except HitablesError as error:
             self.tell(str(error))
         except BrokenPipeError:
@@ -90,8 +120,7 @@ class Commands(click.Group):
         except click.ClickException as error:
             error.show()
         except (click.Abort, KeyboardInterrupt):
-            self.tell("interrupted")
-            ctx.exit(INTERRUPTED)
+            ctx.exit(self._interrupted())
         except Exception as error:
             said = _named_trouble(error)
             if said is not None:

@@ -21,12 +21,12 @@ import os
 import select
 import signal
 import socket
-import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hitables.errors import HitablesError
+from hitables.interrupts import held_back
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Rule, Target
 from hitables.live.messages import close_all_but, receive, send
@@ -96,7 +96,7 @@ class Folding:
         self._grown: _Grown | None = None
         parent = os.getpid()
         self.socket, theirs = socket.socketpair()
-        with _held_back():
+        with held_back():
             self._pid = os.fork()
             if self._pid == 0:
                 try:
@@ -227,24 +227,6 @@ class Folding:
             self.state.settings, last.master, loaded, served, dict(grown.hosts), last.version,
             half=1 - self.state.half, listings=listings,
         )  # fmt: skip
-
-
-@contextlib.contextmanager
-def _held_back() -> Iterator[None]:
-    """Interrupts that come meanwhile come at its end: what Python calls when it forks would swallow them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only that one is interrupted
-        return
-    came: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda number, frame: came.append(number)) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-        if came:
-            signal.raise_signal(came[0])
 
 
 def put_aside(state: State, edits: tuple[Edit, ...]) -> Plan:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 import hitables
+from hitables import interrupts
 from hitables.errors import HitablesError, Unsupported
 from hitables.terminal import Commands, Differ
 
@@ -379,7 +380,6 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
     `status` or `quit`. What is refused is answered with `error REASON`, and nothing is changed.
     """
     import gc
-    import signal
 
     from hitables.files import write_text
 
@@ -402,15 +402,16 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
         gc.enable()
         sys.setswitchinterval(SWITCH)
         session = Session(store, kernel, proving, lambda said: click.echo(said, err=True), seen)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            if path is not None:
-                over_socket(session, Path(path), lambda: click.echo(f"listening on {path}", err=True))
-            elif sys.stdin is None:
-                raise click.UsageError("standard input is closed: give commands there, or a --socket")
-            else:
-                over_lines(session, sys.stdin, lambda said: write_text("-", said))
+            with interrupts.terminated():
+                if path is not None:
+                    over_socket(session, Path(path), lambda: click.echo(f"listening on {path}", err=True))
+                elif sys.stdin is None:
+                    raise click.UsageError("standard input is closed: give commands there, or a --socket")
+                else:
+                    over_lines(session, sys.stdin, lambda said: write_text("-", said))
         except KeyboardInterrupt:
+            interrupts.answered()
             click.echo("stopped", err=True)
         finally:
             session.close()

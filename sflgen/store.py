@@ -27,6 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from hitables import interrupts
 from hitables.emit.text import write
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family
@@ -143,6 +144,7 @@ class Store:
             )
         start = self._end
         record = _record(plan)
+        interrupts.check()
         try:
             self._append(record if load else record + _settled(plan.after.version), durable=load is None)
         except OSError as error:

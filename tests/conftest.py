@@ -7,10 +7,13 @@ beside the project takes the fixture of that name and is skipped where the folde
 
 from __future__ import annotations
 
+import compileall
 import functools
 import os
+import random
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +24,10 @@ from hypothesis import HealthCheck, settings
 # the workers start; two at a time would spoil ninja's records.
 import hitables  # noqa: F401
 
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A test that fails says how to repeat it; how fast a machine is fails none.
+settings.register_profile(
+    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
 settings.register_profile("sanitize", settings.get_profile("default"), max_examples=25)
 if not os.environ.get("CI"):  # there Hypothesis takes its own profile, whose examples never change
     settings.load_profile("default")
@@ -33,21 +39,45 @@ KERNEL_COMMANDS = ("unshare", "ip", "iptables-legacy-restore", "iptables-nft-res
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--at-least", metavar="FILE", help="fail if fewer tests ran than FILE says")
+    parser.addoption("--shuffle", metavar="SEED", type=int, help="files, and tests in a file, in an order of SEED")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        # An editable install reads byte code but writes none, so each of some 500 processes would compile
+        # what it imports (a third of the time that a command takes to start).
+        for package in ("hitables", "sflgen"):
+            compileall.compile_dir(ROOT / package, quiet=2)
+    # The lock of iptables-legacy is one for the machine, whatever the namespace; who finds it held fails.
+    locks = tempfile.TemporaryDirectory(prefix="hitables-tests-")
+    config.add_cleanup(locks.cleanup)
+    os.environ["XTABLES_LOCKFILE"] = os.path.join(locks.name, "xtables.lock")
     config.addinivalue_line("markers", "needs_kernel: loads rules in a network namespace of its own")
     config.addinivalue_line("markers", "injects_fault: makes a builder do wrong, to see what becomes of it")
     config.addinivalue_line("markers", "engine: drives the C engine; runs under the sanitizers too")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m picks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test file that names hitables.engine drives it."""
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        items[:] = shuffled(items, seed)
     drives = functools.cache(lambda path: "hitables.engine" in path.read_text())
     for item in items:
         if drives(item.path):
             item.add_marker("engine")
+
+
+def shuffled(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
+    """Tests of a file stay together, so that what they share is made once."""
+    drawn = random.Random(seed)
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    for each in files.values():
+        drawn.shuffle(each)
+    return [item for path in drawn.sample(list(files), len(files)) for item in files[path]]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -57,16 +87,27 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a run of too few tests.  Skipped tests count: a reason is printed for each."""
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    file = session.config.getoption("--at-least")
-    if not file or reporter is None or hasattr(session.config, "workerinput"):
-        return
+    if too_few(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say so last, behind the names of what failed."""
+    lack = too_few(config)
+    if lack:
+        config.get_terminal_writer().line(lack, red=True)
+
+
+def too_few(config: pytest.Config) -> str:
+    """What is to be said of a run of fewer tests than --at-least asks for; "" of any other."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    file = config.getoption("--at-least")
+    if not file or reporter is None or hasattr(config, "workerinput"):
+        return ""
     kinds = ("passed", "failed", "error", "skipped", "xfailed")
     ran = sum(len(reporter.stats.get(kind, ())) for kind in kinds)
     wanted = int(Path(file).read_text())
-    if ran < wanted:
-        reporter.write_line(f"\n{ran} tests ran, {file} says {wanted}; `make count` records fewer", red=True)
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    return "" if ran >= wanted else f"{ran} tests ran, {file} says {wanted}; `make count` records fewer"
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ any engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -24,7 +24,7 @@ from hitables.ir.fields import (
     top,
 )
 from hitables.ir.headers import FIELD_BYTES, inconsistency, is_malformed
-from hitables.ir.packet import Outcome, Packet
+from hitables.ir.packet import Backend, Outcome, Packet
 from hitables.ir.program import Program
 from hitables.ir.rule import Match
 from hitables.verify.answer import Question, differs
@@ -63,11 +63,19 @@ class Script:
         return False
 
 
-def every_difference(before: Program, after: Program, question: Question, most: int = 20_000) -> str | None:
-    """How the two differ on the first packet that tells them apart; None when none does.
+@dataclass(frozen=True)
+class Both:
+    """What two programs do to a packet, under one way to answer what they ask."""
 
-    TooMany when more than *most* walks through one chain are needed.
-    """
+    malformed: bool
+    was: semantics.Walk
+    now: semantics.Walk
+
+
+def every_walk(
+    before: Program, after: Program, backends: tuple[Backend, ...], most: int = 20_000
+) -> Iterator[Both]:
+    """All walks of all packets; TooMany behind the first *most* walks through one chain, if there are more."""
     matches = {match for program in (before, after) for match in matches_of(program)}
     points = class_points(matches, before.family)
     for table in before:
@@ -76,7 +84,8 @@ def every_difference(before: Program, after: Program, question: Question, most: 
                 continue
             walks = 0
             for packet in headers(matches, points, before.family, chain.name):
-                for backend in question.backends:
+                malformed = is_malformed(packet)
+                for backend in backends:
                     script, more = Script(), True
                     while more:
                         walks += 1
@@ -87,11 +96,17 @@ def every_difference(before: Program, after: Program, question: Question, most: 
                             semantics.run(each.table(table.name), chain.name, asked, backend)
                             for each in (before, after)
                         )
-                        may_drop = question.malformed == "stricter" and is_malformed(packet)
-                        reason = differs(was, now, may_drop, question.verdict_only)
-                        if reason is not None:
-                            return reason
+                        yield Both(malformed, was, now)
                         more = script.turn()
+
+
+def difference(walks: Iterable[Both], question: Question) -> str | None:
+    """How the two differ on the first walk that tells them apart; None when none does."""
+    for walk in walks:
+        may_drop = question.malformed == "stricter" and walk.malformed
+        reason = differs(walk.was, walk.now, may_drop, question.verdict_only)
+        if reason is not None:
+            return reason
     return None
 
 
@@ -165,6 +180,8 @@ def _packet(
 ) -> Packet | None:
     """The packet, without the fields that such a packet lacks; None when there is none."""
     proto, later = values[Field.PROTO], values[Field.FRAG] == Fragment.LATER
+    if (one and not later) or (bad and (later or proto != TCP)) or (cut and family is Family.IPV4):
+        return None  # as most are that come here; `inconsistency` knows the rest
     icmp = ICMP if family is Family.IPV4 else ICMPV6
     carriers = {
         Field.SPORT: PORT_PROTOCOLS, Field.DPORT: PORT_PROTOCOLS, Field.FLAGS: {TCP}, Field.ICMP: {icmp},

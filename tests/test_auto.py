@@ -119,7 +119,7 @@ def walk(
         at, place = (node.taken if inside != node.negated else node.other), 0
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(
     made=st.one_of(crossing(), crossing(movable=1.0), crossing(movable=0.5)),
     nesting=st.integers(0, 20), thrift=st.sampled_from([0.0, 0.2, 3.0]),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import forked
 import jsonschema
 import junitparser
 import pytest
@@ -69,10 +70,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def do(before: str, after: str, *arguments: str, status: int) -> subprocess.CompletedProcess[str]:
         (tmp_path / "a.rules").write_text(before)
         (tmp_path / "b.rules").write_text(after)
-        done = subprocess.run(
-            [*HITABLES, "check", "a.rules", "b.rules", *arguments],
-            cwd=tmp_path, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = forked.run(["hitables", "check", "a.rules", "b.rules", *arguments], folder=str(tmp_path))
         assert done.returncode == status, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done
@@ -117,9 +115,8 @@ def test_a_difference_names_both_files_lines_and_verdicts(run: Any, engine: str,
     packet = next(line for line in said.splitlines() if line.startswith("packet: ")).removeprefix("packet: ")
     assert packet == finding["packet"]
     for file, way in (("a.rules", "before"), ("b.rules", "after")):
-        traced = subprocess.run(
-            [*HITABLES, "trace", file, "--packet", packet], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
+        traced = forked.run(["hitables", "trace", file, "--packet", packet], folder=str(tmp_path))
+        assert traced.returncode == 0, traced.stderr
         last = traced.stdout.splitlines()[-1]
         assert last == f"verdict: {finding[way]['verdict']} after {finding[way]['rules_read']} rules"
 

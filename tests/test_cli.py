@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import jsonschema
 import pytest
 
@@ -23,9 +24,7 @@ SMALL = (
 
 
 def run(*arguments: str | Path, text: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [*HITABLES, *map(str, arguments)], input=text, capture_output=True, text=True, check=False
-    )
+    done = forked.run(["hitables", *map(str, arguments)], text)
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
     return done

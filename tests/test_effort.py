@@ -80,6 +80,7 @@ INTERRUPTED_BUILD = """
 import os, signal, sys, threading
 import hitables.compile
 from hitables.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background it is ignored
 grow = hitables.compile.grow
 def interrupted(*given, **options):
     threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()

@@ -217,7 +217,7 @@ def test_a_program_is_proved_equal_to_itself(before: Program) -> None:
     assert differ(before, before) is None
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(st.integers(0, 10**6))
 def test_what_sampling_finds_it_finds_and_its_packet_is_confirmed(seed: int) -> None:
     rng = random.Random(seed)
@@ -453,7 +453,7 @@ def test_a_budget_that_runs_out_is_not_an_answer() -> None:
 
 
 MARKED_2 = MARKED._replace(key="mark 2")
-PATIENCE = 20.0  # seconds; what takes fractions of one would take years if ways were counted
+PATIENCE = 250.0  # seconds; what takes fractions of one, on a busy machine a few, would take years if ways were counted
 
 
 @pytest.mark.parametrize("asked", [(RECENT, MARK), (LIMIT, LOG), (MARKED, MARK)])

@@ -92,6 +92,14 @@ def test_a_rule_whose_packets_get_the_same_from_the_next() -> None:
     assert told("-A INPUT -p tcp -j DROP\n") == [(NOTHING, 5, ())]  # the policy does
 
 
+def test_a_rule_that_only_kept_packets_from_one_that_went_goes_too() -> None:
+    rules = (
+        "-A INPUT -i eth0 -g ten\n-A INPUT -s 10.0.0.0/8 -j RETURN\n-A INPUT -j ten\n"
+        "-A ten -s 10.0.0.0/8 -j ACCEPT\n"
+    )
+    assert [flaw[:2] for flaw in told(rules, chains=":ten - [0:0]\n")] == [(NOTHING, 7), (NOTHING, 8)]
+
+
 def test_of_two_equal_rules_one_is_named() -> None:
     rules = "-A INPUT -s 10.1.0.0/16 -j ACCEPT\n-A INPUT -s 10.1.0.0/16 -j ACCEPT\n"
     assert told(rules) == [(NEVER, 6, (5,))]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hitables import engine
+from hitables.bench import papers_sfl
 from hitables.bench.papers_sfl import Classic, Workload, exponents, simulate, updates
 from hitables.report import figures_sfl
 
@@ -37,7 +42,28 @@ def test_an_algorithm_that_is_being_built_again_is_stood_in_for_by_linear_search
         assert (found == linear.search(work.headers)).all()
 
 
-def test_four_threads_classify_and_update() -> None:
+def test_four_threads_classify_and_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time is over when an update and a batch are done, whenever that is."""
+    updated, classified = threading.Event(), threading.Event()
+
+    def told(*given: Any) -> Iterator[Callable[[], None]]:
+        for number, each in enumerate(updates(*given)):
+            if number:  # the one before is counted
+                updated.set()
+            yield each
+
+    class Told(Classic):
+        batches = 0
+
+        def search(self, headers: Any, found: Any) -> None:
+            Told.batches += 1
+            if Told.batches > 1:
+                classified.set()
+            super().search(headers, found)
+
+    monkeypatch.setattr(papers_sfl, "updates", told)
+    monkeypatch.setattr(papers_sfl, "Classic", Told)
+    monkeypatch.setattr(papers_sfl.time, "sleep", lambda seconds: updated.wait() and classified.wait())
     run = simulate("sfl(rfc)", Workload(3, 5, 20_000, 100), "insert", 5, 0.5)
     assert run["processed"] > 0 and 0 < run["done"] <= 5 and sum(run["ticks"]) <= run["processed"]
 
@@ -56,8 +82,17 @@ def test_the_figures_are_drawn_from_the_data_alone(tmp_path: Path) -> None:
 
 
 def test_exponents_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hitables.bench import papers_sfl
+    """By a clock that counts the rules of a list that is read: its exponent is 1, that of what reads none is 0."""
+    clock = [0.0]
 
+    class Counted(Classic):
+        def search(self, headers: Any, found: Any) -> None:
+            super().search(headers, found)
+            clock[0] += len(self.fast)
+
+    monkeypatch.setattr(papers_sfl, "Classic", Counted)
+    monkeypatch.setattr(papers_sfl, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     monkeypatch.setattr(papers_sfl, "ALL", ("linear",))
     fitted = exponents(lambda stage: None)[0]["exponents"]
-    assert fitted["classify"] > 0.3, "reading a list takes longer when it is longer"
+    assert fitted["classify"] == pytest.approx(1.0, abs=0.05)
+    assert fitted["spawn"] == pytest.approx(0.0, abs=1e-6)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 from hitables.ir.rule import Rule
@@ -24,7 +26,9 @@ pytestmark = pytest.mark.needs_kernel
 
 
 def sflgen(*words: str) -> str:
-    return run([str(Path(sys.executable).parent / "sflgen"), *words])
+    done = forked.run(["sflgen", *words])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def counts(backend: str, table: str, *chains: str) -> dict[object, int]:
@@ -56,10 +60,10 @@ def send(packets: dict[tuple[str, int], int]) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
         for address, count in packets.items():
             for _ in range(count):
-                try:
-                    out.sendto(b"x", address)
-                except ConnectionRefusedError:
-                    out.sendto(b"x", address)  # the answer to the one before
+                sent = 0
+                while not sent:
+                    with contextlib.suppress(ConnectionRefusedError):  # the answer to one before
+                        sent = out.sendto(b"x", address)
 
 
 def action(name: str, **tags: str) -> list[str]:

@@ -272,7 +272,6 @@ def listening(folder: str, tmp_path: Path) -> Iterator[Listening]:
     def connected() -> socket.socket:
         client = socket.socket(socket.AF_UNIX)
         client.connect(path)
-        client.settimeout(20)
         return client
 
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as stream:
@@ -280,7 +279,7 @@ def listening(folder: str, tmp_path: Path) -> Iterator[Listening]:
             assert stream.stderr is not None and "listening" in stream.stderr.readline()
             yield connected
             stream.terminate()
-            assert stream.wait(20) == 0
+            assert stream.wait() == 0
         finally:
             stream.kill()
     assert not Path(path).exists()

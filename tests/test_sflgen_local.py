@@ -72,7 +72,7 @@ def spoilt(rng: random.Random, made: Plan) -> Plan | None:
     return replace(made, edits=tuple(edits), after=replace(made.after, loaded=loaded, hulls={}))
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 1 << 32), family=st.sampled_from(Family), backend=st.sampled_from(["any", "nft", "legacy"]),
     malformed=st.sampled_from(["stricter", "exact"]),
@@ -93,7 +93,8 @@ def test_what_holds_where_it_was_patched_holds_everywhere(
                 continue  # a chain is missing, or two memories
 
 
-def test_most_patches_are_proved_where_they_are() -> None:
+def test_most_patches_are_proved_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sflgen.local.LONGEST", 250.0)  # how busy the machine is decides nothing here
     shown, folds, count = 0, 0, 0
     for seed in range(12):
         for made in plans(random.Random(seed), Family.IPV4, "nft", "stricter"):

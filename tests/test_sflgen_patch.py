@@ -44,7 +44,7 @@ def favoured(state: State) -> list[str]:
     return [chain for _, chain in state.served]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 1 << 32), family=st.sampled_from(Family), backend=st.sampled_from(["any", "nft", "legacy"]),
     malformed=st.sampled_from(["stricter", "exact"]), delta=st.sampled_from([3, 8, 32]),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import select
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -110,6 +110,12 @@ def test_a_tool_that_cannot_be_started_is_told(tmp_path: Path, monkeypatch: pyte
         once(COMMAND, "*filter\nCOMMIT\n", lambda: None, ())
 
 
+def attend(session: Session) -> None:
+    """When there is something to attend to, or soon: what was taken just now tells nothing."""
+    select.select([session], [], [], 0.01)
+    session.attend()
+
+
 def streamed(folder: str, lines: list[str], delta: int, wait: bool = False) -> tuple[list[str], int, int]:
     """Answers to *lines* that come at once; how often trees were built, and the rules that wait then."""
     state = start(prefixes(200), Settings(backend="nft", delta=delta)).after
@@ -121,10 +127,8 @@ def streamed(folder: str, lines: list[str], delta: int, wait: bool = False) -> t
         halves = [0]
         for at in range(0, len(lines), 8):
             session.take(lines[at : at + 8], said.append)
-            until = time.monotonic() + 20
-            while wait and session.is_building and time.monotonic() < until:
-                session.attend()
-                time.sleep(0.001)
+            while wait and session.is_building:
+                attend(session)
             session.finish()
             if store.state.half != halves[-1]:
                 halves.append(store.state.half)
@@ -233,15 +237,12 @@ def refused_while_clearing(folder: str) -> tuple[list[str], list[str], int]:
             session.finish()
             if session.folding is not None:
                 break
-        until = time.monotonic() + 20
-        while session.folding is not None and time.monotonic() < until:
-            session.attend()
-            time.sleep(0.001)
-        while session.is_building and time.monotonic() < until:
+        while session.folding is not None:
+            attend(session)
+        while session.is_building:
             session.take(["-A OUTPUT -m mac --mac-source 00:11:22:33:44:55 -j DROP"], said.append)
-            while session.waiting and time.monotonic() < until:
-                session.attend()
-                time.sleep(0.001)
+            while session.waiting:
+                attend(session)
             if len(said) == 3:
                 session.settle()
         session.settle()

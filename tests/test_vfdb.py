@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import threading
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -123,16 +123,19 @@ def test_updates_leave_what_a_fresh_build_would_find(plan: str, data: st.DataObj
         assert (db.search(packets) == reading(rules, packets)).all()
 
 
-def draws(seed: int, layout: Layout, count: int) -> Iterator[tuple[int, list[Side]]]:
-    """Random rules: nested prefixes mostly, as rule sets have them."""
+@cache
+def draws(seed: int, layout: Layout, count: int) -> list[tuple[int, list[Side]]]:
+    """Random rules: nested prefixes mostly, as rule sets have them.  The same for every plan."""
     rng = np.random.default_rng(seed)
+    found = []
     for _ in range(count):
         chosen: list[Side] = []
         for width in layout.widths:
             free = int(rng.choice([0, 0, width // 2, width]))
             start = int(rng.integers(0, 1 << min(width, 30))) & ~((1 << free) - 1)
             chosen.append((start, start | (1 << free) - 1))
-        yield int(rng.integers(0, 400)), chosen
+        found.append((int(rng.integers(0, 400)), chosen))
+    return found
 
 
 def builds_anew(plan: engine.Plan) -> bool:

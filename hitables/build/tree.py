@@ -16,7 +16,6 @@ from __future__ import annotations
 import enum
 import functools
 import itertools
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hitables.engine._engine import ffi, lib
+from hitables.interrupts import in_thread
 from hitables.ir.fields import Field
 
 Words = npt.NDArray[np.uint64]
@@ -546,29 +546,13 @@ def _lookup_rules(edges: int) -> int:
 
 def _interruptible(boxes: int, build: Callable[[], T]) -> T:
     """Run *build* so that an interrupt of the main thread reaches the C code: a thread builds, this one waits."""
-    if boxes < _BLINK or threading.current_thread() is not threading.main_thread():
+    if boxes < _BLINK:
         return build()
-    done: list[T] = []
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            done.append(build())
-        except BaseException as error:
-            failed.append(error)
-
-    builder = threading.Thread(target=work)
-    builder.start()
     try:
-        builder.join()
+        return in_thread(build, lambda: lib.tree_stop(1))
     except BaseException:
-        lib.tree_stop(1)
-        builder.join()
         lib.tree_stop(0)
         raise
-    if failed:
-        raise failed[0]
-    return done[0]
 
 
 def _words(value: int) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from ..errors import LiveError
+from ..interrupts import held_back
 from .messages import close_all_but, receive, send
 
 P = ParamSpec("P")
@@ -45,9 +46,10 @@ class Namespace:
 
     def __enter__(self) -> Self:
         ours, theirs = socket.socketpair()
-        self._pid = os.fork()
-        if not self._pid:
-            _serve(theirs)
+        with held_back() as hear:
+            self._pid = os.fork()
+            if not self._pid:
+                _serve(theirs, hear)
         theirs.close()
         self._socket = ours
         try:
@@ -141,9 +143,13 @@ def set_sysctl(name: str, value: str) -> None:
         raise LiveError(f"{path}: {error.strerror}") from error
 
 
-def _serve(connection: socket.socket) -> NoReturn:
-    """The helper: move into a namespace, then do what comes through *connection* until it closes."""
+def _serve(connection: socket.socket, hear: Callable[[], None]) -> NoReturn:
+    """The helper: move into a namespace, then do what comes through *connection* until it closes.
+
+    *hear* has it hear interrupts as its parent does.
+    """
     try:
+        hear()
         close_all_but(connection)
         _unshare()
         # iptables-legacy takes a lock that is one for the machine unless told otherwise.

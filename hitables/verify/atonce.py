@@ -11,7 +11,6 @@ each class by itself.
 
 from __future__ import annotations
 
-import threading
 import time
 from array import array
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from hitables.engine._engine import ffi, lib
+from hitables.interrupts import in_thread
 from hitables.ir.fields import Field
 from hitables.ir.geometry import Values
 from hitables.ir.packet import Backend
@@ -166,18 +166,7 @@ class AtOnce:
 
 def interruptible(handle: Any, *arguments: Any) -> int:
     """Run the search beside the main thread, so that the user can stop it."""
-    if threading.current_thread() is not threading.main_thread():
-        return int(lib.prover_run(handle, *arguments))
-    result: list[int] = []
-    worker = threading.Thread(target=lambda: result.append(lib.prover_run(handle, *arguments)), daemon=True)
-    worker.start()
-    try:
-        worker.join()
-    except BaseException:
-        lib.prover_stop(handle)
-        worker.join()
-        raise
-    return result[0]
+    return int(in_thread(lambda: lib.prover_run(handle, *arguments), lambda: lib.prover_stop(handle)))
 
 
 def seconds_left(deadline: float | None) -> float:

@@ -24,6 +24,7 @@ from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule
 from hitables.ir.semantics import FIELDS_WRITTEN
 
+from . import atonce
 from .aims import hook_box
 from .answer import Question
 from .classes import PacketClass
@@ -215,9 +216,11 @@ class _Linter:
         arguments = (
             low.chain(0, root), low.chain(1, root), low.end(0, root), low.end(1, root), *sets, seconds,
         )  # fmt: skip
-        status = lib.prover_run(engine.handle, *arguments, 0, 1)
+        # All packets may take seconds, those of a rule take less than a thread.
+        run = lib.prover_run if box else atonce.interruptible
+        status = run(engine.handle, *arguments, 0, 1)
         if status == lib.PROVE_PAIRS:
-            status = lib.prover_run(engine.handle, *arguments, 1, 1)
+            status = run(engine.handle, *arguments, 1, 1)
         return int(status)
 
     def flaws(self, tell: Tell) -> Iterator[Flaw]:

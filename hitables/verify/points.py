@@ -93,33 +93,38 @@ class Catalog:
         high, low = self._anything(rng, count)
         if not self._bits:
             return high, low
-        starts, counts, bits = (np.array(each) for each in (self._starts, self._counts, self._bits))
         where = np.flatnonzero(sets >= 0)
         # A free field now and then takes a point that some other rule looks at.
         borrowed = np.flatnonzero((sets < 0) & (rng.random(count) < 0.4))
-        interval = np.concatenate([
-            starts[sets[where]] + rng.integers(counts[sets[where]]),
-            rng.integers(len(self._bits), size=len(borrowed)),
-        ])  # fmt: skip
-        where, out = np.concatenate([where, borrowed]), outside[np.concatenate([where, borrowed])]
-        bottom = np.array(self._low[0])[interval], np.array(self._low[1])[interval]
-        ceiling = np.array(self._high[0])[interval], np.array(self._high[1])[interval]
-        point = rng.integers(3, size=len(where))
-        inside = self._inside(rng, bottom, ceiling, bits[interval])
-        below, above = _minus_one(bottom), _plus_one(ceiling)
-        if self.named:  # a name has 15 bytes and a zero
-            above = _plus_byte(above)
-        no_below = (bottom[0] | bottom[1]) == 0
-        no_above = (ceiling[0] == self.top >> 64) & (ceiling[1] == (self.top & MASK))
-        go_below = out & ((point == 0) | no_above) & ~no_below
-        go_above = out & ~go_below & ~no_above
-        choices = [go_below, go_above, point == 0, point == 1]
-        for half, target in ((0, high), (1, low)):
-            drawn = [below[half], above[half], bottom[half], ceiling[half]]
-            target[where] = np.select(choices, drawn, inside[half])
+        if len(where) or len(borrowed):
+            starts, counts = np.array(self._starts), np.array(self._counts)
+            interval = np.concatenate([
+                starts[sets[where]] + rng.integers(counts[sets[where]]),
+                rng.integers(len(self._bits), size=len(borrowed)),
+            ])  # fmt: skip
+            where = np.concatenate([where, borrowed])
+            high[where], low[where] = self._near(rng, interval, outside[where])
         if self.named:
             low &= np.uint64(MASK ^ 0xFF)
         return high, low
+
+    def _near(self, rng: np.random.Generator, interval: Ints, out: Bools) -> Wide:
+        """A point of each interval, by number, or where *out* says so just outside."""
+        bottom = np.array(self._low[0])[interval], np.array(self._low[1])[interval]
+        ceiling = np.array(self._high[0])[interval], np.array(self._high[1])[interval]
+        point = rng.integers(3, size=len(interval))
+        found = self._inside(rng, bottom, ceiling, np.array(self._bits)[interval])
+        found = _chosen(point == 0, bottom, _chosen(point == 1, ceiling, found))
+        if out.any():
+            below, above = _minus_one(bottom), _plus_one(ceiling)
+            if self.named:  # a name has 15 bytes and a zero
+                above = _plus_byte(above)
+            no_below = (bottom[0] | bottom[1]) == 0
+            no_above = (ceiling[0] == self.top >> 64) & (ceiling[1] == (self.top & MASK))
+            go_below = out & ((point == 0) | no_above) & ~no_below
+            go_above = out & ~go_below & ~no_above
+            found = _chosen(go_below, below, _chosen(go_above, above, found))
+        return found
 
     def _anything(self, rng: np.random.Generator, count: int) -> Wide:
         """Any value, or a common one."""
@@ -152,6 +157,10 @@ class Catalog:
             amount = (np.where(too_far, halved[0], amount[0]), np.where(too_far, halved[1], amount[1]))
         low = bottom[1] + amount[1]
         return bottom[0] + amount[0] + (low < bottom[1]).astype(np.uint64), low
+
+
+def _chosen(which: Bools, one: Wide, other: Wide) -> Wide:
+    return np.where(which, one[0], other[0]), np.where(which, one[1], other[1])
 
 
 def _ones(bits: Ints) -> Words:

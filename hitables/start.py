@@ -1,0 +1,26 @@
+"""The commands as processes: what is imported is imported where an interrupt is heard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from . import interrupts
+
+
+def hitables() -> NoReturn:
+    def load() -> Callable[[], Any]:
+        from .cli import main
+
+        return main
+
+    interrupts.run("hitables", load)
+
+
+def sflgen() -> NoReturn:
+    def load() -> Callable[[], Any]:
+        from sflgen.cli import main
+
+        return main
+
+    interrupts.run("sflgen", load)
