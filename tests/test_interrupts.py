@@ -93,13 +93,13 @@ def test_an_interrupt_that_python_swallows_comes_again(rules: Path, tmp_path: Pa
 
 SWALLOWED = """
 from hitables import files
-def write_text(path, text, real=files.write_text):
+def write_texts(texts, real=files.write_texts):
     try:
         signal.raise_signal(signal.SIGINT)
     except KeyboardInterrupt:  # as C code does that drops an error
         pass
-    real(path, text)
-files.write_text = write_text
+    real(texts)
+files.write_texts = write_texts
 """
 
 

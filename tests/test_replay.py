@@ -151,7 +151,9 @@ def test_a_set_of_ports_cannot_be_filled_and_that_is_said() -> None:
 
 @pytest.mark.needs_kernel
 def test_a_rule_set_that_the_kernel_refuses_is_not_replayed() -> None:
-    before, after = (read("filter", f"-A INPUT -p udp -j CT {which}") for which in ("--notrack", "--zone 1"))
+    """There is no such estimator."""
+    rule = "-A INPUT -p udp -m rateest --rateest none --rateest-gt --rateest-pps 5 -j"
+    before, after = (read("filter", f"{rule} {verdict}") for verdict in ("ACCEPT", "DROP"))
     shown = replay(before, after, found(before, after))
     assert shown.finding is Finding.NOT_REALISABLE
     assert "does not take" in shown.reason

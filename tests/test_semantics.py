@@ -209,7 +209,10 @@ def test_a_loop_and_a_missing_chain_are_refused_by_the_interpreter() -> None:
         ({"INPUT": [rule(to=goto("INPUT"))]}, "INPUT -> INPUT"),
         ({"INPUT": [rule(to=jump("B"))]}, "no chain B"),
     ):
-        table = Table("filter", tuple(Chain(name, None, tuple(rules)) for name, rules in chains.items()))
+        policies = {"INPUT": "ACCEPT"}
+        table = Table(
+            "filter", tuple(Chain(name, policies.get(name), tuple(rules)) for name, rules in chains.items())
+        )
         with pytest.raises(Unsupported, match=words):
             Machine(Program(Family.IPV4, (table,)), LEGACY).run(
                 "filter", "INPUT", PacketBatch.of(Family.IPV4, [])

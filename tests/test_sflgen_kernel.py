@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -39,7 +40,7 @@ both = pytest.mark.parametrize("backend", ["legacy", "nft"])
 def step(folder: str, made: Plan) -> bool:
     """Commit in the kernel of the namespace that this runs in; whether it is taken.
 
-    The kernel then holds the new state; or, if it refuses a rule (-m mac below OUTPUT), the old one.
+    The kernel then holds the new state; or, if it refuses a rule, the old one.
     """
     with Store.open(Path(folder)) as store:
         before = store.state
@@ -61,7 +62,8 @@ def test_the_kernel_holds_what_the_state_says_after_each_patch(backend: str, see
     rng = random.Random(seed)
     family = [Family.IPV4, Family.IPV6][seed % 2]
     said = make_text(rng, family, rules=60, memory=0.1).splitlines()
-    loads = "\n".join(line for line in said if "-m mac" not in line and "-m ttl" not in line) + "\n"
+    # iptables-legacy-save prints a test that never holds as none, and what is misread is refused.
+    loads = "\n".join(line for line in said if not re.search("! --[sd]port 0:65535", line)) + "\n"
     program = hitables.read(loads, family=family)
     made = start(program, Settings(backend, min_length=3, delta=6))
     taken = 0
@@ -86,7 +88,7 @@ def refused(folder: str) -> str:
     with Store.open(Path(folder)) as store:
         kernel = Kernel(store.state.master.family, store.state.settings)
         held, before = keys(kernel.held()), store.state
-        commands = "-t mangle -A PREROUTING -j MARK --set-mark 1\n-A INPUT -m owner --uid-owner 5 -j DROP"
+        commands = "-t mangle -A PREROUTING -j MARK --set-mark 1\n-A INPUT -m rateest --rateest none --rateest-gt --rateest-pps 5 -j DROP"
         made = plan(before, read_commands(commands, before.master))
         try:
             store.commit(made, loader(kernel, store, made))

@@ -262,7 +262,7 @@ def test_chains_of_others_are_never_touched() -> None:
 
 
 def test_a_loop_of_jumps_is_refused(compiled: State) -> None:
-    updates = read_commands("-N a\n-N b\n-A a -j b\n-A b -j a", compiled.master)
+    updates = read_commands("-N a\n-N b\n-A a -j b\n-A b -j a\n-A INPUT -j a", compiled.master)
     with pytest.raises(ParseError, match="circle"):
         plan(compiled, updates)
 

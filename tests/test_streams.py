@@ -47,8 +47,8 @@ PRINTING = {
     "sflgen print": "print --state {}/state",
     "sflgen stream": "stream --state {}/state",
 }
-# They measure in the kernel for a minute before they print; their help stands for them.
-MEASURING = ("hitables calibrate", "hitables bench kernel")
+# They measure in the kernel for a minute before they print, or read the one at hand; their help stands for them.
+MEASURING = ("hitables calibrate", "hitables bench kernel", "hitables save")
 
 
 def commands(group: click.Group, name: str) -> list[str]:

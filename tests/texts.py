@@ -23,9 +23,11 @@ MEMORY = [
     "-m recent --name bad --rcheck", "-m recent --name bad --set", "-m statistic --mode random --probability 0.5",
     "-m connlimit --connlimit-above 3",
 ]  # fmt: skip
-CONSTANT = ["-m mark --mark 0x1", "-m length --length 0:100", "-m ttl --ttl-lt 5", "-m pkttype --pkt-type unicast",
+CONSTANT = ["-m mark --mark 0x1", "-m length --length 0:100", "{hops}", "-m pkttype --pkt-type unicast",
             "-m addrtype --src-type LOCAL"]  # fmt: skip
 WRITERS = ["-j MARK --set-xmark 0x1/0xffffffff", "-j MARK --set-xmark 0x0/0xffffffff"]
+# iptables refuses -m mac below OUTPUT: OUTPUT enters all user chains but the first.
+MAC_CHAINS = ("INPUT", "FORWARD", "user0")
 SIDE = ['-j LOG --log-prefix "seen "', "-j LOG", ""]
 FINAL = ["-j ACCEPT", "-j DROP", "-j REJECT", "-j RETURN"]
 
@@ -87,10 +89,11 @@ def make_rule(rng: random.Random, family: Family, chain: str, later: list[str], 
     if rng.random() < 0.1:
         low, high = RANGES[family]
         matches.append(f"-m iprange {rng.choice(['', '! '])}--{rng.choice(['src', 'dst'])}-range {low}-{high}")
-    if rng.random() < 0.08:
+    if rng.random() < 0.08 and chain in MAC_CHAINS:
         matches.append(f"-m mac {rng.choice(['', '! '])}--mac-source 00:11:22:33:44:{rng.randrange(4):02x}")
     if rng.random() < 0.15:
-        matches.append(rng.choice(CONSTANT))
+        hops = "-m ttl --ttl-lt 5" if family is Family.IPV4 else "-m hl --hl-lt 5"
+        matches.append(rng.choice(CONSTANT).format(hops=hops))
     if rng.random() < memory:
         matches.append(rng.choice(MEMORY))
     if rng.random() < 0.1:
@@ -120,7 +123,7 @@ def make_text(
     lines += [f":{name} - [0:0]" for name in user]
     for _ in range(rules):
         at = rng.randrange(len(names))
-        later = user[max(0, at - 2) :] if at >= 3 else user
+        later = user[max(0, at - 2) :] if at >= 3 else user[names[at] == "OUTPUT" :]
         line = make_rule(rng, family, names[at], later, memory)
         if counters:
             line = f"[{rng.randrange(100)}:{rng.randrange(1000)}] {line}"

@@ -59,7 +59,8 @@ def table_names(family: Family) -> list[str]:
     except FileNotFoundError:
         return []  # the kernel has none, or its module is not loaded
     except OSError as error:
-        raise LiveError(f"{_LAYOUTS[family].names}: {error.strerror}") from error
+        hint = "; run it as root" if isinstance(error, PermissionError) else ""
+        raise LiveError(f"{_LAYOUTS[family].names}: {error.strerror}{hint}") from error
 
 
 def held(family: Family) -> Held:

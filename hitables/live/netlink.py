@@ -6,6 +6,7 @@ here they are packed and unpacked as the kernel has them.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -76,7 +77,7 @@ class Netfilter:
             self._socket.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)  # answers without the request
             self._socket.bind((0, 0))
         except OSError as error:
-            raise LiveError(f"netfilter: {error.strerror}") from error
+            raise LiveError(f"netfilter: {error.strerror}{_as_root(error.errno)}") from error
 
     def close(self) -> None:
         self._socket.close()
@@ -169,4 +170,10 @@ def _asking(message_: bytes) -> bytes:
 def _check(body: bytes, what: str) -> None:
     error = -struct.unpack_from("=i", body)[0]
     if error:
-        raise LiveError(f"{what}: {os.strerror(error)}") from OSError(error, os.strerror(error))
+        strerror = os.strerror(error)
+        raise LiveError(f"{what}: {strerror}{_as_root(error)}") from OSError(error, strerror)
+
+
+def _as_root(error: int | None) -> str:
+    """What to do about an error number of the kernel, where that is known."""
+    return "; run it as root" if error in (errno.EPERM, errno.EACCES) else ""

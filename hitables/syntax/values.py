@@ -156,13 +156,12 @@ def network(text: str, family: Family) -> Values:
         base = value >> free << free
         return Values(((base, base | (1 << free) - 1),))
     try:
-        mask = int.from_bytes(socket.inet_pton(_SOCKETS[family], length), "big")
-    except OSError:
+        if family is Family.IPV4 and length.count(".") != 3:
+            raise ValueError
+        mask = address(length, family)
+    except ValueError:
         raise ValueError(f"neither a prefix length nor a mask: {length!r}") from None
     return masked(value, mask, width)
-
-
-_SOCKETS = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
 
 
 def _is_zero(length: str, family: Family) -> bool:
