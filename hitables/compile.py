@@ -31,6 +31,7 @@ from .errors import HitablesError
 from .ir.packet import Backend
 from .ir.program import Chain, Program, Table
 from .ir.rule import EVERYTHING, Kind, Match, Rule, State
+from .parse.named_memory import FIRST
 from .traffic import Weights
 
 Floats = npt.NDArray[np.float64]
@@ -545,7 +546,7 @@ def compile_rules(
         if all(name not in table for table in program):
             raise HitablesError(f"{program.name}: there is no chain {name}")
     tables, origins, reports, gone, faults = [], {}, [], [], []
-    keep = _keeps_conntrack(program)
+    keep = _must_stay(program)
     total, seen = max(1, program.rule_count()), 0
 
     def tell(rules: int) -> None:
@@ -565,15 +566,32 @@ def compile_rules(
     return Compiled(made, origins, tuple(reports), tuple(gone), tuple(faults))
 
 
-def _keeps_conntrack(program: Program) -> frozenset[int]:
-    """A rule that must stay: while one asks for connections, fragments are put together before all others."""
+# Targets that make the kernel follow connections or put fragments together, reached or not.
+_TRACKERS = frozenset(
+    {"CONNMARK", "CONNSECMARK", "CT", "DNAT", "MASQUERADE", "NETMAP", "NOTRACK", "REDIRECT", "SNAT",
+     "SYNPROXY", "TPROXY"}
+)  # fmt: skip
+
+
+def _must_stay(program: Program) -> frozenset[int]:
+    """Rules that do something by being loaded.
+
+    While a rule asks for connections, fragments are put together before all others: the first of each
+    extension that does.  RATEEST makes what `-m rateest` asks for.  Rules that share a memory by its name and
+    say different things of it: the first that is loaded counts.
+    """
+    kept: dict[object, int] = {}
     for table in program:
         for chain in table.chains:
             for rule in chain.rules:
-                asks = any(
-                    (State.CT in match.reads and match.reads != EVERYTHING) or match.name.startswith("conn")
-                    for match in rule.matches
-                )
-                if asks or (rule.target is not None and State.CT in rule.target.writes):
-                    return frozenset({id(rule)})
-    return frozenset()
+                for match in rule.matches:
+                    asks = State.CT in match.reads and match.reads != EVERYTHING
+                    if asks or match.name.startswith("conn"):
+                        kept.setdefault((table.name, match.name), id(rule))
+                    if FIRST in match.key:
+                        kept[id(rule)] = id(rule)
+                if rule.target is not None and rule.target.name in _TRACKERS:
+                    kept.setdefault((table.name, rule.target.name), id(rule))
+                if rule.target is not None and rule.target.name == "RATEEST":
+                    kept[id(rule)] = id(rule)
+    return frozenset(kept.values())

@@ -19,7 +19,8 @@ from hitables.errors import HitablesError, ParseError, Unsupported
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
 from hitables.ir.rule import Kind, Match, Role, Rule
 from hitables.parse import iptables
-from hitables.parse.counted import as_counted, counted_sets, rules_of, set_of
+from hitables.parse.counted import as_counted, counts, rules_of, set_of
+from hitables.parse.named_memory import mixed_memories, named_memory
 from hitables.parse.words import quote, split, unquote
 
 from .subsequence import gaps
@@ -98,24 +99,33 @@ def apply(program: Program, edits: Iterable[Edit]) -> Program:
 
 
 def with_memory(program: Program, edits: Sequence[Edit]) -> Sequence[Edit]:
-    """*edits*, whose matches of ipsets have memory where a rule reads the counters of the set.
+    """*edits*, whose matches of ipsets have memory where a rule reads counters of one.
 
-    Unsupported when they bring the first rule that reads the counters of a set which *program* matches.
+    Unsupported when they bring the first rule that reads counters, or other parameters for a memory that
+    rules share by its name.
     """
     rules = [edit.rule for edit in edits if edit.rule is not None]
-    if not any(set_of(match) for rule in rules for match in rule.matches):
+    asked = [match for rule in rules for match in rule.matches]
+    if any(named_memory(match) for match in asked):
+        before = list(rules_of(program))
+        if mixed_memories([*before, *rules]) != mixed_memories(before):
+            raise Unsupported(
+                "rules of one --hashlimit-name or recent --name with other parameters than those that are "
+                "there: the kernel takes those of the rule that it loads first; give it a name of its own"
+            )
+    if not any(set_of(match) for match in asked):
         return edits
-    held = counted_sets(rules_of(program))
-    fresh = counted_sets(rules) - held
-    for rule in rules_of(program):
-        for match in rule.matches:
-            if match.role is Role.CONSTANT and set_of(match) in fresh:
-                raise Unsupported(
-                    f"no rule read the counters of ipset {set_of(match)} so far, and the trees ask it more "
-                    "often than the list does: begin a new state with the new rule set (sflgen init)"
-                )
-    names = held | fresh
-    return [edit if edit.rule is None else replace(edit, rule=as_counted(edit.rule, names)) for edit in edits]
+    if not counts(rules_of(program)):
+        if not counts(rules):
+            return edits
+        for rule in rules_of(program):
+            for match in rule.matches:
+                if set_of(match) is not None:
+                    raise Unsupported(
+                        f"no rule read counters of ipsets so far, and the trees ask ipset {set_of(match)} "
+                        "more often than the list does: begin a new state with the new rule set (sflgen init)"
+                    )
+    return [edit if edit.rule is None else replace(edit, rule=as_counted(edit.rule)) for edit in edits]
 
 
 def _apply_one(edit: Edit, chains: dict[str, Chain], rules: dict[tuple[str, str], list[Rule]]) -> None:

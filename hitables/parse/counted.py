@@ -1,13 +1,13 @@
-"""Matches of ipsets whose counters some rule reads.
+"""Matches of ipsets where some rule reads counters of one.
 
 Each match of a set that was made with counters adds to them, also in another table.  Where no rule
-reads the counters of a set that is an account and no more; where one does (`--packets-gt`), a match
-of that set has memory, and must be asked just when the input asks it.
+reads counters that is an account and no more; where one does (`--packets-gt`), a match of a set has
+memory, and must be asked just when the input asks it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ..ir.program import Program
@@ -27,35 +27,41 @@ def reads_counters(match: Match) -> bool:
     return match.name == "set" and any(word in _READING for word in match.words)
 
 
-def counted_sets(rules: Iterable[Rule]) -> frozenset[str]:
-    """The ipsets whose counters some of *rules* reads."""
-    found = {set_of(match) for rule in rules for match in rule.matches if reads_counters(match)}
-    return frozenset(name for name in found if name is not None)
+def counts(rules: Iterable[Rule]) -> bool:
+    """Whether some of *rules* reads the counters of an ipset."""
+    return any(reads_counters(match) for rule in rules for match in rule.matches)
 
 
 def rules_of(program: Program) -> Iterable[Rule]:
     return (rule for table in program for chain in table.chains for rule in chain.rules)
 
 
-def as_counted(rule: Rule, names: frozenset[str]) -> Rule:
-    """*rule*, whose matches of the ipsets *names* have memory."""
-    if not any(match.role is Role.CONSTANT and set_of(match) in names for match in rule.matches):
+def as_counted(rule: Rule) -> Rule:
+    """*rule*, whose matches of ipsets have memory."""
+    if not any(match.role is Role.CONSTANT and set_of(match) is not None for match in rule.matches):
         return rule
     matches = (
-        match._replace(role=Role.NAMED) if match.role is Role.CONSTANT and set_of(match) in names else match
+        match._replace(role=Role.NAMED) if match.role is Role.CONSTANT and set_of(match) else match
         for match in rule.matches
     )
     return rule._replace(matches=tuple(matches))
 
 
 def with_counted_sets(program: Program) -> Program:
-    """*program*, in which each match of an ipset whose counters some rule reads has memory."""
-    names = counted_sets(rules_of(program))
-    if not names:
+    """*program*, in which each match of an ipset has memory if some rule reads the counters of any.
+
+    Of any: a set of sets counts in its members, too.
+    """
+    if not counts(rules_of(program)):
         return program
+    return with_rules(program, as_counted)
+
+
+def with_rules(program: Program, change: Callable[[Rule], Rule]) -> Program:
+    """*program* with each rule changed."""
     tables = []
     for table in program:
-        lists = (tuple(as_counted(rule, names) for rule in chain.rules) for chain in table.chains)
+        lists = (tuple(change(rule) for rule in chain.rules) for chain in table.chains)
         chains = (chain.with_rules(rules) for chain, rules in zip(table.chains, lists, strict=True))
         tables.append(replace(table, chains=tuple(chains)))
     return replace(program, tables=tuple(tables))

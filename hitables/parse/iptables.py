@@ -32,6 +32,7 @@ from .matches import (
     plain_address,
     target_of,
 )
+from .named_memory import with_first_parameters
 from .words import LITERAL, Fault, NeedsWords, parse, shapes, split, unquote
 
 COMMANDS = {
@@ -130,6 +131,7 @@ class _TableDraft:
     line: int
     notes: tuple[str, ...]
     chains: dict[str, _ChainDraft] = field(default_factory=dict)
+    dropping: dict[str, int] = field(default_factory=dict)  # lines of DROP policies, where it stood before
 
 
 def _count(word: str, at: int) -> int:
@@ -577,6 +579,11 @@ class _Reader:
             check_chain_name(new, plan.chain + 1)
             if chain.policy is not None or new in table.chains:
                 raise Fault(f"chain {chain.name} cannot be renamed to {new}", plan.chain)
+            if chain.name in TARGETS or new in TARGETS:
+                raise Fault(
+                    f"a chain called as a target is not renamed: {chain.name} to {new}", plan.chain,
+                    "write the rules with the name that the chain has in the end",
+                )  # fmt: skip
             table.chains = {(new if key == chain.name else key): value for key, value in table.chains.items()}
             for each in table.chains.values():
                 each.rules = [_renamed(rule, chain.name, new) for rule in each.rules]
@@ -602,11 +609,13 @@ class _Reader:
         if name not in BUILT_IN:
             raise Fault(f"unknown table {name!r}", 0, f"there are {', '.join(BUILT_IN)}")
         notes = self.take_notes()
+        dropping: dict[str, int] = {}
         for table in self.tables:
             if table.name == name:  # what was loaded before is replaced; what was said stays
                 notes = (*table.notes, *table.closing, *notes)
+                dropping = {chain.name: chain.line for chain in table.chains if chain.policy == "DROP"}
         self.tables = [table for table in self.tables if table.name != name]
-        self.open = _TableDraft(name, self.line, notes)
+        self.open = _TableDraft(name, self.line, notes, dropping=dropping)
         for chain in BUILT_IN[name]:
             self.open.chains[chain] = _ChainDraft(chain, "ACCEPT", None, 0, (), False)
 
@@ -625,6 +634,8 @@ class _Reader:
         # A user chain that is declared again is emptied (iptables-nft; iptables-legacy refuses it).
         rules = known.rules if known is not None and built_in else []
         kept = built_in and words[1] == "-"
+        if kept and known is not None and known.declared:  # it keeps what the text gave it before
+            policy, kept = known.policy, known.kept
         notes, line = self.take_notes(), self.line
         if known is not None and known.declared:
             notes, line = (*known.notes, *notes), known.line
@@ -635,6 +646,14 @@ class _Reader:
         if self.open is None:
             raise Fault("COMMIT outside of any table", 0)
         draft, self.open = self.open, None
+        for name, line in draft.dropping.items():
+            if not draft.chains[name].declared or draft.chains[name].kept:
+                raise self.error_at(
+                    draft.line,
+                    f"chain {name} has policy DROP in line {line}, and none where table {draft.name} is "
+                    "given again: iptables-legacy keeps it, iptables-nft does not",
+                    draft.name, f"declare it again, as in :{name} DROP [0:0]",
+                )  # fmt: skip
         if self.known.placed:
             self.check_places(draft)
         chains = []
@@ -662,6 +681,12 @@ class _Reader:
                 if target.words:
                     word = target.words[0]
                     raise self.error_at(rule.line, f"unknown option {word}: {target.name} is a chain", word)
+                declared = table.chains[target.name].line
+                if declared > rule.line:
+                    raise self.error_at(
+                        rule.line, f"{target.name} is a target here and a chain from line {declared} on",
+                        target.name, "declare the chain in front of the rule, or give it another name",
+                    )  # fmt: skip
                 rule = Rule(rule.matches, as_jump(target), rule.line, rule.counters, rule.notes)
             rules.append(rule)
         return tuple(rules)
@@ -932,6 +957,8 @@ def read(
     gc.disable()
     try:
         program = reader.read(text)
+        if "hashlimit" in text or "recent" in text:
+            program = with_first_parameters(program)
         return with_counted_sets(program) if "--packets-" in text or "--bytes-" in text else program
     finally:
         if collecting:

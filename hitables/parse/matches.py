@@ -368,6 +368,7 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
             raise Fault(f"-m {part.name} needs {required}", part.at)
     _check_limits(part, limits.MATCH_LIMITS, words, family)
     tests: list[Test] = []
+    turned: list[bool] = []  # by test: whether it comes of an option behind a "!"
     said: dict[str, tuple[bool, tuple[Test, ...]]] = {}
     either = False
     unread = False
@@ -375,6 +376,7 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         found, one_is_enough = _tests(use, words, family)
         said[use.option.name] = use.inverted, found
         tests += found
+        turned += [use.inverted] * len(found)
         either = either or one_is_enough
         unread = unread or (use.option.read is None)
     used = {use.option.name for use in part.uses}
@@ -398,8 +400,12 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         role, tests = Role.CONSTANT, []
     if native:
         # iptables-nft writes no expression for an option of all values beside another, and legacy's match
-        # asks for as many bytes with it as without.
-        tests = [test for test in tests if not _is_full(test, family)]
+        # asks for as many bytes with it as without.  It does write one for `! --dport 10:5`.
+        tests = [
+            test
+            for test, inverted in zip(tests, turned, strict=False)
+            if inverted or not _is_full(test, family)
+        ]
     given = _said(part.uses, words)
     if role is Role.SPACE:  # compared by its tests: the words will do
         key = canonical.plain(part.name, given)

@@ -66,6 +66,7 @@ def key(name: str, said: Sequence[Said], defaults: Mapping[str, str], family: Fa
 
     defaults  of options that are left out, as the table of options has them
     """
+    said = _in_force(name, said)
     form = FORMS.get(name, _EMPTY)
     name = _SAME_AS.get(name, name)
     try:
@@ -86,6 +87,17 @@ def key(name: str, said: Sequence[Said], defaults: Mapping[str, str], family: Fa
         f"{'! ' if inverted else ''}{option} {value}".rstrip() for option, (inverted, value) in options.items()
     )
     return " ".join([name, *written])
+
+
+def _in_force(name: str, said: Sequence[Said]) -> Sequence[Said]:
+    """The options that count where a later one takes back an earlier one."""
+    if name == "recent":  # the last of the two says which address is meant
+        sides = [use.option for use in said if use.option in ("--rsource", "--rdest")]
+        return [use for use in said if use.option not in sides[:-1] or use.option == sides[-1]]
+    if name == "ECN":  # it clears what was said before
+        places = [place for place, use in enumerate(said) if use.option == "--ecn-tcp-remove"]
+        return said[places[-1] :] if places else said
+    return said
 
 
 def _value(use: Said, form: Form, family: Family) -> str:

@@ -1,0 +1,95 @@
+"""Memories that rules share by a name, and whose parameters are those of the rule that is loaded first.
+
+`hashlimit` keeps rate, burst, mode and masks with the table that has the name; `recent` keeps the mask
+with its list.  A later rule of the same name gets these, whatever it says itself.  iptables-legacy
+loads the built-in chains of a table, then its user chains by name; iptables-nft loads rules as the text
+has them.  So where rules of one name differ, the key of each says what comes first in either: rule sets
+that load another rule first are not called equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..ir.program import BUILT_IN, Program
+from ..ir.rule import Match, Rule
+from .counted import rules_of, with_rules
+
+FIRST = "first loaded:"
+
+
+def _word_behind(match: Match, option: str, default: str) -> str:
+    return match.words[match.words.index(option) + 1] if option in match.words[:-1] else default
+
+
+def named_memory(match: Match) -> tuple[str, str] | None:
+    """The extension and the name of the memory that *match* shares; None for other matches."""
+    if match.name == "hashlimit":
+        return match.name, _word_behind(match, "--hashlimit-name", "")
+    if match.name == "recent":
+        return match.name, _word_behind(match, "--name", "DEFAULT")
+    return None
+
+
+def _parameters(match: Match) -> str:
+    """What the memory is made with."""
+    if match.name == "recent":
+        return _word_behind(match, "--mask", "all")
+    return match.key.split(FIRST)[0].rstrip()
+
+
+def mixed_memories(rules: Iterable[Rule]) -> frozenset[tuple[str, str]]:
+    """The memories for which some of *rules* have other parameters than others."""
+    found: dict[tuple[str, str], str] = {}
+    mixed = set()
+    for rule in rules:
+        for match in rule.matches:
+            name = named_memory(match)
+            if name is not None and found.setdefault(name, _parameters(match)) != _parameters(match):
+                mixed.add(name)
+    return frozenset(mixed)
+
+
+def with_first_parameters(program: Program) -> Program:
+    """*program*, in which the key of each match of a mixed memory says whose parameters count."""
+    mixed = mixed_memories(rules_of(program))
+    if not mixed:
+        return program
+    legacy, nft = _first(_as_legacy_loads(program), mixed), _first(_as_written(program), mixed)
+
+    def change(rule: Rule) -> Rule:
+        if not any(named_memory(match) in mixed for match in rule.matches):
+            return rule
+        return rule._replace(matches=tuple(map(told, rule.matches)))
+
+    def told(match: Match) -> Match:
+        name = named_memory(match)
+        if name not in mixed or FIRST in match.key:
+            return match
+        return match._replace(key=f"{match.key} {FIRST} {legacy[name]} / {nft[name]}")
+
+    return with_rules(program, change)
+
+
+def _as_written(program: Program) -> Iterable[Rule]:
+    for table in program:
+        rules = (rule for chain in table.chains for rule in chain.rules)
+        yield from sorted(rules, key=lambda rule: rule.line)
+
+
+def _as_legacy_loads(program: Program) -> Iterable[Rule]:
+    for table in program:
+        built_in = BUILT_IN[table.name]
+        order = {name: (0, place, name) for place, name in enumerate(built_in)}
+        for chain in sorted(table.chains, key=lambda chain: order.get(chain.name, (1, 0, chain.name))):
+            yield from chain.rules
+
+
+def _first(rules: Iterable[Rule], mixed: frozenset[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
+    for rule in rules:
+        for match in rule.matches:
+            name = named_memory(match)
+            if name in mixed:
+                found.setdefault(name, _parameters(match))
+    return found
