@@ -136,12 +136,16 @@ def init(
     with Store.create(Path(folder), made.before) as store:
         try:
             store.commit(made, loader(kernel, store, made) if live else None)
-        except HitablesError:
-            (Path(folder) / "state").unlink()
+            if not live:
+                store.compact()
+                write_text("-", made.text)
+        except BaseException as error:
+            # A load that was interrupted is looked at by the next command.
+            if not live or isinstance(error, HitablesError):
+                store.discard()
             raise
-        store.compact()
-    if not live:
-        write_text("-", made.text)
+        if live:
+            store.compact()
     trees = sum(section.tree for served in made.after.served.values() for section in served.sections)
     count, loaded = master.rule_count(), made.after.loaded.rule_count()
     click.echo(f"{count} rules, {loaded} as loaded, {trees} trees", err=True)
@@ -181,9 +185,10 @@ def _store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], No
             kernel.check(store.state)
 
         def commit(plan: Plan) -> None:
-            store.commit(plan, loader(kernel, store, plan) if live else None)
-            if not live:
-                write_text("-", plan.text)
+            if live:
+                store.commit(plan, loader(kernel, store, plan))
+            else:
+                store.commit(plan, show=lambda text: write_text("-", text))
             for table, chain, strategy in plan.chosen:
                 click.echo(f"{table} {chain}: {strategy.value}", err=True)
 

@@ -134,6 +134,43 @@ def test_a_full_disk_loses_nothing(folder: str, tmp_path: Path) -> None:
     assert done.stdout.endswith("proved: what is loaded is equal to the rule list\n")
 
 
+UNHEARD = ['exec "$@" >/dev/full', 'exec "$@" >&-', '{ "$@"; echo $? >status; } | sleep 0; exit $(cat status)']
+
+
+@pytest.mark.parametrize("shell", UNHEARD)
+@pytest.mark.parametrize("command", ["insert INPUT 2 -s 192.0.2.9 -j DROP", "fold", "sync"])
+def test_a_patch_that_cannot_be_printed_changes_nothing(
+    folder: str, tmp_path: Path, shell: str, command: str
+) -> None:
+    before = files(folder)
+    said = [*command.split(), "--state", folder, *(["plain.rules"] if command == "sync" else [])]
+    done = unheard(shell, tmp_path, *said)
+    assert done.returncode == 2 and "output" in done.stderr
+    assert files(folder) == before
+    assert sflgen("verify", "--state", folder).exit_code == 0
+
+
+def unheard(shell: str, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    # A reader that is gone before anything is written.
+    shell = shell.replace('"$@"', 'sleep 0.3; "$@"') if "|" in shell else shell
+    return subprocess.run(
+        ["sh", "-c", shell, "sh", SFLGEN, *command], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("shell", UNHEARD)
+def test_a_state_whose_first_patch_cannot_be_printed_is_not_begun(tmp_path: Path, shell: str) -> None:
+    (tmp_path / "plain.rules").write_text(hitables.write(prefixes(40)))
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "notes").write_text("mine")
+    for name in ("st", "kept"):
+        done = unheard(shell, tmp_path, "init", "plain.rules", "--state", name)
+        assert done.returncode == 2 and "output" in done.stderr
+    assert not (tmp_path / "st").exists()
+    assert os.listdir(tmp_path / "kept") == ["notes"]
+    assert sflgen("init", str(tmp_path / "plain.rules"), "--state", str(tmp_path / "st")).exit_code == 0
+
+
 # The kernel refuses it, for there is no such estimator.
 NO_ESTIMATOR = "-m rateest --rateest none --rateest-gt --rateest-pps 5 -j DROP"
 
