@@ -155,13 +155,14 @@ class Store:
         self.state = plan.after
         if load is not None:
             self.unsettled = plan.before
-            try:
-                load(plan.text)
-                self.flush()
-            except HitablesError:
-                self.undo()
-                raise
-            self.settle()
+            with interrupts.held_back():  # the kernel has all of it or nothing, and we know which
+                try:
+                    load(plan.text)
+                    self.flush()
+                except HitablesError:
+                    self.undo()
+                    raise
+                self.settle()
         elif show is not None:
             try:
                 show(plan.text)

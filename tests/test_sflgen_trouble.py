@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -199,6 +201,51 @@ def test_a_rule_that_the_kernel_refuses_changes_nothing(backend: str, tmp_path: 
     rules.write_text(hitables.write(prefixes(40)))
     with Namespace() as namespace:
         namespace.call(kernel_refuses, str(tmp_path / "st"), str(rules), backend)
+
+
+# Between the tables of a patch; a shell waits for what it started before it minds a signal.
+SLOW = """#!/bin/sh
+case "$*" in *--noflush*)
+    touch "$0.began"
+    sleep 1 &
+    wait
+esac
+exec %s "$@"
+"""
+
+
+def is_interrupted(folder: str, rules: str, backend: str) -> None:
+    """As a terminal does it, which sends SIGINT to all that run in the foreground."""
+    run([f"iptables-{backend}-restore"], Path(rules).read_text())
+    state = ["--live", "--state", folder]
+    run([SFLGEN, "init", "--backend", backend, *state])
+    name = f"iptables-{backend}-restore"
+    slow = Path(rules).with_name(name)
+    slow.write_text(SLOW % shutil.which(name))
+    slow.chmod(0o755)
+    with subprocess.Popen(
+        ["env", "--default-signal=INT", SFLGEN, "insert", *state, "INPUT", "3", "-s", "192.0.2.1", "-j", "DROP"],
+        env={**os.environ, "PATH": f"{slow.parent}:{os.environ['PATH']}"}, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as command:  # fmt: skip
+        while not Path(f"{slow}.began").exists() and command.poll() is None:
+            time.sleep(0.01)
+        os.killpg(command.pid, signal.SIGINT)
+        said = command.communicate()[1]
+    assert (command.returncode, said) == (130, "sflgen: interrupted\n")
+    (journal,) = Path(folder).glob("journal.*")
+    assert journal.read_text().endswith("\nsettled 2\n")
+    assert "the kernel holds what the state says" in run([SFLGEN, "status", *state])
+    assert "-s 192.0.2.1/32 " in run([f"iptables-{backend}-save"])
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+def test_an_interrupt_during_a_load_is_answered_behind_it(backend: str, tmp_path: Path) -> None:
+    rules = tmp_path / "plain.rules"
+    rules.write_text(hitables.write(prefixes(40)))
+    with Namespace() as namespace:
+        namespace.call(is_interrupted, str(tmp_path / "st"), str(rules), backend)
 
 
 @pytest.mark.needs_kernel
