@@ -17,7 +17,7 @@ import click
 import hitables
 from hitables import interrupts
 from hitables.errors import HitablesError, Unsupported
-from hitables.terminal import Commands, Differ
+from hitables.terminal import Commands, Differ, Number
 
 if TYPE_CHECKING:
     from hitables.ir.program import Program
@@ -84,7 +84,7 @@ def main() -> None:
     help="Rules read more, on average, that pending updates may cost before a tree is built anew.",
 )  # fmt: skip
 @click.option("--min-length", type=click.IntRange(1), default=8, show_default=True)
-@click.option("--max-expansion", type=float, default=4.0, show_default=True)
+@click.option("--max-expansion", type=Number(1), default=4.0, show_default=True)
 @click.option(
     "--leave", multiple=True, metavar="PATTERN",
     help="Chains that others change (DOCKER*, f2b-*): never touched, never compared; may be repeated.",
@@ -335,7 +335,7 @@ def status(folder: str, live: bool) -> None:
 
 @main.command()
 @_state_option
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS")
+@click.option("--timeout", type=Number(0, min_open=True), metavar="SECONDS")
 def verify(folder: str, timeout: float | None) -> None:
     """Prove that what is loaded does, for every packet, what the rule list says."""
     from hitables.verify.answer import Difference, Equal

@@ -173,6 +173,18 @@ def test_a_state_whose_first_patch_cannot_be_printed_is_not_begun(tmp_path: Path
     assert sflgen("init", str(tmp_path / "plain.rules"), "--state", str(tmp_path / "st")).exit_code == 0
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "1e308", "0.5"])
+def test_a_value_that_is_no_number_for_an_option_is_told(folder: str, tmp_path: Path, value: str) -> None:
+    begin = ("init", str(tmp_path / "plain.rules"), "--state", str(tmp_path / "new"))
+    done = sflgen(*begin, "--max-expansion", value)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "Error: Invalid value for '--max-expansion': " in done.stderr
+    assert not (tmp_path / "new").exists()
+    if value != "0.5":
+        done = sflgen("verify", "--state", folder, "--timeout", value)
+        assert done.exit_code == 2 and "Error: Invalid value for '--timeout': " in done.stderr
+
+
 # The kernel refuses it, for there is no such estimator.
 NO_ESTIMATOR = "-m rateest --rateest none --rateest-gt --rateest-pps 5 -j DROP"
 
