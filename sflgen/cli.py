@@ -116,7 +116,8 @@ def init(
         _warn(kernel)
         master = kernel.held()
         if not master.tables:
-            raise HitablesError("the kernel holds no rules")
+            hint = "; --family 6?" if chosen is None else ""
+            raise HitablesError(f"the kernel holds no IPv{int(kernel.family)} rules{hint}")
         for table, chain in kernel.left_out:
             click.echo(
                 f"sflgen: table {table}, chain {chain}: left to others, and iptables does not print what it "

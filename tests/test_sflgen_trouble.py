@@ -215,6 +215,23 @@ def test_a_rule_that_the_kernel_refuses_changes_nothing(backend: str, tmp_path: 
         namespace.call(kernel_refuses, str(tmp_path / "st"), str(rules), backend)
 
 
+def holds_one_family(folder: str, backend: str) -> None:
+    run([f"ip6tables-{backend}-restore"], "*filter\n-A INPUT -s 2001:db8::/32 -j DROP\nCOMMIT\n")
+    begin = [SFLGEN, "init", "--live", "--backend", backend, "--state", folder]
+    for family, said in (([], "IPv4 rules; --family 6?"), (["--family", "4"], "IPv4 rules")):
+        done = subprocess.run([*begin, *family], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.endswith(f"sflgen: the kernel holds no {said}\n")
+    run([*begin, "--family", "6"])
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+def test_a_kernel_of_the_other_family_is_told(backend: str, tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        namespace.call(holds_one_family, str(tmp_path / "st"), backend)
+
+
 # Between the tables of a patch; a shell waits for what it started before it minds a signal.
 SLOW = """#!/bin/sh
 case "$*" in *--noflush*)
