@@ -7,25 +7,32 @@ Reads the rules from FILE, or, without it, those that the host runs, as `hitable
 them; checks the result against them; and writes DESTINATION if that changes it, in one step.  Nothing is
 loaded: that is for `iptables-restore DESTINATION`, once the manager sees that there is something new.
 
-Exit status: 0 nothing to do, 10 DESTINATION is new, 2 trouble (DESTINATION is as it was).
+Exit status: 0 nothing to do, 10 DESTINATION is new, 2 trouble, 130 interrupted (DESTINATION is as it was).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import hitables
-from hitables.files import read_text, write_text
-from hitables.live.reading import Reader, also_present
-from hitables.pipeline import compile_text
+from hitables import interrupts
+
+if TYPE_CHECKING:
+    import hitables
 
 UNCHANGED, TROUBLE, CHANGED = 0, 2, 10
 
 
 def main() -> int:
+    # Imported here, where an interrupt is heard.
+    import hitables
+    from hitables.files import check_outputs, read_text, write_texts
+    from hitables.pipeline import compile_text
+
     parser = argparse.ArgumentParser(description="Keep a compiled rule set up to date.")
     parser.add_argument("destination")
     parser.add_argument("--source", help="rules to compile; those of the host when left out")
@@ -34,33 +41,46 @@ def main() -> int:
     args = parser.parse_args()
     family = hitables.Family(int(args.family))
     try:
+        check_outputs({"DESTINATION": args.destination}, {"--source": args.source})
         text = read_text(args.source) if args.source else rules_of_host(family, args.backend)
         options = hitables.Options(backend=args.backend)
         compiled = compile_text(text, options, family=family, name=args.source or "the host's rules")
         old = read_text(args.destination) if Path(args.destination).exists() else None
         if compiled.text == old:
             return UNCHANGED
-        write_text(args.destination, compiled.text)
+        # Told first: what cannot be told is not written.
+        told = f"{args.destination}: {compiled.program.rule_count()} rules\n"
+        write_texts([("-", told), (args.destination, compiled.text)])
     except hitables.HitablesError as error:
-        print(f"refresh_rules: {error}", file=sys.stderr)
-        return TROUBLE
-    print(f"{args.destination}: {compiled.program.rule_count()} rules")
+        return trouble(str(error))
+    except BrokenPipeError:
+        return trouble("the reader of the output closed it")
     return CHANGED
+
+
+def trouble(said: str) -> int:
+    print(f"refresh_rules: {said}", file=sys.stderr)
+    if sys.stdout is not None:  # what is left to write must not fail again at exit, with another status
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return TROUBLE
 
 
 def rules_of_host(family: hitables.Family, backend: str) -> str:
     """What iptables-save prints, shown to be what is loaded, without what changes by itself: the counters of
     policies.  LiveError where iptables-save does not print what the kernel holds."""
+    import hitables
+    from hitables.live.reading import Reader, also_present
+
     tool = "iptables" if family is hitables.Family.IPV4 else "ip6tables"
     reader = Reader(family, tool if backend == "any" else f"{tool}-{backend}")
     warning = also_present(family, reader.backend)
     if warning:
         print(f"refresh_rules: {warning}", file=sys.stderr)
     saved = reader.read().text
-    if re.search(r"^:ht_*\d+ -", saved, flags=re.MULTILINE):
+    if re.search(r"^:(ht|sf)_*\d+ -", saved, flags=re.MULTILINE):
         raise hitables.HitablesError("the host runs compiled rules; give --source, what they were made from")
     return re.sub(r"^(:\S+ \S+) \[\d+:\d+\]", r"\1 [0:0]", saved, flags=re.MULTILINE)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    interrupts.run("refresh_rules", lambda: lambda: sys.exit(main()))

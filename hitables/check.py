@@ -17,7 +17,7 @@ from .ir import semantics
 from .ir.headers import is_malformed
 from .ir.packet import Backend
 from .ir.program import Program
-from .verify.answer import Answer, Difference, Equal, Question, Undecided, differs, places
+from .verify.answer import Answer, Difference, Equal, Question, Undecided, differs, places, with_all_tables
 
 Tell = Callable[[str], None]
 
@@ -92,8 +92,12 @@ def check(
     before: Program, after: Program, question: Question, *, engine: str = "exact",
     sampling: Sampling = Sampling(), tell: Tell = lambda stage: None,
 ) -> Checked:  # fmt: skip
-    """Compare the chains that *question* asks for; HitablesError for what cannot be compared."""
+    """Compare the chains that *question* asks for; HitablesError for what cannot be compared.
+
+    A table that only one of them has is empty in the other, with policies ACCEPT.
+    """
     began = time.monotonic()
+    before, after = with_all_tables(before, after)
     asked = places(before, after, question)
     if not asked:
         raise HitablesError(f"{before.name} and {after.name} have no chains that could be compared")

@@ -18,7 +18,7 @@ from . import __version__
 from .cli_engine import algorithms, bench_classify, classify, generate, seed
 from .cli_kernel import bench_kernel, calibrate, save
 from .errors import HitablesError
-from .terminal import Commands, Differ, Size, family_of, family_option, stages
+from .terminal import Commands, Differ, Number, Size, family_of, family_option, stages
 
 
 @click.group(name="hitables", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -47,7 +47,7 @@ def _question_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--table", "tables", multiple=True, help="Compare this table only; may be repeated."),
         click.option("--chain", "chains", multiple=True, help="Compare this chain only; may be repeated."),
         click.option(
-            "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+            "--timeout", type=Number(0, min_open=True), metavar="SECONDS",
             help="Then what was not decided is undecided.",
         ),
         click.option(
@@ -126,7 +126,7 @@ def _read_two(before: str, after: str, family: str | None, tell: Callable[[str],
 )
 @click.option(
     "--spfac",
-    type=click.FloatRange(1),
+    type=Number(1),
     default=4.0,
     show_default=True,
     help="Space factor of HiCuts and HyperCuts.",
@@ -147,7 +147,7 @@ def _read_two(before: str, after: str, family: str | None, tell: Callable[[str],
 )
 @click.option(
     "--max-expansion",
-    type=float,
+    type=Number(1),
     default=4.0,
     show_default=True,
     help="Rules printed over rules read, per chain, at most.",
@@ -195,7 +195,7 @@ def _read_two(before: str, after: str, family: str | None, tell: Callable[[str],
 @click.option("--no-verify", is_flag=True, help="Print without a proof; the output says so.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     metavar="SECONDS",
     help="For the proof; when it runs out nothing is printed.",
 )
@@ -519,7 +519,7 @@ def diff(
 @click.option("--table", "tables", multiple=True, help="This table only; may be repeated.")
 @click.option("--chain", "chains", multiple=True, help="Rules of this chain only; may be repeated.")
 @click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Then rules are left over."
+    "--timeout", type=Number(0, min_open=True), metavar="SECONDS", help="Then rules are left over."
 )
 @_format_options
 @family_option

@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import PurePath
 
 import numpy as np
@@ -99,6 +100,8 @@ class Options:
             raise HitablesError(
                 f"a max-expansion of {self.max_expansion} is below 1: no tree is smaller than its list"
             )
+        if not self.max_expansion < inf or not 1 <= self.spfac < inf:
+            raise HitablesError("max-expansion and spfac are numbers from 1, and not infinite")
         if self.max_depth is not None and self.max_depth < 1:
             raise HitablesError(f"a max-depth of {self.max_depth} is below 1: every tree nests one chain")
         if self.effort not in EFFORTS:

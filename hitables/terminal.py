@@ -271,7 +271,23 @@ family_option = click.option(
 )
 
 
+class Number(click.FloatRange):
+    """A number from *least* to 1e9: no nan, no inf, and none that makes a product overflow."""
+
+    def __init__(self, least: float, min_open: bool = False) -> None:
+        super().__init__(least, 1e9, min_open=min_open)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found: float = super().convert(value, param, ctx)
+        if found != found:  # nan, which is below nothing and above nothing
+            self.fail(f"{value!r} is no number", param, ctx)
+        return found
+
+
 _UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
+
+
+LARGEST_SIZE = 1 << 50
 
 
 class Size(click.ParamType[int]):
@@ -283,7 +299,9 @@ class Size(click.ParamType[int]):
         found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(?:i?B)?", str(value), re.IGNORECASE)
         if found is None:
             self.fail(f"{value!r} is no size; write a number and K, M, G or T, as in 512M or 2G", param, ctx)
-        size = int(float(found[1]) * (1 << _UNITS[found[2].upper()]))
+        size = float(found[1]) * (1 << _UNITS[found[2].upper()])
         if size < 1 << 20:
             self.fail(f"{value!r} is less than 1M, which is too little for anything", param, ctx)
-        return size
+        if size > LARGEST_SIZE:
+            self.fail(f"{value!r} is more than 1024T, which no machine has", param, ctx)
+        return int(size)

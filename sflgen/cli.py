@@ -17,7 +17,7 @@ import click
 import hitables
 from hitables import interrupts
 from hitables.errors import HitablesError, Unsupported
-from hitables.terminal import Commands, Differ
+from hitables.terminal import Commands, Differ, Number
 
 if TYPE_CHECKING:
     from hitables.ir.program import Program
@@ -84,7 +84,7 @@ def main() -> None:
     help="Rules read more, on average, that pending updates may cost before a tree is built anew.",
 )  # fmt: skip
 @click.option("--min-length", type=click.IntRange(1), default=8, show_default=True)
-@click.option("--max-expansion", type=float, default=4.0, show_default=True)
+@click.option("--max-expansion", type=Number(1), default=4.0, show_default=True)
 @click.option(
     "--leave", multiple=True, metavar="PATTERN",
     help="Chains that others change (DOCKER*, f2b-*): never touched, never compared; may be repeated.",
@@ -116,7 +116,8 @@ def init(
         _warn(kernel)
         master = kernel.held()
         if not master.tables:
-            raise HitablesError("the kernel holds no rules")
+            hint = "; --family 6?" if chosen is None else ""
+            raise HitablesError(f"the kernel holds no IPv{int(kernel.family)} rules{hint}")
         for table, chain in kernel.left_out:
             click.echo(
                 f"sflgen: table {table}, chain {chain}: left to others, and iptables does not print what it "
@@ -136,12 +137,16 @@ def init(
     with Store.create(Path(folder), made.before) as store:
         try:
             store.commit(made, loader(kernel, store, made) if live else None)
-        except HitablesError:
-            (Path(folder) / "state").unlink()
+            if not live:
+                store.compact()
+                write_text("-", made.text)
+        except BaseException as error:
+            # A load that was interrupted is looked at by the next command.
+            if not live or isinstance(error, HitablesError):
+                store.discard()
             raise
-        store.compact()
-    if not live:
-        write_text("-", made.text)
+        if live:
+            store.compact()
     trees = sum(section.tree for served in made.after.served.values() for section in served.sections)
     count, loaded = master.rule_count(), made.after.loaded.rule_count()
     click.echo(f"{count} rules, {loaded} as loaded, {trees} trees", err=True)
@@ -181,9 +186,10 @@ def _store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], No
             kernel.check(store.state)
 
         def commit(plan: Plan) -> None:
-            store.commit(plan, loader(kernel, store, plan) if live else None)
-            if not live:
-                write_text("-", plan.text)
+            if live:
+                store.commit(plan, loader(kernel, store, plan))
+            else:
+                store.commit(plan, show=lambda text: write_text("-", text))
             for table, chain, strategy in plan.chosen:
                 click.echo(f"{table} {chain}: {strategy.value}", err=True)
 
@@ -330,7 +336,7 @@ def status(folder: str, live: bool) -> None:
 
 @main.command()
 @_state_option
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS")
+@click.option("--timeout", type=Number(0, min_open=True), metavar="SECONDS")
 def verify(folder: str, timeout: float | None) -> None:
     """Prove that what is loaded does, for every packet, what the rule list says."""
     from hitables.verify.answer import Difference, Equal

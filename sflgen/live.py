@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 
+from hitables import interrupts
 from hitables.errors import HitablesError, LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -236,12 +237,13 @@ def committed(store: Store, kernel: Kernel) -> None:
         return
     kernel.check(before)
     after = store.state
-    try:
-        _load(kernel, store, before, after, text_of(sync(before.loaded, after.loaded)))
-    except LiveError:
-        store.undo()
-        raise
-    store.settle()
+    with interrupts.held_back():
+        try:
+            _load(kernel, store, before, after, text_of(sync(before.loaded, after.loaded)))
+        except LiveError:
+            store.undo()
+            raise
+        store.settle()
 
 
 def loader(kernel: Kernel, store: Store, plan: Plan) -> Callable[[str], None]:

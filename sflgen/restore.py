@@ -42,9 +42,11 @@ def once(
         except OSError as error:
             raise LiveError(f"{tempfile.gettempdir()}: {error.strerror}") from error
         try:
+            # A session of its own: Ctrl-C is for us, and ends no patch between two tables.
             tool = subprocess.Popen(
-                command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=handles
-            )
+                command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=handles,
+                start_new_session=True,
+            )  # fmt: skip
         except OSError as error:
             raise _not_started(command, error) from error
         with tool:

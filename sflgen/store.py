@@ -129,11 +129,13 @@ class Store:
 
     # Writing.
 
-    def commit(self, plan: Plan, load: Callable[[str], None] | None = None) -> None:
-        """Make *plan* so.  *load* takes its patch to the kernel.
+    def commit(
+        self, plan: Plan, load: Callable[[str], None] | None = None, show: Callable[[str], None] | None = None
+    ) -> None:
+        """Make *plan* so.  *load* takes its patch to the kernel; or *show* prints it.
 
-        When the record does not come to the disk, or *load* raises a HitablesError, the state is
-        as it was, in memory and on the disk.
+        When the record does not come to the disk, *load* raises a HitablesError, or *show* anything, the
+        state is as it was, in memory and on the disk.
         """
         if plan.before is not self.state:
             raise HitablesError("the plan was made for another state; plan anew")
@@ -153,13 +155,21 @@ class Store:
         self.state = plan.after
         if load is not None:
             self.unsettled = plan.before
+            with interrupts.held_back():  # the kernel has all of it or nothing, and we know which
+                try:
+                    load(plan.text)
+                    self.flush()
+                except HitablesError:
+                    self.undo()
+                    raise
+                self.settle()
+        elif show is not None:
             try:
-                load(plan.text)
-                self.flush()
-            except HitablesError:
-                self.undo()
+                show(plan.text)
+            except BaseException:
+                self._cut(start)
+                self.state = plan.before
                 raise
-            self.settle()
         if self._end > LONGEST_JOURNAL:
             with contextlib.suppress(HitablesError):  # no room: the journal holds all, and grows on
                 self.compact()
@@ -194,6 +204,16 @@ class Store:
         assert self.unsettled is not None, "there is a commit to take back"
         self._cut(self._last)
         self.state, self.unsettled = self.unsettled, None
+
+    def discard(self) -> None:
+        """Take back `create`: what it wrote goes, and so does the folder if nothing else is in it."""
+        (self.folder / "state").unlink(missing_ok=True)
+        for name in ("master", "loaded", "map", "journal"):
+            for path in self.folder.glob(f"{name}.*"):
+                path.unlink(missing_ok=True)
+        (self.folder / "lock").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # something else is in it
+            self.folder.rmdir()
 
     def compact(self) -> None:
         """Write the state as a new generation, with an empty journal; then the old one goes."""

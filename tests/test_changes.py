@@ -67,6 +67,16 @@ def test_the_largest_comes_first_and_the_rest_is_counted() -> None:
     assert "changes more (--limit)" in said
 
 
+@pytest.mark.parametrize(("policy", "count"), [("ACCEPT", 0), ("DROP", 1)])
+def test_a_table_that_one_side_lacks_is_empty_there(policy: str, count: int) -> None:
+    one = hitables.read("*filter\nCOMMIT\n")
+    more = hitables.read(f"*filter\nCOMMIT\n*raw\n:OUTPUT {policy} [0:0]\nCOMMIT\n")
+    for pair in ((one, more), (more, one)):
+        found = changes(*pair, Question(), tell=lambda stage: None)
+        assert len([change for change in found.found if change.packets == WHOLE]) == count and found.complete
+        assert ("raw", "OUTPUT") in found.chains
+
+
 def test_backends_that_agree_are_told_once() -> None:
     found = changes(program("-A INPUT -s 10.0.0.0/8 -j DROP\n"), program(""), Question(), tell=lambda stage: None)
     whole = [change for change in found.found if change.packets == WHOLE]

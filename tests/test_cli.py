@@ -158,6 +158,23 @@ def test_trouble_is_told_and_exits_with_2(arguments: list[str], said: str) -> No
     assert said in run(*arguments, text=SMALL, status=2).stderr
 
 
+NO_NUMBERS = [(option, value) for option in ("max-expansion", "spfac", "timeout") for value in ("nan", "inf", "1e308", "-1")]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [*NO_NUMBERS, ("max-memory", "99999999999999T"), ("max-memory", "9" * 400 + "K")]
+)
+def test_a_value_that_is_no_size_for_an_option_is_told(option: str, value: str) -> None:
+    done = run("compile", f"--{option}", value, text=SMALL, status=2)
+    assert (done.stdout, done.stderr.count("Error: ")) == ("", 1)
+    assert f"Error: Invalid value for '--{option}': " in done.stderr
+
+
+def test_large_values_are_taken() -> None:
+    large = ("--max-expansion", "1e9", "--spfac", "1e9", "--timeout", "1e9", "--max-memory", "1024T")
+    assert run("compile", *large, text=SMALL, status=0).stderr == ""
+
+
 @pytest.mark.parametrize("data", [b"", b"\x7fELF\x00\x01", b"\xff\xfe\x00", b"*filter\n", os.urandom(3000)])
 def test_no_rule_set_at_all_is_told(data: bytes) -> None:
     done = subprocess.run([*HITABLES, "compile"], input=data, capture_output=True, check=False)

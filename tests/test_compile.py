@@ -342,7 +342,13 @@ def test_only_what_was_asked_for_is_compiled() -> None:
         compile_rules(program, Options(chains=frozenset({"NOPE"})))
 
 
-@pytest.mark.parametrize("wrong", [{"backend": "ebtables"}, {"max_expansion": 0.5}, {"leaf_size": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"backend": "ebtables"}, {"max_expansion": 0.5}, {"leaf_size": 0}, {"max_expansion": float("nan")},
+        {"max_expansion": float("inf")}, {"spfac": float("nan")}, {"spfac": 0.5},
+    ],
+)  # fmt: skip
 def test_impossible_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(HitablesError):
         Options(**wrong)  # type: ignore[arg-type]

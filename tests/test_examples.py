@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,6 +48,45 @@ def test_trouble_leaves_the_old_file(fault: str, tmp_path: Path) -> None:
     assert made.read_text() == "old"
 
 
+@pytest.mark.parametrize("link", [None, os.symlink, os.link])
+def test_the_source_is_not_written_over(link: Callable[[Path, Path], None] | None, tmp_path: Path) -> None:
+    source = made = tmp_path / "rules"
+    text = (ROOT / "docs/example/office.rules").read_text()
+    source.write_text(text)
+    if link is not None:
+        made = tmp_path / "compiled"
+        link(source, made)
+    done = refresh("--source", source, made)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "would overwrite --source" in done.stderr
+    assert source.read_text() == text
+
+
+def test_what_cannot_be_told_is_not_written(tmp_path: Path) -> None:
+    made = tmp_path / "compiled"
+    command = [sys.executable, SCRIPT, "--source", ROOT / "docs/example/office.rules", made]
+    for end in (">/dev/full", ">&-"):
+        done = subprocess.run(
+            ["sh", "-c", f'exec "$@" {end}', "sh", *command], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert done.stderr.startswith("refresh_rules: standard output: ")
+        assert not made.exists()
+
+
+def test_an_interrupt_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    """SIGINT comes while it waits for its source."""
+    source, made = tmp_path / "rules", tmp_path / "compiled"
+    os.mkfifo(source)
+    command = ["env", "--default-signal=INT", sys.executable, SCRIPT, "--source", source, made]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running, open(source, "w"):
+        time.sleep(0.2)
+        running.send_signal(signal.SIGINT)
+        said = running.communicate()[1]
+    assert (running.returncode, said) == (130, "refresh_rules: interrupted\n")
+    assert not made.exists()
+
+
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("backend", ["legacy", "nft"])
 def test_it_compiles_what_the_host_runs_and_knows_its_own_work(backend: str, tmp_path: Path) -> None:
@@ -61,3 +103,12 @@ def test_it_compiles_what_the_host_runs_and_knows_its_own_work(backend: str, tmp
     again = refresh(made, inside=f"{path} && iptables-restore {made}")
     assert again.returncode == 2
     assert "the host runs compiled rules" in again.stderr
+    begun = subprocess.run(
+        [sys.executable, "-c", "from sflgen.cli import main; main()", "init", "--state", tmp_path / "st",
+         "--backend", backend, ROOT / "docs/example/office.rules"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    (tmp_path / "patch").write_text(begun.stdout)
+    updated = refresh(made, inside=f"{load} && iptables-restore --noflush {tmp_path / 'patch'}")
+    assert updated.returncode == 2
+    assert "the host runs compiled rules" in updated.stderr

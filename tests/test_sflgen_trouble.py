@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,6 +136,55 @@ def test_a_full_disk_loses_nothing(folder: str, tmp_path: Path) -> None:
     assert done.stdout.endswith("proved: what is loaded is equal to the rule list\n")
 
 
+UNHEARD = ['exec "$@" >/dev/full', 'exec "$@" >&-', '{ "$@"; echo $? >status; } | sleep 0; exit $(cat status)']
+
+
+@pytest.mark.parametrize("shell", UNHEARD)
+@pytest.mark.parametrize("command", ["insert INPUT 2 -s 192.0.2.9 -j DROP", "fold", "sync"])
+def test_a_patch_that_cannot_be_printed_changes_nothing(
+    folder: str, tmp_path: Path, shell: str, command: str
+) -> None:
+    before = files(folder)
+    said = [*command.split(), "--state", folder, *(["plain.rules"] if command == "sync" else [])]
+    done = unheard(shell, tmp_path, *said)
+    assert done.returncode == 2 and "output" in done.stderr
+    assert files(folder) == before
+    assert sflgen("verify", "--state", folder).exit_code == 0
+
+
+def unheard(shell: str, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    # A reader that is gone before anything is written.
+    shell = shell.replace('"$@"', 'sleep 0.3; "$@"') if "|" in shell else shell
+    return subprocess.run(
+        ["sh", "-c", shell, "sh", SFLGEN, *command], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("shell", UNHEARD)
+def test_a_state_whose_first_patch_cannot_be_printed_is_not_begun(tmp_path: Path, shell: str) -> None:
+    (tmp_path / "plain.rules").write_text(hitables.write(prefixes(40)))
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "notes").write_text("mine")
+    for name in ("st", "kept"):
+        done = unheard(shell, tmp_path, "init", "plain.rules", "--state", name)
+        assert done.returncode == 2 and "output" in done.stderr
+    assert not (tmp_path / "st").exists()
+    assert os.listdir(tmp_path / "kept") == ["notes"]
+    assert sflgen("init", str(tmp_path / "plain.rules"), "--state", str(tmp_path / "st")).exit_code == 0
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e308", "0.5"])
+def test_a_value_that_is_no_number_for_an_option_is_told(folder: str, tmp_path: Path, value: str) -> None:
+    begin = ("init", str(tmp_path / "plain.rules"), "--state", str(tmp_path / "new"))
+    done = sflgen(*begin, "--max-expansion", value)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "Error: Invalid value for '--max-expansion': " in done.stderr
+    assert not (tmp_path / "new").exists()
+    if value != "0.5":
+        done = sflgen("verify", "--state", folder, "--timeout", value)
+        assert done.exit_code == 2 and "Error: Invalid value for '--timeout': " in done.stderr
+
+
 # The kernel refuses it, for there is no such estimator.
 NO_ESTIMATOR = "-m rateest --rateest none --rateest-gt --rateest-pps 5 -j DROP"
 
@@ -162,6 +213,68 @@ def test_a_rule_that_the_kernel_refuses_changes_nothing(backend: str, tmp_path: 
     rules.write_text(hitables.write(prefixes(40)))
     with Namespace() as namespace:
         namespace.call(kernel_refuses, str(tmp_path / "st"), str(rules), backend)
+
+
+def holds_one_family(folder: str, backend: str) -> None:
+    run([f"ip6tables-{backend}-restore"], "*filter\n-A INPUT -s 2001:db8::/32 -j DROP\nCOMMIT\n")
+    begin = [SFLGEN, "init", "--live", "--backend", backend, "--state", folder]
+    for family, said in (([], "IPv4 rules; --family 6?"), (["--family", "4"], "IPv4 rules")):
+        done = subprocess.run([*begin, *family], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.endswith(f"sflgen: the kernel holds no {said}\n")
+    run([*begin, "--family", "6"])
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+def test_a_kernel_of_the_other_family_is_told(backend: str, tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        namespace.call(holds_one_family, str(tmp_path / "st"), backend)
+
+
+# Between the tables of a patch; a shell waits for what it started before it minds a signal.
+SLOW = """#!/bin/sh
+case "$*" in *--noflush*)
+    touch "$0.began"
+    sleep 1 &
+    wait
+esac
+exec %s "$@"
+"""
+
+
+def is_interrupted(folder: str, rules: str, backend: str) -> None:
+    """As a terminal does it, which sends SIGINT to all that run in the foreground."""
+    run([f"iptables-{backend}-restore"], Path(rules).read_text())
+    state = ["--live", "--state", folder]
+    run([SFLGEN, "init", "--backend", backend, *state])
+    name = f"iptables-{backend}-restore"
+    slow = Path(rules).with_name(name)
+    slow.write_text(SLOW % shutil.which(name))
+    slow.chmod(0o755)
+    with subprocess.Popen(
+        ["env", "--default-signal=INT", SFLGEN, "insert", *state, "INPUT", "3", "-s", "192.0.2.1", "-j", "DROP"],
+        env={**os.environ, "PATH": f"{slow.parent}:{os.environ['PATH']}"}, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as command:  # fmt: skip
+        while not Path(f"{slow}.began").exists() and command.poll() is None:
+            time.sleep(0.01)
+        os.killpg(command.pid, signal.SIGINT)
+        said = command.communicate()[1]
+    assert (command.returncode, said) == (130, "sflgen: interrupted\n")
+    (journal,) = Path(folder).glob("journal.*")
+    assert journal.read_text().endswith("\nsettled 2\n")
+    assert "the kernel holds what the state says" in run([SFLGEN, "status", *state])
+    assert "-s 192.0.2.1/32 " in run([f"iptables-{backend}-save"])
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+def test_an_interrupt_during_a_load_is_answered_behind_it(backend: str, tmp_path: Path) -> None:
+    rules = tmp_path / "plain.rules"
+    rules.write_text(hitables.write(prefixes(40)))
+    with Namespace() as namespace:
+        namespace.call(is_interrupted, str(tmp_path / "st"), str(rules), backend)
 
 
 @pytest.mark.needs_kernel

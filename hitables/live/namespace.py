@@ -120,6 +120,7 @@ def run(command: Sequence[str], text: str = "", env: Mapping[str, str] | None = 
             capture_output=True,
             env={**os.environ, **(env or {})},
             check=False,
+            start_new_session=True,  # Ctrl-C is for us, who end it where that can be
         )
     except FileNotFoundError as error:
         raise LiveError(f"{command[0]}: no such command; install it, or put it on the PATH") from error

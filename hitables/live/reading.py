@@ -187,7 +187,7 @@ class Reader:
         """What the tool prints, without comments; and why that is not all, if it is not."""
         command = [f"{self.tool}-save", *(["-c"] if counters else [])]
         try:
-            done = subprocess.run(command, capture_output=True, check=False)
+            done = subprocess.run(command, capture_output=True, check=False, start_new_session=True)
         except FileNotFoundError as error:
             raise LiveError(f"{command[0]}: no such command; install it, or put it on the PATH") from error
         except OSError as error:

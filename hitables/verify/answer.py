@@ -7,13 +7,13 @@ diagrams, a second opinion) and sampled.py (packets: refutes, never proves).
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
 from hitables.errors import HitablesError
 from hitables.ir.packet import Backend, Outcome, Packet
-from hitables.ir.program import Program
+from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Ends, Kind, Rule
 from hitables.ir.semantics import DROP, Step, Walk
 from hitables.ir.spelling import Answers, show_packet
@@ -103,6 +103,20 @@ class Difference:
 
 
 Answer = Equal | Difference | Undecided
+
+
+def with_all_tables(before: Program, after: Program) -> tuple[Program, Program]:
+    """Both, where a table that stands in one only is in the other with policies ACCEPT and without rules."""
+    return _with_tables_of(before, after), _with_tables_of(after, before)
+
+
+def _with_tables_of(program: Program, other: Program) -> Program:
+    known = {table.name for table in program}
+    empty = [
+        Table(table.name, tuple(Chain(chain.name, "ACCEPT") for chain in table.chains if chain.policy))
+        for table in other if table.name not in known
+    ]  # fmt: skip
+    return replace(program, tables=(*program.tables, *empty)) if empty else program
 
 
 def places(before: Program, after: Program, question: Question) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ from hitables.ir.rule import Role, Rule
 from hitables.ir.semantics import Walk
 
 from .aims import hook_box
-from .answer import Question, Undecided
+from .answer import Question, Undecided, with_all_tables
 from .classes import PacketClass
 from .exact import Comparison, Region, Tell, comparisons
 from .lowering import Place
@@ -91,7 +91,8 @@ class Changes:
 
 
 def changes(before: Program, after: Program, question: Question, *, tell: Tell) -> Changes:
-    """Every difference, the largest region first.  Raises as `exact.check` does."""
+    """Every difference, the largest region first.  Raises as `hitables.check.check` does."""
+    before, after = with_all_tables(before, after)
     out = Changes(before.family)
     found: dict[tuple[object, ...], Change] = {}
     for comparison in comparisons(before, after, question):
