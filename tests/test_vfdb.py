@@ -343,3 +343,38 @@ def test_updates_in_a_row_stop_at_the_first_that_is_refused() -> None:
 def test_a_plan_reads_back_what_it_prints() -> None:
     for plan in PLANS:
         assert str(engine.Plan.read(plan)) == plan
+
+
+@pytest.mark.parametrize("plan", ["sfl(rfc)", "sfl(hypersplit)"])
+def test_memory_never_exceeds_its_limit_while_a_structure_is_built_beside(plan: str) -> None:
+    """Another thread asks all the time: a piece that is refused is not counted for a moment either."""
+    layout = Layout((4, 4, 3, 3, 2))
+    rules = dict(draws(5, layout, 30))
+    with opened(plan, rules, layout) as db:
+        limit = db.peak_bytes + 2000
+    most, done = 0, threading.Event()
+    with engine.open(plan, Rules.of_sides(list(rules.values()), layout, list(rules)), limit=limit) as db:
+
+        def watch() -> None:
+            nonlocal most
+            while not done.is_set():
+                most = max(most, db.bytes)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            for _ in range(12):
+                added = []
+                for _, chosen in draws(6, layout, 400):
+                    free = next(priority for priority in range(2000) if priority not in rules and priority not in added)
+                    try:
+                        db.insert(chosen, free)
+                    except OutOfMemory:
+                        break
+                    added.append(free)
+                for priority in added:
+                    db.remove(priority)
+        finally:
+            done.set()
+            watcher.join()
+    assert 0 < most <= limit

@@ -58,13 +58,16 @@ static int charge(struct ledger *ledger, size_t size)
 {
     if (ledger->above && !charge(ledger->above, size))
         return 0;
-    size_t bytes = atomic_fetch_add(&ledger->bytes, size) + size;
-    if (bytes < size || (ledger->limit && bytes > ledger->limit)) {
-        atomic_fetch_sub(&ledger->bytes, size);
-        if (ledger->above)
-            refund(ledger->above, size);
-        return 0;
-    }
+    /* Not added and taken back: another thread would see too much, and be refused what fits. */
+    size_t held = atomic_load(&ledger->bytes), bytes;
+    do {
+        bytes = held + size;
+        if (bytes < size || (ledger->limit && bytes > ledger->limit)) {
+            if (ledger->above)
+                refund(ledger->above, size);
+            return 0;
+        }
+    } while (!atomic_compare_exchange_weak(&ledger->bytes, &held, bytes));
     size_t peak = atomic_load(&ledger->peak);
     while (peak < bytes && !atomic_compare_exchange_weak(&ledger->peak, &peak, bytes))
         ;
