@@ -20,7 +20,7 @@ setup: .venv/ready ## build .venv/ with the package in it (editable)
 	@tools/setup
 
 test: setup ## run the tests
-	@python -m pytest -q -n 2 --dist worksteal $(PYTEST_FLAGS)
+	@python -m pytest -q -n 3 --dist worksteal $(PYTEST_FLAGS)
 
 flaky: setup ## the tests again and again, in other orders, beside load; FLAKY_FLAGS="--runs 20 --load 2 tests/test_cli.py"
 	python tools/flaky.py $(FLAKY_FLAGS)
