@@ -55,7 +55,7 @@ def step(rng: random.Random, made: Plan, chain: str, other: float, strategy: Str
         return None
 
 
-@settings(max_examples=25)
+@settings(max_examples=16)
 @given(
     seed=st.integers(0, 1 << 32), family=st.sampled_from(Family), backend=st.sampled_from(["any", "nft", "legacy"]),
     malformed=st.sampled_from(["stricter", "exact"]), other=st.sampled_from([0.0, 0.0, 0.05, 0.3]),
