@@ -50,7 +50,7 @@ def answered() -> None:
 
 @contextlib.contextmanager
 def terminated() -> Iterator[None]:
-    """SIGTERM interrupts likewise."""
+    """While the block runs, SIGTERM interrupts as SIGINT does."""
     before = signal.signal(signal.SIGTERM, _interrupted)
     try:
         yield

@@ -20,7 +20,7 @@ RULES = (
     + "COMMIT\n"
 )
 
-# Whoever runs the tests may have SIGINT ignored, as shells have it for what runs in the background.
+# The tests may run with SIGINT ignored: shells ignore it for jobs in the background.
 HEARD = """
 import signal, sys
 from hitables.start import hitables

@@ -60,6 +60,13 @@ def test_the_order_of_options_that_say_the_same_does_not_matter() -> None:
     assert isinstance(exact.check(read(one), read(other), Question()), Equal)
 
 
+def test_a_mask_that_is_written_is_the_one_that_is_left_out() -> None:
+    """iptables-save prints the mask of every rule: a text is equal to its own save."""
+    rules = "-m recent --set --name x -j ACCEPT", "-m recent --rcheck --name x --mask 255.255.255.255 -j DROP"
+    saved = rules[0].replace(" -j", " --mask 255.255.255.255 -j"), rules[1]
+    assert isinstance(exact.check(read(text(*rules)), read(text(*saved)), Question()), Equal)
+
+
 def test_rules_of_one_memory_that_say_the_same_of_it_may_change_places() -> None:
     rules = f"-s 10.3.0.0/16 {LIMIT} 9/sec -j DROP", f"-s 10.2.0.0/16 {LIMIT} 9/sec -j DROP"
     assert isinstance(exact.check(read(text(*rules)), read(text(*rules[::-1])), Question()), Equal)

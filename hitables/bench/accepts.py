@@ -560,7 +560,7 @@ EXPLAINED = (
     ("lenient", r"ewmalog value|--hashlimit-burst|no command specified|The -t option",
      "a value or line on the edge of what is read; it is printed back as it stands"),
     ("strict", r"quote that is never closed",
-     "iptables takes the rest of the line, its end included, for the value: a rule that nobody meant"),
+     "iptables reads an unclosed quote to the end of the line and takes the line break into the value"),
     ("strict", r"unknown option --dport|-m tcp needs -p tcp",
      "iptables-nft loads -m tcp behind ! -p tcp and tests the ports of other protocols; iptables-legacy refuses it"),
     ("strict", r"-h|-V", "iptables prints its help or version and ends: nothing is loaded"),

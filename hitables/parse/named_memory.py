@@ -9,6 +9,7 @@ that load another rule first are not called equal.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from ..ir.program import BUILT_IN, Program
@@ -34,7 +35,8 @@ def named_memory(match: Match) -> tuple[str, str] | None:
 def _parameters(match: Match) -> str:
     """What the memory is made with."""
     if match.name == "recent":
-        return _word_behind(match, "--mask", "all")
+        found = re.search(r"--mask (\S+)", match.key)  # as the kernel has it, whether it was written or not
+        return found[1] if found else "unknown"
     return match.key.split(FIRST)[0].rstrip()
 
 
