@@ -7,7 +7,8 @@ PYTEST_FLAGS ?=
 FLAKY_FLAGS ?=
 CORPUS_FLAGS ?=
 BENCH_FLAGS ?=
-C_SOURCES := $(wildcard hitables/engine/c/*.c)
+C_SOURCES := $(wildcard hitables/core/c/*/*.c)
+C_INCLUDES := -Ihitables/core/include $(addprefix -I,$(wildcard hitables/core/c/*))
 
 .PHONY: $(shell sed -nE 's/^([a-z][a-z0-9-]*):.*/\1/p' $(lastword $(MAKEFILE_LIST)))
 
@@ -16,19 +17,19 @@ help: ## this list
 
 setup: .venv/ready ## build .venv/ with the package in it (editable)
 
-.venv/ready: tools/setup pyproject.toml meson.build hitables/engine/meson.build
+.venv/ready: tools/setup pyproject.toml meson.build hitables/core/meson.build
 	@tools/setup
 
 test: setup ## run the tests
 	@python -m pytest -q -n 3 --dist worksteal $(PYTEST_FLAGS)
 
-flaky: setup ## the tests again and again, in other orders, beside load; FLAKY_FLAGS="--runs 20 --load 2 tests/test_cli.py"
+flaky: setup ## the tests again and again, in other orders, beside load; FLAKY_FLAGS="--runs 20 --load 2 tests/cli/test_main.py"
 	python tools/flaky.py $(FLAKY_FLAGS)
 
 demo: setup ## compile a campus gateway of 5,000 rules, and show what its packets read then
 	@mkdir -p out
 	hitables compile rulesets/campus.rules.gz -o out/campus.rules
-	@python -m hitables.bench.gain rulesets/campus.rules.gz out/campus.rules
+	@python -m benchmarks.before_after rulesets/campus.rules.gz out/campus.rules
 
 check: test lint types c-warnings sanitize ## tests, linter, types, C warnings, sanitizers
 
@@ -42,57 +43,57 @@ types: setup
 c-warnings:
 	@for file in $(C_SOURCES); do \
 	    echo "cc -Wall -Wextra -Werror $$file"; \
-	    cc -std=gnu11 -O2 -Wall -Wextra -Werror -c "$$file" -o /dev/null; \
+	    cc -std=gnu11 -O2 -Wall -Wextra -Werror $(C_INCLUDES) -c "$$file" -o /dev/null; \
 	done
 
 sanitize: setup ## the tests of the C engine under the address and undefined-behaviour sanitizers
 	tools/sanitize
 
 corpus: setup ## real rule sets, before and after, in real kernels (needs root and ../shared)
-	python -m hitables.bench.chains
-	python -m hitables.bench.corpus $(CORPUS_FLAGS)
+	python -m benchmarks.chains
+	python -m benchmarks.corpus $(CORPUS_FLAGS)
 
 accepts: setup ## what iptables takes and what is read here: 22,000 texts, valid and broken (needs root)
-	python -m hitables.bench.accepts --json docs/evaluation/accepts.json $(BENCH_FLAGS)
+	python -m benchmarks.accepts --json docs/evaluation/accepts.json $(BENCH_FLAGS)
 
 prove: setup ## every real rule set proved equal to its compiled form (needs ../shared)
-	python -m hitables.bench.prove $(BENCH_FLAGS)
+	python -m benchmarks.prove $(BENCH_FLAGS)
 
 compiles: setup ## 5,000 rule sets of every style, with options of every kind: compiled and proved, each of them
-	python -m hitables.bench.compiles $(BENCH_FLAGS)
+	python -m benchmarks.compiles $(BENCH_FLAGS)
 saves: setup ## every real rule set and every spelling of every option proved equal to its own save (needs root and ../shared)
-	python -m hitables.bench.saves $(BENCH_FLAGS)
+	python -m benchmarks.saves $(BENCH_FLAGS)
 
 mutants: setup ## 3,000 rule sets with one mistake each: caught, or proved equal (needs root and ../shared)
-	python -m hitables.bench.mutants $(BENCH_FLAGS)
+	python -m benchmarks.mutants $(BENCH_FLAGS)
 
 writes: setup ## 50,000 programs whose rules write what others read: both engines, and the kernel for a sample (needs root)
-	python -m hitables.bench.writes $(BENCH_FLAGS)
+	python -m benchmarks.writes $(BENCH_FLAGS)
 matrix: setup ## every match behind every writer, in real kernels, against the table of both (needs root)
-	python -m hitables.bench.matrix $(BENCH_FLAGS)
+	python -m benchmarks.matrix $(BENCH_FLAGS)
 
 papers-hitables: setup ## the evaluation of the HiTables paper again (needs root and ../shared)
-	python -m hitables.bench.papers_hitables $(BENCH_FLAGS)
+	python -m benchmarks.conext2014 $(BENCH_FLAGS)
 
 papers-sfl: setup ## the evaluation of the SFL paper again
-	python -m hitables.bench.papers_sfl $(BENCH_FLAGS)
+	python -m benchmarks.lcn2016 $(BENCH_FLAGS)
 
 papers-layer4: setup ## the evaluation of the layer-4 paper again: Grid-of-Tries, tuple space search, PACARS
-	python -m hitables.bench.papers_layer4 $(BENCH_FLAGS)
+	python -m benchmarks.layer4 $(BENCH_FLAGS)
 
 bench-kernel: setup ## time per packet in the kernel, before and after, in one run (needs root)
-	python -m hitables.bench.kernel $(BENCH_FLAGS)
+	python -m benchmarks.kernel $(BENCH_FLAGS)
 
 bench-costs: setup ## the cost model against the kernel, whole rule sets (needs root)
-	python -m hitables.bench.costs $(BENCH_FLAGS)
+	python -m benchmarks.cost_model $(BENCH_FLAGS)
 
 bench-generate: setup ## sets made from the public seeds beside the published ones (needs ../shared)
-	python -m hitables.bench.generate $(BENCH_FLAGS)
+	python -m benchmarks.seeds $(BENCH_FLAGS)
 
 bench-engine: setup ## the classifiers beside DPDK's rte_acl, in one run (needs ../shared; as root installs libdpdk-dev)
 	@pkg-config --exists libdpdk || [ "$$(id -u)" != 0 ] || apt-get install -y -q libdpdk-dev pkg-config
-	python -m hitables.bench.engine $(BENCH_FLAGS)
-	python -m hitables.bench.growth $(BENCH_FLAGS)
+	python -m benchmarks.classifiers $(BENCH_FLAGS)
+	python -m benchmarks.scaling $(BENCH_FLAGS)
 
 sanitize-threads: ## searches while rules change, under the thread sanitizer (needs clang)
 	tools/threads/run
@@ -101,25 +102,25 @@ fuzz-engine: ## libFuzzer on build and update of every classifier, FUZZ_SECONDS 
 	tools/fuzz/run $(or $(FUZZ_SECONDS),600)
 
 bench-speed: setup ## time and memory of reading and compiling, beside iptables-restore --test (needs root)
-	python -m hitables.bench.speed $(BENCH_FLAGS)
+	python -m benchmarks.compile_speed $(BENCH_FLAGS)
 
 bench-compile: setup ## time and memory of compiling, text to text, proof included, by stage (needs ../shared)
-	python -m hitables.bench.speed --compile $(BENCH_FLAGS)
+	python -m benchmarks.compile_speed --compile $(BENCH_FLAGS)
 
 bench-trees: setup ## growth and rules read on the public sets, beside the goals (needs ../shared)
-	python -m hitables.bench.trees $(BENCH_FLAGS)
+	python -m benchmarks.trees $(BENCH_FLAGS)
 
 bench-sflgen: setup ## updates of compiled sets: time, rate, rules read, kills (needs root and ../shared)
-	python -m hitables.bench.sflgen $(BENCH_FLAGS)
+	python -m benchmarks.updates $(BENCH_FLAGS)
 
 bench-reading: setup ## reading a kernel of 13,500 rules, compared with what is loaded (needs root)
-	python -m hitables.bench.reading $(BENCH_FLAGS)
+	python -m benchmarks.reading $(BENCH_FLAGS)
 
 rulesets: setup ## write the rule sets in rulesets/ anew, from their seeds
 	python rulesets/make.py
 
 golden: setup ## record the cases in tests/cases anew
-	python tests/golden.py
+	python tests/support/golden.py
 
 pictures: setup ## draw the pictures of the docs anew, from real compiles
 	@mkdir -p out

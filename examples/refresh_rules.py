@@ -30,8 +30,8 @@ UNCHANGED, TROUBLE, CHANGED = 0, 2, 10
 def main() -> int:
     # Imported here, where an interrupt is heard.
     import hitables
+    from hitables.compiler.pipeline import compile_text
     from hitables.files import check_outputs, read_text, write_texts
-    from hitables.pipeline import compile_text
 
     parser = argparse.ArgumentParser(description="Keep a compiled rule set up to date.")
     parser.add_argument("destination")
@@ -69,7 +69,7 @@ def rules_of_host(family: hitables.Family, backend: str) -> str:
     """What iptables-save prints, shown to be what is loaded, without what changes by itself: the counters of
     policies.  LiveError where iptables-save does not print what the kernel holds."""
     import hitables
-    from hitables.live.reading import Reader, also_present
+    from hitables.kernel.checked_save import Reader, also_present
 
     tool = "iptables" if family is hitables.Family.IPV4 else "ip6tables"
     reader = Reader(family, tool if backend == "any" else f"{tool}-{backend}")

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from .errors import HitablesError, LiveError, NotEquivalent, ParseError, Unsupported
 
 if TYPE_CHECKING:
-    from .compile import Compiled, Options, compile_rules
+    from .api import read, trace
+    from .compiler.compile import Compiled, Options, compile_rules
     from .emit.text import write
     from .ir.fields import Family
     from .ir.packet import Backend, Packet
     from .ir.program import Program
-    from .library import read, trace
 
 __version__ = "0.1.0"
 
@@ -30,9 +30,9 @@ __all__ = [
 
 # Found when asked for: numpy, lark and networkx take longer to load than `hitables --help` may.
 _HOME = {
-    "Backend": "ir.packet", "Compiled": "compile", "Family": "ir.fields", "Options": "compile",
-    "Packet": "ir.packet", "Program": "ir.program", "compile_rules": "compile", "read": "library",
-    "trace": "library", "write": "emit.text",
+    "Backend": "ir.packet", "Compiled": "compiler.compile", "Family": "ir.fields", "Options": "compiler.compile",
+    "Packet": "ir.packet", "Program": "ir.program", "compile_rules": "compiler.compile", "read": "api",
+    "trace": "api", "write": "emit.text",
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from . import interrupts
 
 def hitables() -> NoReturn:
     def load() -> Callable[[], Any]:
-        from .cli import main
+        from .cli.main import main
 
         return main
 

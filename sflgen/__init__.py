@@ -15,12 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .base import Settings, Strategy
-    from .local import proved_plan
-    from .patch import Plan, fold, plan, start
+    from .edits import Edit, read_commands, sync
+    from .layout import Settings, Strategy
+    from .local_proof import proved_plan
+    from .planner import Plan, fold, plan, start
     from .state import State, prove, verify
     from .store import Store
-    from .updates import Edit, read_commands, sync
 
 __all__ = [
     "Edit", "Plan", "Settings", "State", "Store", "Strategy", "create", "fold", "open", "plan", "prove",
@@ -29,9 +29,9 @@ __all__ = [
 
 # Found when asked for, as in hitables: what they need takes longer to load than --help may.
 _HOME = {
-    "Edit": "updates", "Plan": "patch", "Settings": "base", "State": "state", "Store": "store",
-    "Strategy": "base", "fold": "patch", "plan": "patch", "prove": "state", "proved_plan": "local",
-    "read_commands": "updates", "start": "patch", "sync": "updates", "verify": "state",
+    "Edit": "edits", "Plan": "planner", "Settings": "layout", "State": "state", "Store": "store",
+    "Strategy": "layout", "fold": "planner", "plan": "planner", "prove": "state", "proved_plan": "local_proof",
+    "read_commands": "edits", "start": "planner", "sync": "edits", "verify": "state",
 }  # fmt: skip
 
 

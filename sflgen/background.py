@@ -27,15 +27,15 @@ from dataclasses import dataclass, replace
 
 from hitables.errors import HitablesError
 from hitables.interrupts import held_back
+from hitables.ipc import close_all_but, receive, send
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Rule, Target
-from hitables.live.messages import close_all_but, receive, send
 
-from .base import Host, Names, Place, Served, Strategy, unreached
-from .local import proved_plan
-from .patch import Plan, fold
+from .edits import Edit, Op, apply, jumps_to, sync
+from .layout import Host, Names, Place, Served, Strategy, unreached
+from .local_proof import proved_plan
+from .planner import Plan, fold
 from .state import State, prove
-from .updates import Edit, Op, apply, jumps_to, sync
 
 # Edits of a piece: loading them takes about as long as a few updates.
 PIECE = 400

@@ -16,15 +16,15 @@ import click
 
 import hitables
 from hitables import interrupts
+from hitables.cli.terminal import Commands, Differ, Number
 from hitables.errors import HitablesError, Unsupported
-from hitables.terminal import Commands, Differ, Number
 
 if TYPE_CHECKING:
     from hitables.ir.program import Program
 
-    from .base import Strategy
-    from .live import Kernel
-    from .patch import Plan
+    from .kernel import Kernel
+    from .layout import Strategy
+    from .planner import Plan
     from .state import State
     from .store import Store
 
@@ -101,9 +101,9 @@ def init(
     from hitables import Family, read
     from hitables.files import read_text, write_text
 
-    from .base import Settings
-    from .live import Kernel, loader
-    from .patch import start
+    from .kernel import Kernel, loader
+    from .layout import Settings
+    from .planner import start
     from .state import prove
     from .store import Store
 
@@ -160,7 +160,7 @@ def _warn(kernel: Kernel) -> None:
 
 def _complete(master: Program) -> None:
     """Unsupported when rules went from what is to be the master list."""
-    from hitables.pipeline import lacks_rules
+    from hitables.compiler.pipeline import lacks_rules
 
     if lacks_rules(master):
         raise Unsupported(
@@ -175,7 +175,7 @@ def _store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], No
     or to standard output."""
     from hitables.files import write_text
 
-    from .live import Kernel, committed, loader
+    from .kernel import Kernel, committed, loader
     from .store import Store
 
     with Store.open(Path(folder)) as store:
@@ -197,7 +197,7 @@ def _store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], No
 
 
 def _strategy(said: str | None) -> Strategy | None:
-    from .base import Strategy
+    from .layout import Strategy
 
     return None if said is None else Strategy(said)
 
@@ -205,8 +205,8 @@ def _strategy(said: str | None) -> Strategy | None:
 def _update(
     folder: str, live: bool, strategy: str | None, no_prove: bool, commands: str, source: str
 ) -> None:
-    from .local import proved_plan
-    from .updates import read_commands
+    from .edits import read_commands
+    from .local_proof import proved_plan
 
     with _store(folder, live) as (store, commit):
         updates = read_commands(commands, store.state.master, source)
@@ -214,14 +214,14 @@ def _update(
 
 
 def _prove(made: Plan, no_prove: bool) -> None:
-    from .local import prove_patch
+    from .local_proof import prove_patch
 
     if not no_prove:
         prove_patch(made)
 
 
 def _command(op: str, table: str, words: Sequence[str]) -> str:
-    from hitables.parse.words import quote
+    from hitables.parse.lines import quote
 
     return f"-t {table} {op} " + " ".join(word if word == "!" else quote(word) for word in words)
 
@@ -270,8 +270,8 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
     from hitables import read
     from hitables.files import read_text
 
-    from .local import proved_plan
-    from .updates import sync as least_edits
+    from .edits import sync as least_edits
+    from .local_proof import proved_plan
 
     with _store(folder, live) as (store, commit):
         state = store.state
@@ -290,7 +290,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
 @click.argument("chains", nargs=-1)
 def fold(folder: str, live: bool, no_prove: bool, table: str, chains: tuple[str, ...]) -> None:
     """Build the trees of CHAINS (all when none is named) anew from the rule list as it is."""
-    from .patch import fold as fold_chains
+    from .planner import fold as fold_chains
 
     with _store(folder, live) as (store, commit):
         for name in chains:
@@ -306,8 +306,8 @@ def fold(folder: str, live: bool, no_prove: bool, table: str, chains: tuple[str,
 @_live_option
 def status(folder: str, live: bool) -> None:
     """What the state holds: rules, pending entries, their cost; with --live, whether the kernel has it."""
-    from .live import Kernel, committed
-    from .patch import pending
+    from .kernel import Kernel, committed
+    from .planner import pending
     from .store import Store
 
     with Store.open(Path(folder), to_write=live) as store:
@@ -339,7 +339,7 @@ def status(folder: str, live: bool) -> None:
 @click.option("--timeout", type=Number(0, min_open=True), metavar="SECONDS")
 def verify(folder: str, timeout: float | None) -> None:
     """Prove that what is loaded does, for every packet, what the rule list says."""
-    from hitables.verify.answer import Difference, Equal
+    from hitables.verify.question import Difference, Equal
 
     from .state import verify as compare
     from .store import Store
@@ -389,9 +389,9 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
 
     from hitables.files import write_text
 
-    from .live import Kernel, committed
+    from .kernel import Kernel, committed
+    from .session import Session, generation, over_lines, over_socket
     from .store import Store
-    from .stream import Session, generation, over_lines, over_socket
 
     with Store.open(Path(folder)) as store:
         kernel = Kernel(store.state.master.family, store.state.settings, stays=True) if live else None

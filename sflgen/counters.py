@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from hitables.ir.program import Program, Table
 from hitables.ir.rule import Rule
 
-from .base import Names, Place, Served, Strategy, owned
-from .patch import Plan
+from .edits import Edit, Key, Op, line, rule_key
+from .layout import Names, Place, Served, Strategy, owned
+from .planner import Plan
 from .state import State
-from .updates import Edit, Key, Op, line, rule_key
 
 Count = tuple[int, int]  # packets, bytes
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from hitables.ir.fields import OPTIONAL, Family, Field, top
-from hitables.ir.geometry import Values
+from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule, Test
 

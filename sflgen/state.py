@@ -13,13 +13,13 @@ from hitables.errors import HitablesError, NotEquivalent
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.ir.rule import Rule
-from hitables.verify.answer import Answer, Difference, Equal, Question
 from hitables.verify.portfolio import check
+from hitables.verify.question import Answer, Difference, Equal, Question
 
-from .base import Host, Place, Served, Settings
-from .copies import Index
-from .listing import Listing
+from .copy_index import Index
+from .layout import Host, Place, Served, Settings
 from .region import Region
+from .rule_index import Listing
 
 # By chain: its rules, and the hull of each (listing.py).
 Hulls = dict[Place, tuple[tuple[Rule, ...], list[dict[int, tuple[int, int]]]]]

@@ -32,13 +32,13 @@ from hitables.emit.text import write
 from hitables.errors import HitablesError
 from hitables.ir.fields import Family
 from hitables.parse import iptables
-from hitables.parse.words import quote, split, unquote
+from hitables.parse.lines import quote, split, unquote
 
-from .base import Front, Host, Place, Section, Served, Settings
-from .patch import Plan
+from .edits import apply, read_edits
+from .edits import text as text_of
+from .layout import Front, Host, Place, Section, Served, Settings
+from .planner import Plan
 from .state import State
-from .updates import apply, read_edits
-from .updates import text as text_of
 
 FORMAT = 2
 

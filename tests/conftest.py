@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         # An editable install reads byte code but writes none, so each of some 500 processes would compile
         # what it imports (a third of the time that a command takes to start).
-        for package in ("hitables", "sflgen"):
+        for package in ("hitables", "sflgen", "benchmarks"):
             compileall.compile_dir(ROOT / package, quiet=2)
     # The lock of iptables-legacy is one for the machine, whatever the namespace; who finds it held fails.
     locks = tempfile.TemporaryDirectory(prefix="hitables-tests-")
@@ -59,11 +59,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m picks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test file that names hitables.engine drives it."""
+    """A test file that names the C engine, or its face, drives it."""
     seed = config.getoption("--shuffle")
     if seed is not None:
         items[:] = shuffled(items, seed)
-    drives = functools.cache(lambda path: "hitables.engine" in path.read_text())
+    drives = functools.cache(lambda path: "hitables.core" in path.read_text() or "hitables.engine" in path.read_text())
     for item in items:
         if drives(item.path):
             item.add_marker("engine")
@@ -119,8 +119,8 @@ def no_fault_is_spared(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     if request.node.get_closest_marker("injects_fault"):
         yield
         return
-    from hitables import compile as module
-    from hitables import pipeline
+    from hitables.compiler import compile as module
+    from hitables.compiler import pipeline
 
     spared: list[module.Fault] = []
 

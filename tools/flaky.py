@@ -4,7 +4,7 @@ Each run has a seed of its own, from which follow the order of the tests, what H
 of strings, the time zone and the width of the terminal.  Every second run ignores SIGINT, as shells have it
 for what runs in the background.  Exit 0: no test failed in any run; 1: one did, or a run broke off.
 
-    python tools/flaky.py --runs 20 --load 2 tests/test_interrupts.py
+    python tools/flaky.py --runs 20 --load 2 tests/cli/test_interrupts.py
 """
 
 from __future__ import annotations

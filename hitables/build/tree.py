@@ -1,4 +1,4 @@
-"""Decision trees over a rule list: the face of the C builders (engine/c/tree.h).
+"""Decision trees over a rule list: the face of the C builders (core/include/tree.h).
 
 Invariant: the paths of a tree tile space, and a packet finds on its path, in list
 order, every rule whose box holds it, up to a final one that covers what is left.
@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hitables.engine._engine import ffi, lib
+from hitables.core._engine import ffi, lib
 from hitables.interrupts import in_thread
 from hitables.ir.fields import Field
 
@@ -205,7 +205,7 @@ class Boxes:
 
 
 class Free(enum.IntFlag):
-    """What may be done with a rule: when rules are kept in groups (engine/c/auto.c), and in a search."""
+    """What may be done with a rule: when rules are kept in groups (core/c/tree/shape_groups.c), and in a search."""
 
     MOVABLE = lib.TREE_MOVABLE  # it may be asked late, and more than once
     SENDABLE = lib.TREE_SENDABLE  # its matches may be asked in one place, its action stand in another

@@ -18,9 +18,9 @@ from ..build.tree import Free, Step, Tree
 from ..build.tree import Kind as NodeKind
 from ..ir.fields import Family, Field
 from ..ir.rule import Kind, Match, Role, Rule, Target
-from .chains import Names, Planted, Planter, Written, goto, jump
-from .cheapest import Forms, Known, without
-from .spell import guard, matches, test_words
+from .chain_writer import Names, Planted, Planter, Written, goto, jump
+from .leaf_matches import Forms, Known, without
+from .tree_tests import guard, matches, test_words
 
 _PORTS = (Field.SPORT, Field.DPORT)
 _RULE, _ONCE = int(Step.RULE), Role.ONCE  # looked for so often that finding the name counts

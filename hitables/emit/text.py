@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Match, Rule, Target
-from ..parse.words import quote
+from ..parse.lines import quote
 
 
 @lru_cache(maxsize=1 << 16)

@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .database import Database, Rules, open
     from .layout import FIVE_TUPLE, Layout
     from .plan import ALGORITHMS, Algorithm, Plan
-    from .vfdb import Database, Rules, open
 
 __all__ = ["ALGORITHMS", "FIVE_TUPLE", "Algorithm", "Database", "Layout", "Plan", "Rules", "open"]
 
 _HOME = {
     "ALGORITHMS": "plan", "Algorithm": "plan", "Plan": "plan", "FIVE_TUPLE": "layout", "Layout": "layout",
-    "Database": "vfdb", "Rules": "vfdb", "open": "vfdb",
+    "Database": "database", "Rules": "database", "open": "database",
 }  # fmt: skip
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..core._engine import ffi, lib
 from ..errors import DatabaseError
-from ._engine import ffi, lib
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .fields import Field
-from .geometry import Values
+from .intervals import Values
 
 
 class Role(enum.IntEnum):

@@ -18,8 +18,9 @@ from ..ir.program import BUILT_IN, Chain, Program, Table
 from ..ir.rule import Kind, Match, Rule, Target
 from ..syntax import limits
 from ..syntax.options import TARGETS
-from .counted import with_counted_sets
-from .matches import (
+from .lines import LITERAL, Fault, NeedsWords, parse, shapes, split, unquote
+from .named_memory import with_first_parameters
+from .rule_parts import (
     Layout,
     Part,
     as_jump,
@@ -32,8 +33,7 @@ from .matches import (
     plain_address,
     target_of,
 )
-from .named_memory import with_first_parameters
-from .words import LITERAL, Fault, NeedsWords, parse, shapes, split, unquote
+from .set_counters import with_counted_sets
 
 COMMANDS = {
     "-A": "-A", "--append": "-A", "-I": "-I", "--insert": "-I", "-N": "-N", "--new-chain": "-N",
@@ -694,7 +694,7 @@ class _Reader:
     def check_jump(self, target: Target, rule: Rule, table: _TableDraft) -> None:
         chain = table.chains.get(target.name)
         if chain is None:
-            from .matches import _nearest
+            from .rule_parts import _nearest
 
             hint = (
                 _nearest(target.name, [*table.chains, *TARGETS])

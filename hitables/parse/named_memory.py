@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from ..ir.program import BUILT_IN, Program
 from ..ir.rule import Match, Rule
-from .counted import rules_of, with_rules
+from .set_counters import rules_of, with_rules
 
 FIRST = "first loaded:"
 

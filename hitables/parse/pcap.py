@@ -13,16 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import HitablesError, ParseError
-from ..ir.fields import (
-    ICMP,
-    ICMPV6,
-    PORT_PROTOCOLS,
-    STATES,
-    TCP,
-    Family,
-    Field,
-    Fragment,
-)
+from ..ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, STATES, TCP, Family, Field, Fragment
 from ..ir.headers import FIELD_BYTES, TCP_OFFSET_BYTES
 from ..ir.packet import Packet
 

@@ -7,19 +7,19 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..check import Case as Asked
-from ..check import Checked, Result
+from ..compare import Case as Asked
+from ..compare import Checked, Result
 from ..emit.text import rule_text
 from ..ir.packet import Backend, Outcome
+from ..ir.packet_text import show_packet
 from ..ir.program import Program
 from ..ir.rule import Ends, Kind
 from ..ir.semantics import Step, Walk
-from ..ir.spelling import show_packet
-from ..verify.answer import Difference, Equal, Undecided, decided_by
+from ..verify.question import Difference, Equal, Undecided, decided_by
 from .finding import Case, Finding, Place, Report, Way
 
 if TYPE_CHECKING:
-    from ..live.replay import Replay
+    from ..kernel.replay import Replay
 
 
 def report(checked: Checked, replays: Mapping[int, Replay] = MappingProxyType({})) -> Report:

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from ..classify import Classified
     from ..engine import Algorithm
+    from ..engine.run import Classified
 
 
 def _console() -> Console:

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.pipeline import Output
 from ..emit.text import match_text, target_text
 from ..ir.packet import Backend
 from ..ir.program import Program
 from ..ir.rule import Kind, Rule
-from ..pipeline import Output
-from ..verify.edges import draw_packets
-from ..verify.machine import Machine
+from ..simulate.boundary_packets import draw_packets
+from ..simulate.interpreter import Machine
 
 # Packets drawn for a chain: its mean settles within a few per cent.
 PACKETS = 4_000

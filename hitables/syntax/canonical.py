@@ -7,7 +7,7 @@ the words as they are, which tells apart too much and never too little.  An exte
 all its words.
 
 What the forms know was read in the sources of iptables 1.8.9 and of the kernel, and is held against both by
-hitables.bench.saves: the legacy kernel's own bytes for every spelling, and what iptables-save prints.
+benchmarks.saves: the legacy kernel's own bytes for every spelling, and what iptables-save prints.
 """
 
 from __future__ import annotations

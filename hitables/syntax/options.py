@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ..ir.fields import ICMP as P_ICMP
 from ..ir.fields import ICMPV6, TCP, UDP, Family, Field, top
-from ..ir.geometry import Values
+from ..ir.intervals import Values
 from ..ir.rule import Ends, Role, Test
 from . import values as spelt
 
@@ -126,7 +126,7 @@ SPACE, CONSTANT, NAMED, ONCE = Role.SPACE, Role.CONSTANT, Role.NAMED, Role.ONCE
 # NAMED too are matches that can drop a packet by what stands in it (tcpmss, frag, dst,
 # hbh, rt, mh, ipv6header, eui64, chunks of sctp, options of dccp, ah in IPv6): like one with memory, such a match must be asked just when the input
 # asks it.  Bytes of layer 4 that a match drops the packet for the lack of: measured in
-# tests/test_pitfalls_kernel.py.
+# tests/kernel/test_pitfalls.py.
 MATCHES = {
     extension.name: extension
     for extension in (

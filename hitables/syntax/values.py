@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable
 
 from ..ir.fields import STATES, Family, Fragment, interface_number
-from ..ir.geometry import Values, masked
+from ..ir.intervals import Values, masked
 
 PROTOCOLS = {
     "icmp": 1, "igmp": 2, "ipencap": 4, "tcp": 6, "egp": 8, "igp": 9, "udp": 17, "dccp": 33, "ipv6": 41,

@@ -1,6 +1,6 @@
 """Exact equivalence of two programs: a proof, or a packet that they treat differently.
 
-The work is done in engine/c/prove.c, once for each chain, backend and class of packets
+The work is done in core/c/prove/prove.c, once for each chain, backend and class of packets
 (classes.py); what it finds is turned into a packet here (witness.py), and confirmed by
 ir/semantics.py before anyone is told.
 
@@ -18,23 +18,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from hitables.engine._engine import ffi, lib
+from hitables.core._engine import ffi, lib
 from hitables.errors import HitablesError, Unsupported
 from hitables.ir import semantics
 from hitables.ir.fields import Field
-from hitables.ir.geometry import Values
 from hitables.ir.headers import is_malformed
+from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend, Outcome
+from hitables.ir.packet_text import listening, show_packet
 from hitables.ir.program import Program, Table
 from hitables.ir.rule import Role, Rule
-from hitables.ir.spelling import listening, show_packet
 
-from . import atonce
-from .aims import hook_box
-from .answer import Answer, Difference, Equal, Question, Undecided, differs, places
-from .atonce import words as _words
-from .classes import PacketClass
-from .lowering import NOTHING, Lowering, Place
+from ..simulate.path_conditions import hook_box
+from . import merged_classes
+from .encoding import NOTHING, Lowering, Place
+from .merged_classes import words as _words
+from .packet_classes import PacketClass
+from .question import Answer, Difference, Equal, Question, Undecided, differs, places
 from .witness import Draft, choose, ordinary, plainer
 
 Tell = Callable[[str], None]
@@ -73,7 +73,7 @@ def comparisons(before: Program, after: Program, question: Question) -> Iterator
     deadline = None if question.timeout is None else time.monotonic() + question.timeout
     pairs = places(before, after, question)
     lowered: dict[str, Lowering] = {}
-    proved: dict[str, atonce.AtOnce] = {}
+    proved: dict[str, merged_classes.AtOnce] = {}
     for backend in question.backends:
         prover: Prover | None = None
         for table, chain in pairs:
@@ -81,7 +81,7 @@ def comparisons(before: Program, after: Program, question: Question) -> Iterator
                 tables = before.table(table), after.table(table)
                 if table not in lowered:
                     lowered[table] = Lowering(tables, before.family, backend, question.verdict_only)
-                    proved[table] = atonce.AtOnce(lowered[table], question, deadline)
+                    proved[table] = merged_classes.AtOnce(lowered[table], question, deadline)
                 own = lowered[table].read_by(backend)
                 prover = Prover(tables, before, backend, question, deadline, own)
             yield Comparison(prover, chain, proved[table])
@@ -154,9 +154,9 @@ class Prover:
         if status != lib.PROVE_EQUAL:
             return status
         hook = low.set_words(hook_box(chain, self.family))
-        return atonce.interruptible(
+        return merged_classes.interruptible(
             self.handle, low.chain(0, chain), low.chain(1, chain), low.end(0, chain), low.end(1, chain),
-            *_words(hook), atonce.seconds_left(self.deadline), self.strict, most,
+            *_words(hook), merged_classes.seconds_left(self.deadline), self.strict, most,
         )  # fmt: skip
 
     @property
@@ -197,7 +197,7 @@ class Prover:
 class Comparison:
     """One pair of chains, as one backend reads them."""
 
-    def __init__(self, prover: Prover, chain: str, proved: atonce.AtOnce | None = None) -> None:
+    def __init__(self, prover: Prover, chain: str, proved: merged_classes.AtOnce | None = None) -> None:
         self.prover, self.chain, self.proved = prover, chain, proved
         self.table, self.backend = prover.table, prover.backend
 

@@ -15,21 +15,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 
-from hitables.engine._engine import ffi, lib
+from hitables.core._engine import ffi, lib
 from hitables.errors import HitablesError
 from hitables.ir.fields import Field, top
-from hitables.ir.geometry import Values
+from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule
 from hitables.ir.semantics import FIELDS_WRITTEN
 
-from . import atonce
-from .aims import hook_box
-from .answer import Question
-from .classes import PacketClass
+from ..simulate.path_conditions import hook_box
+from . import merged_classes
+from .encoding import Lowering
 from .exact import WHY, Tell
-from .lowering import Lowering
+from .packet_classes import PacketClass
+from .question import Question
 
 NEVER, NOTHING, EMPTY, UNREACHED = "never-matches", "changes-nothing", "empty-chain", "unreached-chain"
 DROPS = "its matches still drop packets with broken headers"
@@ -217,7 +217,7 @@ class _Linter:
             low.chain(0, root), low.chain(1, root), low.end(0, root), low.end(1, root), *sets, seconds,
         )  # fmt: skip
         # All packets may take seconds, those of a rule take less than a thread.
-        run = lib.prover_run if box else atonce.interruptible
+        run = lib.prover_run if box else merged_classes.interruptible
         status = run(engine.handle, *arguments, 0, 1)
         if status == lib.PROVE_PAIRS:
             status = run(engine.handle, *arguments, 1, 1)

@@ -16,8 +16,8 @@ from math import inf
 from hitables.ir.program import Program
 
 from . import exact
-from .answer import Answer, Question, Undecided
 from .exact import Tell
+from .question import Answer, Question, Undecided
 
 # Seconds for the first turn of exact.py: at least so many, and one per so many rules; for diagrams.
 FIRST, RULES_PER_SECOND, SECOND = 3.0, 5000, 120.0
@@ -33,10 +33,10 @@ def check(before: Program, after: Program, question: Question, *, tell: Tell = l
             return answer
         limited = replace(question, timeout=None if left == inf else max(left, 1e-6))
         if turn == SECOND:
-            from . import diagrams
+            from . import bdd
 
             tell("again, by decision diagrams")
-            answer = diagrams.check(before, after, limited)
+            answer = bdd.check(before, after, limited)
         else:
             answer = exact.check(before, after, limited, tell=tell)
         if not isinstance(answer, Undecided):

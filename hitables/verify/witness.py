@@ -22,13 +22,13 @@ from hitables.ir.fields import (
     interface_number,
     top,
 )
-from hitables.ir.geometry import Values
 from hitables.ir.headers import FIELD_BYTES, TCP_OFFSET_BYTES
+from hitables.ir.intervals import Values
 from hitables.ir.packet import Outcome, Packet
-from hitables.ir.spelling import Answers
+from hitables.ir.packet_text import Answers
 
-from .aims import NO_IIF, NO_OIF
-from .classes import ORDINARY_BYTES
+from ..simulate.path_conditions import NO_IIF, NO_OIF
+from .packet_classes import ORDINARY_BYTES
 
 K = TypeVar("K")
 V = TypeVar("V")

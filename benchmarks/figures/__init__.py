@@ -1,0 +1,1 @@
+"""Figures and tables, drawn from recorded measurements alone."""

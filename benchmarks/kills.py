@@ -1,0 +1,145 @@
+"""`sflgen stream --live` killed at random moments: `python -m benchmarks.kills`.
+
+After each kill -9 the next start has to find state and kernel agreeing, with every update that was
+answered in it, those behind in their order as far as they were under way, and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hitables.api import read
+from hitables.emit.text import write
+from hitables.errors import HitablesError
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.ir.program import Program
+from hitables.kernel.load_save import load
+from hitables.kernel.namespace import Namespace, run
+from hitables.verify.question import Equal
+from sflgen.edits import apply, read_commands, rule_key
+from sflgen.kernel import Kernel, committed
+from sflgen.session import AHEAD
+from sflgen.state import State, verify
+from sflgen.store import Store
+
+SFLGEN = str(Path(sys.executable).parent / "sflgen")
+
+# Some commits, and with so few rules some folds in the background too.
+DELTA, RULES, LONGEST = 4, 200, 0.1
+
+
+def kills(backend: Backend, count: int, seed: int) -> dict[str, Any]:
+    """Kill *count* streams; what was found.  HitablesError where state and kernel do not agree."""
+    rng = random.Random(seed)
+    rules = "".join(
+        f"-A INPUT -s 10.{rng.randrange(256)}.{rng.randrange(256)}.0/24 -p tcp -m tcp "
+        f"--dport {rng.randrange(1, 9999)} -j {rng.choice(['ACCEPT', 'DROP'])}\n"
+        for _ in range(RULES)
+    )
+    program = read(f"*filter\n:INPUT ACCEPT [0:0]\n{rules}COMMIT\n")
+    with tempfile.TemporaryDirectory() as folder, Namespace() as namespace:
+        load(write(program), Family.IPV4, backend, namespace)
+        return namespace.call(_killed, Path(folder) / "state", backend, count, seed)
+
+
+def _killed(folder: Path, backend: Backend, count: int, seed: int) -> dict[str, Any]:
+    rng = random.Random(seed)
+    run([SFLGEN, "init", "--live", "--backend", backend.value, "--delta", str(DELTA), "--state", str(folder)])
+    under_way = updates = 0
+    proved = None
+    master = state_after_kill(folder).master
+    for number in range(count):
+        commands, answered = _until_killed(folder, rng, number)
+        state = state_after_kill(folder)
+        done = done_of(commands, master, state.master, answered)
+        under_way += done - answered
+        updates += done
+        master = state.master
+        if number % 20 == 0 or number + 1 == count:
+            proved = verify(state)
+            if not isinstance(proved, Equal):
+                raise HitablesError("what is loaded is not the list")
+    return {
+        "backend": backend.value, "kills": count, "seed": seed, "lost": 0, "under_way": under_way,
+        "updates": updates,
+    }  # fmt: skip
+
+
+def done_of(commands: Sequence[str], before: Program, after: Program, answered: int) -> int:
+    """How many of *commands* lead from *before* to *after*, which has at least those *answered*;
+    HitablesError where it has anything else."""
+    for number, command in enumerate([*commands, ""][: answered + 2 * AHEAD]):
+        if number >= answered and _lists(before) == _lists(after):
+            return number
+        before = apply(before, read_commands(command, before))
+    raise HitablesError(f"after {answered} answers the rule list is not what they, and those behind, say")
+
+
+def _lists(program: Program) -> list[object]:
+    return [(chain.name, [*map(rule_key, chain.rules)]) for table in program for chain in table.chains]
+
+
+def _until_killed(folder: Path, rng: random.Random, number: int) -> tuple[list[str], int]:
+    """What a stream was told, and how much of it was answered, before it was killed."""
+    told = []
+    for at in range(100):
+        where = f"-s 10.{rng.randrange(256)}.{number % 256}.{at}"
+        place = rng.randint(1, 90)
+        told.append(f"-D INPUT {place}" if at % 2 else f"-I INPUT {place} {where} -j DROP")
+    return told, answered_until_killed(folder, told, rng.randrange(4), rng.random() * LONGEST)
+
+
+def answered_until_killed(folder: Path, told: Sequence[str], answers: int, seconds: float) -> int:
+    """How many of the commands *told* a stream answered, killed so many *seconds* after so many *answers*."""
+    command = [SFLGEN, "stream", "--live", "--state", str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stream:
+        assert stream.stdin is not None and stream.stdout is not None
+        stream.stdin.write("status\n")
+        stream.stdin.flush()
+        said = [stream.stdout.readline() for _ in range(2)]
+        stream.stdin.write("".join(f"{each}\n" for each in told))
+        stream.stdin.flush()
+        while sum(each.startswith("ok ") for each in said) <= answers:
+            said.append(stream.stdout.readline())
+            if not said[-1].startswith(("ok ", "-", "*", "COMMIT")):
+                raise HitablesError(f"the stream says {said[-1]!r}")
+        time.sleep(seconds)
+        os.kill(stream.pid, signal.SIGKILL)
+        said += stream.stdout.read().split("\n")
+    return sum(each.startswith("ok ") for each in said) - 1
+
+
+def state_after_kill(folder: Path) -> State:
+    """The state that the next start finds, and that the kernel holds then."""
+    with open(folder / "lock", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the tool that loads the last patch outlives who called it
+    with Store.open(folder) as store:
+        kernel = Kernel(store.state.master.family, store.state.settings)
+        committed(store, kernel)
+        kernel.check(store.state)
+        return store.state
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=200, help="Half of them on either backend.")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    for backend in Backend:
+        print(kills(backend, args.kills // 2, args.seed), flush=True)
+
+
+if __name__ == "__main__":
+    main()

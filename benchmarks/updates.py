@@ -1,0 +1,410 @@
+"""What updates cost: `make bench-sflgen`, or `python -m benchmarks.updates --short`.
+
+Updates are drawn as the SFL paper's and the goals ask: at random positions, half of them deletions of
+random rules, a tenth of the inserted ones wider than /16 in both addresses, no address twice.
+
+    times      per update: plan, text, proof, kernel; beside building and loading all anew, and beside
+               one `iptables -I` or `-D` in the linear set
+    sustained  `sflgen stream --live` asked as fast as it answers; the state is looked at now and then,
+               and what packets of the trace read there is held against the tree folded then
+    growth     rules read with pending updates (the paper's figures 6 to 8): all in front of the tree,
+               as the paper has them, and where the cost model puts them
+    kills      benchmarks/kills.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sflgen
+from hitables.api import read
+from hitables.emit.text import write
+from hitables.files import read_text
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.ir.program import Program
+from hitables.kernel.load_save import load
+from hitables.kernel.machine import machine
+from hitables.kernel.namespace import Namespace, run
+from hitables.parse import classbench
+from hitables.parse import trace as traces
+from sflgen.counters import counted_text
+from sflgen.kernel import Kernel
+from sflgen.local_proof import proved, proved_plan
+
+from .conext2014 import CHAIN, batch_of, decided
+from .doc_tables import DOCS, fill, markdown
+from .kills import kills
+from .public_sets import SHARED
+
+WUSTL = ("acl1_10K", "fw1_10K", "ipc1_10K")
+PARTS = ("times", "sustained", "growth", "kills")
+
+# Commands that wait for their answer: one is planned while the kernel takes the one before.
+OUTSTANDING = 3
+CORPUS = "cmarbach_geo-fencing__iptables-rules.rules"
+SFLGEN = str(Path(sys.executable).parent / "sflgen")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A rule set, and the chain of it that is updated."""
+
+    name: str
+    program: Program
+    chain: str
+
+
+def wustl(name: str) -> Case:
+    filters = classbench.parse(read_text(str(SHARED / "rulesets" / "wustl" / f"{name}.gz")), name)
+    return Case(name, read(classbench.to_text(filters, chain=CHAIN), name=name), CHAIN)
+
+
+def corpus() -> Case:
+    """The corpus set with the longest chain."""
+    program = read(read_text(str(SHARED / "corpus" / "dumps" / CORPUS)), name=CORPUS)
+    filters = Program(program.family, (program.table("filter"),), CORPUS)
+    longest = max(filters.table("filter").chains, key=lambda chain: len(chain.rules))
+    return Case("geo-fencing", filters, longest.name)
+
+
+class Updates:
+    """Commands for a chain that has *count* rules at first."""
+
+    def __init__(self, chain: str, count: int, seed: int, insert: float = 0.5) -> None:
+        self.chain, self.count, self.insert = chain, count, insert
+        self.rng = random.Random(seed)
+        self.seen: set[int] = set()
+
+    def address(self, wide: bool) -> str:
+        """A network that was not drawn before."""
+        while True:
+            length = self.rng.randint(4, 15) if wide else self.rng.randint(17, 32)
+            number = self.rng.randrange(1 << length) << (32 - length)
+            if number not in self.seen:
+                self.seen.add(number)
+                return ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0)) + f"/{length}"
+
+    def next(self) -> str:
+        rng = self.rng
+        if rng.random() >= self.insert:
+            at = rng.randint(1, self.count)
+            self.count -= 1
+            return f"-D {self.chain} {at}"
+        wide = rng.random() < 0.1
+        at = rng.randint(1, self.count + 1)
+        self.count += 1
+        ports = f"-p {rng.choice(['tcp', 'udp'])} --dport {rng.randrange(1, 65536)}"
+        where = f"-s {self.address(wide)} -d {self.address(wide)}"
+        return f"-I {self.chain} {at} {where} {ports} -j {rng.choice(['ACCEPT', 'DROP'])}"
+
+
+def rules_in(case: Case) -> int:
+    return len(case.program.table("filter")[case.chain].rules)
+
+
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    """Milliseconds."""
+    ordered = sorted(1000 * each for each in seconds)
+    return {
+        "median": statistics.median(ordered), "mean": statistics.mean(ordered),
+        "p95": ordered[int(0.95 * (len(ordered) - 1))], "max": ordered[-1],
+    }  # fmt: skip
+
+
+# Times.
+
+
+def times(case: Case, backend: Backend, count: int, seed: int) -> dict[str, Any]:
+    """One row: what each update costs, what all anew costs, what the linear set costs."""
+    started = time.perf_counter()
+    made = sflgen.start(case.program, sflgen.Settings(backend=backend.value))
+    compiled = time.perf_counter() - started
+    plain, tree = write(case.program), write(made.after.loaded)
+    with tempfile.TemporaryDirectory() as folder, Namespace() as namespace:
+        load(tree, Family.IPV4, backend, namespace)
+        patched = namespace.call(_patched, Path(folder) / "state", made.after, case, backend, count, seed)
+    with Namespace() as namespace:
+        linear = namespace.call(_linear, plain, case, backend, min(count, 20), seed)
+    with Namespace() as namespace:
+        started = time.perf_counter()
+        load(tree, Family.IPV4, backend, namespace)
+        loaded = time.perf_counter() - started
+    spent, every = patched["spent_ms"], 1000 * compiled
+    medians = "".join(f"{each['median']:>9.2f}" for each in spent.values())
+    print(
+        f"{case.name:<12}{backend.value:<8}{medians}{every:>10.0f}{1000 * loaded:>8.0f}"
+        f"{linear['median']:>10.1f}  {patched['chosen']}", flush=True,
+    )  # fmt: skip
+    return {
+        "set": case.name, "backend": backend.value, "rules": rules_in(case), "updates": count, "seed": seed,
+        **patched, "rebuild_ms": 1000 * compiled, "load_ms": 1000 * loaded, "linear": linear,
+    }  # fmt: skip
+
+
+def _patched(
+    folder: Path, state: sflgen.State, case: Case, backend: Backend, count: int, seed: int
+) -> dict[str, Any]:
+    """Updates put off, so that no fold is among them."""
+    spent: dict[str, list[float]] = {name: [] for name in ("read", "plan", "text", "proof", "kernel")}
+    chosen: dict[str, int] = {}
+    lines = []
+    updates = Updates(case.chain, rules_in(case), seed)
+    with sflgen.create(str(folder), state) as store:
+        kernel = Kernel(state.master.family, state.settings)
+        for number in range(count + 1):
+            clock = [time.perf_counter()]
+            edits = sflgen.read_commands(updates.next(), state.master)
+            clock.append(time.perf_counter())
+            made = sflgen.plan(state, edits, sflgen.Strategy.GRAFT, taking=True)
+            clock.append(time.perf_counter())
+            _ = made.text  # made once, and kept
+            clock.append(time.perf_counter())
+            made = proved(made, sflgen.Strategy.GRAFT)
+            clock.append(time.perf_counter())
+            kernel.load(made.text, store)
+            clock.append(time.perf_counter())
+            state = made.after
+            if not number:
+                continue  # the first one lays out what is kept from plan to plan
+            for name, start, end in zip(spent, clock, clock[1:], strict=False):
+                spent[name].append(end - start)
+            lines.append(len(made.edits))
+            for _, _, strategy in made.chosen:
+                chosen[strategy.value] = chosen.get(strategy.value, 0) + 1
+        folded = _folded(state, kernel, store)
+    return {
+        "spent_ms": {name: spread(each) for name, each in spent.items()},
+        "lines": {"median": statistics.median(lines), "mean": statistics.mean(lines)}, "chosen": chosen,
+        "fold": folded,
+    }  # fmt: skip
+
+
+def _folded(state: sflgen.State, kernel: Kernel, store: sflgen.Store) -> dict[str, float]:
+    """A fold of what waits: growing, and the time from reading counters to the end of loading, in which
+    copies that go count for nothing."""
+    clock = [time.perf_counter()]
+    made = sflgen.fold(state)
+    clock.append(time.perf_counter())
+    text = counted_text(made, kernel.counted({(edit.table, edit.chain) for edit in made.edits}))
+    clock.append(time.perf_counter())
+    kernel.load(text, store)
+    clock.append(time.perf_counter())
+    grown, asked, loaded = (1000 * (end - start) for start, end in itertools.pairwise(clock))
+    return {
+        "lines": len(made.edits), "grow_ms": grown, "kernel_ms": loaded, "counter_window_ms": asked + loaded,
+    }  # fmt: skip
+
+
+def _linear(plain: str, case: Case, backend: Backend, count: int, seed: int) -> dict[str, float]:
+    run([f"iptables-{backend.value}-restore"], plain)
+    updates, spent = Updates(case.chain, rules_in(case), seed), []
+    for _ in range(count):
+        words = updates.next().split()
+        started = time.perf_counter()
+        run([f"iptables-{backend.value}", *words])
+        spent.append(time.perf_counter() - started)
+    return spread(spent)
+
+
+# Sustained.
+
+
+def sustained(case: Case, seconds: float, seed: int, looks: int = 6) -> dict[str, Any]:
+    """`sflgen stream --live` on nft, asked as fast as it answers."""
+    plain = write(case.program)
+    with tempfile.TemporaryDirectory() as folder, Namespace() as namespace:
+        load(plain, Family.IPV4, Backend.NFT, namespace)
+        found = namespace.call(_streamed, Path(folder), case, seconds, seed, looks)
+        reads = [_reads(Path(folder) / f"look{number}", case) for number in range(found["looks"])]
+        last = Path(folder) / "state"
+        subprocess.run([SFLGEN, "verify", "--state", str(last)], check=True, capture_output=True)
+    found["reads"] = reads
+    found["mean_reads"] = statistics.mean(each["reads"] for each in reads)
+    found["mean_folded"] = statistics.mean(each["folded"] for each in reads)
+    found["ratio"] = found["mean_reads"] / found["mean_folded"]
+    print(
+        f"{case.name}: {found['per_second']:.1f} updates/s for {found['seconds']:.0f} s, answers "
+        f"{found['answer_ms']['median']:.1f} ms (max {found['answer_ms']['max']:.0f}), "
+        f"{found['mean_reads']:.1f} rules read, folded {found['mean_folded']:.1f}", flush=True,
+    )  # fmt: skip
+    return {"set": case.name, "rules": rules_in(case), "backend": "nft", "seed": seed, **found}
+
+
+def _streamed(folder: Path, case: Case, seconds: float, seed: int, looks: int) -> dict[str, Any]:
+    state = str(folder / "state")
+    run([SFLGEN, "init", "--live", "--backend", "nft", "--state", state])
+    command = [SFLGEN, "stream", "--live", "--state", state]
+    updates, spent, taken = Updates(case.chain, rules_in(case), seed), [], 0
+    load_before = os.getloadavg()[0]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stream:
+        assert stream.stdin is not None and stream.stdout is not None
+
+        sent: deque[float] = deque()
+
+        def send(line: str) -> None:
+            assert stream.stdin is not None
+            stream.stdin.write(line + "\n")
+            stream.stdin.flush()
+            sent.append(time.perf_counter())
+
+        def hear() -> None:
+            assert stream.stdout is not None
+            said = next((each for each in stream.stdout if each.startswith(("ok ", "error "))), "the end")
+            if not said.startswith("ok "):
+                raise RuntimeError(said)
+            spent.append(time.perf_counter() - sent.popleft())
+
+        for line in ("status", updates.next()):
+            send(line)
+            hear()
+        spent.clear()
+        began = time.perf_counter()
+        while (now := time.perf_counter()) - began < seconds:
+            if now - began > (taken + 1) * seconds / (looks + 1):
+                while sent:
+                    hear()
+                shutil.copytree(state, folder / f"look{taken}")
+                taken += 1
+            while len(sent) < OUTSTANDING:
+                send(updates.next())
+            hear()
+        while sent:
+            hear()
+        lasted = time.perf_counter() - began
+        stream.stdin.close()
+        stream.wait()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {
+        "seconds": lasted, "updates": len(spent), "per_second": len(spent) / lasted,
+        "answer_ms": spread(spent), "looks": taken,
+        "load": [load_before, os.getloadavg()[0]], "nice": os.nice(0),
+        "cpu_ms_per_update": 1000 * (used.ru_utime + used.ru_stime) / max(1, len(spent)),
+    }  # fmt: skip
+
+
+def _reads(folder: Path, case: Case) -> dict[str, float]:
+    """Rules that packets of the trace read in a state, and in the tree folded then."""
+    from sflgen.store import Store
+
+    with Store.open(folder, to_write=False) as store:
+        state = store.state
+    folded = sflgen.fold(state).after
+    batch = trace_of(case)
+    return {
+        "pending": state.pending(), "reads": float(decided(state.loaded, batch)[1].mean()),
+        "folded": float(decided(folded.loaded, batch)[1].mean()),
+    }  # fmt: skip
+
+
+def trace_of(case: Case) -> Any:
+    path = SHARED / "rulesets" / "wustl" / f"{case.name}_trace.gz"
+    return batch_of(traces.parse(read_text(str(path)), case.name).headers)
+
+
+# Growth.
+
+
+def growth(case: Case, deepest: int, every: int, seeds: Sequence[int]) -> dict[str, Any]:
+    """Mean rules read by the trace with so many pending updates: insertions, deletions; in front, by cost."""
+    first = sflgen.start(case.program, sflgen.Settings(backend="nft")).after
+    batch = trace_of(case)
+    curves: list[dict[str, Any]] = []
+    for kind, insert in (("insert", 1.0), ("delete", 0.0)):
+        for strategy in (sflgen.Strategy.OVERLAY, sflgen.Strategy.GRAFT):
+            means: list[list[float]] = []
+            for seed in seeds:
+                state, updates, row = first, Updates(case.chain, rules_in(case), seed, insert), []
+                for pending in range(deepest + 1):
+                    if pending % every == 0:
+                        row.append(float(decided(state.loaded, batch)[1].mean()))
+                    edits = sflgen.read_commands(updates.next(), state.master)
+                    state = proved_plan(state, edits, strategy).after
+                means.append(row)
+            reads = [statistics.mean(column) for column in zip(*means, strict=True)]
+            curves.append({"kind": kind, "strategy": strategy.value, "reads": reads})
+            print(
+                f"{case.name} {kind} {strategy.value}: {reads[0]:.1f} rules read, {reads[-1]:.1f} with "
+                f"{deepest} pending", flush=True,
+            )  # fmt: skip
+    steps = list(range(0, deepest + 1, every))
+    return {"set": case.name, "pending": steps, "seeds": list(seeds), "curves": curves}
+
+
+def measured(args: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """What is to be measured, piece by piece."""
+    short = args.short
+    names = args.sets or (WUSTL[:1] if short else WUSTL)
+    cases = [wustl(name) for name in names] + ([] if short or args.sets else [corpus()])
+    if "times" in args.parts:
+        head = "".join(f"{name:>9}" for name in ("read", "plan", "text", "proof", "kernel"))
+        print(f"{'set':<12}{'backend':<8}{head}{'rebuild':>10}{'load':>8}{'linear':>10}  ms, medians")
+        rows = [times(case, backend, 10 if short else 60, args.seed) for case in cases for backend in Backend]
+        yield "times", rows
+    if "sustained" in args.parts:
+        # Trees in groups that cross wildly (fw1) take overlays of thousands of rules for a deletion.
+        asked = [case for case in cases if case.name in (WUSTL[0], WUSTL[2])]
+        yield "sustained", [sustained(case, args.seconds, args.seed) for case in asked]
+    if "growth" in args.parts:
+        deepest, every = (20, 5) if short else (100, 10)
+        curves = [growth(case, deepest, every, [args.seed]) for case in cases if case.name in WUSTL]
+        yield "growth", curves
+    if "kills" in args.parts:
+        done = [kills(backend, 10 if short else 100, args.seed) for backend in Backend]
+        for each in done:
+            print(f"{each['kills']} kills on {each['backend']}: {each['lost']} updates lost", flush=True)
+        yield "kills", done
+
+
+def fill_page() -> None:
+    """The tables and the figure of docs/sflgen.md, from the recorded data."""
+    from .figures.updates import draw, growth_table, sustained_table, times_table
+
+    data = json.loads((DOCS / "evaluation" / "sflgen.json").read_text())
+    for name, table in (("updates", times_table), ("sustained", sustained_table), ("growth", growth_table)):
+        fill(DOCS / "sflgen.md", name, markdown(*table(data)))
+    draw(data, DOCS / "evaluation" / "sflgen.svg")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--short", action="store_true", help="A minute's worth, for development.")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--sets", nargs="+", help="Of the public sets these alone, and not the corpus set.")
+    parser.add_argument("--seconds", type=float, default=60.0, help="How long the stream is asked.")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-o", "--output", type=Path, help="JSON; parts not measured stay.")
+    parser.add_argument("--page", action="store_true", help="Write the docs' tables and figure anew.")
+    args = parser.parse_args()
+    if args.page:
+        fill_page()
+        return
+    if args.short:
+        args.seconds = min(args.seconds, 10.0)
+    known = args.output is not None and args.output.exists()
+    data: dict[str, Any] = json.loads(args.output.read_text()) if known else {}
+    data |= {"machine": machine(), "seed": args.seed}
+    for name, found in measured(args):
+        data[name] = found
+        if args.output:
+            args.output.write_text(json.dumps(data, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

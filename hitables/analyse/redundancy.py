@@ -1,0 +1,299 @@
+"""Rules of a chain that may go, and orders in which its rules do the same, when only verdicts count.
+
+Each backend reads a rule as *pieces*: boxes of packets, and what becomes of them there.  A match
+that may drop a packet gives pieces that drop it, so packets with broken headers are treated as
+they were.  What boxes cannot say (memory, chance, a jump, LOG, a field that the chain itself
+changes) is a piece in which anything may happen; it is passed by nobody who was not.
+
+So what remains decides every packet as the chain did, and logs, writes and asks for it what the
+chain did: nothing of a rule that may fire goes, but counting.  core/c/analyse/redundancy.c does the work.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hitables.core._engine import ffi, lib
+
+from ..ir.fields import OPTIONAL, Family, Field, Fragment, top
+from ..ir.headers import HEADER_BYTES
+from ..ir.packet import Backend
+from ..ir.program import Chain
+from ..ir.rule import Ends, Kind, Match, Role, Rule, State, Test
+from ..ir.semantics import DROP, FIELDS_WRITTEN, RETURNS
+from .reorderable import written_in
+from .rule_boxes import Malformed
+
+# More boxes, or more axes for what is no header field, cost more than they find.
+MOST_PIECES, MOST_FACTS = 32, 48
+# A prefix of more bits is specific: such rules make up a group (core/c/tree/shape_groups.c).
+SPECIFIC = 7
+
+
+class Why(enum.IntEnum):
+    """Why a rule may go; STAYS: it may not."""
+
+    STAYS = lib.REDUNDANT_STAYS
+    NEVER = lib.REDUNDANT_NEVER  # rules before it end the way of all its packets
+    NOTHING = lib.REDUNDANT_NOTHING  # what stands behind it does the same to them, or it only counts
+
+    @property
+    def said(self) -> str:
+        return {Why.STAYS: "", Why.NEVER: "never matches", Why.NOTHING: "changes nothing"}[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Simplified:
+    """A chain's rules that stay, in order, and whether each rule of the chain may go.
+
+    orders  other orders of them that do the same: their places in *rules*
+    """
+
+    rules: tuple[Rule, ...]
+    why: tuple[Why, ...]
+    orders: tuple[tuple[int, ...], ...]
+
+
+def simplify(
+    chain: Chain, family: Family, backends: Sequence[Backend], malformed: Malformed,
+    writes: Mapping[str, frozenset[State]], keep: frozenset[int] = frozenset(),
+) -> Simplified:  # fmt: skip
+    """What may be left out of *chain*, whatever its packets; *keep*: the ids of rules that must stay.
+
+    *writes*: what each user chain may write (analyse.callgraph).
+    """
+    written = written_in(chain.rules, writes)
+    readings = [_Reading(chain, family, backend, malformed, written) for backend in backends]
+    given = ffi.new("struct redundant_reading[]", len(readings))
+    held = [reading.fill(given[at]) for at, reading in enumerate(readings)]
+    count = len(chain.rules)
+    why = np.zeros(count, np.uint8)
+    kept = np.array([id(rule) in keep for rule in chain.rules], np.uint8)
+    bytes_of = ffi.from_buffer("uint8_t *", why)
+    _check(lib.redundant_find(given, len(readings), ffi.from_buffer("uint8_t *", kept), bytes_of))
+    stay = np.flatnonzero(why == 0)
+    orders = []
+    for groups in _groupings(chain.rules):
+        phases = np.zeros(count, np.uint32)
+        _check(
+            lib.redundant_phases(
+                given, len(readings), ffi.from_buffer("uint8_t *", groups), bytes_of,
+                ffi.from_buffer("uint32_t *", phases),
+            )
+        )  # fmt: skip
+        order = np.lexsort((stay, groups[stay], phases[stay]))
+        if not np.array_equal(order, np.arange(len(stay))):
+            orders.append(tuple(order.tolist()))
+    del held
+    rules = tuple(chain.rules[at] for at in stay.tolist())
+    return Simplified(rules, tuple(map(Why, why.tolist())), tuple(orders))
+
+
+def _check(status: int) -> None:
+    if status != lib.REDUNDANT_OK:
+        raise MemoryError("no memory is left for finding redundant rules")
+
+
+def _groupings(rules: Sequence[Rule]) -> Iterable[npt.NDArray[np.uint8]]:
+    """Groups by the address that is specific: the destination first, the source first."""
+    known: dict[int, tuple[bool, bool]] = {}
+    found = []
+    for rule in rules:
+        specific = [False, False]
+        for match in rule.matches:
+            if id(match) not in known:
+                known[id(match)] = _is_specific(match, Field.SRC), _is_specific(match, Field.DST)
+            src, dst = known[id(match)]
+            specific = [specific[0] or src, specific[1] or dst]
+        found.append(specific)
+    by_source, by_destination = np.array(found, bool).reshape(len(rules), 2).T
+    yield np.where(by_destination, 0, np.where(by_source, 1, 2)).astype(np.uint8)
+    yield np.where(by_source, 0, np.where(by_destination, 1, 2)).astype(np.uint8)
+
+
+def _is_specific(match: Match, field: Field) -> bool:
+    for test in match.tests:
+        if test.field is field and not match.either and test.values:
+            low, high = test.values.hull()
+            family = Family.IPV4 if top(field, Family.IPV4) >= high else Family.IPV6
+            return (high - low).bit_length() < top(field, family).bit_length() - SPECIFIC
+    return False
+
+
+# ---- a chain as a backend reads it ----
+
+# Axes besides the fields: bytes of layer 4, whether the tcp data offset is bad; then facts, by key.
+_BYTES, _BAD_OFFSET = "bytes", "bad offset"
+_TOPS: dict[str, int] = {_BYTES: 0xFFFF, _BAD_OFFSET: 1}
+_AT_OFFSET_ONE = int(Fragment.LATER) + 1  # a value of Field.FRAG here: a later fragment at offset 1
+
+_Axis = Field | str
+_Pairs = tuple[tuple[int, int], ...]
+_Box = dict[_Axis, tuple[int, int]]
+_Action = tuple[str, ...] | None  # None: anything may happen
+_DROPPED = ("end", DROP)
+_BROKEN = (*_DROPPED, "as its header is broken")  # which the output may do to it anywhere
+
+
+class _Reading:
+    """The pieces of all rules of a chain."""
+
+    def __init__(
+        self, chain: Chain, family: Family, backend: Backend, malformed: Malformed, written: frozenset[State]
+    ) -> None:
+        self.family, self.nft, self.written = family, backend is Backend.NFT, written
+        self.stricter = malformed is Malformed.STRICTER
+        self.changed = frozenset(field for state in written for field in FIELDS_WRITTEN.get(state, ()))
+        self.facts: set[str] = set()
+        self.pairs: dict[Test, _Pairs] = {}
+        # A chain that keeps the policy that the kernel has ends nobody knows how.
+        self.end: _Action = ("end", "kept") if chain.kept else ("end", chain.policy or RETURNS)
+        self.rules = len(chain.rules)
+        self.owner: list[int] = []
+        self.boxes: list[_Box] = []
+        self.actions: list[_Action] = []
+        for number, rule in enumerate(chain.rules):
+            for box, action in self.pieces(rule):
+                self.owner.append(number)
+                self.boxes.append(box)
+                self.actions.append(action)
+
+    def pieces(self, rule: Rule) -> list[tuple[_Box, _Action]]:
+        """What becomes of packets that meet the rule, in the order in which its matches are asked."""
+        out: list[tuple[_Box, _Action]] = []
+        here: list[_Box] = [{}]
+        for match in rule.matches:
+            if match.role in (Role.NAMED, Role.ONCE):
+                return out + [(box, None) for box in here]
+            for axis, pairs, dropped in self.steps(match):
+                if pairs is None:
+                    return out + [(box, None) for box in here]
+                if dropped:
+                    gone = _narrowed(here, axis, dropped)
+                    out += [(box, _BROKEN if self.is_broken(axis, box) else _DROPPED) for box in gone]
+                if len(here) * len(pairs) > MOST_PIECES:
+                    return out + [(box, None) for box in here]
+                here = _narrowed(here, axis, pairs)
+        target = rule.target
+        if target is None:
+            return out
+        action: _Action = None
+        if target.kind is Kind.RETURN:
+            action = self.end
+        elif target.kind is Kind.GOTO:
+            action = ("goto", target.name)
+        elif target.kind is Kind.VERDICT and target.ends is Ends.SURELY:
+            action = ("end", target.key)
+        return out + [(box, action) for box in here]
+
+    def steps(self, match: Match) -> Iterable[tuple[_Axis, _Pairs | None, _Pairs]]:
+        """(axis, values with which the match goes on, values for which it drops), in the order of asking.
+
+        No values to go on with: None when what follows cannot be said as boxes.
+        """
+        native = match.native and self.nft
+        if self.family is Family.IPV6 and match.is_protocol:
+            yield Field.PROTO, ((1, 256),), () if self.nft else ((0, 0),)
+        if match.needs and not native:
+            later = (_AT_OFFSET_ONE, _AT_OFFSET_ONE)
+            yield Field.FRAG, ((0, 1),), (later,) if match.strict else ()
+            yield _BYTES, ((match.needs, _TOPS[_BYTES]),), ((0, match.needs - 1),)
+        if match.either:
+            yield "", None, ()
+        for test in match.tests:
+            if test.field in self.changed:
+                yield test.field, None, ()
+            yield test.field, self.values(test), ()
+        if match.option:
+            yield _BAD_OFFSET, ((0, 0),), ((1, 1),)
+        if match.role is Role.CONSTANT:
+            self.facts.add(match.key)
+            unknown = match.reads & self.written or len(self.facts) > MOST_FACTS
+            yield match.key, None if unknown else ((1, 1),), ()
+
+    def is_broken(self, axis: _Axis, box: _Box) -> bool:
+        """Whether packets dropped for the sake of *axis* are malformed (ir.headers), and may always be."""
+        if not self.stricter or axis != _BYTES:
+            return self.stricter  # at offset 1, of a bad data offset, without a protocol
+        low, high = box.get(Field.PROTO, (0, 0))
+        protocols = range(low - 1, high)  # 0 is "none"
+        return all(box[_BYTES][1] < HEADER_BYTES.get(protocol, 0) for protocol in protocols)
+
+    def values(self, test: Test) -> _Pairs:
+        """As coordinates: 0 is "none" where a field may be missing."""
+        found = self.pairs.get(test)
+        if found is None:
+            shift = test.field in OPTIONAL
+            found = tuple((low + shift, high + shift) for low, high in test.values.pairs)
+            if test.field is Field.FRAG and found and found[-1][1] == Fragment.LATER:
+                found = (*found[:-1], (found[-1][0], _AT_OFFSET_ONE))
+            self.pairs[test] = found
+        return found
+
+    def top(self, axis: _Axis) -> int:
+        if axis is Field.FRAG:
+            return _AT_OFFSET_ONE
+        if isinstance(axis, Field):
+            return top(axis, self.family) + (axis in OPTIONAL)
+        return _TOPS.get(axis, 1)
+
+    def fill(self, given: Any) -> list[object]:
+        """Write it down for the engine; gives what must be kept while that reads it."""
+        starts: dict[_Axis, set[int]] = {}
+        for box in self.boxes:
+            for axis, (low, high) in box.items():
+                starts.setdefault(axis, {0}).update((low, high + 1))
+        axes = list(starts)
+        ranks = []
+        for axis in axes:
+            starts[axis].discard(self.top(axis) + 1)
+            ranks.append({start: at for at, start in enumerate(sorted(starts[axis]))})
+            ranks[-1][self.top(axis) + 1] = len(starts[axis])
+        tops = np.array([len(starts[axis]) - 1 for axis in axes], np.uint32)
+        lowest = np.zeros((len(self.boxes), len(axes)), np.uint32)
+        highest = np.empty((len(self.boxes), len(axes)), np.uint32)
+        highest[:] = tops
+        column = {axis: at for at, axis in enumerate(axes)}
+        rows, columns, lows, highs = [], [], [], []
+        for row, box in enumerate(self.boxes):
+            for axis, (first, last) in box.items():
+                at = column[axis]
+                rows.append(row)
+                columns.append(at)
+                lows.append(ranks[at][first])
+                highs.append(ranks[at][last + 1] - 1)
+        lowest[rows, columns] = lows
+        highest[rows, columns] = highs
+        numbers: dict[_Action, int] = {None: int(lib.REDUNDANT_ACTS)}
+        said = (_DROPPED if action == _BROKEN else action for action in self.actions)
+        actions = [numbers.setdefault(action, len(numbers)) for action in said]
+        broken = np.array([action == _BROKEN for action in self.actions], np.uint8)
+        end = numbers.setdefault(self.end, len(numbers))
+        arrays = {
+            "tops": tops, "low": lowest, "high": highest, "rule": np.array(self.owner, np.uint32),
+            "action": np.array(actions, np.uint32),
+        }  # fmt: skip
+        for name, array in arrays.items():
+            setattr(given, name, ffi.from_buffer("uint32_t *", array))
+        given.broken = ffi.from_buffer("uint8_t *", broken)
+        given.axes, given.pieces, given.rules, given.end = len(axes), len(self.boxes), self.rules, end
+        return [*arrays.values(), broken]
+
+
+def _narrowed(boxes: Sequence[_Box], axis: _Axis, pairs: _Pairs) -> list[_Box]:
+    """The parts of *boxes* whose *axis* lies in one of *pairs*."""
+    out = []
+    for box in boxes:
+        old = box.get(axis)
+        for low, high in pairs:
+            if old is not None:
+                low, high = max(low, old[0]), min(high, old[1])
+            if low <= high:
+                out.append({**box, axis: (low, high)})
+    return out

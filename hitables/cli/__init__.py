@@ -1,0 +1,1 @@
+"""The command `hitables`: arguments in, exit status out."""

@@ -1,0 +1,221 @@
+"""Scheme "paper": the transformation of "Trees in the List" (CoNEXT 2014), the baseline.
+
+Runs of plain five-tuple rules with a verdict become trees, one for tcp and one for
+udp, as the 2014 tool had it; everything else stays between them, in order.  Only the
+filter table is touched.  docs/papers.md says where the tool did otherwise, and wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..analyse.callgraph import check_loops, graph, levels, writes
+from ..analyse.rule_boxes import Malformed, Side, Sides, as_boxes
+from ..build.tree import PAPER, Axis, Boxes, Cut, Words, grow
+from ..emit.chain_writer import Names
+from ..emit.conext2014 import Run, plant_runs
+from ..ir.fields import TCP, UDP, Family, Field
+from ..ir.program import Chain, Program, Table
+from ..ir.rule import Kind, Role, Rule
+from .compile import NESTING, ChainReport, Compiled, Options
+
+# Trees of the paper know no bound: what needs more than this while it grows is given up.
+MEMORY = 4 << 30
+MOST_RULES = 10_000_000
+
+_FIELDS = (Field.SPORT, Field.DPORT, Field.SRC, Field.DST)
+
+
+def transform(program: Program, options: Options) -> Compiled:
+    """Transform *program* as published.
+
+    The result decides every packet as *program* does (on packets with broken headers:
+    see Malformed).
+    """
+    check_loops(program)
+    tables, origins, reports = [], {}, []
+    for table in program:
+        made = _TableTransformer(program.family, table, options)
+        tables.append(made.run())
+        origins.update({(table.name, new): old for new, old in made.origins.items()})
+        reports += [made.reports[chain.name] for chain in table.chains if chain.rules]
+    return Compiled(replace(program, tables=tuple(tables)), origins, tuple(reports))
+
+
+class _TableTransformer:
+    def __init__(self, family: Family, table: Table, options: Options) -> None:
+        self.family, self.table, self.options = family, table, options
+        self.writes = writes(table)
+        self.names = Names([chain.name for chain in table.chains])
+        self.nesting: dict[str, int] = {}
+        self.origins: dict[str, str] = {}
+        self.reports: dict[str, ChainReport] = {}
+
+    def run(self) -> Table:
+        kept: list[Chain] = []
+        made: list[Chain] = []
+        for chain in self.table.chains:
+            transformed, new = self.transform(chain)
+            kept.append(transformed)
+            made += new
+            self.origins.update({each.name: chain.name for each in new})
+        return replace(self.table, chains=(*kept, *made))
+
+    def transform(self, chain: Chain) -> tuple[Chain, list[Chain]]:
+        """The chain, and the chains made for it."""
+        count = len(chain.rules)
+        why = self.unwanted(chain)
+        if not why:
+            sides = Sides(self.family, nft=self.options.backend != "legacy", malformed=self.options.malformed)
+            found = sides.sides(chain.rules, self.writes)
+            try:
+                pieces = self.pieces(chain.rules, found)
+            except MemoryError:
+                pieces, why = [], f"its trees would take more than {MEMORY >> 30} GiB"
+            why = why or self.unfit(chain, pieces)
+        if why:
+            self.reports[chain.name] = ChainReport(
+                self.table.name, chain.name, count, count, 0.0, 0.0, count, 0, why
+            )
+            return chain, []
+        planted = plant_runs(
+            [piece.run or piece.rules for piece in pieces], chain.policy, self.family, self.names
+        )
+        before, after, longest = _reads(pieces, as_boxes(found, self.family), chain.policy is not None)
+        size = len(planted.rules) + sum(len(each.rules) for each in planted.chains)
+        self.nesting[chain.name] = _nesting(pieces)
+        self.reports[chain.name] = ChainReport(
+            self.table.name, chain.name, count, size, before, after, longest, self.nesting[chain.name], ""
+        )
+        return chain.with_rules(planted.rules), planted.chains
+
+    def unwanted(self, chain: Chain) -> str:
+        """Why *chain* is not even tried; "" when it is."""
+        options = self.options
+        if options.tables and self.table.name not in options.tables:
+            return "not asked for"
+        if options.chains and chain.name not in options.chains:
+            return "not asked for"
+        if self.table.name != "filter":
+            return "the paper transforms the filter table only"
+        return ""
+
+    def unfit(self, chain: Chain, pieces: Sequence[_Piece]) -> str:
+        """Why the pieces are no good; "" when they are."""
+        if all(piece.run is None for piece in pieces):
+            return f"no {self.options.min_length} plain rules of one protocol in a row"
+        printed = sum(piece.run.tree.printed_rules() for piece in pieces if piece.run)
+        if printed > MOST_RULES:
+            return f"its trees would print {printed} rules"
+        above, below = levels(graph(self.table), self.nesting)
+        nested = above[chain.name] + _nesting(pieces) + below[chain.name]
+        if self.options.backend != "legacy" and nested > NESTING["nft"]:
+            return f"its trees would nest {nested} chains, and nf_tables takes {NESTING['nft']}"
+        return ""
+
+    def pieces(self, rules: Sequence[Rule], sides: Sequence[Side]) -> list[_Piece]:
+        """Cut the list into runs with trees, and what is read one by one."""
+        out: list[_Piece] = []
+        start = 0
+        while start < len(rules):
+            end = start
+            plain = is_plain(rules[start], sides[start])
+            while end < len(rules) and is_plain(rules[end], sides[end]) == plain:
+                end += 1
+            numbers = range(start, end)
+            start = end
+            if not plain:
+                out.append(_Piece([rules[at] for at in numbers], list(numbers)))
+                continue
+            # No packet meets rules of both protocols, so the run may be sorted by them.
+            for protocol in (TCP, UDP):
+                of_one = [at for at in numbers if sides[at].boxes[0][Field.PROTO] == (protocol, protocol)]
+                if of_one:
+                    out.append(self.piece([rules[at] for at in of_one], of_one, sides, protocol))
+        return out
+
+    def piece(self, rules: list[Rule], numbers: list[int], sides: Sequence[Side], protocol: int) -> _Piece:
+        if len(rules) < self.options.min_length:
+            return _Piece(rules, numbers)
+        v4 = self.family is Family.IPV4
+        ports = Cut.NONE if self.options.malformed is Malformed.EXACT else Cut.RANGE
+        axes = [Axis(field, 16, True, ports) for field in _FIELDS[:2]]
+        axes += [Axis(field, 32 if v4 else 128, False, Cut.RANGE) for field in _FIELDS[2:]]
+        boxes = [
+            [{field: values for field, values in sides[at].boxes[0].items() if field in _FIELDS}]
+            for at in numbers
+        ]
+        tree = grow(
+            Boxes.of(axes, boxes, [True] * len(boxes)), algorithm=PAPER, leaf_size=self.options.leaf_size,
+            spfac=self.options.spfac, unequal=self.options.unequal_cuts, memory=MEMORY,
+        )  # fmt: skip
+        return _Piece(rules, numbers, Run(rules, tree, protocol))
+
+
+class _Piece:
+    """Rules in a row, their places in the chain, and the run they make if they have a tree."""
+
+    def __init__(self, rules: list[Rule], numbers: list[int], run: Run | None = None) -> None:
+        self.rules, self.numbers, self.run = rules, numbers, run
+        self.nesting = 2 + run.tree.nesting() if run else 0
+
+
+def is_plain(rule: Rule, side: Side) -> bool:
+    """A five-tuple rule of tcp or udp with a verdict: what the paper transforms."""
+    if not side.final or len(side.boxes) != 1 or rule.target is None or rule.target.kind is not Kind.VERDICT:
+        return False
+    box = side.boxes[0]
+    return (
+        box.get(Field.PROTO) in ((TCP, TCP), (UDP, UDP))
+        and set(box) <= {Field.PROTO, *_FIELDS}
+        and all(match.role is Role.SPACE for match in rule.matches)
+    )
+
+
+def _nesting(pieces: Sequence[_Piece]) -> int:
+    """Chains that nest in what the pieces print as."""
+    return 1 + sum(piece.nesting for piece in pieces)
+
+
+def _reads(pieces: Sequence[_Piece], boxes: Boxes, built_in: bool) -> tuple[float, float, int]:
+    """Mean rules read at a corner of each box, before and after; the most that any packet may read."""
+    corners = boxes.low
+    count = len(boxes.final)
+    first = grow(boxes, budget=4 * count).search(corners)[0]
+    first[first < 0] = count
+    before = np.minimum(first + 1, count)
+    after = np.ones(len(corners), np.int64)
+    longest = 1
+    alive = np.arange(len(corners))
+    for piece in pieces:
+        at = np.searchsorted(piece.numbers, first[alive])
+        mine = (at < len(piece.numbers)) & (np.take(piece.numbers, at, mode="clip") == first[alive])
+        if piece.run is None:
+            after[alive] += np.where(mine, at + 1, len(piece.numbers))
+            longest += len(piece.numbers)
+        else:
+            tree = piece.run.tree
+            points, enters = _points(boxes, corners[alive], tree.boxes.axes, piece.run.protocol)
+            read = np.where(enters, tree.search(points)[1] + 1, 2)
+            after[alive] += read + (enters & ~mine)
+            longest += 1 + max(1, tree.longest_read() + 1)
+        alive = alive[~mine]
+    return float(before.mean()), float(after.mean()), longest + built_in
+
+
+def _points(
+    boxes: Boxes, corners: Words, axes: Sequence[Axis], protocol: int
+) -> tuple[Words, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
+    """The corners along *axes*, and whether they have the protocol."""
+    points = np.zeros((len(corners), len(axes), 2), np.uint64)
+    enters = np.zeros(len(corners), bool)
+    for at, axis in enumerate(boxes.axes):
+        if axis.field is Field.PROTO:
+            enters = corners[:, at, 1] == protocol + axis.optional
+        for column, wanted in enumerate(axes):
+            if wanted.field is axis.field:
+                points[:, column] = corners[:, at]
+    return points, enters

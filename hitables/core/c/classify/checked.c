@@ -1,0 +1,106 @@
+/* checked(A): A, with linear search beside it.
+ *
+ * Idea: both hold the rules and both are asked; a search in which they part fails.
+ * Cost: that of both.  Invariant: both hold the same rules.
+ * Threading: as A.
+ */
+#include <string.h>
+
+#include "budget.h"
+#include "vfdb.h"
+
+extern const struct vfdb_ops vfdb_linear;
+
+static const struct vfdb_plan linear_plan = {.ops = &vfdb_linear};
+
+struct checked {
+    struct ledger *ledger;
+    uint32_t dims;
+    struct vfdb *inner, *linear;
+};
+
+static void checked_free(void *built)
+{
+    struct checked *db = built;
+    vfdb_close(db->inner);
+    vfdb_close(db->linear);
+    ledger_give(db->ledger, db, sizeof *db);
+}
+
+static int checked_build(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+{
+    struct checked *db = ledger_take(ledger, sizeof *db);
+    if (!db)
+        return VFDB_NO_MEMORY;
+    db->ledger = ledger;
+    db->dims = rules->dims;
+    int status = vfdb_open_under(ledger, plan->inner, rules, &db->inner);
+    if (status == VFDB_OK)
+        status = vfdb_open_under(ledger, &linear_plan, rules, &db->linear);
+    if (status)
+        checked_free(db);
+    else
+        *built = db;
+    return status;
+}
+
+static int checked_insert(void *built, const uint32_t *box, uint32_t priority)
+{
+    struct checked *db = built;
+    int status = vfdb_put(db->inner, box, priority);
+    if (status)
+        return status;
+    status = vfdb_put(db->linear, box, priority);
+    if (status)
+        vfdb_take(db->inner, box, priority);
+    return status;
+}
+
+static int checked_remove(void *built, const uint32_t *box, uint32_t priority)
+{
+    struct checked *db = built;
+    int status = vfdb_take(db->inner, box, priority);
+    if (status)
+        return status;
+    status = vfdb_take(db->linear, box, priority);
+    if (status)
+        vfdb_put(db->inner, box, priority);
+    return status;
+}
+
+static int checked_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+{
+    const struct checked *db = built;
+    enum { BATCH = 512 };
+    uint32_t wanted[BATCH];
+    for (size_t at = 0, batch; at < count; at += batch, headers += batch * db->dims) {
+        batch = count - at < BATCH ? count - at : BATCH;
+        int status = vfdb_search(db->inner, headers, batch, found + at);
+        if (status == VFDB_OK)
+            status = vfdb_search(db->linear, headers, batch, wanted);
+        if (status == VFDB_OK && memcmp(wanted, found + at, batch * sizeof *wanted))
+            status = VFDB_DISAGREE;
+        if (status)
+            return status;
+    }
+    return VFDB_OK;
+}
+
+static int checked_settle(void *built)
+{
+    return vfdb_settle(((struct checked *)built)->inner);
+}
+
+const struct vfdb_ops vfdb_checked = {
+    .name = "checked",
+    .title = "another algorithm, and linear search beside it: a search in which they part fails",
+    .least_dims = 1,
+    .most_dims = VFDB_DIMS,
+    .wraps = true,
+    .build = checked_build,
+    .insert = checked_insert,
+    .remove = checked_remove,
+    .search = checked_search,
+    .settle = checked_settle,
+    .free = checked_free,
+};

@@ -1,0 +1,23 @@
+#ifndef HITABLES_VIEWS_H
+#define HITABLES_VIEWS_H
+#include <stdint.h>
+
+#include "scope.h"
+#include "vfdb.h"
+
+/* How rules look from the dimensions to come: those with the same sides there are one group. */
+struct view {
+    uint32_t groups;
+    uint32_t *group;  /* [rules] */
+    uint8_t *full;    /* [groups] it leaves all those dimensions free */
+    uint32_t words;
+    uint64_t *covers; /* [groups][words] the groups around each, itself too; NULL: too many groups */
+    uint32_t *stamp;  /* [groups] the last set that had a rule of it */
+    uint32_t stamps;
+};
+
+int view_from(struct bag *bag, const struct vfdb_rules *rules, uint32_t dims, struct view *view);
+uint32_t view_keep(struct view *view, const uint32_t *at, const uint64_t *bits, uint32_t words, uint32_t *kept_at,
+                   uint64_t *kept_bits, uint64_t *hash);
+
+#endif

@@ -1,0 +1,220 @@
+/* The classifier that we would pick.
+ *
+ * Idea: the candidates are asked in turn, fastest first, and the first that fits is taken: that the
+ * rules are not too interwoven for, and that keeps to the memory that is allowed.  Where more updates a second
+ * are announced than rebuilding bears, only those are asked that update in place.  Where rules share addresses the
+ * buckets and lists of `sides` grow with the rules, while tuple space search reads as many tuples as before: the
+ * two are built both, headers are drawn from the rules, what each reads for them is counted, and the cheaper stays.
+ * What decides is counted, never timed: the same rules give the same structure.
+ * Cost: that of what was picked; a candidate that does not fit costs a build that is given up, and
+ * `sides` costs one of `tss`, which takes a tenth as long.
+ * Where what was picked does not update in place, everything is picked anew.
+ * Threading: that of what was picked.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "budget.h"
+#include "split_product.h"
+#include "tss.h"
+#include "vfdb.h"
+
+extern const struct vfdb_ops vfdb_tables, vfdb_linear;
+
+struct best {
+    struct ledger *ledger;
+    const struct vfdb_ops *ops;
+    void *picked;
+};
+
+enum { MEMORY, UPDATES, SIMD };
+
+/* What may be picked, fastest first: all that take any ranges. */
+static const struct candidate {
+    const struct vfdb_ops *ops;
+    int64_t value[8];
+    int simd, memory; /* which of its parameters takes which of ours, or -1 */
+} candidates[] = {
+    {&vfdb_tables, {1, 8, 1 << 25}, 3, -1},
+    {&vfdb_tables, {2, 16, 1 << 25}, 3, -1},
+    {&vfdb_tables, {2, 8, 1 << 25}, 3, -1},
+    {&vfdb_sides, {0, 16}, 2, 3},
+    {&vfdb_tss, {8}, 1, -1},
+    {&vfdb_linear, {0}, -1, -1},
+};
+enum { TSS = 4, CANDIDATES = sizeof candidates / sizeof *candidates };
+enum { DRAWN = 512 }; /* headers */
+
+/* Half a second of each second may go into rebuilding, which takes about three microseconds per rule. */
+static bool bears(const struct candidate *candidate, uint32_t rules, int64_t updates)
+{
+    return candidate->ops->insert || (double)updates * 3e-6 * (rules + 1000.0) < 0.5;
+}
+
+static struct vfdb_plan plan_of(const struct candidate *candidate, const struct vfdb_plan *plan)
+{
+    struct vfdb_plan picked = {.ops = candidate->ops};
+    memcpy(picked.value, candidate->value, sizeof picked.value);
+    if (candidate->simd >= 0)
+        picked.value[candidate->simd] = candidate->ops == &vfdb_tss ? plan->value[SIMD] >= 512 : plan->value[SIMD];
+    if (candidate->memory >= 0)
+        picked.value[candidate->memory] = plan->value[MEMORY];
+    return picked;
+}
+
+static bool too_much(const struct vfdb_plan *plan, size_t bytes)
+{
+    return plan->value[MEMORY] && bytes > (size_t)plan->value[MEMORY];
+}
+
+/* A place in each of some rules, spread evenly over them. */
+static void draw(const struct vfdb_rules *rules, uint32_t *header)
+{
+    uint64_t state = 1;
+    for (uint32_t i = 0; i < DRAWN; i++) {
+        const uint32_t *box = rules->box + (size_t)((uint64_t)i * rules->count / DRAWN) * 2 * rules->dims;
+        for (uint32_t d = 0; d < rules->dims; d++, box += 2) {
+            state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            *header++ = box[0] + (uint32_t)((state >> 32) * ((uint64_t)box[1] - box[0] + 1) >> 32);
+        }
+    }
+}
+
+/* What reading from memory adds, by how often the structure doubles a second-level cache. */
+static double doublings(size_t bytes)
+{
+    double times = 0;
+    for (; bytes > 1 << 20; bytes /= 2)
+        times += bytes >= 1 << 21 ? 1 : (double)bytes / (1 << 20) - 1;
+    return times;
+}
+
+static double length(const struct sides *db, uint32_t reference)
+{
+    uint32_t rules = reference & 63;
+    return rules == SIDES_LONG ? db->pool[reference >> 6] : rules;
+}
+
+/* About so many nanoseconds, as measured on nine public sets and as many made ones: a part of a bucket or list, of
+ * 16 or 32 rules, takes 6, a step further down in an address 2.5. */
+static double sides_cost(const struct sides *db, const uint32_t *header, size_t bytes)
+{
+    double parts = 0;
+    for (uint32_t i = 0; i < DRAWN; i++, header += db->dims) {
+        const uint32_t *from = sides_leaf(&db->map[0], header[0]);
+        const uint32_t *to = sides_leaf(&db->map[1], db->dims > 1 ? header[1] : 0);
+        parts += ceil(length(db, db->product[0].list[(size_t)from[1] + to[1]]) / 32);
+        if (db->products)
+            parts += ceil(length(db, db->product[1].list[(size_t)from[0] + to[0]]) / 32);
+        if (db->by_source)
+            parts += ceil(length(db, from[0]) / 16);
+        if (db->by_destination)
+            parts += ceil(length(db, to[0]) / 16);
+    }
+    return 6 * parts / DRAWN + 2.5 * (db->map[0].depth + db->map[1].depth) + 2 * doublings(bytes);
+}
+
+/* The same: each tuple that may hold a better rule than was found takes 1.4. */
+static double tss_cost(const struct tss *db, const uint32_t *found, size_t bytes)
+{
+    double tried = 0;
+    for (uint32_t i = 0; i < DRAWN; i++)
+        for (uint32_t t = 0; t < db->tuples.count && db->tuples.order[t]->bound < found[i]; t++)
+            tried++;
+    return 15 + 1.4 * tried / DRAWN + 5 * doublings(bytes);
+}
+
+/* `tss` in the place of `sides`, where it is cheaper and there is memory for both at a time. */
+static void weigh(struct best *db, const struct vfdb_plan *plan, const struct vfdb_rules *rules, size_t sides_bytes)
+{
+    const struct vfdb_plan other = plan_of(&candidates[TSS], plan);
+    size_t before = ledger_bytes(db->ledger), size = (size_t)DRAWN * rules->dims * sizeof(uint32_t);
+    uint32_t *header = ledger_take(db->ledger, size), found[DRAWN];
+    void *tss = NULL;
+    if (header && rules->count && !vfdb_tss.build(db->ledger, &other, rules, &tss)) {
+        size_t bytes = ledger_bytes(db->ledger) - before - size;
+        draw(rules, header);
+        vfdb_tss.search(tss, header, DRAWN, found);
+        if (!too_much(plan, bytes) && tss_cost(tss, found, bytes) < sides_cost(db->picked, header, sides_bytes)) {
+            vfdb_sides.free(db->picked);
+            db->ops = &vfdb_tss;
+            db->picked = tss;
+        } else {
+            vfdb_tss.free(tss);
+        }
+    }
+    ledger_give(db->ledger, header, size);
+}
+
+static int best_build(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+{
+    struct best *db = ledger_take(ledger, sizeof *db);
+    if (!db)
+        return VFDB_NO_MEMORY;
+    db->ledger = ledger;
+    size_t before = ledger_bytes(ledger);
+    int status = VFDB_TOO_LARGE;
+    for (uint32_t c = 0; c < CANDIDATES; c++) {
+        const struct candidate *candidate = &candidates[c];
+        if (!bears(candidate, rules->count, plan->value[UPDATES]) || rules->dims < candidate->ops->least_dims ||
+            rules->dims > candidate->ops->most_dims)
+            continue;
+        const struct vfdb_plan picked = plan_of(candidate, plan);
+        status = candidate->ops->build(ledger, &picked, rules, &db->picked);
+        db->ops = candidate->ops;
+        if (status == VFDB_OK && too_much(plan, ledger_bytes(ledger) - before)) {
+            db->ops->free(db->picked);
+            status = VFDB_NO_MEMORY;
+        }
+        if (status != VFDB_TOO_LARGE && status != VFDB_NO_MEMORY)
+            break;
+    }
+    if (status) {
+        ledger_give(ledger, db, sizeof *db);
+        return status;
+    }
+    if (db->ops == &vfdb_sides)
+        weigh(db, plan, rules, ledger_bytes(ledger) - before);
+    *built = db;
+    return VFDB_OK;
+}
+
+static int best_insert(void *built, const uint32_t *box, uint32_t priority)
+{
+    struct best *db = built;
+    return db->ops->insert ? db->ops->insert(db->picked, box, priority) : VFDB_ANEW;
+}
+
+static int best_remove(void *built, const uint32_t *box, uint32_t priority)
+{
+    struct best *db = built;
+    return db->ops->remove ? db->ops->remove(db->picked, box, priority) : VFDB_ANEW;
+}
+
+static int best_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+{
+    const struct best *db = built;
+    return db->ops->search(db->picked, headers, count, found);
+}
+
+static void best_free(void *built)
+{
+    struct best *db = built;
+    db->ops->free(db->picked);
+    ledger_give(db->ledger, db, sizeof *db);
+}
+
+const struct vfdb_ops vfdb_best = {
+    .name = "best",
+    .title = "what we would pick for the rules, the memory and the updates",
+    .least_dims = 1,
+    .most_dims = VFDB_DIMS,
+    .param = {{"memory", "bytes that the structure may take, 0 for any number", 0, 0, INT64_MAX},
+              {"updates", "updates a second that are to come", 0, 0, 1000000000},
+              {"simd", "bits of the widest vectors that a search may use: 0, 256, 512", 512, 0, 512}},
+    .build = best_build,
+    .insert = best_insert,
+    .remove = best_remove,
+    .search = best_search,
+    .free = best_free,
+};

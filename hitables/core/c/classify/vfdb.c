@@ -1,0 +1,433 @@
+/* The dispatcher of the Virtual Filter Database.
+ *
+ * Idea: it alone keeps the list of rules; where an algorithm cannot insert or remove,
+ * the structure is built anew from the list.  Where an algorithm wants prefixes, boxes
+ * are cut into products of prefixes.
+ * Invariant: list and structure hold the same rules after every call, whether it
+ * succeeded or not.
+ * Threading: searches share a lock that updates take alone.
+ */
+#define _GNU_SOURCE
+#include "vfdb.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "budget.h"
+#include "vfdb_list.h"
+#include "vfdb_lock.h"
+
+#define ALGORITHM(name) extern const struct vfdb_ops vfdb_##name;
+#include "registry.h"
+#undef ALGORITHM
+
+#define ALGORITHM(name) &vfdb_##name,
+static const struct vfdb_ops *const algorithms[] = {
+#include "registry.h"
+};
+#undef ALGORITHM
+
+struct vfdb {
+    const struct vfdb_plan *plan;
+    const struct vfdb_ops *ops;
+    uint32_t dims;
+    uint8_t bits[VFDB_DIMS];
+    struct ledger *ledger, *list_ledger;
+    struct vfdb_list *list;
+    void *built;
+    uint64_t builds;
+    pthread_rwlock_t lock;
+};
+
+/* The algorithms one by one, NULL behind the last. */
+const struct vfdb_ops *vfdb_algorithm(uint32_t number)
+{
+    return number < sizeof algorithms / sizeof *algorithms ? algorithms[number] : NULL;
+}
+
+/* The largest prefix that starts at low and ends by high. */
+static uint32_t prefix_end(uint32_t low, uint32_t high)
+{
+    uint64_t size = low ? low & -low : UINT64_C(1) << 32;
+    while (low + size - 1 > high)
+        size /= 2;
+    return (uint32_t)(low + size - 1);
+}
+
+/* Walks the pieces of a box whose first *cut* sides are prefixes: start with piece = box's lows. */
+struct pieces {
+    const uint32_t *box;
+    uint32_t dims, cut;
+    uint32_t piece[2 * VFDB_DIMS];
+    bool done;
+};
+
+static void first_piece(struct pieces *p, const uint32_t *box, uint32_t dims, uint32_t cut)
+{
+    *p = (struct pieces){.box = box, .dims = dims, .cut = cut < dims ? cut : dims};
+    memcpy(p->piece, box, 2 * dims * sizeof *box);
+    for (uint32_t d = 0; d < p->cut; d++)
+        p->piece[2 * d + 1] = prefix_end(box[2 * d], box[2 * d + 1]);
+}
+
+static void next_piece(struct pieces *p)
+{
+    for (uint32_t d = 0; d < p->cut; d++) {
+        uint32_t *side = p->piece + 2 * d;
+        bool turned = side[1] == p->box[2 * d + 1];
+        side[0] = turned ? p->box[2 * d] : side[1] + 1;
+        side[1] = prefix_end(side[0], p->box[2 * d + 1]);
+        if (!turned)
+            return;
+    }
+    p->done = true;
+}
+
+static bool sound(const struct vfdb *db, const uint32_t *boxes, uint32_t count)
+{
+    for (uint32_t i = 0; i < count * db->dims; i++) {
+        uint32_t top = (uint32_t)((UINT64_C(1) << db->bits[i % db->dims]) - 1);
+        if (boxes[2 * i] > boxes[2 * i + 1] || boxes[2 * i + 1] > top)
+            return false;
+    }
+    return true;
+}
+
+/* The list's boxes, cut, as build wants them.  *count* pieces are found first, then written. */
+static uint64_t lay_out(const struct vfdb *db, const uint32_t *sorted, uint32_t *priority, uint32_t *box)
+{
+    uint64_t count = 0;
+    struct pieces p;
+    for (uint32_t i = 0; i < vfdb_list_boxes(db->list); i++)
+        for (first_piece(&p, vfdb_list_box(db->list, sorted[i]), db->dims, db->ops->prefix_dims); !p.done;
+             next_piece(&p)) {
+            if (box) {
+                priority[count] = vfdb_list_priority(db->list, sorted[i]);
+                memcpy(box + count * 2 * db->dims, p.piece, 2 * db->dims * sizeof *box);
+            }
+            count++;
+        }
+    return count;
+}
+
+static int build(struct vfdb *db, void **built)
+{
+    uint32_t *sorted, *priority = NULL, *box = NULL;
+    int status = vfdb_list_sorted(db->list, db->list_ledger, &sorted);
+    if (status)
+        return status;
+    uint64_t count = lay_out(db, sorted, NULL, NULL);
+    size_t box_bytes = 2 * (size_t)db->dims * sizeof *box;
+    if (count >= VFDB_NONE) {
+        status = VFDB_TOO_LARGE;
+    } else if (count) {
+        priority = ledger_take(db->list_ledger, count * sizeof *priority);
+        box = priority ? ledger_take(db->list_ledger, count * box_bytes) : NULL;
+        status = box ? VFDB_OK : VFDB_NO_MEMORY;
+    }
+    if (status == VFDB_OK) {
+        lay_out(db, sorted, priority, box);
+        struct vfdb_rules rules = {db->dims, (uint32_t)count, db->bits, priority, box};
+        status = db->ops->build(db->ledger, db->plan, &rules, built);
+        db->builds += status == VFDB_OK;
+    }
+    ledger_give(db->list_ledger, box, count * box_bytes);
+    ledger_give(db->list_ledger, priority, count * sizeof *priority);
+    ledger_give(db->list_ledger, sorted, vfdb_list_boxes(db->list) * sizeof *sorted);
+    return status;
+}
+
+static int rebuild(struct vfdb *db)
+{
+    void *built;
+    int status = build(db, &built);
+    if (status)
+        return status;
+    db->ops->free(db->built);
+    db->built = built;
+    return VFDB_OK;
+}
+
+/* Opens in the ledgers, which it frees at last; either may be NULL for want of memory. */
+static int open_in(struct ledger *ledger, struct ledger *list_ledger, const struct vfdb_plan *plan,
+                   const struct vfdb_rules *rules, struct vfdb **opened)
+{
+    struct vfdb *db = calloc(1, sizeof *db);
+    *opened = NULL;
+    if (!db) {
+        ledger_free(ledger);
+        ledger_free(list_ledger);
+        return VFDB_NO_MEMORY;
+    }
+    assert(rules->dims && rules->dims <= VFDB_DIMS);
+    db->plan = plan;
+    db->ops = plan->ops;
+    db->dims = rules->dims;
+    memcpy(db->bits, rules->bits, rules->dims);
+    vfdb_lock_init(&db->lock);
+    db->ledger = ledger;
+    db->list_ledger = list_ledger;
+    db->list = db->list_ledger ? vfdb_list_new(db->list_ledger, db->dims) : NULL;
+    int status = db->ledger && db->list ? VFDB_OK : VFDB_NO_MEMORY;
+    for (uint32_t i = 0, end; status == VFDB_OK && i < rules->count; i = end) {
+        for (end = i + 1; end < rules->count && rules->priority[end] == rules->priority[i]; end++)
+            ;
+        const uint32_t *boxes = rules->box + (size_t)i * 2 * db->dims;
+        status = sound(db, boxes, end - i) ? vfdb_list_add(db->list, boxes, end - i, rules->priority[i])
+                                           : VFDB_BAD_BOX;
+    }
+    if (status == VFDB_OK)
+        status = build(db, &db->built);
+    if (status) {
+        vfdb_close(db);
+        return status;
+    }
+    *opened = db;
+    return VFDB_OK;
+}
+
+/* A database of those rules, whose structure holds at most limit bytes (0: any number); the plan must
+ * outlive it.  The memory of the list is counted apart. */
+int vfdb_open(const struct vfdb_plan *plan, const struct vfdb_rules *rules, size_t limit, struct vfdb **opened)
+{
+    return open_in(ledger_new(limit), ledger_new(0), plan, rules, opened);
+}
+
+/* One inside of another: its structure and its list count in *above*. */
+int vfdb_open_under(struct ledger *above, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                    struct vfdb **opened)
+{
+    return open_in(ledger_under(above), ledger_under(above), plan, rules, opened);
+}
+
+void vfdb_close(struct vfdb *db)
+{
+    if (!db)
+        return;
+    if (db->built)
+        db->ops->free(db->built);
+    vfdb_list_free(db->list);
+    ledger_free(db->list_ledger);
+    ledger_free(db->ledger);
+    pthread_rwlock_destroy(&db->lock);
+    free(db);
+}
+
+/* Takes the first *pieces* pieces of a box out of the structure. */
+static int box_out(struct vfdb *db, const uint32_t *box, uint32_t priority, uint64_t pieces)
+{
+    struct pieces p;
+    uint64_t done = 0;
+    for (first_piece(&p, box, db->dims, db->ops->prefix_dims); !p.done && done < pieces; next_piece(&p), done++) {
+        int status = db->ops->remove(db->built, p.piece, priority);
+        if (status == VFDB_OK)
+            continue;
+        /* Put back what is out already, in the room that it left. */
+        for (first_piece(&p, box, db->dims, db->ops->prefix_dims); done--; next_piece(&p))
+            db->ops->insert(db->built, p.piece, priority);
+        return status;
+    }
+    return VFDB_OK;
+}
+
+static int box_in(struct vfdb *db, const uint32_t *box, uint32_t priority)
+{
+    struct pieces p;
+    uint64_t done = 0;
+    for (first_piece(&p, box, db->dims, db->ops->prefix_dims); !p.done; next_piece(&p), done++) {
+        int status = db->ops->insert(db->built, p.piece, priority);
+        if (status) {
+            box_out(db, box, priority, done);
+            return status;
+        }
+    }
+    return VFDB_OK;
+}
+
+static int put_in(struct vfdb *db, uint32_t priority)
+{
+    uint32_t first = vfdb_list_find(db->list, priority);
+    for (uint32_t at = first; at != VFDB_NONE; at = vfdb_list_next(db->list, at)) {
+        int status = box_in(db, vfdb_list_box(db->list, at), priority);
+        if (status) {
+            for (; first != at; first = vfdb_list_next(db->list, first))
+                box_out(db, vfdb_list_box(db->list, first), priority, UINT64_MAX);
+            return status;
+        }
+    }
+    return VFDB_OK;
+}
+
+static int take_out(struct vfdb *db, uint32_t priority)
+{
+    uint32_t first = vfdb_list_find(db->list, priority);
+    for (uint32_t at = first; at != VFDB_NONE; at = vfdb_list_next(db->list, at)) {
+        int status = box_out(db, vfdb_list_box(db->list, at), priority, UINT64_MAX);
+        if (status) {
+            for (; first != at; first = vfdb_list_next(db->list, first))
+                box_in(db, vfdb_list_box(db->list, first), priority);
+            return status;
+        }
+    }
+    return VFDB_OK;
+}
+
+static int insert(struct vfdb *db, const uint32_t *boxes, uint32_t count, uint32_t priority)
+{
+    if (priority == VFDB_NONE || !count || !sound(db, boxes, count))
+        return VFDB_BAD_BOX;
+    int status = vfdb_list_add(db->list, boxes, count, priority);
+    if (status)
+        return status;
+    status = db->ops->insert ? put_in(db, priority) : VFDB_ANEW;
+    if (status == VFDB_ANEW)
+        status = rebuild(db);
+    if (status)
+        vfdb_list_drop(db->list, priority);
+    return status;
+}
+
+static int without(struct vfdb *db, uint32_t priority)
+{
+    uint32_t at = vfdb_list_find(db->list, priority);
+    if (at == VFDB_NONE)
+        return VFDB_ABSENT;
+    if (db->ops->remove) {
+        int status = take_out(db, priority);
+        if (status != VFDB_ANEW)
+            return status ? status : vfdb_list_drop(db->list, priority);
+    }
+    /* The list is what build reads, so the rule leaves it first, and comes back if that fails. */
+    uint32_t count = 0;
+    for (uint32_t i = at; i != VFDB_NONE; i = vfdb_list_next(db->list, i))
+        count++;
+    size_t bytes = 2 * (size_t)db->dims * sizeof(uint32_t), i = 0;
+    uint32_t *kept = malloc(count * bytes);
+    if (!kept)
+        return VFDB_NO_MEMORY;
+    for (; at != VFDB_NONE; at = vfdb_list_next(db->list, at))
+        memcpy(kept + i++ * 2 * db->dims, vfdb_list_box(db->list, at), bytes);
+    vfdb_list_drop(db->list, priority);
+    int status = rebuild(db);
+    if (status) {
+        int back = vfdb_list_add(db->list, kept, count, priority);
+        assert(back == VFDB_OK); /* its slots and its place in the table are free still */
+        (void)back;
+    }
+    free(kept);
+    return status;
+}
+
+/* Put a rule in: *count* boxes that do not overlap.  The database stays as it was unless VFDB_OK. */
+int vfdb_insert(struct vfdb *db, const uint32_t *boxes, uint32_t count, uint32_t priority)
+{
+    pthread_rwlock_wrlock(&db->lock);
+    int status = insert(db, boxes, count, priority);
+    pthread_rwlock_unlock(&db->lock);
+    return status;
+}
+
+int vfdb_remove(struct vfdb *db, uint32_t priority)
+{
+    pthread_rwlock_wrlock(&db->lock);
+    int status = without(db, priority);
+    pthread_rwlock_unlock(&db->lock);
+    return status;
+}
+
+/* One more box of a rule that may be there already, for algorithms that wrap others: box by box is how
+ * rules come to them. */
+int vfdb_put(struct vfdb *db, const uint32_t *box, uint32_t priority)
+{
+    pthread_rwlock_wrlock(&db->lock);
+    int status = vfdb_list_extend(db->list, box, priority);
+    if (status == VFDB_OK) {
+        status = db->ops->insert ? box_in(db, box, priority) : VFDB_ANEW;
+        if (status == VFDB_ANEW)
+            status = rebuild(db);
+        if (status)
+            vfdb_list_shrink(db->list, box, priority);
+    }
+    pthread_rwlock_unlock(&db->lock);
+    return status;
+}
+
+/* One box less. */
+int vfdb_take(struct vfdb *db, const uint32_t *box, uint32_t priority)
+{
+    pthread_rwlock_wrlock(&db->lock);
+    int status = vfdb_list_shrink(db->list, box, priority);
+    if (status == VFDB_OK) {
+        status = db->ops->remove ? box_out(db, box, priority, UINT64_MAX) : rebuild(db);
+        if (status)
+            vfdb_list_extend(db->list, box, priority); /* into the room that it left */
+    }
+    pthread_rwlock_unlock(&db->lock);
+    return status;
+}
+
+/* Many updates in a row, rules of one box each (boxes of removals are not read); *done* counts those
+ * that are done when one fails. */
+int vfdb_update(struct vfdb *db, uint32_t count, const uint8_t *inserts, const uint32_t *boxes,
+                const uint32_t *priority, uint32_t *done)
+{
+    int status = VFDB_OK;
+    for (*done = 0; *done < count; ++*done) {
+        const uint32_t *box = boxes + (size_t)*done * 2 * db->dims;
+        status = inserts[*done] ? vfdb_insert(db, box, 1, priority[*done]) : vfdb_remove(db, priority[*done]);
+        if (status)
+            break;
+    }
+    return status;
+}
+
+/* found[i] becomes the priority of the best rule that matches header i, or VFDB_NONE. */
+int vfdb_search(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *found)
+{
+    if (!count)
+        return VFDB_OK;
+    pthread_rwlock_rdlock(&db->lock);
+    int status = db->ops->search(db->built, headers, count, found);
+    pthread_rwlock_unlock(&db->lock);
+    return status;
+}
+
+/* Wait for what runs in the background. */
+int vfdb_settle(struct vfdb *db)
+{
+    pthread_rwlock_wrlock(&db->lock);
+    int status = db->ops->settle ? db->ops->settle(db->built) : VFDB_OK;
+    pthread_rwlock_unlock(&db->lock);
+    return status;
+}
+
+uint32_t vfdb_rule_count(const struct vfdb *db)
+{
+    return vfdb_list_count(db->list);
+}
+
+/* Bytes of the structure that is searched. */
+size_t vfdb_bytes(const struct vfdb *db)
+{
+    return ledger_bytes(db->ledger);
+}
+
+/* The most that building and changing it took at a time. */
+size_t vfdb_peak(const struct vfdb *db)
+{
+    return ledger_peak(db->ledger);
+}
+
+/* Bytes of the list of rules beside it. */
+size_t vfdb_list_bytes(const struct vfdb *db)
+{
+    return ledger_bytes(db->list_ledger);
+}
+
+/* How often the structure was built as a whole. */
+uint64_t vfdb_builds(const struct vfdb *db)
+{
+    return db->builds;
+}

@@ -1,0 +1,207 @@
+"""A profile: what each kind of test and target costs in one kernel, as data.
+
+Nanoseconds above what a packet costs without rules:
+
+    miss     of a rule whose first test is of this kind and fails, all of it
+    holds    of a test that holds, what stands behind it apart
+    target   of a rule without tests
+    start    of coming to the rules at all
+    surprise of a test that ends otherwise than the processor had guessed
+    far      what it costs besides when the rule is no longer in the processor's near cache:
+             by how many other rules were read since the last time: for a rule that is
+             taken (its target, its counter, the chain that it enters), for one that is read,
+             and for one that is fetched ahead as it lies far down
+             in a chain
+
+The shipped profile and those that `hitables calibrate` writes have one form
+(hitables/schema/costs.json).
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from ..errors import HitablesError
+from ..files import read_text
+from ..ir.fields import Family
+from ..ir.packet import Backend, Outcome
+from ..ir.rule import Match, Rule
+from ..ir.semantics import Walk
+from . import test_kinds
+
+FORMAT, VERSION = "hitables-costs", 1
+SHIPPED = ("linux-6.18",)
+
+
+class Reading(enum.Enum):
+    """How reading a rule ends: its first test fails, or all hold and the target is done."""
+
+    MISS = "miss"
+    TAKEN = "taken"
+
+
+class MatchCost(NamedTuple):
+    """Nanoseconds of a test that fails (its rule's reading included), and of one that holds."""
+
+    miss: float
+    holds: float
+
+
+class Far(NamedTuple):
+    """Nanoseconds besides, when *distance* other rules were read since: for a rule taken, for one read,
+    and for one far down in a chain."""
+
+    distance: float
+    taken: float
+    read: float
+    ahead: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of one backend."""
+
+    tests: Mapping[str, MatchCost]
+    targets: Mapping[str, float]
+    start: float
+    surprise: float
+    far: tuple[Far, ...]
+
+    def test(self, kind: str) -> MatchCost:
+        """Of a test of this kind; one that was not measured counts as a call of an xtables match."""
+        found = self.tests.get(kind)
+        if found is not None:
+            return found
+        return self.tests["address/x" if kind.startswith("address") else test_kinds.OTHER_MATCH]
+
+    def target(self, kind: str) -> float:
+        return self.targets[kind]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What rules cost, by backend.  *name*: what errors call it; *machine*: what it was measured on."""
+
+    figures: Mapping[Backend, Figures]
+    name: str
+    machine: Mapping[str, Any]
+
+    def of(self, backend: Backend) -> Figures:
+        """The figures of *backend*; HitablesError when the profile has none."""
+        if backend not in self.figures:
+            raise HitablesError(
+                f"{self.name}: the profile says nothing about {backend.value}; "
+                "measure it with hitables calibrate"
+            )
+        return self.figures[backend]
+
+    def address(self, length: int, backend: Backend, family: Family = Family.IPV4) -> MatchCost:
+        """Of `-s` or `-d` with a prefix of *length*."""
+        return self.of(backend).test(test_kinds.address(length, backend, family))
+
+    def match(self, match: Match, backend: Backend, family: Family = Family.IPV4) -> MatchCost:
+        """Of one match, alone in its rule, parts that are tried one by one added up."""
+        figures = self.of(backend)
+        parts = test_kinds.as_read(Rule((match,), None), backend).matches
+        found = [_cost(figures, part, backend, family) for part in parts]
+        return MatchCost(found[0].miss, sum(part.holds for part in found))
+
+    def rule(
+        self, rule: Rule, backend: Backend, reading: Reading, family: Family = Family.IPV4
+    ) -> float:
+        """Nanoseconds to read *rule*, near, when its first test fails or when it is taken."""
+        figures = self.of(backend)
+        tests = [_cost(figures, match, backend, family) for match in test_kinds.as_read(rule, backend).matches]
+        if reading is Reading.MISS and tests:
+            return tests[0].miss
+        return sum(test.holds for test in tests) + figures.target(test_kinds.target_kind(rule.target))
+
+    def walk(self, walk: Walk, backend: Backend, family: Family = Family.IPV4) -> float:
+        """Nanoseconds of one packet's way, all of it near; a rule that it missed counts as missed at once."""
+        reading = {outcome: Reading.MISS for outcome in Outcome} | {Outcome.YES: Reading.TAKEN}
+        steps = (self.rule(step.rule, backend, reading[step.outcome], family) for step in walk.steps)
+        return self.of(backend).start + sum(steps) if walk.steps else 0.0
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, as in the file."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "machine": dict(self.machine),
+            "backends": {
+                backend.value: {
+                    "tests": {kind: cost._asdict() for kind, cost in each.tests.items()},
+                    "targets": dict(each.targets),
+                    "start": each.start,
+                    "surprise": each.surprise,
+                    "far": [far._asdict() for far in each.far],
+                }
+                for backend, each in self.figures.items()
+            },
+        }
+
+
+def _cost(figures: Figures, match: Match, backend: Backend, family: Family) -> MatchCost:
+    kind = test_kinds.kind(match, backend, family)
+    return figures.test(kind) if kind else MatchCost(0.0, 0.0)
+
+
+def load(path: str) -> Costs:
+    """The profile in the file *path*; HitablesError says what is wrong with it."""
+    return read(read_text(path), path)
+
+
+@cache
+def default() -> Costs:
+    """The shipped profile."""
+    return read((files(__package__) / "profiles" / f"{SHIPPED[0]}.json").read_text(), SHIPPED[0])
+
+
+def read(text: str, name: str) -> Costs:
+    """A profile from its JSON."""
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise HitablesError(f"{name}: no profile of costs: {error}") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise HitablesError(f'{name}: no profile of costs: "format" is not "{FORMAT}"')
+    if data.get("version") != VERSION:
+        raise HitablesError(
+            f"{name}: a profile of version {data.get('version')!r}, this hitables reads version {VERSION}; "
+            "measure again with hitables calibrate"
+        )
+    try:
+        figures = {Backend(key): _figures(each) for key, each in data["backends"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise HitablesError(
+            f"{name}: the profile is incomplete or broken ({type(error).__name__}: {error}); "
+            "measure again with hitables calibrate"
+        ) from None
+    machine = data.get("machine")
+    return Costs(figures, name, machine if isinstance(machine, dict) else {})
+
+
+def _figures(data: Any) -> Figures:
+    tests = {kind: MatchCost(_ns(each["miss"]), _ns(each["holds"])) for kind, each in data["tests"].items()}
+    targets = {kind: _ns(cost) for kind, cost in data["targets"].items()}
+    far = [Far(*(_ns(each[key]) for key in Far._fields)) for each in data["far"]]
+    needed = (test_kinds.COUNT, test_kinds.VERDICT, test_kinds.JUMP, test_kinds.GOTO, test_kinds.RETURN, test_kinds.OTHER_TARGET)
+    for kind in needed:
+        if kind not in targets:
+            raise KeyError(f"target {kind}")
+    for kind in (test_kinds.OTHER_MATCH, "address", "address/x", "protocol", "interface", "fragment"):
+        if kind not in tests:
+            raise KeyError(f"test {kind}")
+    return Figures(tests, targets, _ns(data["start"]), _ns(data["surprise"]), tuple(sorted(far)))
+
+
+def _ns(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        raise ValueError(f"{value!r} is no number of nanoseconds")
+    return float(value)

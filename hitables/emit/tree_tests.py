@@ -1,0 +1,98 @@
+"""One test of a tree as matches of a rule.
+
+The words are handed to the same reader as a user's, so a generated match means
+what its printed form means.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import cache
+
+from ..ir.fields import DCCP, ICMP, ICMPV6, SCTP, TCP, UDP, Family, Field, interface_name, top
+from ..ir.rule import Match
+from ..parse.rule_parts import cut, extension_match, header_match
+
+PROTOCOL_NAMES = {TCP: "tcp", UDP: "udp", SCTP: "sctp", DCCP: "dccp", ICMP: "icmp", ICMPV6: "ipv6-icmp"}
+PORT_MATCH = {TCP: "tcp", UDP: "udp", SCTP: "sctp", DCCP: "dccp"}
+_FLAG = {
+    Field.SRC: "-s", Field.DST: "-d", Field.PROTO: "-p", Field.IIF: "-i", Field.OIF: "-o",
+}  # fmt: skip
+
+
+@cache
+def matches(words: tuple[str, ...], family: Family) -> tuple[Match, ...]:
+    """The matches that *words* spell."""
+    listed = list(words)
+    layout = cut(listed, 0)
+    return tuple(
+        header_match(part, listed, family) if part.kind == "header" else extension_match(part, listed, family)
+        for part in layout.matches
+    )
+
+
+def prefix(low: int, high: int, family: Family) -> str:
+    """The prefix that is exactly low..high, which must be aligned."""
+    width = 32 if family is Family.IPV4 else 128
+    length = width - (high - low).bit_length()
+    assert low & (high - low) == 0 and (high - low) & (high - low + 1) == 0, "a cut that is no prefix"
+    if family is Family.IPV4:
+        return f"{low >> 24}.{low >> 16 & 255}.{low >> 8 & 255}.{low & 255}/{length}"
+    return f"{ipaddress.IPv6Address(low)}/{length}"
+
+
+def _interface(low: int, high: int) -> str:
+    if low == high:
+        return interface_name(low)
+    assert low & (high - low) == 0, "a cut of interfaces that is no beginning of names"
+    return interface_name(low) + "+"
+
+
+def _range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low}:{high}"
+
+
+def _icmp(low: int, high: int, family: Family) -> str:
+    if low == high:
+        return f"{low >> 8}/{low & 255}"
+    if (low, high) == (0, 0xFFFF) and family is Family.IPV4:
+        return "any"
+    assert low & 255 == 0 and high == low | 255, "an ICMP cut that is no type"
+    return str(low >> 8)
+
+
+def test_words(
+    field: Field, low: int, high: int, negated: bool, protocol: int | None, family: Family
+) -> tuple[str, ...]:
+    """The words of the test "*field* is in low..high" (or, *negated*, is not).
+
+    *protocol* is the packet's, known from the path; ports and ICMP types need it.
+    """
+    bang = ("!",) if negated else ()
+    if field in (Field.SRC, Field.DST):
+        return (*bang, _FLAG[field], prefix(low, high, family))
+    if field is Field.PROTO:
+        assert low == high, "a cut of protocols that is no single one"
+        return (*bang, "-p", PROTOCOL_NAMES.get(low, str(low)))
+    if field in (Field.IIF, Field.OIF):
+        return (*bang, _FLAG[field], _interface(low, high))
+    assert protocol is not None, "a cut of ports where the protocol is not known"
+    behind = ("-p", PROTOCOL_NAMES.get(protocol, str(protocol)))
+    if field is Field.ICMP:
+        name, option = ("icmp", "--icmp-type") if family is Family.IPV4 else ("icmp6", "--icmpv6-type")
+        return (*behind, "-m", name, *bang, option, _icmp(low, high, family))
+    side = "--sport" if field is Field.SPORT else "--dport"
+    if protocol in PORT_MATCH:
+        return (*behind, "-m", PORT_MATCH[protocol], *bang, side, _range(low, high))
+    return (*behind, "-m", "multiport", *bang, side + "s", _range(low, high))
+
+
+def guard(protocol: int, family: Family) -> tuple[Match, ...]:
+    """Matches that never hold, and drop a packet whose header is cut off, in nf_tables too.
+
+    A bare `-m tcp` is read through xtables there; that no port is outside of
+    0:65535 keeps the rule from counting.
+    """
+    name = PROTOCOL_NAMES[protocol]
+    words = ("-p", name, "-m", name, "-m", "multiport", "!", "--ports", f"0:{top(Field.SPORT, family)}")
+    return matches(words, family)

@@ -1,0 +1,172 @@
+"""What the legacy tables hold: the bytes that the kernel gives to iptables-legacy, by getsockopt.
+
+A table is read in one piece.  Only tables that are there are asked for: asking for another would make it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import LiveError
+from ..ir.fields import Family
+from .contents import Held, HeldChain, Place, used
+
+_GET_INFO, _GET_ENTRIES = 64, 65  # IPT_SO_…, and IP6T_SO_…
+_HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")  # NF_INET_…, in order
+_INFO = struct.Struct("=32s13I")  # name, valid hooks, first rule and policy by hook, rules, size
+_ENTRIES = struct.Struct("@32sI0Q")  # name, size; the entries follow
+_NAME = 2, 31  # of a match or a target, behind its size
+_REVISION = 31
+_EXTENSION = _VERDICT = 32  # bytes of a match or a target before what it says
+_ACCEPT, _RETURN = struct.pack("=i", -2), struct.pack("=i", -5)  # -NF_ACCEPT - 1, -NF_REPEAT - 1
+_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the parts of a rule stand, in bytes.
+
+    level   of the socket option
+    packet  how long the tests of addresses, interfaces and protocol are, which come first
+    target  where the offset of the target and the size of the rule stand
+    rule    where the first match stands
+    """
+
+    family: Family
+    level: int
+    packet: int
+    target: int
+    rule: int
+    names: Path
+
+
+_LAYOUTS = {
+    Family.IPV4: _Layout(Family.IPV4, socket.IPPROTO_IP, 84, 88, 112, Path("/proc/net/ip_tables_names")),
+    Family.IPV6: _Layout(Family.IPV6, socket.IPPROTO_IPV6, 136, 140, 168, Path("/proc/net/ip6_tables_names")),
+}
+
+
+def table_names(family: Family) -> list[str]:
+    """The legacy tables that are there.  Reading their names makes none, as iptables-legacy would."""
+    try:
+        return _LAYOUTS[family].names.read_text().split()
+    except FileNotFoundError:
+        return []  # the kernel has none, or its module is not loaded
+    except OSError as error:
+        hint = "; run it as root" if isinstance(error, PermissionError) else ""
+        raise LiveError(f"{_LAYOUTS[family].names}: {error.strerror}{hint}") from error
+
+
+def held(family: Family) -> Held:
+    """What the namespace of the caller holds; each table is read in one piece."""
+    chains: dict[Place, HeldChain] = {}
+    names = table_names(family)
+    for table in names:
+        chains.update(_chains(table, family))
+    return Held(names, chains)
+
+
+def tables_present(family: Family) -> list[tuple[str, bool]]:
+    """The tables that are there, and whether a packet may be treated by one: it has rules, or a policy
+    other than ACCEPT."""
+    found = held(family)
+    busy = {
+        table for (table, _), chain in found.chains.items()
+        if chain.rules or not chain.head.startswith((_head(True, _ACCEPT), _head(False, _RETURN)))
+    }  # fmt: skip
+    return [(table, table in busy) for table in found.tables]
+
+
+def _chains(table: str, family: Family) -> dict[Place, HeldChain]:
+    layout = _LAYOUTS[family]
+    info, data = _entries(table, family, layout)
+    _, hooks, *offsets, _, _ = _INFO.unpack(info)
+    starts = {offsets[hook]: _HOOKS[hook] for hook in range(5) if hooks >> hook & 1}
+    # A first pass cuts the table into chains, a second one can say where jumps lead.
+    cuts: list[tuple[str, bool, list[tuple[int, bytes]]]] = []
+    at = 0
+    while at < len(data):
+        target, size = struct.unpack_from("=HH", data, at + layout.target)
+        entry = data[at : at + size]
+        if at in starts:
+            cuts.append((starts[at], True, []))
+        elif _is_named(entry[target:], b"ERROR"):
+            said = entry[target + _VERDICT :].partition(b"\0")[0]
+            cuts.append((said.decode("utf-8", "surrogateescape"), False, []))
+            at += size
+            continue
+        cuts[-1][2].append((at, entry))
+        at += size
+    cuts.pop()  # the end of the table is an ERROR too
+    called = {entries[0][0]: name for name, _, entries in cuts if entries}
+    found: dict[Place, HeldChain] = {}
+    for name, base, entries in cuts:
+        *rules, last = (_canonical(layout, called, *each) for each in entries)
+        # The last rule of each chain is its policy, or the way back to where it was called.
+        found[table, name] = HeldChain(_head(base, last[-8:-4]) + last[:-8], tuple(rules))
+    return found
+
+
+def _head(base: bool, verdict: bytes) -> bytes:
+    return (b"base" if base else b"user") + verdict
+
+
+def _is_named(target: bytes, name: bytes) -> bool:
+    return target[slice(*_NAME)].partition(b"\0")[0] == name
+
+
+def _canonical(layout: _Layout, called: dict[int, str], at: int, entry: bytes) -> bytes:
+    """The bytes of a rule without counters, and with the names of chains for where they stand."""
+    (offset,) = struct.unpack_from("=H", entry, layout.target)
+    matches, at_match = b"", layout.rule
+    while at_match < offset:
+        (size,) = struct.unpack_from("=H", entry, at_match)
+        match = entry[at_match : at_match + size]
+        name = match[slice(*_NAME)].partition(b"\0")[0]
+        matches += match[:_EXTENSION] + used(name, match[_REVISION], match[_EXTENSION:], layout.family)
+        at_match += size
+    target = entry[offset:]
+    if _is_named(target, b""):
+        (verdict,) = struct.unpack_from("=i", target, _VERDICT)
+        if verdict == at + len(entry):
+            target = b"next"  # no target: the rule only counts
+        elif verdict >= 0:
+            target = b"chain " + called.get(verdict, f"at {verdict}").encode("utf-8", "surrogateescape")
+    return entry[: layout.packet] + matches + target
+
+
+def _entries(table: str, family: Family, layout: _Layout) -> tuple[bytes, bytes]:
+    """Where the hooks of *table* begin, and its rules, as the kernel gives them."""
+    kind = socket.AF_INET if family is Family.IPV4 else socket.AF_INET6
+    asked_for = table.encode()
+    try:
+        with socket.socket(kind, socket.SOCK_RAW, socket.IPPROTO_RAW) as asked:
+            for _ in range(_TRIES):
+                info = option(asked, layout.level, _GET_INFO, _INFO.pack(asked_for, *(0,) * 13), 0)
+                size = _INFO.unpack(info)[-1]
+                request = _ENTRIES.pack(asked_for, size)
+                try:
+                    entries = option(asked, layout.level, _GET_ENTRIES, request, size)
+                except BlockingIOError:
+                    continue  # it was replaced in between by one of another size
+                return info, entries[len(request) :]
+    except OSError as error:
+        raise LiveError(f"legacy table {table}: {error.strerror}") from error
+    raise LiveError(f"legacy table {table} is changed faster than it can be read")
+
+
+def option(asked: socket.socket, level: int, name: int, request: bytes, more: int) -> bytes:
+    """What getsockopt answers to *request*, which Python's own does not send, with room for *more* bytes."""
+    held_ = ctypes.create_string_buffer(len(request) + more)
+    ctypes.memmove(held_, request, len(request))
+    size = ctypes.c_uint32(len(held_))
+    libc: Any = ctypes.CDLL(None, use_errno=True)
+    if libc.getsockopt(asked.fileno(), level, name, held_, ctypes.byref(size)) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return held_.raw

@@ -1,0 +1,191 @@
+"""Scratch network namespaces.
+
+A `Namespace` forks a helper that moves into a fresh network namespace and does there what it
+is told: run a command, or call a function of ours.  Nothing that the helper does reaches the
+namespace it was started in, and when the helper ends the kernel takes its namespace away with
+all that was set up.
+
+Without root the helper opens a user namespace first and is root in there alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import shlex
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar
+
+from ..errors import LiveError
+from ..interrupts import held_back
+from ..ipc import close_all_but, receive, send
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LAST = 5  # lines of a tool's output that tell what went wrong
+
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+
+
+class Namespace:
+    """A network namespace of one's own, for the length of a `with` block.
+
+    *settings* are sysctls below net., written once it is open: {"ipv4.ip_forward": "1"}.
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = dict(settings or {})
+        self._pid = 0
+        self._socket: socket.socket | None = None
+
+    def __enter__(self) -> Self:
+        ours, theirs = socket.socketpair()
+        with held_back() as hear:
+            self._pid = os.fork()
+            if not self._pid:
+                _serve(theirs, hear)
+        theirs.close()
+        self._socket = ours
+        try:
+            self._receive()
+            for name, value in self._settings.items():
+                self.call(set_sysctl, name, value)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the helper and so the namespace.  Closing twice does no harm."""
+        if self._socket is None:
+            return
+        self._socket.close()
+        self._socket = None
+        os.waitpid(self._pid, 0)
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call *function*, which must be importable by its name, inside; its result or exception.
+
+        All calls run in the one helper process, one after the other, so what a function keeps
+        in its module (sockets, devices) is there for the next.
+        """
+        self.begin(function, *args, **kwargs)
+        return self.finish()  # type: ignore[no-any-return]
+
+    def begin(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> None:
+        """As `call`, without waiting: `finish` gives what comes of it, and must be called before the next."""
+        if self._socket is None:
+            raise LiveError("the namespace is not open")
+        send(self._socket, (function, args, kwargs))
+
+    def finish(self) -> Any:
+        return self._receive()
+
+    def run(self, command: Sequence[str], text: str = "", env: Mapping[str, str] | None = None) -> str:
+        """Run *command* inside with *text* as its input; what it prints.
+
+        An exit status other than 0 raises LiveError with the command's own words.
+        """
+        return self.call(run, tuple(command), text, dict(env or {}))
+
+    def _receive(self) -> Any:
+        assert self._socket is not None
+        try:
+            result, error = receive(self._socket)
+        except EOFError:
+            self.close()
+            raise LiveError("the helper in the scratch namespace has died") from None
+        if error is not None:
+            raise error
+        return result
+
+
+def run(command: Sequence[str], text: str = "", env: Mapping[str, str] | None = None) -> str:
+    """Run *command* in the namespace of the caller; what it prints.  See `Namespace.run`."""
+    try:
+        done = subprocess.run(
+            list(command),
+            input=text.encode("utf-8", "surrogateescape"),
+            capture_output=True,
+            env={**os.environ, **(env or {})},
+            check=False,
+            start_new_session=True,  # Ctrl-C is for us, who end it where that can be
+        )
+    except FileNotFoundError as error:
+        raise LiveError(f"{command[0]}: no such command; install it, or put it on the PATH") from error
+    except OSError as error:
+        raise LiveError(f"{command[0]}: {error.strerror}") from error
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip()
+        if not said:  # some tools complain where they print, behind what they have printed
+            said = "\n".join(done.stdout.decode("utf-8", "replace").strip().splitlines()[-LAST:])
+        raise LiveError(f"{shlex.join(command)}: exit status {done.returncode}: {said or 'no message'}")
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+
+def set_sysctl(name: str, value: str) -> None:
+    """Write *value* to net.*name* of the caller's namespace."""
+    path = "/proc/sys/net/" + name.replace(".", "/")
+    try:
+        with open(path, "w") as file:
+            file.write(value)
+    except OSError as error:
+        raise LiveError(f"{path}: {error.strerror}") from error
+
+
+def _serve(connection: socket.socket, hear: Callable[[], None]) -> NoReturn:
+    """The helper: move into a namespace, then do what comes through *connection* until it closes.
+
+    *hear* has it hear interrupts as its parent does.
+    """
+    try:
+        hear()
+        close_all_but(connection)
+        _unshare()
+        # iptables-legacy takes a lock that is one for the machine unless told otherwise.
+        with tempfile.TemporaryDirectory(prefix="hitables-") as folder:
+            os.environ["XTABLES_LOCKFILE"] = os.path.join(folder, "xtables.lock")
+            send(connection, (None, None))
+            while True:
+                try:
+                    function, args, kwargs = receive(connection)
+                except EOFError:
+                    break
+                answer: tuple[Any, Exception | None]
+                try:
+                    answer = (function(*args, **kwargs), None)
+                except Exception as error:  # whatever it is, the caller gets it
+                    answer = (None, error)
+                try:
+                    send(connection, answer)
+                except (pickle.PicklingError, TypeError, AttributeError):
+                    send(connection, (None, LiveError(f"{function.__name__}: {answer[1] or answer[0]!r}")))
+    except BrokenPipeError:
+        pass
+    except OSError as error:
+        send(connection, (None, LiveError(f"cannot open a network namespace: {error.strerror}")))
+    finally:
+        os._exit(0)
+
+
+def _unshare() -> None:
+    user, group = os.getuid(), os.getgid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET if user == 0 else CLONE_NEWUSER | CLONE_NEWNET):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    if user:
+        for name, line in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(line)

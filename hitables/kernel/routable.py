@@ -1,0 +1,43 @@
+"""Packets for measuring: those of a batch that a network would carry, of one size."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ir.fields import Family, Field, Fragment
+from ..simulate.batch import PacketBatch
+from .craft import craft
+
+# Enough of layer 4 for every match; one size, as the sender wants it.
+L4_BYTES = 20
+
+# First bytes of IPv4 addresses that a router does not carry packets from or to.
+_THIS_NETWORK, _LOOPBACK, _MULTICAST = 0, 127, 224
+
+
+def routable(batch: PacketBatch) -> npt.NDArray[np.bool_]:
+    """Which packets can be sent through a router: whole ones between addresses of single hosts."""
+    rows = batch.rows
+    good: npt.NDArray[np.bool_] = rows["low"][:, Field.FRAG] == Fragment.WHOLE
+    good &= (rows["classes"] == 0) & (rows["present"] >> Field.PROTO & 1).astype(bool)
+    for field in (Field.SRC, Field.DST):
+        if batch.family is Family.IPV4:
+            first = rows["low"][:, field] >> np.uint64(24)
+            good &= (first != _THIS_NETWORK) & (first != _LOOPBACK) & (first < _MULTICAST)
+        else:
+            first = rows["high"][:, field] >> np.uint64(61)
+            good &= first == 1  # 2000::/3, the global unicast addresses
+    return good
+
+
+def crafted(batch: PacketBatch) -> tuple[bytes, PacketBatch]:
+    """The packets one behind the other, and as a batch of what they are now: with L4_BYTES of layer 4."""
+    rows = batch.rows.copy()
+    rows["l4_bytes"] = L4_BYTES
+    sent = PacketBatch(batch.family, rows, seeded=False)
+    packets = []
+    for number, packet in enumerate(sent):
+        source, target = packet.values[Field.SRC], packet.values[Field.DST]
+        packets.append(craft(packet, number % 60_000 + 1, source, target))
+    return b"".join(packets), sent

@@ -1,0 +1,210 @@
+"""How long the kernel takes for a packet under each of several rule sets.
+
+Each rule set is loaded into a scratch namespace of its own, and all are measured in turn, many
+times: what disturbs the machine then disturbs all of them.  A packet's whole way runs in the
+sender's own thread, whose CPU time is read, so other load counts little.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import math
+import os
+import socket
+import statistics
+import struct
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from ..errors import LiveError
+from ..ir.fields import Family
+from ..ir.packet import Backend
+from .load_save import load
+from .namespace import Namespace, run, set_sysctl
+
+DEVICE = "sink0"
+TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x1, 0x1000
+EMPTY = "*filter\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
+
+# Seconds that one measurement of one rule set lasts, about.
+SLICE = 0.15
+
+# The tunnels of this helper, by name: a device lives as long as its file is open.
+_tunnels: dict[str, int] = {}
+
+
+def _open_tunnel(name: str) -> None:
+    try:
+        tunnel = os.open("/dev/net/tun", os.O_RDWR)
+    except OSError as error:
+        raise LiveError(f"/dev/net/tun: {error.strerror}; packets need a tunnel to go to") from error
+    fcntl.ioctl(tunnel, TUNSETIFF, struct.pack("16sH14x", name.encode(), IFF_TUN | IFF_NO_PI))
+    _tunnels[name] = tunnel
+
+
+def prepare() -> None:
+    """Run inside: a tunnel that nobody reads; once its queue is full it forgets every packet."""
+    _open_tunnel(DEVICE)
+    for command in (
+        f"ip link set {DEVICE} txqueuelen 1 up",
+        "ip link set lo up",
+        f"ip route add default dev {DEVICE}",
+    ):
+        run(command.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """A namespace that routes packets of *family* from one tunnel to another."""
+
+    family: Family
+    incoming: str
+    outgoing: str
+
+
+def prepare_router(router: Router) -> None:
+    """Run inside: what is written to the first tunnel is routed to the second, which forgets it."""
+    for name in ("all", "default"):
+        if router.family is Family.IPV4:
+            set_sysctl(f"ipv4.conf.{name}.rp_filter", "0")
+            set_sysctl(f"ipv4.conf.{name}.forwarding", "1")
+        else:
+            set_sysctl(f"ipv6.conf.{name}.forwarding", "1")
+            # Without an address, and slow to repeat itself, it sends next to nothing of its own.
+            set_sysctl(f"ipv6.conf.{name}.addr_gen_mode", "1")
+            set_sysctl(f"ipv6.conf.{name}.mldv2_unsolicited_report_interval", "600000")
+    for name in (router.incoming, router.outgoing):
+        _open_tunnel(name)
+        run(["ip", "link", "set", name, "multicast", "off", "txqueuelen", "1", "up"])
+    run(["ip", f"-{int(router.family)}", "route", "add", "default", "dev", router.outgoing])
+
+
+def came_through(router: Router) -> int:
+    """Run inside: how many packets the second tunnel has been given."""
+    (link,) = json.loads(run(["ip", "-j", "-s", "link", "show", router.outgoing]))
+    sent = link["stats64"]["tx"]
+    return int(sent["packets"]) + int(sent["dropped"])
+
+
+def measure_router(router: Router, packets: bytes, count: int, rounds: int, cpu: int | None) -> float:
+    """Run inside: nanoseconds per packet that is routed, or dropped on the way."""
+    from ..core._engine import ffi, lib
+
+    if cpu is not None:
+        os.sched_setaffinity(0, {cpu})
+    size = len(packets) // count
+    given = ffi.from_buffer("uint8_t *", packets)
+    spent = lib.sender_forward_time(_tunnels[router.incoming], given, size, count, rounds)
+    return _each(spent, count * rounds)
+
+
+def _each(spent: int, count: int) -> float:
+    if spent < 0:
+        raise LiveError(f"the packets cannot be sent: {os.strerror(-spent)} ({errno.errorcode.get(-spent)})")
+    return spent / count
+
+
+def measure(packets: bytes, count: int, rounds: int, cpu: int | None) -> float:
+    """Run inside: nanoseconds per packet."""
+    from ..core._engine import ffi, lib
+
+    if cpu is not None:
+        os.sched_setaffinity(0, {cpu})
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as sender:
+        size = len(packets) // count
+        spent = lib.sender_time(sender.fileno(), ffi.from_buffer("uint8_t *", packets), size, count, rounds)
+    return _each(spent, count * rounds)
+
+
+class Stopwatch:
+    """Rule sets in namespaces of their own, to be measured in turn, for the length of a `with` block.
+
+    Packets are sent through OUTPUT (IPv4 alone) or, with a *router*, through FORWARD.
+    """
+
+    def __init__(self, backend: Backend, piece: float = SLICE, router: Router | None = None) -> None:
+        self._backend, self._piece, self._router = backend, piece, router
+        self._family = router.family if router else Family.IPV4
+        self._stack = ExitStack()
+        self._spaces: dict[str, Namespace] = {}
+        self._packets: dict[str, tuple[bytes, int]] = {}
+        self._rounds: dict[str, int] = {}
+        # The last processor: the first is where a machine does what it does besides.
+        self._cpu = max(os.sched_getaffinity(0))
+
+    def __enter__(self) -> Stopwatch:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def namespace(self, name: str, packets: bytes, count: int) -> Namespace:
+        """A namespace to load something into, for *count* packets of one size."""
+        space = self._stack.enter_context(Namespace())
+        if self._router:
+            space.call(prepare_router, self._router)
+        else:
+            space.call(prepare)
+        self._spaces[name], self._packets[name] = space, (packets, count)
+        return space
+
+    def add(self, name: str, text: str, packets: bytes, count: int) -> None:
+        """Load *text*, to be measured by *count* packets of one size."""
+        try:
+            load(text, self._family, self._backend, self.namespace(name, packets, count))
+        except LiveError:
+            self.forget(name)
+            raise
+
+    def forget(self, name: str) -> None:
+        """Do not measure *name*, if it was added."""
+        self._spaces.pop(name, None)
+
+    def run(self, runs: int, within: float = math.inf) -> dict[str, list[float]]:
+        """Nanoseconds per packet of each rule set, *runs* times, in turn.
+
+        Fewer times, but three at least, when that would take more than *within* seconds.
+        """
+        for name in self._spaces:
+            _, count = self._packets[name]
+            once = self._measure(name, 1)
+            self._rounds[name] = max(1, int(self._piece * 1e9 / (once * count)))
+        found: dict[str, list[float]] = {name: [] for name in self._spaces}
+        began = time.monotonic()
+        for turn in range(runs):
+            if turn >= 3 and (time.monotonic() - began) * (turn + 1) / turn > within:
+                break
+            for name in self._spaces:
+                found[name].append(self._measure(name, self._rounds[name]))
+        return found
+
+    def passing(self, name: str) -> int:
+        """With a router: how many of the packets of one round come through."""
+        assert self._router is not None
+        space, counts = self._spaces[name], []
+        for _ in range(5):
+            before = space.call(came_through, self._router)
+            self._measure(name, 1)
+            counts.append(space.call(came_through, self._router) - before)
+        # What the kernel sends of its own now and then comes on top, or delays one of ours.
+        return int(statistics.median(counts))
+
+    def _measure(self, name: str, rounds: int) -> float:
+        space, (packets, count) = self._spaces[name], self._packets[name]
+        if self._router:
+            return space.call(measure_router, self._router, packets, count, rounds, self._cpu)
+        return space.call(measure, packets, count, rounds, self._cpu)
+
+
+def compare(
+    texts: Mapping[str, str], packets: bytes, count: int, backend: Backend, runs: int
+) -> dict[str, list[float]]:
+    """Nanoseconds per packet of each rule set under the same packets, *runs* times, in turn."""
+    with Stopwatch(backend) as watch:
+        for name, text in texts.items():
+            watch.add(name, text, packets, count)
+        return watch.run(runs)

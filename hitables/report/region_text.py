@@ -1,0 +1,153 @@
+"""Regions of headers in an administrator's words: "tcp to 10.1.0.0/16 port 22"."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+
+from ..ir.fields import STATES, Family, Field, Fragment, interface_name, top
+from ..ir.intervals import Values
+from ..ir.packet_text import FLAGS, PROTOCOLS
+
+MOST = 4  # parts of one set that are named; more are counted
+_FRAGMENTS = (
+    (Fragment.WHOLE, "not fragmented"),
+    (Fragment.FIRST, "first fragments"),
+    (Fragment.LATER, "later fragments"),
+)
+_NAMES = {number: name for name, number in reversed(PROTOCOLS.items())}
+
+
+def describe(box: Mapping[Field, Values], family: Family) -> str:
+    """The packets whose fields lie in *box*; fields that are left out are not constrained."""
+    words = [_protocol(box, family)]
+    for preposition, address, port in (("from", Field.SRC, Field.SPORT), ("to", Field.DST, Field.DPORT)):
+        if address in box:
+            words.append(f"{preposition} {addresses(box[address], family)}")
+        elif port in box:
+            words.append(f"{preposition} any")
+        if port in box:
+            words.append(f"port {_few(box[port], 65535, str)}")
+    if Field.ICMP in box:
+        words.append(f"type {_icmp(box[Field.ICMP])}")
+    if Field.FLAGS in box:
+        words.append(f"with flags {_flags(box[Field.FLAGS])}")
+    if Field.FRAG in box:
+        words.append("(" + ", ".join(name for value, name in _FRAGMENTS if value in box[Field.FRAG]) + ")")
+    for name, which in (("in", Field.IIF), ("out", Field.OIF)):
+        if which in box:
+            words.append(f"{name} {_interfaces(box[which], family)}")
+    if Field.MAC in box:
+        known = [f"{low.to_bytes(6, 'big').hex(':')}" for low, high in box[Field.MAC].pairs if low == high]
+        words.append(f"mac {_listed(known, len(box[Field.MAC].pairs))}" if known else "of some macs")
+    if Field.STATE in box:
+        words.append(f"state {_states(box[Field.STATE])}")
+    return " ".join(words)
+
+
+def _protocol(box: Mapping[Field, Values], family: Family) -> str:
+    values = box.get(Field.PROTO)
+    if values is None:
+        return "any protocol"
+    if not values:
+        return "no protocol that can be found"
+    return _few(values, 255, lambda number: _NAMES.get(number, f"protocol {number}"))
+
+
+def _few(values: Values, highest: int, show: object) -> str:
+    """Numbers and ranges; "all but" them when that is shorter; "n of them" when there are many."""
+    assert callable(show)
+    rest = values.complement(highest)
+    but = bool(rest) and (len(rest.pairs) < len(values.pairs) or len(values.pairs) > len(rest) == 1)
+    told = rest if but else values
+    parts = [show(low) if low == high else f"{show(low)}-{show(high)}" for low, high in told.pairs]
+    return ("all but " if but else "") + _listed(parts, len(parts))
+
+
+def _listed(parts: list[str], count: int) -> str:
+    if count <= MOST:
+        return ", ".join(parts)
+    return ", ".join(parts[: MOST - 1]) + f" and {count - MOST + 1} more"
+
+
+def addresses(values: Values, family: Family) -> str:
+    """Networks where they are few, else ranges; "all but" them when that is shorter."""
+    everything = Values(((0, top(Field.SRC, family)),))
+    if values == everything:
+        return "any"
+    plain = _networks(values, family)
+    rest = _networks(values.complement(top(Field.SRC, family)), family)
+    but = len(rest) < len(plain)
+    parts = rest if but else plain
+    ranges = _ranges(values, family)
+    if len(parts) > MOST and len(ranges) <= MOST:
+        return _listed(ranges, len(ranges))
+    return ("all but " if but else "") + _listed(parts, len(parts))
+
+
+def _address(value: int, family: Family) -> str:
+    return str((ipaddress.IPv4Address if family is Family.IPV4 else ipaddress.IPv6Address)(value))
+
+
+def _networks(values: Values, family: Family) -> list[str]:
+    kind = ipaddress.IPv4Address if family is Family.IPV4 else ipaddress.IPv6Address
+    out: list[str] = []
+    for low, high in values.pairs:
+        for network in ipaddress.summarize_address_range(kind(low), kind(high)):
+            whole = network.prefixlen == network.max_prefixlen
+            out.append(str(network.network_address) if whole else str(network))
+    return out
+
+
+def _ranges(values: Values, family: Family) -> list[str]:
+    return [
+        _address(low, family) if low == high else f"{_address(low, family)}-{_address(high, family)}"
+        for low, high in values.pairs
+    ]
+
+
+def _icmp(values: Values) -> str:
+    parts = []
+    for low, high in values.pairs:
+        if low >> 8 == high >> 8:
+            codes = "" if (low & 255, high & 255) == (0, 255) else f"/{low & 255}"
+            codes += "" if low == high or not codes else f"-{high & 255}"
+            parts.append(f"{low >> 8}{codes}")
+        else:
+            parts.append(f"{low >> 8}-{high >> 8}")
+    return _listed(parts, len(parts))
+
+
+def _flags(values: Values) -> str:
+    sets = [value for low, high in values.pairs for value in range(low, high + 1)]
+    always = [name for name, bit in FLAGS.items() if all(value & bit for value in sets)]
+    never = [name for name, bit in FLAGS.items() if not any(value & bit for value in sets)]
+    if len(sets) == 1 << (len(FLAGS) - len(always) - len(never)):
+        return " ".join([*always, *(f"no-{name}" for name in never)])
+    parts = [",".join(name for name, bit in FLAGS.items() if value & bit) or "none" for value in sets]
+    return _listed(parts, len(parts))
+
+
+def _interfaces(values: Values, family: Family) -> str:
+    rest = values.complement(top(Field.IIF, family)).intersect(Values(((1, top(Field.IIF, family)),)))
+    but = bool(rest) and len(rest.pairs) < len(values.pairs)
+    parts = []
+    for low, high in (rest if but else values).pairs:
+        stem = interface_name(low)
+        free = 16 - len(stem.encode("utf-8", "surrogateescape"))
+        wild = high == low | (1 << 8 * free) - 1
+        parts.append(stem if low == high else f"{stem}+" if wild else f"{stem}…{interface_name(high)}")
+    return ("all but " if but else "") + _listed(parts, len(parts))
+
+
+def _states(values: Values) -> str:
+    """NEW where all of NEW's kinds are there, else the kinds."""
+    names = [STATES[value] for low, high in values.pairs for value in range(low, high + 1)]
+    out: list[str] = []
+    for plain in dict.fromkeys(name.split("+")[0] for name in names):
+        kinds = [name for name in STATES if name.split("+")[0] == plain]
+        here = [name for name in names if name.split("+")[0] == plain]
+        out += [plain] if here == kinds else here
+    return ", ".join(out)
+
+

@@ -1,0 +1,217 @@
+"""Batches of packets: a row of an array each, and every row an `ir.packet.Packet` too.
+
+Invariant: `PacketBatch.packet(i)` answers every question (fields, facts, outcomes,
+rewritten values) as the C interpreter answers it for row i.  What nobody gave follows
+from the row's seed, through `draw`, which interp.c computes alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hitables.ir.fields import Family, Field, Fragment
+from hitables.ir.headers import HEADER_BYTES
+from hitables.ir.packet import Outcome, Packet
+from hitables.ir.rule import Match
+
+Rows = npt.NDArray[Any]
+
+# Laid out as struct interp_packet in core/include/interp.h; a test holds the two together.
+PACKET = np.dtype([
+    ("low", "<u8", (len(Field),)), ("high", "<u8", (4,)), ("seed", "<u8"), ("present", "<u2"),
+    ("l4_bytes", "<u2"), ("raw_sport", "<u2"), ("raw_dport", "<u2"), ("raw_flags", "u1"),
+    ("raw_present", "u1"), ("classes", "u1"), ("unused", "u1", (5,)),
+])  # fmt: skip
+HALF = {Field.SRC: 0, Field.DST: 1, Field.IIF: 2, Field.OIF: 3}  # index into "high"
+RAW = {Field.SPORT: "raw_sport", Field.DPORT: "raw_dport", Field.FLAGS: "raw_flags"}
+RAW_BIT = {Field.SPORT: 1, Field.DPORT: 2, Field.FLAGS: 4}
+BAD_OFFSET, OFFSET_ONE, CUT_SHORT = 1, 2, 4  # bits of "classes"
+NOT_GIVEN = 255
+
+_WORD = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_EVENT_SALT, _FIELD_SALT = 0x6576656E74000000, 0x6669656C64000000
+_YES_OF_256 = (128, 8, 32, 224)  # by the two lowest bits of the seed: see interp.c
+_DROPPED_FROM = 248
+
+
+def mix(value: int) -> int:
+    """A 64-bit integer that looks drawn at random, but follows from *value*."""
+    value = value + _GOLDEN & _WORD
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _WORD
+    value = (value ^ value >> 27) * 0x94D049BB133111EB & _WORD
+    return value ^ value >> 31
+
+
+def draw(seed: int, what: int, ordinal: int) -> int:
+    return mix(seed ^ mix(what + ordinal * _GOLDEN & _WORD))
+
+
+def text_hash(text: str) -> int:
+    """The 64-bit hash of a key, verdict or effect."""
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def effects_hash(effects: Iterable[str]) -> int:
+    """The hash of a sequence of effects that `Result.effects` holds for it."""
+    value = 0
+    for effect in effects:
+        value = mix(value ^ text_hash(effect))
+    return value
+
+
+def drawn_fact(seed: int, key: str, epoch: int) -> bool:
+    return draw(seed, text_hash(key), epoch) >> 56 < _YES_OF_256[seed & 3]
+
+
+def drawn_facts(seeds: npt.NDArray[np.uint64], key: str) -> npt.NDArray[np.bool_]:
+    """`drawn_fact` of each seed, before anything was written."""
+    value = seeds ^ np.uint64(mix(text_hash(key)))
+    value = value + np.uint64(_GOLDEN)
+    value = (value ^ value >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ value >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    value ^= value >> np.uint64(31)
+    yes: npt.NDArray[np.bool_] = (value >> np.uint64(56)) < np.array(_YES_OF_256, np.uint64)[
+        (seeds & np.uint64(3)).astype(int)
+    ]
+    return yes
+
+
+def drawn_outcome(seed: int, key: str, ordinal: int) -> Outcome:
+    value = draw(seed, text_hash(key) ^ _EVENT_SALT, ordinal) >> 56
+    if value < _YES_OF_256[seed & 3]:
+        return Outcome.YES
+    return Outcome.DROPPED if value >= _DROPPED_FROM else Outcome.NO
+
+
+@dataclass(frozen=True)
+class PacketBatch:
+    """Packets of one family.
+
+    rows      an array of `PACKET`
+    rewrites  values that a field may get when a target writes it; none: it keeps its own
+    facts     answers to CONSTANT matches by key and number of writes so far; a byte for
+              each row: 0 no, 1 yes, NOT_GIVEN
+    outcomes  answers to every evaluation of a NAMED or ONCE match by key, in the numbers
+              of `Outcome`, or NOT_GIVEN
+    seeded    what nobody gave follows from the seed; otherwise it is not known: a
+              fact is open, an outcome "no"
+    """
+
+    family: Family
+    rows: Rows
+    rewrites: Mapping[Field, tuple[int, ...]] = field(default_factory=dict)
+    facts: Mapping[tuple[str, int], npt.NDArray[np.uint8]] = field(default_factory=dict)
+    outcomes: Mapping[str, npt.NDArray[np.uint8]] = field(default_factory=dict)
+    seeded: bool = True
+
+    @classmethod
+    def of(cls, family: Family, packets: Iterable[Packet], seeds: Iterable[int] | None = None) -> PacketBatch:
+        """The header parts of *packets*; without *seeds* what they do not tell stays open."""
+        kept = list(packets)
+        rows = np.zeros(len(kept), PACKET)
+        for row, packet in zip(rows, kept, strict=True):
+            _fill(row, packet)
+        if seeds is not None:
+            rows["seed"] = np.fromiter(seeds, np.uint64, len(kept))
+        return cls(family, rows, seeded=seeds is not None)
+
+    @classmethod
+    def join(cls, batches: Iterable[PacketBatch]) -> PacketBatch:
+        """All packets of *batches*, which must be of one family and give no answers."""
+        kept = list(batches)
+        assert kept and len({(batch.family, batch.seeded) for batch in kept}) == 1
+        assert not any(batch.facts or batch.outcomes for batch in kept)
+        rewrites: dict[Field, tuple[int, ...]] = {}
+        for batch in kept:
+            for which, values in batch.rewrites.items():
+                rewrites[which] = tuple(dict.fromkeys(rewrites.get(which, ()) + values))
+        rows = np.concatenate([batch.rows for batch in kept])
+        return cls(kept[0].family, rows, rewrites, seeded=kept[0].seeded)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Packet]:
+        return (self.packet(at) for at in range(len(self)))
+
+    def pick(self, which: npt.NDArray[Any] | slice) -> PacketBatch:
+        """The packets at *which*: a mask, indices or a slice."""
+        facts = {key: answers[which] for key, answers in self.facts.items()}
+        outcomes = {key: answers[which] for key, answers in self.outcomes.items()}
+        return PacketBatch(self.family, self.rows[which], self.rewrites, facts, outcomes, self.seeded)
+
+    def packet(self, at: int) -> Packet:
+        """Packet *at*, with answers to all that semantics may ask of it."""
+        row = self.rows[at]
+        values, raw = _values(row), _raw(row)
+        seed, classes = int(row["seed"]), int(row["classes"])
+
+        def fact(match: Match, epoch: int) -> bool | None:
+            given = self.facts.get((match.key, epoch))
+            if given is not None and given[at] <= 1:
+                return bool(given[at])
+            return drawn_fact(seed, match.key, epoch) if self.seeded else None
+
+        def outcome(match: Match, ordinal: int) -> Outcome:
+            given = self.outcomes.get(match.key)
+            if given is not None and given[at] <= max(Outcome):
+                return Outcome(int(given[at]))
+            return drawn_outcome(seed, match.key, ordinal) if self.seeded else Outcome.NO
+
+        def rewritten(which: Field, epoch: int) -> int | None:
+            pool = self.rewrites.get(which)
+            return pool[draw(seed, _FIELD_SALT + which, epoch) % len(pool)] if pool else None
+
+        return Packet(
+            self.family, values, raw, int(row["l4_bytes"]), bool(classes & BAD_OFFSET),
+            bool(classes & OFFSET_ONE), bool(classes & CUT_SHORT), fact, outcome, rewritten,
+        )  # fmt: skip
+
+    def malformed(self) -> npt.NDArray[np.bool_]:
+        """Packets that some match drops for what their header is: see `is_malformed`."""
+        short = np.zeros(len(self), bool)
+        proto = self.rows["low"][:, Field.PROTO]
+        known = (self.rows["present"] >> Field.PROTO & 1).astype(bool)
+        for number, size in HEADER_BYTES.items():
+            short |= known & (proto == number) & (self.rows["l4_bytes"] < size)
+        later = self.rows["low"][:, Field.FRAG] == Fragment.LATER
+        found: npt.NDArray[np.bool_] = short & ~later | (self.rows["classes"] != 0)
+        return found
+
+
+def _values(row: Any) -> dict[Field, int]:
+    present, low = int(row["present"]), row["low"].tolist()
+    values = {which: low[which] for which in Field if present >> which & 1}
+    for which, at in HALF.items():
+        if which in values:
+            values[which] |= int(row["high"][at]) << 64
+    return values
+
+
+def _raw(row: Any) -> dict[Field, int]:
+    if int(row["low"][Field.FRAG]) != Fragment.LATER:
+        return {}
+    return {which: int(row[RAW[which]]) for which, bit in RAW_BIT.items() if int(row["raw_present"]) & bit}
+
+
+def _fill(row: Any, packet: Packet) -> None:
+    for which, value in packet.values.items():
+        row["low"][which] = value & _WORD
+        if which in HALF:
+            row["high"][HALF[which]] = value >> 64
+    row["present"] = sum(1 << which for which in packet.values)
+    for which, value in packet.raw.items():
+        row[RAW[which]] = value
+    row["raw_present"] = sum(RAW_BIT[which] for which in packet.raw)
+    row["l4_bytes"] = packet.l4_bytes
+    row["classes"] = (
+        packet.bad_offset * BAD_OFFSET | packet.offset_one * OFFSET_ONE | packet.cut_short * CUT_SHORT
+    )

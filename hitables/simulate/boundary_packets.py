@@ -1,0 +1,294 @@
+"""Packets at the edges of a chain's boxes.
+
+A packet is aimed at one rule (aims.py): it is drawn in a box at the low end, the high end
+or inside of each interval.  Some packets then step just outside in one field, some take
+fields from a second aim.  Rules that no packet came to are aimed at again, past the rules
+that kept the packets away.  All classes that rules can tell apart occur: fragments,
+protocols that no rule names, short and broken headers, missing fields.
+
+Invariant: every packet is one that can be (`headers.inconsistency`) and that can come to
+the chain's hook.  The same program, chain, backend, count and seed give the same packets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, STATES, TCP, UDP, Family, Field, Fragment
+from hitables.ir.headers import FIELD_BYTES, TCP_OFFSET_BYTES
+from hitables.ir.packet import Backend
+from hitables.ir.program import Program
+from hitables.ir.semantics import FIELDS_WRITTEN
+
+from .batch import BAD_OFFSET, CUT_SHORT, HALF, OFFSET_ONE, PACKET, RAW, RAW_BIT, PacketBatch, drawn_facts
+from .boundary_values import INTERFACES, MASK, Bools, Catalog, Ints, Wide
+from .interpreter import Machine
+from .path_conditions import NO_IIF, NO_OIF, Aim, Reach, hook_box
+
+__all__ = ["Edges", "PacketBatch", "draw_packets"]
+
+AIMS = 4  # of one rule: its ways and its either-or tests
+SEEDS = 1 << 14  # from which those are picked that make an aim's facts true
+NAMED = 64  # matched rules looked at to see where a packet went astray
+RETRIES = 12  # cuts of one aim, and packets of one without luck
+RESTARTS = 4  # aims at one rule that were cut to nothing before it is given up
+
+SHORT_HEADERS = (0, 2, 5, 10, 30)
+LONG_HEADERS = (64, 64, 64, 20, 100, 1400)
+
+
+def draw_packets(
+    program: Program, table: str, chain: str, count: int, seed: int = 0, backend: Backend = Backend.LEGACY
+) -> PacketBatch:
+    """*count* packets at the edges of what *chain* reads."""
+    return Edges(Machine(program, backend), table, chain, seed).draw(count)
+
+
+class Edges:
+    """Draws packets for one chain.
+
+    numbers  of the rules that the chain can reach, as `Machine.rule` counts them
+    reached  those of them that some packet drawn so far has matched
+    """
+
+    def __init__(self, machine: Machine, table: str, chain: str, seed: int = 0) -> None:
+        self.family, self.chain = machine.program.family, chain
+        self.reached: set[int] = set()
+        self._machine, self._table = machine, table
+        self._rng = np.random.default_rng(seed)
+        self._reach = Reach(machine.program.table(table), chain, self.family, self._rng)
+        self.numbers = self._reach.numbers
+        self._darts = _Darts(self.family, self._rng)
+        self._at: dict[int, list[int]] = {}  # darts by the rule they are thrown at
+        self._anywhere = self._darts.add(Aim(self.family, hook_box(chain, self.family)))
+
+    def draw(self, count: int) -> PacketBatch:
+        """*count* packets: half aimed at all rules by turns, then at those not reached, then at all."""
+        batches = [self._draw(self.numbers, count - count // 2)]
+        self._look(batches[0])
+        batches += self._chase(count // 2)
+        batches.append(self._draw(self.numbers, count - sum(map(len, batches))))
+        self._look(batches[-1])
+        return PacketBatch.join(batches)
+
+    def _draw(self, numbers: Sequence[int], count: int) -> PacketBatch:
+        """*count* packets aimed at the rules of *numbers* by turns."""
+        chosen = self._rng.permutation(np.array(numbers, np.int64))[:count]
+        darts = [dart for number in chosen for dart in self._darts_at(int(number))]
+        thrown = np.array(darts or [self._anywhere], np.int64)
+        first = thrown[self._rng.permutation(np.arange(count) % len(thrown))]
+        second = thrown[self._rng.integers(len(thrown), size=count)]
+        for each in (first, second):  # what no rule names
+            each[self._rng.random(count) < 0.06] = self._anywhere
+        # 0, 1: in the box; 2: one field outside; 3: fields of two boxes mixed
+        return self._rows(first, second, self._rng.integers(4, size=count), plain=False)
+
+    def _look(self, batch: PacketBatch) -> None:
+        hits = self._machine.run(self._table, self.chain, batch, hits=True).hits
+        assert hits is not None
+        self.reached.update(np.flatnonzero(hits).tolist())
+
+    def _darts_at(self, number: int) -> list[int]:
+        if number not in self._at:
+            self._at[number] = [self._darts.add(aim) for aim in self._reach.aims(number, AIMS)]
+        return self._at[number]
+
+    # ---- chasing ----
+
+    def _chase(self, most: int) -> list[PacketBatch]:
+        """At most *most* packets aimed at rules not yet reached, cut after cut."""
+        batches: list[PacketBatch] = []
+        live: dict[int, tuple[Aim, int, int]] = {}  # by rule: aim, tries with it, aims given up
+        missed = np.array([number for number in self.numbers if number not in self.reached], np.int64)
+        for number in self._rng.permutation(missed)[:most].tolist():
+            self._aim_again(live, number, 0)
+        while live and most > 0:
+            numbers = [int(n) for n in self._rng.permutation(np.array(list(live), np.int64))[:most]]
+            darts = np.array([self._darts.add(live[number][0]) for number in numbers], np.int64)
+            batch = self._rows(darts, darts, np.zeros(len(darts), np.int64), plain=True)
+            batches.append(batch)
+            most -= len(batch)
+            result = self._machine.run(self._table, self.chain, batch, matched=NAMED)
+            self.reached.update(np.unique(result.matched[result.matched >= 0]).tolist())
+            for dart, number, matched in zip(darts, numbers, result.matched.tolist(), strict=True):
+                if number in matched:
+                    self._at[number] = [int(dart)]
+                if number in self.reached:
+                    del live[number]
+                else:
+                    self._correct(live, number, matched)
+        return batches
+
+    def _correct(self, live: dict[int, tuple[Aim, int, int]], number: int, matched: list[int]) -> None:
+        """Cut the aim at rule *number* such that it misses what kept the packet away."""
+        aim, tries, restarts = live[number]
+        astray = self._reach.astray(aim, matched)
+        cut: Aim | None = aim
+        if astray:
+            cuts = (aim.past(astray[at], self._rng) for at in self._rng.permutation(len(astray)))
+            cut = next((each for each in cuts if each is not None), None)
+        if cut is None or (cut is aim and tries == RETRIES):
+            self._aim_again(live, number, restarts + 1)
+        else:
+            live[number] = cut, tries + (cut is aim), restarts
+
+    def _aim_again(self, live: dict[int, tuple[Aim, int, int]], number: int, restarts: int) -> None:
+        aims = self._reach.aims(number, 1) if restarts < RESTARTS else []
+        if aims:
+            live[number] = aims[0], 0, restarts
+        else:
+            live.pop(number, None)
+
+    # ---- what can be ----
+
+    def _rows(self, first: Ints, second: Ints, style: Ints, plain: bool) -> PacketBatch:
+        """A packet for each pair of darts.  *plain*: in what is free, as most packets are."""
+        values, free, seeds = self._darts.throw(first, second, style)
+        rows = self._fit(values, free, plain)
+        count = len(rows)
+        fresh = self._rng.integers(1 << 64, size=count, dtype=np.uint64)
+        rows["seed"] = np.where((style < 2) & (self._rng.random(count) < 0.9), seeds, fresh)
+        return PacketBatch(self.family, rows, self._darts.rewrites())
+
+    def _fit(self, values: dict[Field, Wide], free: Bools, plain: bool) -> Any:
+        """Rows of *values*, made such that a packet can be so.  *free*: by field, what may change."""
+        rng, count = self._rng, free.shape[1]
+        proto = values[Field.PROTO][1].copy()
+        ports = ~free[Field.SPORT] | ~free[Field.DPORT]
+        detail = ports | ~free[Field.ICMP] | ~free[Field.FLAGS]
+        proto[free[Field.PROTO] & ports & ~np.isin(proto, _PORTED)] = UDP
+        icmp = ICMP if self.family is Family.IPV4 else ICMPV6
+        proto[free[Field.PROTO] & ~free[Field.ICMP]] = icmp
+        proto[free[Field.PROTO] & ~free[Field.FLAGS]] = TCP
+        frag = values[Field.FRAG][1].copy()
+        # A rule on ports is aimed at with whole packets for the most part.
+        whole = rng.random(count) < np.where(detail | plain, 0.85 + 0.13 * plain, 0.7)
+        frag[free[Field.FRAG] & whole] = Fragment.WHOLE
+        later = frag == Fragment.LATER
+        short = rng.random(count) < (0.01 if plain else 0.08)
+        size = np.where(short, rng.choice(SHORT_HEADERS, count), rng.choice(LONG_HEADERS, count))
+        odd = 0.003 if plain else 0.03
+        cut = np.full(count, self.family is Family.IPV6) & (rng.random(count) < odd)
+        has = {
+            Field.PROTO: ~cut,
+            Field.SPORT: ~cut & ~later & np.isin(proto, _PORTED) & (size >= FIELD_BYTES[Field.SPORT]),
+            Field.DPORT: ~cut & ~later & np.isin(proto, _PORTED) & (size >= FIELD_BYTES[Field.DPORT]),
+            Field.ICMP: ~cut & ~later & (proto == icmp) & (size >= FIELD_BYTES[Field.ICMP]),
+            Field.FLAGS: ~cut & ~later & (proto == TCP) & (size >= FIELD_BYTES[Field.FLAGS]),
+            Field.MAC: ~free[Field.MAC] | (rng.random(count) < 0.7),
+        }
+        self._set_interfaces(values, has)
+        rows: Any = np.zeros(count, PACKET)
+        rows["present"] = _ALWAYS
+        for field, mask in has.items():
+            rows["present"] |= mask.astype(np.uint16) << np.uint16(field)
+        columns = {field: values[field][1] for field in Field} | {Field.PROTO: proto, Field.FRAG: frag}
+        for field in Field:
+            rows["low"][:, field] = np.where(rows["present"] >> np.uint16(field) & 1, columns[field], 0)
+        for field, at in HALF.items():
+            rows["high"][:, at] = values[field][0]
+        for field, name in RAW.items():
+            readable = later & ~cut & (size >= FIELD_BYTES[field])
+            rows[name] = np.where(readable, columns[field], 0)
+            rows["raw_present"] |= (readable * RAW_BIT[field]).astype(np.uint8)
+        tcp = has[Field.PROTO] & (proto == TCP) & ~later & (size >= TCP_OFFSET_BYTES)
+        rows["classes"] |= (tcp & (rng.random(count) < odd)) * np.uint8(BAD_OFFSET)
+        rows["classes"] |= (later & (rng.random(count) < 0.1)) * np.uint8(OFFSET_ONE)
+        rows["classes"] |= cut * np.uint8(CUT_SHORT)
+        rows["l4_bytes"] = size
+        return rows
+
+    def _set_interfaces(self, values: dict[Field, Wide], has: dict[Field, Bools]) -> None:
+        """Take away the interfaces that a packet has not got at the hook, and give it those that it has."""
+        count = len(values[Field.IIF][0])
+        no_iif, no_oif = np.zeros(count, bool), np.zeros(count, bool)
+        if self.chain in NO_OIF:
+            no_oif[:] = True
+        elif self.chain in NO_IIF:
+            no_iif[:] = True
+        elif self.chain == "POSTROUTING":  # forwarded packets have both
+            no_iif = ((values[Field.IIF][0] | values[Field.IIF][1]) == 0) | (self._rng.random(count) < 0.5)
+        elif self.chain != "FORWARD":  # a user chain: any hook
+            hook = self._rng.integers(3, size=count)
+            empty_iif, empty_oif = ((values[f][0] | values[f][1]) == 0 for f in (Field.IIF, Field.OIF))
+            no_iif = ((hook == 1) | empty_iif) & ~empty_oif
+            no_oif = ((hook == 2) | empty_oif) & ~no_iif
+        has[Field.MAC] &= ~no_iif
+        for field, without in ((Field.IIF, no_iif), (Field.OIF, no_oif)):
+            high, low = values[field]
+            high[without] = low[without] = 0
+            nameless = ~without & ((high | low) == 0)
+            high[nameless], low[nameless] = INTERFACES[0] >> 64, INTERFACES[0] & MASK
+
+
+_PORTED = np.array(sorted(PORT_PROTOCOLS), np.uint64)
+_ALWAYS = sum(1 << field for field in (Field.SRC, Field.DST, Field.FRAG, Field.IIF, Field.OIF, Field.STATE))
+
+
+class _Darts:
+    """Aims made ready to draw many points at once."""
+
+    def __init__(self, family: Family, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._catalogs = {field: Catalog(field, family) for field in Field}
+        self._sets: list[list[int]] = []  # by dart: for each field, a set of its catalog or -1
+        self._seeds: list[list[int]] = []  # by dart: seeds under which its facts are as they must
+        candidates = rng.integers(1 << 64, size=SEEDS, dtype=np.uint64)
+        self._candidates = candidates[np.argsort(candidates & np.uint64(3), kind="stable")]
+        self._kinds = (self._candidates & np.uint64(3)).astype(int)
+        self._bounds = np.searchsorted(self._kinds, np.arange(5))
+        self._truths: dict[str, Bools] = {}
+
+    def add(self, aim: Aim) -> int:
+        """The number of a dart that is thrown at *aim*."""
+        bound = {field: self._catalogs[field].number(values) for field, values in aim.box.items()}
+        self._sets.append([bound.get(field, -1) for field in Field])
+        self._seeds.append(self._seeds_for(aim))
+        return len(self._sets) - 1
+
+    def throw(self, first: Ints, second: Ints, style: Ints) -> tuple[dict[Field, Wide], Bools, Any]:
+        """Values by field for each pair of darts, which fields no box bound, and seeds."""
+        rng, count = self._rng, len(first)
+        if not count:
+            empty = np.zeros(0, np.uint64)
+            return {field: (empty, empty) for field in Field}, np.zeros((len(Field), 0), bool), empty
+        mine = np.array([self._sets[dart] for dart in first], np.int64).T
+        other = np.array([self._sets[dart] for dart in second], np.int64).T
+        coins = rng.integers(2, size=mine.shape).astype(bool)
+        used = np.where(coins & ((mine < 0) | (style == 3)), other, mine)
+        chance = rng.random(mine.shape, np.float32) * (mine >= 0)
+        outside = (chance == chance.max(axis=0)) & (chance > 0) & (style == 2)
+        values = {field: self._catalogs[field].draw(rng, used[field], outside[field]) for field in Field}
+        kinds = rng.integers(4, size=count)
+        seeds = np.array([self._seeds[d][k] for d, k in zip(first, kinds, strict=True)], np.uint64)
+        return values, used < 0, seeds
+
+    def rewrites(self) -> dict[Field, tuple[int, ...]]:
+        """Values that fields may be given when they are written."""
+        fields = frozenset[Field]().union(*FIELDS_WRITTEN.values())
+        rewrites = {field: self._catalogs[field].some_points() for field in sorted(fields)}
+        return rewrites | {Field.STATE: tuple(range(len(STATES)))}
+
+    def _seeds_for(self, aim: Aim) -> list[int]:
+        """A seed of each of the four kinds (few other facts hold; many do) under which the facts
+        of *aim* are as they must, or most of them when there is no such seed."""
+        if not aim.holds and not aim.fails:
+            picks = self._rng.integers(self._bounds[:-1], self._bounds[1:])
+            return self._candidates[picks].tolist()  # type: ignore[no-any-return]
+        right = np.zeros(SEEDS, np.int16)
+        for keys, wanted in ((aim.holds, True), (aim.fails, False)):
+            for key in keys:
+                if key not in self._truths:
+                    self._truths[key] = drawn_facts(self._candidates, key)
+                right += self._truths[key] == wanted
+        usable = np.flatnonzero(right == right.max())
+        bounds = np.searchsorted(self._kinds[usable], np.arange(5))
+        seeds = []
+        for low, high in pairwise(bounds):
+            at = self._rng.integers(low, high) if low < high else self._rng.integers(len(usable))
+            seeds.append(int(self._candidates[usable[at]]))
+        return seeds

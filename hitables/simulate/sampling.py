@@ -1,0 +1,147 @@
+"""Two programs, compared on packets at the edges of both.
+
+Fast and able to refute, never to prove: None means that no packet of those drawn tells
+the two apart.  What is found is confirmed by ir/semantics.py before anyone is told.
+
+Malformed packets: with "stricter", the second program may drop what the first does not;
+its effects up to there are then the beginning of the first's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hitables.errors import HitablesError
+from hitables.ir import semantics
+from hitables.ir.headers import is_malformed
+from hitables.ir.packet import Backend, Packet
+from hitables.ir.packet_text import listening, show_packet
+from hitables.ir.program import Program, Table
+from hitables.ir.rule import Role
+from hitables.ir.semantics import DROP
+
+from ..verify.question import Difference, Equal, Malformed, Question, differs, places
+from .batch import PacketBatch
+from .boundary_packets import Edges
+from .interpreter import Interner, Machine, Result
+
+PACKETS = 20_000  # for each chain; half aimed at either program
+PACKETS_PER_RULE, FEWEST = 60, 1000
+
+
+def check(
+    before: Program, after: Program, question: Question, *, packets: int = PACKETS, seed: int = 0
+) -> Equal | Difference:
+    """The first difference found, or that none was.
+
+    User chains count where a built-in chain reaches them.  At most *packets* are drawn for
+    each chain, and run as each backend would; equal seeds draw equal packets.
+    """
+    chains = places(before, after, question)
+    pairs = [_Pair(before, after, backend, question) for backend in question.backends]
+    drawn = 0
+    for table, chain in chains:
+        batch = pairs[0].draw(table, chain, packets, seed)
+        drawn += len(batch)
+        for pair in pairs:
+            difference = pair.compare(table, chain, batch)
+            if difference is not None:
+                return difference
+    return Equal(False, drawn)
+
+
+def compare(
+    before: Program, after: Program, *, backends: Sequence[Backend] = tuple(Backend),
+    malformed: Malformed = "stricter", packets: int = PACKETS, seed: int = 0,
+) -> Difference | None:  # fmt: skip
+    """`check`, for callers who want the difference alone."""
+    question = Question(tuple(backends), malformed)
+    answer = check(before, after, question, packets=packets, seed=seed)
+    return answer if isinstance(answer, Difference) else None
+
+
+def _once_keys(table: Table, hits: Any) -> Counter[str]:
+    """By key, how many rules with a memory of their own some packet has matched."""
+    rules = (rule for chain in table.chains for rule in chain.rules)
+    return Counter(
+        match.key
+        for rule, hit in zip(rules, hits, strict=True)
+        if hit
+        for match in rule.matches
+        if match.role is Role.ONCE
+    )
+
+
+class _Pair:
+    """Two programs as one backend runs them."""
+
+    def __init__(self, before: Program, after: Program, backend: Backend, question: Question) -> None:
+        self.programs = before, after
+        self.backend, self.question = backend, question
+        interner = Interner()
+        self.machines = [Machine(program, backend, interner) for program in self.programs]
+
+    def draw(self, table: str, chain: str, packets: int, seed: int) -> PacketBatch:
+        """Packets at the edges of both programs; few where the chain reads few rules."""
+        edges = [Edges(machine, table, chain, seed) for machine in self.machines]
+        rules = max(len(each.numbers) for each in edges)
+        count = min(packets, PACKETS_PER_RULE * rules + FEWEST)
+        return PacketBatch.join(each.draw(count // 2) for each in edges)
+
+    def compare(self, table: str, chain: str, batch: PacketBatch) -> Difference | None:
+        old, new = (machine.run(table, chain, batch, hits=True) for machine in self.machines)
+        same = old.verdict == new.verdict
+        if not self.question.verdict_only:
+            same &= (old.effects == new.effects) & (old.count == new.count)
+        differ = np.flatnonzero(~same)
+        if self.question.malformed == "stricter" and len(differ):
+            differ = differ[~self._is_stricter(table, chain, batch.pick(differ))]
+        if not len(differ):
+            return self._copied(table, chain, old, new)
+        # The plainest packet tells most: whole, and past few rules.
+        broken = batch.malformed()[differ]
+        reads = old.reads[differ].astype(np.int64) + new.reads[differ]
+        return self._confirm(table, chain, batch.packet(int(differ[np.lexsort((reads, broken))[0]])))
+
+    def _copied(self, table: str, chain: str, old: Result, new: Result) -> Difference | None:
+        """Memory that belongs to a rule must not be copied: as many rules said yes in both programs."""
+        before, after = (
+            _once_keys(machine.program.table(table), result.hits)
+            for machine, result in zip(self.machines, (old, new), strict=True)
+        )
+        for key in before | after:
+            if before[key] != after[key]:
+                counts = f"is {before[key]} in the first, {after[key]} in the second"
+                reason = f"{key!r} has memory of its own and {counts}"
+                return Difference(table, chain, reason, self.backend)
+        return None
+
+    def _is_stricter(self, table: str, chain: str, batch: PacketBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Malformed packets that the second program drops, after the first's first effects."""
+        new = self.machines[1].run(table, chain, batch)
+        old = self.machines[0].run(table, chain, batch, limits=np.ascontiguousarray(new.count))
+        drop = self.machines[1].interner.number(DROP)
+        allowed = batch.malformed() & (new.verdict == drop)
+        stricter: np.ndarray[Any, np.dtype[np.bool_]] = (
+            allowed & (old.count >= new.count) & (old.effects == new.effects)
+        )
+        return stricter
+
+    def _confirm(self, table: str, chain: str, packet: Packet) -> Difference:
+        asked, answers = listening(packet)
+        walks = [semantics.run(program.table(table), chain, asked, self.backend) for program in self.programs]
+        may_drop = is_malformed(packet) and self.question.malformed == "stricter"
+        reason = differs(walks[0], walks[1], may_drop, self.question.verdict_only)
+        if reason is None:
+            spelled = show_packet(packet, table, chain, answers)
+            raise HitablesError(
+                "the interpreter finds a difference that semantics does not; this is a fault of hitables, "
+                f"please report it with the rule set ({self.backend.value}: {spelled})"
+            )
+        return Difference(
+            table, chain, reason, self.backend, answers.given_by(packet), answers, walks[0], walks[1]
+        )

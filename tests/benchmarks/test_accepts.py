@@ -1,0 +1,251 @@
+"""What iptables takes is read, and what it refuses is refused at its place: the campaign, in short."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import accepts
+from hitables import ParseError, read, write
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.kernel.load_save import load, save
+from hitables.kernel.namespace import Namespace
+
+pytestmark = pytest.mark.needs_kernel
+HITABLES = str(Path(sys.executable).parent / "hitables")
+HEAD = "*filter\n:own - [0:0]\n"
+
+
+@pytest.fixture(scope="module")
+def namespace(needs_kernel: None) -> Iterator[Namespace]:
+    with Namespace() as opened:
+        opened.run(["ipset", "create", "tried", "hash:ip"])
+        yield opened
+
+
+def taken(*lines: str, table: str = "filter", family: Family = Family.IPV4) -> str:
+    """What is printed of rules that must be taken."""
+    return write(read(f"*{table}\n" + "".join(line + "\n" for line in lines) + "COMMIT\n", family=family))
+
+
+def test_iptables_and_hitables_take_the_same_texts() -> None:
+    """A law over a sample of the campaign: a disagreement must be of a class that has a reason."""
+    every = accepts.texts()
+    assert len(every) > 20_000
+    drawn = random.Random(7).sample(every, 400)
+    chosen = list({id(text): text for text in [*(text for text in every if text.group == "base"), *drawn]}.values())
+    known: dict[str, object] = {}
+    accepts.ask(chosen, known, lambda said: None)
+    found = accepts.judge(chosen, known)
+    assert found["both"] > 200 and found["neither"] > 150
+    assert [each for each in found["classes"] if not each["reason"]] == []
+
+
+def test_each_disagreement_on_record_has_a_reason() -> None:
+    figures = json.loads(accepts.FIGURES.read_text())
+    assert figures["texts"] > 20_000 and figures["classes"]
+    assert all(each["reason"] for each in figures["classes"])
+    assert sum(each["texts"] for each in figures["classes"]) == figures["lenient"] + figures["strict"]
+
+
+# (line, what the message says, the word under the caret)
+REFUSED = [
+    ("-A INPUT -p tcp -m multiport --dports 22:22 -j DROP", "low end below", "22:22"),
+    ("-A INPUT -m statistic --mode nth --every 2 -j DROP", "--every needs --packet", "--every"),
+    ("-A INPUT -m statistic --mode nth --every 2 --packet 2 -j DROP", "at most 1", "statistic"),
+    ("-A INPUT -m statistic --mode random -j DROP", "needs --probability", "statistic"),
+    ("-A INPUT --source=10.0.0.1 -j DROP", "does not read --source=", "--source"),
+    ("-A INPUT -m ttl --ttl-eq 256 -j DROP", "from 0 to 255", "256"),
+    ("-A INPUT -m ttl --ttl-eq 5 --ttl-lt 6 -j DROP", "cannot stand beside", "--ttl-lt"),
+    ("-A INPUT -m ttl -j DROP", "ttl needs --ttl-eq", "ttl"),
+    ("-A INPUT -m ttl ! --ttl-lt 6 -j DROP", "cannot be negated", "--ttl-lt"),
+    ("-A INPUT -m limit --limit 5/sec --limit 6/sec -j DROP", "a second --limit", "--limit"),
+    ("-A INPUT -m limit --limit 10001/sec -j DROP", "too fast", "10001/sec"),
+    ("-A INPUT -m mark --mark 99999999999999999999 -j DROP", "numbers up to", "99999999999999999999"),
+    ("-A INPUT -m hl --hl-eq 5 -j DROP", "IPv6 only", "hl"),
+    ("-A INPUT -m recent --set --seconds 5 -j DROP", "cannot stand beside", "recent"),
+    ("-A INPUT -m owner --uid-owner 0 -j DROP", "cannot stand below INPUT", "owner"),
+    ("-A INPUT -j MASQUERADE", "cannot stand in table filter", "MASQUERADE"),
+    ("-A INPUT -j TCPMSS --set-mss 1400", "needs -p tcp", "TCPMSS"),
+    ("-A INPUT -p tcp -j TCPMSS --clamp-mss-to-pmtu", "cannot stand below INPUT", "TCPMSS"),
+    ("-A INPUT -p udp -j REJECT --reject-with tcp-reset", "needs -p tcp", "tcp-reset"),
+    ("-A INPUT -j REJECT --reject-with icmp-foo", "unknown reject type", "icmp-foo"),
+    ("-A INPUT -j LOG --log-level 8", "unknown value", "8"),
+    ("-A INPUT -c 1 2 -c 3 4 -j DROP", "a second -c", "-c"),
+    ("-A INPUT -s 10.0.0.0/255.255 -j DROP", "neither a prefix length nor a mask", "10.0.0.0/255.255"),
+    ("-N own2 extra", "belongs to no option", "extra"),
+]
+
+
+@pytest.mark.parametrize(("line", "said", "word"), REFUSED, ids=[line for line, _, _ in REFUSED])
+def test_what_both_tools_refuse_is_refused_at_its_word(
+    line: str, said: str, word: str, namespace: Namespace
+) -> None:
+    text = HEAD + line + "\nCOMMIT\n"
+    with pytest.raises(ParseError) as caught:
+        read(text, family=Family.IPV4, name="office.rules")
+    error = caught.value
+    assert said in str(error) and error.line == 3
+    assert re.match(rf"{re.escape(word)}(?![\w.])", error.text[error.column - 1 :]), str(error)
+    # Without -t in the tables line the tools are asked about the same rule.
+    if "TCPMSS --set-mss" not in line:
+        answers = namespace.call(accepts.answer, [(f"iptables-{b}-restore", text, "") for b in ("legacy", "nft")])
+        assert all(answer[0] != accepts.LOADED for answer in answers), answers
+
+
+@pytest.mark.parametrize(
+    ("place", "table"),
+    [("-A POSTROUTING -j DNAT --to-destination 10.0.0.1", "nat"), ("-A PREROUTING -j CT --notrack", "mangle"),
+     ("-A OUTPUT -p tcp -j TPROXY --on-port 80", "mangle"), ("-A PREROUTING -j REJECT", "nat")],
+)  # fmt: skip
+def test_a_target_outside_of_its_table_or_chain_is_refused(place: str, table: str) -> None:
+    with pytest.raises(ParseError, match="cannot stand"):
+        taken(place, table=table)
+
+
+def test_a_target_is_refused_in_a_chain_of_ones_own_by_where_its_packets_come_from() -> None:
+    rules = ("-A own -j MASQUERADE", "-A POSTROUTING -j own")
+    assert "MASQUERADE" in taken(":own - [0:0]", *rules, table="nat")
+    with pytest.raises(ParseError, match="below OUTPUT"):
+        taken(":own - [0:0]", *rules, "-A OUTPUT -j own", table="nat")
+
+
+# (text, what is printed of it)
+TAKEN = [
+    ("* filter\n-A INPUT -j DROP\nCOMMIT\n", "-A INPUT -j DROP"),
+    ("*filter extra\n-A INPUT -j DROP\nCOMMIT\n", "-A INPUT -j DROP"),
+    ('*filter\n-A INPUT "-s" "10.0.0.1" "-j" DROP\nCOMMIT\n', "-A INPUT -s 10.0.0.1 -j DROP"),
+    ('*filter\n-A INPUT -s 10.0.0."1" -j DROP\nCOMMIT\n', "-A INPUT -s 10.0.0.1 -j DROP"),
+    ('*filter\n-A INPUT -m comment --comment="a b" -j DROP\nCOMMIT\n', '-A INPUT -m comment --comment "a b" -j DROP'),
+    ("*filter\n-j DROP -A INPUT\nCOMMIT\n", "-A INPUT -j DROP"),
+    ("*filter\n-AINPUT -j DROP\nCOMMIT\n", "-A INPUT -j DROP"),
+    ("*filter\n--app INPUT -j DROP --\nCOMMIT\n", "-A INPUT -j DROP"),
+    ("*filter\n--append=INPUT -v -4 -j DROP\nCOMMIT\n", "-A INPUT -j DROP"),
+    ("*filter\n-A INPUT -c 1,2 -j DROP\nCOMMIT\n", "[1:2] -A INPUT -j DROP"),
+    ("*filter\n[-1:2] -A INPUT -j DROP\nCOMMIT\n", "[18446744073709551615:2] -A INPUT -j DROP"),
+    ("*filter\n:own - [a:b]\n:INPUT DROP [1\n-A INPUT -j own\nCOMMIT\n", "-A INPUT -j own"),
+    ("*filter\n-A INPUT -j ACCEPT\nCOMMIT\n*filter\n-A INPUT -j DROP\nCOMMIT\n", "-A INPUT -j DROP"),
+    ("*filter\n:own ACCEPT [0:0]\n-A own -j DROP\nCOMMIT\n", "-A own -j DROP"),
+    ("*filter\n:own -\n-A own -j LOG\n:own -\n-A own -j DROP\nCOMMIT\n", "-A own -j DROP"),
+    ("*filter\n:INPUT DROP\n-A INPUT -j LOG\n:INPUT ACCEPT\nCOMMIT\n", "-A INPUT -j LOG"),
+    ("*filter\n:own -\n-A INPUT -j own\n-E own new\nCOMMIT\n", "-A INPUT -j new"),
+    ("*filter\n-F\n-X\n-Z\n-L\n-S INPUT\n-A INPUT -j DROP\n-C INPUT -j DROP\nCOMMIT\n", "-A INPUT -j DROP"),
+    ("*filter\n-I INPUT 0x1 -j DROP\nCOMMIT\n", "-A INPUT -j DROP"),
+    ("*filter\n:-own -\n-A INPUT -j -own\nCOMMIT\n", "-A INPUT -j -own"),
+    ("*filter\n-A INPUT -s 256 -j DROP\nCOMMIT\n", "-A INPUT -s 256 -j DROP"),
+    ("*filter\n-A INPUT -p udp --dport 65559 -j DROP\nCOMMIT\n", "-A INPUT -p udp -m udp --dport 65559 -j DROP"),
+    ("*filter\n-A INPUT -s any/0 -p +6 -j DROP\nCOMMIT\n", "-A INPUT -s any/0 -p +6 -j DROP"),
+    ("*filter\n:A -\n-A A -j A\n-A INPUT -j DROP\nCOMMIT\n", "-A INPUT -j DROP\n-A A -j A"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "shown"), TAKEN, ids=[repr(text) for text, _ in TAKEN])
+def test_what_a_tool_takes_is_read_as_it_reads_it(text: str, shown: str, namespace: Namespace) -> None:
+    program = read(text, family=Family.IPV4)
+    printed = write(program)
+    rules = [line for line in printed.splitlines() if line.startswith(("-", "["))]
+    assert rules == shown.splitlines()
+    saved = []
+    for each in (text, printed):
+        with Namespace() as fresh:
+            for backend in Backend:
+                answers = fresh.call(accepts.answer, [(f"iptables-{backend.value}-restore", each, "")])
+                if answers[0][0] == accepts.LOADED:
+                    said = save(Family.IPV4, backend, fresh)
+                    saved.append([line for line in said.splitlines() if line.startswith(("-A", ":"))])
+                    break
+    assert len(saved) == 2 and saved[0] == saved[1]
+
+
+def test_ah_needs_its_protocol_in_ipv4_alone() -> None:
+    assert "-m ah" in taken("-A INPUT -m ah --ahspi 5 -j DROP", family=Family.IPV6)
+    with pytest.raises(ParseError, match="needs -p ah"):
+        taken("-A INPUT -m ah --ahspi 5 -j DROP")
+
+
+def test_an_address_that_the_c_library_reads_means_what_it_loads_as() -> None:
+    def source(word: str) -> object:
+        (rule,) = read(f"*filter\n-A INPUT -s {word} -j DROP\nCOMMIT\n", family=Family.IPV4).table("filter")["INPUT"].rules
+        return rule.matches[0].tests[0].values.pairs
+
+    assert source("256") == ((256, 256),) and source("10.65536") == (((10 << 24) + 65536,) * 2,)
+    assert source("10.1") == (((10 << 24) + (1 << 16),) * 2,)
+
+
+def test_a_table_that_is_given_again_keeps_the_comments_of_the_first() -> None:
+    printed = write(read("# one\n*filter\n-A INPUT -j DROP\nCOMMIT\n# two\n*filter\nCOMMIT\n"))
+    assert "# one" in printed and "# two" in printed and "DROP" not in printed
+
+
+def test_a_circle_that_no_packet_comes_to_compiles_and_is_printed_back(tmp_path: Path) -> None:
+    rules = "".join(f"-A INPUT -s 10.0.{at}.0/24 -j ACCEPT\n" for at in range(30))
+    source = tmp_path / "circle.rules"
+    source.write_text(f"*filter\n:A - [0:0]\n:B - [0:0]\n-A A -j B\n-A B -j A\n{rules}COMMIT\n")
+    for words in (["compile"], ["lint"], ["stats"], ["graph"], ["graph", "--format", "svg"], ["check", str(source)]):
+        done = subprocess.run([HITABLES, *words, source], capture_output=True, text=True, check=False)
+        assert done.returncode in (0, 1) and "fault" not in done.stderr, done.stderr
+        if words == ["compile"]:
+            assert "-A A -j B\n-A B -j A\n" in done.stdout
+            for backend in Backend:
+                with Namespace() as fresh:
+                    load(done.stdout, Family.IPV4, backend, fresh)
+
+
+# Names that are no text.
+
+NAME = b"\xff\xfeb\xe9"
+
+
+def bytes_set() -> bytes:
+    rules = b"".join(b"-A %s -s 10.0.%d.0/24 -p tcp -m tcp --dport %d -j ACCEPT\n" % (NAME, n, n) for n in range(1, 30))
+    return b"*filter\n:INPUT DROP [0:0]\n:%s - [0:0]\n-A INPUT -j %s\n%sCOMMIT\n" % (NAME, NAME, rules)
+
+
+def test_a_chain_name_that_is_no_text_is_printed_byte_for_byte_and_loads(tmp_path: Path) -> None:
+    source, output = tmp_path / "bytes.rules", tmp_path / "compiled"
+    source.write_bytes(bytes_set())
+    subprocess.run([HITABLES, "compile", source, "-o", output], check=True)
+    compiled = output.read_bytes()
+    assert b":%s - " % NAME in compiled and b"-j %s" % NAME in compiled
+    assert subprocess.run([HITABLES, "check", source, output], capture_output=True, check=False).returncode == 0
+    for backend in Backend:
+        with Namespace() as fresh:
+            load(compiled.decode("utf-8", "surrogateescape"), Family.IPV4, backend, fresh)
+            assert NAME.decode("utf-8", "surrogateescape") in save(Family.IPV4, backend, fresh)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["lint"], ["stats"], ["graph"], ["trace", "--packet", "chain=INPUT src=10.0.1.1 dst=1.1.1.1 proto=tcp sport=1 dport=1"]],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_commands_print_such_a_name_as_it_is(words: list[str], tmp_path: Path) -> None:
+    source = tmp_path / "bytes.rules"
+    source.write_bytes(bytes_set().replace(b"-A INPUT -j", b"-A INPUT -s 10.0.0.0/8 -j").replace(
+        b"COMMIT", b"-A %s -s 10.0.1.0/24 -p tcp -m tcp --dport 1 -j ACCEPT\nCOMMIT" % NAME))  # fmt: skip
+    done = subprocess.run([HITABLES, *words, source], capture_output=True, check=False)
+    assert NAME in done.stdout and b"fault" not in done.stderr
+
+
+@pytest.mark.parametrize("form", ["json", "sarif"])
+def test_json_holds_the_bytes_of_such_a_name(form: str, tmp_path: Path) -> None:
+    source = tmp_path / "bytes.rules"
+    source.write_bytes(bytes_set().replace(b"COMMIT", b"-A %s -s 10.0.1.0/24 -p tcp -m tcp --dport 1 -j ACCEPT\nCOMMIT" % NAME))
+    done = subprocess.run([HITABLES, "lint", "--format", form, source], capture_output=True, check=False)
+    said = json.dumps(json.loads(done.stdout), ensure_ascii=False).encode("utf-8", "surrogateescape")
+    assert done.returncode == 1 and NAME in said
+
+
+def test_a_message_names_such_a_chain_by_its_bytes(tmp_path: Path) -> None:
+    source = tmp_path / "bytes.rules"
+    source.write_bytes(b"*filter\n-A INPUT -j %s\nCOMMIT\n" % NAME)
+    done = subprocess.run([HITABLES, "compile", source], capture_output=True, check=False)
+    assert done.returncode == 2 and NAME + b" is neither a chain" in done.stderr

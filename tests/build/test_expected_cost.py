@@ -1,0 +1,69 @@
+"""Rules read by packets that come as far as their rule."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hitables.build.expected_cost import points_in, rules_read
+from hitables.build.tree import Axis, Boxes, Cut, grow
+from hitables.ir.fields import Field
+
+AXES = (
+    Axis(Field.SRC, 128, False, Cut.PREFIX),
+    Axis(Field.PROTO, 8, False, Cut.POINT),
+    Axis(Field.DPORT, 16, True, Cut.RANGE, (Field.PROTO, (6, 17))),
+    Axis(Field.STATE, 4, False, Cut.NONE),
+)
+NETS = [{Field.SRC: (n << 96, (n + 1 << 96) - 1)} for n in range(200)]
+
+
+def test_points_lie_in_their_boxes() -> None:
+    rng = np.random.default_rng(1)
+    rules = [[{}], [{Field.SRC: (5, 5)}], [{Field.SRC: (2**64 - 3, 2**64 + 3)}], [{Field.DPORT: (0, 0)}],
+             [{Field.SRC: (2**127, 2**128 - 1), Field.PROTO: (255, 255), Field.STATE: (0, 1)}]]  # fmt: skip
+    boxes = Boxes.of(AXES, rules, [True] * len(rules))
+
+    def values(words: np.ndarray) -> list[int]:
+        return [int(high) << 64 | int(low) for high, low in words.reshape(-1, 2)]
+
+    seen = set()
+    for _ in range(100):
+        points = values(points_in(boxes, np.arange(len(rules)), rng))
+        for point, low, high in zip(points, values(boxes.low), values(boxes.high), strict=True):
+            assert low <= point <= high
+        seen.add(tuple(points))
+    assert len(seen) == 100
+
+
+@pytest.mark.parametrize(
+    "first",
+    [{Field.STATE: (0, 0)}, {Field.PROTO: (0, 5)}, {Field.SRC: (0, 0)}, {Field.DPORT: (0, 0)}],
+)
+def test_a_rule_that_takes_the_low_corners_does_not_hide_what_a_tree_saves(
+    first: dict[Field, tuple[int, int]],
+) -> None:
+    """`--state INVALID -j DROP` in front took every packet that trees were weighed by."""
+    boxes = Boxes.of(AXES, [[first], *([net] for net in NETS)], [True] * 201)
+    before, after = rules_read(boxes, grow(boxes))
+    assert 80 < before < 120
+    assert after < 15
+
+
+def test_a_rule_that_no_packet_comes_to_weighs_nothing() -> None:
+    hidden = [[{}], *([net] for net in NETS)]
+    boxes = Boxes.of(AXES, hidden, [True] * len(hidden))
+    assert rules_read(boxes, grow(boxes)) == (1.0, 1.0)
+    assert rules_read(Boxes.of(AXES, [], []), grow(Boxes.of(AXES, [], []))) == (0.0, 0.0)
+
+
+def test_what_does_not_surely_end_a_packets_way_ends_no_search() -> None:
+    boxes = Boxes.of(AXES, [[{}], *([net] for net in NETS)], [False, *[True] * 200])
+    before, _ = rules_read(boxes, grow(boxes))
+    assert 80 < before < 125
+
+
+def test_weights_weigh() -> None:
+    heavy_last = Boxes.of(AXES, [[net] for net in NETS], [True] * 200, [*[0.0] * 199, 1.0])
+    before, after = rules_read(heavy_last, grow(heavy_last))
+    assert before == 200.0 and after < 15

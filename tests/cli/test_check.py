@@ -1,0 +1,549 @@
+"""`hitables check`: the exit status tells equal from different from trouble, and every format says the same."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import jsonschema
+import junitparser
+import pytest
+from click.testing import CliRunner
+from support import forked
+
+import hitables
+from hitables.cli.main import main
+from hitables.compare import ENGINES, Checked, Result, Sampling, check
+from hitables.errors import HitablesError
+from hitables.ir.packet import Backend
+from hitables.report.check import report
+from hitables.report.finding import KINDS, Case, Finding, Place, Report
+from hitables.report.formats import FORMATS
+from hitables.verify.question import Answer, Difference, Equal, Question, Undecided
+
+ROOT = Path(__file__).parents[2]
+HITABLES = [sys.executable, "-c", "from hitables.cli.main import main; main()"]
+SCHEMA = json.loads((ROOT / "hitables/schema/check.json").read_text())
+SARIF = json.loads((ROOT / "tests/data/sarif-schema-2.1.0.json").read_text())
+A = """\
+*filter
+:INPUT DROP [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:services - [0:0]
+-A INPUT -i lo -j ACCEPT
+-A INPUT -p tcp -j services
+-A INPUT -p icmp -j LOG --log-prefix "ping "
+-A FORWARD -s 10.0.0.0/8 -j DROP
+-A services -p tcp -m tcp --dport 22 -j ACCEPT
+-A services -p tcp -m tcp --dport 80 -j ACCEPT
+COMMIT
+"""
+SAME = A.replace("services", "tcp-in").replace("-s 10.0.0.0/8", "-s 10.9.9.9/8")
+VERDICT = A.replace("--dport 80 ", "--dport 81 ")
+EFFECT = A.replace("ping ", "pong ")
+POLICY = A.replace("FORWARD ACCEPT", "FORWARD DROP")
+LIMIT = "-m limit --limit 1/sec -j DROP"
+ONE_LIMIT = f"*filter\n:a -\n-A INPUT -s 10.0.0.0/8 -j a\n-A INPUT -s 11.0.0.0/8 -j a\n-A a {LIMIT}\nCOMMIT\n"
+TWO_LIMITS = ONE_LIMIT.replace("11.0.0.0/8 -j a", "11.0.0.0/8 -j b").replace(":a -", f":a -\n:b -\n-A b {LIMIT}")
+engines = pytest.mark.parametrize("engine", list(ENGINES))
+
+
+def read(text: str, name: str = "A") -> hitables.Program:
+    return hitables.read(text, name=name)
+
+
+def compare(before: str, after: str, engine: str = "sample", **question: Any) -> Checked:
+    return check(read(before, "a.rules"), read(after, "b.rules"), Question(**question), engine=engine)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs `hitables check a.rules b.rules`, of these texts, in a process of its own."""
+
+    def do(before: str, after: str, *arguments: str, status: int) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "a.rules").write_text(before)
+        (tmp_path / "b.rules").write_text(after)
+        done = forked.run(["hitables", "check", "a.rules", "b.rules", *arguments], folder=str(tmp_path))
+        assert done.returncode == status, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    return do
+
+
+# ---- exit status and text ----
+
+
+def test_equal_is_said_when_it_is_proved(run: Any) -> None:
+    said = run(A, SAME, status=0).stdout
+    assert said.startswith("a.rules and b.rules: proved equal\n")
+    assert "table filter: INPUT (legacy and nft), FORWARD (legacy and nft), OUTPUT (legacy and nft)" in said
+    assert "regions of the header space, engine exact" in said
+    assert "compared: verdicts and effects; b.rules may drop malformed packets" in said
+
+
+def test_a_sample_never_says_equal_nor_proved(run: Any) -> None:
+    said = run(A, SAME, "--engine", "sample", "--packets", "500", "--seed", "7", status=0)
+    first = said.stdout.splitlines()[0]
+    assert first.startswith("a.rules and b.rules: no difference found in ") and first.endswith(" packets")
+    assert "equal" not in said.stdout and "prove" not in said.stdout and "seed 7" in said.stdout
+    found = json.loads(run(A, SAME, "--engine", "sample", "--format", "json", status=0).stdout)
+    assert found["answer"] == "no difference found"
+    assert {case["answer"] for case in found["cases"]} == {"no difference found"}
+
+
+@engines
+def test_a_difference_names_both_files_lines_and_verdicts(run: Any, engine: str, tmp_path: Path) -> None:
+    said = run(A, VERDICT, "--engine", engine, status=1).stdout
+    assert "a.rules and b.rules: they differ\ntable filter, chain INPUT (legacy and nft): verdict " in said
+    found = json.loads(run(A, VERDICT, "--engine", engine, "--format", "json", status=1).stdout)
+    (finding,) = found["findings"]
+    assert {finding["before"]["verdict"], finding["after"]["verdict"]} == {"ACCEPT", "DROP"}
+    accepts = "a.rules" if finding["before"]["verdict"] == "ACCEPT" else "b.rules"
+    port = 80 if accepts == "a.rules" else 81
+    assert f"\n{accepts}: ACCEPT, rules read: " in said
+    assert f"  line 11: -A services -p tcp -m tcp --dport {port} -j ACCEPT\n" in said
+    assert "  end of INPUT: DROP" in said
+    # What it prints can be traced again.
+    packet = next(line for line in said.splitlines() if line.startswith("packet: ")).removeprefix("packet: ")
+    assert packet == finding["packet"]
+    for file, way in (("a.rules", "before"), ("b.rules", "after")):
+        traced = forked.run(["hitables", "trace", file, "--packet", packet], folder=str(tmp_path))
+        assert traced.returncode == 0, traced.stderr
+        last = traced.stdout.splitlines()[-1]
+        assert last == f"verdict: {finding[way]['verdict']} after {finding[way]['rules_read']} rules"
+
+
+@engines
+def test_effects_count_unless_verdicts_alone_are_asked_for(run: Any, engine: str) -> None:
+    assert "ping" in run(A, EFFECT, "--engine", engine, status=1).stdout
+    said = run(A, EFFECT, "--engine", engine, "--verdict-only", status=0).stdout
+    assert "compared: verdicts alone" in said
+
+
+@engines
+def test_chains_and_tables_can_be_chosen(run: Any, engine: str) -> None:
+    said = run(A, VERDICT, "--engine", engine, "--chain", "FORWARD", "--chain", "OUTPUT", status=0).stdout
+    assert "table filter: FORWARD (legacy and nft), OUTPUT (legacy and nft)\n" in said
+    run(A, VERDICT, "--engine", engine, "--chain", "services", status=1)
+    raw = "*raw\n-A PREROUTING -p udp -j NOTRACK\nCOMMIT\n"
+    run(raw + A, raw + VERDICT, "--engine", engine, "--table", "raw", status=0)
+    run(raw + A, raw + VERDICT, "--engine", engine, "--table", "filter", status=1)
+
+
+@engines
+def test_backends_differ_where_their_readings_do(run: Any, engine: str) -> None:
+    """A later fragment's bytes are read as a port by nft alone: there the order of the two rules counts."""
+    rule = "-A FORWARD -f -j ACCEPT\n", "-A FORWARD -p udp -m udp --dport 53 -j DROP\n"
+    one, other = (f"*filter\n{first}{second}COMMIT\n" for first, second in (rule, rule[::-1]))
+    run(one, other, "--engine", engine, "--backend", "legacy", status=0)
+    said = run(one, other, "--engine", engine, status=1).stdout
+    assert "chain FORWARD (nft): verdict ACCEPT becomes DROP" in said
+    assert "FORWARD (legacy)" in said.split("the others")[1]
+
+
+@engines
+def test_malformed_packets_may_be_dropped_or_not(run: Any, engine: str) -> None:
+    """B asks for the port where A does not, and legacy drops a tcp header that is too short for that."""
+    lax = "*filter\n-A FORWARD -s 10.0.0.0/8 -j ACCEPT\nCOMMIT\n"
+    strict = lax.replace("-A", "-A FORWARD -p tcp -m tcp --dport 9 -j ACCEPT\n-A")
+    strict, lax = (text.replace("-s 10.0.0.0/8 ", "") for text in (strict, lax))
+    run(lax, strict, "--engine", engine, status=0)
+    said = run(lax, strict, "--engine", engine, "--malformed", "exact", status=1).stdout
+    assert "compared: verdicts and effects; malformed packets like all others" in said
+    assert "bytes=" in said or "offset=1" in said
+
+
+@engines
+def test_every_chain_that_differs_is_told(engine: str) -> None:
+    both = VERDICT.replace("FORWARD ACCEPT", "FORWARD DROP")
+    checked = compare(A, both, engine)
+    said = report(checked)
+    assert [finding.scope for finding in said.findings] == [("filter", "INPUT"), ("filter", "FORWARD")]
+    (output,) = (case for case in checked.cases if isinstance(case.answer, Equal))
+    assert output.chains == ("OUTPUT",) and output.backends == tuple(Backend)
+
+
+@engines
+def test_a_policy_decides_by_its_line(engine: str) -> None:
+    (finding,) = report(compare(A, POLICY, engine)).findings
+    assert [(place.role, place.file, place.line, place.text) for place in finding.places] == [
+        ("after", "b.rules", 3, ":FORWARD DROP"), ("before", "a.rules", 3, ":FORWARD ACCEPT"),
+    ]  # fmt: skip
+
+
+@engines
+def test_an_effect_is_told_by_the_rule_that_has_it(engine: str) -> None:
+    (finding,) = report(compare(A, EFFECT, engine)).findings
+    assert finding.kind == "different-effects"
+    assert [place.line for place in finding.places] == [8, 8] and "pong" in finding.places[0].text
+
+
+@pytest.mark.parametrize("engine", ["exact", "diagrams"])
+def test_memory_of_a_rule_is_a_difference_of_the_table(engine: str) -> None:
+    """Two rules with a limit each, where there was one for both sources: no packet shows that."""
+    checked = compare(ONE_LIMIT, TWO_LIMITS, engine)
+    (finding,) = report(checked).findings
+    assert finding.kind == "different-memory" and finding.scope == ("filter", "INPUT") and "memory" in finding.message
+    whole, chains = checked.cases
+    assert whole.chains == () and chains.answer is None
+    assert finding.message in report(checked).text and "no difference" not in report(checked).text
+
+
+def test_nothing_is_decided_when_the_time_is_over(run: Any) -> None:
+    said = run(A, SAME, "--timeout", "1e-9", status=2)
+    assert said.stdout.startswith("a.rules and b.rules: undecided\n") and "0% of its packets" in said.stdout
+    run(A, SAME, "--timeout", "100", "--max-memory", "2G", status=0)
+
+
+def test_a_difference_outweighs_what_is_undecided() -> None:
+    def half(before: Any, after: Any, question: Question, *_: Any) -> Answer:
+        if question.chains != {"FORWARD"}:
+            return Undecided("out of memory", "filter", min(question.chains - {"FORWARD"}), question.backends[0], 0.25)
+        return ENGINES["sample"](before, after, question, Sampling(), lambda stage: None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ENGINES, "half", half)
+        checked = compare(A, POLICY, "half")
+        assert checked.result is Result.DIFFERENT and report(checked).status == 1
+        assert "25% of its packets were decided" in report(checked).text
+        checked = compare(A, A, "half")
+        assert checked.result is Result.UNDECIDED and report(checked).status == 2
+
+
+def test_the_engines_of_the_command_line_are_those_there_are() -> None:
+    (option,) = (each for each in main.commands["check"].params if each.name == "engine")
+    assert isinstance(option.type, click.Choice) and list(option.type.choices) == list(ENGINES)
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "oxidd", None)
+    for name in [name for name in sys.modules if name.startswith("oxidd.")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(HitablesError, match=r'oxidd: pip install "hitables\[proof\]"'):
+        compare(A, A, "diagrams")
+
+
+# ---- trouble ----
+
+
+@pytest.mark.parametrize("fault", [ZeroDivisionError("x"), MemoryError(), RecursionError(), KeyboardInterrupt(),
+                                   click.Abort(), click.ClickException("x"), AssertionError("x"), OSError("x")])  # fmt: skip
+def test_no_fault_looks_like_a_difference(fault: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Answer:
+        raise fault
+
+    monkeypatch.setitem(ENGINES, "sample", broken)
+    (tmp_path / "a").write_text(A)
+    done = CliRunner().invoke(main, ["check", str(tmp_path / "a"), str(tmp_path / "a"), "--engine", "sample"])
+    assert done.exit_code == (130 if isinstance(fault, KeyboardInterrupt | click.Abort) else 2) and done.stderr
+
+
+@pytest.mark.parametrize("redirect", ["2>/dev/full", "2>&-", ">/dev/full", ">&-", "| true", "2> >(true)"])
+def test_output_that_cannot_be_written_is_no_difference(redirect: str, tmp_path: Path) -> None:
+    """Equal rule sets, and one that cannot be read: neither may exit with 1."""
+    (tmp_path / "a").write_text(A)
+    (tmp_path / "bad").write_text(LOOP)
+    command = f"{sys.executable} -c 'from hitables.cli.main import main; main()' check a $FILE --engine sample {redirect}"
+    for file in ("a", "bad"):
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=tmp_path, env=os.environ | {"FILE": file}, capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.returncode != 1 and (file == "a" or done.returncode == 2)
+
+
+def test_what_is_left_to_say_at_exit_changes_no_status(tmp_path: Path) -> None:
+    """A buffer that cannot be emptied would make 120 of it."""
+    (tmp_path / "bad").write_text(LOOP)
+    buffered = "import sys; sys.stderr = open(2, 'w', closefd=False); from hitables.cli.main import main; main()"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", buffered, "check", "bad", "bad"], cwd=tmp_path, stderr=full, check=False)
+    assert done.returncode == 2
+
+
+LOOP = "*filter\n:a -\n:b -\n-A INPUT -j a\n-A a -j b\n-A b -j a\nCOMMIT\n"
+SET = "*filter\n-A INPUT -m set --match-set {} src -j DROP\nCOMMIT\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "arguments", "said"),
+    [
+        (A, "*filter\n-A INPUT -s 2001:db8::/32 -j DROP\nCOMMIT\n", [],
+         "a.rules is for IPv4, b.rules for IPv6: only rule sets of one family"),
+        (A, A, ["--table", "nat"], "table nat stands in neither rule set"),
+        (A, A, ["--chain", "NOPE"], "there is no chain NOPE"),
+        (A, SAME, ["--chain", "services"], "chain services stands in a.rules only"),
+        (SET.format("one"), SET.format("two"), [], "ipset one stands in a.rules only"),
+        (A, LOOP, [], "b.rules:6: chains jump in a circle: a -> b -> a"),
+        (A, "*filter\n-A INPUT --sprot 80 -j DROP\nCOMMIT\n", [], "b.rules:2:"),
+        (A, "no rules\n", [], "b.rules:1:"),
+        ("", A, [], "a.rules"),
+        (A, A, ["--family", "6"], "a.rules"),
+        (A, A, ["--max-memory", "2"], "'2' is no size; write a number and K, M, G or T, as in 512M or 2G"),
+        (A, A, ["--max-memory", "2X"], "'2X' is no size"),
+        (A, A, ["--max-memory", "-2G"], "'-2G' is no size"),
+        (A, A, ["--max-memory", "10K"], "'10K' is less than 1M"),
+        (A, A, ["--timeout", "0"], "timeout"),
+        (A, A, ["--timeout", "soon"], "soon"),
+        (A, A, ["--packets", "9"], "engine exact draws no packets"),
+        (A, A, ["--engine", "sample", "--max-memory", "2G"], "engine sample keeps no bound"),
+        (A, A, ["--engine", "oracle"], "oracle"),
+        (A, A, ["--format", "yaml"], "yaml"),
+        (A, A, ["-o", "/nonexistent/out", "--engine", "sample"], "No such file"),
+        (A, A, ["third.rules"], "third.rules"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_told_and_exits_with_2(run: Any, before: str, after: str, arguments: list[str], said: str) -> None:
+    done = run(before, after, *arguments, status=2)
+    assert said in " ".join(done.stderr.split()) and done.stdout == ""
+
+
+EMPTY = "*mangle\n:PREROUTING ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\nCOMMIT\n"
+
+
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+@pytest.mark.parametrize(
+    ("table", "status"),
+    [
+        (EMPTY, 0),
+        (EMPTY.replace(":FORWARD ACCEPT", ":FORWARD DROP"), 1),
+        (EMPTY.replace("COMMIT", "-A FORWARD -s 10.0.0.0/8 -j DROP\nCOMMIT"), 1),
+        (EMPTY.replace("COMMIT", "-A FORWARD -p tcp -j MARK --set-xmark 0x1/0xffffffff\nCOMMIT"), 1),
+        (EMPTY.replace("COMMIT", ":own - [0:0]\n-A own -j DROP\nCOMMIT"), 0),
+    ],
+)
+def test_a_table_that_one_side_lacks_is_empty_there(run: Any, engine: str, table: str, status: int) -> None:
+    """Without rules, with policies ACCEPT; it was trouble whatever the other side had in it."""
+    for sides in ((A, A + table), (A + table, A)):
+        done = run(*sides, "--engine", engine, status=status)
+        assert status == 0 or "table mangle, chain FORWARD" in done.stdout
+        run(*sides, "--table", "mangle", "--engine", engine, status=status)
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (["/nonexistent", "{a}"], "No such file"),
+        (["{a}", "/"], "directory"),
+        (["{a}", "{broken}"], "broken: "),
+        (["-", "-"], "both rule sets cannot come from standard input"),
+        (["{a}"], "Missing argument"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, files: list[str], said: str) -> None:
+    paths = {name: tmp_path / name for name in ("a", "broken")}
+    paths["a"].write_text(A)
+    paths["broken"].write_bytes(gzip.compress(A.encode())[:-20])
+    done = subprocess.run(
+        [*HITABLES, "check", *(file.format(**paths) for file in files)],
+        input="", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("text", "size"), [("1M", 1 << 20), ("2G", 2 << 30), ("1.5g", 3 << 29), ("512MiB", 1 << 29), ("1TB", 1 << 40)])
+def test_sizes(text: str, size: int) -> None:
+    (option,) = (each for each in main.commands["check"].params if each.name == "max_memory")
+    assert option.type.convert(text, None, None) == size
+
+
+def test_standard_input_is_one_of_the_two(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(A)
+    for files, status in ((["a", "-"], 1), (["-", "a"], 1)):
+        done = subprocess.run(
+            [*HITABLES, "check", *files, "--engine", "sample", "--format", "sarif"],
+            input=VERDICT, cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == status
+        jsonschema.validate(json.loads(done.stdout), SARIF)
+
+
+# ---- formats ----
+
+
+def reports() -> dict[str, Report]:
+    """One of every kind of answer."""
+    odd = A.replace('"ping "', '"p\udce4ng <&>"')
+    budget = Question(timeout=1e-9)
+    pairs = {"equal": (A, SAME), "verdict": (A, VERDICT), "effect": (A, EFFECT), "policy": (A, POLICY),
+             "odd": (A, odd)}  # fmt: skip
+    made = {name: report(compare(*pair)) for name, pair in pairs.items()}
+    made["memory"] = report(compare(ONE_LIMIT, TWO_LIMITS, "exact"))
+    made["proved"] = report(compare(A, SAME, "exact"))
+    made["undecided"] = report(check(read(A), read(SAME), budget, engine="sample"))
+    return made
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Report]:
+    return reports()
+
+
+def test_json_fits_its_schema(made: dict[str, Report]) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    answers = {}
+    for name, each in made.items():
+        text = FORMATS["json"](each)
+        found = json.loads(text.encode())
+        jsonschema.validate(found, SCHEMA)
+        assert found["status"] == each.status
+        answers[name] = found["answer"]
+    assert answers == {"equal": "no difference found", "verdict": "different", "effect": "different", "policy": "different",
+                       "memory": "different", "odd": "different", "proved": "equal", "undecided": "undecided"}  # fmt: skip
+    kinds = SCHEMA["properties"]["findings"]["items"]["properties"]["kind"]["enum"]
+    assert set(kinds) <= set(KINDS)
+    assert {finding.kind for each in made.values() for finding in each.findings} == set(kinds)
+
+
+def test_the_schema_refuses_what_is_wrong(made: dict[str, Report]) -> None:
+    """It would not hold anything if it took everything."""
+    found = json.loads(FORMATS["json"](made["verdict"]))
+    for spoil in (
+        lambda it: it.pop("status"), lambda it: it.update(answer="maybe"), lambda it: it.update(surprise=1),
+        lambda it: it["findings"][0]["places"][0].update(line="9"), lambda it: it["findings"][0].pop("reason"),
+        lambda it: it["findings"][0]["before"]["path"][0].update(outcome="no"),
+    ):  # fmt: skip
+        spoilt = json.loads(json.dumps(found))
+        spoil(spoilt)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(spoilt, SCHEMA)
+
+
+def test_sarif_fits_the_schema_of_the_standard(made: dict[str, Report]) -> None:
+    jsonschema.Draft7Validator.check_schema(SARIF)
+    for each in made.values():
+        log = json.loads(FORMATS["sarif"](each).encode())
+        jsonschema.Draft7Validator(SARIF, format_checker=jsonschema.Draft7Validator.FORMAT_CHECKER).validate(log)
+        (run,) = log["runs"]
+        assert len(run["results"]) == len(each.findings)
+        assert run["invocations"][0]["exitCode"] == each.status
+        for result in run["results"]:
+            assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
+    assert not json.loads(FORMATS["sarif"](made["undecided"]))["runs"][0]["invocations"][0]["executionSuccessful"]
+
+
+def line_of(location: Any) -> tuple[str, int]:
+    physical = location["physicalLocation"]
+    return physical["artifactLocation"]["uri"], physical["region"]["startLine"]
+
+
+def test_a_sarif_result_stands_at_the_deciding_lines(made: dict[str, Report]) -> None:
+    (result,) = json.loads(FORMATS["sarif"](made["policy"]))["runs"][0]["results"]
+    (here,), (there,) = result["locations"], result["relatedLocations"]
+    assert line_of(here) == ("b.rules", 3) and line_of(there) == ("a.rules", 3)
+    assert here["logicalLocations"][0]["fullyQualifiedName"] == "filter/FORWARD"
+    (result,) = json.loads(FORMATS["sarif"](made["verdict"]))["runs"][0]["results"]
+    lines = {line_of(result[where][0]) for where in ("locations", "relatedLocations")}
+    assert lines in ({("b.rules", 2), ("a.rules", 11)}, {("b.rules", 11), ("a.rules", 2)})
+    ways = [[line_of(step["location"])[1] for step in flow["threadFlows"][0]["locations"]] for flow in result["codeFlows"]]
+    assert [7, 11] in ways
+
+
+def test_a_sarif_fingerprint_outlives_moved_lines() -> None:
+    def fingerprints(before: str, after: str) -> list[str]:
+        log = json.loads(FORMATS["sarif"](report(compare(before, after))))
+        return [result["partialFingerprints"]["hitables/v1"] for result in log["runs"][0]["results"]]
+
+    moved = "# a note\n# another\n" + POLICY
+    assert fingerprints(A, POLICY) == fingerprints(A, moved) != fingerprints(A, EFFECT)
+
+
+@pytest.mark.parametrize(("file", "uri"), [("a b#c%.rules", "a%20b%23c%25.rules"), ("/etc/ü", "file:///etc/%C3%BC")])
+def test_a_file_name_becomes_a_uri(file: str, uri: str) -> None:
+    finding = Finding("different-verdict", "error", "m", (Place(file, 2),))
+    log = json.loads(FORMATS["sarif"](Report("check", 1, (finding,), (), 0.0, {}, "")))
+    assert line_of(log["runs"][0]["results"][0]["locations"][0]) == (uri, 2)
+
+
+def test_junit_is_read_by_a_real_reader(made: dict[str, Report], tmp_path: Path) -> None:
+    for name, each in made.items():
+        (tmp_path / "check.xml").write_text(FORMATS["junit"](each), encoding="utf-8")
+        suites = junitparser.JUnitXml.fromfile(str(tmp_path / "check.xml"))
+        assert [suite.name for suite in suites] == ["filter"]
+        (suite,) = suites
+        cases = {case.name: [type(result) for result in case.result] for case in suite}
+        assert (suites.tests, suites.failures, suites.errors, suites.skipped) == (
+            len(cases),
+            sum(junitparser.Failure in results for results in cases.values()),
+            sum(junitparser.Error in results for results in cases.values()),
+            sum(junitparser.Skipped in results for results in cases.values()),
+        )
+        chains = [f"{chain} ({backend.value})" for chain in ("INPUT", "FORWARD", "OUTPUT") for backend in Backend]
+        assert set(cases) == {*chains} | ({"(whole table) (legacy)", "(whole table) (nft)"} if name == "memory" else set())
+        failed = {case for case, results in cases.items() if results == [junitparser.Failure]}
+        if name == "verdict":
+            assert failed == {"INPUT (legacy)", "INPUT (nft)"}
+            (failure,) = next(case.result for case in suite if case.name == "INPUT (nft)")
+            assert failure.type == "different-verdict" and "\npacket: table=filter chain=INPUT" in failure.text
+        if name == "equal":
+            assert not any(cases.values())
+        if name == "undecided":
+            assert suites.errors == len(cases)
+        if name == "memory":
+            assert failed == {"(whole table) (legacy)", "(whole table) (nft)"} and suites.skipped == len(chains)
+
+
+def test_a_suite_for_each_table() -> None:
+    raw = "*raw\n-A PREROUTING -p udp -j NOTRACK\nCOMMIT\n"
+    text = FORMATS["junit"](report(compare(A + raw, VERDICT + raw)))
+    suites = junitparser.JUnitXml.fromstring(text.encode())
+    assert {suite.name: (suite.tests, suite.failures) for suite in suites} == {"filter": (6, 2), "raw": (4, 0)}
+
+
+def test_a_case_may_hold_several_findings_or_none() -> None:
+    """As other commands will use it."""
+    finding = Finding("different-verdict", "warning", "a message", (Place("x", 0),), text="more\x00 of it")
+    cases = Case("x", "one", 1.5, (finding, finding)), Case("x", "two", skipped="not wanted"), Case("y", "three")
+    suites = junitparser.JUnitXml.fromstring(FORMATS["junit"](Report("lint", 1, (finding,), cases, 2.0, {}, "")).encode())
+    one, two = next(iter(suites))
+    assert [result.message for result in one.result] == ["a message"] * 2 and one.time == 1.5
+    assert "more\ufffd of it" in one.result[0].text and two.is_skipped and suites.tests == 3
+    with pytest.raises(ValueError, match="no kind"):
+        Finding("never-heard-of", "error", "m", ())
+
+
+@pytest.mark.parametrize("form", list(FORMATS))
+def test_o_writes_the_report_and_still_tells_it(run: Any, form: str, tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    done = run(A, VERDICT, "--engine", "sample", "--format", form, "-o", str(out), status=1)
+    assert done.stdout == "" and "packet: table=filter chain=INPUT" in done.stderr
+    piped = run(A, VERDICT, "--engine", "sample", "--format", form, status=1)
+    assert piped.stderr == "" and len(piped.stdout) == pytest.approx(len(out.read_text()), abs=20)
+
+
+def test_help_of_check_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom hitables.cli.main import main\ntry: main(['check', '--help'])\nexcept SystemExit: pass\n"
+        "print({'numpy', 'networkx', 'lark', 'rich', 'matplotlib'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "set()" and "--max-memory" in done.stdout
+
+
+def test_differences_carry_what_the_report_needs() -> None:
+    """The report is made of the answer alone: no engine is asked twice for one witness."""
+    checked = compare(A, VERDICT)
+    (difference,) = (case.answer for case in checked.cases if isinstance(case.answer, Difference))
+    assert difference.before is not None and difference.after is not None
+    (finding,) = report(checked).findings
+    assert finding.details["before"]["verdict"] == difference.before.verdict
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_kernel_confirms_what_is_found(run: Any, form: str) -> None:
+    done = run(A, VERDICT, "--replay", "--format", form, status=1)
+    if form == "text":
+        assert "kernel: confirmed" in done.stdout and "counted by" in done.stdout
+        return
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, SCHEMA)
+    assert [finding["kernel"]["finding"] for finding in found["findings"]] == ["confirmed"]

@@ -1,0 +1,132 @@
+"""`hitables diff` and `hitables lint`: what they print, their exit status, every format."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import junitparser
+import pytest
+from click.testing import CliRunner, Result
+
+from hitables.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+SARIF = json.loads((ROOT / "tests/data/sarif-schema-2.1.0.json").read_text())
+BEFORE = """\
+*filter
+:INPUT DROP [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+-A INPUT -s 10.0.0.0/8 -j ACCEPT
+-A INPUT -s 10.1.0.0/16 -p tcp --dport 22 -j REJECT
+-A INPUT -s 172.16.0.0/12 -p udp -j DROP
+COMMIT
+"""
+AFTER = BEFORE.replace("10.0.0.0/8", "10.0.0.0/9").replace("-p udp", "-p udp -m limit --limit 1/sec")
+TIDY = BEFORE.replace("-A INPUT -s 10.1.0.0/16 -p tcp --dport 22 -j REJECT\n-A INPUT -s 172.16.0.0/12 -p udp -j DROP\n", "")
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    made = {}
+    for name, text in (("before", BEFORE), ("after", AFTER), ("tidy", TIDY)):
+        (tmp_path / f"{name}.rules").write_text(text)
+        made[name] = str(tmp_path / f"{name}.rules")
+    return made
+
+
+def run(*arguments: str, status: int) -> Result:
+    done = CliRunner().invoke(main, list(arguments))
+    assert done.exit_code == status, done.output
+    return done
+
+
+def test_diff_tells_packets_lines_and_verdicts(files: dict[str, str]) -> None:
+    said = run("diff", files["before"], files["after"], status=1).stdout
+    assert said.splitlines()[0] == "table filter, chain INPUT:"
+    assert (
+        "  any protocol from 10.128.0.0/9\n"
+        "    was ACCEPT by line 5, now DROP by policy  (7.7e+26 headers; later fragments alike)"
+    ) in said
+    assert "now also asks limit --limit 1/sec" in said
+    assert "treat every packet alike" in run("diff", files["before"], files["tidy"], status=0).stdout
+
+
+def test_diff_keeps_to_its_limit_in_the_text_alone(files: dict[str, str]) -> None:
+    short = run("diff", "--limit", "1", files["before"], files["after"], status=1).stdout
+    assert "changes more (--limit)" in short
+    every = json.loads(run("diff", "--limit", "1", "--format", "json", files["before"], files["after"], status=1).stdout)
+    assert len(every["findings"]) > 1 and every["complete"]
+
+
+def test_lint_names_rules_and_what_covers_them(files: dict[str, str]) -> None:
+    said = run("lint", files["before"], status=1).stdout
+    assert said.splitlines() == [
+        f"{files['before']}:6: never matches: line 5 covers it",
+        "    -A INPUT -s 10.1.0.0/16 -p tcp -m tcp --dport 22 -j REJECT",
+        "    line 5: -A INPUT -s 10.0.0.0/8 -j ACCEPT",
+        f"{files['before']}:7: changes nothing: the policy does the same",
+        "    -A INPUT -s 172.16.0.0/12 -p udp -j DROP",
+    ]
+    assert "every rule of its 1 does something" in run("lint", files["tidy"], status=0).stdout
+
+
+def report(command: str, form: str, files: dict[str, str]) -> Any:
+    names = [files["before"], files["after"]] if command == "diff" else [files["before"]]
+    return run(command, "--format", form, *names, status=1).stdout
+
+
+@pytest.mark.parametrize("command", ["diff", "lint"])
+def test_json_fits_its_schema(command: str, files: dict[str, str]) -> None:
+    schema = json.loads((ROOT / f"hitables/schema/{command}.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    found = json.loads(report(command, "json", files))
+    jsonschema.validate(found, schema)
+    for spoilt in ({**found, "command": "x"}, {**found, "findings": [{}]}, {k: v for k, v in found.items() if k != "complete"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(spoilt, schema)
+
+
+@pytest.mark.parametrize("command", ["diff", "lint"])
+def test_sarif_fits_the_schema_of_the_standard(command: str, files: dict[str, str]) -> None:
+    log = json.loads(report(command, "sarif", files))
+    jsonschema.Draft7Validator(SARIF, format_checker=jsonschema.Draft7Validator.FORMAT_CHECKER).validate(log)
+    assert len(log["runs"][0]["results"]) >= 2
+
+
+@pytest.mark.parametrize("command", ["diff", "lint"])
+def test_junit_is_read_by_a_real_reader(command: str, files: dict[str, str], tmp_path: Path) -> None:
+    suites = junitparser.JUnitXml.fromstring(report(command, "junit", files).encode())
+    assert suites.failures == 1  # one chain of three
+    assert {case.name for suite in suites for case in suite} >= {"chain INPUT"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["diff", "{before}", "/nowhere"], "/nowhere"),
+        (["diff", "-", "-"], "both rule sets cannot come from standard input"),
+        (["diff", "--chain", "X", "{before}", "{after}"], "no chain X"),
+        (["lint", "--table", "raw", "{before}"], "no table raw"),
+        (["lint", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_bad_input_is_told_and_exits_with_2(arguments: list[str], said: str, files: dict[str, str]) -> None:
+    done = run(*(each.format(**files) for each in arguments), status=2)
+    assert said in done.stderr and "Traceback" not in done.output
+
+
+def test_time_that_runs_out_is_no_answer(files: dict[str, str]) -> None:
+    assert "undecided: out of time" in run("diff", "--timeout", "1e-9", files["before"], files["tidy"], status=2).stdout
+    assert "not all rules were looked at" in run("lint", "--timeout", "1e-9", files["tidy"], status=2).stdout
+
+
+def test_two_days_of_one_site_give_a_readable_diff(shared: Path) -> None:
+    """The pair of the corpus in which a firewall of mac addresses swapped its defence against floods."""
+    stem = "diekmann_net-network__d-Services-iptables-save-2015-05-15-"
+    names = [str(shared / "corpus/dumps" / f"{stem}{time}.rules") for time in ("14-14-46", "15-23-41")]
+    said = run("diff", *names, status=1).stdout.splitlines()
+    assert len(said) < 40
+    assert any("no longer asks recent" in line and "now also asks limit" in line for line in said)

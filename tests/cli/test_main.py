@@ -1,0 +1,211 @@
+"""The command line: exit status, where output goes, and that nothing half-done is left."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from support.hitables_command import run
+
+ROOT = Path(__file__).parents[2]
+HITABLES = [sys.executable, "-c", "from hitables.cli.main import main; main()"]
+CAMPUS = ROOT / "rulesets" / "campus.rules.gz"
+SMALL = (
+    "*filter\n:INPUT ACCEPT [0:0]\n"
+    + "".join(f"-A INPUT -s 10.0.{n}.0/24 -p tcp -m tcp --dport {n + 1} -j DROP\n" for n in range(40))
+    + "COMMIT\n"
+)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.rules"
+    path.write_text(SMALL)
+    return path
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """So that it takes 60 ms and not a second; the time itself is measured by bench speed."""
+    code = (
+        "import sys\nfrom hitables.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+        "print({'numpy', 'networkx', 'lark', 'rich', 'matplotlib'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "set()" and "compile" in done.stdout
+
+
+def test_compile_reads_standard_input_and_writes_standard_output(small: Path) -> None:
+    piped = run("compile", text=SMALL)
+    assert piped.stdout.startswith("# Compiled by hitables") and " -g ht" in piped.stdout
+    assert piped.stderr == ""
+    again = run("compile", "-", "-o", "-", text=SMALL)
+    assert again.stdout == piped.stdout == run("compile", small).stdout
+
+
+def test_compile_reads_gzip_and_its_own_output(tmp_path: Path) -> None:
+    path = tmp_path / "small.rules.gz"
+    path.write_bytes(gzip.compress(SMALL.encode()))
+    once = run("compile", path).stdout
+    assert "COMMIT" in run("compile", text=once).stdout
+
+
+def test_the_header_says_what_was_proved() -> None:
+    assert "; proved equal to its input" in run("compile", text=SMALL).stdout.splitlines()[0]
+    assert "; NOT PROVED equal" in run("compile", "--no-verify", text=SMALL).stdout.splitlines()[0]
+
+
+def test_without_a_proof_nothing_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run("compile", "--timeout", "1e-9", text=SMALL, status=2)
+    assert done.stdout == "" and "out of time while proving" in done.stderr and "--no-verify" in done.stderr
+
+
+def test_map_and_summary(small: Path, tmp_path: Path) -> None:
+    done = run("compile", small, "-o", tmp_path / "out", "--map", tmp_path / "map.json", "--summary")
+    assert "compiled" in done.stderr and done.stdout == ""
+    found = json.loads((tmp_path / "map.json").read_text())
+    jsonschema.validate(found, json.loads((ROOT / "hitables/schema/map.json").read_text()))
+    lines = [line for table in found["tables"] for chain in table["chains"] for line in chain["lines"]]
+    assert set(range(3, 43)) <= set(lines)
+    rules = [line for line in (tmp_path / "out").read_text().splitlines() if line.startswith("-A")]
+    assert len(rules) == len(lines)
+
+
+def test_stats_say_what_packets_read(small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.rules"
+    run("compile", small, "-o", out)
+    schema = json.loads((ROOT / "hitables/schema/stats.json").read_text())
+    before, after = (json.loads(run("stats", path, "--json").stdout) for path in (small, out))
+    for each in (before, after):
+        jsonschema.validate(each, schema)
+    one, two = (next(c for c in each["chains"] if c["chain"] == "INPUT") for each in (before, after))
+    assert two["mean_read"] < one["mean_read"]
+    trace = tmp_path / "trace"
+    trace.write_text("167772161 1 1 1 6\n167772161 1 1 9 6\n")
+    over = json.loads(run("stats", small, "--json", "--trace", trace).stdout)["trace"]
+    assert over["packets"] == 2 and over["longest_read"] == 40
+    assert "INPUT" in run("stats", small, "--trace", trace).stdout
+
+
+def test_trace_tells_every_rule_read_by_its_line(small: Path) -> None:
+    packet = "chain=INPUT in=eth0 src=10.0.2.9 dst=1.1.1.1 proto=tcp sport=9 dport=3"
+    lines = run("trace", small, "--packet", packet).stdout.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["3", "4", "5"]
+    assert lines[-1] == "verdict: DROP after 3 rules"
+    run("trace", small, "--packet", "chain=NOPE src=1.1.1.1 dst=1.1.1.1 proto=tcp", status=2)
+    run("trace", small, "--packet", "chain=INPUT src=999.1.1.1", status=2)
+
+
+@pytest.mark.parametrize("form", ["dot", "graphml", "svg"])
+def test_graph_draws_chains_and_trees(small: Path, tmp_path: Path, form: str) -> None:
+    out = tmp_path / "out.rules"
+    run("compile", small, "-o", out)
+    picture = run("graph", out, "--format", form).stdout
+    assert "ht1" in picture
+    if form != "dot":
+        import xml.etree.ElementTree as ElementTree
+
+        ElementTree.fromstring(picture)
+
+
+def test_convert_refuses_ports_on_protocols_without(tmp_path: Path) -> None:
+    filters = tmp_path / "f"
+    filters.write_text(
+        "@1.0.0.0/8 2.0.0.0/8 0 : 65535 80 : 80 0x06/0xFF\n@1.0.0.0/8 2.0.0.0/8 0 : 65535 80 : 80 0x2F/0xFF\n"
+    )
+    done = run("convert", "--from", "classbench", "--to", "iptables", filters, status=2)
+    assert ":2:" in done.stderr
+
+
+def test_a_failure_leaves_the_old_output(tmp_path: Path) -> None:
+    out = tmp_path / "out.rules"
+    out.write_text("as it was\n")
+    done = run("compile", "-o", out, text="*filter\n-A INPUT -j NOWHERE\nCOMMIT\n", status=2)
+    assert "-:2:13: NOWHERE" in done.stderr
+    assert out.read_text() == "as it was\n" and os.listdir(tmp_path) == ["out.rules"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["compile", "/"], "directory"),
+        (["compile", "/nonexistent"], "No such file"),
+        (["compile", "-o", "/nonexistent/out"], "No such file"),
+        (["compile", "--backend", "ebtables"], "backend"),
+        (["compile", "--max-expansion", "0.5"], "max-expansion"),
+        (["compile", "--algorithm", "magic"], "no tree builder is called 'magic'"),
+        (["compile", "--max-depth", "0"], "max-depth of 0 is below 1"),
+        (["compile", "--effort", "wild"], "'fast', 'normal', 'best'"),
+        (["compile", "--table", "nat"], "no table nat"),
+        (["compile", "--chain", "NOPE"], "no chain NOPE"),
+        (["stats", "--trace", "/nonexistent"], "No such file"),
+        (["frobnicate"], "frobnicate"),
+    ],
+)  # fmt: skip
+def test_trouble_is_told_and_exits_with_2(arguments: list[str], said: str) -> None:
+    assert said in run(*arguments, text=SMALL, status=2).stderr
+
+
+NO_NUMBERS = [(option, value) for option in ("max-expansion", "spfac", "timeout") for value in ("nan", "inf", "1e308", "-1")]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [*NO_NUMBERS, ("max-memory", "99999999999999T"), ("max-memory", "9" * 400 + "K")]
+)
+def test_a_value_that_is_no_size_for_an_option_is_told(option: str, value: str) -> None:
+    done = run("compile", f"--{option}", value, text=SMALL, status=2)
+    assert (done.stdout, done.stderr.count("Error: ")) == ("", 1)
+    assert f"Error: Invalid value for '--{option}': " in done.stderr
+
+
+def test_large_values_are_taken() -> None:
+    large = ("--max-expansion", "1e9", "--spfac", "1e9", "--timeout", "1e9", "--max-memory", "1024T")
+    assert run("compile", *large, text=SMALL, status=0).stderr == ""
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF\x00\x01", b"\xff\xfe\x00", b"*filter\n", os.urandom(3000)])
+def test_no_rule_set_at_all_is_told(data: bytes) -> None:
+    done = subprocess.run([*HITABLES, "compile"], input=data, capture_output=True, check=False)
+    assert done.returncode == 2 and b"Traceback" not in done.stderr and done.stdout == b""
+
+
+def test_a_file_that_is_too_large_is_refused_in_bounded_memory(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(200 << 20)
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30));"
+        "from hitables.cli.main import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "compile", str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and "128 MiB" in done.stderr
+
+
+def test_a_closed_pipe_is_no_crash() -> None:
+    command = f"zcat {CAMPUS} | {sys.executable} -c 'from hitables.cli.main import main; main()' compile --no-verify | head -1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("# Compiled by") and "Traceback" not in done.stderr
+    assert done.returncode in (0, 2)
+
+
+def test_an_unexpected_fault_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.testing import CliRunner
+
+    import hitables.files
+    from hitables.cli.main import main
+
+    def broken(path: str) -> str:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(hitables.files, "read_text", broken)
+    done = CliRunner().invoke(main, ["compile"])
+    assert done.exit_code == 2 and "fault of hitables" in done.stderr and "oops" in done.stderr

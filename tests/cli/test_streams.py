@@ -1,0 +1,221 @@
+"""What commands say when a standard stream is closed or full, and which outputs they refuse to write."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from hitables.cli.main import main as hitables_main
+from hitables.errors import HitablesError
+from hitables.files import check_outputs, write_texts
+from sflgen.cli import main as sflgen_main
+
+BIN = Path(sys.executable).parent
+RULES = "*filter\n:INPUT DROP [0:0]\n-A INPUT -s 10.1.0.0/16 -j ACCEPT\n-A INPUT -s 10.0.0.0/8 -j ACCEPT\nCOMMIT\n"
+FILTERS = "@10.0.0.0/8\t0.0.0.0/0\t0 : 65535\t22 : 22\t0x06/0xFF\t0x0000/0x0000\n" * 3
+TRACE = "167772161\t1\t1\t22\t6\n" * 3
+
+# Command lines, by command, that print to standard output; {} is a folder with the files below.
+PRINTING = {
+    "hitables compile": "compile {}/a.rules",
+    "hitables check": "check {}/a.rules {}/a.rules",
+    "hitables diff": "diff {}/a.rules {}/a.rules",
+    "hitables lint": "lint {}/a.rules",
+    "hitables trace": "trace {}/a.rules --packet chain=INPUT_src=10.1.0.1_dst=1.1.1.1_proto=99",
+    "hitables stats": "stats {}/a.rules",
+    "hitables convert": "convert {}/filters --from classbench --to iptables",
+    "hitables graph": "graph {}/a.rules",
+    "hitables algorithms": "algorithms",
+    "hitables classify": "classify {}/filters {}/trace",
+    "hitables generate": "generate {}/seed -n 3",
+    "hitables seed": "seed {}/filters",
+    "hitables bench classify": "bench classify {}/filters {}/trace --algorithms linear",
+    "sflgen init": "init {}/big.rules --state {}/new",
+    "sflgen insert": "insert --state {}/state INPUT -s 192.0.2.1 -j DROP",
+    "sflgen delete": "delete --state {}/state INPUT 1",
+    "sflgen apply-commands": "apply-commands --state {}/state {}/commands",
+    "sflgen sync": "sync --state {}/state {}/b.rules",
+    "sflgen fold": "fold --state {}/pending",
+    "sflgen status": "status --state {}/state",
+    "sflgen verify": "verify --state {}/state",
+    "sflgen print": "print --state {}/state",
+    "sflgen stream": "stream --state {}/state",
+}
+# They measure in the kernel for a minute before they print, or read the one at hand; their help stands for them.
+MEASURING = ("hitables calibrate", "hitables bench kernel", "hitables save")
+
+
+def commands(group: click.Group, name: str) -> list[str]:
+    """Every command below *group*, with the words that lead to it."""
+    found = []
+    for word, command in group.commands.items():
+        below = f"{name} {word}"
+        found += commands(command, below) if isinstance(command, click.Group) else [below]
+    return found
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the commands read, made once."""
+    tmp_path = tmp_path_factory.mktemp("streams")
+    (tmp_path / "a.rules").write_text(RULES)
+    (tmp_path / "b.rules").write_text(RULES.replace("10.1", "10.2"))
+    (tmp_path / "filters").write_text(FILTERS)
+    (tmp_path / "trace").write_text(TRACE)
+    (tmp_path / "commands").write_text("-I INPUT -s 192.0.2.9 -j DROP\n")
+    run(tmp_path, "hitables", "seed {}/filters -o {}/seed", "")
+    run(tmp_path, "sflgen", "init {}/a.rules --state {}/state", "")
+    many = "".join(f"-A INPUT -s 11.{n}.0.0/24 -p tcp -m tcp --dport {n} -j ACCEPT\n" for n in range(60))
+    (tmp_path / "big.rules").write_text(RULES.replace("COMMIT\n", many + "COMMIT\n"))
+    run(tmp_path, "sflgen", "init {}/big.rules --state {}/pending", "")
+    run(tmp_path, "sflgen", "insert --state {}/pending --strategy overlay INPUT -s 192.0.2.1 -j DROP", "")
+    return tmp_path
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "files"))
+
+
+def run(folder: Path, program: str, words: str, streams: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with shell redirections; a "_" in its words is a blank."""
+    given = [word.replace("{}", str(folder)).replace("_", " ") for word in words.split()]
+    if "_" in str(folder):
+        given = [word.replace("{}", str(folder)) for word in words.split()]
+        given = [word.replace("_", " ") if word.startswith("chain=") else word for word in given]
+    script = f'"$0" "$@" {streams}'
+    return subprocess.run(
+        ["bash", "-c", script, str(BIN / program), *given],
+        input="-I INPUT -s 192.0.2.3 -j DROP\n" if "stream" in words else "",
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+def test_every_command_is_tried() -> None:
+    every = commands(hitables_main, "hitables") + commands(sflgen_main, "sflgen")
+    assert sorted(every) == sorted([*PRINTING, *MEASURING])
+
+
+@pytest.mark.parametrize(("streams", "said"), [(">/dev/full", "No space left on device"), (">&-", "closed")])
+@pytest.mark.parametrize("command", PRINTING)
+def test_a_full_or_closed_standard_output_is_told_in_a_line(
+    command: str, streams: str, said: str, folder: Path
+) -> None:
+    program = command.split()[0]
+    done = run(folder, program, PRINTING[command], streams)
+    told = [line for line in done.stderr.splitlines() if "standard output" in line]
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    assert len(told) == 1 and said in told[0] and told[0].startswith(f"{program}: ")
+    assert "fault" not in done.stderr and "Traceback" not in done.stderr and "Exception" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [*MEASURING, "hitables", "hitables compile", "sflgen"])
+@pytest.mark.parametrize(("streams", "said"), [(">/dev/full", "No space left"), (">&-", "closed")])
+def test_help_that_cannot_be_printed_is_told(command: str, streams: str, said: str, tmp_path: Path) -> None:
+    program, *words = command.split()
+    done = run(tmp_path, program, " ".join([*words, "--help"]), streams)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["compile", "lint", "stats", "graph", "check - {}/a.rules", "diff {}/a.rules -", "seed -",
+     "convert - --from classbench --to iptables", "classify - {}/trace", "generate - -n 3",
+     "trace --packet chain=INPUT_src=10.1.0.1_dst=1.1.1.1_proto=99"],
+)  # fmt: skip
+def test_a_closed_standard_input_is_told_in_a_line(words: str, folder: Path) -> None:
+    done = run(folder, "hitables", words, "<&-")
+    assert done.returncode == 2 and done.stderr == "hitables: standard input: it is closed; name a file instead\n"
+
+
+@pytest.mark.parametrize("words", ["init - --state {}/new", "sync - --state {}/state", "apply-commands --state {}/state -"])
+def test_sflgen_tells_a_closed_standard_input_too(words: str, folder: Path) -> None:
+    done = run(folder, "sflgen", words, "<&-")
+    assert done.returncode == 2 and "standard input: it is closed" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [each for each in PRINTING if each != "sflgen stream"])
+def test_a_closed_standard_error_changes_neither_result_nor_status(command: str, folder: Path) -> None:
+    program = command.split()[0]
+    other = folder / "other"
+    other.mkdir()
+    done = run(folder, program, PRINTING[command], "2>&-")
+    assert done.returncode == (1 if command == "hitables lint" and done.returncode == 1 else 0), done.stdout
+    assert done.stdout.strip()
+
+
+def test_descriptors_that_are_closed_are_not_given_to_files(folder: Path) -> None:
+    """The rule file would become descriptor 1 or 2, and be written to."""
+    for streams in (">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
+        run(folder, "hitables", "compile {}/a.rules --summary", streams)
+        assert (folder / "a.rules").read_text() == RULES
+
+
+@pytest.mark.parametrize("option", ["-o", "--map", "--report"])
+def test_a_full_disk_is_told_and_leaves_every_old_file(option: str, folder: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root mounts a file system")
+    words = {"-o": "-o $d/out", "--map": "--map $d/out -o $d/../rules", "--report": "--report $d/out.html -o $d/../rules"}
+    script = (
+        f"set -e; d={folder}/small; mkdir $d; mount -t tmpfs -o size=4k,nr_inodes=8 none $d; echo old >{folder}/rules\n"
+        f"{BIN}/hitables compile {folder}/many.rules {words[option]}"
+    )
+    many = "".join(f"-A INPUT -s 10.{n // 256}.{n % 256}.0/24 -j ACCEPT\n" for n in range(400))
+    (folder / "many.rules").write_text(RULES.replace("COMMIT\n", many + "COMMIT\n"))
+    done = subprocess.run(["unshare", "-m", "bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "No space left on device" in done.stderr, done.stderr
+    assert done.stderr.count("\n") == 1 and "fault" not in done.stderr
+    assert (folder / "rules").read_text() == "old\n"
+
+
+# Outputs that would overwrite something.
+
+
+def test_outputs_that_are_one_file_are_refused_and_nothing_is_written(folder: Path) -> None:
+    (folder / "there").write_text("old\n")
+    (folder / "soft").symlink_to(folder / "there")
+    (folder / "hard").hardlink_to(folder / "there")
+    (folder / "dangling").symlink_to(folder / "new")
+    for one, other in (("new", "new"), ("there", "soft"), ("there", "hard"), ("new", "dangling"), ("new", "./new")):
+        done = run(folder, "hitables", f"compile {{}}/a.rules -o {{}}/{one} --map {{}}/{other}", "")
+        assert done.returncode == 2 and "the same file" in done.stderr, (one, other, done.stderr)
+        assert (folder / "there").read_text() == "old\n" and not (folder / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["compile {}/a.rules -o {}/a.rules", "compile {}/a.rules --map {}/soft -o {}/x", "compile {}/hard -o {}/a.rules",
+     "check {}/b.rules {}/a.rules -o {}/a.rules", "diff {}/a.rules {}/b.rules -o {}/soft", "lint {}/a.rules -o {}/a.rules",
+     "graph {}/a.rules -o {}/hard", "compile - -o {}/a.rules <", "compile {}/a.rules >>"],
+)  # fmt: skip
+def test_an_output_that_would_overwrite_an_input_is_refused(words: str, folder: Path) -> None:
+    (folder / "soft").symlink_to(folder / "a.rules")
+    (folder / "hard").hardlink_to(folder / "a.rules")
+    streams = f"{words[-2:].strip()} {folder}/a.rules" if words[-1] in "<>" else ""
+    done = run(folder, "hitables", words.rstrip("<> "), streams)
+    assert done.returncode == 2 and "would overwrite" in done.stderr, done.stderr
+    assert (folder / "a.rules").read_text() == RULES and not (folder / "x").exists()
+
+
+def test_two_results_on_standard_output_are_refused(folder: Path) -> None:
+    done = run(folder, "hitables", "compile {}/a.rules --map -", "")
+    assert done.returncode == 2 and done.stdout == "" and "the same file" in done.stderr
+
+
+def test_devices_take_several_outputs(folder: Path) -> None:
+    check_outputs({"--output": "/dev/null", "--map": "/dev/null"}, {"FILE": "/dev/null"})
+    assert run(folder, "hitables", "compile {}/a.rules -o /dev/null --map /dev/null", "").returncode == 0
+
+
+def test_of_several_files_all_are_written_or_none(tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    old.write_text("old")
+    with pytest.raises(HitablesError):
+        write_texts([(str(old), "new"), (str(tmp_path / "missing" / "file"), "new")])
+    assert old.read_text() == "old" and sorted(path.name for path in tmp_path.iterdir()) == ["old"]

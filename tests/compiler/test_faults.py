@@ -1,0 +1,304 @@
+"""When a builder does wrong: the chain is printed as it was, the rest compiled and proved, and the user told.
+
+The faults are injected into what the builder gives; proof, printing and reading are the real ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from support.sflgen_command import sflgen
+
+import hitables
+from hitables import HitablesError, NotEquivalent, Options
+from hitables.build.tree import Boxes, Kind, Step, Tree
+from hitables.cli.main import main
+from hitables.compiler import compile as compiling
+from hitables.compiler import pipeline
+from hitables.compiler.pipeline import compile_text
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.kernel.load_save import load, save
+from hitables.kernel.namespace import Namespace
+from hitables.verify.portfolio import check
+from hitables.verify.question import Equal, Question
+
+pytestmark = [pytest.mark.engine, pytest.mark.injects_fault]
+
+Spoil = Callable[[Tree], Tree]
+
+
+def rules(chain: str, count: int, seed: int) -> list[str]:
+    """Rules that differ in the address, so that a tree saves much; of two in a row the first must win."""
+    rng = random.Random(seed)
+    made = []
+    for number in range((count + 1) // 2):
+        source = f"-A {chain} -s 10.{rng.randrange(200)}.{number}.0/24 -p tcp"
+        made += [f"{source} -m tcp --dport {rng.randrange(1, 999)} -j ACCEPT", f"{source} -j DROP"]
+    return made[:count]
+
+
+def table(name: str, built_in: str, *listed: str, user: str = "") -> str:
+    declared = [f":{each} ACCEPT [0:0]" for each in built_in.split()]
+    declared += [f":{each} - [0:0]" for each in user.split()]
+    return "".join(f"{line}\n" for line in [f"*{name}", *declared, *listed, "COMMIT"])
+
+
+FILTER = "INPUT FORWARD OUTPUT"
+# The user chain is the longest, so that its rules tell it from the others, and is reached from two.
+THREE = table(
+    "filter", FILTER, "-A INPUT -j long", *rules("INPUT", 40, 1), *rules("FORWARD", 50, 2), "-A FORWARD -j long",
+    *rules("long", 60, 3), user="long",
+)  # fmt: skip
+COUNT = {"INPUT": 41, "FORWARD": 51, "long": 60}
+
+
+def misplaced(tree: Tree) -> Tree:
+    """The rules of all leaves stand in reverse."""
+    entry = tree.entry.copy()
+    for first, entries in zip(tree.node["entry"].tolist(), tree.node["entries"].tolist(), strict=True):
+        if not tree.step[first : first + entries].any():
+            entry[first : first + entries] = entry[first : first + entries][::-1].copy()
+    return dataclasses.replace(tree, entry=entry)
+
+
+def left_out(tree: Tree) -> Tree:
+    """The first entry that stands for a rule stands for the rule before it, or behind it, instead."""
+    entry = tree.entry.copy()
+    at = int(np.flatnonzero(tree.step == Step.RULE)[0])
+    entry[at] += 1 if entry[at] == 0 else -1
+    return dataclasses.replace(tree, entry=entry)
+
+
+def taken_wrongly(tree: Tree) -> Tree:
+    """What the tests of a tree take and what they leave change places."""
+    edge, node = tree.edge.copy(), tree.node
+    for first in node["edge"][node["kind"] == int(Kind.TEST)].tolist():
+        edge["to"][[first, first + 1]] = edge["to"][[first + 1, first]]
+    return dataclasses.replace(tree, edge=edge)
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Spoil the trees over chains of so many rules (none named: all)."""
+
+    def inject(wrong: Spoil, *counts: int) -> None:
+        real = compiling.grow
+
+        def grow(boxes: Boxes, **options: Any) -> Tree:
+            tree = real(boxes, **options)
+            return wrong(tree) if not counts or len(boxes.final) in counts else tree
+
+        monkeypatch.setattr(compiling, "grow", grow)
+
+    yield inject
+
+
+def crashes(tree: Tree) -> Tree:
+    raise AssertionError("a cut that is no prefix")
+
+
+def compile_command(*arguments: str, text: str) -> Result:
+    return CliRunner().invoke(main, ["compile", "-", *arguments], input=text)
+
+
+def chain_of(text: str, chain: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(f"-A {chain} ")]
+
+
+def assert_equal(before: str, after: str, verdict_only: bool = False) -> None:
+    one, two = hitables.read(before), hitables.read(after)
+    assert isinstance(check(one, two, Question(verdict_only=verdict_only)), Equal)
+
+
+WRONG = [misplaced, left_out, taken_wrongly, crashes]
+
+
+@pytest.mark.parametrize("chain", COUNT)
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("equivalence", ["full", "verdict"])
+def test_a_chain_with_a_wrong_tree_is_left_as_it_was_and_the_others_are_compiled(
+    spoil: Callable[..., None], wrong: Spoil, chain: str, equivalence: str
+) -> None:
+    sound = compile_text(THREE, Options(equivalence=equivalence))
+    spoil(wrong, COUNT[chain])
+    made = compile_text(THREE, Options(equivalence=equivalence))
+    assert [(fault.table, fault.chain) for fault in made.faults] == [("filter", chain)]
+    assert chain_of(made.text, chain) == chain_of(THREE, chain)
+    assert_equal(THREE, made.text, equivalence == "verdict")
+    reports = {report.chain: report for report in made.reports}
+    assert reports[chain].why == f"left as it was: {made.faults[0].why}"
+    assert {name for name, report in reports.items() if report.why} == {chain}
+    for other in COUNT.keys() - {chain}:
+        (was,) = (report for report in sound.reports if report.chain == other)
+        assert (reports[other].after, reports[other].gone) == (was.after, was.gone)
+    assert "; proved " in made.text.partition("\n")[0]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_when_all_trees_are_wrong_the_input_comes_out(spoil: Callable[..., None], wrong: Spoil) -> None:
+    spoil(wrong)
+    made = compile_text(THREE, Options())
+    assert {fault.chain for fault in made.faults} == set(COUNT)
+    assert made.text.partition("\n")[2] == hitables.write(hitables.read(THREE))
+    assert all(each["origin"] == each["name"] for part in made.map["tables"] for each in part["chains"])
+
+
+@pytest.mark.parametrize("wrong", [misplaced, crashes])
+def test_the_command_prints_warns_and_ends_with_status_0(spoil: Callable[..., None], wrong: Spoil) -> None:
+    spoil(wrong, COUNT["FORWARD"])
+    done = compile_command("--summary", text=THREE)
+    assert done.exit_code == 0
+    assert chain_of(done.stdout, "FORWARD") == chain_of(THREE, "FORWARD")
+    assert "hitables: warning: table filter, chain FORWARD is printed as it was: " in done.stderr
+    assert "please report it with the rule set" in done.stderr
+    assert "left as it was" in " ".join(done.stderr.split())
+    assert ("packet: table=filter chain=FORWARD" in done.stderr) is (wrong is misplaced)
+    assert ("a cut that is no prefix" in done.stderr) is (wrong is crashes)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_sound_compile_warns_of_nothing() -> None:
+    done = compile_command(text=THREE)
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
+def test_two_tables_are_told_apart(spoil: Callable[..., None]) -> None:
+    text = table("mangle", "PREROUTING INPUT FORWARD OUTPUT POSTROUTING", *rules("FORWARD", 45, 5)) + THREE
+    spoil(misplaced, 45)
+    made = compile_text(text, Options())
+    assert [(fault.table, fault.chain) for fault in made.faults] == [("mangle", "FORWARD")]
+    assert_equal(text, made.text)
+    assert not any(each.why for each in made.reports if each.table == "filter")
+
+
+def test_counters_and_comments_of_the_chain_come_back_too(spoil: Callable[..., None]) -> None:
+    listed = [f'[{at}:{at * 9}] {line} ' for at, line in enumerate(rules("FORWARD", 50, 2))]
+    listed[3] = '[7:70] -A FORWARD -m comment --comment "two words \\"quoted\\"" -j DROP '
+    text = table("filter", FILTER, *(line.strip() for line in listed))
+    spoil(misplaced)
+    made = compile_text(text, Options(), weigh=lambda program: None)
+    assert made.faults
+    assert made.text.partition("\n")[2] == hitables.write(hitables.read(text))
+
+
+def test_rules_that_went_for_their_verdict_are_back_where_the_tree_was_wrong(spoil: Callable[..., None]) -> None:
+    listed = rules("FORWARD", 48, 2)
+    text = table("filter", FILTER, *rules("INPUT", 40, 1), *listed, *listed[:2])
+    (sound,) = compile_text(text, Options(equivalence="verdict")).map["tables"]
+    assert any(gone["chain"] == "FORWARD" for gone in sound["gone"])
+    spoil(misplaced, 48)
+    made = compile_text(text, Options(equivalence="verdict"))
+    assert [fault.chain for fault in made.faults] == ["FORWARD"]
+    assert chain_of(made.text, "FORWARD") == chain_of(text, "FORWARD")
+    assert not any(gone["chain"] == "FORWARD" for gone in made.map["tables"][0]["gone"])
+    report = next(each for each in made.reports if each.chain == "FORWARD")
+    assert (report.before, report.after, report.gone) == (50, 50, 0)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"), [(" -g ht", " -G ht"), ("-A ht", "-A  --ht"), (":ht", ":INPUT"), (":ht1 -", ":ht1 ?")]
+)
+def test_a_tree_that_cannot_be_read_back_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, right: str, wrong: str
+) -> None:
+    real = pipeline.write
+    text = table("filter", FILTER, *rules("FORWARD", 50, 2))
+    assert right in compile_text(text, Options(leaf_size=1)).text
+    monkeypatch.setattr(pipeline, "write", lambda program: real(program).replace(right, wrong))
+    made = compile_text(text, Options(leaf_size=1))
+    assert [fault.why for fault in made.faults] == ["its tree, once printed, cannot be read back"]
+    assert made.text.partition("\n")[2] == real(hitables.read(text))
+
+
+def test_what_no_tree_is_to_blame_for_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = pipeline.write
+    policy = ":OUTPUT ACCEPT", ":OUTPUT DROP"
+    monkeypatch.setattr(pipeline, "write", lambda program: real(program).replace(*policy))
+    with pytest.raises(NotEquivalent, match="fault of hitables"):
+        compile_text(THREE, Options())
+    done = compile_command(text=THREE)
+    assert (done.exit_code, done.stdout) == (2, "")
+
+
+def test_a_proof_out_of_time_prints_nothing_as_before(spoil: Callable[..., None]) -> None:
+    spoil(misplaced, COUNT["FORWARD"])
+    with pytest.raises(HitablesError, match="while proving the compiled rule set"):
+        compile_text(THREE, Options(), timeout=1e-6)
+
+
+def test_compile_rules_raises_unless_faults_are_to_be_spared(spoil: Callable[..., None]) -> None:
+    spoil(crashes, COUNT["long"])
+    program = hitables.read(THREE)
+    with pytest.raises(AssertionError, match="no prefix"):
+        hitables.compile_rules(program)
+    made = compiling.compile_rules(program, spare=True)
+    assert [(fault.chain, fault.detail.partition(",")[0]) for fault in made.faults] == [("long", "in crashes")]
+    assert made.program.table("filter")["long"] == program.table("filter")["long"]
+
+
+@pytest.mark.parametrize("error", [MemoryError, RecursionError, KeyboardInterrupt, HitablesError])
+def test_what_is_no_fault_of_the_builder_is_raised(spoil: Callable[..., None], error: type[BaseException]) -> None:
+    def stops(tree: Tree) -> Tree:
+        raise error("stop")
+
+    spoil(stops)
+    with pytest.raises(error, match="stop"):
+        compile_text(THREE, Options())
+
+
+# ---- sflgen, which proves what it would load ----
+
+
+@pytest.mark.parametrize("wrong", [misplaced, taken_wrongly])
+def test_sflgen_init_with_a_wrong_tree_makes_no_state(
+    spoil: Callable[..., None], wrong: Spoil, tmp_path: Path
+) -> None:
+    spoil(wrong)
+    path, folder = tmp_path / "three.rules", tmp_path / "state"
+    path.write_text(THREE)
+    done = sflgen("init", str(path), "--state", str(folder))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "nothing is changed (this is a fault of sflgen" in done.stderr
+    assert not folder.exists()
+
+
+def init_live(folder: str, backend: str) -> tuple[int, str]:
+    """`sflgen init --live` with trees that are wrong, in the namespace that this runs in."""
+    real = compiling.grow
+    compiling.grow = lambda boxes, **options: misplaced(real(boxes, **options))
+    try:
+        done = sflgen("init", "--live", "--backend", backend, "--state", folder)
+    finally:
+        compiling.grow = real
+    return done.exit_code, done.stderr
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+def test_sflgen_init_with_a_wrong_tree_loads_nothing(backend: str, tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        load(THREE, Family.IPV4, Backend(backend), namespace)
+        before = save(Family.IPV4, Backend(backend), namespace)
+        status, said = namespace.call(init_live, str(tmp_path / "state"), backend)
+        assert (status, "nothing is changed" in said) == (2, True)
+        assert save(Family.IPV4, Backend(backend), namespace) == before
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_fold_with_a_wrong_tree_leaves_the_state_as_it_was(spoil: Callable[..., None], tmp_path: Path) -> None:
+    path, folder = tmp_path / "three.rules", tmp_path / "state"
+    path.write_text(THREE)
+    assert sflgen("init", str(path), "--state", str(folder)).exit_code == 0
+    before = {each.name: each.read_bytes() for each in folder.iterdir() if each.name != "lock"}
+    spoil(misplaced)
+    done = sflgen("fold", "--state", str(folder))
+    assert done.exit_code == 2 and "fault of sflgen" in done.stderr
+    assert {each.name: each.read_bytes() for each in folder.iterdir() if each.name != "lock"} == before

@@ -1,0 +1,132 @@
+"""Compile weighs rules by traffic: what many packets match is found early; traffic that says nothing is refused."""
+
+from __future__ import annotations
+
+import io
+import random
+from pathlib import Path
+
+import dpkt
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import hitables
+from hitables.cli.main import main
+from hitables.compiler.compile import Options, compile_rules
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.ir.program import Program
+from hitables.simulate.interpreter import Machine
+from hitables.simulate.traffic import counted, from_packets, trace_batch
+
+RULES = 300
+BUSY = range(200, 210)
+
+
+def rules_text(counters: bool = False) -> str:
+    rng = random.Random(7)
+    lines = []
+    for at in range(RULES):
+        count = f"[{5000 if at in BUSY else 1}:100] " if counters else ""
+        source = f"{rng.randrange(1, 120)}.{rng.randrange(256)}.{rng.randrange(256)}.{at % 250}/32"
+        lines.append(f"{count}-A FORWARD -s {source} -p udp -m udp --dport {at + 1000} -j ACCEPT\n")
+    return "*filter\n:FORWARD DROP [0:0]\n" + "".join(lines) + "COMMIT\n"
+
+
+def headers() -> list[tuple[int, int, int, int, int]]:
+    """Packets of which nine in ten match one of the BUSY rules."""
+    rng = random.Random(8)
+    program = hitables.read(rules_text())
+    sources = [rule.matches[0].tests[0].values.pairs[0][0] for rule in program.table("filter")["FORWARD"].rules]
+    chosen = [rng.choice(BUSY) if rng.random() < 0.9 else rng.randrange(RULES) for _ in range(3000)]
+    return [(sources[at], 0x0A000001, 4000, at + 1000, 17) for at in chosen]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    file = tmp_path / "some_trace"
+    file.write_text("".join("\t".join(map(str, (*header, 1))) + "\n" for header in headers()))
+    return file
+
+
+def mean_reads(program: Program, trace: Path) -> float:
+    batch = trace_batch(str(trace), Family.IPV4)
+    reads = Machine(program, Backend.NFT).run("filter", "FORWARD", batch).reads
+    return float(np.mean(reads))
+
+
+def run(*arguments: object, text: str = "") -> Result:
+    return CliRunner().invoke(main, ["compile", "--no-verify", *map(str, arguments)], input=text)
+
+
+def test_what_many_packets_match_is_found_early(trace: Path) -> None:
+    program = hitables.read(rules_text())
+    alike = compile_rules(program, Options(backend="nft"))
+    weights = from_packets(
+        program, "filter", "FORWARD", trace_batch(str(trace), Family.IPV4), Backend.NFT, str(trace)
+    )
+    weighed = compile_rules(program, Options(backend="nft", traffic=weights))
+    assert mean_reads(weighed.program, trace) < 0.8 * mean_reads(alike.program, trace)
+    (report,) = weighed.reports
+    assert report.read_after == pytest.approx(mean_reads(weighed.program, trace), rel=0.25)
+
+
+def test_the_counters_of_the_input_weigh_and_can_be_left_aside(trace: Path) -> None:
+    program = hitables.read(rules_text(counters=True))
+    weights = counted(program)
+    assert weights is not None and counted(hitables.read(rules_text())) is None
+    by_hand = hitables.write(compile_rules(program, Options(traffic=weights)).program)
+    assert run(text=rules_text(counters=True)).stdout.split("\n", 1)[1] == by_hand
+    alike = run("--alike", text=rules_text(counters=True)).stdout
+    assert alike.split("\n", 1)[1] == hitables.write(compile_rules(program).program)
+    assert mean_reads(hitables.read(by_hand), trace) < 0.8 * mean_reads(hitables.read(alike), trace)
+
+
+def test_the_report_says_what_rules_weigh_by(trace: Path) -> None:
+    done = run("--trace", trace, "--summary", "-o", "/dev/null", text=rules_text())
+    assert done.exit_code == 0 and f"rules weigh by {trace}" in done.stderr
+    done = run("--summary", "-o", "/dev/null", text=rules_text(counters=True))
+    assert "rules weigh by the counters of -" in done.stderr
+    done = run("--summary", "-o", "/dev/null", text=rules_text())
+    assert "rules weigh by" not in done.stderr
+
+
+def test_a_capture_weighs_as_a_trace_of_the_same_packets_does(trace: Path, tmp_path: Path) -> None:
+    file = io.BytesIO()
+    writer = dpkt.pcap.Writer(file, linktype=101)
+    for source, target, sport, dport, _ in headers():
+        udp = dpkt.udp.UDP(sport=sport, dport=dport)
+        ip = dpkt.ip.IP(src=source.to_bytes(4, "big"), dst=target.to_bytes(4, "big"), p=17, data=udp)
+        writer.writepkt(bytes(ip), ts=0)
+    capture = tmp_path / "some.pcap"
+    capture.write_bytes(file.getvalue())
+    assert run("--pcap", capture, text=rules_text()).stdout == run("--trace", trace, text=rules_text()).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--trace", "TRACE", "--pcap", "TRACE"], "not by several of them"),
+        (["--trace", "TRACE", "--alike"], "not by several of them"),
+        (["--through", "FORWARD"], "there are none"),
+        (["--trace", "TRACE", "--through", "OUTPUT"], "none of 3000 packets matches a rule of filter OUTPUT"),
+        (["--trace", "TRACE", "--through", "ht1"], "no built-in chain ht1"),
+        (["--trace", "TRACE", "--scheme", "paper"], "weighs all rules alike"),
+        (["--trace", "missing"], "missing: No such file"),
+        (["--pcap", "TRACE"], "no capture"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_together_is_refused(arguments: list[str], said: str, trace: Path) -> None:
+    given = [str(trace) if word == "TRACE" else word for word in arguments]
+    done = run(*given, "-o", trace.parent / "out", text=rules_text())
+    assert done.exit_code == 2 and said in done.stderr
+    assert not (trace.parent / "out").exists()
+
+
+def test_a_trace_that_matches_nothing_or_is_of_the_other_family_is_refused(trace: Path) -> None:
+    other = "*filter\n:FORWARD DROP [0:0]\n" + "-A FORWARD -s 200.0.0.1 -j ACCEPT\n" * 9 + "COMMIT\n"
+    done = run("--trace", trace, text=other)
+    assert done.exit_code == 2 and "none of 3000 packets matches a rule" in done.stderr
+    done = run("--trace", trace, text=other.replace("200.0.0.1", "2001:db8::1"))
+    assert done.exit_code == 2 and "the trace is IPv4, the rule set is not" in done.stderr

@@ -1,0 +1,148 @@
+"""Rules in their cheapest form: what is left out, what changes places, and what must not."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from support.crossing_text import crossing
+
+from hitables import Options, compile_rules, read
+from hitables.analyse.rule_boxes import Malformed
+from hitables.compiler.pipeline import compile_text
+from hitables.emit.jumps import leaves_chain
+from hitables.emit.leaf_matches import Forms, without
+from hitables.ir.fields import Field
+from hitables.ir.program import Program
+from hitables.ir.rule import Match, Rule
+from hitables.kernel.namespace import Namespace
+
+pytestmark = pytest.mark.engine
+
+
+def rule_of(words: str) -> Rule:
+    program = read(f"*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD {words}\nCOMMIT\n")
+    return program.table("filter")["FORWARD"].rules[0]
+
+
+def names(matches: tuple[Match, ...]) -> list[str]:
+    return [match.name or match.words[-2] for match in matches]
+
+
+COSTS = {"string": 100.0, "length": 5.0, "mark": 2.0, "udp": 20.0, "limit": 1.0, "comment": 0.5, "time": 50.0}
+
+
+def forms(native: bool = False, written: frozenset[Field] = frozenset(), exact: bool = False) -> Forms:
+    return Forms(
+        native=native, written=written, cost=lambda match: COSTS[match.name],
+        early=lambda match: not (exact and match.needs),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "exact", "order"),
+    [
+        ("-m length --length 10 -m mark --mark 1 -j DROP", False, ["mark", "length"]),
+        ("-m comment --comment x -m length --length 10 -j DROP", False, ["length", "comment"]),
+        # -m udp drops what is cut off: sooner than it did is allowed, unless told otherwise; later is not.
+        ("-p udp -m string --string x --algo bm -m udp --dport 53 -j DROP", False, ["-p", "udp", "string"]),
+        ("-p udp -m string --string x --algo bm -m udp --dport 53 -j DROP", True, ["-p", "string", "udp"]),
+        ("-p udp -m udp --dport 53 -m mark --mark 1 -j DROP", False, ["-p", "udp", "mark"]),
+        # What is charged stays where it is, and so does what stands before and behind it.
+        ("-m length --length 10 -m limit --limit 5/min -m mark --mark 1 -j DROP", False, ["length", "limit", "mark"]),
+    ],
+)  # fmt: skip
+def test_dear_matches_go_behind_cheap_ones_where_that_changes_nothing(
+    words: str, exact: bool, order: list[str]
+) -> None:
+    assert names(forms(exact=exact).ordered(rule_of(words).matches)) == order
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        ("-s 10.0.0.0/8 -p tcp -j ACCEPT", []),
+        ("-s 10.0.0.0/8 -p tcp -m tcp --dport 80 -j ACCEPT", []),
+        ("-s 10.0.0.0/8 -p tcp -j REJECT --reject-with tcp-reset", ["-p"]),
+        ("-p tcp -m tcp --tcp-flags SYN SYN -m multiport --dports 80 -j ACCEPT", ["-p", "tcp"]),
+        ("-s 10.0.0.0/8 -m limit --limit 5/min -p tcp -j DROP", ["limit"]),
+    ],
+)
+def test_the_protocol_stays_where_a_rule_would_not_load_without_it(words: str, left: list[str]) -> None:
+    rule = rule_of(words)
+    kept = without(rule.matches, rule.target, lambda match: match.name in ("", "multiport") or match.words[-2] == "--dport")
+    assert names(kept) == left
+
+
+def test_only_what_is_read_as_the_tree_reads_it_is_left_out() -> None:
+    rule = rule_of("-s 10.0.0.0/8 -p tcp -m multiport --dports 80 -m mark --mark 1 -j ACCEPT")
+    assert names(tuple(forms().decidable(rule.matches))) == ["-s", "-p", "multiport"]
+    assert names(tuple(forms(native=True).decidable(rule.matches))) == ["-s", "-p"]
+    assert names(tuple(forms(written=frozenset({Field.SRC})).decidable(rule.matches))) == ["-p", "multiport"]
+
+
+def sorted_out(rules: int) -> str:
+    """Networks, a few ports in each: a tree asks for both."""
+    lines = [
+        f"-A FORWARD -s 10.{net}.0.0/16 -p tcp -m tcp --dport {port} -j {target}"
+        for net, port in itertools.product(range(rules // 4), (22, 80, 443, 8080))
+        for target in ("ACCEPT" if net % 2 else "DROP",)
+    ]
+    return "\n".join(["*filter", ":FORWARD DROP [0:0]", *lines, "COMMIT", ""])
+
+
+@pytest.mark.parametrize("backend", ["legacy", "nft", "any"])
+def test_leaves_do_not_ask_what_their_way_has_decided(backend: str) -> None:
+    made = compile_text(sorted_out(80), Options(backend=backend, algorithm="bisect", leaf_size=1))
+    leaves = [
+        rule for chain in made.program.table("filter").chains for rule in chain.rules
+        if rule.target is not None and rule.target.name in ("ACCEPT", "DROP")
+    ]  # fmt: skip
+    assert len(leaves) >= 80
+    bare = [rule for rule in leaves if names(rule.matches) == ["-p", "tcp"]]
+    assert len(bare) >= 40  # half of the networks were taken by a test of their own
+
+
+def with_returns_that_are_limited(seed: int) -> str:
+    """Rules that cross, and between them two that have memory and leave the chain."""
+    rules = [line.replace("-j RETURN", "-j DROP") for line in crossing(240, seed).splitlines() if line.startswith("-A")]
+    limited = "-A FORWARD -p icmp -m limit --limit 5/min -j RETURN"
+    lines = [*rules[:80], limited, *rules[80:160], limited, *rules[160:]]
+    return "\n".join(["*filter", ":INPUT ACCEPT [0:0]", ":FORWARD DROP [0:0]", *lines, "COMMIT", ""])
+
+
+def called(program: Program) -> list[str]:
+    """Chains that the compiled chain enters and comes back from."""
+    rules = program.table("filter")["FORWARD"].rules
+    return [rule.target.name for rule in rules if rule.target is not None and rule.target.key.startswith("-j ht")]
+
+
+@pytest.mark.parametrize("backend", ["legacy", "any"])
+def test_rules_that_cross_are_grouped_before_a_rule_that_cuts_the_chain_too(backend: str) -> None:
+    text = with_returns_that_are_limited(seed=6)
+    options = Options(backend=backend, max_expansion=6.0)
+    made = compile_text(text, options)
+    (report,) = [each for each in made.reports if each.chain == "FORWARD"]
+    assert report.read_after < report.read_before and report.after <= 6 * report.before
+    assert backend == "any" or called(made.program)
+
+
+def test_a_segment_with_a_return_of_its_own_is_not_called() -> None:
+    rng = random.Random(7)
+    lines = [f"-A FORWARD -s 10.{rng.randrange(200)}.0.0/16 -d 10.{n}.0.0/16 -j RETURN" for n in range(60)]
+    lines += ["-A FORWARD -p icmp -m limit --limit 5/min -j RETURN", "-A FORWARD -j DROP"]
+    text = "\n".join(["*filter", ":FORWARD ACCEPT [0:0]", *lines, "COMMIT", ""])
+    made = compile_text(text, Options(backend="legacy"))
+    assert all(leaves_chain(rule) for rule in read(text).table("filter")["FORWARD"].rules[:60])
+    assert not called(made.program)
+
+
+@pytest.mark.needs_kernel
+def test_segments_that_are_called_load_in_both_kernels() -> None:
+    made = compile_rules(read(with_returns_that_are_limited(seed=8)), Options(malformed=Malformed.STRICTER))
+    from hitables import write
+
+    for kernel in ("legacy", "nft"):
+        with Namespace() as namespace:
+            namespace.run([f"iptables-{kernel}-restore"], write(made.program))

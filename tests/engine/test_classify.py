@@ -1,0 +1,67 @@
+"""hitables classify, bench classify and algorithms, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hitables import engine
+from hitables.cli.main import main
+
+RULES = """\
+@10.0.0.0/8 0.0.0.0/0 0 : 65535 53 : 53 0x11/0xFF
+@0.0.0.0/0 192.0.2.0/24 0 : 65535 0 : 1023 0x06/0xFF
+@0.0.0.0/0 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xFF
+"""
+TRACE = "167772161 1 5000 53 17\n5 3221225985 1 80 6\n1 2 3 4 6\n1 2 3 4 17\n"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    (tmp_path / "rules").write_text(RULES)
+    (tmp_path / "trace").write_text(TRACE)
+    return [str(tmp_path / "rules"), str(tmp_path / "trace")]
+
+
+def test_classify_writes_the_rule_of_each_packet(files: list[str], tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["classify", *files, "--algorithm", "sfl(linear)", "-o", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out").read_text().split() == ["0", "1", "2", "-1"]
+
+
+def test_classify_gives_json(files: list[str]) -> None:
+    done = CliRunner().invoke(main, ["classify", *files, "--algorithm", "linear", "--check", "--time", "--json"])
+    found = json.loads(done.output)
+    assert found["mismatches"] == 0 and found["rules"] == 3 and found["packets"] == 4
+    assert found["bytes"] > 0 and found["lookups_per_s"] > 1000
+
+
+def test_bench_classify_has_a_row_for_each_plan(files: list[str]) -> None:
+    done = CliRunner().invoke(main, ["bench", "classify", *files, "--algorithms", "linear;sfl(linear, delta=3)", "--json"])
+    assert [row["algorithm"] for row in json.loads(done.output)] == ["linear", "sfl(linear, delta=3)"]
+
+
+def test_algorithms_lists_every_one() -> None:
+    listed = json.loads(CliRunner().invoke(main, ["algorithms", "--json"]).output)
+    assert [each["name"] for each in listed["classifiers"]] == list(engine.ALGORITHMS)
+    assert "auto" in listed["builders"]
+    shown = CliRunner().invoke(main, ["algorithms"]).output
+    assert all(name in shown for name in engine.ALGORITHMS)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "said"),
+    [("linea", "did you mean linear?"), ("sfl", "wraps one other"), ("sfl(linear, delta=-1)", "whole number"), ("sfl(linear, delta=2000000)", "delta must lie in")],
+)  # fmt: skip
+def test_plans_that_cannot_be_are_refused(files: list[str], algorithm: str, said: str) -> None:
+    done = CliRunner().invoke(main, ["classify", *files, "--algorithm", algorithm])
+    assert done.exit_code == 2 and said in done.output
+
+
+def test_a_limit_of_memory_that_is_too_small_is_said(files: list[str]) -> None:
+    Path(files[0]).write_text(RULES * 10_000)
+    done = CliRunner().invoke(main, ["classify", *files, "--max-memory", "1M", "--algorithm", "sfl(linear)"])
+    assert done.exit_code == 2 and "do not fit" in done.output

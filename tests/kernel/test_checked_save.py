@@ -1,0 +1,478 @@
+"""What is read of a kernel is what is loaded there; or it is refused, and the rule is named."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.rule_texts import make_text
+
+from hitables.errors import LiveError
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.kernel import checked_save, contents_legacy
+from hitables.kernel.checked_save import Misread, Reader, Reading, also_present
+from hitables.kernel.load_save import load, save
+from hitables.kernel.namespace import Namespace, run
+
+pytestmark = pytest.mark.needs_kernel
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+EVERYWHERE = pytest.mark.parametrize(
+    ("family", "backend"), [(family, backend) for family in Family for backend in Backend]
+)
+NET = {Family.IPV4: "10.0.{}.0/24", Family.IPV6: "fd00:{}::/32"}
+
+
+def tool(family: Family, backend: Backend) -> str:
+    return ("iptables" if family is Family.IPV4 else "ip6tables") + f"-{backend.value}"
+
+
+def read(family: Family, backend: Backend, leave: str = "") -> Reading:
+    """In the namespace that this runs in."""
+    return Reader(family, tool(family, backend), lambda name: name == leave).read()
+
+
+def rules(family: Family, count: int, chain: str = "INPUT", target: str = "ACCEPT") -> str:
+    lines = (f"-A {chain} -s {NET[family].format(n)} -p tcp -m tcp --dport {n + 1} -j {target}\n" for n in range(count))
+    return "*filter\n" + "".join(lines) + "COMMIT\n"
+
+
+def native(*lines: str, family: Family = Family.IPV4, more: str = "", policy: str = "accept") -> str:
+    """Table filter with these native rules in INPUT."""
+    kind = "ip" if family is Family.IPV4 else "ip6"
+    inside = "".join(f"  {line}\n" for line in lines)
+    return (
+        f"table {kind} filter {{\n{more} chain web {{ }}\n chain INPUT {{\n"
+        f"  type filter hook input priority 0; policy {policy};\n{inside} }}\n}}\n"
+    )
+
+
+# Laws.
+
+
+@EVERYWHERE
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_iptables_loaded_is_read_and_is_what_iptables_save_prints(
+    family: Family, backend: Backend, seed: int
+) -> None:
+    # The legacy tools print a rule that never matches as one that always does: see below.
+    unprinted = r" -m mac| -m ttl|! --[sd]port 0:65535"
+    lines = make_text(random.Random(seed), family, rules=80, memory=0.2).splitlines(keepends=True)
+    with Namespace() as namespace:
+        load("".join(line for line in lines if not re.search(unprinted, line)), family, backend, namespace)
+        assert namespace.call(read, family, backend).text == save(family, backend, namespace)
+
+
+def test_real_rule_sets_are_read(shared: Path) -> None:
+    names = sorted((shared / "corpus" / "dumps").iterdir())[::9]
+    found = 0
+    for path in names:
+        for backend in Backend:
+            with Namespace() as namespace:
+                try:
+                    load(path.read_text(errors="surrogateescape"), Family.IPV4, backend, namespace)
+                except LiveError:
+                    continue  # of another family, or not for this kernel
+                found += bool(namespace.call(read, Family.IPV4, backend).text)
+    assert found >= len(names)
+
+
+# Native rules that iptables-nft 1.8.9 prints as others.
+LIES = {
+    "tcp dport { 22, 80 } counter accept": "-A INPUT -p tcp -j ACCEPT",
+    "tcp dport != { 1, 2 } accept": "-A INPUT -p tcp -j ACCEPT",
+    "{addr} saddr @known accept": "-A INPUT -j ACCEPT",
+    "tcp dport vmap {{ 22 : accept, 23 : drop }}": "-A INPUT -p tcp",
+    "tcp dport vmap @ports": "-A INPUT -p tcp",
+}  # fmt: skip
+SETS = {
+    Family.IPV4: " set known { type ipv4_addr; }\n map ports { type inet_service : verdict; }\n",
+    Family.IPV6: " set known { type ipv6_addr; }\n map ports { type inet_service : verdict; }\n",
+}
+
+
+@pytest.mark.parametrize("family", Family)
+@pytest.mark.parametrize("rule", LIES)
+def test_a_native_rule_that_is_printed_as_another_is_named_as_nft_prints_it(rule: str, family: Family) -> None:
+    said = rule.replace("{addr}", "ip" if family is Family.IPV4 else "ip6").replace("{{", "{").replace("}}", "}")
+    with Namespace() as namespace:
+        table = native("tcp dport 1 counter accept", said, "tcp dport 9 counter drop", family=family, more=SETS[family])
+        namespace.run(["nft", "-f", "-"], table)
+        printed = save(family, Backend.NFT, namespace)
+        with pytest.raises(Misread) as error:
+            namespace.call(read, family, Backend.NFT)
+        assert f"table filter, chain INPUT, rule 2: {said}" in str(error.value)
+        assert LIES[rule] + "\n" in printed and f"it prints: {LIES[rule]}\n" in str(error.value) + "\n"
+        assert "rule 1:" not in str(error.value) and "rule 3:" not in str(error.value)
+        left = namespace.call(read, family, Backend.NFT, "INPUT")
+    assert left.left_out == (("filter", "INPUT"),)
+    assert "-A" not in left.text and ":web - [0:0]\n" in left.text
+
+
+def test_native_rules_that_are_printed_as_they_are_can_be_read() -> None:
+    honest = (
+        "ip saddr 1.2.3.4 drop", "ip saddr 1.2.3.4 tcp dport 22 accept", "udp dport 22-25 accept", "goto web",
+        'iifname "eth*" counter accept', 'ip saddr 1.2.3.5 accept comment "counter {known}"',
+    )  # fmt: skip
+    with Namespace() as namespace:
+        namespace.run(["nft", "-f", "-"], native(*honest))
+        text = namespace.call(read, Family.IPV4, Backend.NFT).text
+    assert text.count("-A INPUT") == len(honest)
+    assert '-A INPUT -s 1.2.3.5/32 -m comment --comment "counter {known}" -j ACCEPT\n' in text
+
+
+@pytest.mark.parametrize(("table", "named"), [
+    (native("tcp dport 1 accept", 'log prefix "x"'), 'chain INPUT, rule 2: log prefix "x"'),
+    (native("ct state established accept"), r"chain INPUT, rule 1: ct state established accept \(iptables reads no such ct\)"),
+    (native("tcp dport 1 accept", "ip dscp 3 accept", "drop"), r"chain INPUT, rule 2: ip dscp 0x03 accept"),
+    (native(more=" chain own { type filter hook input priority 5; }\n"),
+     r"chain own: a base chain of its own \(hook input, priority 5\)"),
+    (native("accept").replace("priority 0", "priority -7"), r"chain INPUT: a base chain of its own"),
+    (native("drop", more=" flags dormant;\n"), "table filter: the table has flags, .*: dormant"),
+])  # fmt: skip
+def test_a_table_that_iptables_cannot_read_is_refused_with_the_reason(table: str, named: str) -> None:
+    with Namespace() as namespace:
+        namespace.run(["nft", "-f", "-"], table)
+        before = namespace.run(["nft", "list", "table", "ip", "filter"])
+        with pytest.raises(Misread, match=named):
+            namespace.call(read, Family.IPV4, Backend.NFT)
+        assert "dormant" not in before or namespace.run(["nft", "list", "table", "ip", "filter"]) == before
+
+
+def test_tables_of_other_names_are_no_business_of_iptables() -> None:
+    other = "table ip mine {\n chain INPUT { type filter hook input priority 0; tcp dport { 1, 2 } drop; }\n}\n"
+    with Namespace() as namespace:
+        namespace.run(["nft", "-f", "-"], other)
+        load(rules(Family.IPV4, 3), Family.IPV4, Backend.NFT, namespace)
+        assert namespace.call(read, Family.IPV4, Backend.NFT).text.count("-A") == 3
+
+
+@pytest.mark.parametrize("family", Family)
+def test_a_rule_that_never_matches_is_not_read_as_one_that_always_does(family: Family) -> None:
+    with Namespace() as namespace:
+        text = "*filter\n-A INPUT -p tcp\n-A INPUT -p tcp ! --dport 0:65535 -j ACCEPT\nCOMMIT\n"
+        load(text, family, Backend.LEGACY, namespace)
+        assert "-A INPUT -p tcp -m tcp -j ACCEPT\n" in save(family, Backend.LEGACY, namespace)
+        with pytest.raises(Misread, match="table filter, chain INPUT, rule 2: the kernel holds another rule"):
+            namespace.call(read, family, Backend.LEGACY)
+
+
+# What rules refer to.
+
+
+@EVERYWHERE
+def test_rules_that_name_sets_are_read_wherever_the_sets_stand(family: Family, backend: Backend) -> None:
+    kind = "inet" if family is Family.IPV4 else "inet6"
+    sets = f"create one hash:ip family {kind}\ncreate two hash:net,port family {kind} hashsize 4096 timeout 9\n"
+    text = (
+        "*filter\n-A INPUT -m set --match-set two src,dst -j SET --add-set three src\n"
+        "-A INPUT -m set ! --match-set four src -j DROP\nCOMMIT\n"
+    )
+    with Namespace() as namespace:
+        many = f"create gone hash:ip\ncreate three hash:ip family {kind}\ncreate four list:set\n"
+        namespace.run(["ipset", "restore"], sets + many + "destroy one\ndestroy gone\n")
+        namespace.run([f"{tool(family, backend)}-restore"], text)
+        assert "--match-set two src,dst" in namespace.call(read, family, backend).text
+        namespace.run(["ipset", "restore"], f"create five hash:ip family {kind}\nswap five three\n")
+        assert namespace.call(read, family, backend).text.count("-A") == 2
+
+
+def make_timeout_policy(name: str) -> None:
+    """Timeout policy *name* of tcp over IPv4, by netlink: there is no tool for it here."""
+    import contextlib
+
+    from hitables.kernel.netlink import NLM_F_CREATE, Netfilter, message, nested, number, text
+
+    said = text(1, name) + b"\x06\0\x02\0\0\x02\0\0" + b"\x05\0\x03\0\x06\0\0\0" + nested(4, number(1, 7))
+    with contextlib.closing(Netfilter()) as asked:
+        assert asked.each([message(8, 0, NLM_F_CREATE, 0, said)]) == 0
+
+
+def make_account() -> None:
+    import contextlib
+
+    from hitables.kernel.netlink import NLM_F_CREATE, Netfilter, message, text
+
+    with contextlib.closing(Netfilter()) as asked:
+        assert asked.each([message(7, 0, NLM_F_CREATE, 0, text(1, "web"))]) == 0
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_rules_that_name_objects_of_the_kernel_are_read(backend: Backend) -> None:
+    tables = (
+        "*mangle\n-A FORWARD -j RATEEST --rateest-name RE1 --rateest-interval 250.0ms --rateest-ewma 500.0ms\nCOMMIT\n",
+        "*raw\n-A PREROUTING -p tcp -j CT --timeout syn\n-A PREROUTING -p udp -j CT --helper amanda\nCOMMIT\n",
+        "*filter\n-A FORWARD -m nfacct --nfacct-name web\n"
+        "-A FORWARD -m rateest --rateest RE1 --rateest-lt --rateest-bps 1000bit -j DROP\nCOMMIT\n",
+    )
+    with Namespace() as namespace:
+        namespace.call(make_timeout_policy, "syn")
+        namespace.call(make_account)
+        for text in tables:
+            try:
+                namespace.run([f"iptables-{backend.value}-restore", "--noflush"], text)
+            except LiveError as error:
+                pytest.skip(f"not to be had here: {error}")
+        assert namespace.call(read, Family.IPV4, backend).text.count("-A") == 5
+
+
+def test_a_timeout_of_which_the_kernel_tells_the_beginning_is_not_read() -> None:
+    with Namespace() as namespace:
+        for name in ("brief", "brie"):
+            namespace.call(make_timeout_policy, name)
+        try:
+            load("*raw\n-A PREROUTING -p tcp -j CT --timeout brief\nCOMMIT\n", Family.IPV4, Backend.NFT, namespace)
+        except LiveError as error:
+            pytest.skip(f"not to be had here: {error}")
+        if "--timeout brief" in save(Family.IPV4, Backend.NFT, namespace):
+            pytest.skip("this kernel tells all of it")
+        with pytest.raises(Misread, match=r"table raw, chain PREROUTING, rule 1: .*four letters"):
+            namespace.call(read, Family.IPV4, Backend.NFT)
+
+
+def test_reading_begins_no_idle_timer_anew() -> None:
+    shown = Path("/sys/class/xt_idletimer/timers/hitables-test")
+    with Namespace() as namespace:
+        try:
+            load(f"*mangle\n-A FORWARD -j IDLETIMER --timeout 600 --label {shown.name}\nCOMMIT\n", Family.IPV4, Backend.NFT, namespace)
+        except LiveError as error:
+            pytest.skip(f"not to be had here: {error}")
+        time.sleep(1.2)
+        before = int(shown.read_text())
+        assert f"--label {shown.name}" in namespace.call(read, Family.IPV4, Backend.NFT).text
+        assert int(shown.read_text()) <= before < 600
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_a_rule_that_cannot_be_loaded_again_is_refused_with_the_words_of_the_tool(backend: Backend) -> None:
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    roots = [words[1] for words in mounts if words[2] == "cgroup2"]
+    if not roots:
+        pytest.skip("no control groups of version 2 here")
+    folder = Path(roots[0]) / f"hitables-test-{os.getpid()}"
+    folder.mkdir()
+    with Namespace() as namespace:
+        rule = f"-A OUTPUT -m cgroup --path {folder.name} -j ACCEPT"
+        try:
+            load(f"*filter\n{rule}\nCOMMIT\n", Family.IPV4, backend, namespace)
+            assert rule in namespace.call(read, Family.IPV4, backend).text
+        finally:
+            folder.rmdir()
+        with pytest.raises(Misread, match=r"table filter.*: what is printed cannot be loaded: iptables-") as error:
+            namespace.call(read, Family.IPV4, backend)
+        # The legacy tool blames the line with COMMIT.
+        assert backend is Backend.LEGACY or "chain OUTPUT: what" in str(error.value)
+        assert backend is Backend.LEGACY or f"it prints: {rule}\n" in str(error.value)
+        left = namespace.call(read, Family.IPV4, backend, "OUTPUT")
+    assert left.left_out == (("filter", "OUTPUT"),) and "-A" not in left.text
+
+
+# Changes while it is read.
+
+
+def read_while_it_changes(family: Family, backend: Backend, times: int) -> str:
+    """The rules are changed behind the printing of them, *times* times."""
+    changes = iter(range(times))
+    printed = Reader._saved
+
+    def and_then(self: Reader, counters: bool) -> tuple[str, str]:
+        said = printed(self, counters)
+        number = next(changes, None)
+        if number is not None:
+            run([tool(family, backend), "-A", "INPUT", "-s", NET[family].format(number), "-j", "DROP"])
+        return said
+
+    Reader._saved = and_then  # type: ignore[method-assign]
+    try:
+        return read(family, backend).text
+    finally:
+        Reader._saved = printed  # type: ignore[method-assign]
+
+
+@EVERYWHERE
+def test_a_change_between_printing_and_comparing_is_read_too(family: Family, backend: Backend) -> None:
+    with Namespace() as namespace:
+        load(rules(family, 3), family, backend, namespace)
+        text = namespace.call(read_while_it_changes, family, backend, 2)
+        assert text.count("-A INPUT") == 5 and text == save(family, backend, namespace)
+        with pytest.raises(LiveError, match="changed faster"):
+            namespace.call(read_while_it_changes, family, backend, 50)
+
+
+def read_twice(seen: Path) -> list[str]:
+    reader = Reader(Family.IPV4, "iptables-nft")
+    said = [reader.read().text]
+    opened = checked_save.Namespace
+
+    def none(*args: object) -> None:
+        seen.touch()
+        raise AssertionError("everything was compared before")
+
+    checked_save.Namespace = none  # type: ignore[assignment,misc]
+    said.append(reader.read().text)
+    checked_save.Namespace = opened  # type: ignore[misc]
+    run(["iptables-nft", "-A", "INPUT", "-s", "10.9.9.9", "-j", "web"])
+    said.append(reader.read().text)
+    run(["nft", "insert", "rule", "ip", "filter", "INPUT", "tcp", "dport", "{ 1, 2 }", "drop"])
+    try:
+        said.append(reader.read().text)
+    except Misread as error:
+        said.append(str(error))
+    return said
+
+
+def test_a_reader_that_is_kept_compares_what_is_new_and_nothing_else(tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        load(rules(Family.IPV4, 5).replace("*filter\n", "*filter\n:web -\n"), Family.IPV4, Backend.NFT, namespace)
+        first, second, third, fourth = namespace.call(read_twice, tmp_path / "seen")
+    assert first == second and third == first.replace("COMMIT", "-A INPUT -s 10.9.9.9/32 -j web\nCOMMIT")
+    assert "chain INPUT, rule 1: tcp dport { 1, 2 } drop" in fourth and "rule 2" not in fourth
+    assert not (tmp_path / "seen").exists()
+
+
+# Both backends at once.
+
+
+def present(family: Family, backend: Backend) -> tuple[str, list[str], str]:
+    said = also_present(family, backend)
+    return said, contents_legacy.table_names(family), run(["nft", "list", "tables"])
+
+
+@pytest.mark.parametrize("family", Family)
+def test_tables_of_the_other_backend_are_named_and_none_is_made(family: Family) -> None:
+    kind = "ip" if family is Family.IPV4 else "ip6"
+    with Namespace() as namespace:
+        for backend in Backend:
+            assert namespace.call(present, family, backend) == ("", [], "")
+        load(rules(family, 2), family, Backend.NFT, namespace)
+        namespace.run(["nft", "add", "table", "inet", "firewalld"])
+        said, legacy, _ = namespace.call(present, family, Backend.LEGACY)
+        assert said.endswith(f": {kind} filter, inet firewalld (empty)") and legacy == []
+        assert namespace.call(present, family, Backend.NFT)[0] == ""
+        namespace.run([f"{tool(family, Backend.LEGACY)}-restore"], "*nat\nCOMMIT\n" + rules(family, 2))
+        said, legacy, _ = namespace.call(present, family, Backend.NFT)
+        assert "iptables-legacy" in said and "filter" in said and "nat (empty)" in said and "filter (" not in said
+        assert sorted(legacy) == ["filter", "nat"]
+
+
+# The commands.
+
+
+def command(*words: object, text: str = "") -> subprocess.CompletedProcess[str]:
+    """In the namespace that this runs in."""
+    return subprocess.run([str(word) for word in words], input=text, capture_output=True, text=True, check=False)
+
+
+ATTACK = native(
+    *(f"ip saddr 10.{n}.0.0/16 tcp dport {n} counter accept" for n in range(1, 41)), "tcp dport { 22, 80 } counter accept",
+    policy="drop",
+)  # fmt: skip
+TOLD = "table filter, chain INPUT, rule 41: tcp dport { 22, 80 } counter accept"
+
+
+def test_the_rule_that_would_have_opened_every_port_is_refused_and_left_with_its_chain(tmp_path: Path) -> None:
+    folder = tmp_path / "st"
+    with Namespace() as namespace:
+        namespace.run(["nft", "-f", "-"], ATTACK)
+        namespace.run(["iptables-nft-restore", "--noflush"], rules(Family.IPV4, 60, "FORWARD", "web"))
+        before = namespace.run(["nft", "-s", "list", "ruleset"])
+        init = BIN / "sflgen", "init", "--live", "--backend", "nft", "--state", folder
+        done = namespace.call(command, *init)
+        assert (done.returncode, done.stdout) == (2, "") and TOLD in done.stderr and "--leave INPUT" in done.stderr
+        assert namespace.run(["nft", "-s", "list", "ruleset"]) == before and not (folder / "state").exists()
+        done = namespace.call(command, *init, "--leave", "INPUT")
+        assert done.returncode == 0, done.stderr
+        assert "chain INPUT: left to others" in done.stderr and "60 rules" in done.stderr
+        held = namespace.run(["nft", "-s", "list", "chain", "ip", "filter", "INPUT"])
+        assert held.count("accept") == 41 and "tcp dport { 22, 80 } counter accept" in held and "policy drop" in held
+        done = namespace.call(
+            command, BIN / "sflgen", "insert", "--live", "--state", folder, "FORWARD", "1", "-s", "192.0.2.1", "-j", "DROP"
+        )
+        assert done.returncode == 0, done.stderr
+        done = namespace.call(command, BIN / "sflgen", "status", "--live", "--state", folder)
+        assert "the kernel holds what the state says" in done.stdout, done.stderr
+        assert held == namespace.run(["nft", "-s", "list", "chain", "ip", "filter", "INPUT"])
+
+
+def readers(folder: Path) -> dict[str, list[object]]:
+    sflgen, state = BIN / "sflgen", ["--live", "--state", folder]
+    return {
+        "init": [sflgen, "init", "--live", "--backend", "nft", "--state", f"{folder}2"],
+        "init RULES": [sflgen, "init", f"{folder}.rules", "--live", "--backend", "nft", "--state", f"{folder}3"],
+        "status": [sflgen, "status", *state],
+        "insert": [sflgen, "insert", *state, "INPUT", "1", "-s", "192.0.2.1", "-j", "DROP"],
+        "delete": [sflgen, "delete", *state, "INPUT", "1"],
+        "apply-commands": [sflgen, "apply-commands", *state, "-"],
+        "sync": [sflgen, "sync", *state, f"{folder}.rules"],
+        "fold": [sflgen, "fold", *state],
+        "stream": [sflgen, "stream", *state],
+        "save": [BIN / "hitables", "save", "--backend", "nft", "-o", f"{folder}.saved"],
+        "refresh_rules": [sys.executable, ROOT / "examples/refresh_rules.py", "--backend", "nft", f"{folder}.made"],
+    }  # fmt: skip
+
+
+def test_every_reader_refuses_what_is_misread_and_tells_of_the_other_backend(tmp_path: Path) -> None:
+    folder = tmp_path / "st"
+    text = rules(Family.IPV4, 30).replace("*filter\n", "*filter\n:web -\n")
+    Path(f"{folder}.rules").write_text(text)
+    with Namespace() as namespace:
+        load(text, Family.IPV4, Backend.NFT, namespace)
+        done = namespace.call(command, BIN / "sflgen", "init", "--live", "--backend", "nft", "--state", folder)
+        assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
+        namespace.run(["nft", "add", "rule", "ip", "filter", "web", "tcp", "dport", "{ 22, 80 }", "accept"])
+        load(rules(Family.IPV4, 2), Family.IPV4, Backend.LEGACY, namespace)
+        before = namespace.run(["nft", "-s", "list", "ruleset"])
+        for name, words in readers(folder).items():
+            done = namespace.call(command, *words)
+            assert done.returncode == 2, (name, done)
+            assert "chain web, rule 1: tcp dport { 22, 80 } accept" in done.stderr, (name, done.stderr)
+            assert "warning: packets pass tables of iptables-legacy too, which are not read: filter\n" in done.stderr, name
+            assert "fault of" not in done.stderr and ("holds" not in done.stdout if name == "status" else not done.stdout), name
+        assert namespace.run(["nft", "-s", "list", "ruleset"]) == before
+    assert not Path(f"{folder}.saved").exists() and not Path(f"{folder}.made").exists()
+
+
+@EVERYWHERE
+def test_save_prints_what_iptables_save_prints(family: Family, backend: Backend, tmp_path: Path) -> None:
+    words = [BIN / "hitables", "save", "--family", family.value, "--backend", backend.value]
+    with Namespace() as namespace:
+        load(rules(family, 4), family, backend, namespace)
+        done = namespace.call(command, *words)
+        assert (done.returncode, done.stderr) == (0, "") and done.stdout == save(family, backend, namespace)
+        done = namespace.call(command, *words, "-c", "-o", tmp_path / "saved")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert (tmp_path / "saved").read_text() == save(family, backend, namespace, counters=True)
+        assert "[0:0] -A INPUT" in (tmp_path / "saved").read_text()
+
+
+def test_save_reads_what_iptables_save_reads_where_no_backend_is_named(tmp_path: Path) -> None:
+    for backend in Backend:
+        folder = tmp_path / backend.value
+        folder.mkdir()
+        for name in ("save", "restore"):
+            found = run(["sh", "-c", f"command -v iptables-{backend.value}-{name}"]).strip()
+            (folder / f"iptables-{name}").symlink_to(found)
+        with Namespace() as namespace:
+            load(rules(Family.IPV4, 2), Family.IPV4, backend, namespace)
+            words = ["env", f"PATH={folder}:{os.environ['PATH']}", BIN / "hitables", "save"]
+            assert namespace.call(command, *words).stdout == save(Family.IPV4, backend, namespace)
+
+
+def test_a_tool_that_is_missing_or_fails_is_told(tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        words = ["env", f"PATH={tmp_path}", BIN / "hitables", "save", "--backend", "nft"]
+        done = namespace.call(command, *words)
+        assert done.returncode == 2 and "iptables-nft-save: no such command" in done.stderr
+        (tmp_path / "iptables-legacy-save").write_text("#!/bin/sh\necho trouble >&2\nexit 3\n")
+        (tmp_path / "iptables-legacy-save").chmod(0o755)
+        words = ["env", f"PATH={tmp_path}:{os.environ['PATH']}", BIN / "hitables", "save", "--backend", "legacy"]
+        done = namespace.call(command, *words)
+        assert done.returncode == 2 and "iptables-legacy-save: exit status 3: trouble" in done.stderr

@@ -1,0 +1,547 @@
+"""What real kernels do where one would guess otherwise; our semantics rests on these facts.
+
+Measured with Linux 6.18 and iptables 1.8.9.  A kernel that does otherwise fails here, and
+then docs/semantics.md and the option table are wrong for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+
+import pytest
+from support.kernel_packets import ACK, ECHO, SYN, counts, packet, treat
+
+from hitables import read
+from hitables.errors import LiveError
+from hitables.ir.fields import DCCP, ICMP, ICMPV6, SCTP, TCP, UDP, UDPLITE, Family, Field, Fragment
+from hitables.ir.packet import Backend, Packet
+from hitables.ir.rule import Role
+from hitables.kernel import Namespace, load, make_ip_sets, save
+from hitables.kernel.craft import craft
+from hitables.kernel.experiment import Trial, fire, furnish, prepare
+from hitables.kernel.load_save import read_by_iptc
+from hitables.kernel.replay import Finding, replay
+from hitables.kernel.testbed import target_of
+from hitables.verify import bdd, exact
+from hitables.verify.lint import lint
+from hitables.verify.question import Difference, Question
+
+pytestmark = pytest.mark.needs_kernel
+
+INTERFACES = ("eth0", "eth1")
+EVERYWHERE = list(itertools.product(Family, Backend))
+ESP, AH, IPCOMP = 50, 51, 108
+
+
+def chain_of(count: int, flag: str) -> str:
+    """A table whose OUTPUT reaches *count* nested chains by -j or -g."""
+    names = [f"n{at}" for at in range(count)]
+    lines = [f":{name} - [0:0]" for name in names]
+    lines += [f"-A {caller} {flag} {name}" for caller, name in zip(["OUTPUT", *names], names, strict=False)]
+    return "*filter\n" + "\n".join(lines) + "\nCOMMIT\n"
+
+
+# 1. Nesting.
+
+
+@pytest.mark.parametrize("flag", ["-j", "-g"])
+@pytest.mark.parametrize("family", Family)
+def test_1_nft_takes_15_nested_chains_and_goto_counts_as_a_jump(family: Family, flag: str) -> None:
+    with Namespace() as namespace:
+        load(chain_of(15, flag), family, Backend.NFT, namespace)
+    with Namespace() as namespace, pytest.raises(LiveError, match="Too many links"):
+        load(chain_of(16, flag), family, Backend.NFT, namespace)
+
+
+@pytest.mark.parametrize("flag", ["-j", "-g"])
+def test_1_legacy_takes_thousands_of_nested_chains(flag: str) -> None:
+    with Namespace() as namespace:
+        load(chain_of(3000, flag), Family.IPV4, Backend.LEGACY, namespace)
+
+
+# 2. "None" is a value.  3. A header too short drops the packet.
+
+LATER = {"fragment": Fragment.LATER}
+# rule, protocol -> where nft reads the payload itself, a later fragment has what looks like ports.
+NATIVE = ["-m tcp --dport 53", "-m tcp --dport 50:60", "-m tcp ! --dport 54", "-m tcp --sport 1000",
+          "-m tcp --syn", "-m tcp --tcp-flags SYN,ACK SYN"]  # fmt: skip
+THROUGH_XTABLES = ["-m tcp", "-m tcp --dport 0:65535", "-m tcp ! --tcp-option 7", "-m multiport --dports 53",
+                   "-m multiport ! --dports 54"]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", [*NATIVE, *THROUGH_XTABLES])
+@pytest.mark.parametrize("backend", Backend)
+def test_2_a_later_fragment_has_ports_only_where_nft_reads_them_itself(backend: Backend, rule: str) -> None:
+    later, whole = packet(Family.IPV4, TCP, "OUTPUT", **LATER), packet(Family.IPV4, TCP, "OUTPUT")
+    misread = backend is Backend.NFT and rule in NATIVE
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        assert treat(namespace, backend, f"-A OUTPUT -p tcp {rule}", [whole, later]) == ["1", "01"[misread]]
+
+
+@pytest.mark.parametrize("backend", Backend)
+@pytest.mark.parametrize("test", ["-m udp {}--dport 53", "-m multiport {}--dports 53", "-m udp {}--sport 5"])
+def test_2_neither_a_port_test_nor_its_negation_matches_without_ports(backend: Backend, test: str) -> None:
+    """Legacy and xtables matches drop a header that is too short; native ones pass over it."""
+    rules = "\n".join(f"-A OUTPUT -p udp {test.format(negated)}" for negated in ("", "! "))
+    native = backend is Backend.NFT and "multiport" not in test
+    short = packet(Family.IPV4, UDP, "OUTPUT", l4_bytes=1)
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        assert treat(namespace, backend, rules, [short]) == ["0" if native else "drop"]
+
+
+# The packet has ports 1000 and 53 and the flag SYN.
+OTHERWISE = ["! --sport 1000 ! --dport 54", "! --sport 1001 ! --dport 53", "! --dport 0:65535",
+             "! --sport 0:65535 --dport 53", "! --tcp-flags NONE NONE", "--tcp-flags NONE SYN"]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", Backend)
+@pytest.mark.parametrize("family", Family)
+def test_2_nft_leaves_out_or_joins_tests_that_never_match_in_legacy(family: Family, backend: Backend) -> None:
+    """So such a match is a fact of its own, of which no tree makes anything."""
+    with Namespace() as namespace:
+        furnish(namespace, family, INTERFACES)
+        for options in OTHERWISE:
+            rule = f"-A OUTPUT -p tcp -m tcp {options}"
+            (said,) = treat(namespace, backend, rule, [packet(family, TCP, "OUTPUT")])
+            assert said == ("1" if backend is Backend.NFT else "0"), options
+            read_as = read(f"*filter\n{rule}\nCOMMIT\n").table("filter")["OUTPUT"].rules[0].matches[1]
+            assert read_as.role is Role.CONSTANT and not read_as.tests, options
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_2_in_ipv6_nft_reads_the_ports_of_a_later_fragment_out_of_the_ip_header(backend: Backend) -> None:
+    """The flow label stands where the destination port is read, and packets here are numbered in it."""
+    later = packet(Family.IPV6, TCP, "OUTPUT", dport=53, **LATER)
+    source_byte = later.values[Field.SRC] >> 80 & 0x3F
+    rules = {
+        "--dport 53": 0, "--dport 1": 1, "! --dport 53": 1, "--sport 24576": 1, "--sport 1000": 0,
+        f"--tcp-flags ALL {'NONE' if not source_byte else ''}": 1,
+    }  # fmt: skip
+    assert source_byte == 0
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV6, INTERFACES)
+        for rule, read in rules.items():
+            expected = str(read if backend is Backend.NFT else 0)
+            assert treat(namespace, backend, f"-A OUTPUT -p tcp -m tcp {rule}", [later]) == [expected], rule
+
+
+# protocol, rule -> bytes of layer 4 that the xtables match wants, and whether nft reads it natively.
+NEEDS = {
+    (TCP, "-p tcp -m tcp"): (20, False),
+    (TCP, "-p tcp -m tcp --dport 53"): (20, True),
+    (TCP, "-p tcp -m tcp --dport 60000"): (20, True),
+    (TCP, "-p tcp -m tcp --dport 0:65535"): (20, False),
+    (TCP, "-p tcp -m tcp --tcp-flags ALL NONE"): (20, True),
+    (TCP, "-p tcp -m tcp --tcp-option 2"): (20, False),
+    (TCP, "-p tcp -m multiport --dports 53"): (4, False),
+    (TCP, "-p tcp -m tcpmss --mss 1:9"): (20, False),
+    (UDP, "-p udp -m udp"): (8, False),
+    (UDP, "-p udp -m udp --dport 53"): (8, True),
+    (UDP, "-p udp -m multiport --sports 53"): (4, False),
+    (UDPLITE, "-p udplite -m multiport --ports 53"): (4, False),
+    (SCTP, "-p sctp -m sctp"): (12, False),
+    (SCTP, "-p sctp -m sctp --dport 53"): (12, False),
+    (SCTP, "-p sctp -m sctp --chunk-types any INIT"): (16, False),
+    (SCTP, "-p sctp -m multiport --dports 53"): (4, False),
+    (DCCP, "-p dccp -m dccp --dport 53"): (12, False),
+    (DCCP, "-p dccp -m dccp --dccp-types REQUEST"): (12, False),
+    (ESP, "-p esp -m esp --espspi 500"): (8, False),
+    (IPCOMP, "-p 108 -m ipcomp --ipcompspi 500"): (4, False),
+    (ICMP, "-p icmp -m icmp --icmp-type 3"): (8, False),
+    (ICMP, "-p icmp -m icmp --icmp-type any"): (8, False),
+    (AH, "-p ah -m ah --ahspi 500"): (12, False),
+    (ICMPV6, "-p icmpv6 -m icmp6 --icmpv6-type 1"): (8, False),
+}
+ONE_FAMILY = {ICMP: Family.IPV4, AH: Family.IPV4, ICMPV6: Family.IPV6}
+PLACES = [
+    (family, protocol, rule) for family in Family for protocol, rule in NEEDS
+    if ONE_FAMILY.get(protocol, family) is family
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_3_a_match_drops_headers_that_are_too_short_for_it(backend: Backend) -> None:
+    for family in Family:
+        with Namespace() as namespace:
+            furnish(namespace, family, INTERFACES)
+            for protocol, rule in (rest for where, *rest in PLACES if where is family):
+                bytes_, native = NEEDS[protocol, rule]
+                load(f"*filter\n-A OUTPUT {rule}\nCOMMIT\n", family, backend, namespace)
+                sizes = range(24)
+                shorts = [packet(family, protocol, "OUTPUT", l4_bytes=size) for size in sizes]
+                prepare(namespace, "filter", "OUTPUT", list(map(Trial, shorts)), False)
+                dropped = [size for size, fate in zip(sizes, fire(namespace), strict=True) if not fate.passed]
+                reads_itself = native and backend is Backend.NFT
+                assert dropped == ([] if reads_itself else list(range(bytes_))), (family, rule)
+
+
+@pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
+def test_3_tcp_at_fragment_offset_1_is_dropped_in_ipv4_alone(family: Family, backend: Backend) -> None:
+    at_one = packet(family, TCP, "OUTPUT", offset_one=True, **LATER)
+    with Namespace() as namespace:
+        furnish(namespace, family, INTERFACES)
+        for rule, xtables in (("-m tcp", True), ("-m tcp --sport 7", backend is Backend.LEGACY)):
+            expected = "drop" if family is Family.IPV4 and xtables else "0"
+            assert treat(namespace, backend, f"-A OUTPUT -p tcp {rule}", [at_one]) == [expected]
+        assert treat(namespace, backend, "-A OUTPUT -p tcp -m multiport --sports 7", [at_one]) == ["0"]
+
+
+@pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
+def test_3_a_bad_data_offset_drops_once_the_ports_and_flags_fit(family: Family, backend: Backend) -> None:
+    bad = packet(family, TCP, "OUTPUT", bad_offset=True)
+    with Namespace() as namespace:
+        furnish(namespace, family, INTERFACES)
+        for rule, expected in {
+            "--tcp-option 2": "drop", "! --tcp-option 2": "drop", "--dport 53 --tcp-option 2": "drop",
+            "--dport 54 --tcp-option 2": "0", "--tcp-flags ALL NONE --tcp-option 2": "0", "--dport 53": "1",
+        }.items():  # fmt: skip
+            assert treat(namespace, backend, f"-A OUTPUT -p tcp -m tcp {rule}", [bad]) == [expected], rule
+
+
+def cut_short(fragment: Fragment = Fragment.WHOLE) -> Packet:
+    """An IPv6 packet whose chain of extension headers cannot be walked."""
+    walked = packet(Family.IPV6, None, "OUTPUT", fragment=fragment, cut_short=True)
+    return Packet(Family.IPV6, walked.values, cut_short=True)
+
+
+@pytest.mark.parametrize("fragment", Fragment)
+@pytest.mark.parametrize("backend", Backend)
+def test_3_a_protocol_test_on_a_broken_ipv6_chain_drops_in_legacy_and_fails_in_nft(
+    backend: Backend, fragment: Fragment
+) -> None:
+    lost = [cut_short(fragment)]
+    legacy = backend is Backend.LEGACY
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV6, INTERFACES)
+        for rule in ("-p tcp", "! -p tcp", "-p udp -m udp --dport 53", "-p 60"):
+            assert treat(namespace, backend, f"-A OUTPUT {rule}", lost) == ["drop" if legacy else "0"], rule
+        assert treat(namespace, backend, "-A OUTPUT -p all", lost) == ["drop" if legacy else "1"]
+        # The tests of addresses and interfaces come first.
+        assert treat(namespace, backend, "-A OUTPUT -s 2002::/16 -p tcp", lost) == ["0"]
+        assert treat(namespace, backend, "-A OUTPUT -o eth7 -p tcp", lost) == ["0"]
+        assert treat(namespace, backend, "-A OUTPUT -s 2001::/16", lost) == ["1"]
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_3_matches_that_walk_the_chain_themselves_drop_as_well(backend: Backend) -> None:
+    """These have no header field, yet a third outcome: not yes, not no, but dropped."""
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV6, INTERFACES)
+        for rule in ("-m frag --fragmore", "-m dst", "-m rt --rt-type 0"):
+            assert treat(namespace, backend, f"-A OUTPUT {rule}", [cut_short()]) == ["drop"], rule
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_3_legacy_walks_over_an_ipv6_authentication_header_and_nft_stops_at_it(backend: Backend) -> None:
+    ah = packet(Family.IPV6, AH, "OUTPUT", l4_bytes=12)
+    # What follows the header is, by its first byte, a chain that ends early.
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV6, INTERFACES)
+        expected = "1" if backend is Backend.NFT else "drop"
+        assert treat(namespace, backend, "-A OUTPUT -p ah", [ah]) == [expected]
+
+
+# 4. Ports need a protocol.
+
+
+@pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
+def test_4_protocol_0_means_any_and_its_negation_is_refused(family: Family, backend: Backend) -> None:
+    packets = [packet(family, protocol, "OUTPUT") for protocol in (TCP, UDP, 47, ECHO[family][0])]
+    with Namespace() as namespace:
+        furnish(namespace, family, INTERFACES)
+        assert treat(namespace, backend, "-A OUTPUT -p 0\n-A OUTPUT", packets) == ["2"] * 4
+        with pytest.raises(LiveError):
+            load("*filter\n-A OUTPUT ! -p 0\nCOMMIT\n", family, backend, namespace)
+        with pytest.raises(LiveError):
+            load("*filter\n-A OUTPUT --dport 53\nCOMMIT\n", family, backend, namespace)
+        with pytest.raises(LiveError):
+            load("*filter\n-A OUTPUT -m multiport --dports 53\nCOMMIT\n", family, backend, namespace)
+
+
+# 5. Hash tables can fill.
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_5_a_full_hashlimit_table_drops_the_packet_itself(backend: Backend) -> None:
+    rule = (
+        "-A OUTPUT -m hashlimit --hashlimit-upto 100/sec --hashlimit-mode dstport "
+        "--hashlimit-name full --hashlimit-htable-max 1 --hashlimit-htable-size 1"
+    )
+    packets = [packet(Family.IPV4, UDP, "OUTPUT", dport=port) for port in (1, 1, 2)]
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        assert treat(namespace, backend, rule, packets) == ["1", "1", "drop"]
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_5_a_limit_is_charged_by_packets_that_fail_a_later_match(backend: Backend) -> None:
+    rule = "-A OUTPUT -p udp -m limit --limit 1/hour --limit-burst 2 -m udp --dport 53"
+    packets = [packet(Family.IPV4, UDP, "OUTPUT", dport=port) for port in (9, 53, 53)]
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        assert treat(namespace, backend, rule, packets) == ["0", "1", "0"]
+
+
+# 6. Names.
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_6_names_have_28_characters_and_a_chain_wins_over_the_target_of_its_name(backend: Backend) -> None:
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        load(f"*filter\n:{'a' * 28} - [0:0]\nCOMMIT\n", Family.IPV4, backend, namespace)
+        for name in ("a" * 29, "ACCEPT", "DROP", "QUEUE", "RETURN"):
+            with pytest.raises(LiveError):
+                load(f"*filter\n:{name} - [0:0]\nCOMMIT\n", Family.IPV4, backend, namespace)
+        text = "*filter\n:LOG - [0:0]\n-A OUTPUT -j LOG\n-A LOG -j DROP\nCOMMIT\n"
+        load(text, Family.IPV4, backend, namespace)
+        prepare(namespace, "filter", "OUTPUT", [Trial(packet(Family.IPV4, UDP, "OUTPUT"))], False)
+        assert not fire(namespace)[0].passed
+
+
+# 7. --test is no test.
+
+LOOP = "*filter\n:a - [0:0]\n:b - [0:0]\n-A OUTPUT -j a\n-A a -j b\n-A b -j a\nCOMMIT\n"
+NO_TARGET = "*filter\n-A OUTPUT -j NO_SUCH_CHAIN\nCOMMIT\n"
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_7_the_test_option_accepts_a_loop_that_loading_refuses(backend: Backend) -> None:
+    with Namespace() as namespace:
+        namespace.run([f"iptables-{backend.value}-restore", "--test"], LOOP)
+        with pytest.raises(LiveError):
+            load(LOOP, Family.IPV4, backend, namespace)
+
+
+def test_7_on_nft_the_test_option_accepts_chains_that_do_not_exist() -> None:
+    with Namespace() as namespace:
+        namespace.run(["iptables-nft-restore", "--test"], NO_TARGET)
+        with pytest.raises(LiveError):
+            load(NO_TARGET, Family.IPV4, Backend.NFT, namespace)
+
+
+# 8. Commit is per table.
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_8_an_error_in_the_second_table_leaves_the_first_one_applied(backend: Backend) -> None:
+    text = "*filter\n-A OUTPUT -s 10.0.0.1/32\nCOMMIT\n*mangle\n-A OUTPUT -j NO_SUCH_CHAIN\nCOMMIT\n"
+    with Namespace() as namespace:
+        with pytest.raises(LiveError):
+            load(text, Family.IPV4, backend, namespace)
+        assert "-A OUTPUT -s 10.0.0.1/32" in save(Family.IPV4, backend, namespace)
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_8_in_legacy_any_change_of_a_table_resets_the_memory_of_limit(backend: Backend) -> None:
+    rules = "*filter\n:other - [0:0]\n-A OUTPUT -m limit --limit 1/hour --limit-burst 1\nCOMMIT\n"
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        load(rules, Family.IPV4, backend, namespace)
+        prepare(namespace, "filter", "OUTPUT", [Trial(packet(Family.IPV4, UDP, "OUTPUT"))] * 3, False)
+        fire(namespace)
+        assert counts(Family.IPV4, backend, namespace) == [1]
+        load("*filter\n-A other -j ACCEPT\nCOMMIT\n", Family.IPV4, backend, namespace, noflush=True)
+        fire(namespace)
+        assert counts(Family.IPV4, backend, namespace)[0] == (2 if backend is Backend.LEGACY else 1)
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_8_noflush_flushes_the_declared_chain_only(backend: Backend) -> None:
+    first = "*filter\n:a - [0:0]\n:b - [0:0]\n-A a -s 10.0.0.1/32\n-A b -s 10.0.0.2/32\nCOMMIT\n"
+    patch = "*filter\n:a - [0:0]\n-A a -s 10.0.0.3/32\nCOMMIT\n"
+    with Namespace() as namespace:
+        load(first, Family.IPV4, backend, namespace)
+        load(patch, Family.IPV4, backend, namespace, noflush=True)
+        rules = [line for line in save(Family.IPV4, backend, namespace).splitlines() if line.startswith("-A")]
+    assert rules == ["-A a -s 10.0.0.3/32", "-A b -s 10.0.0.2/32"]
+
+
+# 9. Counters of copies are pieces.
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_9_the_counters_of_copies_add_up_to_those_of_the_rule(backend: Backend) -> None:
+    packets = [Trial(packet(Family.IPV4, protocol, "OUTPUT", flags=flags))
+               for protocol, flags in ((TCP, SYN), (TCP, ACK), (UDP, 0), (47, 0))]  # fmt: skip
+    one = "*filter\n-A OUTPUT -o eth1\nCOMMIT\n"
+    copied = (
+        "*filter\n:t - [0:0]\n:u - [0:0]\n-A OUTPUT -p tcp -g t\n-A OUTPUT -p udp -g u\n"
+        "-A OUTPUT -o eth1\n-A t -o eth1\n-A u -o eth1\nCOMMIT\n"
+    )
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        load(one, Family.IPV4, backend, namespace)
+        prepare(namespace, "filter", "OUTPUT", packets, False)
+        fire(namespace)
+        assert counts(Family.IPV4, backend, namespace) == [4]
+        load(copied, Family.IPV4, backend, namespace)
+        fire(namespace)
+        assert counts(Family.IPV4, backend, namespace) == [2, 1, 1, 2, 1]
+
+
+# 10. With conntrack loaded, fragments are put together before filter.
+
+
+def send_in_two(source: int, target: int, via: str) -> None:
+    """Send one udp packet in two fragments of one id."""
+    pieces = (
+        packet(Family.IPV4, UDP, "OUTPUT", fragment=Fragment.FIRST, l4_bytes=185 * 8),
+        packet(Family.IPV4, UDP, "OUTPUT", fragment=Fragment.LATER, l4_bytes=24),
+    )
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as sender:
+        for piece in pieces:
+            data = craft(piece, 7, source, target)
+            sender.sendto(data, (socket.inet_ntoa(struct.pack(">I", target)), 0))
+
+
+@pytest.mark.parametrize("followed", [False, True])
+@pytest.mark.parametrize("backend", Backend)
+def test_10_a_conntrack_rule_anywhere_puts_fragments_together(backend: Backend, followed: bool) -> None:
+    state = "-A unreached -m conntrack --ctstate NEW\n" if followed else ""
+    rules = f"*filter\n:unreached - [0:0]\n-A OUTPUT -f\n-A OUTPUT ! -f -p udp\n{state}COMMIT\n"
+    target = target_of(Family.IPV4, 1, False)
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        load(rules, Family.IPV4, backend, namespace)
+        namespace.call(send_in_two, 0xC6120001, target, "eth1")
+        later, other = counts(Family.IPV4, backend, namespace)[:2]
+    assert (later, other) == ((0, 1) if followed else (1, 1))
+
+
+# 11. Odd rules are kept as they are.
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_11_a_reversed_udp_range_loads_and_never_matches_and_tcp_refuses_one(backend: Backend) -> None:
+    packets = [packet(Family.IPV4, UDP, "OUTPUT", dport=port) for port in (0, 29, 30, 59999, 60000, 65535)]
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        assert treat(namespace, backend, "-A OUTPUT -p udp -m udp --dport 60000:29", packets) == ["0"] * 6
+        with pytest.raises(LiveError):
+            load("*filter\n-A OUTPUT -p tcp --dport 60000:29\nCOMMIT\n", Family.IPV4, backend, namespace)
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_11_where_there_is_no_interface_its_name_is_empty_and_plus_matches_it(backend: Backend) -> None:
+    tests = {"-i +": "1", "! -i +": "0", "-i eth0": "0", "! -i eth0": "1", "-i e+": "0", "! -i e+": "1"}
+    leaving = packet(Family.IPV4, UDP, "OUTPUT")
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        for test, expected in tests.items():
+            rules = f"*filter\n:u - [0:0]\n-A OUTPUT -j u\n-A u {test}\nCOMMIT\n"
+            load(rules, Family.IPV4, backend, namespace)
+            prepare(namespace, "filter", "OUTPUT", [Trial(leaving)], False)
+            fire(namespace)
+            assert counts(Family.IPV4, backend, namespace)[1] == int(expected), test
+
+
+@pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
+def test_11_a_forwarded_packet_has_its_input_interface_in_postrouting(family: Family, backend: Backend) -> None:
+    """iptables refuses -i there, but not in a user chain that is entered from there."""
+    tests = {"-i eth0": "1", "! -i eth0": "0", "-i eth1": "0", "-i +": "1"}
+    for packet_, forwarded in ((packet(family, UDP, "POSTROUTING"), True), (packet(family, UDP, "POSTROUTING", iif=""), False)):
+        with Namespace() as namespace:
+            furnish(namespace, family, INTERFACES)
+            for test, expected in tests.items():
+                rules = f"*mangle\n:u - [0:0]\n-A POSTROUTING -j u\n-A u {test}\nCOMMIT\n"
+                load(rules, family, backend, namespace)
+                prepare(namespace, "mangle", "POSTROUTING", [Trial(packet_)], False)
+                (fate,) = fire(namespace)
+                assert fate.arrived
+                if forwarded:
+                    assert counts(family, backend, namespace)[1] == int(expected), test
+
+
+def test_11_an_input_interface_tells_programs_apart_in_postrouting() -> None:
+    text = "*mangle\n:POSTROUTING ACCEPT [0:0]\n:u - [0:0]\n-A POSTROUTING -j u\n-A u -i eth0 -j DROP\nCOMMIT\n"
+    before, after = read(text), read(text.replace("-A u -i eth0 -j DROP\n", ""))
+    answer = exact.check(before, after, Question())
+    assert isinstance(answer, Difference)
+    assert replay(before, after, answer).finding is Finding.CONFIRMED
+    assert isinstance(bdd.check(before, after, Question()), Difference)
+    assert not lint(before, Question(), tell=lambda stage: None).flaws
+
+
+def test_11_legacy_prints_a_rule_for_no_interface_as_one_for_every_interface() -> None:
+    text = "*filter\n-A INPUT ! -i +\nCOMMIT\n"
+    with Namespace() as namespace:
+        for backend, printed in ((Backend.LEGACY, "-A INPUT\n"), (Backend.NFT, "-A INPUT ! -i +\n")):
+            load(text, Family.IPV4, backend, namespace)
+            assert printed in save(Family.IPV4, backend, namespace)
+
+
+# 12. python-iptables leaves out what it cannot encode.
+
+
+def test_12_python_iptables_does_not_tell_a_rule_for_whole_packets_from_one_for_all() -> None:
+    with Namespace() as namespace:
+        load("*filter\n-A INPUT ! -f -s 10.0.0.1/32\nCOMMIT\n", Family.IPV4, Backend.LEGACY, namespace)
+        (rule,) = read_by_iptc("filter", Family.IPV4, namespace)["INPUT"]
+    assert not any("frag" in key for key in rule)
+
+
+# 13. Size is no limit.
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_13_ten_thousand_shared_chains_load(backend: Backend) -> None:
+    names = [f"c{at}" for at in range(10_000)]
+    lines = [f":{name} - [0:0]" for name in (*names, "shared")]
+    lines += [f"-A OUTPUT -s 10.{at >> 8}.{at & 255}.1/32 -g {name}" for at, name in enumerate(names)]
+    lines += [f"-A {name} -p udp -j shared" for name in names]
+    with Namespace() as namespace:
+        load("*filter\n" + "\n".join(lines) + "\nCOMMIT\n", Family.IPV4, backend, namespace)
+        assert save(Family.IPV4, backend, namespace).count("-j shared") == len(names)
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_notrack_turns_a_packet_untracked_in_mid_chain(backend: Backend) -> None:
+    """So past a rule that writes the state, the state is no field to build trees on."""
+    rules = (
+        "*raw\n-A OUTPUT -m conntrack --ctstate INVALID\n-A OUTPUT -j CT --notrack\n"
+        "-A OUTPUT -m conntrack --ctstate INVALID\n-A OUTPUT -m conntrack --ctstate UNTRACKED\nCOMMIT\n"
+    )
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        load(rules, Family.IPV4, backend, namespace)
+        prepare(namespace, "raw", "OUTPUT", [Trial(packet(Family.IPV4, UDP, "OUTPUT"))], True)
+        fire(namespace)
+        assert counts(Family.IPV4, backend, namespace) == [1, 1, 0, 1]
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_a_set_is_read_as_it_was_filled(backend: Backend) -> None:
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        make_ip_sets({"known": "hash:net"}, Family.IPV4, namespace, {"known": ["10.0.0.6"]})
+        for side, expected in (("dst", "drop"), ("src", "0")):
+            rule = f"-A OUTPUT -m set --match-set known {side} -j DROP"
+            assert treat(namespace, backend, rule, [packet(Family.IPV4, UDP, "OUTPUT")]) == [expected]
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_a_target_drops_what_it_cannot_rewrite(backend: Backend) -> None:
+    """So such a target may end a packet's way, though it mostly goes on."""
+    good, bad = packet(Family.IPV4, TCP, "FORWARD"), packet(Family.IPV4, TCP, "FORWARD", bad_offset=True)
+    rule = "-A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 500"
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        load(f"*mangle\n{rule}\nCOMMIT\n", Family.IPV4, backend, namespace)
+        prepare(namespace, "mangle", "FORWARD", [Trial(good), Trial(bad)], False)
+        assert [fate.passed for fate in fire(namespace)] == [True, False]
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_no_address_of_the_zero_network_but_0_0_0_0_is_a_broadcast(backend: Backend) -> None:
+    plain = packet(Family.IPV4, UDP, "OUTPUT")
+    sources = (0, 1, 0xFFFFFF, 0xFFFFFFFF)
+    zeros = [Packet(Family.IPV4, {**plain.values, Field.SRC: source}) for source in sources]
+    with Namespace() as namespace:
+        furnish(namespace, Family.IPV4, INTERFACES)
+        rule = "-A OUTPUT -m addrtype --src-type BROADCAST"
+        assert treat(namespace, backend, rule, zeros) == ["1", "0", "0", "1"]

@@ -1,0 +1,133 @@
+"""What CI systems read from the project: the action, the hook, the GitLab job.  Their commands are run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import junitparser
+import pytest
+from check_jsonschema.builtin_schemas import get_builtin_schema
+from pre_commit.clientlib import load_manifest
+from ruamel.yaml import YAML
+
+from hitables.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/ci.md").read_text()
+OFFICE = (ROOT / "docs/example/office.rules").read_text()
+FILES = {"same": OFFICE, "changed": OFFICE.replace("--dport 22 ", "--dport 23 "), "bad": "*filter\n-A\n"}
+
+
+def yaml(text: str) -> Any:
+    return YAML(typ="safe", pure=True).load(text)
+
+
+def pages_yaml(word: str) -> Any:
+    """The YAML block of docs/ci.md that has *word* in it."""
+    (block,) = (b for b in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if word in b)
+    return yaml(block)
+
+
+def bash(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run as GitHub does: bash, which stops at the first error."""
+    env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"} | variables
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where reviewed.rules is; the tests put a firewall.rules beside it."""
+    (tmp_path / "reviewed.rules").write_text(OFFICE)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "schema"), [("action.yml", "github-actions"), ("examples/gitlab-ci.yml", "gitlab-ci")]
+)
+def test_it_fits_the_schema_of_the_system_that_reads_it(file: str, schema: str) -> None:
+    jsonschema.validate(yaml((ROOT / file).read_text()), get_builtin_schema(f"vendor.{schema}"))
+
+
+def test_the_workflow_of_the_page_fits_and_gives_what_the_action_takes() -> None:
+    workflow = pages_yaml("runs-on")
+    jsonschema.validate({"on": "push", **workflow}, get_builtin_schema("vendor.github-workflows"))
+    action = yaml((ROOT / "action.yml").read_text())
+    (step,) = (step for step in workflow["jobs"]["firewall"]["steps"] if "hitables" in step["uses"])
+    assert set(step["with"]) <= set(action["inputs"])
+    assert {name for name, each in action["inputs"].items() if each.get("required")} <= set(step["with"])
+    sarif = action["inputs"]["report"]["default"]
+    assert sarif in PAGE and workflow["jobs"]["firewall"]["steps"][-1]["with"]["sarif_file"] == sarif
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "answer"), [("same", 0, "equal"), ("changed", 1, "different"), ("bad", 2, "undecided")]
+)
+def test_the_action_answers(folder: Path, kind: str, status: int, answer: str) -> None:
+    action = yaml((ROOT / "action.yml").read_text())
+    (step,) = (step for step in action["runs"]["steps"] if step.get("id") == "check")
+    after = "fire wall; touch oops.rules"  # a name that is no command
+    (folder / after).write_text(FILES[kind])
+    given = {"before": "reviewed.rules", "after": after, "arguments": "--backend nft  --timeout 100"}
+    inputs = {name: given.get(name, each.get("default", "")) for name, each in action["inputs"].items()}
+    env = {
+        name: re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda found: inputs[found[1]], value)
+        for name, value in step["env"].items()
+    }
+    done = bash(step["run"], folder, GITHUB_OUTPUT="output", **env)
+    assert done.returncode == status, done.stderr
+    assert (folder / "output").read_text() == f"answer={answer}\n"
+    assert (folder / inputs["report"]).exists() == (status < 2) and not (folder / "oops.rules").exists()
+    assert re.search(r"steps\.check\.outputs\.answer", action["outputs"]["answer"]["value"])
+    if kind == "changed":
+        assert "packet: table=filter chain=FORWARD" in done.stderr
+
+
+def test_the_steps_of_the_action_use_no_input_but_by_a_variable() -> None:
+    for step in yaml((ROOT / "action.yml").read_text())["runs"]["steps"]:
+        assert "${{" not in step["run"]
+
+
+def test_the_action_installs_the_project_itself() -> None:
+    """Not run here, as it builds: the folder it names is one that pip can install."""
+    (install,) = (s for s in yaml((ROOT / "action.yml").read_text())["runs"]["steps"] if "pip" in s["run"])
+    assert install["env"]["SOURCE"] == "${{ github.action_path }}" and '"$SOURCE"' in install["run"]
+    assert (ROOT / "pyproject.toml").exists()
+
+
+@pytest.mark.parametrize(("kind", "status"), [("same", 0), ("changed", 1), ("bad", 2)])
+def test_the_hook_runs_what_the_page_configures(folder: Path, kind: str, status: int) -> None:
+    (hook,) = load_manifest(str(ROOT / ".pre-commit-hooks.yaml"))
+    (used,) = pages_yaml("repos:")["repos"][0]["hooks"]
+    assert used["id"] == hook["id"] and not hook["pass_filenames"]
+    before, after, *_ = used["args"]
+    (folder / before).write_text(OFFICE)
+    (folder / after).write_text(FILES[kind])
+    program, command = hook["entry"].split()
+    assert program == "hitables" and command in main.commands
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / program), command, *used["args"]],
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == status, done.stderr
+    assert re.search(hook["files"], before) and re.search(hook["files"], "etc/iptables/rules.v4")
+
+
+@pytest.mark.parametrize(("kind", "status"), [("same", 0), ("changed", 1), ("bad", 2)])
+def test_the_gitlab_job_leaves_a_report(folder: Path, kind: str, status: int) -> None:
+    (job,) = yaml((ROOT / "examples/gitlab-ci.yml").read_text()).values()
+    (folder / "firewall.rules").write_text(FILES[kind])
+    done = bash("\n".join(job["script"]), folder)
+    assert done.returncode == status, done.stderr
+    report = folder / job["artifacts"]["reports"]["junit"]
+    if status == 2:
+        assert not report.exists()
+        return
+    suites = junitparser.JUnitXml.fromfile(str(report))
+    assert suites.tests == 6 and suites.failures == 2 * status

@@ -1,0 +1,158 @@
+"""The docs are true: their examples run, their links lead somewhere, their picture is what is compiled.
+
+In a ```console block a line that starts with `$ ` is run in a folder that holds the project's docs,
+examples and rulesets; what stands below it is what it prints, `...` standing for anything.  A
+```python block is run as a script there.
+"""
+
+from __future__ import annotations
+
+import doctest
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hitables
+from benchmarks.before_after import gains
+from hitables.files import read_text
+from hitables.ir.packet import Backend
+from hitables.ir.rule import Ends, Role
+from hitables.syntax.options import MATCHES, TARGETS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "rulesets/README.md"]
+BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+FOLDERS = "hitables|sflgen|tests|docs|rulesets|examples|tools"
+SAMPLED = [page for page in PAGES if BLOCK.search(page.read_text())]
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def run(command: list[str] | str, folder: Path) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "110"}
+    return subprocess.run(
+        command, shell=isinstance(command, str), executable="/bin/bash" if isinstance(command, str) else None,
+        cwd=folder, env=env, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def try_console(block: str, folder: Path) -> None:
+    """Run the commands of a block; variables that one sets are there for the next."""
+    sofar = ""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, wanted = part.partition("\n")
+        if re.fullmatch(r"\w+=.*", command):
+            sofar += command + "\n"
+            continue
+        done = run(sofar + command, folder)
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}"
+        if wanted.strip():
+            alike = doctest.OutputChecker().check_output(wanted, done.stdout, doctest.ELLIPSIS)
+            assert alike, f"$ {command}\n--- the page says\n{wanted}--- it printed\n{done.stdout}"
+
+
+def make_links(folder: Path) -> Path:
+    """*folder*, with the parts of the project in it that examples use."""
+    for name in ("docs", "examples", "rulesets"):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+@pytest.mark.parametrize("page", SAMPLED, ids=named)
+def test_the_examples_of_a_page_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    make_links(tmp_path)
+    for kind, block in BLOCK.findall(page.read_text()):
+        if kind == "console":
+            try_console(block, tmp_path)
+        else:
+            done = run([sys.executable, "-c", block], tmp_path)
+            assert done.returncode == 0, f"{block}\n{done.stdout}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_to_files_of_the_project(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_files_and_tests_that_the_docs_name_exist() -> None:
+    for page in PAGES:
+        for name in re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", page.read_text()):
+            assert (ROOT / name).exists(), f"{named(page)} names {name}"
+
+
+def test_the_picture_is_what_the_example_compiles_to(tmp_path: Path) -> None:
+    made = run(
+        "hitables compile docs/example/office.rules -o office.rules && "
+        f"python {ROOT}/tools/picture.py office.rules FORWARD office.svg",
+        make_links(tmp_path),
+    )
+    assert made.returncode == 0, made.stdout
+    shown = (ROOT / "docs/example/office.svg").read_text()
+    assert (tmp_path / "office.svg").read_text() == shown, "run `make pictures`"
+
+
+def names_behind(text: str, head: str) -> set[str]:
+    """The words in backquotes of the list item that starts with *head*."""
+    item = re.search(rf"^- {re.escape(head)}:((?:.|\n  )*)", text, flags=re.MULTILINE)
+    assert item, head
+    return set(re.findall(r"`([\w-]+)`", item[1]))
+
+
+def test_the_docs_list_every_match_and_target_of_the_table() -> None:
+    text = (ROOT / "docs/rules.md").read_text()
+    for role in Role:
+        known = {match.name for match in MATCHES.values() if match.role is role}
+        assert names_behind(text, f"{role.name} matches") == known
+    heads = {Ends.SURELY: "Targets that surely end the way", Ends.MAYBE: "that may", Ends.NEVER: "that never do"}
+    for ends, head in heads.items():
+        assert names_behind(text, head) == {target.name for target in TARGETS.values() if target.ends is ends}
+
+
+def test_the_docs_give_the_bytes_that_a_match_drops_for_the_lack_of() -> None:
+    rows = re.findall(r"^\| (`.*`.*) \| (\d+) \|$", (ROOT / "docs/semantics.md").read_text(), flags=re.MULTILINE)
+    said = {name: int(size) for names, size in rows for name in re.findall(r"`(\w+)`", names)}
+    assert said == {match.name: match.needs for match in MATCHES.values() if match.needs}
+
+
+def test_every_command_of_the_program_stands_in_the_docs() -> None:
+    said = "".join(page.read_text() for page in PAGES)
+    helped = run("hitables --help", ROOT).stdout.split("Commands:\n")[1]
+    commands = re.findall(r"^  (\w+)", helped, flags=re.MULTILINE)
+    assert commands
+    for command in commands:
+        assert f"hitables {command}" in said, command
+
+
+def test_the_figures_of_the_readme_are_those_of_the_demo() -> None:
+    """To within a tenth: they change a little whenever trees or packets do."""
+    text = read_text(str(ROOT / "rulesets/campus.rules.gz"))
+    before = hitables.read(text)
+    after = hitables.compile_rules(before).program
+    (line,) = (line for line in gains(before, after, 20_000, Backend.NFT) if line.chain == "filter FORWARD")
+    figures = r" \| ".join([r"([\d,]+)"] * 3)
+    rows = re.findall(rf"^\| (?:before|after) \| {figures} \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    said = [[int(figure.replace(",", "")) for figure in row] for row in rows]
+    measured = [*zip(line.mean, line.longest, (before.rule_count(), after.rule_count()), strict=True)]
+    assert len(said) == 2
+    for row, truth in zip(said, measured, strict=True):
+        assert row == pytest.approx(truth, rel=0.1), f"make demo shows {measured}"
+
+
+def test_the_kernel_figures_of_the_readme_are_the_recorded_ones() -> None:
+    cases = json.loads((ROOT / "docs/evaluation/kernel.json").read_text())["cases"]
+    few = {(case["case"], case["backend"]): case for case in cases if case["flows"] == 64}
+    for name in ("acl1_10K", "ipc1_10K", "fw1_10K"):
+        row = f"| {name} |"
+        for backend in ("legacy", "nft"):
+            case = few[name, backend]
+            row += f" {case['input_ns'] / 1000:.1f} µs | {case['compiled_ns'] / 1000:.2f} µs | {case['ratio']:.0f} |"
+        assert row in (ROOT / "README.md").read_text()

@@ -1,0 +1,120 @@
+"""Updates read and printed: what commands mean, what is refused and how, least edits."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hitables
+from hitables.errors import ParseError
+from sflgen import lcs
+from sflgen.edits import apply, read_commands, rule_key, sync, text
+from sflgen.lcs import by_bits, by_pairs, gaps
+
+RULES = """*filter
+:INPUT ACCEPT [0:0]
+:bans - [0:0]
+-A INPUT -s 10.1.2.3/32 -p tcp -m tcp --dport 22 -j ACCEPT
+-A INPUT -j bans
+-A INPUT -m limit --limit 5/min -j LOG
+COMMIT
+"""
+
+
+def lines(commands: str) -> list[str]:
+    """The rules of INPUT after *commands*."""
+    program = hitables.read(RULES)
+    after = apply(program, read_commands(commands, program))
+    return [line for line in hitables.write(after).splitlines() if line.startswith("-A INPUT")]
+
+
+FEW = st.lists(st.integers(0, 3), max_size=21)
+
+
+@given(FEW, FEW)
+def test_gaps_leave_a_longest_common_subsequence(old: list[int], new: list[int]) -> None:
+    longest = [[0] * (len(new) + 1) for _ in range(len(old) + 1)]
+    for i, one in enumerate(old):
+        for j, other in enumerate(new):
+            step = max(longest[i][j + 1], longest[i + 1][j])
+            longest[i + 1][j + 1] = longest[i][j] + 1 if one == other else step
+    for pairs in (by_bits(old, new), by_pairs(old, new)):
+        assert all(old[i] == new[j] for i, j in pairs)
+        assert all(i < later_i and j < later_j for (i, j), (later_i, later_j) in itertools.pairwise(pairs))
+        assert len(pairs) == longest[-1][-1]
+    found = list(gaps(old, new))
+    kept = [n for n in range(len(old)) if all(n not in gone for gone, _ in found)]
+    assert [old[n] for n in kept] == [new[n] for n in range(len(new)) if all(n not in come for _, come in found)]
+    assert len(kept) == longest[-1][-1]
+
+
+def test_thousands_of_equal_rules_cost_rows_of_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lcs, "by_pairs", None)  # it would look at six million pairs
+    old = [*range(3000), *["log"] * 3000]
+    new = [*["log"] * 2000, *range(0, 3000, 2), "last"]
+    found = list(gaps(old, new))
+    assert (sum(len(gone) for gone, _ in found), sum(len(come) for _, come in found)) == (4000, 1501)
+
+
+def test_a_list_of_addresses_goes_in_as_iptables_puts_it() -> None:
+    assert lines("-I INPUT 2 -s 1.1.1.1,2.2.2.2 -j DROP")[1:3] == [
+        "-A INPUT -s 2.2.2.2 -j DROP", "-A INPUT -s 1.1.1.1 -j DROP",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [
+    "-D INPUT -s 10.1.2.3 -p tcp --dport 22 -j ACCEPT", "iptables -t filter -D INPUT 1",
+    "iptables -w -D INPUT -p 6 -s 10.1.2.3/255.255.255.255 --dport ssh -j ACCEPT", "--delete INPUT 1",
+])  # fmt: skip
+def test_a_rule_is_found_however_it_is_spelt(command: str) -> None:
+    assert len(lines(command)) == 2 and "10.1.2.3" not in lines(command)[0]
+
+
+def test_a_chain_of_the_name_of_a_target_is_a_chain() -> None:
+    program = hitables.read("*filter\n:LOG -\nCOMMIT\n")
+    (edit,) = read_commands("-A INPUT -j LOG", program)
+    assert edit.rule is not None and rule_key(edit.rule)[1] == "-j LOG"
+
+
+def test_a_table_that_was_not_there_is_made() -> None:
+    program = hitables.read(RULES)
+    after = apply(program, read_commands("-t nat -A POSTROUTING -j MASQUERADE", program))
+    assert [table.name for table in after] == ["filter", "nat"]
+
+
+@pytest.mark.parametrize(("command", "reason", "column"), [
+    ("-I NOPE -j DROP", "there is no chain NOPE", 4),
+    ("-I INPUT 5 -j DROP", "position 5 is out of range", 10),
+    ("-D INPUT 4", "position 4 is out of range", 10),
+    ("-R INPUT 0 -j DROP", "position 0 is out of range", 10),
+    ("-D INPUT -s 10.9.9.9 -j DROP", "no such rule", 1),
+    ("-A INPUT --sprot 80 -j DROP", "unknown option --sprot", 10),
+    ("-A INPUT -j NOPE", "NOPE is neither a chain", 13),
+    ("-t filler -A INPUT -j DROP", "unknown table 'filler'", 4),
+    ("-E bans bars", "-E is not among the updates", 1),
+    ("-X bans", "rule 2 of INPUT jumps to bans", 4),
+    ("-X INPUT", "INPUT is built in", 4),
+    ("-N bans", "bans exists already", 4),
+    ("-N ACCEPT", "a chain cannot be called ACCEPT", 4),
+    ("-P bans DROP", "user chain bans has no policy", 9),
+    ("-A", "a chain is missing", 3),
+    ("-R INPUT -j DROP", "-R needs a position", 10),
+    ("*fliter", "unknown table", 1),
+])  # fmt: skip
+def test_what_cannot_be_done_is_refused_with_its_place(command: str, reason: str, column: int) -> None:
+    program = hitables.read(RULES)
+    with pytest.raises(ParseError) as caught:
+        read_commands(f"# a comment\n{command}\n", program, "updates.txt")
+    assert reason in caught.value.reason
+    assert (caught.value.source, caught.value.line, caught.value.column) == ("updates.txt", 2, column)
+
+
+def test_sync_finds_the_least_edits() -> None:
+    old = hitables.read(RULES)
+    new = hitables.read(RULES.replace("--dport 22", "--dport 23").replace("INPUT ACCEPT", "INPUT DROP"))
+    assert text(sync(old, new)) == (
+        "*filter\n-P INPUT DROP\n-R INPUT 1 -s 10.1.2.3/32 -p tcp -m tcp --dport 23 -j ACCEPT\nCOMMIT\n"
+    )

@@ -1,0 +1,144 @@
+"""sflgen beside fail2ban and docker, in real network namespaces: their chains stay, counters go on."""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import forked
+
+from hitables.ir.rule import Rule
+from hitables.kernel.namespace import Namespace, run
+from sflgen.edits import rule_key
+from sflgen.kernel import Kernel
+from sflgen.layout import Settings
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+both = pytest.mark.parametrize("backend", ["legacy", "nft"])
+pytestmark = pytest.mark.needs_kernel
+
+
+def sflgen(*words: str) -> str:
+    done = forked.run(["sflgen", *words])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def counts(backend: str, table: str, *chains: str) -> dict[object, int]:
+    """Packets, by what a rule says, summed over its copies: in *chains*, or in all."""
+    from hitables.ir.fields import Family
+
+    found: dict[object, int] = {}
+    saved = [line for line in run([f"iptables-{backend}-save", "-c"]).splitlines(keepends=True) if line[0] != "#"]
+    held = Kernel(Family.IPV4, Settings(backend)).read(saved).table(table)
+    for chain in held.chains:
+        for rule in chain.rules if not chains or chain.name in chains else ():
+            key = said(rule)
+            found[key] = found.get(key, 0) + (rule.counters or (0, 0))[0]
+    return found
+
+
+def said(rule: Rule) -> object:
+    return rule_key(rule)
+
+
+def listed(backend: str, table: str, chain: str) -> list[str]:
+    """A chain as the kernel tells it, counters of its rules included."""
+    lines = run([f"iptables-{backend}-save", "-c", "-t", table]).splitlines()
+    return [line for line in lines if f" -A {chain} " in line]
+
+
+def send(packets: dict[tuple[str, int], int]) -> None:
+    """UDP packets to addresses of our own."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+        for address, count in packets.items():
+            for _ in range(count):
+                sent = 0
+                while not sent:
+                    with contextlib.suppress(ConnectionRefusedError):  # the answer to one before
+                        sent = out.sendto(b"x", address)
+
+
+def action(name: str, **tags: str) -> list[str]:
+    """The command of fail2ban's action, as fail2ban fills it in."""
+    conf = configparser.ConfigParser(interpolation=None)
+    conf.read(EXAMPLES / "fail2ban" / "sflgen.conf")
+    said = conf["Definition"][name]
+    for tag, value in {**conf["Init"], **tags}.items():
+        said = said.replace(f"<{tag}>", value)
+    return said.split()
+
+
+def banned(backend: str, state: str) -> None:
+    tool = f"iptables-{backend}"
+    run(["ip", "link", "set", "lo", "up"])
+    run([f"{tool}-restore"], subprocess.run([EXAMPLES / "fail2ban/host.sh"], capture_output=True, text=True, check=True).stdout)
+    to = {(f"127.0.{n}.9", 5000 + n): n % 4 for n in range(1, 41)}
+    send(to)
+    before = counts(backend, "filter")
+    assert sum(before.values()) >= sum(to.values()) > 20
+    sflgen("init", "--live", "--backend", backend, "--leave", "f2b-*", "--delta", "2", "--state", state)
+    assert counts(backend, "filter").items() >= before.items(), "compiling keeps the counters"
+    run([tool, "-I", "f2b-sshd", "1", "-s", "192.0.2.9", "-j", "REJECT"])  # fail2ban's own action
+    jail = listed(backend, "filter", "f2b-sshd")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for host in (7, 8, 9):
+        command = action("actionban", ip=f"198.51.100.{host}", state=state)
+        subprocess.run(command, check=True, env=environment, capture_output=True)
+    wide = ["-s", "127.0.0.0/12", "-p", "udp", "-j", "ACCEPT"]
+    sflgen("insert", "--live", "--state", state, "INPUT", "30", *wide)
+    sflgen("insert", "--live", "--state", state, "INPUT", "28", *wide, "--strategy", "overlay")
+    send(to)  # counted in overlays too
+    now = counts(backend, "filter")
+    subprocess.run(action("actionunban", ip="198.51.100.8", state=state), check=True, env=environment, capture_output=True)
+    sflgen("fold", "--live", "--state", state)
+    after = counts(backend, "filter")
+    own = {key: count for key, count in now.items() if " sf" not in f" {key[1]}" and "sf" not in str(key[1])}  # type: ignore[index]
+    gone = {key for key in own if key not in after}
+    assert len(gone) == 1, "the ban that was lifted"
+    assert {key: after[key] for key in own if key not in gone} == {key: own[key] for key in own if key not in gone}
+    assert listed(backend, "filter", "f2b-sshd") == jail
+    assert "the kernel holds what the state says" in sflgen("status", "--live", "--state", state)
+    assert "proved" in sflgen("verify", "--state", state)
+
+
+@both
+def test_bans_and_folds_leave_the_chains_of_fail2ban_and_all_counters(backend: str, tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        namespace.call(banned, backend, str(tmp_path / "state"))
+
+
+def contained(backend: str, state: str) -> None:
+    tool = f"iptables-{backend}"
+    run([f"{tool}-restore"], subprocess.run([EXAMPLES / "containers/host.sh"], capture_output=True, text=True, check=True).stdout)
+    sflgen("init", "--live", "--backend", backend, "--leave", "DOCKER*", "--state", state)
+    env = {"IPTABLES": tool}
+    for host in range(2, 6):
+        run([str(EXAMPLES / "containers/container.sh"), "up", f"172.17.0.{host}", "80"], env=env)
+        sflgen("insert", "--live", "--state", state, "FORWARD", str(20 + host), "-s", f"10.{host}.0.0/14", "-j", "DROP")
+        sflgen("delete", "--live", "--state", state, "FORWARD", str(8 * host))
+    run([str(EXAMPLES / "containers/container.sh"), "down", "172.17.0.3", "80"], env=env)
+    theirs = [listed(backend, table, chain) for table, chain in (("filter", "DOCKER"), ("nat", "DOCKER"), ("filter", "DOCKER-USER"))]
+    assert [len(each) for each in theirs] == [3, 4, 1]
+    sflgen("fold", "--live", "--state", state)
+    sflgen("fold", "--live", "--state", state, "FORWARD")
+    assert theirs == [
+        listed(backend, table, chain) for table, chain in (("filter", "DOCKER"), ("nat", "DOCKER"), ("filter", "DOCKER-USER"))
+    ]
+    assert "proved" in sflgen("verify", "--state", state)
+    run([tool, "-I", "FORWARD", "-j", "DOCKER-USER"])  # docker starts anew: that concerns us
+    with pytest.raises(Exception, match="FORWARD"):
+        sflgen("status", "--live", "--state", state)
+
+
+@both
+def test_containers_come_and_go_beside_patches_and_folds(backend: str, tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        namespace.call(contained, backend, str(tmp_path / "state"))

@@ -1,0 +1,156 @@
+"""The law of sflgen under updates that are made to be hard for it, in long sequences and through files.
+
+SFLGEN_RUNS sequences beginning with SFLGEN_SEED are tried; a handful by default.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from support.hostile_updates import hostile_command, hostile_text, hostile_updates
+from support.planned_updates import check, keys
+
+import hitables
+from hitables.build.tree import grow
+from hitables.compiler.compile import NESTING
+from hitables.errors import LiveError, ParseError, Unsupported
+from hitables.ir.fields import Family
+from hitables.ir.program import Program
+from hitables.kernel.namespace import Namespace
+from hitables.kernel.namespace import run as run_tool
+from sflgen.edits import CommandReader, Edit, sync
+from sflgen.kernel import Kernel
+from sflgen.layout import Settings, Strategy
+from sflgen.local_proof import prove_patch, proved_plan
+from sflgen.plan_state import levels
+from sflgen.planner import Plan, fold, plan, start
+from sflgen.state import State
+from sflgen.store import Store
+
+RUNS = int(os.environ.get("SFLGEN_RUNS", "6"))
+SEED = int(os.environ.get("SFLGEN_SEED", "0"))
+STRATEGIES = [None, None, None, Strategy.GRAFT, Strategy.GRAFT, Strategy.OVERLAY, Strategy.FOLD]
+
+
+def chosen_settings(rng: random.Random) -> Settings:
+    return Settings(
+        backend=rng.choice(["any", "nft", "legacy"]), malformed=rng.choice(["stricter", "exact"]),
+        delta=rng.choice([1, 3, 8, 32]), min_length=rng.choice([2, 3, 8]), max_expansion=rng.choice([4.0, 20.0]),
+    )  # fmt: skip
+
+
+def nests_too_deep(program: Program, settings: Settings) -> bool:
+    """Whether the list itself does, with the chains that a tree may add."""
+    limit = NESTING["nft" if settings.backend == "any" else settings.backend]
+    return any(max(levels(table).values(), default=0) > limit for table in program)
+
+
+def planned(rng: random.Random, state: State, updates: list[Edit], master: Program) -> Plan | None:
+    """A plan that was held against the law; None where the list nests too deep for the backend."""
+    strategy = rng.choice(STRATEGIES)
+    try:
+        if rng.random() < 0.7:
+            made = proved_plan(state, updates, strategy)
+        else:
+            made = plan(state, updates, strategy)
+            prove_patch(made)
+    except Unsupported:
+        assert nests_too_deep(master, state.settings), "a legal update is refused"
+        return None
+    said, wanted = keys(made.after.master), keys(master)
+    assert all(said[place] == wanted.get(place, ["ACCEPT"]) for place in said.keys() | wanted.keys())
+    check(made)
+    return made
+
+
+def reopened(store: Store, folder: Path) -> Store:
+    """The same state out of its files."""
+    before = store.state
+    store.close()
+    store = Store.open(folder)
+    now = store.state
+    assert keys(now.master) == keys(before.master) and keys(now.loaded) == keys(before.loaded)
+    assert dict(now.served) == dict(before.served) and dict(now.hosts) == dict(before.hosts)
+    assert now.version == before.version
+    return store
+
+
+def run(seed: int, folder: Path) -> None:
+    rng = random.Random(seed)
+    family = rng.choice(list(Family))
+    program = hitables.read(hostile_text(rng, family), family=family)
+    first = start(program, chosen_settings(rng))
+    check(first)
+    store = Store.create(folder, first.before)
+    store.commit(first)
+    for _ in range(rng.choice([6, 6, 20])):
+        state = store.state
+        kind = rng.random()
+        if kind < 0.04:
+            master = hitables.read(hostile_text(rng, family), family=family)
+            made = planned(rng, state, sync(state.master, master), master)
+        elif kind < 0.07:
+            made = fold(state, rng.choice([None, list(state.served)[:1]]))
+            check(made)
+        else:
+            count = rng.choice([1, 1, 1, 1, 2, 4, 12])
+            _, updates, master = hostile_updates(rng, state.master, count, list(state.served))
+            made = planned(rng, state, updates, master)
+        if made is not None:
+            store.commit(made)
+        if rng.random() < 0.3:
+            store = reopened(store, folder)
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + RUNS))
+def test_the_law_holds_whatever_is_done(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grouping = [None, None, 1, 2][seed % 4]
+    if grouping is not None:
+        monkeypatch.setattr("hitables.compiler.compile.grow", functools.partial(grow, grouping=grouping))
+    run(seed, tmp_path / "st")
+
+
+def disagreements(seed: int, backend: str) -> list[str]:
+    """Commands that are given to iptables in the namespace that this runs in, and to us: what one takes and the
+    other refuses (rules that this kernel has no module for apart), and lists that are not the same then."""
+    rng = random.Random(seed)
+    family = rng.choice(list(Family))
+    tool = ("iptables-" if family is Family.IPV4 else "ip6tables-") + backend
+    kernel = Kernel(family, Settings(backend))
+    lines = hostile_text(rng, family).splitlines(keepends=True)
+    text = "".join(line for line in lines if not re.search(r"-m (mac|ttl)\b", line))
+    run_tool([f"{tool}-restore"], text)
+    program, found = hitables.read(text, family=family), []
+    for _ in range(40):
+        command = hostile_command(rng, program, [("filter", "INPUT"), ("filter", "user0")])
+        reader = CommandReader(program)
+        try:
+            reader.line(command)
+            refused = ""
+        except ParseError as error:
+            refused = error.reason
+        try:
+            run_tool([tool, *shlex.split(command)])
+        except LiveError as error:
+            found += [f"{command}: {error}"] if not refused and "-m" not in command else []
+            continue
+        if refused:
+            found.append(f"{command}: {refused}")
+            continue
+        program = reader.program
+    held, said = keys(kernel.held()), keys(kernel.as_kept(program))
+    return found + [str(place) for place in held.keys() | said.keys() if held.get(place, ["ACCEPT"]) != said.get(place)]
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("seed", range(SEED, SEED + min(RUNS, 4)))
+def test_commands_mean_what_they_mean_to_iptables(seed: int) -> None:
+    with Namespace() as namespace:
+        assert namespace.call(disagreements, seed, ["legacy", "nft"][seed % 2]) == []

@@ -1,0 +1,91 @@
+"""What policies have counted goes on through patches and folds, on either backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.planned_updates import prefixes
+from support.sflgen_command import both, sflgen
+
+import hitables
+from hitables.ir.fields import Family
+from hitables.kernel.namespace import Namespace, run
+from sflgen.policy_counters import policy_counters, with_policy_counters
+
+_TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
+
+
+def long_list(family: Family) -> str:
+    """A rule list that is compiled; two tables; all policies and some rules have counted."""
+    rules = hitables.write(prefixes(40)).splitlines()
+    if family is Family.IPV6:
+        rules = [line.replace("-s 10.", "-s 2001:db8:10:").replace(".0/24", "::/64").replace(".", ":") for line in rules]
+        rules = [line.replace("-s 2001:db8:10:0:0:1 ", "-s 2001:db8::1 ") for line in rules]
+    head = [":INPUT ACCEPT [100:2000]", ":FORWARD DROP [5:60]", ":OUTPUT ACCEPT [7:80]", ":plain - [0:0]"]
+    held = [f"[3:4] {line}" for line in rules if line.startswith("-A INPUT")]
+    nat = ["*nat", ":PREROUTING ACCEPT [1:2]", ":OUTPUT ACCEPT [3:4]", "COMMIT"]
+    return "\n".join([*nat, "*filter", *head, *held, "COMMIT", ""])
+
+
+def counted(backend: str, family: Family) -> dict[str, str]:
+    """Of each policy: what it has counted, as the tool tells it."""
+    found, table = {}, ""
+    for line in run([f"{_TOOL[family]}-{backend}-save", "-c"]).splitlines():
+        if line.startswith("*"):
+            table = line[1:]
+        elif line.startswith(":") and "[0:0]" not in line:
+            chain, policy, count = line[1:].split()
+            found[f"{table} {chain} {policy}"] = count
+    return found
+
+
+def updated(backend: str, family: Family, folder: str) -> list[dict[str, str]]:
+    """The counts of policies at first, and after each command."""
+    run([f"{_TOOL[family]}-{backend}-restore", "-c"], long_list(family))
+    version = str(int(family))
+    ban = ("-s", "192.0.2.7" if family is Family.IPV4 else "2001:db8::7", "-j", "DROP")
+    found = [counted(backend, family)]
+    for command in (
+        ("init", "--backend", backend, "--family", version),
+        ("insert", "INPUT", "1", *ban),
+        ("insert", "-t", "nat", "OUTPUT", "1", "-j", "ACCEPT"),
+        ("delete", "INPUT", "20"),
+        ("fold",),
+    ):
+        done = sflgen(command[0], "--state", folder, "--live", *command[1:])
+        assert done.exit_code == 0, done.stderr
+        found.append(counted(backend, family))
+    done = sflgen("stream", "--live", "--state", folder, text="-D INPUT 1\n-P FORWARD ACCEPT\n")
+    assert done.exit_code == 0, done.stderr
+    found.append(counted(backend, family))
+    return found
+
+
+@pytest.mark.needs_kernel
+@both
+@pytest.mark.parametrize("family", Family)
+def test_counters_of_policies_go_on(backend: str, family: Family, tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        before, *found, last = namespace.call(updated, backend, family, str(tmp_path / "st"))
+    assert before["filter INPUT ACCEPT"] == "[100:2000]" and len(before) == 5
+    assert found == [before] * 5
+    assert last == {key: count for key, count in before.items() if "FORWARD" not in key}, "as iptables -P does"
+
+
+def asked(family: Family) -> list[tuple[str, str, int, int]]:
+    run([f"{_TOOL[family]}-legacy-restore", "-c"], long_list(family))
+    return list(policy_counters("filter", family))
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("family", Family)
+def test_the_kernel_is_asked_what_policies_have_counted(family: Family) -> None:
+    with Namespace() as namespace:
+        found = namespace.call(asked, family)
+    assert found == [("INPUT", "ACCEPT", 100, 2000), ("FORWARD", "DROP", 5, 60), ("OUTPUT", "ACCEPT", 7, 80)]
+
+
+def test_a_patch_of_a_table_that_there_is_not_stays_as_it_is() -> None:
+    patch = "*none\n-A INPUT -j DROP\nCOMMIT\n"
+    assert with_policy_counters(patch, Family.IPV4) == patch

@@ -1,0 +1,360 @@
+"""A stream over a kernel: the tool that stays, updates that go together, trees built beside those that serve."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import select
+import shutil
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.planned_updates import prefixes
+from support.sflgen_command import sflgen
+
+from hitables.emit.text import write
+from hitables.errors import LiveError
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.kernel.load_save import load
+from hitables.kernel.namespace import Namespace, run
+from hitables.verify.question import Equal
+from sflgen.background import Folding, cleared_away
+from sflgen.edits import rule_key
+from sflgen.kernel import Kernel, loader
+from sflgen.layout import Settings
+from sflgen.planner import Plan, start
+from sflgen.restore import Restore, Silent, once
+from sflgen.session import Session, generation
+from sflgen.state import verify
+from sflgen.store import Store
+
+pytestmark = pytest.mark.needs_kernel
+COMMAND = ("iptables-nft-restore", "--noflush", "--counters")
+
+
+def with_tool() -> list[object]:
+    """What the tool that stays says to patches that are taken, refused, taken; and once it was killed."""
+    tool = Restore(COMMAND, ())
+    said: list[object] = [tool.load("*filter\n-A INPUT -s 10.0.0.1 -j DROP\nCOMMIT\n", lambda: None)]
+    pid = tool._tool.pid if tool._tool else 0
+    said.append(tool.load("*filter\n-A INPUT -s 10.0.0.2 -j DROP\nCOMMIT\n", lambda: None))
+    said.append(bool(tool._tool) and tool._tool.pid == pid)
+    refused = "*filter\n-A INPUT -s 10.0.0.9 -j DROP\n-A INPUT -j NOWHERE\nCOMMIT\n"
+    said.append((tool.load(refused, lambda: None), once(COMMAND, refused, lambda: None, ())))
+    said.append(tool.load("*filter\n-A INPUT -s 10.0.0.3 -j DROP\nCOMMIT\n", lambda: None))
+    if tool._tool:
+        os.kill(tool._tool.pid, signal.SIGKILL)
+        tool._tool.wait()
+    said.append(tool.load("*filter\n-A INPUT -s 10.0.0.4 -j DROP\nCOMMIT\n", lambda: None))
+    said.append(tool.run("*filter\n-v -S INPUT\nCOMMIT\n"))
+    tool.close()
+    return said
+
+
+def test_a_tool_that_stays_takes_patch_after_patch_and_says_what_is_refused() -> None:
+    with Namespace() as namespace:
+        first, second, same, refused, third, after_kill, (listed, done) = namespace.call(with_tool)  # type: ignore[misc]
+    assert (first, second, third, after_kill) == (None, None, None, None) and same and done
+    assert "NOWHERE" in refused[0] and refused[0] == refused[1], "in the words, and of the lines, of one for itself"
+    sources = [line.split()[3] for line in listed.splitlines() if line.startswith("-A")]
+    assert sources == [f"10.0.0.{number}/32" for number in (1, 2, 3, 4)], "of the refused patch nothing is there"
+
+
+def with_missing() -> None:
+    Restore(("iptables-of-nobody",), ()).load("*filter\nCOMMIT\n", lambda: None)
+
+
+def test_a_tool_that_is_missing_is_told() -> None:
+    with Namespace() as namespace, pytest.raises(LiveError, match="no such command"):
+        namespace.call(with_missing)
+
+
+def with_warnings() -> tuple[str, bool]:
+    """What the tool that stays says to rules of each of which it warns, more than both pipes hold."""
+    rules = "".join(f"-A INPUT -s 10.0.{at // 250}.{at % 250} -j NFLOG --nflog-range 5\n" for at in range(1800))
+    tool = Restore(COMMAND, ())
+    said = tool.run(f"*filter\n{rules}COMMIT\n")
+    tool.close()
+    return said
+
+
+def test_a_tool_that_warns_of_each_rule_does_not_wait_for_us_for_ever() -> None:
+    with Namespace() as namespace:
+        said, done = namespace.call(with_warnings)
+    assert done and len(said) > 1 << 17
+
+
+def test_a_tool_that_stays_silent_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\nexec sleep 1000\n")
+    silent.chmod(0o755)
+    monkeypatch.setattr("sflgen.restore.PATIENCE", 0.1)
+    with pytest.raises(Silent):
+        Restore((str(silent),), ()).load("*filter\nCOMMIT\n", lambda: None)
+
+
+def test_a_tool_that_cannot_be_started_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a LiveError is answered, and takes the commit back."""
+    (tmp_path / "none").write_text("")
+    for take in (once, lambda command, *rest: Restore(command, ()).load(*rest[:2])):
+        with pytest.raises(LiveError, match="denied"):
+            take((str(tmp_path / "none"),), "*filter\nCOMMIT\n", lambda: None, ())
+    monkeypatch.setattr("tempfile.TemporaryFile", partial(open, "/dev/full", "r+b", buffering=0))
+    with pytest.raises(LiveError, match="No space left"):
+        once(COMMAND, "*filter\nCOMMIT\n", lambda: None, ())
+
+
+def attend(session: Session) -> None:
+    """When there is something to attend to, or soon: what was taken just now tells nothing."""
+    select.select([session], [], [], 0.01)
+    session.attend()
+
+
+def streamed(folder: str, lines: list[str], delta: int, wait: bool = False) -> tuple[list[str], int, int]:
+    """Answers to *lines* that come at once; how often trees were built, and the rules that wait then."""
+    state = start(prefixes(200), Settings(backend="nft", delta=delta)).after
+    load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
+    with Store.create(Path(folder), state) as store:
+        kernel = Kernel(state.master.family, state.settings, stays=True)
+        session = Session(store, kernel)
+        said: list[str] = []
+        halves = [0]
+        for at in range(0, len(lines), 8):
+            session.take(lines[at : at + 8], said.append)
+            while wait and session.is_building:
+                attend(session)
+            session.finish()
+            if store.state.half != halves[-1]:
+                halves.append(store.state.half)
+        session.settle()
+        session.close()
+        kernel.check(store.state)
+        assert isinstance(verify(store.state), Equal)
+        done = store.state
+    with Store.open(Path(folder), to_write=False) as store:
+        assert [*map(rule_key, store.state.loaded.table("filter")["INPUT"].rules)] == [
+            *map(rule_key, done.loaded.table("filter")["INPUT"].rules)
+        ]
+    return said, len(halves) - 1, done.master.rule_count()
+
+
+class Here:
+    """The namespace that this runs in."""
+
+    def run(self, command: list[str], text: str = "") -> str:
+        return run(command, text)
+
+
+def test_updates_that_go_together_are_answered_one_by_one_and_one_that_is_refused_stops_no_other(
+    tmp_path: Path,
+) -> None:
+    lines = [f"-I INPUT 5 -s 172.16.0.{number} -j DROP" for number in range(5)]
+    lines.insert(2, "-A OUTPUT -m mac --mac-source 00:11:22:33:44:55 -j DROP")
+    lines.insert(4, "-A INPUT -j NOWHERE")
+    with Namespace() as namespace:
+        said, _, rules = namespace.call(streamed, str(tmp_path / "st"), lines, 32)
+    assert [each.splitlines()[-1].split()[0] for each in said] == ["ok", "ok", "error", "ok", "error", "ok", "ok"]
+    assert "mac" in said[2] or "nothing is changed" in said[2]
+    assert rules == 206
+
+
+def test_trees_are_built_beside_those_that_serve_and_a_chain_can_go_meanwhile(tmp_path: Path) -> None:
+    lines = ["-N gone", "-I INPUT 3 -s 172.17.0.0/16 -j gone"]
+    lines += [f"-I INPUT {2 * number + 1} -s 10.{4 * number}.0.0/13 -j DROP" for number in range(40)]
+    lines += ["-D INPUT -s 172.17.0.0/16 -j gone", "-X gone", "-I INPUT 9 -s 172.16.0.1 -j DROP"]
+    with Namespace() as namespace:
+        said, folds, rules = namespace.call(streamed, str(tmp_path / "st"), lines, 3, True)
+    assert len(said) == len(lines) and all(each.splitlines()[-1].startswith("ok ") for each in said)
+    assert folds > 0 and rules == 242
+
+
+def changed_behind_the_comparison(folder: str) -> str:
+    state = start(prefixes(30), Settings(backend="nft")).after
+    load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
+    with Store.create(Path(folder), state) as store:
+        kernel = Kernel(state.master.family, state.settings, stays=True)
+        seen = generation()
+        kernel.check(store.state)
+        run(["iptables-nft", "-A", "INPUT", "-j", "ACCEPT"])
+        session = Session(store, kernel, seen=seen)
+        said = session.answer("-I INPUT 1 -s 192.0.2.7 -j DROP")
+        session.close()
+    return said
+
+
+def test_a_change_between_the_comparison_and_the_session_is_not_missed(tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        said = namespace.call(changed_behind_the_comparison, str(tmp_path / "st"))
+    assert said.startswith("error the kernel does not hold what the state says")
+
+
+def forks_while(folder: str, backend: str, lines: list[str]) -> list[bool]:
+    """Whether the thread that loads was idle, each time that trees began to be built."""
+    state = start(prefixes(60), Settings(backend=backend, delta=3)).after
+    load(write(state.loaded), Family.IPV4, Backend(backend), Here())  # type: ignore[arg-type]
+    idle: list[bool] = []
+    with Store.create(Path(folder), state) as store:
+        session = Session(store, Kernel(state.master.family, state.settings, stays=True))
+
+        def begun(*given: Any) -> Folding:
+            idle.append(session.loading is None or session.loading[1].done())
+            return Folding(*given)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sflgen.session.Folding", begun)
+            session.take(lines, lambda said: None)
+        session.settle()
+        session.close()
+    return idle
+
+
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+def test_no_process_is_forked_while_the_thread_starts_a_tool_or_holds_a_lock(backend: str, tmp_path: Path) -> None:
+    lines = [f"-I INPUT {2 * number + 1} -s 10.{4 * number}.0.0/13 -j DROP" for number in range(25)]
+    with Namespace() as namespace:
+        idle = namespace.call(forks_while, str(tmp_path / "st"), backend, lines)
+    assert idle and all(idle)
+
+
+def refused_while_clearing(folder: str) -> tuple[list[str], list[str], int]:
+    """Answers to updates that the kernel refuses while old trees are cleared away, what else is told, and
+    what is left of the trees."""
+    state = start(prefixes(60), Settings(backend="nft", delta=3)).after
+    load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
+    said: list[str] = []
+    told: list[str] = []
+    with Store.create(Path(folder), state) as store, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sflgen.background.PIECE", 3)
+        session = Session(store, Kernel(state.master.family, state.settings, stays=True), tell=told.append)
+        for number in range(25):
+            session.take([f"-I INPUT {2 * number + 1} -s 10.{4 * number}.0.0/13 -j DROP"], lambda said: None)
+            session.finish()
+            if session.folding is not None:
+                break
+        while session.folding is not None:
+            attend(session)
+        while session.is_building:
+            session.take(["-A OUTPUT -m mac --mac-source 00:11:22:33:44:55 -j DROP"], said.append)
+            while session.waiting:
+                attend(session)
+            if len(said) == 3:
+                session.settle()
+        session.settle()
+        session.close()
+        return said, told, len(cleared_away(store.state))
+
+
+def test_what_is_refused_while_old_trees_are_cleared_away_leaves_none_of_them(tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        said, told, left = namespace.call(refused_while_clearing, str(tmp_path / "st"))
+    assert said and all(each.startswith("error ") for each in said)
+    assert (told, left) == ([], 0)
+
+
+def changed_behind_a_patch(folder: str) -> list[str]:
+    """Answers to updates behind the first of which somebody else changes a chain at once."""
+    state = start(prefixes(30), Settings(backend="nft")).after
+    load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
+
+    def then(kernel: Kernel, store: Store, plan: Plan) -> Callable[[str], None]:
+        def loaded(patch: str) -> None:
+            loader(kernel, store, plan)(patch)
+            run(commands.pop(0))
+
+        return loaded
+
+    where = ["-s", "192.0.2.1", "-j", "DROP"]
+    commands = [["iptables-nft", *each] for each in (["-N", "other"], ["-I", "INPUT", *where])]
+    with Store.create(Path(folder), state) as store, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sflgen.session.loader", then)
+        session = Session(store, Kernel(state.master.family, state.settings, stays=True))
+        said = [session.answer(f"-I INPUT 1 -s 192.0.2.{number} -j DROP") for number in (2, 3, 4)]
+        run(["iptables-nft", "-D", "INPUT", *where])
+        commands.append(["true"])
+        said.append(session.answer("-I INPUT 1 -s 192.0.2.5 -j DROP"))
+        session.close()
+    return said
+
+
+def test_what_others_change_right_behind_a_patch_is_seen(tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        first, second, third, fourth = namespace.call(changed_behind_a_patch, str(tmp_path / "st"))
+    assert first.endswith("ok 2\n") and second.endswith("ok 3\n"), "a chain of others is theirs"
+    assert third.startswith("error the kernel does not hold what the state says")
+    assert fourth.endswith("ok 4\n"), "the kernel was made so again"
+
+
+TOOL = """#!/bin/sh
+# The tool of the same name; the first times so often as the lines of the file .todo say it is killed
+# behind or before its work.
+tool=$(basename "$0") todo="$0.todo"
+IFS= read -r first <"$todo" && sed -i 1d "$todo"
+test "$first" = before && kill -9 $$
+"$TOOLS/$tool" "$@"
+status=$?
+test "$first" = behind && kill -9 $$
+exit $status
+"""
+
+
+def killed_behind_their_work(folder: str, tools: dict[str, str], real: str) -> list[str]:
+    """Answers, of a tool that is killed when the kernel has the patch, and while it cannot be asked."""
+    state = start(prefixes(30), Settings(backend="legacy")).after
+    load(write(state.loaded), Family.IPV4, Backend.LEGACY, Here())  # type: ignore[arg-type]
+    path = Path(folder) / "bin"
+    path.mkdir()
+    for name, todo in tools.items():
+        (path / name).write_text(TOOL)
+        (path / name).chmod(0o755)
+        (path / f"{name}.todo").write_text(todo)
+    with Store.create(Path(folder) / "st", state) as store, pytest.MonkeyPatch.context() as patch:
+        session = Session(store, Kernel(state.master.family, state.settings))
+        patch.setenv("TOOLS", real)
+        patch.setenv("PATH", f"{path}:{os.environ['PATH']}")
+        said = [session.answer(f"-I INPUT 1 -s 192.0.2.{number} -j DROP") for number in (1, 2, 3)]
+        session.close()
+        Kernel(state.master.family, state.settings).check(store.state)
+    return said
+
+
+def test_a_patch_that_is_there_though_its_tool_failed_is_taken_back_once_that_is_known(tmp_path: Path) -> None:
+    tools = {"iptables-legacy-restore": "behind\n", "iptables-legacy-save": "before\nbefore\n"}
+    real = os.path.dirname(shutil.which("iptables-legacy-restore") or "")
+    with Namespace() as namespace:
+        first, second, third = namespace.call(killed_behind_their_work, str(tmp_path), tools, real)
+    assert first.startswith("error nobody knows whether the kernel has the patch")
+    assert second.startswith("error iptables-legacy-save: exit status -9")
+    assert third == "*filter\n-I INPUT -s 192.0.2.3 -j DROP\nCOMMIT\nok 2\n"
+
+
+def test_a_process_that_cannot_be_started_to_fold_stops_no_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", refused)
+    told: list[str] = []
+    with Store.create(tmp_path / "st", start(prefixes(60), Settings(backend="nft", delta=3)).after) as store:
+        session = Session(store, None, tell=told.append)
+        said = [session.answer(f"-I INPUT {2 * at + 1} -s 10.{4 * at}.0.0/13 -j DROP") for at in range(25)]
+        session.close()
+    assert all(each.endswith(f"ok {at + 2}\n") for at, each in enumerate(said))
+    assert set(told) == {"fold: Resource temporarily unavailable"}
+    assert 2 <= len(told) <= 25 / 3, "it is tried again when as much waits again"
+
+
+def test_what_runs_for_months_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other commands do without the collector, for they end."""
+    (tmp_path / "rules").write_text(write(prefixes(30)))
+    folder, seen = str(tmp_path / "state"), []
+    assert sflgen("init", str(tmp_path / "rules"), "--state", folder).exit_code == 0
+    monkeypatch.setattr("sflgen.session.over_lines", lambda *_: seen.append(gc.isenabled()))
+    assert sflgen("stream", "--state", folder).exit_code == 0
+    assert seen == [True]

@@ -1,0 +1,265 @@
+"""The state directory: what is written is read again, and is whole whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.commands import make_updates
+from support.planned_updates import favoured, keys, prefixes
+from support.rule_texts import make_text
+
+import hitables
+from hitables.errors import HitablesError, LiveError, Unsupported
+from hitables.verify.question import Equal
+from sflgen.edits import read_commands
+from sflgen.layout import Settings
+from sflgen.planner import fold, plan, start
+from sflgen.state import State, verify
+from sflgen.store import Damaged, Store
+
+
+def same(one: State, other: State) -> bool:
+    return (
+        (keys(one.master), keys(one.loaded)) == (keys(other.master), keys(other.loaded))
+        and (one.served, one.settings, one.version) == (other.served, other.settings, other.version)
+    )  # fmt: skip
+
+
+def ban(state: State, number: int) -> str:
+    return f"-I INPUT {1 + number % len(state.master.table('filter')['INPUT'].rules)} -s 192.0.2.{number} -j DROP"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A state directory with three commits in its journal."""
+    with Store.create(tmp_path / "st", start(prefixes(40), Settings(left=("DOCKER *", "f2b-*"))).after) as store:
+        for number in range(3):
+            store.commit(plan(store.state, read_commands(ban(store.state, number * 9), store.state.master)))
+    return tmp_path / "st"
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 1 << 32))
+def test_what_is_committed_is_read_again(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("state") / "st"
+    rng = random.Random(seed)
+    made = start(hitables.read(make_text(rng, rules=60, memory=0.15)), Settings(min_length=3, delta=4))
+    store = Store.create(folder, made.before)
+    store.commit(made)
+    for _ in range(5):
+        _, updates, _ = make_updates(rng, store.state.master, 2, favoured(store.state))
+        try:
+            store.commit(plan(store.state, updates))
+        except Unsupported:
+            continue
+        if rng.random() < 0.2:
+            store.compact()
+        state = store.state
+        store.close()
+        store = Store.open(folder)
+        assert same(store.state, state)
+        assert store.unsettled is None
+    assert isinstance(verify(store.state), Equal)
+    store.close()
+
+
+def test_a_second_writer_is_refused_and_a_reader_is_not(folder: Path) -> None:
+    with Store.open(folder):
+        with pytest.raises(HitablesError, match=f"in use by process {os.getpid()}"):
+            Store.open(folder)
+        Store.open(folder, to_write=False).close()
+    Store.open(folder).close()
+
+
+def test_a_journal_cut_off_anywhere_gives_the_state_of_a_commit(folder: Path) -> None:
+    (journal,) = folder.glob("journal.*")
+    data = journal.read_bytes()
+    states = []
+    for end in range(0, len(data) + 1, 7):
+        journal.write_bytes(data[:end])
+        with Store.open(folder) as store:
+            states.append(store.state.version)
+            assert store.unsettled is None or store.state.version == store.unsettled.version + 1
+    assert sorted(set(states)) == [1, 2, 3, 4] and states == sorted(states)
+
+
+def test_damage_is_found_and_what_is_whole_is_said(folder: Path) -> None:
+    (journal,) = folder.glob("journal.*")
+    whole = journal.read_bytes()
+    at = whole.index(b"192.0.2.9")
+    journal.write_bytes(whole[:at] + b"192.0.2.8" + whole[at + 9 :])
+    with pytest.raises(Damaged, match="all before it, to version 2, is whole"):
+        Store.open(folder)
+    journal.write_bytes(whole)
+    (loaded,) = folder.glob("loaded.*")
+    text = loaded.read_text()
+    loaded.write_text(text.replace("DROP", "ACCEPT", 1))
+    with pytest.raises(Damaged, match=r"loaded\.1\.rules \(its sum is another\); whole: master\.1\.rules, map\.1"):
+        Store.open(folder)
+    loaded.write_text(text)
+    state = folder / "state"
+    said = state.read_text()
+    state.write_text(said.replace("delta 32", "delta 99"))
+    with pytest.raises(Damaged, match=r"state is damaged .* the master list is in master\.1\.rules"):
+        Store.open(folder)
+    state.write_text(said.replace("sflgen-state 2", "sflgen-state 3"))
+    with pytest.raises(HitablesError, match="format 3, this sflgen reads format 2"):
+        Store.open(folder)
+    state.write_text(said)
+    Store.open(folder).close()
+
+
+def test_no_state_and_two_states_are_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(HitablesError, match="holds no state"):
+        Store.open(tmp_path / "nothing")
+    with Store.open(folder, to_write=False) as store, pytest.raises(HitablesError, match="holds a state already"):
+        Store.create(folder, store.state)
+
+
+def test_what_the_kernel_refuses_changes_nothing(folder: Path) -> None:
+    def refuse(patch: str) -> None:
+        raise LiveError("no")
+
+    (journal,) = folder.glob("journal.*")
+    before = journal.read_bytes()
+    with Store.open(folder) as store:
+        state = store.state
+        with pytest.raises(LiveError):
+            store.commit(plan(state, read_commands("-P INPUT DROP", state.master)), refuse)
+        assert store.state is state
+    assert journal.read_bytes() == before
+
+
+def test_a_commit_cut_off_while_the_kernel_took_it_is_known(folder: Path) -> None:
+    def killed(patch: str) -> None:
+        raise KeyboardInterrupt
+
+    with Store.open(folder) as store, pytest.raises(KeyboardInterrupt):
+        store.commit(plan(store.state, read_commands("-P INPUT DROP", store.state.master)), killed)
+    with Store.open(folder) as store:
+        assert store.unsettled is not None and store.state.version == store.unsettled.version + 1
+        with pytest.raises(HitablesError, match="nobody knows"):
+            store.commit(plan(store.state, read_commands("-P INPUT ACCEPT", store.state.master)))
+        store.undo()
+    with Store.open(folder) as store:
+        assert store.unsettled is None and store.state.version == 4
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from sflgen.planner import fold, plan
+from sflgen.store import Store
+from sflgen.edits import read_commands
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with Store.open(Path(sys.argv[1])) as store:
+    (journal,) = Path(sys.argv[1]).glob("journal.*")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (journal.stat().st_size + 100, resource.RLIM_INFINITY))
+    version = store.state.version
+    for do in (lambda: store.commit(fold(store.state)), store.compact):
+        try:
+            do()
+        except Exception as error:
+            print(type(error).__name__, error)
+    assert store.state.version == version
+"""
+
+
+def test_a_full_disk_is_an_error_and_loses_nothing(folder: Path) -> None:
+    with Store.open(folder) as store:
+        before = store.state
+    done = subprocess.run([sys.executable, "-c", FULL, folder], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("HitablesError") == 2 and "File too large" in done.stdout, done.stdout
+    with Store.open(folder) as store:
+        assert same(store.state, before)
+    assert not list(folder.glob("*.2*")) and not list(folder.glob("*.new"))
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+def test_a_patch_that_the_kernel_has_is_committed_even_if_the_disk_is_full_then(folder: Path) -> None:
+    """Whoever were told that it failed would make the update again."""
+    (journal,) = folder.glob("journal.*")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def load(patch: str) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (journal.stat().st_size + 3, limit[1]))
+
+    with Store.open(folder) as store:
+        try:
+            store.commit(plan(store.state, read_commands("-P INPUT DROP", store.state.master)), load)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        assert store.state.version == 5 and b"\nend 5 " in journal.read_bytes()
+        assert not journal.read_bytes().endswith(b"settled 5\n"), "there was no room"
+        store.commit(plan(store.state, read_commands("-P OUTPUT DROP", store.state.master)))
+        done = store.state
+    with Store.open(folder) as store:
+        assert same(store.state, done) and store.unsettled is None
+
+
+def test_a_new_generation_whose_name_may_not_be_on_the_disk_yet_leaves_both(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(folder: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with Store.open(folder) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr("sflgen.store._sync_folder", broken)
+            with pytest.raises(HitablesError, match="the state is whole"):
+                store.compact()
+        assert len([*folder.glob("master.*.rules")]) == 2
+        store.commit(plan(store.state, read_commands("-P INPUT DROP", store.state.master)))
+        done = store.state
+    with Store.open(folder) as store:
+        assert same(store.state, done)
+        store.compact()
+    assert len([*folder.glob("master.*.rules")]) == 1
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from sflgen.planner import plan
+from sflgen.store import Store
+from sflgen.edits import read_commands
+with Store.open(Path(sys.argv[1])) as store:
+    print("open", flush=True)
+    for number in range(1000):
+        command = f"-I INPUT {1 + number % 30} -s 10.{number % 250}.0.0/16 -p udp -j DROP"
+        store.commit(plan(store.state, read_commands(command, store.state.master)))
+        print(store.state.version, flush=True)
+        if number % 7 == 0:
+            store.compact()
+"""
+
+
+def test_a_writer_killed_at_any_moment_leaves_what_it_said_is_done(folder: Path) -> None:
+    rng = random.Random(5)
+    for _ in range(8):
+        with subprocess.Popen([sys.executable, "-c", WRITER, folder], stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            said = [writer.stdout.readline() for _ in range(rng.randrange(1, 12))]
+            # Somewhere in the next commits; the time of one is some milliseconds.
+            signal.sigtimedwait([], rng.random() / 50)
+            writer.kill()
+            said += writer.stdout.read().split("\n")[:-1]
+        versions = [int(each) for each in said if each.strip().isdigit()]
+        with Store.open(folder) as store:
+            assert store.unsettled is None
+            assert store.state.version >= max(versions, default=0)
+            assert store.state.version <= max(versions, default=store.state.version) + 1
+            assert isinstance(verify(store.state), Equal)
+            store.commit(fold(store.state))
+            assert not store.state.pending()

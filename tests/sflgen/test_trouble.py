@@ -1,0 +1,315 @@
+"""Trouble: told clearly, exit status 2, and neither the state nor the kernel has changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from support.planned_updates import prefixes
+from support.sflgen_command import SFLGEN, sflgen
+
+import hitables
+from hitables.kernel.namespace import Namespace, run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """A state with a ban in its journal."""
+    rules, folder = tmp_path / "plain.rules", str(tmp_path / "st")
+    rules.write_text(hitables.write(prefixes(40)))
+    assert sflgen("init", str(rules), "--state", folder).exit_code == 0
+    for host in (7, 8):
+        assert sflgen("insert", "--state", folder, "INPUT", "5", "-s", f"192.0.2.{host}", "-j", "DROP").exit_code == 0
+    return folder
+
+
+def files(folder: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name != "lock"}
+
+
+def test_a_state_of_a_newer_format_is_left_alone(folder: str) -> None:
+    path = Path(folder, "state")
+    path.write_text(path.read_text().replace("sflgen-state 2", "sflgen-state 9"))
+    before = files(folder)
+    done = sflgen("insert", "--state", folder, "INPUT", "1", "-j", "DROP")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "has format 9, this sflgen reads format 2; use the sflgen that wrote it" in done.stderr
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize(("name", "old", "new", "said"), [
+    ("journal.1", "192.0.2.7", "192.0.2.9", "all before it, to version 1, is whole"),
+    ("loaded.1.rules", "DROP", "ACCEPT", "whole: master.1.rules, map.1"),
+    ("master.1.rules", "DROP", "ACCEPT", "whole: loaded.1.rules, map.1"),
+    ("map.1", "tree", "list", "whole: master.1.rules, loaded.1.rules"),
+    ("state", "delta 32", "delta 33", "the master list is in master.1.rules"),
+    ("state", "sflgen-state", "something", "is no state of sflgen; the master list is in master.1.rules"),
+])  # fmt: skip
+def test_a_damaged_state_says_which_part_is_whole(folder: str, name: str, old: str, new: str, said: str) -> None:
+    (path,) = [each for each in Path(folder).iterdir() if each.name.split(".")[0] == name.split(".")[0]]
+    (master,) = Path(folder).glob("master.*")
+    generation = master.name.split(".")[1]
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    before = files(folder)
+    for command in (("insert", "INPUT", "1", "-j", "DROP"), ("status",), ("print",)):
+        done = sflgen(*command, "--state", folder)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert said in done.stderr.replace(f".{generation}", ".1")
+    assert files(folder) == before
+
+
+POWERLESS = """
+import ctypes, os, sys
+import sflgen, sflgen.cli, sflgen.kernel, sflgen.local_proof, sflgen.session, sflgen.state, sflgen.planner, encodings.idna
+import hitables.verify.bdd
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+sys.argv[0] = "sflgen"
+sflgen.cli.main(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that everybody may come to."""
+    with tempfile.TemporaryDirectory() as made:
+        os.chmod(made, 0o755)
+        yield Path(made)
+
+
+def test_who_may_not_read_or_write_the_state_is_told(folder: str, public: Path) -> None:
+    folder = shutil.copytree(folder, str(public / "st"))
+    before = files(folder)
+    for mode, command, said in [
+        (0o700, ("status",), "Permission denied"), (0o700, ("insert", "INPUT", "1", "-j", "DROP"), "Permission denied"),
+        (0o755, ("insert", "INPUT", "1", "-j", "DROP"), "lock: Permission denied"),
+    ]:  # fmt: skip
+        os.chmod(folder, mode)
+        done = powerless(*command, "--state", folder)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert said in done.stderr and "a fault of sflgen" not in done.stderr
+    assert files(folder) == before
+
+
+def powerless(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", POWERLESS, *command], capture_output=True, text=True, check=False)
+
+
+FULL = """
+set -e
+mount -t tmpfs -o size=256k none "$1"
+"$2" init "$3" --state "$1/st" >"$1/out" 2>&1
+dd if=/dev/zero of="$1/filler" bs=1k 2>"$1/out" || true
+status=0
+while test $status = 0; do  # until the last block of the journal is full
+    "$2" print --loaded --state "$1/st" | cksum >/dev/shm/$$
+    "$2" insert --strategy overlay --state "$1/st" INPUT 9 -s 10.0.0.0/8 -p udp -j DROP >/dev/shm/$$.out || status=$?
+done
+echo "status $status, $(wc -c </dev/shm/$$.out) bytes"
+"$2" print --loaded --state "$1/st" | cksum | cmp - /dev/shm/$$
+rm "$1/filler" /dev/shm/$$ /dev/shm/$$.out
+"$2" insert --state "$1/st" INPUT 9 -s 10.0.0.0/8 -p udp -j DROP
+"$2" verify --state "$1/st"
+"""
+
+
+@pytest.mark.needs_kernel
+def test_a_full_disk_loses_nothing(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", FULL, "sh", tmp_path / "disk", SFLGEN, tmp_path / "plain.rules"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "No space left on device; nothing is changed" in done.stderr
+    assert done.stdout.startswith("status 2, 0 bytes\n*filter\n")
+    assert done.stdout.endswith("proved: what is loaded is equal to the rule list\n")
+
+
+UNHEARD = ['exec "$@" >/dev/full', 'exec "$@" >&-', '{ "$@"; echo $? >status; } | sleep 0; exit $(cat status)']
+
+
+@pytest.mark.parametrize("shell", UNHEARD)
+@pytest.mark.parametrize("command", ["insert INPUT 2 -s 192.0.2.9 -j DROP", "fold", "sync"])
+def test_a_patch_that_cannot_be_printed_changes_nothing(
+    folder: str, tmp_path: Path, shell: str, command: str
+) -> None:
+    before = files(folder)
+    said = [*command.split(), "--state", folder, *(["plain.rules"] if command == "sync" else [])]
+    done = unheard(shell, tmp_path, *said)
+    assert done.returncode == 2 and "output" in done.stderr
+    assert files(folder) == before
+    assert sflgen("verify", "--state", folder).exit_code == 0
+
+
+def unheard(shell: str, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    # A reader that is gone before anything is written.
+    shell = shell.replace('"$@"', 'sleep 0.3; "$@"') if "|" in shell else shell
+    return subprocess.run(
+        ["sh", "-c", shell, "sh", SFLGEN, *command], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("shell", UNHEARD)
+def test_a_state_whose_first_patch_cannot_be_printed_is_not_begun(tmp_path: Path, shell: str) -> None:
+    (tmp_path / "plain.rules").write_text(hitables.write(prefixes(40)))
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "notes").write_text("mine")
+    for name in ("st", "kept"):
+        done = unheard(shell, tmp_path, "init", "plain.rules", "--state", name)
+        assert done.returncode == 2 and "output" in done.stderr
+    assert not (tmp_path / "st").exists()
+    assert os.listdir(tmp_path / "kept") == ["notes"]
+    assert sflgen("init", str(tmp_path / "plain.rules"), "--state", str(tmp_path / "st")).exit_code == 0
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e308", "0.5"])
+def test_a_value_that_is_no_number_for_an_option_is_told(folder: str, tmp_path: Path, value: str) -> None:
+    begin = ("init", str(tmp_path / "plain.rules"), "--state", str(tmp_path / "new"))
+    done = sflgen(*begin, "--max-expansion", value)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "Error: Invalid value for '--max-expansion': " in done.stderr
+    assert not (tmp_path / "new").exists()
+    if value != "0.5":
+        done = sflgen("verify", "--state", folder, "--timeout", value)
+        assert done.exit_code == 2 and "Error: Invalid value for '--timeout': " in done.stderr
+
+
+# The kernel refuses it, for there is no such estimator.
+NO_ESTIMATOR = "-m rateest --rateest none --rateest-gt --rateest-pps 5 -j DROP"
+
+
+def kernel_refuses(folder: str, rules: str, backend: str) -> None:
+    run([f"iptables-{backend}-restore"], Path(rules).read_text())
+    state = ["--live", "--state", folder]
+    run([SFLGEN, "init", "--backend", backend, *state])
+    held, before = run([f"iptables-{backend}-save"]), files(folder)
+    command = ["insert", *state, "INPUT", "3", *NO_ESTIMATOR.split()]
+    done = subprocess.run([SFLGEN, *command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the kernel refuses the patch; nothing is changed" in done.stderr
+    now = run([f"iptables-{backend}-save"])
+    assert [line for line in now.splitlines() if line[0] != "#"] == [line for line in held.splitlines() if line[0] != "#"]
+    assert files(folder) == before
+    said = f"-I INPUT 3 {NO_ESTIMATOR}\n-I INPUT 1 -s 192.0.2.1 -j DROP\n"
+    done = subprocess.run([SFLGEN, "stream", *state], input=said, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("error the kernel refuses the patch") and done.stdout.endswith("ok 2\n")
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+def test_a_rule_that_the_kernel_refuses_changes_nothing(backend: str, tmp_path: Path) -> None:
+    rules = tmp_path / "plain.rules"
+    rules.write_text(hitables.write(prefixes(40)))
+    with Namespace() as namespace:
+        namespace.call(kernel_refuses, str(tmp_path / "st"), str(rules), backend)
+
+
+def holds_one_family(folder: str, backend: str) -> None:
+    run([f"ip6tables-{backend}-restore"], "*filter\n-A INPUT -s 2001:db8::/32 -j DROP\nCOMMIT\n")
+    begin = [SFLGEN, "init", "--live", "--backend", backend, "--state", folder]
+    for family, said in (([], "IPv4 rules; --family 6?"), (["--family", "4"], "IPv4 rules")):
+        done = subprocess.run([*begin, *family], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.endswith(f"sflgen: the kernel holds no {said}\n")
+    run([*begin, "--family", "6"])
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+def test_a_kernel_of_the_other_family_is_told(backend: str, tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        namespace.call(holds_one_family, str(tmp_path / "st"), backend)
+
+
+# Between the tables of a patch; a shell waits for what it started before it minds a signal.
+SLOW = """#!/bin/sh
+case "$*" in *--noflush*)
+    touch "$0.began"
+    sleep 1 &
+    wait
+esac
+exec %s "$@"
+"""
+
+
+def is_interrupted(folder: str, rules: str, backend: str) -> None:
+    """As a terminal does it, which sends SIGINT to all that run in the foreground."""
+    run([f"iptables-{backend}-restore"], Path(rules).read_text())
+    state = ["--live", "--state", folder]
+    run([SFLGEN, "init", "--backend", backend, *state])
+    name = f"iptables-{backend}-restore"
+    slow = Path(rules).with_name(name)
+    slow.write_text(SLOW % shutil.which(name))
+    slow.chmod(0o755)
+    with subprocess.Popen(
+        ["env", "--default-signal=INT", SFLGEN, "insert", *state, "INPUT", "3", "-s", "192.0.2.1", "-j", "DROP"],
+        env={**os.environ, "PATH": f"{slow.parent}:{os.environ['PATH']}"}, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as command:  # fmt: skip
+        while not Path(f"{slow}.began").exists() and command.poll() is None:
+            time.sleep(0.01)
+        os.killpg(command.pid, signal.SIGINT)
+        said = command.communicate()[1]
+    assert (command.returncode, said) == (130, "sflgen: interrupted\n")
+    (journal,) = Path(folder).glob("journal.*")
+    assert journal.read_text().endswith("\nsettled 2\n")
+    assert "the kernel holds what the state says" in run([SFLGEN, "status", *state])
+    assert "-s 192.0.2.1/32 " in run([f"iptables-{backend}-save"])
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", ["legacy", "nft"])
+def test_an_interrupt_during_a_load_is_answered_behind_it(backend: str, tmp_path: Path) -> None:
+    rules = tmp_path / "plain.rules"
+    rules.write_text(hitables.write(prefixes(40)))
+    with Namespace() as namespace:
+        namespace.call(is_interrupted, str(tmp_path / "st"), str(rules), backend)
+
+
+@pytest.mark.needs_kernel
+def test_who_may_not_ask_the_kernel_is_told(public: Path) -> None:
+    os.chmod(public, 0o777)
+    done = powerless("init", "--live", "--backend", "nft", "--state", str(public / "st"))
+    assert done.returncode == 2 and "run it as root" in done.stderr and "a fault of sflgen" not in done.stderr
+    assert not (public / "st" / "state").exists()
+
+
+def test_a_rule_set_from_which_rules_went_is_no_list_to_go_on_with(folder: str, tmp_path: Path) -> None:
+    made = subprocess.run(
+        [str(Path(SFLGEN).with_name("hitables")), "compile", "--equivalence", "verdict", tmp_path / "plain.rules"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    (tmp_path / "less.rules").write_text(made.stdout)
+    before = files(folder)
+    for command in (("sync", "--state", folder), ("init", "--state", str(tmp_path / "new"))):
+        done = sflgen(command[0], str(tmp_path / "less.rules"), *command[1:])
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "less.rules: was compiled with --equivalence verdict" in done.stderr
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"), [(KeyboardInterrupt(), 130), (click.Abort(), 130), (MemoryError(), 2), (OSError(28, "full"), 2)]
+)
+def test_a_fault_is_never_the_status_of_a_difference(
+    folder: str, monkeypatch: pytest.MonkeyPatch, fault: BaseException, status: int
+) -> None:
+    """1 says that what is loaded differs from the rule list; an interrupt says nothing of the kind."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise fault
+
+    monkeypatch.setattr("sflgen.state.verify", fail)
+    done = sflgen("verify", "--state", folder)
+    assert done.exit_code == status and done.stderr.startswith("sflgen: ")

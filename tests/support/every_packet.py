@@ -1,0 +1,193 @@
+"""Two programs, compared on every packet: a proof, for programs that are small enough.
+
+One packet of each class that the tests of the two can tell apart, at the ends of their
+intervals; and for each, every way to answer what semantics asks.  Made without the code of
+any engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from hitables.ir import semantics
+from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, UDP, Family, Field, Fragment, top
+from hitables.ir.headers import FIELD_BYTES, inconsistency, is_malformed
+from hitables.ir.packet import Backend, Outcome, Packet
+from hitables.ir.program import Program
+from hitables.ir.rule import Match
+from hitables.verify.question import Question, differs
+
+RAW = (Field.SPORT, Field.DPORT, Field.FLAGS)
+PORTED = {Field.SPORT, Field.DPORT, Field.FLAGS, Field.ICMP}
+
+
+class TooMany(Exception):
+    """More packets than were allowed for."""
+
+
+@dataclass
+class Script:
+    """Answers to questions in the order in which they are first asked; `turn` writes the next script."""
+
+    choices: list[tuple[int, int]] = field(default_factory=list)  # which, of how many
+    known: dict[object, int] = field(default_factory=dict)
+
+    def answer(self, question: object, count: int) -> int:
+        if question not in self.known:
+            if len(self.known) == len(self.choices):
+                self.choices.append((0, count))
+            self.known[question] = self.choices[len(self.known)][0]
+        return self.known[question]
+
+    def turn(self) -> bool:
+        """Whether there is a script that was not played yet, which this one is then."""
+        del self.choices[len(self.known) :]
+        self.known.clear()
+        while self.choices:
+            which, count = self.choices.pop()
+            if which + 1 < count:
+                self.choices.append((which + 1, count))
+                return True
+        return False
+
+
+@dataclass(frozen=True)
+class Both:
+    """What two programs do to a packet, under one way to answer what they ask."""
+
+    malformed: bool
+    was: semantics.Walk
+    now: semantics.Walk
+
+
+def every_walk(
+    before: Program, after: Program, backends: tuple[Backend, ...], most: int = 20_000
+) -> Iterator[Both]:
+    """All walks of all packets; TooMany behind the first *most* walks through one chain, if there are more."""
+    matches = {match for program in (before, after) for match in matches_of(program)}
+    points = class_points(matches, before.family)
+    for table in before:
+        for chain in table.chains:
+            if chain.policy is None:
+                continue
+            walks = 0
+            for packet in headers(matches, points, before.family, chain.name):
+                malformed = is_malformed(packet)
+                for backend in backends:
+                    script, more = Script(), True
+                    while more:
+                        walks += 1
+                        if walks > most:
+                            raise TooMany
+                        asked = answering(packet, script, points)
+                        was, now = (
+                            semantics.run(each.table(table.name), chain.name, asked, backend)
+                            for each in (before, after)
+                        )
+                        yield Both(malformed, was, now)
+                        more = script.turn()
+
+
+def difference(walks: Iterable[Both], question: Question) -> str | None:
+    """How the two differ on the first walk that tells them apart; None when none does."""
+    for walk in walks:
+        may_drop = question.malformed == "stricter" and walk.malformed
+        reason = differs(walk.was, walk.now, may_drop, question.verdict_only)
+        if reason is not None:
+            return reason
+    return None
+
+
+def answering(packet: Packet, script: Script, points: dict[Field, list[int]]) -> Packet:
+    def fact(match: Match, epoch: int) -> bool:
+        return bool(script.answer(("fact", match.key, epoch), 2))
+
+    def outcome(match: Match, ordinal: int) -> Outcome:
+        return Outcome(script.answer(("outcome", match.key, ordinal), len(Outcome)))
+
+    def rewritten(which: Field, epoch: int) -> int:
+        return points[which][script.answer(("rewritten", which, epoch), len(points[which]))]
+
+    return replace(packet, fact=fact, outcome=outcome, rewritten=rewritten)
+
+
+def matches_of(program: Program) -> Iterator[Match]:
+    for table in program:
+        for chain in table.chains:
+            for rule in chain.rules:
+                yield from rule.matches
+
+
+def class_points(matches: set[Match], family: Family) -> dict[Field, list[int]]:
+    """By field, a value of each class; one alone where no test asks for it."""
+    found: dict[Field, set[int]] = {which: {0} for which in Field}
+    for match in matches:
+        for test in match.tests:
+            for low, high in test.values.pairs:
+                found[test.field] |= {low, high + 1}
+    if any(len(found[which]) > 1 for which in PORTED) or any(match.needs for match in matches):
+        found[Field.PROTO] |= {TCP, UDP, ICMP if family is Family.IPV4 else ICMPV6}
+    return {
+        which: sorted(value for value in values if value <= top(which, family))
+        for which, values in found.items()
+    }
+
+
+def headers(
+    matches: set[Match], points: dict[Field, list[int]], family: Family, chain: str
+) -> Iterator[Packet]:
+    """A packet of each class that comes to *chain*."""
+    sides = dict(points)
+    for which, without in ((Field.IIF, ("OUTPUT",)), (Field.OIF, ("INPUT", "PREROUTING"))):
+        sides[which] = [0] if chain in without else sorted({value or 1 for value in points[which]})
+    if chain == "POSTROUTING":
+        sides[Field.IIF] = sorted({0, *points[Field.IIF]})
+    tested = {test.field for match in matches for test in match.tests}
+    sized = bool(tested & PORTED) or any(match.needs for match in matches)
+    sides[Field.FRAG] = [*Fragment] if sized or Field.FRAG in tested else [Fragment.WHOLE]
+    sizes = [0, 2, 4, 8, 12, 13, 14, 16, 20] if sized else [64]
+    flags = [
+        [False, True] if any(match.option for match in matches) else [False],
+        [False, True] if any(match.strict for match in matches) else [False],
+        [False, True] if family is Family.IPV6 else [False],
+        [False, True] if Field.MAC in tested else [False],
+    ]
+    seen: set[str] = set()
+    for values, size, (bad, one, cut, mac) in product(product(*sides.values()), sizes, product(*flags)):
+        packet = _packet(family, dict(zip(sides, values, strict=True)), size, bad, one, cut, mac)
+        if packet is not None:
+            # Values of fields that it lacks make no other packet.
+            shown = str((packet.values, packet.raw, size, bad, one, cut))
+            if shown not in seen:
+                seen.add(shown)
+                yield packet
+
+
+def _packet(
+    family: Family, values: dict[Field, int], size: int, bad: bool, one: bool, cut: bool, mac: bool
+) -> Packet | None:
+    """The packet, without the fields that such a packet lacks; None when there is none."""
+    proto, later = values[Field.PROTO], values[Field.FRAG] == Fragment.LATER
+    if (one and not later) or (bad and (later or proto != TCP)) or (cut and family is Family.IPV4):
+        return None  # as most are that come here; `inconsistency` knows the rest
+    icmp = ICMP if family is Family.IPV4 else ICMPV6
+    carriers = {
+        Field.SPORT: PORT_PROTOCOLS, Field.DPORT: PORT_PROTOCOLS, Field.FLAGS: {TCP}, Field.ICMP: {icmp},
+    }  # fmt: skip
+    raw = {}
+    for which, protocols in carriers.items():
+        value = values.pop(which)
+        if cut or size < FIELD_BYTES[which]:
+            continue
+        if later and which in RAW:
+            raw[which] = value
+        elif not later and proto in protocols:
+            values[which] = value
+    if cut:
+        del values[Field.PROTO]
+    if not mac:
+        del values[Field.MAC]
+    packet = Packet(family, values, raw, size, bad, one, cut)
+    return packet if inconsistency(packet) is None else None

@@ -1,0 +1,81 @@
+"""Commands in processes of their own that need not import what they run: each is forked from one that has.
+
+What a command does from its arguments to the end of its process is real: its standard files, status, exit.
+Not tried here, but in processes that are started: what is imported when, and which files are closed at first.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+# Waits for commands, and forks for each; the forked process leaves this program as any other ends.
+SERVER = """
+import gc, importlib, json, os, socket, sys
+connection = socket.socket(fileno=int(sys.argv[1]))
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+gc.freeze()
+while True:
+    data, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+    if not data:
+        os._exit(0)
+    pid = os.fork()
+    if not pid:
+        break
+    for each in files:
+        os.close(each)
+    _, status = os.waitpid(pid, 0)
+    connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+connection.close()
+for number, each in enumerate(files):
+    os.dup2(each, number)
+    os.close(each)
+asked = json.loads(data)
+os.environ.clear()
+os.environ.update(asked["environment"])
+os.chdir(asked["folder"])
+sys.argv = asked["command"]
+import hitables.start
+getattr(hitables.start, asked["command"][0])()
+"""
+NEEDED = (
+    "hitables.cli.main", "hitables.compare", "hitables.compiler.pipeline", "hitables.costs.stats", "hitables.api",
+    "hitables.report.check", "hitables.report.lint", "hitables.report.diff", "hitables.report.formats",
+    "hitables.report.stats", "hitables.verify.portfolio", "hitables.simulate.sampling", "hitables.verify.bdd",
+    "hitables.verify.lint", "hitables.verify.diff", "rich.table", "sflgen.cli", "sflgen.kernel", "sflgen.session",
+)  # fmt: skip
+
+
+@functools.cache
+def _server(caller: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """For the process *caller*, which may be in a network namespace of its own; ends when it does: nothing
+    else holds the other end."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-c", SERVER, str(theirs.fileno()), *NEEDED]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+    theirs.close()
+    return ours, process
+
+
+def run(command: Sequence[str], text: str = "", folder: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `hitables ...` or `sflgen ...` with *text* as its input; as subprocess.run with pipes would."""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(text.encode("utf-8", "surrogateescape"))
+        given.seek(0)
+        asked = {"command": list(command), "folder": folder or os.getcwd(), "environment": dict(os.environ)}
+        server, _ = _server(os.getpid())
+        socket.send_fds(server, [json.dumps(asked).encode()], [given.fileno(), out.fileno(), err.fileno()])
+        status = server.recv(100)
+        assert status, "the process that forks has ended"
+        said = []
+        for file in (out, err):
+            file.seek(0)
+            said.append(file.read().decode())
+    return subprocess.CompletedProcess(list(command), int(status), said[0], said[1])

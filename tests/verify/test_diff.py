@@ -1,0 +1,161 @@
+"""What diff tells: all that two programs treat differently, in regions that do not meet."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.programs import mutate
+from support.small_programs import every_packet, proto, small_program
+
+import hitables
+from hitables.ir.fields import TCP, UDP, Family, Field
+from hitables.ir.intervals import Values
+from hitables.ir.packet import Backend
+from hitables.ir.program import Program, Table
+from hitables.report.diff import as_json, show
+from hitables.report.region_text import describe
+from hitables.simulate.interpreter import Interner, Machine
+from hitables.verify.diff import WHOLE, Change, Changes, changes, join
+from hitables.verify.question import Question
+
+pytestmark = pytest.mark.engine
+LEGACY = Question((Backend.LEGACY,), "exact")
+
+
+def program(rules: str, policy: str = "ACCEPT", chains: str = "") -> hitables.Program:
+    return hitables.read(f"*filter\n:INPUT {policy} [0:0]\n{chains}{rules}COMMIT\n")
+
+
+def told(before: str, after: str, *, limit: int | None = None) -> str:
+    found = changes(program(before), program(after), Question(), tell=lambda stage: None)
+    return show(found, ("A", "B"), limit)
+
+
+def test_a_changed_verdict_is_told_with_both_lines() -> None:
+    said = told(
+        "-A INPUT -p tcp --dport 22 -j ACCEPT\n-A INPUT -j DROP\n",
+        "-A INPUT -d 10.1.0.0/16 -p tcp --dport 22 -j DROP\n-A INPUT -p tcp --dport 22 -j ACCEPT\n-A INPUT -j DROP\n",
+    )
+    assert said.splitlines()[:3] == [
+        "table filter, chain INPUT:",
+        "  tcp to 10.1.0.0/16 port 22",
+        "    was ACCEPT by line 3, now DROP by line 3  (1.8e+19 headers)",
+    ]
+
+
+def test_equal_rule_sets_have_nothing_to_tell() -> None:
+    assert told("-A INPUT -s 10.0.0.0/8 -j DROP\n", "-A INPUT -s 10.0.0.0/9 -j DROP\n-A INPUT -s 10.128.0.0/9 -j DROP\n") == (
+        "A and B treat every packet alike."
+    )
+
+
+def test_a_new_log_rule_is_told_apart_from_a_new_verdict() -> None:
+    said = told("-A INPUT -p udp -j DROP\n", "-A INPUT -p udp -j LOG --log-prefix x\n-A INPUT -p udp -j DROP\n")
+    assert "  udp\n    now also LOG --log-level 4 --log-prefix x (line 3)" in said
+    both = told("-A INPUT -p udp -j DROP\n", "-A INPUT -p udp -j LOG\n-A INPUT -p udp -j REJECT\n")
+    assert "was DROP by line 3, now REJECT" in both and "now also LOG" in both
+
+
+def test_the_largest_comes_first_and_the_rest_is_counted() -> None:
+    before = "-A INPUT -s 10.0.0.0/24 -j DROP\n-A INPUT -s 11.0.0.0/8 -j DROP\n"
+    said = told(before, "", limit=1)
+    assert "any protocol from 11.0.0.0/8" in said and "10.0.0.0/24" not in said
+    assert "changes more (--limit)" in said
+
+
+@pytest.mark.parametrize(("policy", "count"), [("ACCEPT", 0), ("DROP", 1)])
+def test_a_table_that_one_side_lacks_is_empty_there(policy: str, count: int) -> None:
+    one = hitables.read("*filter\nCOMMIT\n")
+    more = hitables.read(f"*filter\nCOMMIT\n*raw\n:OUTPUT {policy} [0:0]\nCOMMIT\n")
+    for pair in ((one, more), (more, one)):
+        found = changes(*pair, Question(), tell=lambda stage: None)
+        assert len([change for change in found.found if change.packets == WHOLE]) == count and found.complete
+        assert ("raw", "OUTPUT") in found.chains
+
+
+def test_backends_that_agree_are_told_once() -> None:
+    found = changes(program("-A INPUT -s 10.0.0.0/8 -j DROP\n"), program(""), Question(), tell=lambda stage: None)
+    whole = [change for change in found.found if change.packets == WHOLE]
+    assert len(whole) == 1 and set(whole[0].backends) == set(Backend) and found.complete
+    (told_,) = [each for each in as_json(found, ("A", "B"))["changes"] if each["packets"] == WHOLE]
+    assert told_["words"] == "any protocol from 10.0.0.0/8" and told_["box"] == {"src": [["167772160", "184549375"]]}
+
+
+@pytest.mark.parametrize(
+    ("box", "words"),
+    [
+        ({}, "any protocol"),
+        ({Field.PROTO: Values.only(6, 17), Field.DPORT: Values.of((1024, 65535))}, "tcp, udp to any port 1024-65535"),
+        ({Field.SRC: Values.of((0x0A000000, 0x0AFFFFFF))}, "any protocol from 10.0.0.0/8"),
+        ({Field.SRC: Values.of((1, 2**32 - 1))}, "any protocol from all but 0.0.0.0"),
+        ({Field.DPORT: Values.of((0, 21), (23, 65535))}, "any protocol to any port all but 22"),
+        ({Field.STATE: Values.of((2, 5))}, "any protocol state NEW"),
+        ({Field.PROTO: Values.only(1), Field.ICMP: Values.of((8 << 8, (8 << 8) + 255))}, "icmp type 8"),
+        ({Field.FLAGS: Values.only(2, 34)}, "any protocol with flags SYN no-FIN no-RST no-PSH no-ACK"),
+    ],
+)  # fmt: skip
+def test_regions_in_words(box: dict[Field, Values], words: str) -> None:
+    assert describe(box, Family.IPV4) == words
+
+
+def test_joining_keeps_the_points() -> None:
+    rng = random.Random(4)
+    cells = {(x, y) for x in range(6) for y in range(6) if rng.random() < 0.6}
+    boxes = join(((x, x), (y, y)) for x, y in cells)
+    assert len(boxes) < len(cells)
+
+    def inside(point: tuple[int, int], box: tuple[tuple[int, ...], ...]) -> bool:
+        return all(
+            any(low <= value <= high for low, high in zip(ends[::2], ends[1::2], strict=True))
+            for value, ends in zip(point, box, strict=True)
+        )
+
+    for point in ((x, y) for x in range(6) for y in range(6)):
+        assert sum(inside(point, box) for box in boxes) == (point in cells)
+
+
+def asking_for_the_protocol(made: Program) -> Program:
+    """As iptables has it, so that no packet but a malformed one is too short for a match."""
+    protocols = {"tcp": TCP, "udp": UDP, "multiport": TCP}
+    chains = []
+    for chain in made.tables[0].chains:
+        rules = []
+        for rule in chain.rules:
+            first = tuple(proto(protocols[match.name]) for match in rule.matches if match.name in protocols)
+            rules.append(rule._replace(matches=(*first, *rule.matches)))
+        chains.append(replace(chain, rules=tuple(rules)))
+    return Program(made.family, (Table("filter", tuple(chains)),))
+
+
+def holds(change: Change, low: dict[Field, int], fact: bool) -> bool:
+    facts = all(wanted == fact for _, wanted in change.facts)
+    return facts and all(field in low and low[field] in values for field, values in change.box.items())
+
+
+@settings(max_examples=40)
+@given(st.randoms(use_true_random=False))
+def test_every_whole_packet_that_differs_lies_in_just_one_region(rng: random.Random) -> None:
+    before = asking_for_the_protocol(small_program(rng))
+    after = mutate(rng, before)
+    # A fact that is written has a truth for each number of writes; a region says only the first.
+    if any(rule.target is not None and rule.target.writes for p in (before, after) for c in p.tables[0].chains for rule in c.rules):
+        return
+    found: Changes = changes(before, after, LEGACY, tell=lambda stage: None)
+    assert found.complete
+    batch = every_packet()
+    interner = Interner()
+    old, new = (Machine(each, Backend.LEGACY, interner).run("filter", "INPUT", batch) for each in (before, after))
+    apart = (old.verdict != new.verdict) | (old.effects != new.effects)
+    broken = batch.malformed()
+    half = len(batch) // 2
+    whole = [change for change in found.found if change.packets == WHOLE]
+    for at in range(0, len(batch), 97):
+        packet = batch.packet(at)
+        if broken[at] or packet.is_later_fragment:
+            continue
+        regions = [change for change in whole if holds(change, dict(packet.values), at >= half)]
+        assert len(regions) == int(apart[at]), (packet.values, regions)

@@ -1,0 +1,149 @@
+"""Law: all who compare two programs agree.  A new engine is one line in ENGINES.
+
+An engine that proves finds a difference exactly if there is one; one that draws packets
+finds none where there is none.  Whatever is found stands: semantics says so too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from functools import cache, partial
+
+import pytest
+from support.every_packet import Both, TooMany, difference, every_walk
+from support.programs import make_program, mutate
+
+from hitables.api import read
+from hitables.compiler.compile import Options, compile_rules
+from hitables.errors import HitablesError
+from hitables.ir import semantics
+from hitables.ir.headers import inconsistency, is_malformed
+from hitables.ir.packet_text import read_packet
+from hitables.ir.program import Program
+from hitables.simulate import sampling
+from hitables.verify import bdd, exact
+from hitables.verify.question import Answer, Difference, Equal, Question, differs, places
+
+pytestmark = pytest.mark.engine
+
+ENGINES: dict[str, Callable[[Program, Program, Question], Answer]] = {
+    "sampled": partial(sampling.check, packets=1000),
+    "exact": exact.check,
+    "diagrams": bdd.check,
+}
+PROVES = [name for name in ENGINES if name != "sampled"]
+WHOLE = Question()
+QUESTIONS = (WHOLE, Question(malformed="exact"), Question(verdict_only=True))
+
+
+def stands(difference: Difference, before: Program, after: Program, question: Question) -> bool:
+    """Whether semantics finds the difference on the packet as it is spelt, which must be one that can be."""
+    if difference.packet is None:
+        assert "memory of its own" in difference.reason
+        return True
+    assert difference.backend is not None
+    line = difference.describe().split("packet: ")[1].splitlines()[0]
+    spelled = read_packet(line, before.family)
+    assert inconsistency(spelled.packet) is None
+    walks = [
+        semantics.run(each.table(spelled.table), spelled.chain, spelled.packet, difference.backend)
+        for each in (before, after)
+    ]
+    assert walks == [difference.before, difference.after]
+    may_drop = question.malformed == "stricter" and is_malformed(spelled.packet)
+    return differs(walks[0], walks[1], may_drop, question.verdict_only) is not None
+
+
+def answers(before: Program, after: Program, question: Question) -> dict[str, Answer]:
+    """What each engine says; sampled is left out where it takes no such question."""
+    engines = {name: engine for name, engine in ENGINES.items() if name in PROVES or not question.verdict_only}
+    found = {name: engine(before, after, question) for name, engine in engines.items()}
+    for name, answer in found.items():
+        assert not isinstance(answer, Difference) or stands(answer, before, after, question), name
+        assert not isinstance(answer, Equal) or answer.proved == (name in PROVES)
+    return found
+
+
+def comparable(before: Program, after: Program) -> bool:
+    """Whether an edit left the same ipsets in both."""
+    try:
+        return bool(places(before, after, Question()))
+    except HitablesError:
+        return False
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=["stricter", "exact", "verdicts"])
+@pytest.mark.parametrize("rules", [6, 16])
+def test_engines_agree_on_programs_that_are_one_edit_apart(rules: int, question: Question) -> None:
+    said: Counter[bool] = Counter()
+    for seed in range(30):
+        rng = random.Random(seed)
+        before = make_program(rng, rules=rules)
+        after = mutate(rng, before)
+        if not comparable(before, after):
+            continue
+        found = answers(before, after, question)
+        differ = {name: isinstance(found[name], Difference) for name in PROVES}
+        assert len(set(differ.values())) == 1, (seed, found)
+        drawn = found.get("sampled")
+        if isinstance(drawn, Difference) and drawn.packet is not None:
+            assert all(differ.values()), (seed, drawn.describe())
+        said[all(differ.values())] += 1
+    assert min(said[True], said[False]) >= 6
+
+
+def small_pair(seed: int) -> tuple[Program, Program]:
+    rng = random.Random(seed)
+    before = make_program(rng, tiny=True, rules=2)
+    return before, mutate(rng, before)
+
+
+@cache
+def walks_of(seed: int) -> tuple[list[Both], bool]:
+    """The walks of a pair, and whether these are all; the same whatever is asked about them."""
+    walks: list[Both] = []
+    try:
+        for walk in every_walk(*small_pair(seed), WHOLE.backends, most=600):
+            walks.append(walk)
+    except TooMany:
+        return walks, False
+    return walks, True
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=["stricter", "exact", "verdicts"])
+def test_a_proof_agrees_with_trying_every_packet(question: Question) -> None:
+    said: Counter[bool] = Counter()
+    for seed in range(120):
+        before, after = small_pair(seed)
+        if not comparable(before, after):
+            continue
+        walks, all_of_them = walks_of(seed)
+        every = difference(walks, question)
+        if every is None and not all_of_them:
+            continue
+        found = {name: ENGINES[name](before, after, question) for name in PROVES}
+        for name, answer in found.items():
+            if isinstance(answer, Difference) and answer.packet is None:
+                assert "memory of its own" in answer.reason  # of a rule elsewhere: no packet tells
+            else:
+                assert isinstance(answer, Difference) == (every is not None), (name, seed, every, answer)
+        said[every is not None] += 1
+    assert min(said[True], said[False]) >= 10, said
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_holds_what_is_compiled_for_equal(engine: str) -> None:
+    lines = [
+        f"-A FORWARD -s 10.{n // 4}.{n % 4 * 64}.0/18 -p {'tcp' if n % 3 else 'udp'} --dport {n}:{n + n % 7} "
+        f"-j {'ACCEPT' if n % 2 else 'DROP'}"
+        for n in range(60)
+    ]
+    lines[20] = "-A FORWARD -p tcp -m limit --limit 5/sec -j LOG"
+    lines[40] = "-A FORWARD -m recent --name seen --update -j DROP"
+    text = "\n".join(["*filter", ":FORWARD DROP [0:0]", *lines, "COMMIT", ""])
+    before = read(text)
+    after = compile_rules(before, Options()).program
+    assert len(after.tables[0].chains) > len(before.tables[0].chains)
+    assert isinstance(ENGINES[engine](before, after, Question()), Equal)

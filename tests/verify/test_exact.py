@@ -1,0 +1,415 @@
+"""The exact checker: it agrees with trying every packet, and what it finds is a packet."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.programs import make_program, mutate, programs
+from support.small_programs import (
+    ACCEPT,
+    DROPS,
+    LOG,
+    MARK,
+    MARKED,
+    RETURN,
+    dport,
+    every_packet,
+    goto,
+    jump,
+    on_field,
+    program,
+    proto,
+    rule,
+    small_program,
+    source,
+)
+
+from hitables.errors import HitablesError, Unsupported
+from hitables.ir import semantics
+from hitables.ir.fields import TCP, UDP, Family, Field, Fragment
+from hitables.ir.headers import inconsistency, is_malformed
+from hitables.ir.intervals import Values
+from hitables.ir.packet import Backend
+from hitables.ir.program import Chain, Program, Table
+from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Role, Rule, State, Target
+from hitables.ir.rule import Test as FieldTest
+from hitables.simulate import sampling
+from hitables.simulate.interpreter import Interner, Machine
+from hitables.verify import bdd, exact
+from hitables.verify.question import Answer, Difference, Equal, Malformed, Question, Undecided, differs
+
+pytestmark = pytest.mark.engine
+NOTRACK = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({State.CT}))
+ANYTHING = Target("X", Kind.VERDICT, "X", ends=Ends.NEVER, writes=EVERYTHING)
+TARPIT = Target("TARPIT", Kind.VERDICT, "TARPIT", ends=Ends.MAYBE)
+LIMIT = Match("limit", ("--limit", "1/sec"), Role.ONCE, "limit 1/sec")
+RECENT = Match("recent", ("--set",), Role.NAMED, "recent --set")
+def differ(before: Program, after: Program, **question: object) -> Difference | None:
+    answer = exact.check(before, after, Question(**question))  # type: ignore[arg-type]
+    assert isinstance(answer, Equal | Difference)
+    if isinstance(answer, Equal):
+        assert answer.proved
+        return None
+    return answer
+
+
+def confirms(difference: Difference, before: Program, after: Program) -> bool:
+    """Whether semantics sees what the difference says."""
+    packet, backend = difference.packet, difference.backend
+    assert packet is not None and backend is not None and inconsistency(packet) is None
+    walks = [
+        semantics.run(each.table(difference.table), difference.chain, packet, backend)
+        for each in (before, after)
+    ]
+    assert walks == [difference.before, difference.after]
+    return differs(walks[0], walks[1], is_malformed(packet)) is not None
+
+
+# ---- every packet ----
+
+def tells_apart(before: Program, after: Program, question: Question) -> bool:
+    """Whether one of all packets does."""
+    batch = every_packet()
+    for backend in question.backends:
+        interner = Interner()
+        old, new = (Machine(each, backend, interner).run("filter", "INPUT", batch) for each in (before, after))
+        apart = (old.verdict != new.verdict) | (old.effects != new.effects)
+        if question.malformed == "stricter":
+            limited = Machine(before, backend, interner).run("filter", "INPUT", batch, limits=new.count)
+            drop = interner.number("DROP")
+            apart &= ~(batch.malformed() & (new.verdict == drop) & (limited.effects == new.effects))
+        if apart.any():
+            return True
+    return False
+
+
+@settings(max_examples=120)
+@given(st.randoms(use_true_random=False), st.sampled_from(Backend), st.sampled_from(["stricter", "exact"]))
+def test_it_agrees_with_trying_every_packet(
+    rng: random.Random, backend: Backend, malformed: Malformed
+) -> None:
+    before = small_program(rng)
+    after = mutate(rng, before) if rng.random() < 0.9 else small_program(rng)
+    question = Question((backend,), malformed)
+    answer = exact.check(before, after, question)
+    if isinstance(answer, Equal):
+        assert not tells_apart(before, after, question)
+    else:
+        assert isinstance(answer, Difference)  # confirmed by semantics before it is given out
+
+
+@settings(max_examples=60)
+@given(before=programs())
+def test_a_program_is_proved_equal_to_itself(before: Program) -> None:
+    assert differ(before, before) is None
+
+
+@settings(max_examples=80)
+@given(st.integers(0, 10**6))
+def test_what_sampling_finds_it_finds_and_its_packet_is_confirmed(seed: int) -> None:
+    rng = random.Random(seed)
+    before = make_program(rng)
+    after = mutate(rng, before)
+    try:
+        answer = exact.check(before, after, Question())
+    except HitablesError as error:
+        assert "ipset" in str(error)
+        return
+    if isinstance(answer, Equal):
+        other = sampling.check(before, after, Question(), packets=1500, seed=seed)
+        assert isinstance(other, Equal) or other.packet is None, other.describe()
+    else:
+        assert isinstance(answer, Difference)
+        assert answer.packet is None or confirms(answer, before, after)
+
+
+# ---- cases ----
+
+
+def test_order_of_disjoint_rules_and_split_ranges_do_not_matter() -> None:
+    before = program(rule(source(0, 9), ACCEPT), rule(source(10, 19), DROPS), rule(source(20, 29), ACCEPT))
+    after = program(rule(source(20, 29), ACCEPT), rule(source(0, 4), ACCEPT), rule(source(10, 19), DROPS),
+                    rule(source(5, 9), ACCEPT))  # fmt: skip
+    assert differ(before, after) is None
+
+
+def test_the_witness_is_as_plain_as_can_be() -> None:
+    before = program(rule(proto(UDP), source(0, 9), DROPS))
+    difference = differ(before, program(rule(proto(UDP), source(0, 8), DROPS)))
+    assert difference is not None and confirms(difference, before, program(rule(proto(UDP), source(0, 8), DROPS)))
+    packet = difference.packet
+    assert packet is not None and packet.l4_bytes == 64 and packet.values[Field.FRAG] == Fragment.WHOLE
+    assert packet.values[Field.SRC] == 9 and packet.values[Field.DPORT] == 443
+    assert Field.MAC not in packet.values
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_return_in_a_called_chain_is_not_a_verdict(reverse: bool) -> None:
+    caller = (rule(jump("A")), rule(source(0, 9), DROPS))
+    one = program(*caller, A=(rule(source(5, 5), RETURN), rule(source(0, 9), ACCEPT)))
+    other = program(*caller, A=(rule(source(5, 5), ACCEPT), rule(source(0, 9), ACCEPT)))
+    pair = (other, one) if reverse else (one, other)
+    difference = differ(*pair)
+    assert difference is not None and difference.packet is not None and confirms(difference, *pair)
+    assert difference.packet.values[Field.SRC] == 5
+
+
+def test_jump_and_goto_differ_where_something_follows() -> None:
+    body = (rule(source(0, 9), DROPS),)
+    one = program(rule(jump("A")), rule(DROPS), A=body)
+    assert differ(one, program(rule(goto("A")), rule(DROPS), A=body)) is not None
+    assert differ(program(rule(jump("A")), A=body), program(rule(goto("A")), A=body)) is None
+
+
+def test_a_goto_falls_to_the_policy_of_its_own_program() -> None:
+    one = program(rule(source(1, 1), goto("X")), X=(rule(LOG),))
+    other = program(rule(source(1, 1), goto("X")), rule(ACCEPT), policy="DROP", X=(rule(LOG),))
+    for pair in ((one, other), (other, one)):
+        difference = differ(*pair)
+        assert difference is not None and confirms(difference, *pair)
+
+
+def test_chains_that_nest_in_another_order_are_read_before_they_are_held_together() -> None:
+    body = (rule(source(4, 4), DROPS), rule(source(1, 1), ACCEPT), rule(source(2, 2), DROPS))
+    first, second, third = (on_field(Field.DST, (at, at)) for at in (1, 2, 3))
+    top = (rule(first, jump("Z")), rule(third, jump("V")))
+    nine = rule(source(9, 9), DROPS)
+    one = program(*top, Z=(nine,), W=(rule(jump("V")),), V=body)
+    other = program(*top, Z=(nine, rule(second, jump("W"))), W=(), V=(body[0], rule(jump("Z")), *body[1:]))
+    for pair in ((one, other), (other, one)):
+        difference = differ(*pair)
+        assert difference is not None and confirms(difference, *pair)
+
+
+def test_chains_of_other_names_and_shapes_are_entered() -> None:
+    one = program(rule(proto(TCP), jump("A")), rule(DROPS), A=(rule(source(0, 9), ACCEPT),))
+    other = program(rule(proto(TCP), source(0, 9), ACCEPT), rule(DROPS))
+    assert differ(one, other) is None
+    third = program(rule(jump("X")), rule(DROPS), X=(rule(proto(TCP), goto("Y")),), Y=(rule(source(0, 9), ACCEPT),))
+    assert differ(one, third) is None
+
+
+def test_a_chain_that_differs_only_where_nobody_comes_from_does_not_count() -> None:
+    one = program(rule(source(0, 9), jump("A")), A=(rule(source(20, 29), DROPS), rule(source(0, 3), DROPS)))
+    other = program(rule(source(0, 9), jump("A")), A=(rule(source(0, 3), DROPS),))
+    assert differ(one, other) is None
+    assert differ(one, other, chains=frozenset({"A"})) is not None
+
+
+def test_effects_count_in_their_order() -> None:
+    assert differ(program(rule(LOG), rule(MARK)), program(rule(MARK), rule(LOG))) is not None
+    assert differ(program(rule(LOG)), program(rule(LOG), rule(LOG))) is not None
+    assert differ(program(Rule((), None)), program()) is not None
+
+
+def test_verdicts_alone_leave_out_what_changes_nothing() -> None:
+    logs = program(rule(LOG), Rule((), None), rule(source(0, 9), DROPS))
+    bare = program(rule(source(0, 9), DROPS))
+    assert differ(logs, bare) is not None and differ(logs, bare, verdict_only=True) is None
+    tarpit = program(rule(TARPIT), rule(source(0, 9), DROPS))
+    assert differ(tarpit, bare, verdict_only=True) is not None  # it may end a packet's way
+    marks = program(rule(MARK), rule(MARKED, DROPS))
+    assert differ(marks, program(rule(MARKED, DROPS)), verdict_only=True) is not None
+
+
+def test_a_fact_has_another_truth_once_what_it_reads_is_written() -> None:
+    before = program(rule(MARKED, LOG), rule(MARK), rule(MARKED, DROPS))
+    assert differ(before, program(rule(MARK), rule(MARKED, DROPS))) is not None
+    difference = differ(program(rule(MARKED, LOG), rule(MARKED, DROPS)), program(rule(MARKED, LOG), rule(DROPS)))
+    assert difference is not None
+    assert differ(program(rule(MARKED, LOG), rule(MARKED, LOG), rule(MARKED, DROPS)),
+                  program(rule(MARKED, LOG), rule(MARKED, LOG), rule(MARKED, LOG), rule(MARKED, DROPS))) is not None  # fmt: skip
+
+
+def test_notrack_before_a_state_test_is_not_notrack_behind_it() -> None:
+    new = on_field(Field.STATE, (2, 5), name="state")
+    before = program(rule(new, ACCEPT), rule(NOTRACK), rule(DROPS))
+    after = program(rule(NOTRACK), rule(new, ACCEPT), rule(DROPS))
+    difference = differ(before, after)
+    assert difference is not None and confirms(difference, before, after)
+    twice = program(rule(NOTRACK), rule(new, ACCEPT), rule(new, DROPS))
+    assert differ(twice, program(rule(NOTRACK), rule(new, ACCEPT))) is None
+
+
+def test_either_of_two_ports_is_looked_at_again_behind_a_chain_that_writes_for_others_only() -> None:
+    five = (5, 5)
+    either = tuple(FieldTest(field, Values.of(five)) for field in (Field.SPORT, Field.DPORT))
+    from_five, to_five = on_field(Field.SPORT, five), on_field(Field.DPORT, five)
+    writes = (rule(on_field(Field.ICMP, (8, 8)), ANYTHING),)
+    one = program(rule(from_five, jump("W")), rule(Match("multiport", (), Role.SPACE, "", either, either=True), DROPS),
+                  W=writes)  # fmt: skip
+    other = program(rule(from_five, DROPS), rule(to_five, DROPS), rule(from_five, jump("V")), V=writes)
+    assert differ(one, other) is None and differ(other, one) is None
+
+
+def test_an_evaluation_more_or_less_is_a_difference() -> None:
+    one = program(rule(RECENT, LOG), rule(DROPS))
+    assert differ(one, program(rule(RECENT, LOG), rule(RECENT, LOG), rule(DROPS))) is not None
+    assert differ(one, program(rule(source(0, 9), RECENT, LOG), rule(DROPS))) is not None
+    both = program(rule(source(0, 9), RECENT, LOG), rule(source(10, 2**32 - 1), RECENT, LOG), rule(DROPS))
+    assert differ(program(rule(source(0, 2**32 - 1), RECENT, LOG), rule(DROPS)), both) is None
+
+
+def test_a_memory_that_was_one_must_stay_one() -> None:
+    one = program(rule(LIMIT, LOG), rule(DROPS))
+    copied = program(rule(source(0, 9), LIMIT, LOG), rule(source(10, 2**32 - 1), LIMIT, LOG), rule(DROPS))
+    difference = differ(one, copied)
+    assert difference is not None and "is not one memory" in difference.reason
+    shared = program(rule(source(0, 9), jump("S")), rule(source(10, 2**32 - 1), jump("S")), rule(DROPS),
+                     S=(rule(LIMIT, LOG),))  # fmt: skip
+    assert differ(one, shared) is None
+
+
+@pytest.mark.parametrize("engine", [exact.check, bdd.check])
+def test_a_memory_that_two_chains_shared_must_stay_one(engine: Callable[..., Answer]) -> None:
+    def two(first: str, second: str, **chains: tuple[Rule, ...]) -> Program:
+        user = tuple(Chain(name, None, body) for name, body in chains.items())
+        hooks = Chain("INPUT", "ACCEPT", (rule(jump(first)),)), Chain("FORWARD", "ACCEPT", (rule(jump(second)),))
+        return Program(Family.IPV4, (Table("filter", (*hooks, *user)),))
+
+    body = (rule(LIMIT, DROPS),)
+    one = two("few", "few", few=body)
+    assert isinstance(engine(one, one, Question()), Equal)
+    answer = engine(one, two("few", "few2", few=body, few2=body), Question())
+    assert isinstance(answer, Difference)
+    answer = engine(two("few", "few2", few=body, few2=body), one, Question())
+    assert isinstance(answer, Difference)
+
+
+def test_a_memory_asked_twice_is_not_two_memories() -> None:
+    whole = on_field(Field.FRAG, (0, 1)), proto(47)  # packets of one class alone
+    one = program(rule(*whole, jump("L")), rule(*whole, jump("L")), L=(rule(LIMIT, LOG),))
+    other = program(rule(*whole, LIMIT, LOG), rule(*whole, LIMIT, LOG))
+    assert differ(one, other) is not None and differ(other, one) is not None
+    again = program(rule(*whole, jump("M")), rule(*whole, goto("M")), M=(rule(LIMIT, LOG),))
+    assert differ(one, again) is None
+
+
+def test_a_copy_of_a_memory_that_nobody_reaches_does_not_count() -> None:
+    one = program(rule(source(0, 9), LIMIT, LOG), rule(DROPS))
+    more = program(rule(source(0, 9), LIMIT, LOG), rule(DROPS), rule(LIMIT, LOG), X=(rule(LIMIT, LOG),))
+    assert differ(one, more) is None
+    # The covered copy stands in front: only looking closely tells that it is never asked.
+    front = (rule(source(0, 4), ACCEPT), rule(source(5, 9), ACCEPT))
+    lists = program(*front, rule(source(0, 9), LIMIT, LOG), rule(source(0, 19), LIMIT, DROPS))
+    again = program(*front, rule(source(0, 19), LIMIT, DROPS))
+    assert differ(lists, again) is None
+
+
+def test_what_the_backends_read_differently_is_told_apart() -> None:
+    native = program(rule(proto(TCP), dport(5, 5), DROPS))
+    xtables = program(rule(proto(TCP), dport(5, 5)._replace(native=False), DROPS))
+    assert differ(native, xtables, backends=(Backend.LEGACY,)) is None
+    difference = differ(native, xtables, backends=(Backend.NFT,))
+    assert difference is not None and difference.packet is not None and difference.packet.is_later_fragment
+
+
+@pytest.mark.parametrize(("malformed", "found"), [("stricter", False), ("exact", True)])
+def test_a_header_cut_off_may_be_dropped_earlier_but_never_let_through(malformed: str, found: bool) -> None:
+    before = program(rule(proto(TCP), source(0, 9), ACCEPT), rule(proto(TCP), dport(5, 5), DROPS))
+    after = program(rule(proto(TCP), dport(0, 4), source(0, 9), ACCEPT), rule(proto(TCP), source(0, 9), dport(5, 65535), ACCEPT),
+                    rule(proto(TCP), dport(5, 5), DROPS))  # fmt: skip
+    legacy = (Backend.LEGACY,)
+    back = differ(after, before, backends=legacy, malformed=malformed)
+    assert back is not None and back.packet is not None and is_malformed(back.packet)
+    onward = differ(before, after, backends=legacy, malformed=malformed)
+    # A later fragment has no ports, so it is no longer accepted by name; the policy accepts it.
+    assert (onward is not None) == found
+
+
+def test_chains_with_different_policies_differ_for_who_falls_off() -> None:
+    difference = differ(program(rule(proto(TCP), ACCEPT)), program(rule(proto(TCP), ACCEPT), policy="DROP"))
+    assert difference is not None and difference.packet is not None
+    assert difference.packet.values[Field.PROTO] != TCP
+
+
+def test_a_budget_that_runs_out_is_not_an_answer() -> None:
+    rng = random.Random(1)
+    rules = [
+        rule(source(low := rng.randrange(1 << 20), low + rng.randrange(1 << 19)),
+             on_field(Field.DST, (other := rng.randrange(1 << 20), other + rng.randrange(1 << 19)), native=True),
+             rng.choice((ACCEPT, DROPS)))
+        for _ in range(400)
+    ]  # fmt: skip
+    before, after = program(*rules), program(*rules[:-1], rules[-1], rule(LOG))
+    swapped = program(*reversed(rules))
+    answer = exact.check(before, after, Question(timeout=1e-6))
+    assert isinstance(answer, Undecided) and answer.reason == "out of time" and 0 <= answer.done < 1
+    answer = exact.check(before, swapped, Question(max_memory=1 << 12))
+    assert isinstance(answer, Undecided) and answer.reason == "out of memory"
+
+
+MARKED_2 = MARKED._replace(key="mark 2")
+PATIENCE = 250.0  # seconds; what takes fractions of one, on a busy machine a few, would take years if ways were counted
+
+
+@pytest.mark.parametrize("asked", [(RECENT, MARK), (LIMIT, LOG), (MARKED, MARK)])
+def test_a_row_of_questions_has_as_many_places_as_ways_it_does_not(asked: tuple[Match, Target]) -> None:
+    row = [rule(asked[0]._replace(key=f"{asked[0].key} {at}"), asked[1]) for at in range(40)]
+    marked = rule(MARKED, DROPS), rule(MARKED_2, DROPS)
+    assert differ(program(*row, *marked), program(*row, *reversed(marked)), timeout=PATIENCE) is None
+    row = [rule(asked[0]._replace(key=f"{asked[0].key} {at}"), jump("A")) for at in range(40)]
+    other = [each._replace(target=jump("B")) for each in row]
+    assert differ(program(*row, A=(rule(asked[1]),)), program(*other, B=(rule(asked[1]),)), timeout=PATIENCE) is None
+    wrong = program(*other, *marked, B=(rule(asked[1]),))
+    assert differ(program(*row, A=(rule(asked[1]),)), wrong, timeout=PATIENCE) is not None
+
+
+def test_a_memory_stays_one_in_a_row_of_them_some_of_which_nobody_reaches() -> None:
+    row = [rule(LIMIT._replace(key=f"limit {at}"), LOG) for at in range(40)]
+    front = rule(source(0, 4), ACCEPT), rule(source(5, 9), ACCEPT)
+    one = program(*front, rule(source(0, 9), LIMIT, LOG), *row, rule(LIMIT, DROPS))
+    other = program(*front, *row, rule(LIMIT, DROPS))
+    assert differ(one, other, timeout=PATIENCE) is None
+
+
+def test_chains_that_nest_too_deep_to_be_proved_are_said_to() -> None:
+    def nest(name: str) -> Program:
+        chains = {f"{name}{at}": (rule(source(0, 30_000 - at), goto(f"{name}{at + 1}")),) for at in range(19_000)}
+        return program(rule(goto(f"{name}0")), **chains, **{f"{name}19000": (rule(DROPS),)})
+
+    answer = exact.check(nest("A"), nest("B"), Question((Backend.LEGACY,)))
+    assert isinstance(answer, Undecided) and answer.reason == "the rules nest too deep"
+
+
+def test_fields_that_no_rule_tests_make_no_classes() -> None:
+    one = program(rule(source(0, 9), DROPS))
+    tables = one.table("filter"), one.table("filter")
+    prover = exact.Prover(tables, one, Backend.LEGACY, Question(), None)
+    assert [each.later for each in prover.classes] == [False, True]
+
+
+def test_it_can_be_stopped() -> None:
+    """From another thread, as an interrupt does."""
+    rules = [rule(source(n, n + 50), on_field(Field.DST, (n * 7 % 997, n * 7 % 997 + 50)), DROPS) for n in range(900)]
+    before = program(*rules, rule(LOG))
+    after = program(*reversed(rules), rule(MARK))
+    tables = before.table("filter"), after.table("filter")
+    prover = exact.Prover(tables, before, Backend.LEGACY, Question(), None)
+    timer = threading.Timer(0.05, lambda: exact.lib.prover_stop(prover.handle))
+    timer.start()
+    status, _ = prover.run("INPUT", prover.classes[0], 10**9)
+    timer.join()
+    assert status in (exact.lib.PROVE_STOPPED, exact.lib.PROVE_DIFFER)
+    # An interrupt may come before the run has begun, which must not forget it.
+    assert prover.run("INPUT", prover.classes[0], 10**9)[0] == exact.lib.PROVE_STOPPED
+
+
+def test_what_cannot_be_compared_is_said() -> None:
+    one = program()
+    with pytest.raises(HitablesError, match="of one family"):
+        exact.check(one, Program(Family.IPV6, one.tables), Question())
+    with pytest.raises(HitablesError, match="table mangle stands in - only"):
+        exact.check(one, Program(Family.IPV4, (*one.tables, Table("mangle", ()))), Question())
+    named = Match("set", ("--match-set", "bad", "src"), Role.CONSTANT, "set bad src")
+    with pytest.raises(HitablesError, match="ipset bad stands in - only"):
+        exact.check(one, program(rule(named, DROPS)), Question())
+    with pytest.raises(Unsupported, match="a loop of jumps"):
+        exact.check(one, program(rule(jump("A")), A=(rule(jump("A")),)), Question())
+    with pytest.raises(Unsupported, match="there is no chain B"):
+        exact.check(one, program(rule(jump("B"))), Question())
