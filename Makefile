@@ -35,6 +35,7 @@ check: test lint types c-warnings sanitize ## tests, linter, types, C warnings, 
 
 lint: setup
 	ruff check .
+	ruff format --check .
 
 types: setup
 	mypy

@@ -102,7 +102,9 @@ PLACES = {
     "socket": "mangle PREROUTING", "TRACE": "raw PREROUTING", "MARK": "mangle INPUT", "HMARK": "mangle INPUT",
 }  # fmt: skip
 ONLY_V4 = frozenset({"icmp", "realm", "ttl", "CLUSTERIP", "ECN", "TTL", "ULOG", "MIRROR", "SAME"})
-ONLY_V6 = frozenset({"icmp6", "dst", "hbh", "frag", "rt", "mh", "hl", "HL", "eui64", "ipv6header", "srh", "DNPT", "SNPT"})
+ONLY_V6 = frozenset(
+    {"icmp6", "dst", "hbh", "frag", "rt", "mh", "hl", "HL", "eui64", "ipv6header", "srh", "DNPT", "SNPT"}
+)
 
 # Values that every option is given.
 VALUES = (
@@ -266,11 +268,15 @@ def values(of: Tried) -> Iterator[Text]:
     assert of.extension is not None
     for option in _distinct(of.extension.options).values():
         for family in _families(of.name) if _both(option) else _families(of.name)[:1]:
-            rest = re.sub(rf' (! )?{option.name}( ("[^"]*"|[^-\s]\S*)){{{option.values}}}(?=\s|$)', "", of.base())
+            rest = re.sub(
+                rf' (! )?{option.name}( ("[^"]*"|[^-\s]\S*)){{{option.values}}}(?=\s|$)', "", of.base()
+            )
             if not of.is_target:
                 rest = rest.removesuffix(" -j ACCEPT")
             for value in _samples(option) if option.values else [""]:
-                yield Text("value", of.name, family, of.rule(f"{rest} {option.name} {value}".rstrip(), family))
+                yield Text(
+                    "value", of.name, family, of.rule(f"{rest} {option.name} {value}".rstrip(), family)
+                )
             good = _good(of.name, option)
             value = good.removeprefix(option.name).strip()
             for group, words in (
@@ -297,7 +303,11 @@ def pairs(of: Tried) -> Iterator[Text]:
 def surroundings(of: Tried) -> Iterator[Text]:
     """The extension bare, with other protocols, in the other family, in every table and chain."""
     for family in (V4, V6):
-        for group, words in (("base", of.base()), ("bare", of.bare()), ("doubled", f"{of.base()} {of.base()}")):
+        for group, words in (
+            ("base", of.base()),
+            ("bare", of.bare()),
+            ("doubled", f"{of.base()} {of.base()}"),
+        ):
             yield Text(group, of.name, family, of.rule(words, family))
     family = _families(of.name)[0]
     bare = re.sub(r"^-p \S+ ", "", of.base())
@@ -327,7 +337,12 @@ def headers() -> Iterator[Text]:
             for family in (V4, V6) if option in ("-s", "-p") else (V4,):
                 for words in (f"{option} {value}", f"! {option} {value}"):
                     chain = "OUTPUT" if option == "-o" else "INPUT"
-                    yield Text("header", option, family, _table("filter", _address(f"-A {chain} {words} -j ACCEPT", family)))
+                    yield Text(
+                        "header",
+                        option,
+                        family,
+                        _table("filter", _address(f"-A {chain} {words} -j ACCEPT", family)),
+                    )
         for table, chains in BUILT_IN.items():
             for chain in chains:
                 value = {"-s": "10.0.0.1", "-d": "10.0.0.1", "-p": "tcp"}.get(option, "eth0")
@@ -476,7 +491,9 @@ def answer(batch: list[tuple[str, str, str]]) -> list[tuple[str, str]]:
     for tool, text, clear in batch:
         data = text.encode("utf-8", "surrogateescape")
         try:
-            done = subprocess.run([tool], input=data, capture_output=True, timeout=20, close_fds=False, check=False)
+            done = subprocess.run(
+                [tool], input=data, capture_output=True, timeout=20, close_fds=False, check=False
+            )
             status, words = done.returncode, done.stderr.decode("utf-8", "replace")
         except subprocess.TimeoutExpired:
             status, words = 124, "it does not end"
@@ -487,9 +504,21 @@ def answer(batch: list[tuple[str, str, str]]) -> list[tuple[str, str]]:
             continue
         lines = [line.strip() for line in words.splitlines() if line.strip()]
         # iptables-nft tells what the kernel said in a line of its own.
-        lines = [line for line in lines if not line.endswith("):") and "Try `" not in line and "Error occurred" not in line and "# Warning" not in line]
-        shown = next((line for line in lines if "arning" not in line), "") or (lines or [f"exit status {status}"])[-1]
-        kernel = bool(re.search(r"line \d+ failed(: \w|\.?$)|\w+ failed \(|RULE_\w+ failed|CHAIN_\w+ failed", words))
+        lines = [
+            line
+            for line in lines
+            if not line.endswith("):")
+            and "Try `" not in line
+            and "Error occurred" not in line
+            and "# Warning" not in line
+        ]
+        shown = (
+            next((line for line in lines if "arning" not in line), "")
+            or (lines or [f"exit status {status}"])[-1]
+        )
+        kernel = bool(
+            re.search(r"line \d+ failed(: \w|\.?$)|\w+ failed \(|RULE_\w+ failed|CHAIN_\w+ failed", words)
+        )
         said.append((shown, "kernel" if kernel else "words"))
     return said
 
@@ -533,7 +562,6 @@ def ours(text: Text) -> str:
     except Exception as error:  # a fault of ours is a class of its own
         return f"fault: {type(error).__name__}: {error}"
     return LOADED
-
 
 
 # Judging.
@@ -635,12 +663,20 @@ def judge(all_texts: list[Text], known: dict[str, Any]) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--answers", type=click.Path(path_type=Path), help="Keep the tools' answers there, and use them again.")
-@click.option("--json", "output", type=click.Path(path_type=Path), help=f"Write the figures there ({FIGURES.name}).")
+@click.option(
+    "--answers", type=click.Path(path_type=Path), help="Keep the tools' answers there, and use them again."
+)
+@click.option(
+    "--json", "output", type=click.Path(path_type=Path), help=f"Write the figures there ({FIGURES.name})."
+)
 @click.option("--every", default=1, show_default=True, help="Only every so many texts.")
 def main(answers: Path | None, output: Path | None, every: int) -> None:
     """Give thousands of texts to iptables and to hitables, and tell where they disagree."""
-    all_texts = texts()[::every] if every == 1 else [text for at, text in enumerate(texts()) if not at % every or text.group == "base"]
+    all_texts = (
+        texts()[::every]
+        if every == 1
+        else [text for at, text in enumerate(texts()) if not at % every or text.group == "base"]
+    )
     known: dict[str, Any] = json.loads(answers.read_text()) if answers and answers.exists() else {}
     ask(all_texts, known, lambda said: click.echo(said, err=True))
     if answers:

@@ -134,9 +134,7 @@ def _drawn(program: Program, count: int) -> list[_Chain]:
     machine = Machine(program, Backend.LEGACY)
     places = [(table, name) for table in program for name in BUILT_IN[table.name] if name in table]
     ruled = [(table, name) for table, name in places if table[name].rules]
-    chosen = [
-        (table.name, name, Edges(machine, table.name, name, SEED)) for table, name in ruled or places
-    ]
+    chosen = [(table.name, name, Edges(machine, table.name, name, SEED)) for table, name in ruled or places]
     weights = [len(edges.numbers) + 1 for *_, edges in chosen]
     shares = [max(LEAST, count * weight // max(sum(weights), 1)) for weight in weights]
     return [
@@ -165,9 +163,10 @@ def _realised(chain: _Chain, program: Program, names: dict[int, str], own: froze
     )  # fmt: skip
     chain.trials = [
         Trial(packet, mark, ctmark, (uid, gid), Trim(tos=tos, ttl=ttl))
-        for packet, mark, ctmark, uid, gid, tos, ttl
-        in zip(batch, *(column.tolist() for column in columns), strict=True)
-    ]  # fmt: skip
+        for packet, mark, ctmark, uid, gid, tos, ttl in zip(
+            batch, *(column.tolist() for column in columns), strict=True
+        )
+    ]
     # Reachable is what any of these packets comes to, whatever else is true of it.
     machine = Machine(alone(program, chain.table, chain.name), Backend.LEGACY)
     wide = [batch]
@@ -188,9 +187,13 @@ def _lines_hit(table: Table, hits: npt.NDArray[Any]) -> set[int]:
 
 
 def _try_chain(
-    namespace: Namespace, chain: _Chain, programs: tuple[Program, Program], slow: int,
-    seen_states: set[int], line: Line,
-) -> None:  # fmt: skip
+    namespace: Namespace,
+    chain: _Chain,
+    programs: tuple[Program, Program],
+    slow: int,
+    seen_states: set[int],
+    line: Line,
+) -> None:
     assert chain.traits is not None
     family = programs[0].family
     counts = []
@@ -249,9 +252,14 @@ def _facts(
 
 
 def _compare_verdicts(
-    place: str, batch: PacketBatch, passed: Bools, predicted: Bools,
-    closed: Bools, asked: Bools, line: Line,
-) -> None:  # fmt: skip
+    place: str,
+    batch: PacketBatch,
+    passed: Bools,
+    predicted: Bools,
+    closed: Bools,
+    asked: Bools,
+    line: Line,
+) -> None:
     differs = np.flatnonzero((passed != predicted) & closed)
     line.equal += int((closed & (passed == predicted)).sum())
     if len(differs):
@@ -263,9 +271,14 @@ def _compare_verdicts(
 
 
 def _compare_counters(
-    place: str, program: Program, chain: _Chain, kernel: Counts,
-    predicted: Counts, closed: Bools, line: Line,
-) -> None:  # fmt: skip
+    place: str,
+    program: Program,
+    chain: _Chain,
+    kernel: Counts,
+    predicted: Counts,
+    closed: Bools,
+    line: Line,
+) -> None:
     differs = np.flatnonzero((kernel != predicted) & closed)
     if len(differs):
         line.failures.append(f"{place}: the counters of {len(differs)} of {len(kernel)} rules differ")
@@ -297,9 +310,13 @@ def _compare_programs(
 
 
 def _by_line(
-    program: Program, chain: _Chain, kernel: Counts, closed: Bools,
-    machine: Machine, batch: PacketBatch,
-) -> dict[int, int | None]:  # fmt: skip
+    program: Program,
+    chain: _Chain,
+    kernel: Counts,
+    closed: Bools,
+    machine: Machine,
+    batch: PacketBatch,
+) -> dict[int, int | None]:
     """What the kernel counted for each line of the source, copies added up, malformed packets apart.
 
     None where it depends on what nobody knows.
@@ -326,9 +343,15 @@ def _compare_sums(
 
 
 def _slowly(
-    place: str, program: Program, chain: _Chain, batch: PacketBatch, machine: Machine, backend: Backend,
-    count: int, line: Line,
-) -> None:  # fmt: skip
+    place: str,
+    program: Program,
+    chain: _Chain,
+    batch: PacketBatch,
+    machine: Machine,
+    backend: Backend,
+    count: int,
+    line: Line,
+) -> None:
     """Some of the packets through ir.semantics too."""
     table = program.table(chain.table)
     count = min(count, len(batch))

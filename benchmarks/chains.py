@@ -72,9 +72,19 @@ def sites(folder: Path) -> dict[str, str]:
 
 def row_of(site: str, file: str, backend: str, report: ChainReport) -> Row:
     return Row(
-        site, file, report.table, report.chain, backend, report.before, report.after, report.read_before,
-        report.read_after, report.ns_before, report.ns_after, report.why,
-    )  # fmt: skip
+        site,
+        file,
+        report.table,
+        report.chain,
+        backend,
+        report.before,
+        report.after,
+        report.read_before,
+        report.read_after,
+        report.ns_before,
+        report.ns_after,
+        report.why,
+    )
 
 
 def measure(folder: Path, backends: Iterable[str]) -> list[Row]:
@@ -90,8 +100,9 @@ def measure(folder: Path, backends: Iterable[str]) -> list[Row]:
             reports = compile_rules(program, Options(backend=backend)).reports
             rows += [
                 row_of(group.get(path.name, path.name), path.name, backend, each)
-                for each in reports if each.before >= LONG
-            ]  # fmt: skip
+                for each in reports
+                if each.before >= LONG
+            ]
     return rows
 
 

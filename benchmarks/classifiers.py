@@ -191,13 +191,18 @@ def table(rows: list[dict[str, Any]]) -> str:
         rival, best = there["rte_acl"], there["best"]
         times, seconds = GOALS[name.rpartition("_")[2]]
         ratio = best["lookups_per_s"] / rival["lookups_per_s"]
-        lines.append([
-            name.partition("/")[2],
-            f"{rival['lookups_per_s'] / 1e6:.1f}", f"{best['lookups_per_s'] / 1e6:.1f}",
-            f"{ratio:.1f} ({times:g})",
-            f"{rival['build_s']:.2f}", f"{best['build_s']:.3f} ({seconds:g})",
-            f"{rival['bytes'] / 1e6:.1f}", f"{best['bytes'] / 1e6:.1f} ({MEMORY * rival['bytes'] / 1e6:.1f})",
-        ])  # fmt: skip
+        lines.append(
+            [
+                name.partition("/")[2],
+                f"{rival['lookups_per_s'] / 1e6:.1f}",
+                f"{best['lookups_per_s'] / 1e6:.1f}",
+                f"{ratio:.1f} ({times:g})",
+                f"{rival['build_s']:.2f}",
+                f"{best['build_s']:.3f} ({seconds:g})",
+                f"{rival['bytes'] / 1e6:.1f}",
+                f"{best['bytes'] / 1e6:.1f} ({MEMORY * rival['bytes'] / 1e6:.1f})",
+            ]
+        )
     head = (
         "set",
         "rte_acl M/s",

@@ -140,24 +140,42 @@ def compiling(name: str, text: str, folder: Path) -> dict[str, Any]:
     """The whole, text to text, in a process of its own."""
     source, said = folder / "in.rules", folder / "said"
     source.write_text(text)
-    code = f"from benchmarks.compile_speed import compile_by_stage as run; run({str(source)!r}, {os.devnull!r})"
+    code = (
+        f"from benchmarks.compile_speed import compile_by_stage as run; run({str(source)!r}, {os.devnull!r})"
+    )
     spent = spend(["sh", "-c", f'exec "$0" -c "$1" > "{said}"', sys.executable, code])
     seconds, megabytes = COMPILED.get(name, (None, None))
     return {
-        "what": f"compile {name}", "rules": text.count("\n-A "), **json.loads(said.read_text()),
-        "wall_s": round(spent.wall, 2), "cpu_s": round(spent.cpu, 2), "peak_mb": round(spent.peak),
-        "cpu_s_allowed": seconds, "peak_mb_allowed": megabytes,
-    }  # fmt: skip
+        "what": f"compile {name}",
+        "rules": text.count("\n-A "),
+        **json.loads(said.read_text()),
+        "wall_s": round(spent.wall, 2),
+        "cpu_s": round(spent.cpu, 2),
+        "peak_mb": round(spent.peak),
+        "cpu_s_allowed": seconds,
+        "peak_mb_allowed": megabytes,
+    }
 
 
 def compile_table(rows: Sequence[dict[str, Any]]) -> str:
     """For the docs: what compiling took, text to text."""
     head = ("set", "rules", "printed", *STAGES, "CPU s", "allowed", "MB", "allowed")
-    return markdown(head, [
-        (row["what"].rpartition("/")[2], row["rules"], row["printed"],
-         *(f"{row['stages'][stage]:.2f}" for stage in STAGES), f"{row['cpu_s']:.2f}", row["cpu_s_allowed"],
-         row["peak_mb"], row["peak_mb_allowed"]) for row in rows
-    ])  # fmt: skip
+    return markdown(
+        head,
+        [
+            (
+                row["what"].rpartition("/")[2],
+                row["rules"],
+                row["printed"],
+                *(f"{row['stages'][stage]:.2f}" for stage in STAGES),
+                f"{row['cpu_s']:.2f}",
+                row["cpu_s_allowed"],
+                row["peak_mb"],
+                row["peak_mb_allowed"],
+            )
+            for row in rows
+        ],
+    )
 
 
 def compile_all(only: str, output: Path | None) -> None:

@@ -71,9 +71,12 @@ class Task:
         """What a tally counts by."""
         names = ("backend", "algorithm", "equivalence", "malformed", "effort")
         return {
-            "style": self.style, "family": f"IPv{self.family}", "scheme": self.scheme,
-            "rules": _size_class(self.size), **{name: str(self.options[name]) for name in names},
-        }  # fmt: skip
+            "style": self.style,
+            "family": f"IPv{self.family}",
+            "scheme": self.scheme,
+            "rules": _size_class(self.size),
+            **{name: str(self.options[name]) for name in names},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,10 +234,13 @@ class Tally:
             "proved": self.compiles - sum(self.refused.values()) - len(self.faults),
             "refused as stated": dict(self.refused),
             "faults": self.faults,
-            "compiles with a tree": self.with_tree, "chains with rules": self.chains,
-            "chains with a tree": self.trees, "rules": self.rules, "rules printed": self.printed,
+            "compiles with a tree": self.with_tree,
+            "chains with rules": self.chains,
+            "chains with a tree": self.trees,
+            "rules": self.rules,
+            "rules printed": self.printed,
             "by": {name: dict(sorted(counts.items())) for name, counts in self.by.items()},
-        }  # fmt: skip
+        }
 
 
 def _size_class(size: int) -> str:
@@ -276,10 +282,18 @@ def read_saved(path: Path) -> Task:
 
 
 def run(
-    seed: int, count: int, seconds: float = math.inf, *, first: int = 0, step: int = 1,
-    styles: tuple[str, ...] = NAMES, most: int = LARGEST, saved: Path = SAVED, patience: float = 120.0,
+    seed: int,
+    count: int,
+    seconds: float = math.inf,
+    *,
+    first: int = 0,
+    step: int = 1,
+    styles: tuple[str, ...] = NAMES,
+    most: int = LARGEST,
+    saved: Path = SAVED,
+    patience: float = 120.0,
     tell: Callable[[str], None] = lambda line: None,
-) -> Tally:  # fmt: skip
+) -> Tally:
     """*count* tasks of *seed*, every *step*-th from number *first* on, until *seconds* are over.
 
     Faults go to the folder *saved*; *patience*: seconds for making one fault smaller.  A task that ends the
@@ -297,10 +311,17 @@ def run(
             small = smaller(task, outcome, patience)
             path = saved / f"{seed}-{number}.rules"
             save(small, attempt(small), path)
-            tally.faults.append({
-                "number": number, "style": task.style, "fault": outcome.fault, "options": dict(task.options),
-                "scheme": task.scheme, "file": path.name, "rules": small.text.count("-A "),
-            })  # fmt: skip
+            tally.faults.append(
+                {
+                    "number": number,
+                    "style": task.style,
+                    "fault": outcome.fault,
+                    "options": dict(task.options),
+                    "scheme": task.scheme,
+                    "file": path.name,
+                    "rules": small.text.count("-A "),
+                }
+            )
             tell(f"FAULT {path}: {task.style}, {outcome.fault}: {outcome.detail.partition(chr(10))[0]}")
         tally.add(task, outcome)
         if time.monotonic() - told > 10:
@@ -317,9 +338,16 @@ def _job(given: dict[str, Any]) -> Tally:
 def run_jobs(seed: int, count: int, seconds: float, *, first: int, jobs: int, **given: Any) -> Tally:
     """As `run`, by several processes; HitablesError when one of them ends before its tasks do."""
     each = [
-        {"seed": seed, "count": len(range(job, count, jobs)), "seconds": seconds, "first": first + job,
-         "step": jobs, **given} for job in range(min(jobs, count))
-    ]  # fmt: skip
+        {
+            "seed": seed,
+            "count": len(range(job, count, jobs)),
+            "seconds": seconds,
+            "first": first + job,
+            "step": jobs,
+            **given,
+        }
+        for job in range(min(jobs, count))
+    ]
     tally = Tally()
     try:
         with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -347,9 +375,17 @@ _path = click.Path(path_type=Path)
 @click.option("--again", type=_path, help="Compile a saved set again.")
 @click.option("--json", "output", type=_path, help="For the figures.  [default: when complete, the docs]")
 def main(
-    count: int, first: int, seconds: float, seed: int, jobs: int, styles: tuple[str, ...], most: int,
-    saved: Path, again: Path | None, output: Path | None,
-) -> None:  # fmt: skip
+    count: int,
+    first: int,
+    seconds: float,
+    seed: int,
+    jobs: int,
+    styles: tuple[str, ...],
+    most: int,
+    saved: Path,
+    again: Path | None,
+    output: Path | None,
+) -> None:
     """Compile rule sets of every style with options of every kind.
 
     Exit status 1 when one of them is not proved equal and there is no stated reason for it.

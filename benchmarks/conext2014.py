@@ -164,8 +164,11 @@ def line_of(row: Row) -> str:
 
 def failures(rows: Sequence[Row]) -> list[str]:
     """What should have come out and did not."""
-    found = [f"{row['set']}, {row['scheme']}: {row['differ']} packets are decided by another rule"
-             for row in rows if row["differ"]]  # fmt: skip
+    found = [
+        f"{row['set']}, {row['scheme']}: {row['differ']} packets are decided by another rule"
+        for row in rows
+        if row["differ"]
+    ]
     best = {row["set"]: row["mean"] for row in rows if row["scheme"] == "tree"}
     for row in rows:
         if row["scheme"] != "paper":
@@ -199,9 +202,7 @@ def synthetic_text(rules: Sequence[RandomRule], barred: int = 0, match: str = LE
     """*barred* rules, evenly spaced, carry a match that no header answers, so the paper leaves them."""
     places = {len(rules) * (at + 1) // (barred + 1) for at in range(barred)}
     lines = [
-        rule.text().replace("-j ACCEPT", f"{match} -j ACCEPT")
-        if at in places
-        else rule.text()
+        rule.text().replace("-j ACCEPT", f"{match} -j ACCEPT") if at in places else rule.text()
         for at, rule in enumerate(rules)
     ]
     return "\n".join(["*filter", f":{CHAIN} ACCEPT [0:0]", *lines, "COMMIT", ""])
@@ -299,8 +300,9 @@ def limited(runs: int, seed: int, kernel: bool) -> tuple[list[Row], list[str]]:
         print(f"ten rules with -m limit in 1000 take of the gain of scheme {scheme}: {shares}")
     return rows, [
         f"ten rules with -m limit take {share:.0%} of the gain in {what}"
-        for what, share in lost(rows, "tree").items() if share > LOSS
-    ]  # fmt: skip
+        for what, share in lost(rows, "tree").items()
+        if share > LOSS
+    ]
 
 
 def gains(ns: dict[str, float]) -> tuple[float, float]:
@@ -343,8 +345,11 @@ def main() -> None:
 
     draw(data, args.output)
     found = failures(public)
-    found += [f"{row['rules']} rules, {row['scheme']}: a packet is decided by another rule"
-              for row in (*sizes, *barred, *with_limits) if row["differ"]]  # fmt: skip
+    found += [
+        f"{row['rules']} rules, {row['scheme']}: a packet is decided by another rule"
+        for row in (*sizes, *barred, *with_limits)
+        if row["differ"]
+    ]
     found += missed
     print(f"\nfigures and data: {args.output}/")
     for line in found:

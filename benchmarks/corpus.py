@@ -164,7 +164,8 @@ def main(folder: Path, packets: int, only: str, jobs: int, output: Path | None) 
         "{sets} sets, {failed} failed; {refused} to refuse, {not refused} taken; {packets} packets "
         "({fewest packets} at least), {open_share:.2%} open; {slowly} slowly; rules reached {reached} of "
         "{reachable} ({reach:.1%}); {seconds} s".format(
-            **total, open_share=total["open"] / max(total["packets"], 1),
+            **total,
+            open_share=total["open"] / max(total["packets"], 1),
             reach=total["reached"] / max(total["reachable"], 1),
         )
     )

@@ -119,7 +119,9 @@ def main() -> None:
     args = parser.parse_args()
     costs = load(args.costs) if args.costs else default()
     print("nanoseconds per packet above an empty rule set")
-    print(f"{'set':<24}{'':<10}{'backend':<8}{'flows':>6}{'read':>9}{'model':>10}{'measured':>10}{'+-':>6}{'error':>8}")
+    print(
+        f"{'set':<24}{'':<10}{'backend':<8}{'flows':>6}{'read':>9}{'model':>10}{'measured':>10}{'+-':>6}{'error':>8}"
+    )
     rows = []
     for rules in rule_sets(args.seed, args.full):
         for backend in Backend:

@@ -42,6 +42,7 @@ DESTINATION = "10.99.0.1"
 
 FEW, MANY = 64, 2000  # flows that take turns
 
+
 @dataclass(frozen=True, slots=True)
 class RandomRule:
     """One rule: a source prefix and two port ranges."""

@@ -72,9 +72,13 @@ def _killed(folder: Path, backend: Backend, count: int, seed: int) -> dict[str, 
             if not isinstance(proved, Equal):
                 raise HitablesError("what is loaded is not the list")
     return {
-        "backend": backend.value, "kills": count, "seed": seed, "lost": 0, "under_way": under_way,
+        "backend": backend.value,
+        "kills": count,
+        "seed": seed,
+        "lost": 0,
+        "under_way": under_way,
         "updates": updates,
-    }  # fmt: skip
+    }
 
 
 def done_of(commands: Sequence[str], before: Program, after: Program, answered: int) -> int:

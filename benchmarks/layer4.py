@@ -44,16 +44,22 @@ UPDATABLE = PLANS[1:]
 FORMS = {"plain": 0, "bitmap": 1, "bitmap, counted by an instruction": 2}
 # By compression factor: PACARS takes half as many bits of each address.
 COMPRESSED = {
-    "pacars": {2: "pacars(stride=1, form={form}, cascade=0)", 4: "pacars(stride=2, form={form}, cascade=0)",
-               8: "pacars(stride=4, form={form}, cascade=0)"},
+    "pacars": {
+        2: "pacars(stride=1, form={form}, cascade=0)",
+        4: "pacars(stride=2, form={form}, cascade=0)",
+        8: "pacars(stride=4, form={form}, cascade=0)",
+    },
     "tss_tries": {factor: f"tss_tries(stride={factor}, form={{form}})" for factor in (1, 2, 4, 8)},
     "grid_of_tries": {factor: f"grid_of_tries(stride={factor}, form={{form}})" for factor in (1, 2, 4, 8)},
-}  # fmt: skip
+}
 FIREWALLS = {"F1": 72, "F2": 128, "F3": 60}
 SOURCES = {
-    "grid_of_tries": ["grid_of_tries.c"], "tss_tries": ["tss_tries.c", "tuples.c"], "pacars": ["pacars.c"],
-    "tss": ["tss.c", "tuples.c"], "shared": ["trie.c", "trie.h", "../memory/slab.c"],
-}  # fmt: skip
+    "grid_of_tries": ["grid_of_tries.c"],
+    "tss_tries": ["tss_tries.c", "tuples.c"],
+    "pacars": ["pacars.c"],
+    "tss": ["tss.c", "tuples.c"],
+    "shared": ["trie.c", "trie.h", "../memory/slab.c"],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +154,11 @@ def firewall_filters(rng: np.random.Generator, count: int) -> Boxes:
 
 Maker = Callable[[np.random.Generator, int], Boxes]
 KINDS: dict[str, Maker] = {
-    "firewall": firewall_filters, "random": random_filters, "routed": routed_filters, "edge": edge_filters,
-}  # fmt: skip
+    "firewall": firewall_filters,
+    "random": random_filters,
+    "routed": routed_filters,
+    "edge": edge_filters,
+}
 FLOWS: dict[str, Maker] = {
     "routed": lambda rng, count: routed_filters(rng, count, TRAFFIC),
     "edge": lambda rng, count: edge_filters(rng, count, EDGE_FLOWS),
@@ -209,9 +218,13 @@ def static(plan: str, boxes: Boxes, headers: npt.NDArray[np.uint32], effort: Eff
     built = best(max(effort.runs, 3), lambda: engine.open(plan, rules).close())
     with engine.open(plan, rules) as db:
         return {
-            "plan": plan, "filters": len(boxes), "build_us": built * 1e6, "bytes": db.bytes,
-            "search_us": searched(db, headers, effort), "wrong": wrong(db, boxes, headers, effort),
-        }  # fmt: skip
+            "plan": plan,
+            "filters": len(boxes),
+            "build_us": built * 1e6,
+            "bytes": db.bytes,
+            "search_us": searched(db, headers, effort),
+            "wrong": wrong(db, boxes, headers, effort),
+        }
 
 
 # -- the experiments -------------------------------------------------------------------------------
@@ -220,6 +233,7 @@ def static(plan: str, boxes: Boxes, headers: npt.NDArray[np.uint32], effort: Eff
 def compression(rng: np.random.Generator, effort: Effort) -> Iterator[Row]:
     """Experiment I: routed filters with a tenth of fully specified ones, every factor in every form; a set
     that fits into the caches, and one that does not."""
+
     def mixed(rng: np.random.Generator, count: int) -> Boxes:
         return np.concatenate([routed_filters(rng, count - count // 10), host_filters(rng, count // 10)])
 
@@ -266,9 +280,14 @@ def dynamic(rng: np.random.Generator, effort: Effort) -> Iterator[Row]:
 
 
 def updated(
-    plan: str, boxes: Boxes, coming: Boxes, priority: npt.NDArray[np.uint32], turn: npt.NDArray[Any],
-    headers: npt.NDArray[np.uint32], effort: Effort,
-) -> Row:  # fmt: skip
+    plan: str,
+    boxes: Boxes,
+    coming: Boxes,
+    priority: npt.NDArray[np.uint32],
+    turn: npt.NDArray[Any],
+    headers: npt.NDArray[np.uint32],
+    effort: Effort,
+) -> Row:
     both, yes = np.concatenate([boxes, coming]), np.ones(len(coming), bool)
     with engine.open(plan, ruled(boxes)) as db:
         inserts, removals = [], []
@@ -278,9 +297,14 @@ def updated(
             removals.append(best(1, lambda: db.update(~yes, coming[turn], priority[turn])))
         bad += wrong(db, boxes, headers, effort)
         return {
-            "plan": plan, "filters": len(boxes), "flows": len(coming), "search_us": search, "wrong": bad,
-            "insert_us": min(inserts) / len(coming) * 1e6, "remove_us": min(removals) / len(coming) * 1e6,
-        }  # fmt: skip
+            "plan": plan,
+            "filters": len(boxes),
+            "flows": len(coming),
+            "search_us": search,
+            "wrong": bad,
+            "insert_us": min(inserts) / len(coming) * 1e6,
+            "remove_us": min(removals) / len(coming) * 1e6,
+        }
 
 
 def lines_of_code() -> dict[str, int]:
@@ -297,8 +321,11 @@ def lines_of_code() -> dict[str, int]:
 # -- all of it -------------------------------------------------------------------------------------
 
 PARTS: dict[str, Callable[[np.random.Generator, Effort], Iterator[Row]]] = {
-    "compression": compression, "firewall": firewalls, "random": randoms, "dynamic": dynamic,
-}  # fmt: skip
+    "compression": compression,
+    "firewall": firewalls,
+    "random": randoms,
+    "dynamic": dynamic,
+}
 
 
 def line_of(part: str, row: Row) -> str:
@@ -337,8 +364,12 @@ def measure(seed: int, effort: Effort, told: Callable[[str], None]) -> dict[str,
 
 def failures(data: dict[str, Any]) -> list[str]:
     """Searches whose answers were wrong."""
-    return [f"{part}: {row['plan']}, {row['filters']} filters: {row['wrong']} wrong answers"
-            for part in PARTS for row in data[part] if row["wrong"]]  # fmt: skip
+    return [
+        f"{part}: {row['plan']}, {row['filters']} filters: {row['wrong']} wrong answers"
+        for part in PARTS
+        for row in data[part]
+        if row["wrong"]
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

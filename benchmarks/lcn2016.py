@@ -136,10 +136,15 @@ def isolated(sets: int, tell: Callable[[str], None]) -> list[Row]:
                         update()
                     took.append(time.perf_counter() - start)
                     each.append(_ns_per_packet(db, work.headers))
-                rows.append({
-                    "algorithm": plan, "kind": kind, "updates": count, "seconds": statistics.fmean(took),
-                    "ns": statistics.fmean(each),
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "algorithm": plan,
+                        "kind": kind,
+                        "updates": count,
+                        "seconds": statistics.fmean(took),
+                        "ns": statistics.fmean(each),
+                    }
+                )
     return rows
 
 
@@ -223,12 +228,16 @@ def table_two(sets: int, seconds: float, tell: Callable[[str], None]) -> list[Ro
                 runs = [
                     simulate(plan, Workload(number, count), kind, count, seconds) for number in range(sets)
                 ]
-                rows.append({
-                    "algorithm": plan, "kind": kind, "updates": asked,
-                    "millions": statistics.fmean(run["processed"] for run in runs) * 10 / seconds / 1e6,
-                    "done": statistics.fmean(run["done"] for run in runs) * asked / count,
-                    "ticks": runs[0]["ticks"],
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "algorithm": plan,
+                        "kind": kind,
+                        "updates": asked,
+                        "millions": statistics.fmean(run["processed"] for run in runs) * 10 / seconds / 1e6,
+                        "done": statistics.fmean(run["done"] for run in runs) * asked / count,
+                        "ticks": runs[0]["ticks"],
+                    }
+                )
     return rows
 
 
@@ -242,11 +251,15 @@ def deltas(sets: int, seconds: float, tell: Callable[[str], None]) -> list[Row]:
                 plan = f"sfl({inner}, delta={delta})" if delta else inner
                 # The protocol of the paper has 100 updates whatever the time, so a short run has them closer.
                 runs = [simulate(plan, Workload(number, 100), kind, 100, seconds) for number in range(sets)]
-                rows.append({
-                    "algorithm": inner, "kind": kind, "delta": delta,
-                    "millions_per_s": statistics.fmean(run["processed"] for run in runs) / seconds / 1e6,
-                    "done": statistics.fmean(run["done"] for run in runs),
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "algorithm": inner,
+                        "kind": kind,
+                        "delta": delta,
+                        "millions_per_s": statistics.fmean(run["processed"] for run in runs) / seconds / 1e6,
+                        "done": statistics.fmean(run["done"] for run in runs),
+                    }
+                )
     return rows
 
 

@@ -249,8 +249,9 @@ def _run(bases: Sequence[Base], mutants: int, seed: int, pool: Any) -> list[Line
         orders = plan(bases, mutants - len(lines), rng)
         jobs = [
             (by_name[name], mine[at : at + CHUNK], frozenset(seen[name]))
-            for name, mine in orders.items() for at in range(0, len(mine), CHUNK)
-        ]  # fmt: skip
+            for name, mine in orders.items()
+            for at in range(0, len(mine), CHUNK)
+        ]
         jobs.sort(key=lambda job: -job[0].rules)
         # In order, so that of two mutants that are the same always the same one is kept.
         for done in pool.imap(try_orders, jobs, chunksize=1):
@@ -276,7 +277,11 @@ def main(mutants: int, seed: int, only: str, jobs: int, output: Path | None) -> 
     """Make mutants, and see that each is caught or proved equal."""
     began = time.monotonic()
     try:
-        given = [each for each in (*public_sets.dumps(), *public_sets.filters(), *public_sets.raw_tables()) if only in each[0]]
+        given = [
+            each
+            for each in (*public_sets.dumps(), *public_sets.filters(), *public_sets.raw_tables())
+            if only in each[0]
+        ]
     except HitablesError as error:
         click.echo(f"mutants: {error}", err=True)
         sys.exit(2)

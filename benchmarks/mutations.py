@@ -52,8 +52,10 @@ class Sheet:
     def places(self) -> tuple[Place, ...]:
         return tuple(
             Place(table, chain, at)
-            for table in self.program for chain in table.chains for at in range(len(chain.rules))
-        )  # fmt: skip
+            for table in self.program
+            for chain in table.chains
+            for at in range(len(chain.rules))
+        )
 
     @cached_property
     def interfaces(self) -> tuple[str, ...]:
@@ -296,9 +298,7 @@ def _dnat(sheet: Sheet, place: Place, rng: random.Random) -> str | None:
     last = int(found[2]) if "." in target.words[at] else int(found[2], 16)
     now = last + 1 if last < 250 else last - 1
     spelt = str(now) if "." in target.words[at] else f"{now:x}"
-    return _with_target(
-        sheet, place, "DNAT", *_changed(target.words, at, f"{found[1]}{spelt}{found[3]}")
-    )  # fmt: skip
+    return _with_target(sheet, place, "DNAT", *_changed(target.words, at, f"{found[1]}{spelt}{found[3]}"))
 
 
 def _does(place: Place, kind: Does) -> bool:
@@ -308,9 +308,12 @@ def _does(place: Place, kind: Does) -> bool:
 def _policies(sheet: Sheet) -> list[Place]:
     """Built-in chains that say ACCEPT or DROP; nat takes no DROP."""
     return [
-        Place(table, chain, 0) for table in sheet.program if table.name != "nat" for chain in table.chains
+        Place(table, chain, 0)
+        for table in sheet.program
+        if table.name != "nat"
+        for chain in table.chains
         if chain.policy is not None and chain.declared and not chain.kept
-    ]  # fmt: skip
+    ]
 
 
 def _policy(sheet: Sheet, place: Place, rng: random.Random) -> str:
@@ -444,10 +447,14 @@ def _kinds() -> Iterator[Mutation]:
     yield Mutation("CT before a state test", _state_tests, _untracked_first)
     yield Mutation("state asked for before it is written", _behind_writers, _before_writer, True)
     yield rules(
-        "DNAT to another address", _dnat,
-        lambda place: bool(place.rule.target and place.rule.target.name == "DNAT"
-                           and "--to-destination" in place.rule.target.words),
-    )  # fmt: skip
+        "DNAT to another address",
+        _dnat,
+        lambda place: bool(
+            place.rule.target
+            and place.rule.target.name == "DNAT"
+            and "--to-destination" in place.rule.target.words
+        ),
+    )
 
 
 MUTATIONS = {mutation.name: mutation for mutation in _kinds()}

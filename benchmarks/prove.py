@@ -37,8 +37,11 @@ TIMEOUT = 300.0
 LARGEST_IPV6 = "largest IPv6 set"
 # Seconds that the check may take, and MB.
 GOALS: Mapping[str, tuple[float, float | None]] = {
-    "acl1_10K": (5, None), "ipc1_10K": (20, None), "fw1_10K": (60, 2000), LARGEST_IPV6: (30, None),
-}  # fmt: skip
+    "acl1_10K": (5, None),
+    "ipc1_10K": (20, None),
+    "fw1_10K": (60, 2000),
+    LARGEST_IPV6: (30, None),
+}
 SHOWN = 12  # sets in the table of the docs: those that take longest
 
 
@@ -111,29 +114,47 @@ def goals(proofs: Sequence[Proof]) -> list[dict[str, Any]]:
     by_name |= {LARGEST_IPV6: max(ipv6, key=lambda proof: proof.rules)} if ipv6 else {}
     return [
         {
-            "goal": goal, "set": by_name[goal].name, "seconds": round(by_name[goal].seconds, 2),
-            "cpu": round(by_name[goal].cpu, 2), "seconds_allowed": seconds,
-            "peak_mb": round(by_name[goal].peak), "mb_allowed": megabytes,
+            "goal": goal,
+            "set": by_name[goal].name,
+            "seconds": round(by_name[goal].seconds, 2),
+            "cpu": round(by_name[goal].cpu, 2),
+            "seconds_allowed": seconds,
+            "peak_mb": round(by_name[goal].peak),
+            "mb_allowed": megabytes,
             # CPU seconds: what else runs on the machine is not the check's.
-            "met": by_name[goal].cpu <= seconds
-            and (megabytes is None or by_name[goal].peak <= megabytes),
+            "met": by_name[goal].cpu <= seconds and (megabytes is None or by_name[goal].peak <= megabytes),
         }
-        for goal, (seconds, megabytes) in GOALS.items() if goal in by_name
-    ]  # fmt: skip
+        for goal, (seconds, megabytes) in GOALS.items()
+        if goal in by_name
+    ]
 
 
 def table(figures: Mapping[str, Any]) -> str:
     """For the docs: the goals, and the sets that take longest."""
     promised = markdown(
         ("goal", "seconds allowed", "seconds (CPU)", "MB"),
-        [(f"{each['goal']} ({each['set']})" if each["goal"] != each["set"] else each["goal"],
-          each["seconds_allowed"], each["cpu"], each["peak_mb"]) for each in figures["goals"]],
-    )  # fmt: skip
+        [
+            (
+                f"{each['goal']} ({each['set']})" if each["goal"] != each["set"] else each["goal"],
+                each["seconds_allowed"],
+                each["cpu"],
+                each["peak_mb"],
+            )
+            for each in figures["goals"]
+        ],
+    )
     longest = sorted(figures["sets"], key=lambda each: -each["seconds"])[:SHOWN]
     rows = [
-        (each["name"], each["rules"], each["compiled"], f"{each['made']:.1f}", f"{each['seconds']:.1f}",
-         round(each["peak"])) for each in longest
-    ]  # fmt: skip
+        (
+            each["name"],
+            each["rules"],
+            each["compiled"],
+            f"{each['made']:.1f}",
+            f"{each['seconds']:.1f}",
+            round(each["peak"]),
+        )
+        for each in longest
+    ]
     head = ("set", "rules", "compiled", "read and compiled, s", "checked, s", "MB")
     return f"{promised}\n{markdown(head, rows)}"
 

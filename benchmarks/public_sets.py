@@ -58,5 +58,5 @@ def raw_tables(count: int = 4, rules: int = 40) -> Iterator[tuple[str, str]]:
                     f"{where} -m conntrack --ctstate {asked} -j {rng.choice(('DROP', 'ACCEPT'))}",
                     f"{where} -j DROP",
                 )[at % 4]
-            )  # fmt: skip
+            )
         yield f"raw table {number}", "\n".join([*lines, "COMMIT"]) + "\n"

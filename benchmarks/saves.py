@@ -337,11 +337,12 @@ def _alike(rule: str) -> bool:
 def total(found: Sequence[Saved]) -> dict[str, Any]:
     """The sums of some lines."""
     return {
-        "texts": len(found), "rules": sum(each.rules for each in found),
+        "texts": len(found),
+        "rules": sum(each.rules for each in found),
         "otherwise": sum(len(each.otherwise) for each in found),
         "known": sum(len(each.known) for each in found),
         "not_loaded": sum(len(each.not_loaded) for each in found),
-    }  # fmt: skip
+    }
 
 
 def table(figures: Mapping[str, Any]) -> str:
@@ -349,10 +350,11 @@ def table(figures: Mapping[str, Any]) -> str:
     rows = [
         (name, *(figures[kind][what] for what in ("texts", "rules", "otherwise", "known", "not_loaded")))
         for kind, name in (
-            ("extensions", "spellings of every extension"), ("drawn", "rules drawn near them"),
+            ("extensions", "spellings of every extension"),
+            ("drawn", "rules drawn near them"),
             ("sets", "real rule sets"),
         )
-    ]  # fmt: skip
+    ]
     head = ("tried", "texts", "rules", "not equal", "the save means something else", "cannot be loaded here")
     return markdown(head, rows)
 

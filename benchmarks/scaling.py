@@ -86,9 +86,14 @@ def draw(lines: list[Line], path: Path) -> None:
             for line in (each for each in lines if each["seed"] == kind):
                 name, there = line["algorithm"], line["points"]
                 panel.loglog(
-                    [point["rules"] for point in there], [point[key] for point in there], "o-", markersize=3,
-                    linewidth=2.5 if name == "best" else 1, color=colours[name], label=name,
-                )  # fmt: skip
+                    [point["rules"] for point in there],
+                    [point[key] for point in there],
+                    "o-",
+                    markersize=3,
+                    linewidth=2.5 if name == "best" else 1,
+                    color=colours[name],
+                    label=name,
+                )
             panel.set_title(f"{kind}: {title}")
         row[0].legend(fontsize=7)
     for panel in panels[-1]:

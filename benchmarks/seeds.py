@@ -38,10 +38,14 @@ def main() -> None:
             packed = (SHARED / f"rulesets/wustl/{name}_{size}.gz").read_bytes()
             published = likeness(classbench.parse(gzip.decompress(packed).decode()))
             made = likeness(rules.rules(drawn, count))
-            rows.append({
-                "set": f"{name}_{size}", "pairs_apart": made.parts_from(published),
-                "published": _data(published), "made": _data(made),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "set": f"{name}_{size}",
+                    "pairs_apart": made.parts_from(published),
+                    "published": _data(published),
+                    "made": _data(made),
+                }
+            )
     args.output.write_text(json.dumps({"machine": machine(), "number": 0, "rows": rows}, indent=1) + "\n")
     _show(rows)
 

@@ -93,9 +93,10 @@ def _less(line: str) -> Iterator[str]:
         return
     words = shlex.split(line)
     starts = [
-        at for at, word in enumerate(words)
+        at
+        for at, word in enumerate(words)
         if word == "!" or (word.startswith("-") and len(word) > 1 and words[at - 1] != "!")
-    ]  # fmt: skip
+    ]
     for first, end in zip(starts, [*starts[1:], len(words)], strict=True):
         if words[first] not in ("-A", "-j", "-g"):
             yield " ".join(_quoted(word) for word in (*words[:first], *words[end:]))

@@ -137,12 +137,21 @@ def measure(task: tuple[Path, str, str]) -> Row:
     after, reads = decided(made.program, batch)
     above, _ = levels(graph(made.program.table("filter")), {})
     return Row(
-        name, backend, program.rule_count(), len(batch),
-        made.program.rule_count() / program.rule_count(), float(linear.mean()), float(reads.mean()),
-        int(reads.max()), sum(report.built for report in made.reports), seconds, peak,
-        max(above.values()), int(np.count_nonzero(before != after)),
+        name,
+        backend,
+        program.rule_count(),
+        len(batch),
+        made.program.rule_count() / program.rule_count(),
+        float(linear.mean()),
+        float(reads.mean()),
+        int(reads.max()),
+        sum(report.built for report in made.reports),
+        seconds,
+        peak,
+        max(above.values()),
+        int(np.count_nonzero(before != after)),
         np.percentile(reads, range(101)).astype(int).tolist(),
-    )  # fmt: skip
+    )
 
 
 def bounded(task: tuple[Path, str]) -> list[dict[str, Any]]:
@@ -156,10 +165,15 @@ def bounded(task: tuple[Path, str]) -> list[dict[str, Any]]:
         _, reads = decided(made, batch)
         growth = made.rule_count() / program.rule_count()
         assert growth <= bound, f"{name} grew {growth} times, and {bound} was the bound"
-        rows.append({
-            "set": name, "max_expansion": bound, "growth": growth, "mean": float(reads.mean()),
-            "longest": int(reads.max()),
-        })  # fmt: skip
+        rows.append(
+            {
+                "set": name,
+                "max_expansion": bound,
+                "growth": growth,
+                "mean": float(reads.mean()),
+                "longest": int(reads.max()),
+            }
+        )
     return rows
 
 
@@ -215,11 +229,16 @@ def goals_table(data: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
     """What was reached, per set with a goal and backend."""
     lines: list[list[object]] = [
         [
-            f"{row['set'].partition('/')[2]}, {row['backend']}", f"{row['growth']:.2f}", f"{row['mean']:.1f}",
-            row["longest"], row["nesting"], f"{row['built']:.2f}",
+            f"{row['set'].partition('/')[2]}, {row['backend']}",
+            f"{row['growth']:.2f}",
+            f"{row['mean']:.1f}",
+            row["longest"],
+            row["nesting"],
+            f"{row['built']:.2f}",
         ]
-        for row in data["rows"] if row["set"] in data["goals"]
-    ]  # fmt: skip
+        for row in data["rows"]
+        if row["set"] in data["goals"]
+    ]
     return ["set, backend", "growth", "mean", "longest", "nesting", "built, s"], lines
 
 

@@ -123,9 +123,11 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
     """Milliseconds."""
     ordered = sorted(1000 * each for each in seconds)
     return {
-        "median": statistics.median(ordered), "mean": statistics.mean(ordered),
-        "p95": ordered[int(0.95 * (len(ordered) - 1))], "max": ordered[-1],
-    }  # fmt: skip
+        "median": statistics.median(ordered),
+        "mean": statistics.mean(ordered),
+        "p95": ordered[int(0.95 * (len(ordered) - 1))],
+        "max": ordered[-1],
+    }
 
 
 # Times.
@@ -150,12 +152,20 @@ def times(case: Case, backend: Backend, count: int, seed: int) -> dict[str, Any]
     medians = "".join(f"{each['median']:>9.2f}" for each in spent.values())
     print(
         f"{case.name:<12}{backend.value:<8}{medians}{every:>10.0f}{1000 * loaded:>8.0f}"
-        f"{linear['median']:>10.1f}  {patched['chosen']}", flush=True,
-    )  # fmt: skip
+        f"{linear['median']:>10.1f}  {patched['chosen']}",
+        flush=True,
+    )
     return {
-        "set": case.name, "backend": backend.value, "rules": rules_in(case), "updates": count, "seed": seed,
-        **patched, "rebuild_ms": 1000 * compiled, "load_ms": 1000 * loaded, "linear": linear,
-    }  # fmt: skip
+        "set": case.name,
+        "backend": backend.value,
+        "rules": rules_in(case),
+        "updates": count,
+        "seed": seed,
+        **patched,
+        "rebuild_ms": 1000 * compiled,
+        "load_ms": 1000 * loaded,
+        "linear": linear,
+    }
 
 
 def _patched(
@@ -191,9 +201,10 @@ def _patched(
         folded = _folded(state, kernel, store)
     return {
         "spent_ms": {name: spread(each) for name, each in spent.items()},
-        "lines": {"median": statistics.median(lines), "mean": statistics.mean(lines)}, "chosen": chosen,
+        "lines": {"median": statistics.median(lines), "mean": statistics.mean(lines)},
+        "chosen": chosen,
         "fold": folded,
-    }  # fmt: skip
+    }
 
 
 def _folded(state: sflgen.State, kernel: Kernel, store: sflgen.Store) -> dict[str, float]:
@@ -208,8 +219,11 @@ def _folded(state: sflgen.State, kernel: Kernel, store: sflgen.Store) -> dict[st
     clock.append(time.perf_counter())
     grown, asked, loaded = (1000 * (end - start) for start, end in itertools.pairwise(clock))
     return {
-        "lines": len(made.edits), "grow_ms": grown, "kernel_ms": loaded, "counter_window_ms": asked + loaded,
-    }  # fmt: skip
+        "lines": len(made.edits),
+        "grow_ms": grown,
+        "kernel_ms": loaded,
+        "counter_window_ms": asked + loaded,
+    }
 
 
 def _linear(plain: str, case: Case, backend: Backend, count: int, seed: int) -> dict[str, float]:
@@ -242,8 +256,9 @@ def sustained(case: Case, seconds: float, seed: int, looks: int = 6) -> dict[str
     print(
         f"{case.name}: {found['per_second']:.1f} updates/s for {found['seconds']:.0f} s, answers "
         f"{found['answer_ms']['median']:.1f} ms (max {found['answer_ms']['max']:.0f}), "
-        f"{found['mean_reads']:.1f} rules read, folded {found['mean_folded']:.1f}", flush=True,
-    )  # fmt: skip
+        f"{found['mean_reads']:.1f} rules read, folded {found['mean_folded']:.1f}",
+        flush=True,
+    )
     return {"set": case.name, "rules": rules_in(case), "backend": "nft", "seed": seed, **found}
 
 
@@ -292,11 +307,15 @@ def _streamed(folder: Path, case: Case, seconds: float, seed: int, looks: int) -
         stream.wait()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
-        "seconds": lasted, "updates": len(spent), "per_second": len(spent) / lasted,
-        "answer_ms": spread(spent), "looks": taken,
-        "load": [load_before, os.getloadavg()[0]], "nice": os.nice(0),
+        "seconds": lasted,
+        "updates": len(spent),
+        "per_second": len(spent) / lasted,
+        "answer_ms": spread(spent),
+        "looks": taken,
+        "load": [load_before, os.getloadavg()[0]],
+        "nice": os.nice(0),
         "cpu_ms_per_update": 1000 * (used.ru_utime + used.ru_stime) / max(1, len(spent)),
-    }  # fmt: skip
+    }
 
 
 def _reads(folder: Path, case: Case) -> dict[str, float]:
@@ -308,9 +327,10 @@ def _reads(folder: Path, case: Case) -> dict[str, float]:
     folded = sflgen.fold(state).after
     batch = trace_of(case)
     return {
-        "pending": state.pending(), "reads": float(decided(state.loaded, batch)[1].mean()),
+        "pending": state.pending(),
+        "reads": float(decided(state.loaded, batch)[1].mean()),
         "folded": float(decided(folded.loaded, batch)[1].mean()),
-    }  # fmt: skip
+    }
 
 
 def trace_of(case: Case) -> Any:
@@ -341,8 +361,9 @@ def growth(case: Case, deepest: int, every: int, seeds: Sequence[int]) -> dict[s
             curves.append({"kind": kind, "strategy": strategy.value, "reads": reads})
             print(
                 f"{case.name} {kind} {strategy.value}: {reads[0]:.1f} rules read, {reads[-1]:.1f} with "
-                f"{deepest} pending", flush=True,
-            )  # fmt: skip
+                f"{deepest} pending",
+                flush=True,
+            )
     steps = list(range(0, deepest + 1, every))
     return {"set": case.name, "pending": steps, "seeds": list(seeds), "curves": curves}
 

@@ -193,7 +193,7 @@ def judge(drawn: Drawn, rng: random.Random, tally: Tally, kernel: bool) -> None:
     before, after = read(drawn.before, name="before"), read(drawn.after, name="after")
     question = Question(
         malformed=rng.choice(("stricter", "exact")), verdict_only=rng.random() < 0.4, timeout=TIMEOUT
-    )  # fmt: skip
+    )
     texts = drawn.before + drawn.after
     answers = [engine.check(before, after, question) for engine in (exact, bdd)]
     said = [_said(answer) for answer in answers]

@@ -30,9 +30,9 @@ __all__ = [
 
 # Found when asked for: numpy, lark and networkx take longer to load than `hitables --help` may.
 _HOME = {
-    "Backend": "ir.packet", "Compiled": "compiler.compile", "Family": "ir.fields", "Options": "compiler.compile",
-    "Packet": "ir.packet", "Program": "ir.program", "compile_rules": "compiler.compile", "read": "api",
-    "trace": "api", "write": "emit.text",
+    "Backend": "ir.packet", "Compiled": "compiler.compile", "Family": "ir.fields",
+    "Options": "compiler.compile", "Packet": "ir.packet", "Program": "ir.program",
+    "compile_rules": "compiler.compile", "read": "api", "trace": "api", "write": "emit.text",
 }  # fmt: skip
 
 

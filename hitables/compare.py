@@ -98,9 +98,14 @@ class Checked:
 
 
 def check(
-    before: Program, after: Program, question: Question, *, engine: str = "exact",
-    sampling: Sampling = Sampling(), tell: Tell = lambda stage: None,
-) -> Checked:  # fmt: skip
+    before: Program,
+    after: Program,
+    question: Question,
+    *,
+    engine: str = "exact",
+    sampling: Sampling = Sampling(),
+    tell: Tell = lambda stage: None,
+) -> Checked:
     """Compare the chains that *question* asks for; HitablesError for what cannot be compared.
 
     A table that only one of them has is empty in the other, with policies ACCEPT.

@@ -14,9 +14,16 @@ class ParseError(HitablesError):
     """
 
     def __init__(
-        self, reason: str, *, source: str = "-", line: int = 0, column: int = 0,
-        text: str = "", length: int = 1, hint: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        reason: str,
+        *,
+        source: str = "-",
+        line: int = 0,
+        column: int = 0,
+        text: str = "",
+        length: int = 1,
+        hint: str = "",
+    ) -> None:
         super().__init__(reason)
         self.reason, self.source, self.line, self.column = reason, source, line, column
         self.text, self.length, self.hint = text, length, hint

@@ -195,11 +195,14 @@ def _output() -> list[str]:
 
 
 def _log(word: str, ends: str) -> list[str]:
-    log = "-m limit --limit {} -j LOG --log-prefix \"" + word + " {} \""
+    log = '-m limit --limit {} -j LOG --log-prefix "' + word + ' {} "'
     return [
         "-m pkttype --pkt-type broadcast -j DROP",
         "-m pkttype --pkt-type multicast -j DROP",
-        *(f"-p {protocol} {log.format('30/min --limit-burst 60', protocol)}" for protocol in ("tcp", "udp", "icmp")),
+        *(
+            f"-p {protocol} {log.format('30/min --limit-burst 60', protocol)}"
+            for protocol in ("tcp", "udp", "icmp")
+        ),
         log.format("10/min", "other"),
         f"-j {ends}",
     ]
@@ -262,7 +265,7 @@ def _scan() -> list[str]:
     return [
         f"-m recent --update --seconds 60 {kept}",
         *(f"-p tcp -m tcp --tcp-flags {flags} -m recent --set {kept}" for flags in odd),
-        "-f -m limit --limit 5/min -j LOG --log-prefix \"fragment \"",
+        '-f -m limit --limit 5/min -j LOG --log-prefix "fragment "',
     ]
 
 
@@ -278,7 +281,10 @@ def _icmp() -> list[str]:
 def _mgmt(computing: _Department, random: Random) -> list[str]:
     admins = sorted(random.sample(computing.hosts, 24))
     return [
-        *(f"-s {_dotted(admin)}/32 -p tcp {NEW} -m multiport --dports 22,443,8443 -j ACCEPT" for admin in admins),
+        *(
+            f"-s {_dotted(admin)}/32 -p tcp {NEW} -m multiport --dports 22,443,8443 -j ACCEPT"
+            for admin in admins
+        ),
         *(f"-s 10.20.254.0/24 -p udp -m udp --dport {port} -j ACCEPT" for port in (161, 162, 514, 6343)),
         "-j log-reject",
     ]
@@ -319,7 +325,7 @@ def _reach(department: _Department, departments: list[_Department], random: Rand
     for _ in range(random.randint(70, 118)):
         client, host = _client(departments, random), _dotted(random.choice(department.servers))
         ticket = f"ticket {random.randint(1000, 9999)}, {department.name}"
-        comment = f" -m comment --comment \"{ticket}\"" if random.random() < 0.08 else ""
+        comment = f' -m comment --comment "{ticket}"' if random.random() < 0.08 else ""
         rules.append(f"{client}-d {host}/32 {_service(random)}{comment} -j ACCEPT")
     labs = f"{_dotted(department.hosts[20])}-{_dotted(department.hosts[60])}"
     return [
@@ -337,7 +343,9 @@ def _cards(department: _Department, random: Random) -> list[str]:
         card = ":".join(f"{random.getrandbits(8):02x}" for _ in range(5))
         ends = "-j DROP" if random.random() < 0.15 else f"-m mac --mac-source 02:{card} -j RETURN"
         rules.append(f"-s {_dotted(host)}/32 {ends}")
-    log = f"-m limit --limit 6/min --limit-burst 10 -j LOG --log-prefix \"mac {department.name} \" --log-level 6"
+    log = (
+        f'-m limit --limit 6/min --limit-burst 10 -j LOG --log-prefix "mac {department.name} " --log-level 6'
+    )
     return [*rules, log, "-j DROP"]
 
 
@@ -373,7 +381,7 @@ def _guests() -> list[str]:
         WINDOWS,
         "-m time --timestart 23:00:00 --timestop 05:00:00 --weekdays Mon,Tue,Wed,Thu,Fri "
         "--datestop 2038-01-19T03:14:07 -j log-reject",
-        "-m statistic --mode random --probability 0.01000000024 -j LOG --log-prefix \"guest sample \"",
+        '-m statistic --mode random --probability 0.01000000024 -j LOG --log-prefix "guest sample "',
         "-j ACCEPT",
     ]
 

@@ -37,17 +37,23 @@ class _Service:
     def __init__(self, index: int, random: Random) -> None:
         self.port_name = random.choice(list(PORTS))
         self.name = f"shop{index // 10}/{PARTS[index % 10]}:{self.port_name}"
-        self.address, self.port = f"10.{random.randint(96, 111)}.{random.randint(0, 255)}.{index + 2}", PORTS[self.port_name]
+        self.address, self.port = (
+            f"10.{random.randint(96, 111)}.{random.randint(0, 255)}.{index + 2}",
+            PORTS[self.port_name],
+        )
         self.key = "".join(random.choice(LETTERS) for _ in range(16))
         count = random.choice((0, 1, 2, 2, 3, 4))
         self.endpoints = [
-            ("".join(random.choice(LETTERS) for _ in range(16)), f"10.244.{random.randint(0, 20)}.{random.randint(2, 250)}")
+            (
+                "".join(random.choice(LETTERS) for _ in range(16)),
+                f"10.244.{random.randint(0, 20)}.{random.randint(2, 250)}",
+            )
             for _ in range(count)
         ]
         self.node_port = random.randint(30000, 32767) if random.random() < 0.2 else None
 
     def says(self, what: str = "") -> str:
-        return f"-m comment --comment \"{self.name}{what}\""
+        return f'-m comment --comment "{self.name}{what}"'
 
 
 Chains = dict[str, list[str]]
@@ -56,21 +62,24 @@ Chains = dict[str, list[str]]
 def _nat(services: list[_Service]) -> Chains:
     bridges = [f"172.{18 + project}.0.0/16" for project in range(PROJECTS)]
     chains: Chains = {
-        "PREROUTING": ["-m comment --comment \"service portals\" -j SERVICES", "-m addrtype --dst-type LOCAL -j PUBLISHED"],
+        "PREROUTING": [
+            '-m comment --comment "service portals" -j SERVICES',
+            "-m addrtype --dst-type LOCAL -j PUBLISHED",
+        ],
         "INPUT": [],
         "OUTPUT": [
-            "-m comment --comment \"service portals\" -j SERVICES",
+            '-m comment --comment "service portals" -j SERVICES',
             "! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j PUBLISHED",
         ],
         "POSTROUTING": [
-            "-m comment --comment \"masquerade what was marked\" -j MASQUERADE-MARKED",
+            '-m comment --comment "masquerade what was marked" -j MASQUERADE-MARKED',
             *(f"-s {net} ! -o br{project} -j MASQUERADE" for project, net in enumerate(bridges)),
         ],
         "MARK-MASQ": ["-j MARK --set-xmark 0x4000/0x4000"],
         "MASQUERADE-MARKED": [
             "-m mark ! --mark 0x4000/0x4000 -j RETURN",
             "-j MARK --set-xmark 0x4000/0x0",
-            "-m comment --comment \"service traffic\" -j MASQUERADE --random-fully",
+            '-m comment --comment "service traffic" -j MASQUERADE --random-fully',
         ],
         "NODEPORTS": [],
         "PUBLISHED": [f"-i br{project} -j RETURN" for project in range(PROJECTS)],
@@ -81,12 +90,14 @@ def _nat(services: list[_Service]) -> Chains:
         chains["PUBLISHED"].append(
             f"! -i br{project} -p tcp -m tcp --dport {port} -j DNAT --to-destination {inside}:{port}"
         )
-        chains["POSTROUTING"].append(f"-s {inside}/32 -d {inside}/32 -p tcp -m tcp --dport {port} -j MASQUERADE")
+        chains["POSTROUTING"].append(
+            f"-s {inside}/32 -d {inside}/32 -p tcp -m tcp --dport {port} -j MASQUERADE"
+        )
     for service in services:
         if service.endpoints:
             _balance(service, chains)
     chains["SERVICES"].append(
-        "-m comment --comment \"node ports, last\" -m addrtype --dst-type LOCAL -j NODEPORTS"
+        '-m comment --comment "node ports, last" -m addrtype --dst-type LOCAL -j NODEPORTS'
     )
     return chains
 
@@ -117,7 +128,9 @@ def _balance(service: _Service, chains: Chains) -> None:
 
 def _filter(services: list[_Service], random: Random) -> Chains:
     projects = range(PROJECTS)
-    jailed = sorted({(random.randint(11, 223), *(random.randint(0, 255) for _ in range(3))) for _ in range(60)})
+    jailed = sorted(
+        {(random.randint(11, 223), *(random.randint(0, 255) for _ in range(3))) for _ in range(60)}
+    )
     refused = "-j REJECT --reject-with icmp-port-unreachable"
     waiting = [service for service in services if not service.endpoints]
     published = [
@@ -127,7 +140,7 @@ def _filter(services: list[_Service], random: Random) -> Chains:
     return {
         "INPUT": [
             "-p tcp -m multiport --dports 22 -j JAIL",
-            "-m conntrack --ctstate NEW -m comment --comment \"service portals without endpoints\" -j WAITING",
+            '-m conntrack --ctstate NEW -m comment --comment "service portals without endpoints" -j WAITING',
             "-j FIREWALL",
         ],
         "FORWARD": [
@@ -143,20 +156,26 @@ def _filter(services: list[_Service], random: Random) -> Chains:
                     f"-i br{project} -o br{project} -j ACCEPT",
                 )
             ),
-            "-m comment --comment \"to and from pods\" -j PODS",
+            '-m comment --comment "to and from pods" -j PODS',
         ],
-        "OUTPUT": ["-m conntrack --ctstate NEW -m comment --comment \"service portals\" -j WAITING", "-j FIREWALL"],
+        "OUTPUT": [
+            '-m conntrack --ctstate NEW -m comment --comment "service portals" -j WAITING',
+            "-j FIREWALL",
+        ],
         "BRIDGES": published,
         "FIREWALL": [
             "! -s 127.0.0.0/8 -d 127.0.0.0/8 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
-            "-m mark --mark 0x8000/0x8000 -m comment --comment \"marked for dropping\" -j DROP",
+            '-m mark --mark 0x8000/0x8000 -m comment --comment "marked for dropping" -j DROP',
         ],
-        "ISOLATION-1": [*(f"-i br{project} ! -o br{project} -j ISOLATION-2" for project in projects), "-j RETURN"],
+        "ISOLATION-1": [
+            *(f"-i br{project} ! -o br{project} -j ISOLATION-2" for project in projects),
+            "-j RETURN",
+        ],
         "ISOLATION-2": [*(f"-o br{project} -j DROP" for project in projects), "-j RETURN"],
         "JAIL": [*(f"-s {'.'.join(map(str, address))}/32 {refused}" for address in jailed), "-j RETURN"],
         "PODS": [
             "-m conntrack --ctstate INVALID -j DROP",
-            "-m mark --mark 0x4000/0x4000 -m comment --comment \"marked for masquerading\" -j ACCEPT",
+            '-m mark --mark 0x4000/0x4000 -m comment --comment "marked for masquerading" -j ACCEPT',
             "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
             f"-s {PODS} -j ACCEPT",
             f"-d {PODS} -j ACCEPT",
@@ -166,4 +185,4 @@ def _filter(services: list[_Service], random: Random) -> Chains:
             f"-d {service.address}/32 -p tcp {service.says(' has no endpoints')} -m tcp --dport {service.port} {refused}"
             for service in waiting
         ],
-    }  # fmt: skip
+    }

@@ -46,7 +46,9 @@ def text(random: Random) -> str:
 def _filter(random: Random) -> dict[str, list[str]]:
     sites = list(SITE.subnets(new_prefix=48))
     departments = [random.choice(list(random.choice(sites).subnets(new_prefix=56))) for _ in range(24)]
-    vlans = [random.choice(list(department.subnets(new_prefix=64))) for department in departments for _ in range(4)]
+    vlans = [
+        random.choice(list(department.subnets(new_prefix=64))) for department in departments for _ in range(4)
+    ]
     chains = {
         "INPUT": [
             "-i lo -j ACCEPT",
@@ -72,7 +74,10 @@ def _filter(random: Random) -> dict[str, list[str]]:
         ],
         "OUTPUT": ["-o lo -j ACCEPT", "-p ipv6-icmp -j icmp"],
         "bogus": [
-            *(f"-s {net} -j DROP" for net in ("::/8", "100::/64", "2001::/32", "2002::/16", "fc00::/7", "ff00::/8")),
+            *(
+                f"-s {net} -j DROP"
+                for net in ("::/8", "100::/64", "2001::/32", "2002::/16", "fc00::/7", "ff00::/8")
+            ),
             "-d ff00::/8 -m limit --limit 20/sec -j RETURN",
             "-d ff00::/8 -j DROP",
         ],
@@ -90,10 +95,13 @@ def _filter(random: Random) -> dict[str, list[str]]:
             "-p ipv6-icmp -j logged",
         ],
         "logged": [
-            "-m limit --limit 20/min --limit-burst 40 -j LOG --log-prefix \"ip6 drop \" --log-level 6",
+            '-m limit --limit 20/min --limit-burst 40 -j LOG --log-prefix "ip6 drop " --log-level 6',
             "-j DROP",
         ],
-        "spoofed": [*(f"-s {vlan} -i vl{100 + index} -j RETURN" for index, vlan in enumerate(vlans)), "-j logged"],
+        "spoofed": [
+            *(f"-s {vlan} -i vl{100 + index} -j RETURN" for index, vlan in enumerate(vlans)),
+            "-j logged",
+        ],
     }
     outside = 2 + 1 + 1  # raw, mangle, and the end of hosts
     while sum(map(len, chains.values())) + outside < RULES:
@@ -106,7 +114,9 @@ def _service(departments: list[IPv6Network], vlans: list[IPv6Network], random: R
     # Some hosts are numbered by hand, some by their cards.
     number = random.randint(1, 60) if random.random() < 0.7 else random.getrandbits(64)
     host = f"-d {vlan[number]}/128"
-    client = random.choice(("", f"-s {random.choice(departments)} ", f"-s {random.choice(vlans)} ", f"-s {SITE} "))
+    client = random.choice(
+        ("", f"-s {random.choice(departments)} ", f"-s {random.choice(vlans)} ", f"-s {SITE} ")
+    )
     draw = random.random()
     if draw < 0.65:
         return f"{client}{host} -p tcp {NEW} -m tcp --dport {random.choice(PORTS)} -j ACCEPT"

@@ -30,8 +30,9 @@ __all__ = [
 # Found when asked for, as in hitables: what they need takes longer to load than --help may.
 _HOME = {
     "Edit": "edits", "Plan": "planner", "Settings": "layout", "State": "state", "Store": "store",
-    "Strategy": "layout", "fold": "planner", "plan": "planner", "prove": "state", "proved_plan": "local_proof",
-    "read_commands": "edits", "start": "planner", "sync": "edits", "verify": "state",
+    "Strategy": "layout", "fold": "planner", "plan": "planner", "prove": "state",
+    "proved_plan": "local_proof", "read_commands": "edits", "start": "planner", "sync": "edits",
+    "verify": "state",
 }  # fmt: skip
 
 

@@ -82,9 +82,7 @@ class Folding:
     No other thread may be at work when it begins: what it has locked stays locked in the process.
     """
 
-    def __init__(
-        self, state: State, places: Sequence[Place], proving: bool, aside: bool = False
-    ) -> None:
+    def __init__(self, state: State, places: Sequence[Place], proving: bool, aside: bool = False) -> None:
         self.state, self.places, self.aside = state, tuple(places), aside
         self.since: list[Plan] = []
         self.stale = False
@@ -224,9 +222,15 @@ class Folding:
             if (place[0], section.name) in last.listings
         }
         return State(
-            self.state.settings, last.master, loaded, served, dict(grown.hosts), last.version,
-            half=1 - self.state.half, listings=listings,
-        )  # fmt: skip
+            self.state.settings,
+            last.master,
+            loaded,
+            served,
+            dict(grown.hosts),
+            last.version,
+            half=1 - self.state.half,
+            listings=listings,
+        )
 
 
 def put_aside(state: State, edits: tuple[Edit, ...]) -> Plan:
@@ -301,7 +305,9 @@ def _as_far_as_alike(held: Program, wanted: Program) -> Program:
         for chain in table.chains:
             other = there[chain.name] if there is not None and chain.name in there else None
             same = (
-                other is not None and len(other.rules) == len(chain.rules) and other.policy == chain.policy
+                other is not None
+                and len(other.rules) == len(chain.rules)
+                and other.policy == chain.policy
                 and all(a is b for a, b in zip(chain.rules, other.rules, strict=True))
             )
             chains.append(other if same and other is not None else chain)

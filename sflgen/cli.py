@@ -37,24 +37,31 @@ Command = Callable[..., None]
 
 def _state_option(command: Command) -> Command:
     return click.option(
-        "--state", "folder", required=True, envvar="SFLGEN_STATE", metavar="DIR",
+        "--state",
+        "folder",
+        required=True,
+        envvar="SFLGEN_STATE",
+        metavar="DIR",
         help="The state directory (or $SFLGEN_STATE).",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def _live_option(command: Command) -> Command:
     return click.option(
-        "--live/--emit", default=False, show_default=True,
+        "--live/--emit",
+        default=False,
+        show_default=True,
         help="Load the patch into this kernel, or print it for iptables-restore --noflush.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def _plan_options(command: Command) -> Command:
     command = click.option(
-        "--strategy", type=click.Choice(["overlay", "graft", "fold"]),
+        "--strategy",
+        type=click.Choice(["overlay", "graft", "fold"]),
         help="Put off folding (overlay: all in front of trees; graft: in leaves where it can be), or fold at "
         "once; the cost decides when left out.",
-    )(command)  # fmt: skip
+    )(command)
     command = click.option("--no-prove", is_flag=True, help="Do without the proof.")(command)
     return _state_option(_live_option(command))
 
@@ -80,20 +87,33 @@ def main() -> None:
 @click.option("--backend", type=click.Choice(["legacy", "nft", "any"]), default="any", show_default=True)
 @click.option("--malformed", type=click.Choice(["stricter", "exact"]), default="stricter", show_default=True)
 @click.option(
-    "--delta", type=click.IntRange(0), default=32, show_default=True,
+    "--delta",
+    type=click.IntRange(0),
+    default=32,
+    show_default=True,
     help="Rules read more, on average, that pending updates may cost before a tree is built anew.",
-)  # fmt: skip
+)
 @click.option("--min-length", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--max-expansion", type=Number(1), default=4.0, show_default=True)
 @click.option(
-    "--leave", multiple=True, metavar="PATTERN",
+    "--leave",
+    multiple=True,
+    metavar="PATTERN",
     help="Chains that others change (DOCKER*, f2b-*): never touched, never compared; may be repeated.",
-)  # fmt: skip
+)
 @click.option("--family", type=click.Choice(["4", "6"]), help="IP version; guessed when left out.")
 def init(
-    rules: str | None, folder: str, live: bool, backend: str, malformed: str, delta: int, min_length: int,
-    max_expansion: float, leave: tuple[str, ...], family: str | None,
-) -> None:  # fmt: skip
+    rules: str | None,
+    folder: str,
+    live: bool,
+    backend: str,
+    malformed: str,
+    delta: int,
+    min_length: int,
+    max_expansion: float,
+    leave: tuple[str, ...],
+    family: str | None,
+) -> None:
     """Begin a state with RULES (iptables-save text; with --live and without RULES, what the kernel holds).
 
     The patch makes the compiled rule set of the plain one.
@@ -232,9 +252,14 @@ def _command(op: str, table: str, words: Sequence[str]) -> str:
 @click.argument("chain")
 @click.argument("rule", nargs=-1, type=click.UNPROCESSED)
 def insert(
-    folder: str, live: bool, strategy: str | None, no_prove: bool, table: str, chain: str,
+    folder: str,
+    live: bool,
+    strategy: str | None,
+    no_prove: bool,
+    table: str,
+    chain: str,
     rule: tuple[str, ...],
-) -> None:  # fmt: skip
+) -> None:
     """Insert a rule into CHAIN: [POSITION] and the rule as iptables -I takes them."""
     _update(folder, live, strategy, no_prove, _command("-I", table, (chain, *rule)), "insert")
 
@@ -245,9 +270,14 @@ def insert(
 @click.argument("chain")
 @click.argument("rule", nargs=-1, type=click.UNPROCESSED)
 def delete(
-    folder: str, live: bool, strategy: str | None, no_prove: bool, table: str, chain: str,
+    folder: str,
+    live: bool,
+    strategy: str | None,
+    no_prove: bool,
+    table: str,
+    chain: str,
     rule: tuple[str, ...],
-) -> None:  # fmt: skip
+) -> None:
     """Delete a rule of CHAIN: its position, or the rule itself, as iptables -D takes them."""
     _update(folder, live, strategy, no_prove, _command("-D", table, (chain, *rule)), "delete")
 
@@ -376,9 +406,12 @@ def print_(folder: str, loaded: bool) -> None:
 @_live_option
 @click.option("--socket", "path", metavar="PATH", help="Listen on a Unix socket instead of standard input.")
 @click.option(
-    "--prove/--no-prove", "proving", default=True, show_default=True,
+    "--prove/--no-prove",
+    "proving",
+    default=True,
+    show_default=True,
     help="Prove each patch before it is made so, where it is; each fold as a whole.",
-)  # fmt: skip
+)
 def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
     """Keep the state in memory, take commands line by line, answer each with its patch and `ok VERSION`.
 

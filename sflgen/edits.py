@@ -173,7 +173,7 @@ def line(edit: Edit) -> str:
     if edit.op is Op.APPEND:
         return said
     place = "" if edit.op is Op.INSERT and edit.at == 0 else f" {edit.at + 1}"
-    return f"{edit.op.value} {chain}{place}{said[len(f'-A {chain}'):]}"
+    return f"{edit.op.value} {chain}{place}{said[len(f'-A {chain}') :]}"
 
 
 def text(edits: Iterable[Edit]) -> str:
@@ -235,9 +235,14 @@ class _Line:
         at = self.at if at is None else at
         word, column = self.words[at] if at < len(self.words) else ("", len(self.command))
         return ParseError(
-            reason, source=self.reader.source, line=self.number, column=column + 1, text=self.command,
-            length=len(word), hint=hint,
-        )  # fmt: skip
+            reason,
+            source=self.reader.source,
+            line=self.number,
+            column=column + 1,
+            text=self.command,
+            length=len(word),
+            hint=hint,
+        )
 
     def next(self, what: str) -> str:
         if self.at == len(self.words):
@@ -380,9 +385,14 @@ class _Line:
         except ParseError as error:
             column = max(1, error.column + shift)
             raise ParseError(
-                error.reason, source=source, line=self.number, column=column, text=self.command,
-                length=error.length, hint=error.hint,
-            ) from None  # fmt: skip
+                error.reason,
+                source=source,
+                line=self.number,
+                column=column,
+                text=self.command,
+                length=error.length,
+                hint=error.hint,
+            ) from None
 
 
 _JUMPS = frozenset({"-j", "--jump", "-g", "--goto"})

@@ -62,9 +62,7 @@ class Walk:
             found = self._spots(root, head, wide, final, narrowing=False)
         return found
 
-    def _spots(
-        self, root: str, head: int, region: Region, final: bool, narrowing: bool
-    ) -> list[Spot] | None:
+    def _spots(self, root: str, head: int, region: Region, final: bool, narrowing: bool) -> list[Spot] | None:
         """As `spots`; [] when *narrowing* a chain is met twice."""
         found: list[Spot] = []
         seen = {root}

@@ -197,18 +197,23 @@ class Kernel:
             shown = "\n".join(f"  {each}" for each in found[:10])
             more = f"\n  … and {len(found) - 10} more" if len(found) > 10 else ""
             raise Drift(
-                "the kernel does not hold what the state says; nothing is overwritten\n" + shown + more
+                "the kernel does not hold what the state says; nothing is overwritten\n"
+                + shown
+                + more
                 + "\nMake the kernel so again, or begin a new state from what it holds (sflgen init --live)"
-            )  # fmt: skip
+            )
 
     def restore(self, before: State, after: State, store: Store) -> None:
         """Bring the kernel back to *before* if only some tables of a patch were loaded."""
         if not self.drift(before):
             return
         ours = {
-            chain.name for state in (before, after) for table in state.loaded for chain in table.chains
+            chain.name
+            for state in (before, after)
+            for table in state.loaded
+            for chain in table.chains
             if not before.settings.is_left(chain.name)
-        }  # fmt: skip
+        }
         tables = {table.name for table in before.loaded}
         held = self.held()
         held = replace(held, tables=tuple(table for table in held if table.name in tables))
@@ -309,4 +314,3 @@ def _rule_differences(place: str, wanted: Chain, held: Chain) -> Iterator[str]:
     for number, (one, other) in enumerate(zip(wanted.rules, held.rules, strict=True), 1):
         if rule_key(one) != rule_key(other):
             yield f"{place}: rule {number} is another"
-

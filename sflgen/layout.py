@@ -113,9 +113,13 @@ class Settings:
         """What hitables is told."""
         return Options(
             as_written=True,  # counters are carried from copy to copy of the same text
-            backend=self.backend, malformed=Malformed(self.malformed), min_length=self.min_length,
-            max_expansion=self.max_expansion, tables=frozenset({table}), chains=frozenset(chains),
-        )  # fmt: skip
+            backend=self.backend,
+            malformed=Malformed(self.malformed),
+            min_length=self.min_length,
+            max_expansion=self.max_expansion,
+            tables=frozenset({table}),
+            chains=frozenset(chains),
+        )
 
     def is_left(self, chain: str) -> bool:
         """Whether the chain is somebody else's."""
@@ -199,9 +203,7 @@ def _cut(chain: Chain, old: Served | None, names: Names) -> Served:
 
 
 # What others do with their chains is not known.
-OTHERS = Target(
-    "chains-of-others", Kind.VERDICT, "chains-of-others", ends=Ends.MAYBE, writes=EVERYTHING
-)
+OTHERS = Target("chains-of-others", Kind.VERDICT, "chains-of-others", ends=Ends.MAYBE, writes=EVERYTHING)
 
 
 @dataclass(slots=True)
@@ -216,9 +218,16 @@ class Grown:
 
 
 def grow(
-    loaded: Program, master: Program, served: Map, hosts: Hosts, table: str, chains: Sequence[str],
-    settings: Settings, half: int = 0, aside: bool = False,
-) -> Grown:  # fmt: skip
+    loaded: Program,
+    master: Program,
+    served: Map,
+    hosts: Hosts,
+    table: str,
+    chains: Sequence[str],
+    settings: Settings,
+    half: int = 0,
+    aside: bool = False,
+) -> Grown:
     """Build new trees for *chains* of *table*; what else is loaded stays as it is.
 
     New trees take the place of the old ones chain by chain, so what did not change is not
@@ -313,10 +322,18 @@ class _Replanting:
     """Puts the new trees of one chain in the place of its old ones."""
 
     def __init__(
-        self, grown: Grown, held: Table, chain: Chain, before: Served | None, after: Served | None,
-        hosts: Hosts, roots: Mapping[str, tuple[Rule, ...]], made: Mapping[str, tuple[Rule, ...]],
-        names: Names, aside: bool,
-    ) -> None:  # fmt: skip
+        self,
+        grown: Grown,
+        held: Table,
+        chain: Chain,
+        before: Served | None,
+        after: Served | None,
+        hosts: Hosts,
+        roots: Mapping[str, tuple[Rule, ...]],
+        made: Mapping[str, tuple[Rule, ...]],
+        names: Names,
+        aside: bool,
+    ) -> None:
         self.aside = aside
         self.grown, self.held, self.chain, self.hosts = grown, held, chain, hosts
         self.before, self.after, self.roots, self.made, self.names = before, after, roots, made, names

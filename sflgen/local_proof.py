@@ -243,9 +243,14 @@ def _listings(state: State, place: Place, served: Served) -> list[Listing]:
 
 
 def _reached(
-    table: Table, root: str, names: Names, region: Region, fields: frozenset[Field], family: Family,
+    table: Table,
+    root: str,
+    names: Names,
+    region: Region,
+    fields: frozenset[Field],
+    family: Family,
     hulls: Hulls,
-) -> dict[str, tuple[Rule, ...]]:  # fmt: skip
+) -> dict[str, tuple[Rule, ...]]:
     """The generated chains that packets of *region* may come to from *root*, without rules that are not
     for them."""
     compared = {at for at, field in enumerate(Listing.FIELDS) if field in fields}

@@ -50,9 +50,14 @@ class Draft:
     def mark(self) -> tuple[object, ...]:
         """What `back_to` goes back to."""
         return (
-            self.loaded, len(self.edits), dict(self.hosts), dict(self.costs), dict(self.regions),
-            {table: dict(names) for table, names in self.unused.items()}, dict(self.levels),
-        )  # fmt: skip
+            self.loaded,
+            len(self.edits),
+            dict(self.hosts),
+            dict(self.costs),
+            dict(self.regions),
+            {table: dict(names) for table, names in self.unused.items()},
+            dict(self.levels),
+        )
 
     def back_to(self, mark: tuple[Any, ...]) -> None:
         """Forget what was put in front of trees since."""

@@ -136,10 +136,18 @@ class Planning(Draft):
         for table in self.deepened:
             self.check_nesting(table)
         after = replace(
-            self.state, master=self.master, loaded=self.loaded, served=self.served, hosts=self.hosts,
-            listings=self.listings, levels=self.levels, regions=self.regions, costs=self.costs,
-            indexes=self.indexes, version=self.state.version + 1,
-        )  # fmt: skip
+            self.state,
+            master=self.master,
+            loaded=self.loaded,
+            served=self.served,
+            hosts=self.hosts,
+            listings=self.listings,
+            levels=self.levels,
+            regions=self.regions,
+            costs=self.costs,
+            indexes=self.indexes,
+            version=self.state.version + 1,
+        )
         return Plan(self.state, after, tuple(updates), tuple(self.edits), tuple(self.chosen), self.taken)
 
     def allowed(self, edit: Edit) -> None:
@@ -224,9 +232,16 @@ class Planning(Draft):
                 left = replace(held, chains=(*others, *(Chain(name, None) for name in gone)))
                 master = replace(master, tables=tuple(left if each is held else each for each in master))
             grown = grow(
-                self.loaded, master, self.served, self.hosts, table, list(chains), self.settings,
-                self.state.half, self.aside,
-            )  # fmt: skip
+                self.loaded,
+                master,
+                self.served,
+                self.hosts,
+                table,
+                list(chains),
+                self.settings,
+                self.state.half,
+                self.aside,
+            )
             self.load(*grown.edits)
             self.names.pop(table, None)
             for place, served in grown.served.items():
@@ -286,9 +301,10 @@ def due(state: State) -> list[Place]:
     if not sections:
         return []
     return [
-        (table, chain) for (table, chain), served in state.served.items()
+        (table, chain)
+        for (table, chain), served in state.served.items()
         if any((table, section.name) in sections for section in served.sections)
-    ]  # fmt: skip
+    ]
 
 
 @dataclass(frozen=True)

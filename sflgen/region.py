@@ -114,9 +114,7 @@ class Region:
 
     def passes(self, matches: Iterable[Match], dirty: Set[Field] = _NONE) -> bool:
         """Whether every packet of the region passes *matches*, or is dropped by one of them."""
-        return all(
-            self._passes(match, dirty, backend) for match in matches for backend in self.backends
-        )
+        return all(self._passes(match, dirty, backend) for match in matches for backend in self.backends)
 
     def may_be_dropped_by(self, matches: Iterable[Match]) -> bool:
         """Whether one of *matches* may drop a packet of the region."""

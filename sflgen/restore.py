@@ -44,9 +44,13 @@ def once(
         try:
             # A session of its own: Ctrl-C is for us, and ends no patch between two tables.
             tool = subprocess.Popen(
-                command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=handles,
+                command,
+                stdin=file,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=handles,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         except OSError as error:
             raise _not_started(command, error) from error
         with tool:
@@ -103,9 +107,14 @@ class Restore:
         try:
             # A session of its own: Ctrl-C is for us, and ends no patch that is under way.
             self._tool = subprocess.Popen(
-                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                pass_fds=self.handles, bufsize=0, start_new_session=True,
-            )  # fmt: skip
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=self.handles,
+                bufsize=0,
+                start_new_session=True,
+            )
         except OSError as error:
             raise _not_started(self.command, error) from error
         assert self._tool.stdin is not None

@@ -74,9 +74,13 @@ class Session:
     """
 
     def __init__(
-        self, store: Store, kernel: Kernel | None, proving: bool = True,
-        tell: Callable[[str], None] = lambda said: None, seen: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        store: Store,
+        kernel: Kernel | None,
+        proving: bool = True,
+        tell: Callable[[str], None] = lambda said: None,
+        seen: int | None = None,
+    ) -> None:
         """*seen*: the `generation` before the kernel was compared with the state; now, if left out."""
         self.store, self.kernel, self.proving, self.tell = store, kernel, proving, tell
         self.aside = kernel is not None and kernel.settings.backend == "nft"  # legacy loads all at each piece

@@ -464,10 +464,14 @@ def _read_generation(folder: Path) -> tuple[State, int]:
         else:
             said[word] = rest
     settings = Settings(
-        backend=said["backend"], malformed=said["malformed"], delta=int(said["delta"]),
-        min_length=int(said["min_length"]), max_expansion=float(said["max_expansion"]),
-        left=tuple(unquote(word) for word, _ in split(said["left"])), prefix=said["prefix"],
-    )  # fmt: skip
+        backend=said["backend"],
+        malformed=said["malformed"],
+        delta=int(said["delta"]),
+        min_length=int(said["min_length"]),
+        max_expansion=float(said["max_expansion"]),
+        left=tuple(unquote(word) for word, _ in split(said["left"])),
+        prefix=said["prefix"],
+    )
     texts: dict[str, str] = {}
     broken = []
     for name, total in sums.items():
@@ -547,4 +551,3 @@ def _locked(folder: Path) -> int:
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
     return handle
-

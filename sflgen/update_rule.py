@@ -291,9 +291,14 @@ class SectionUpdate:
         return known
 
     def edit_host(
-        self, chain: str, edits: Sequence[Edit], row: int, step: int, front: Front | None = None,
+        self,
+        chain: str,
+        edits: Sequence[Edit],
+        row: int,
+        step: int,
+        front: Front | None = None,
         region: Region | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Do *edits* to a host: what stands from *row* on moves by *step*; *front* (of *region*) comes in."""
         draft, key = self.draft, (self.edit.table, chain)
         regions = self.regions(chain)
@@ -328,9 +333,10 @@ class SectionUpdate:
         host = self.draft.hosts.get((self.edit.table, spot.chain))
         fronts = host.fronts if host else ()
         dead = [
-            front.row for front, region in zip(fronts, self.regions(spot.chain), strict=True)
+            front.row
+            for front, region in zip(fronts, self.regions(spot.chain), strict=True)
             if front.row >= spot.row and region.is_behind(entry.region)
-        ]  # fmt: skip
+        ]
         for row in reversed(dead):
             self.drop(spot.chain, row)
         return len(dead)
@@ -391,9 +397,10 @@ class SectionUpdate:
         draft, table = self.draft, self.edit.table
         held, key = draft.loaded.table(table), (table, self.section.name)
         mine = {
-            at: host for (where, at), host in draft.hosts.items()
+            at: host
+            for (where, at), host in draft.hosts.items()
             if where == table and host.section == self.section.name
-        }  # fmt: skip
+        }
         if key not in draft.indexes:
             entries = {at: {front.row for front in host.fronts} for at, host in mine.items()}
             draft.indexes[key] = index(held, self.section.name, self.is_part, entries)
@@ -404,9 +411,11 @@ class SectionUpdate:
                     chains[front.chain or at] = None
         is_like = likeness(rule)
         return [
-            (chain, row) for chain in chains
-            for row in range(len(held[chain].rules) - 1, -1, -1) if is_like(held[chain].rules[row])
-        ]  # fmt: skip
+            (chain, row)
+            for chain in chains
+            for row in range(len(held[chain].rules) - 1, -1, -1)
+            if is_like(held[chain].rules[row])
+        ]
 
     def is_part(self, chain: str) -> bool:
         """Whether a chain is of a tree or an overlay: ours, but no section, and of no rule with memory."""

@@ -39,7 +39,9 @@ KERNEL_COMMANDS = ("unshare", "ip", "iptables-legacy-restore", "iptables-nft-res
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--at-least", metavar="FILE", help="fail if fewer tests ran than FILE says")
-    parser.addoption("--shuffle", metavar="SEED", type=int, help="files, and tests in a file, in an order of SEED")
+    parser.addoption(
+        "--shuffle", metavar="SEED", type=int, help="files, and tests in a file, in an order of SEED"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,7 +65,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seed = config.getoption("--shuffle")
     if seed is not None:
         items[:] = shuffled(items, seed)
-    drives = functools.cache(lambda path: "hitables.core" in path.read_text() or "hitables.engine" in path.read_text())
+    drives = functools.cache(
+        lambda path: "hitables.core" in path.read_text() or "hitables.engine" in path.read_text()
+    )
     for item in items:
         if drives(item.path):
             item.add_marker("engine")

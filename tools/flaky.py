@@ -45,8 +45,10 @@ class Run:
     def of(cls, seed: int) -> Run:
         drawn = random.Random(seed)
         environment = {
-            "PYTHONHASHSEED": str(seed % 2**32), "TZ": drawn.choice(ZONES), "COLUMNS": drawn.choice(COLUMNS),
-        }  # fmt: skip
+            "PYTHONHASHSEED": str(seed % 2**32),
+            "TZ": drawn.choice(ZONES),
+            "COLUMNS": drawn.choice(COLUMNS),
+        }
         return cls(seed, environment, in_background=seed % 2 == 1)
 
     def command(self, arguments: Sequence[str]) -> list[str]:
@@ -64,11 +66,15 @@ class Run:
         with tempfile.TemporaryDirectory() as folder, log.open("wb") as said:
             report = Path(folder, "report.xml")
             done = subprocess.run(
-                [*self.command(arguments), f"--junitxml={report}"], cwd=ROOT,
-                stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
-                env={**os.environ, **self.environment}, check=False,
+                [*self.command(arguments), f"--junitxml={report}"],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.environment},
+                check=False,
                 preexec_fn=_ignore_interrupts if self.in_background else _hear_interrupts,
-            )  # fmt: skip
+            )
             found = _failed(report) if report.exists() else []
         if done.returncode not in (0, 1) or (done.returncode and not found):
             found.append(f"the run itself: exit status {done.returncode}")
@@ -107,9 +113,10 @@ def busy(count: int) -> Iterator[None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0], allow_abbrev=False,
+        description=(__doc__ or "").partition("\n")[0],
+        allow_abbrev=False,
         epilog="All other arguments go to pytest.",
-    )  # fmt: skip
+    )
     parser.add_argument("--runs", type=int, default=10, help="default: 10")
     parser.add_argument("--seed", type=int, help="of the first run; the others count on from there")
     parser.add_argument("--load", type=int, default=0, help="busy loops beside the tests; default: 0")

@@ -78,22 +78,24 @@ def draw(chains: dict[str, list[str]], root: str) -> str:
                     f'{end[0] - bend:.0f} {end[1]:.0f} {end[0]:.0f} {end[1]:.0f}"/>'
                 )
     size = f"{x - GAP_X + 2:.0f} {height + 2:.0f}"
-    return "\n".join((
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-1 -1 {size}">',
-        "<style>",
-        "rect { fill: #f4f7fb; stroke: #5a7ba6 } path { fill: none; stroke: #d9a07c; marker-end: url(#tip) }",
-        "text { font: 10px monospace; fill: #222; white-space: pre }",
-        ".name { font-weight: bold; fill: #33557f }",
-        ".jump { fill: #b4632d }",
-        "</style>",
-        '<marker id="tip" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="7" markerHeight="7" orient="auto">'
-        '<path style="fill: #b4632d; stroke: none; marker-end: none" d="M0 0 L6 3 L0 6 z"/></marker>',
-        *frames,
-        *arrows,
-        *shapes,
-        "</svg>",
-        "",
-    ))  # fmt: skip
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-1 -1 {size}">',
+            "<style>",
+            "rect { fill: #f4f7fb; stroke: #5a7ba6 } path { fill: none; stroke: #d9a07c; marker-end: url(#tip) }",
+            "text { font: 10px monospace; fill: #222; white-space: pre }",
+            ".name { font-weight: bold; fill: #33557f }",
+            ".jump { fill: #b4632d }",
+            "</style>",
+            '<marker id="tip" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="7" markerHeight="7" orient="auto">'
+            '<path style="fill: #b4632d; stroke: none; marker-end: none" d="M0 0 L6 3 L0 6 z"/></marker>',
+            *frames,
+            *arrows,
+            *shapes,
+            "</svg>",
+            "",
+        )
+    )
 
 
 if __name__ == "__main__":

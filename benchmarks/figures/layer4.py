@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 NAMES = {
-    "grid_of_tries": "Grid-of-Tries", "tss_tries": "TSS behind tries",
-    "pacars(cascade=0)": "PACARS, lists halved", "pacars": "PACARS, cascading", "tss": "TSS, vectors",
-}  # fmt: skip
+    "grid_of_tries": "Grid-of-Tries",
+    "tss_tries": "TSS behind tries",
+    "pacars(cascade=0)": "PACARS, lists halved",
+    "pacars": "PACARS, cascading",
+    "tss": "TSS, vectors",
+}
 COLOURS = {plan: f"C{number}" for number, plan in enumerate(NAMES)}
 # Table 2: search, build (microseconds), space (KB); table 3: filters at the root, search; table 4.
 PAPER_FIREWALL = {
@@ -96,8 +99,11 @@ def savings(data: dict[str, Any]) -> str:
     quadtrees = [row for row in data["compression"] if row["algorithm"] == "pacars"]
     large, said = max(row["filters"] for row in quadtrees), []
     for factor in dict.fromkeys(row["factor"] for row in quadtrees):
-        rows = {row["form"]: row["bytes"] for row in quadtrees
-                if row["factor"] == factor and row["filters"] == large}  # fmt: skip
+        rows = {
+            row["form"]: row["bytes"]
+            for row in quadtrees
+            if row["factor"] == factor and row["filters"] == large
+        }
         plain, bitmap = 4 << factor, 4 + 2**factor / 8
         said.append((factor, f"{1 - rows['bitmap'] / rows['plain']:.0%} ({1 - bitmap / plain:.0%})"))
     head = ["factor", "of the whole structure (of a node's pointers)"]

@@ -55,8 +55,9 @@ def one_set(panel: Any, data: dict[str, Any], name: str) -> None:
     ours = sorted((row["growth"], row["mean"]) for row in data["pareto"] if row["set"] == name)
     panel.plot(*zip(*ours, strict=True), "o-", color="C1", markersize=4, label="hitables")
     for points, mark, colour, label in (
-        (PROTOTYPE.get(name, []), "^", "C2", "prototype"), (TOOL.get(name, []), "s", "C0", "2014 tool"),
-    ):  # fmt: skip
+        (PROTOTYPE.get(name, []), "^", "C2", "prototype"),
+        (TOOL.get(name, []), "s", "C0", "2014 tool"),
+    ):
         # An empty list draws nothing, and has the legend speak of it.
         panel.plot([x for x, _ in points], [y for _, y in points], mark, color=colour, label=label)
     goal = data["goals"].get(name)

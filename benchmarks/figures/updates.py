@@ -38,9 +38,10 @@ def draw(data: Row, path: Path) -> None:
         times = next(row for row in data["times"] if (row["set"], row["backend"]) == (made["set"], "nft"))
         for curve in made["curves"]:
             look = {
-                "linestyle": STYLES[curve["kind"]], "color": SHADES[curve["strategy"]],
+                "linestyle": STYLES[curve["kind"]],
+                "color": SHADES[curve["strategy"]],
                 "label": f"{curve['kind']}, {NAMES[curve['strategy']]}",
-            }  # fmt: skip
+            }
             line[0].plot(made["pending"], curve["reads"], **look)
             costs = delta_costs(curve["reads"], made["pending"], times)
             line[1].plot(made["pending"], costs, **look)
@@ -56,9 +57,10 @@ def draw(data: Row, path: Path) -> None:
 
 def title(line: Sequence[Any], name: str) -> None:
     words = (
-        (f"{name}: rules read", "pending updates"), ("cost: processors", "delta"),
+        (f"{name}: rules read", "pending updates"),
+        ("cost: processors", "delta"),
         ("updates a second", "delta"),
-    )  # fmt: skip
+    )
     for panel, (above, below) in zip(line, words, strict=True):
         panel.set_title(above)
         panel.set_xlabel(below)
@@ -107,10 +109,17 @@ def sustained_table(data: Row) -> tuple[list[str], list[list[object]]]:
     rows: list[list[object]] = []
     for row in data["sustained"]:
         answer = row["answer_ms"]
-        rows.append([
-            row["set"], f"{row['per_second']:.0f}", f"{answer['median']:.0f}", f"{answer['max']:,.0f}",
-            f"{row['mean_reads']:.1f}", f"{row['mean_folded']:.1f}", f"{row['ratio']:.1f}",
-        ])  # fmt: skip
+        rows.append(
+            [
+                row["set"],
+                f"{row['per_second']:.0f}",
+                f"{answer['median']:.0f}",
+                f"{answer['max']:,.0f}",
+                f"{row['mean_reads']:.1f}",
+                f"{row['mean_folded']:.1f}",
+                f"{row['ratio']:.1f}",
+            ]
+        )
     return head, rows
 
 
@@ -124,8 +133,14 @@ def growth_table(data: Row) -> tuple[list[str], list[list[object]]]:
             costs = delta_costs(curve["reads"], made["pending"], times)
             first, last = curve["reads"][0], curve["reads"][-1]
             where = NAMES[curve["strategy"]]
-            rows.append([
-                made["set"], f"{made['pending'][-1]} × {curve['kind']}", where, f"{first:.1f}", f"{last:.1f}",
-                made["pending"][costs.index(min(costs))],
-            ])  # fmt: skip
+            rows.append(
+                [
+                    made["set"],
+                    f"{made['pending'][-1]} × {curve['kind']}",
+                    where,
+                    f"{first:.1f}",
+                    f"{last:.1f}",
+                    made["pending"][costs.index(min(costs))],
+                ]
+            )
     return head, rows

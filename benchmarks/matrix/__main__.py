@@ -48,13 +48,19 @@ def summary(record: Record, judged: Judgement) -> dict[str, int]:
     """The counts of the record and of its judgement."""
     letters = Counter("".join("".join(words) for words in record.codes.values()))
     return {
-        "writers": len(WRITERS), "readers": len(READERS), "pairs": judged.pairs,
-        "changed": letters[CHANGED], "changed by itself": letters[BY_ITSELF], "never changed": letters[NEVER],
+        "writers": len(WRITERS),
+        "readers": len(READERS),
+        "pairs": judged.pairs,
+        "changed": letters[CHANGED],
+        "changed by itself": letters[BY_ITSELF],
+        "never changed": letters[NEVER],
         "not tried": judged.pairs - sum(letters[each] for each in (CHANGED, BY_ITSELF, NEVER)),
         "changed in a later table": sum(len(d) for each in record.later.values() for d in each.values()),
-        "failures": len(judged.failures), "dependent, never shown": len(judged.idle),
-        "extensions not tried": len(NOT_TRIED), "forms not tried": len(FORMS_NOT_TRIED),
-    }  # fmt: skip
+        "failures": len(judged.failures),
+        "dependent, never shown": len(judged.idle),
+        "extensions not tried": len(NOT_TRIED),
+        "forms not tried": len(FORMS_NOT_TRIED),
+    }
 
 
 def tables(record: Record) -> dict[str, str]:

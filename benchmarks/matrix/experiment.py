@@ -113,13 +113,17 @@ class _Bench:
         test = "ip frag-off & 0x3fff != 0" if v4 else "exthdr frag exists"
         # What our own sockets answer is none of the packets that are counted.
         ip_word, own = ("ip", "198.19.0.1") if v4 else ("ip6", "fd19::1")
-        run(["nft", "-f", "-"], f"""table {ip_word} whole {{
+        run(
+            ["nft", "-f", "-"],
+            f"""table {ip_word} whole {{
             chain arriving {{ type filter hook prerouting priority -450; {test} notrack; }}
             chain leaving {{ type filter hook output priority -450;
                 {ip_word} saddr {own} drop; {test} notrack; }}
-        }}\n""")  # fmt: skip
-        self.netfilter.each([message(_ACCOUNTING, _NEW_ACCOUNT, 0x600, 0, text(1, "account") +
-                                     _wide(2) + _wide(3))])  # fmt: skip
+        }}\n""",
+        )
+        self.netfilter.each(
+            [message(_ACCOUNTING, _NEW_ACCOUNT, 0x600, 0, text(1, "account") + _wide(2) + _wide(3))]
+        )
         self.fill_sets()
 
     def fill_sets(self) -> None:
@@ -196,8 +200,9 @@ class _Bench:
             first, again = (self._answers(place, "", there, block) for _ in range(2))
             self.without[there, block] = {
                 name: [was if was == now else _UNSURE for was, now in zip(answers, again[name], strict=True)]
-                for name, answers in first.items() if name in again
-            }  # fmt: skip
+                for name, answers in first.items()
+                if name in again
+            }
         without = self.without[there, block]
         changed: dict[int, str] = {}
         found = self._answers(place, writer, there, block)
@@ -219,7 +224,7 @@ class _Bench:
                 packet.name: seen[2:-1]
                 for packet, seen in self._counts(sent, counters)
                 if seen[1] == seen[-1] == max(seen[1:]) == 1
-            }  # fmt: skip
+            }
         finally:
             counters.close()
 

@@ -125,9 +125,14 @@ def is_event(rule: Rule) -> bool:
 
 
 def _judge_pair(
-    record: Record, at: int, to: int, letters: tuple[str, ...], dependent: dict[Family, list[bool]],
-    readers: dict[Family, list[Rule | None]], out: Judgement,
-) -> None:  # fmt: skip
+    record: Record,
+    at: int,
+    to: int,
+    letters: tuple[str, ...],
+    dependent: dict[Family, list[bool]],
+    readers: dict[Family, list[Rule | None]],
+    out: Judgement,
+) -> None:
     """One pair; *letters* by setting, *dependent* by family: whether the table calls each reader so."""
     out.pairs += len(letters) - letters.count(APART)
     changed, never = letters.count(CHANGED), letters.count(NEVER) + letters.count(EVENT)
@@ -136,9 +141,10 @@ def _judge_pair(
     writer, reader = record.writers[at], record.readers[to]
     if changed:
         wrong = [
-            name for name, family, letter in zip(_NAMES, _FAMILIES, letters, strict=True)
+            name
+            for name, family, letter in zip(_NAMES, _FAMILIES, letters, strict=True)
             if letter == CHANGED and not dependent[family][to]
-        ]  # fmt: skip
+        ]
         if wrong:
             shown = record.shown[writer][reader]
             where = "; ".join(f"{name}, {shown[name]}" for name in wrong)
@@ -246,8 +252,11 @@ def _access_mistakes(kind: str, name: str, line: access.Access) -> Iterator[Mist
 
 
 _PLACES: dict[str, dict[str, Any]] = {
-    "match": MATCHES, "target": TARGETS, "match access": access.MATCHES, "target access": access.TARGETS,
-}  # fmt: skip
+    "match": MATCHES,
+    "target": TARGETS,
+    "match access": access.MATCHES,
+    "target access": access.TARGETS,
+}
 
 
 @contextmanager

@@ -114,8 +114,13 @@ def _kinds(family: Family) -> Iterator[_Kind]:
     yield _Kind("udp with a mark", UDP, b"x", setup=("-j MARK --set-xmark 0x23/0xffffffff",))
     yield _Kind("udp with mark 16", UDP, b"x", setup=("-j MARK --set-xmark 0x10/0xffffffff",))
     yield _Kind("udp with a connection mark", UDP, b"x", setup=("-j CONNMARK --set-xmark 0x21/0xffffffff",))
-    yield _Kind("udp with two marks", UDP, b"x", established=True, setup=(
-        "-j MARK --set-xmark 0x23/0xffffffff", "-j CONNMARK --set-xmark 0x10/0xffffffff"))  # fmt: skip
+    yield _Kind(
+        "udp with two marks",
+        UDP,
+        b"x",
+        established=True,
+        setup=("-j MARK --set-xmark 0x23/0xffffffff", "-j CONNMARK --set-xmark 0x10/0xffffffff"),
+    )
     yield _Kind("udp with a label", UDP, b"x", setup=("-m connlabel --label 1 --set",))
     yield _Kind("udp of a connection", UDP, b"x" * 12, established=True)
     yield _Kind("udp, wrong checksum", UDP, b"x" * 12, broken=True)
@@ -149,8 +154,9 @@ def _kinds(family: Family) -> Iterator[_Kind]:
         yield _Kind("udp, hop-by-hop", UDP, b"x" * 8, extension=(_HOP, bytes.fromhex("00010400000000")))
         yield _Kind("udp, destination", UDP, b"x", extension=(_DESTINATION, bytes.fromhex("00010400000000")))
         yield _Kind("udp, routing 2", UDP, b"x", extension=(_ROUTING, bytes((2, 2, 0)) + bytes(20)))
-        yield _Kind("udp, segment routing", UDP, b"x",
-                    extension=(_ROUTING, bytes((2, 4, 0, 0, 0, 0, 0)) + bytes(16)))  # fmt: skip
+        yield _Kind(
+            "udp, segment routing", UDP, b"x", extension=(_ROUTING, bytes((2, 4, 0, 0, 0, 0, 0)) + bytes(16))
+        )
         yield _Kind("mobility", _MOBILITY, struct.pack(">BBBBHH", _NONE, 0, 5, 0, 0, 0))
     yield _Kind("udp, first fragment", UDP, b"x" * 16, fragment=0x2000)
     yield _Kind("udp, later fragment", UDP, b"x" * 16, fragment=0x00B9)
@@ -204,9 +210,16 @@ def _ip4(kind: _Kind, number: int, addresses: bytes, body: bytes) -> bytes:
     options = kind.header_options
     size = 20 + len(options)
     head = struct.pack(
-        ">BBHHHBBH", 0x40 | size // 4, kind.tos, size + len(body), number, kind.fragment or 0, kind.ttl,
-        kind.protocol, 0,
-    )  # fmt: skip
+        ">BBHHHBBH",
+        0x40 | size // 4,
+        kind.tos,
+        size + len(body),
+        number,
+        kind.fragment or 0,
+        kind.ttl,
+        kind.protocol,
+        0,
+    )
     header = bytearray(head + addresses + options)
     header[10:12] = checksum(bytes(header))
     return bytes(header) + body
@@ -231,9 +244,10 @@ def listen(family: Family) -> list[socket.socket]:
     own = socket.inet_ntop(kind, target_of(family, 0, True).to_bytes(4 if v4 else 16, "big"))
     out = []
     for port, type_, mark in (
-        (UDP_SOCKET, socket.SOCK_DGRAM, 0), (MARKED_SOCKET, socket.SOCK_DGRAM, 0x77),
+        (UDP_SOCKET, socket.SOCK_DGRAM, 0),
+        (MARKED_SOCKET, socket.SOCK_DGRAM, 0x77),
         (TCP_SOCKET, socket.SOCK_STREAM, 0x78),
-    ):  # fmt: skip
+    ):
         made = socket.socket(kind, type_)
         if v4:
             made.setsockopt(socket.SOL_IP, 19, 1)  # IP_TRANSPARENT

@@ -54,9 +54,8 @@ LATER = {"PREROUTING": Place("security", "FORWARD"), "OUTPUT": Place("security",
 def places(writer: Try) -> list[Place]:
     """Where the writer is tried."""
     return [
-        Place(table, chain)
-        for table in writer.tables for chain in BUILT_IN[table] if chain in writer.chains
-    ]  # fmt: skip
+        Place(table, chain) for table in writer.tables for chain in BUILT_IN[table] if chain in writer.chains
+    ]
 
 
 def run_setting(setting: Setting, only: str = "", tell: bool = True) -> list[Row]:
@@ -65,9 +64,10 @@ def run_setting(setting: Setting, only: str = "", tell: bool = True) -> list[Row
     family = setting.family
     work: list[tuple[int | None, Place]] = [
         (at, place)
-        for at, writer in enumerate(WRITERS) if family in writer.families and only in writer.words
+        for at, writer in enumerate(WRITERS)
+        if family in writer.families and only in writer.words
         for place in places(writer)
-    ]  # fmt: skip
+    ]
     controls = sorted({place for _, place in work}, key=lambda each: (each.table, each.chain))
     began = time.monotonic()
     with Namespace() as namespace:
@@ -77,9 +77,10 @@ def run_setting(setting: Setting, only: str = "", tell: bool = True) -> list[Row
             words = NO_WRITER if at is None else WRITERS[at].rule(family)
             for alone in (False, True):
                 chosen = [
-                    to for to, probe in enumerate(READERS)
+                    to
+                    for to, probe in enumerate(READERS)
                     if _stands(probe, family, place) and probe.alone is alone
-                ]  # fmt: skip
+                ]
                 # Without a writer, in both orders: a probe that writes shows by those that stand before it.
                 for order in (chosen, chosen[::-1]) if at is None else (chosen,):
                     seen = namespace.call(try_row, place, words, [READERS[to].rule(family) for to in order])
@@ -104,9 +105,10 @@ def _later(namespace: Namespace, setting: Setting, writer: int, place: Place) ->
     """The row of probes in a later table."""
     there, family = LATER[place.chain], setting.family
     chosen = [
-        to for to, probe in enumerate(READERS)
+        to
+        for to, probe in enumerate(READERS)
         if _stands(probe, family, there) and not probe.alone and probe.name not in _NOT_LATER
-    ]  # fmt: skip
+    ]
     probes = [READERS[to].rule(family) for to in chosen]
     if place.table == there.table:
         return Row(writer, place, tuple(chosen), Seen(refused="no table is later"), there)
@@ -120,9 +122,7 @@ def collect(rows: dict[Setting, list[Row]]) -> Record:
     for setting, found in rows.items():
         letters = [[APART] * len(READERS) for _ in WRITERS]
         lost: Counter[str] = Counter()
-        alone = {
-            row.readers[at] for row in found if row.writer is None for at in row.seen.changed
-        }  # fmt: skip
+        alone = {row.readers[at] for row in found if row.writer is None for at in row.seen.changed}
         for row in found:
             seen = row.seen
             lost.update(seen.lost)

@@ -58,19 +58,22 @@ def check_loops(program: Program) -> None:
         line = made.edges[circle[-1], circle[0]]["lines"][0]
         raise ParseError(
             f"chains jump in a circle: {' -> '.join([*circle, circle[0]])} (table {table.name})",
-            source=program.name, line=line, hint="the kernel refuses such a rule set",
-        )  # fmt: skip
+            source=program.name,
+            line=line,
+            hint="the kernel refuses such a rule set",
+        )
 
 
 def _jumps_in_circles(table: Table) -> bool:
     entering = (Kind.JUMP, Kind.GOTO)
     after = {
         chain.name: {
-            target.name for target in {id(rule.target): rule.target for rule in chain.rules}.values()
+            target.name
+            for target in {id(rule.target): rule.target for rule in chain.rules}.values()
             if target is not None and target.kind in entering
         }
         for chain in table.chains
-    }  # fmt: skip
+    }
     try:
         TopologicalSorter(after).prepare()
     except CycleError:

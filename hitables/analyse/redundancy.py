@@ -61,9 +61,13 @@ class Simplified:
 
 
 def simplify(
-    chain: Chain, family: Family, backends: Sequence[Backend], malformed: Malformed,
-    writes: Mapping[str, frozenset[State]], keep: frozenset[int] = frozenset(),
-) -> Simplified:  # fmt: skip
+    chain: Chain,
+    family: Family,
+    backends: Sequence[Backend],
+    malformed: Malformed,
+    writes: Mapping[str, frozenset[State]],
+    keep: frozenset[int] = frozenset(),
+) -> Simplified:
     """What may be left out of *chain*, whatever its packets; *keep*: the ids of rules that must stay.
 
     *writes*: what each user chain may write (analyse.callgraph).
@@ -83,10 +87,13 @@ def simplify(
         phases = np.zeros(count, np.uint32)
         _check(
             lib.redundant_phases(
-                given, len(readings), ffi.from_buffer("uint8_t *", groups), bytes_of,
+                given,
+                len(readings),
+                ffi.from_buffer("uint8_t *", groups),
+                bytes_of,
                 ffi.from_buffer("uint32_t *", phases),
             )
-        )  # fmt: skip
+        )
         order = np.lexsort((stay, groups[stay], phases[stay]))
         if not np.array_equal(order, np.arange(len(stay))):
             orders.append(tuple(order.tolist()))
@@ -276,9 +283,12 @@ class _Reading:
         broken = np.array([action == _BROKEN for action in self.actions], np.uint8)
         end = numbers.setdefault(self.end, len(numbers))
         arrays = {
-            "tops": tops, "low": lowest, "high": highest, "rule": np.array(self.owner, np.uint32),
+            "tops": tops,
+            "low": lowest,
+            "high": highest,
+            "rule": np.array(self.owner, np.uint32),
             "action": np.array(actions, np.uint32),
-        }  # fmt: skip
+        }
         for name, array in arrays.items():
             setattr(given, name, ffi.from_buffer("uint32_t *", array))
         given.broken = ffi.from_buffer("uint8_t *", broken)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..build.tree import Free
 from ..ir.rule import Ends, Kind, Match, Role, Rule, State, Target
 from ..ir.semantics import FIELDS_WRITTEN
+from .boxes import Free
 from .rule_boxes import Malformed, Sides
 
 
@@ -27,9 +27,7 @@ def written_in(rules: Sequence[Rule], writes: Mapping[str, frozenset[State]]) ->
     return frozenset(found)
 
 
-def freedom(
-    rules: Sequence[Rule], writes: Mapping[str, frozenset[State]], sides: Sides
-) -> list[Free]:
+def freedom(rules: Sequence[Rule], writes: Mapping[str, frozenset[State]], sides: Sides) -> list[Free]:
     """What may be done with each of *rules*, which make up one list."""
     written = written_in(rules, writes)
     fields = frozenset(field for state in written for field in FIELDS_WRITTEN.get(state, ()))

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..build.tree import Axis, Boxes, Cut
 from ..ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, UDP, Family, Field, Fragment, top
 from ..ir.intervals import Values
 from ..ir.rule import Ends, Kind, Match, Role, Rule, State
 from ..ir.semantics import FIELDS_WRITTEN
 from ..syntax.values import ICMP_ANY
+from .boxes import Axis, Boxes, Cut
 
 # More boxes than this for one rule cost more than they save: its hull stands for them.
 MOST_BOXES = 16

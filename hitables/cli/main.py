@@ -32,28 +32,44 @@ def main() -> None:
 
 def _question_options(command: Callable[..., None]) -> Callable[..., None]:
     """What commands that compare two rule sets have in common; see `_question`."""
-    for option in reversed((
-        click.option(
-            "--backend", type=click.Choice(["any", "legacy", "nft"]), default="any", show_default=True,
-            help="As which iptables the rules are read; any: as both, and each must hold.",
-        ),
-        click.option(
-            "--malformed", type=click.Choice(["stricter", "exact"]), default="stricter", show_default=True,
-            help="Packets with cut-off headers: B may drop them, or must treat them as A does.",
-        ),
-        click.option(
-            "--verdict-only", is_flag=True, help="Leave aside what rules do besides deciding: LOG, counters."
-        ),
-        click.option("--table", "tables", multiple=True, help="Compare this table only; may be repeated."),
-        click.option("--chain", "chains", multiple=True, help="Compare this chain only; may be repeated."),
-        click.option(
-            "--timeout", type=Number(0, min_open=True), metavar="SECONDS",
-            help="Then what was not decided is undecided.",
-        ),
-        click.option(
-            "--max-memory", type=Size(), help="As in 512M or 2G; then what was not decided is undecided."
-        ),
-    )):  # fmt: skip
+    for option in reversed(
+        (
+            click.option(
+                "--backend",
+                type=click.Choice(["any", "legacy", "nft"]),
+                default="any",
+                show_default=True,
+                help="As which iptables the rules are read; any: as both, and each must hold.",
+            ),
+            click.option(
+                "--malformed",
+                type=click.Choice(["stricter", "exact"]),
+                default="stricter",
+                show_default=True,
+                help="Packets with cut-off headers: B may drop them, or must treat them as A does.",
+            ),
+            click.option(
+                "--verdict-only",
+                is_flag=True,
+                help="Leave aside what rules do besides deciding: LOG, counters.",
+            ),
+            click.option(
+                "--table", "tables", multiple=True, help="Compare this table only; may be repeated."
+            ),
+            click.option(
+                "--chain", "chains", multiple=True, help="Compare this chain only; may be repeated."
+            ),
+            click.option(
+                "--timeout",
+                type=Number(0, min_open=True),
+                metavar="SECONDS",
+                help="Then what was not decided is undecided.",
+            ),
+            click.option(
+                "--max-memory", type=Size(), help="As in 512M or 2G; then what was not decided is undecided."
+            ),
+        )
+    ):
         command = option(command)
     return command
 
@@ -62,14 +78,20 @@ def _format_options(command: Callable[..., None]) -> Callable[..., None]:
     """What commands that report findings have in common; see `_give`."""
     for option in (
         click.option(
-            "-o", "--output", default="-",
+            "-o",
+            "--output",
+            default="-",
             help="Where the result goes; the text is then told on standard error, whatever the format.",
         ),
         click.option(
-            "--format", "form", type=click.Choice(["text", "json", "sarif", "junit"]), default="text",
-            show_default=True, help="Of the result.",
+            "--format",
+            "form",
+            type=click.Choice(["text", "json", "sarif", "junit"]),
+            default="text",
+            show_default=True,
+            help="Of the result.",
         ),
-    ):  # fmt: skip
+    ):
         command = option(command)
     return command
 
@@ -82,9 +104,10 @@ def _question(options: dict[str, Any]) -> Any:
     backend = options.pop("backend")
     return Question(
         tuple(Backend) if backend == "any" else (Backend(backend),),
-        tables=frozenset(options.pop("tables")), chains=frozenset(options.pop("chains")),
+        tables=frozenset(options.pop("tables")),
+        chains=frozenset(options.pop("chains")),
         **{name: options.pop(name) for name in ("malformed", "verdict_only", "timeout", "max_memory")},
-    )  # fmt: skip
+    )
 
 
 def _read_two(before: str, after: str, family: str | None, tell: Callable[[str], None]) -> tuple[Any, Any]:
@@ -318,6 +341,7 @@ def _weighing(
     trace_file: str | None, pcap_file: str | None, through: str | None, alike: bool, backend: str
 ) -> Callable[[Any], Any]:
     """How much rules weigh, for a program: as one of the sources says."""
+    from ..analyse import weights
     from ..ir.packet import Backend
     from ..simulate import traffic
 
@@ -331,7 +355,7 @@ def _weighing(
         if alike:
             return None
         if source is None:
-            return traffic.counted(program)
+            return weights.counted(program)
         chain = traffic.busiest_chain(program, through)
         batch = (traffic.trace_batch if trace_file else traffic.pcap_batch)(source, program.family)
         read_as = Backend.LEGACY if backend == "any" else Backend(backend)
@@ -518,9 +542,7 @@ def diff(
 )
 @click.option("--table", "tables", multiple=True, help="This table only; may be repeated.")
 @click.option("--chain", "chains", multiple=True, help="Rules of this chain only; may be repeated.")
-@click.option(
-    "--timeout", type=Number(0, min_open=True), metavar="SECONDS", help="Then rules are left over."
-)
+@click.option("--timeout", type=Number(0, min_open=True), metavar="SECONDS", help="Then rules are left over.")
 @_format_options
 @family_option
 def lint(

@@ -182,9 +182,11 @@ def _stream(number: int, label: str, before: TextIO | None) -> TextIO:
     """A text stream to the descriptor *number*, of the encoding that Python's own had."""
     encoding = before.encoding if before is not None else "utf-8"
     return io.TextIOWrapper(
-        io.BufferedWriter(_Named(number, label)), encoding, BYTES_OR_ESCAPES,
+        io.BufferedWriter(_Named(number, label)),
+        encoding,
+        BYTES_OR_ESCAPES,
         line_buffering=number == 2 or os.isatty(number),
-    )  # fmt: skip
+    )
 
 
 def _named_trouble(error: BaseException) -> HitablesError | None:

@@ -16,12 +16,14 @@ from pathlib import PurePath
 import numpy as np
 import numpy.typing as npt
 
+from ..analyse.boxes import Boxes, Free, Prices
 from ..analyse.callgraph import check_loops, graph, levels, writes
 from ..analyse.redundancy import Why, simplify
 from ..analyse.reorderable import freedom
 from ..analyse.rule_boxes import Malformed, Sides, as_boxes
+from ..analyse.weights import Weights
 from ..build.expected_cost import read_in_turn, rules_read, spent
-from ..build.tree import ALGORITHMS, EFFORTS, Boxes, Free, Prices, Tree, grow
+from ..build.tree import ALGORITHMS, EFFORTS, Tree, grow
 from ..costs.profile import Costs, default
 from ..costs.tree_prices import Priced, nanoseconds, prices
 from ..emit.chain_writer import Names, Planted
@@ -33,7 +35,6 @@ from ..ir.packet import Backend
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import EVERYTHING, Kind, Match, Rule, State
 from ..parse.named_memory import FIRST
-from ..simulate.traffic import Weights
 
 Floats = npt.NDArray[np.float64]
 
@@ -185,12 +186,13 @@ class Compiled:
             {key: chain for key, chain in self.origins.items() if (key[0], chain) != place},
             tuple(
                 _left_alone(each.table, before, f"left as it was: {fault.why}")
-                if (each.table, each.chain) == place else each
+                if (each.table, each.chain) == place
+                else each
                 for each in self.reports
             ),
             tuple(each for each in self.gone if (each.table, each.chain) != place),
             (*self.faults, fault),
-        )  # fmt: skip
+        )
 
 
 def _left_alone(table: str, chain: Chain, why: str, left: Chain | None = None) -> ChainReport:
@@ -265,9 +267,14 @@ class _Planned:
 
 class _TableCompiler:
     def __init__(
-        self, program: Program, table: Table, options: Options, keep: frozenset[int],
-        tell: Callable[[int], None], spare: bool,
-    ) -> None:  # fmt: skip
+        self,
+        program: Program,
+        table: Table,
+        options: Options,
+        keep: frozenset[int],
+        tell: Callable[[int], None],
+        spare: bool,
+    ) -> None:
         self.family, self.table, self.options, self.tell = program.family, table, options, tell
         self.spare = spare
         self.faults: list[Fault] = []
@@ -320,9 +327,11 @@ class _TableCompiler:
             said = traceback.format_exception_only(error)[-1].strip()
             where = traceback.extract_tb(error.__traceback__)[-1]
             fault = Fault(
-                self.table.name, chain.name, f"compiling it broke off ({said})",
+                self.table.name,
+                chain.name,
+                f"compiling it broke off ({said})",
                 f"in {where.name}, {PurePath(where.filename).name} line {where.lineno}",
-            )  # fmt: skip
+            )
             self.faults.append(fault)
             self.planted[chain.name] = (chain, [])
             self.reports[chain.name] = _left_alone(self.table.name, chain, f"left as it was: {fault.why}")
@@ -349,9 +358,7 @@ class _TableCompiler:
         weights = self.weights(chain)
         if not chain.rules:
             return [_List(chain, weights)]
-        found = simplify(
-            chain, self.family, self.backends, self.options.malformed, self.writes, self.keep
-        )
+        found = simplify(chain, self.family, self.backends, self.options.malformed, self.writes, self.keep)
         self.gone += [
             Gone(self.table.name, chain.name, rule.line, why.said)
             for rule, why in zip(chain.rules, found.why, strict=True)
@@ -395,11 +402,20 @@ class _TableCompiler:
         (read, *spent_before), (reads, *spent_after) = before.tolist(), after.tolist()
         known = [backend.value for backend in self.backends]
         self.reports[chain.name] = ChainReport(
-            self.table.name, chain.name, count, best.size, read, reads, int(grown.passing[1, 0]),
-            self.nesting[chain.name], "", self.spent - began,
-            dict(zip(known, spent_before, strict=True)), dict(zip(known, spent_after, strict=True)),
+            self.table.name,
+            chain.name,
+            count,
+            best.size,
+            read,
+            reads,
+            int(grown.passing[1, 0]),
+            self.nesting[chain.name],
+            "",
+            self.spent - began,
+            dict(zip(known, spent_before, strict=True)),
+            dict(zip(known, spent_after, strict=True)),
             count - stay,
-        )  # fmt: skip
+        )
         return ""
 
     def before(self, chain: Chain) -> Floats:
@@ -440,9 +456,7 @@ class _TableCompiler:
             budget -= size - allowed
         return f"a tree would need more than {options.max_expansion:g} times its rules"
 
-    def segments(
-        self, weights: Sequence[float], runs: list[list[Rule]], nesting: int, budget: int
-    ) -> _Grown:
+    def segments(self, weights: Sequence[float], runs: list[list[Rule]], nesting: int, budget: int) -> _Grown:
         """Grow a tree over each long run, with *budget* printed rules for all of them."""
         options = self.options
         sides = Sides(self.family, nft=options.backend != "legacy", malformed=options.malformed)
@@ -475,9 +489,11 @@ class _TableCompiler:
             exact = options.malformed is Malformed.EXACT
             patient = (lambda match: not sides.may_drop(match)) if exact else (lambda match: True)
             forms = Forms(
-                native=options.backend != "legacy", written=frozenset(sides.dirty),
-                cost=self.cost_in_vain, early=patient,
-            )  # fmt: skip
+                native=options.backend != "legacy",
+                written=frozenset(sides.dirty),
+                cost=self.cost_in_vain,
+                early=patient,
+            )
             # Groups are proved list by list, and whose copy a rule is is read off its text
             # (verify/group_lists.py): shortened, fw1_10K is proved in 9 s instead of 0.4.
             whole = options.as_written or (tree is not None and tree.in_groups())
@@ -498,9 +514,14 @@ class _TableCompiler:
         boxes.prices = prices(priced, self.costs, self.backends)
         started = time.process_time()
         tree = grow(
-            boxes, algorithm=options.algorithm, leaf_size=options.leaf_size, spfac=options.spfac,
-            max_nesting=nesting, budget=budget, effort=options.effort,
-        )  # fmt: skip
+            boxes,
+            algorithm=options.algorithm,
+            leaf_size=options.leaf_size,
+            spfac=options.spfac,
+            max_nesting=nesting,
+            budget=budget,
+            effort=options.effort,
+        )
         self.spent += time.process_time() - started
         ways = [rules_read(boxes, tree), *spent(boxes, tree, self.each_backend(priced))]
         read, reads = ways[0]
@@ -530,9 +551,12 @@ class _TableCompiler:
 
 
 def compile_rules(
-    program: Program, options: Options = Options(), done: Callable[[float], None] = lambda share: None,
-    *, spare: bool = False,
-) -> Compiled:  # fmt: skip
+    program: Program,
+    options: Options = Options(),
+    done: Callable[[float], None] = lambda share: None,
+    *,
+    spare: bool = False,
+) -> Compiled:
     """Compile *program*; *done* hears what share of its rules was looked at.
 
     The result decides every packet as *program* does (on packets with broken headers:

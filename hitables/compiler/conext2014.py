@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..analyse.boxes import Axis, Boxes, Cut, Words
 from ..analyse.callgraph import check_loops, graph, levels, writes
 from ..analyse.rule_boxes import Malformed, Side, Sides, as_boxes
-from ..build.tree import PAPER, Axis, Boxes, Cut, Words, grow
+from ..build.tree import PAPER, grow
 from ..emit.chain_writer import Names
 from ..emit.conext2014 import Run, plant_runs
 from ..ir.fields import TCP, UDP, Family, Field
@@ -149,9 +150,13 @@ class _TableTransformer:
             for at in numbers
         ]
         tree = grow(
-            Boxes.of(axes, boxes, [True] * len(boxes)), algorithm=PAPER, leaf_size=self.options.leaf_size,
-            spfac=self.options.spfac, unequal=self.options.unequal_cuts, memory=MEMORY,
-        )  # fmt: skip
+            Boxes.of(axes, boxes, [True] * len(boxes)),
+            algorithm=PAPER,
+            leaf_size=self.options.leaf_size,
+            spfac=self.options.spfac,
+            unequal=self.options.unequal_cuts,
+            memory=MEMORY,
+        )
         return _Piece(rules, numbers, Run(rules, tree, protocol))
 
 

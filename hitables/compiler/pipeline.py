@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import __version__
+from ..analyse.weights import Weights
 from ..api import read
 from ..emit.sourcemap import source_map
 from ..emit.text import write
@@ -15,7 +16,6 @@ from ..errors import HitablesError, NotEquivalent, ParseError
 from ..ir.fields import Family
 from ..ir.program import Program
 from ..parse.iptables import Vocabulary
-from ..simulate.traffic import Weights
 from ..verify.question import Difference, Equal, Question, Undecided
 from .compile import BACKENDS, ChainReport, Compiled, Fault, Options, compile_rules
 
@@ -80,10 +80,19 @@ def _transform(program: Program, options: Options, scheme: str, done: Share) -> 
 
 
 def compile_text(
-    text: str, options: Options, *, family: Family | None = None, name: str = "-", scheme: str = "tree",
-    prove: bool = True, timeout: float | None = None, max_memory: int | None = None, tell: Stage = _silent,
-    weigh: Callable[[Program], Weights | None] | None = None, done: Share = _silent_share,
-) -> Output:  # fmt: skip
+    text: str,
+    options: Options,
+    *,
+    family: Family | None = None,
+    name: str = "-",
+    scheme: str = "tree",
+    prove: bool = True,
+    timeout: float | None = None,
+    max_memory: int | None = None,
+    tell: Stage = _silent,
+    weigh: Callable[[Program], Weights | None] | None = None,
+    done: Share = _silent_share,
+) -> Output:
     """Read, compile, print, read again, prove the two equal.
 
     Where the proof finds a difference in one chain, or compiling the chain breaks off, the chain is
@@ -103,9 +112,12 @@ def compile_text(
     compiled = _transform(program, options, scheme, done)
     ends = None if timeout is None else time.monotonic() + timeout
     question = Question(
-        BACKENDS[options.backend], options.malformed.value, options.equivalence == "verdict",
-        timeout=timeout, max_memory=max_memory,
-    )  # fmt: skip
+        BACKENDS[options.backend],
+        options.malformed.value,
+        options.equivalence == "verdict",
+        timeout=timeout,
+        max_memory=max_memory,
+    )
     while True:
         tell("printing")
         printed = _header(options, scheme, prove, len(compiled.gone)) + write(compiled.program)
@@ -126,9 +138,7 @@ def compile_text(
     return Output(printed, compiled.program, mapped, compiled.reports, program, weighed, compiled.faults)
 
 
-def prove_equal(
-    program: Program, printed: str, question: Question, known: Vocabulary | None = None
-) -> None:  # fmt: skip
+def prove_equal(program: Program, printed: str, question: Question, known: Vocabulary | None = None) -> None:
     """Hold what *printed* says, once it is read again, against *program*, which was read with *known*.
 
     NotEquivalent on a difference, HitablesError when the budget of *question* runs out.
@@ -144,9 +154,7 @@ _PRINTED = "the compiled rule set"
 _Found = Difference | ParseError
 
 
-def _unequal(
-    program: Program, printed: str, question: Question, known: Vocabulary | None
-) -> _Found | None:  # fmt: skip
+def _unequal(program: Program, printed: str, question: Question, known: Vocabulary | None) -> _Found | None:
     """How what *printed* says differs from *program*; HitablesError when the budget runs out."""
     from ..verify.portfolio import check
 
@@ -179,7 +187,7 @@ def _detail(found: _Found) -> str:
 
 def _fault(
     program: Program, compiled: Compiled, printed: str, found: _Found, question: Question
-) -> Fault | None:  # fmt: skip
+) -> Fault | None:
     """The chain at fault; None when no chain that was changed has to do with it."""
     if isinstance(found, ParseError):
         places, why = _named(compiled, printed, found.line), "its tree, once printed, cannot be read back"

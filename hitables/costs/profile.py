@@ -112,12 +112,12 @@ class Costs:
         found = [_cost(figures, part, backend, family) for part in parts]
         return MatchCost(found[0].miss, sum(part.holds for part in found))
 
-    def rule(
-        self, rule: Rule, backend: Backend, reading: Reading, family: Family = Family.IPV4
-    ) -> float:
+    def rule(self, rule: Rule, backend: Backend, reading: Reading, family: Family = Family.IPV4) -> float:
         """Nanoseconds to read *rule*, near, when its first test fails or when it is taken."""
         figures = self.of(backend)
-        tests = [_cost(figures, match, backend, family) for match in test_kinds.as_read(rule, backend).matches]
+        tests = [
+            _cost(figures, match, backend, family) for match in test_kinds.as_read(rule, backend).matches
+        ]
         if reading is Reading.MISS and tests:
             return tests[0].miss
         return sum(test.holds for test in tests) + figures.target(test_kinds.target_kind(rule.target))
@@ -191,7 +191,14 @@ def _figures(data: Any) -> Figures:
     tests = {kind: MatchCost(_ns(each["miss"]), _ns(each["holds"])) for kind, each in data["tests"].items()}
     targets = {kind: _ns(cost) for kind, cost in data["targets"].items()}
     far = [Far(*(_ns(each[key]) for key in Far._fields)) for each in data["far"]]
-    needed = (test_kinds.COUNT, test_kinds.VERDICT, test_kinds.JUMP, test_kinds.GOTO, test_kinds.RETURN, test_kinds.OTHER_TARGET)
+    needed = (
+        test_kinds.COUNT,
+        test_kinds.VERDICT,
+        test_kinds.JUMP,
+        test_kinds.GOTO,
+        test_kinds.RETURN,
+        test_kinds.OTHER_TARGET,
+    )
     for kind in needed:
         if kind not in targets:
             raise KeyError(f"target {kind}")

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..build.tree import LENGTHS, Axis, Cut, Prices
+from ..analyse.boxes import LENGTHS, Axis, Cut, Prices
 from ..ir.fields import Family, Field
 from ..ir.packet import Backend
 from ..ir.rule import Match, Rule
@@ -31,8 +31,11 @@ _ORDER = {
     Backend.NFT: (Field.IIF, Field.OIF, Field.PROTO, Field.SRC, Field.DST, Field.FRAG, Field.FLAGS),
 }
 _PLAIN = {
-    Field.IIF: "interface", Field.OIF: "interface", Field.PROTO: "protocol", Field.FRAG: "fragment",
-}  # fmt: skip
+    Field.IIF: "interface",
+    Field.OIF: "interface",
+    Field.PROTO: "protocol",
+    Field.FRAG: "fragment",
+}
 
 
 class Priced:
@@ -73,10 +76,15 @@ def prices(priced: Priced, costs: Costs, backends: Sequence[Backend]) -> Prices:
         return made[0]
     one, two = made
     return Prices(
-        (one.test + two.test) / 2, two.order, (one.missed + two.missed) / 2, (one.holds + two.holds) / 2,
+        (one.test + two.test) / 2,
+        two.order,
+        (one.missed + two.missed) / 2,
+        (one.holds + two.holds) / 2,
         (one.taken + two.taken) / 2,
-        (one.jump + two.jump) / 2, (one.go + two.go) / 2, (one.act + two.act) / 2,
-    )  # fmt: skip
+        (one.jump + two.jump) / 2,
+        (one.go + two.go) / 2,
+        (one.act + two.act) / 2,
+    )
 
 
 def nanoseconds(priced: Priced, costs: Costs, backend: Backend) -> Prices:
@@ -98,9 +106,14 @@ def _of(priced: Priced, costs: Costs, backend: Backend, even: float | None) -> P
     return Prices(
         test,
         np.array(_in_order(axes, backend), np.uint32),
-        np.where(missed > 0, each + scale * missed, 0), scale * holds, each + scale * taken,
-        *(each + scale * figures.target(kind) for kind in (test_kinds.JUMP, test_kinds.GOTO, test_kinds.VERDICT)),
-    )  # fmt: skip
+        np.where(missed > 0, each + scale * missed, 0),
+        scale * holds,
+        each + scale * taken,
+        *(
+            each + scale * figures.target(kind)
+            for kind in (test_kinds.JUMP, test_kinds.GOTO, test_kinds.VERDICT)
+        ),
+    )
 
 
 def _in_order(axes: Sequence[Axis], backend: Backend) -> list[int]:
@@ -109,15 +122,14 @@ def _in_order(axes: Sequence[Axis], backend: Backend) -> list[int]:
     return sorted(range(len(axes)), key=lambda at: (place.get(axes[at].field, len(first)), at))
 
 
-def _tests(
-    axis: Axis, figures: Figures, backend: Backend, family: Family
-) -> list[tuple[int, MatchCost]]:
+def _tests(axis: Axis, figures: Figures, backend: Backend, family: Family) -> list[tuple[int, MatchCost]]:
     """What a test of the axis costs, by the length of its prefix, or by whether it is for several values."""
     if axis.cut is Cut.NONE:
         return []
     if axis.cut is Cut.PREFIX:
         return [
-            (length, figures.test(test_kinds.address(length, backend, family))) for length in range(axis.bits + 1)
+            (length, figures.test(test_kinds.address(length, backend, family)))
+            for length in range(axis.bits + 1)
         ]
     if axis.field in _PLAIN:
         return [(several, figures.test(_PLAIN[axis.field])) for several in (0, 1)]

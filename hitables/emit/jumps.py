@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..build.tree import Free, Step, Tree
+from ..analyse.boxes import Free
 from ..build.tree import Kind as NodeKind
+from ..build.tree import Step, Tree
 from ..ir.fields import Family, Field
 from ..ir.rule import Kind, Match, Role, Rule, Target
 from .chain_writer import Names, Planted, Planter, Written, goto, jump

@@ -35,9 +35,13 @@ class Forms:
     """
 
     def __init__(
-        self, *, native: bool, written: frozenset[Field], cost: Callable[[Match], float],
+        self,
+        *,
+        native: bool,
+        written: frozenset[Field],
+        cost: Callable[[Match], float],
         early: Callable[[Match], bool],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.native, self.written, self.cost, self.early = native, written, cost, early
         self.orders: dict[tuple[int, ...], tuple[Match, ...]] = {}
 
@@ -72,11 +76,14 @@ class Forms:
     def decidable(self, matches: Sequence[Match]) -> list[Match]:
         """Those that a tree's tests may decide."""
         return [
-            match for match in matches
-            if match.role is Role.SPACE and match.tests and not (match.either or match.option)
+            match
+            for match in matches
+            if match.role is Role.SPACE
+            and match.tests
+            and not (match.either or match.option)
             and (not match.name or match.native or not self.native)
             and not any(test.field in self.written for test in match.tests)
-        ]  # fmt: skip
+        ]
 
 
 def without(

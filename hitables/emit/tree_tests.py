@@ -16,8 +16,12 @@ from ..parse.rule_parts import cut, extension_match, header_match
 PROTOCOL_NAMES = {TCP: "tcp", UDP: "udp", SCTP: "sctp", DCCP: "dccp", ICMP: "icmp", ICMPV6: "ipv6-icmp"}
 PORT_MATCH = {TCP: "tcp", UDP: "udp", SCTP: "sctp", DCCP: "dccp"}
 _FLAG = {
-    Field.SRC: "-s", Field.DST: "-d", Field.PROTO: "-p", Field.IIF: "-i", Field.OIF: "-o",
-}  # fmt: skip
+    Field.SRC: "-s",
+    Field.DST: "-d",
+    Field.PROTO: "-p",
+    Field.IIF: "-i",
+    Field.OIF: "-o",
+}
 
 
 @cache

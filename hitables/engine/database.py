@@ -98,9 +98,7 @@ class Rules:
     @classmethod
     def of_filter(cls, filters: Iterable[FiveTuple]) -> Self:
         """Five-tuple rules, their place in the list as priority."""
-        rows = [
-            (*rule.src, *rule.dst, *rule.sport, *rule.dport, *_protocols(rule.proto)) for rule in filters
-        ]
+        rows = [(*rule.src, *rule.dst, *rule.sport, *rule.dport, *_protocols(rule.proto)) for rule in filters]
         boxes = np.array(rows, np.uint32).reshape(-1, FIVE_TUPLE.dims, 2)
         return cls(FIVE_TUPLE, boxes, np.arange(len(rows), dtype=np.uint32))
 
@@ -252,13 +250,16 @@ class Database:
             raise OutOfMemory(
                 f"{where}{self.plan}: the rules do not fit into the memory that there is, or that is allowed"
             )
-        raise DatabaseError(where + {
-            lib.VFDB_TWICE: f"a rule of priority {priority} is there already",
-            lib.VFDB_ABSENT: f"no rule of priority {priority} is there",
-            lib.VFDB_BAD_BOX: "a range is empty, or wider than its field",
-            lib.VFDB_TOO_LARGE: f"the rules are too many, or too interwoven, for {self.plan}",
-            lib.VFDB_DISAGREE: f"{self.plan}: the algorithm and linear search gave different answers",
-        }[status])  # fmt: skip
+        raise DatabaseError(
+            where
+            + {
+                lib.VFDB_TWICE: f"a rule of priority {priority} is there already",
+                lib.VFDB_ABSENT: f"no rule of priority {priority} is there",
+                lib.VFDB_BAD_BOX: "a range is empty, or wider than its field",
+                lib.VFDB_TOO_LARGE: f"the rules are too many, or too interwoven, for {self.plan}",
+                lib.VFDB_DISAGREE: f"{self.plan}: the algorithm and linear search gave different answers",
+            }[status]
+        )
 
 
 def _words(array: npt.NDArray[np.uint32]) -> Any:

@@ -106,9 +106,15 @@ def _registered() -> Iterator[Algorithm]:
             for param in itertools.takewhile(lambda param: param.name, ops.param)
         )
         yield Algorithm(
-            _text(ops.name), _text(ops.title), (ops.least_dims, ops.most_dims), ops.prefix_dims,
-            bool(ops.insert) and bool(ops.remove), ops.wraps, params, ops,
-        )  # fmt: skip
+            _text(ops.name),
+            _text(ops.title),
+            (ops.least_dims, ops.most_dims),
+            ops.prefix_dims,
+            bool(ops.insert) and bool(ops.remove),
+            ops.wraps,
+            params,
+            ops,
+        )
 
 
 ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in _registered()}

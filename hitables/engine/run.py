@@ -44,10 +44,14 @@ class Classified:
 
     def as_data(self) -> dict[str, Any]:
         return {
-            "algorithm": self.algorithm, "rules": self.rules, "packets": len(self.found),
-            "build_s": self.build_s, "bytes": self.bytes, "lookups_per_s": self.lookups_per_s,
+            "algorithm": self.algorithm,
+            "rules": self.rules,
+            "packets": len(self.found),
+            "build_s": self.build_s,
+            "bytes": self.bytes,
+            "lookups_per_s": self.lookups_per_s,
             "mismatches": self.mismatches,
-        }  # fmt: skip
+        }
 
 
 def classify(

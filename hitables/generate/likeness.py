@@ -72,9 +72,16 @@ def likeness(filters: Filter, drawn: int = 400) -> Likeness:
     )
     distinct = tuple(len(np.unique(sides[:, side], axis=0)) / count for side in (0, 1))
     return Likeness(
-        count, {pair: times / count for pair, times in pairs.items()}, any_source, any_destination, any_sport,
-        any_dport, any_protocol, float(np.mean(matches)) / count, (distinct[0], distinct[1]),
-    )  # fmt: skip
+        count,
+        {pair: times / count for pair, times in pairs.items()},
+        any_source,
+        any_destination,
+        any_sport,
+        any_dport,
+        any_protocol,
+        float(np.mean(matches)) / count,
+        (distinct[0], distinct[1]),
+    )
 
 
 def _class(length: int) -> int:

@@ -66,9 +66,14 @@ def _rule(line: int, *row: int) -> FilterRule:
 
     src, src_length, dst, dst_length, low, high, first, last, protocol, value, mask = row
     return FilterRule(
-        (src, src + (1 << 32 - src_length) - 1), (dst, dst + (1 << 32 - dst_length) - 1),
-        (low, high), (first, last), protocol or None, (value, mask) if mask else None, line,
-    )  # fmt: skip
+        (src, src + (1 << 32 - src_length) - 1),
+        (dst, dst + (1 << 32 - dst_length) - 1),
+        (low, high),
+        (first, last),
+        protocol or None,
+        (value, mask) if mask else None,
+        line,
+    )
 
 
 def _size(rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -80,9 +85,7 @@ def _size(rows: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.asarray(free + np.log2((ports[:, 1] - ports[:, 0] + 1) * (ports[:, 3] - ports[:, 2] + 1)))
 
 
-def _draw(
-    seed: Seed, count: int, rng: np.random.Generator, smoothness: int, even: int
-) -> NDArray[np.int64]:
+def _draw(seed: Seed, count: int, rng: np.random.Generator, smoothness: int, even: int) -> NDArray[np.int64]:
     """[count][11]: source, its length, destination, its length, ports, protocol (0: any), flags."""
     import numpy as np
 
@@ -169,9 +172,13 @@ def _addresses(
 
 
 def _make_room(
-    address: NDArray[np.int64], ends: NDArray[np.bool_], on: NDArray[np.bool_], nested: NDArray[np.int64],
-    nest: int, level: int,
-) -> None:  # fmt: skip
+    address: NDArray[np.int64],
+    ends: NDArray[np.bool_],
+    on: NDArray[np.bool_],
+    nested: NDArray[np.int64],
+    nest: int,
+    level: int,
+) -> None:
     """Move prefixes that end here, a node's together, from where those that go *on* would nest too deep.
 
     They move to the nearest place that nobody goes on from; where there is none they stay.

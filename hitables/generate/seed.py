@@ -229,9 +229,14 @@ class _Reader:
     def fail(self, number: int, reason: str) -> NoReturn:
         text = self.lines[number - 1] if number else ""
         raise ParseError(
-            reason, source=self.source, line=number, column=1 if text else 0, text=text, length=len(text),
+            reason,
+            source=self.source,
+            line=number,
+            column=1 if text else 0,
+            text=text,
+            length=len(text),
             hint="a ClassBench seed file is expected",
-        )  # fmt: skip
+        )
 
     def rows(self, name: str) -> list[tuple[int, list[str]]]:
         if name not in self.sections:

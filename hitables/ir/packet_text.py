@@ -293,9 +293,14 @@ class _Reader:
         raw = {which: value for which in RAW if later and (value := given.pop(which)) is not None}
         values |= {which: value for which, value in given.items() if value is not None}
         packet = Packet(
-            self.family, values, raw, size, self.choice("doff", {"bad": True, "good": False}, False),
-            offset_one, cut_short,
-        )  # fmt: skip
+            self.family,
+            values,
+            raw,
+            size,
+            self.choice("doff", {"bad": True, "good": False}, False),
+            offset_one,
+            cut_short,
+        )
         wrong = inconsistency(packet)
         if wrong is not None:
             raise ParseError(f"there is no such packet: {wrong}", source="packet", line=1, text=self.text)
@@ -405,8 +410,10 @@ def _read_rewrite(word: _Word, family: Family, answers: Answers) -> None:
 
 
 _ANSWER_READERS: dict[str, Callable[[_Word, Family, Answers], None]] = {
-    "fact": _read_fact, "outcome": _read_outcome, "rewrite": _read_rewrite,
-}  # fmt: skip
+    "fact": _read_fact,
+    "outcome": _read_outcome,
+    "rewrite": _read_rewrite,
+}
 NAMES = (
     "table", "chain", "in", "out", "src", "dst", "proto", "sport", "dport", "flags", "icmp", "mac", "state",
     "frag", "offset", "doff", "headers", "bytes", *_ANSWER_READERS,

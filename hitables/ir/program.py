@@ -111,11 +111,12 @@ def without_circles(table: Table) -> Table:
     """
     after = {
         chain.name: {
-            target.name for target in {id(rule.target): rule.target for rule in chain.rules}.values()
+            target.name
+            for target in {id(rule.target): rule.target for rule in chain.rules}.values()
             if target is not None and target.kind in (Kind.JUMP, Kind.GOTO) and target.name in table
         }
         for chain in table.chains
-    }  # fmt: skip
+    }
     try:
         TopologicalSorter(after).prepare()
         return table

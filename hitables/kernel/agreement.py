@@ -159,9 +159,8 @@ def guesses(
     outcomes = {key: answer(match, batch, chancy.values()) for key, match in chancy.items()}
     written = frozenset[State]().union(*(rule.writes for rule in _rules(table)))
     rewritten = [
-        key for key, match in matches.items()
-        if match.role is Role.CONSTANT and match.reads & written
-    ]  # fmt: skip
+        key for key, match in matches.items() if match.role is Role.CONSTANT and match.reads & written
+    ]
     told_of = (*facts.items(), *outcomes.items())
     unknown = sorted({key for key, told in told_of if (told == NOT_GIVEN).any()} | set(rewritten))
     rewrites = {which: (value,) for which, value in written_fields(table).items()}
@@ -184,10 +183,14 @@ def guesses(
 
 
 def _guess(
-    batch: PacketBatch, facts: Mapping[str, npt.NDArray[np.uint8]],
-    outcomes: Mapping[str, npt.NDArray[np.uint8]], rewritten: Sequence[str], hold: frozenset[str],
-) -> PacketBatch:  # fmt: skip
+    batch: PacketBatch,
+    facts: Mapping[str, npt.NDArray[np.uint8]],
+    outcomes: Mapping[str, npt.NDArray[np.uint8]],
+    rewritten: Sequence[str],
+    hold: frozenset[str],
+) -> PacketBatch:
     """*batch*, where of what is not known *hold* hold."""
+
     def filled(key: str, told: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         return np.where(told == NOT_GIVEN, key in hold, told).astype(np.uint8)
 

@@ -288,9 +288,7 @@ def _flows(leaves: int) -> bytes:
 
 
 def _walked(text: str, leaves: int, figures: Figures, backend: Backend) -> tuple[float, Way]:
-    headers = np.array(
-        [(_FIRST_LEAF + at, _TARGET, _SPORT, _DPORT, _UDP) for at in range(leaves)], np.uint32
-    )
+    headers = np.array([(_FIRST_LEAF + at, _TARGET, _SPORT, _DPORT, _UDP) for at in range(leaves)], np.uint32)
     batch = batch_of(headers)
     set_interface(batch, Field.OIF, DEVICE)
     program = program_of(read_rules(text, family=Family.IPV4), "filter", backend)

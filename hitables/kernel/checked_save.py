@@ -178,8 +178,9 @@ class Reader:
         flags = contents_nft.table_flags(self.family) if self.backend is Backend.NFT else {}
         faults = [
             _Fault((table, ""), 0, "the table has flags, which iptables does not know: " + " ".join(names))
-            for table, names in flags.items() if names
-        ]  # fmt: skip
+            for table, names in flags.items()
+            if names
+        ]
         if faults:
             raise Misread(self._told(faults, ""))
 
@@ -208,14 +209,16 @@ class Reader:
         """What was printed and is not held, and the chains of others of which that is so."""
         faults = [
             _Fault(place, 0, f"{self.tool}-save does not print it")
-            for place in found.chains if place not in said.chains
-        ]  # fmt: skip
+            for place in found.chains
+            if place not in said.chains
+        ]
         if self.backend is Backend.NFT:
             faults += [
                 _Fault(place, number, "the kernel tells no more than four letters of the timeout", line)
                 for place, (_, lines) in said.chains.items()
-                for number, line in enumerate(lines, 1) if _CUT_TIMEOUT.search(line)
-            ]  # fmt: skip
+                for number, line in enumerate(lines, 1)
+                if _CUT_TIMEOUT.search(line)
+            ]
         fresh: dict[Place, list[int]] = {}
         for place, (_, lines) in said.chains.items():
             rules = found.chains[place].rules if place in found.chains else ()
@@ -237,9 +240,10 @@ class Reader:
             self._heads = {} if left_out else heads
             self._known = {
                 (place, rule): line
-                for place, chain in found.chains.items() if place not in left_out
+                for place, chain in found.chains.items()
+                if place not in left_out
                 for rule, line in zip(chain.rules, said.chains[place][1], strict=True)
-            }  # fmt: skip
+            }
         else:  # of what is new alone something may be missing that it refers to
             self._heads, self._known = {}, {}
         return faults, left_out
@@ -263,10 +267,11 @@ class Reader:
             return
         other = [
             (place, at, nth)
-            for place, rows in fresh.items() if place in again.chains and place in found.chains
+            for place, rows in fresh.items()
+            if place in again.chains and place in found.chains
             for nth, (at, rule) in enumerate(zip(rows, again.chains[place].rules, strict=False))
             if loading.timers.get((place, at), _same)(found.chains[place].rules[at]) != rule
-        ]  # fmt: skip
+        ]
         alike = self._alike(found, again, other, loading.namespace) if other else set()
         for place, (_, printed) in said.chains.items():
             here, there = found.chains.get(place), again.chains.get(place)

@@ -74,9 +74,11 @@ def forget_flows(netfilter: Netfilter, family: Family) -> None:
 def _message(family: Family, flow: Flow) -> bytes:
     status = _CONFIRMED | (_SEEN_REPLY | _ASSURED if flow.replied else 0)
     parts = [
-        _tuple(family, 1, flow.first), _tuple(family, 2, flow.first.answer()),
-        number(3, status), number(7, _SECONDS),
-    ]  # fmt: skip
+        _tuple(family, 1, flow.first),
+        _tuple(family, 2, flow.first.answer()),
+        number(3, status),
+        number(7, _SECONDS),
+    ]
     if flow.first.protocol == TCP:
         state = _TCP_SYN_SENT if flow.syn and not flow.replied else _TCP_ESTABLISHED
         parts.append(nested(4, nested(1, attribute(1, bytes((state,))))))

@@ -77,9 +77,10 @@ def tables_present(family: Family) -> list[tuple[str, bool]]:
     other than ACCEPT."""
     found = held(family)
     busy = {
-        table for (table, _), chain in found.chains.items()
+        table
+        for (table, _), chain in found.chains.items()
         if chain.rules or not chain.head.startswith((_head(True, _ACCEPT), _head(False, _RETURN)))
-    }  # fmt: skip
+    }
     return [(table, table in busy) for table in found.tables]
 
 

@@ -40,9 +40,7 @@ _LEADING = struct.Struct("=HHHH")
 
 # What iptables-nft 1.8.9 reads in a rule, besides some `limit` and `log`; a table that has another it calls
 # incompatible.
-_READ = frozenset(
-    b"match target payload meta cmp bitwise counter immediate lookup range".split()
-)  # fmt: skip
+_READ = frozenset(b"match target payload meta cmp bitwise counter immediate lookup range".split())
 
 # The base chains of iptables: priority by table; of nat and the type of mangle's OUTPUT see `_is_base_of`.
 _HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
@@ -75,9 +73,7 @@ def table_flags(family: Family) -> dict[str, list[str]]:
     """The flags of the tables of iptables in the namespace of the caller, as nft has them: `dormant`."""
     with contextlib.closing(Netfilter()) as asked:
         tables = [(name, flags) for name, flags in _tables(asked, _FAMILIES[family]) if name in TABLES]
-    return {
-        name: [word for at, word in enumerate(_TABLE_WORDS) if flags >> at & 1] for name, flags in tables
-    }
+    return {name: [word for at, word in enumerate(_TABLE_WORDS) if flags >> at & 1] for name, flags in tables}
 
 
 def _generation(asked: Netfilter) -> bytes:

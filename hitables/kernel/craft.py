@@ -64,11 +64,18 @@ def craft(packet: Packet, number: int, source: int, target: int, trim: Trim = PL
     if v4:
         header = bytearray(
             struct.pack(
-                ">BBHHHBBH", 0x45, trim.tos, 20 + len(body), number,
-                offset | (0x2000 if fragment == Fragment.FIRST else 0), trim.ttl, protocol, 0,
+                ">BBHHHBBH",
+                0x45,
+                trim.tos,
+                20 + len(body),
+                number,
+                offset | (0x2000 if fragment == Fragment.FIRST else 0),
+                trim.ttl,
+                protocol,
+                0,
             )
             + addresses
-        )  # fmt: skip
+        )
         header[10:12] = checksum(bytes(header))
         return bytes(header + body)
     extra = b""

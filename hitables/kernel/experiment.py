@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
 from ..errors import LiveError
-from ..ir.fields import (  # fmt: skip
+from ..ir.fields import (
     ICMP,
     ICMPV6,
     SCTP,
@@ -47,9 +47,12 @@ _SYN, _ACK, _RST, _FIN = 2, 16, 4, 1
 _MASTER_NUMBER = 0  # of the flow that RELATED ones were expected by
 _NAT_BASE = {Family.IPV4: 100 << 24 | 64 << 16, Family.IPV6: 0xFD64 << 112}
 _STATE_OF_BITS = {
-    observer.INVALID: "INVALID", observer.UNTRACKED: "UNTRACKED", observer.NEW: "NEW",
-    observer.ESTABLISHED: "ESTABLISHED", observer.RELATED: "RELATED",
-}  # fmt: skip
+    observer.INVALID: "INVALID",
+    observer.UNTRACKED: "UNTRACKED",
+    observer.NEW: "NEW",
+    observer.ESTABLISHED: "ESTABLISHED",
+    observer.RELATED: "RELATED",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +203,15 @@ def why_not(packet: Packet, chain: str, interfaces: Iterable[str]) -> str:
 
 
 def _state(
-    family: Family, packet: Packet, state: str, number: int, source: int, target: int, trim: Trim,
+    family: Family,
+    packet: Packet,
+    state: str,
+    number: int,
+    source: int,
+    target: int,
+    trim: Trim,
     master: Tuple,
-) -> tuple[Trim, Flow | None, bool]:  # fmt: skip
+) -> tuple[Trim, Flow | None, bool]:
     """What it takes for the packet to be in *state*: a trim, a flow, loose or strict tracking."""
     values = packet.values
     name, *nat = state.split("+")
@@ -284,6 +293,9 @@ def _fire() -> tuple[int, dict[int, int], set[int], set[int], set[int]]:
         make_flows(_station.netfilter, _station.lab.family, plan.flows)
     _station.lab.send(plan.shots)
     return (
-        len(plan.shots), watcher.seen(), watcher.numbers("passed"), watcher.numbers("snat"),
+        len(plan.shots),
+        watcher.seen(),
+        watcher.numbers("passed"),
+        watcher.numbers("snat"),
         watcher.numbers("dnat"),
-    )  # fmt: skip
+    )

@@ -87,9 +87,11 @@ def ip_sets_named(text: str) -> dict[str, str]:
 
 
 def make_ip_sets(
-    types: Mapping[str, str], family: Family, namespace: Namespace,
+    types: Mapping[str, str],
+    family: Family,
+    namespace: Namespace,
     members: Mapping[str, Iterable[str]] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Create sets of the given *types* unless they are there; with *members*, hold these and no others."""
     if not types:
         return

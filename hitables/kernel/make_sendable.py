@@ -155,8 +155,9 @@ def _make_whole(rows: Any, family: Family) -> None:
     has = {
         Field.SPORT: np.isin(protocol, list(PORT_PROTOCOLS)),
         Field.DPORT: np.isin(protocol, list(PORT_PROTOCOLS)),
-        Field.FLAGS: protocol == TCP, Field.ICMP: icmp,
-    }  # fmt: skip
+        Field.FLAGS: protocol == TCP,
+        Field.ICMP: icmp,
+    }
     for which, right in has.items():
         gains = later & walked & right & (size >= FIELD_BYTES[which])
         if which in RAW:
@@ -165,5 +166,3 @@ def _make_whole(rows: Any, family: Family) -> None:
     low[broken, Field.FRAG] = Fragment.WHOLE
     rows["raw_present"][later] = 0
     rows["classes"][later] &= ~np.uint8(OFFSET_ONE)
-
-

@@ -61,15 +61,20 @@ class Observer:
         self._netfilter.close()
 
     def fill(
-        self, addresses: Mapping[int, tuple[int, int]], marks: Mapping[int, int],
-        connection_marks: Mapping[int, int], untracked: Iterable[int],
-    ) -> None:  # fmt: skip
+        self,
+        addresses: Mapping[int, tuple[int, int]],
+        marks: Mapping[int, int],
+        connection_marks: Mapping[int, int],
+        untracked: Iterable[int],
+    ) -> None:
         """What packets are to be when they meet the rules, by their numbers."""
         width = self._width
         sources = {n: source.to_bytes(width, "big") for n, (source, _) in addresses.items()}
         targets = {n: target.to_bytes(width, "big") for n, (_, target) in addresses.items()}
-        in_host_order = {name: {n: struct.pack("=I", v) for n, v in given.items()}
-                         for name, given in (("marks", marks), ("ctmarks", connection_marks))}  # fmt: skip
+        in_host_order = {
+            name: {n: struct.pack("=I", v) for n, v in given.items()}
+            for name, given in (("marks", marks), ("ctmarks", connection_marks))
+        }
         self._add("sources", sources)
         self._add("targets", targets)
         self._add("marks", in_host_order["marks"])
@@ -174,11 +179,14 @@ class Observer:
         step = 60000 // len(sample)  # a list of elements is one attribute, whose length has 16 bits
         self._netfilter.commit(
             self._message(
-                _NEWSETELEM, text(1, TABLE), text(2, name), nested(3, *packed[at : at + step]),
+                _NEWSETELEM,
+                text(1, TABLE),
+                text(2, name),
+                nested(3, *packed[at : at + step]),
                 flags=netlink.NLM_F_CREATE,
             )
             for at in range(0, len(packed), step)
-        )  # fmt: skip
+        )
 
     def _data_width(self, name: str) -> int:
         return {"sources": self._width, "targets": self._width, "marks": 4, "ctmarks": 4}.get(name, 0)
@@ -240,9 +248,14 @@ def _lookup(name: str, data_register: int = 0) -> bytes:
 
 def _store(offset: int, width: int, register: int) -> bytes:
     return _expression(
-        "payload", number(5, _REGISTER + register), number(2, 1), number(3, offset), number(4, width),
-        number(6, 1 if width == 4 else 0), number(7, 10 if width == 4 else 0),
-    )  # fmt: skip
+        "payload",
+        number(5, _REGISTER + register),
+        number(2, 1),
+        number(3, offset),
+        number(4, width),
+        number(6, 1 if width == 4 else 0),
+        number(7, 10 if width == 4 else 0),
+    )
 
 
 def _add_to(name: str) -> bytes:
@@ -268,9 +281,13 @@ def _set_ct(key: int, register: int) -> bytes:
 def _and(register: int, mask: int) -> bytes:
     word = struct.pack("=I", mask)
     return _expression(
-        "bitwise", number(1, register), number(2, register), number(3, 4),
-        nested(4, attribute(1, word)), nested(5, attribute(1, bytes(4))),
-    )  # fmt: skip
+        "bitwise",
+        number(1, register),
+        number(2, register),
+        number(3, 4),
+        nested(4, attribute(1, word)),
+        nested(5, attribute(1, bytes(4))),
+    )
 
 
 def _nonzero(register: int) -> bytes:

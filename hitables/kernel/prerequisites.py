@@ -86,10 +86,13 @@ def timeouts() -> list[bytes]:
     found = []
     with contextlib.closing(Netfilter()) as asked:
         for body in asked.dump(message(_TIMEOUT, _TIMEOUT_GET, NLM_F_DUMP, 0, b"")):
-            found.append(b"".join(
-                struct.pack("=HH", len(value) + 4, kind) + value + bytes(-len(value) % 4)
-                for kind, value in _parts(body) if kind & 0x3FFF != _TIMEOUT_USE
-            ))  # fmt: skip
+            found.append(
+                b"".join(
+                    struct.pack("=HH", len(value) + 4, kind) + value + bytes(-len(value) % 4)
+                    for kind, value in _parts(body)
+                    if kind & 0x3FFF != _TIMEOUT_USE
+                )
+            )
     return found
 
 

@@ -111,10 +111,14 @@ class Replay:
 
 
 def replay(
-    before: Program, after: Program, difference: Difference, *,
-    malformed: Malformed = "stricter", verdict_only: bool = False,
+    before: Program,
+    after: Program,
+    difference: Difference,
+    *,
+    malformed: Malformed = "stricter",
+    verdict_only: bool = False,
     backends: Iterable[Backend] = tuple(Backend),
-) -> Replay:  # fmt: skip
+) -> Replay:
     """Send the witness of *difference* through both programs, in each of *backends* and the witness's own.
 
     In a backend in which ir.semantics sees no difference the kernel must not see one either.
@@ -160,9 +164,10 @@ def _variants(packet: Packet) -> Iterator[Packet]:
     values = packet.values
     # The number behind "lo" is no name; what was meant is: any other, or a longer one.
     nameless = [
-        which for which in (Field.IIF, Field.OIF)
+        which
+        for which in (Field.IIF, Field.OIF)
         if values[which] and not valid_name(interface_name(values[which]))
-    ]  # fmt: skip
+    ]
     other = {which: interface_number(_SPARE) for which in nameless}
     longer = {which: interface_number(_longer(interface_name(values[which]))) for which in nameless}
     yield from fresh({})
@@ -188,9 +193,14 @@ class _Case:
     """A packet, made such that it can be sent, and the two programs that it goes through."""
 
     def __init__(
-        self, programs: tuple[Program, Program], table: str, chain: str, packet: Packet, wished: Answers,
+        self,
+        programs: tuple[Program, Program],
+        table: str,
+        chain: str,
+        packet: Packet,
+        wished: Answers,
         tell_apart: Callable[[Walk, Walk, Packet], bool],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.programs, self.name, self.chain = programs, table, chain
         self.wished, self.tell_apart, self.witness = wished, tell_apart, packet
         self.tables = programs[0].table(table), programs[1].table(table)
@@ -220,9 +230,10 @@ class _Case:
     def _wish(self) -> None:
         """Make hold (or not) what the witness says of facts, as far as that can be arranged."""
         asked = [
-            (self.matches[key], holds) for (key, epoch), holds in self.wished.facts.items()
+            (self.matches[key], holds)
+            for (key, epoch), holds in self.wished.facts.items()
             if epoch == 0 and key in self.matches
-        ]  # fmt: skip
+        ]
         # What is to hold comes last, so that nothing undoes it.
         for match, holds in sorted(asked, key=lambda each: each[1]):
             if truth(self.traits, match)[0] != holds:
@@ -242,9 +253,12 @@ class _Case:
         furnish(namespace, self.programs[0].family, self.interfaces)
         traits = self.traits
         one = Trial(
-            self.packet, int(traits.mark[0]), int(traits.connection_mark[0]),
-            (int(traits.uid[0]), int(traits.gid[0])), Trim(tos=int(traits.tos[0]), ttl=int(traits.ttl[0])),
-        )  # fmt: skip
+            self.packet,
+            int(traits.mark[0]),
+            int(traits.connection_mark[0]),
+            (int(traits.uid[0]), int(traits.gid[0])),
+            Trim(tos=int(traits.tos[0]), ttl=int(traits.ttl[0])),
+        )
         follows = any(map(follows_connections, self.tables))
         prepare(namespace, self.name, self.chain, [one], follows)
 
@@ -306,9 +320,11 @@ class _Case:
 
     def _differing(self, both: tuple[list[Way], list[Way]]) -> Iterator[bool]:
         return (
-            True for was in both[0] for now in both[1]
+            True
+            for was in both[0]
+            for now in both[1]
             if was.goes_with(now) and self.tell_apart(was.walk, now.walk, self.packet)
-        )  # fmt: skip
+        )
 
     def _known(self, packet: Packet, table: Table) -> Known:
         traits = copy.copy(self.traits)
@@ -381,8 +397,9 @@ class _Case:
         rules = [(chain, at) for chain in table.chains for at in range(len(chain.rules))]
         moved = [
             f"line {chain.rules[at].line}: {rule_text(chain.rules[at], chain.name)}"
-            for (chain, at), count in zip(rules, counts, strict=True) if count
-        ]  # fmt: skip
+            for (chain, at), count in zip(rules, counts, strict=True)
+            if count
+        ]
         return Told(fate, tuple(counts), tuple(moved))
 
     def _rounds_before(self) -> int:

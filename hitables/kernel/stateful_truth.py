@@ -94,10 +94,15 @@ def _hashlimit(given: list[Option], batch: PacketBatch, others: list[list[Option
         return found
     bits = "32" if batch.family is Family.IPV4 else "128"
     sides = {"srcip": (Field.SRC, "--hashlimit-srcmask"), "dstip": (Field.DST, "--hashlimit-dstmask")}
-    keys = list(zip(
-        *(_addresses(batch, sides[mode][0], _mask(_value(given, sides[mode][1], bits), batch.family))
-          for mode in modes), strict=True,
-    ))  # fmt: skip
+    keys = list(
+        zip(
+            *(
+                _addresses(batch, sides[mode][0], _mask(_value(given, sides[mode][1], bits), batch.family))
+                for mode in modes
+            ),
+            strict=True,
+        )
+    )
     name = _value(given, "--hashlimit-name")
     charges = sum(_value(other, "--hashlimit-name") == name for other in others)
     count = Counter(keys)
@@ -115,5 +120,7 @@ def _quota(given: list[Option], batch: PacketBatch, others: list[list[Option]]) 
 
 
 _KNOWN: dict[str, Callable[[list[Option], PacketBatch, list[list[Option]]], Answers]] = {
-    "hashlimit": _hashlimit, "quota": _quota, "recent": _recent,
+    "hashlimit": _hashlimit,
+    "quota": _quota,
+    "recent": _recent,
 }

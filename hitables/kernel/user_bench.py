@@ -79,14 +79,18 @@ class Measured:
                 {"name": line.name, "why": line.why}
                 if line.why
                 else {
-                    "name": line.name, "rules": line.rules, "ns": round(line.above, 1),
-                    "ns_with_io": round(line.above + self.empty, 1), "doubt_ns": round(line.doubt, 1),
-                    "modelled_ns": line.modelled and round(line.modelled, 1), "note": line.note,
+                    "name": line.name,
+                    "rules": line.rules,
+                    "ns": round(line.above, 1),
+                    "ns_with_io": round(line.above + self.empty, 1),
+                    "doubt_ns": round(line.doubt, 1),
+                    "modelled_ns": line.modelled and round(line.modelled, 1),
+                    "note": line.note,
                 }
                 for line in self.lines
             ],
             "advice": list(self.advice),
-        }  # fmt: skip
+        }
 
 
 def routed(program: Program, chain: str) -> Program:
@@ -135,10 +139,18 @@ def _router(program: Program) -> Router:
 
 
 def measure(
-    program: Program, chain: str, batch: PacketBatch, backend: Backend, *,
-    options: Options | None = None, against: Sequence[str] = (), runs: int = RUNS, flows: int = FLOWS,
-    costs: Costs | None = None, tell: Callable[[str], None] = lambda stage: None,
-) -> Measured:  # fmt: skip
+    program: Program,
+    chain: str,
+    batch: PacketBatch,
+    backend: Backend,
+    *,
+    options: Options | None = None,
+    against: Sequence[str] = (),
+    runs: int = RUNS,
+    flows: int = FLOWS,
+    costs: Costs | None = None,
+    tell: Callable[[str], None] = lambda stage: None,
+) -> Measured:
     """Measure *chain* of table filter by packets of *batch*; LiveError when that cannot be done here."""
     costs = costs or default()
     plain = routed(program, chain)

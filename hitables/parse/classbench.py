@@ -218,9 +218,14 @@ def _range_text(interval: Interval) -> str:
 def _short(words: list[str], line: int) -> FilterRule:
     src, dst, sport_low, sport_high, dport_low, dport_high, protocol = words
     return FilterRule(
-        _prefix(src), _prefix(dst), _range(sport_low, sport_high), _range(dport_low, dport_high),
-        _protocol(protocol), None, line,
-    )  # fmt: skip
+        _prefix(src),
+        _prefix(dst),
+        _range(sport_low, sport_high),
+        _range(dport_low, dport_high),
+        _protocol(protocol),
+        None,
+        line,
+    )
 
 
 def _long(words: list[str], line: int) -> FilterRule:
@@ -228,9 +233,14 @@ def _long(words: list[str], line: int) -> FilterRule:
     for word in extra:
         _extra(word)
     return FilterRule(
-        _prefix(src), _prefix(dst), _range(sport_low, sport_high), _range(dport_low, dport_high),
-        _protocol(protocol), _flags(flags), line,
-    )  # fmt: skip
+        _prefix(src),
+        _prefix(dst),
+        _range(sport_low, sport_high),
+        _range(dport_low, dport_high),
+        _protocol(protocol),
+        _flags(flags),
+        line,
+    )
 
 
 class _Misfit(ValueError):

@@ -487,9 +487,10 @@ class _Reader:
         if chain is None:
             built_in = ", ".join(BUILT_IN[table.name])
             raise Fault(
-                f"chain {name} is not declared in table {table.name}", plan.chain,
+                f"chain {name} is not declared in table {table.name}",
+                plan.chain,
                 f"declare it by a line :{name} - [0:0]; the built-in chains are {built_in}",
-            )  # fmt: skip
+            )
         if "-i" in plan.layout.interfaces and name in NO_INPUT_INTERFACE:
             raise Fault(f"-i cannot be used in {name}: packets have no input interface there", plan.chain)
         if "-o" in plan.layout.interfaces and name in NO_OUTPUT_INTERFACE:
@@ -514,9 +515,10 @@ class _Reader:
         if command == "-F":
             if any(chain.rules for chain in table.chains.values()):
                 raise Fault(
-                    "-F behind rules: iptables-legacy empties all chains, iptables-nft keeps these rules", 0,
+                    "-F behind rules: iptables-legacy empties all chains, iptables-nft keeps these rules",
+                    0,
                     "leave out the rules in front of it, or name the chains",
-                )  # fmt: skip
+                )
         elif command == "-X":
             for name, chain in list(table.chains.items()):
                 if name not in BUILT_IN[table.name]:
@@ -548,10 +550,11 @@ class _Reader:
             if number is None:
                 looked_for = rules[0]
                 places = [
-                    at for at, rule in enumerate(chain.rules)
+                    at
+                    for at, rule in enumerate(chain.rules)
                     if [m.key for m in rule.matches] == [m.key for m in looked_for.matches]
                     and (rule.target and rule.target.key) == (looked_for.target and looked_for.target.key)
-                ]  # fmt: skip
+                ]
                 if not places:
                     raise Fault(f"no such rule in chain {chain.name}", plan.chain)
                 number = places[0] + 1
@@ -581,9 +584,10 @@ class _Reader:
                 raise Fault(f"chain {chain.name} cannot be renamed to {new}", plan.chain)
             if chain.name in TARGETS or new in TARGETS:
                 raise Fault(
-                    f"a chain called as a target is not renamed: {chain.name} to {new}", plan.chain,
+                    f"a chain called as a target is not renamed: {chain.name} to {new}",
+                    plan.chain,
                     "write the rules with the name that the chain has in the end",
-                )  # fmt: skip
+                )
             table.chains = {(new if key == chain.name else key): value for key, value in table.chains.items()}
             for each in table.chains.values():
                 each.rules = [_renamed(rule, chain.name, new) for rule in each.rules]
@@ -652,8 +656,9 @@ class _Reader:
                     draft.line,
                     f"chain {name} has policy DROP in line {line}, and none where table {draft.name} is "
                     "given again: iptables-legacy keeps it, iptables-nft does not",
-                    draft.name, f"declare it again, as in :{name} DROP [0:0]",
-                )  # fmt: skip
+                    draft.name,
+                    f"declare it again, as in :{name} DROP [0:0]",
+                )
         if self.known.placed:
             self.check_places(draft)
         chains = []
@@ -661,7 +666,13 @@ class _Reader:
             rules = self.resolve(chain, draft)
             chains.append(
                 Chain(
-                    chain.name, chain.policy, rules, chain.counters, chain.line, chain.notes, chain.declared,
+                    chain.name,
+                    chain.policy,
+                    rules,
+                    chain.counters,
+                    chain.line,
+                    chain.notes,
+                    chain.declared,
                     chain.kept,
                 )
             )
@@ -684,9 +695,11 @@ class _Reader:
                 declared = table.chains[target.name].line
                 if declared > rule.line:
                     raise self.error_at(
-                        rule.line, f"{target.name} is a target here and a chain from line {declared} on",
-                        target.name, "declare the chain in front of the rule, or give it another name",
-                    )  # fmt: skip
+                        rule.line,
+                        f"{target.name} is a target here and a chain from line {declared} on",
+                        target.name,
+                        "declare the chain in front of the rule, or give it another name",
+                    )
                 rule = Rule(rule.matches, as_jump(target), rule.line, rule.counters, rule.notes)
             rules.append(rule)
         return tuple(rules)
@@ -701,16 +714,20 @@ class _Reader:
                 or f"declare it by a line :{target.name} - [0:0]"
             )
             raise self.error_at(
-                rule.line, f"{target.name} is neither a chain of table {table.name} nor a known target",
-                target.name, hint,
-            )  # fmt: skip
+                rule.line,
+                f"{target.name} is neither a chain of table {table.name} nor a known target",
+                target.name,
+                hint,
+            )
         if chain.policy is not None:
             raise self.error_at(rule.line, f"cannot jump to the built-in chain {target.name}", target.name)
         if chain.line > rule.line:
             raise self.error_at(
-                rule.line, f"chain {target.name} is declared behind this, in line {chain.line}", target.name,
+                rule.line,
+                f"chain {target.name} is declared behind this, in line {chain.line}",
+                target.name,
                 "declare chains in front of the rules",
-            )  # fmt: skip
+            )
 
     def check_places(self, table: _TableDraft) -> None:
         """Refuse matches and targets that the kernel does not take in this table, or below these chains."""
@@ -728,15 +745,19 @@ class _Reader:
         for chain, rule, name, place in bound:
             if place.tables and table.name not in place.tables:
                 raise self.error_at(
-                    rule.line, f"{name} cannot stand in table {table.name}", name,
+                    rule.line,
+                    f"{name} cannot stand in table {table.name}",
+                    name,
                     f"it belongs to {' or '.join(sorted(place.tables))}",
-                )  # fmt: skip
+                )
             wrong = sorted(below[chain] - place.chains) if place.chains else []
             if wrong:
                 raise self.error_at(
-                    rule.line, f"{name}, with these options, cannot stand below {wrong[0]}", name,
+                    rule.line,
+                    f"{name}, with these options, cannot stand below {wrong[0]}",
+                    name,
                     f"it may stand below {', '.join(sorted(place.chains))}",
-                )  # fmt: skip
+                )
 
     # Errors.
 
@@ -758,9 +779,14 @@ class _Reader:
                 words.append((word, column))
         word, column = words[fault.word] if fault.word < len(words) else ("", len(line))
         return ParseError(
-            fault.reason, source=self.name, line=self.line, column=column + 1, text=line,
-            length=len(word), hint=fault.hint,
-        )  # fmt: skip
+            fault.reason,
+            source=self.name,
+            line=self.line,
+            column=column + 1,
+            text=line,
+            length=len(word),
+            hint=fault.hint,
+        )
 
     def read(self, text: str) -> Program:
         self.lines = lines = text.split("\n")
@@ -790,9 +816,13 @@ class _Reader:
                 raise self.error(fault, line) from None
         if self.open is not None:
             raise ParseError(
-                f"table {self.open.name} (line {self.open.line}) has no COMMIT", source=self.name,
-                line=len(lines), column=1, text=lines[-1] if lines else "", hint="the text may be cut off",
-            )  # fmt: skip
+                f"table {self.open.name} (line {self.open.line}) has no COMMIT",
+                source=self.name,
+                line=len(lines),
+                column=1,
+                text=lines[-1] if lines else "",
+                hint="the text may be cut off",
+            )
         if not self.tables:
             raise ParseError(
                 "no table in this text", source=self.name, line=1, hint="a line like *filter must come first"
@@ -946,9 +976,12 @@ def read(
         line = text.count("\n", 0, bad.start()) + 1
         column = bad.start() - text.rfind("\n", 0, bad.start())
         raise ParseError(
-            f"binary data: a control character {bad.group()!r}", source=name, line=line, column=column,
+            f"binary data: a control character {bad.group()!r}",
+            source=name,
+            line=line,
+            column=column,
             hint="is this iptables-save text?",
-        )  # fmt: skip
+        )
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", " ")
     reader = _Reader(family or guess_family(text, name), name, known or Vocabulary())

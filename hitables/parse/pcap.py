@@ -66,9 +66,7 @@ def _frames(data: bytes, source: str) -> Iterator[tuple[int, bytes]]:
         from dpkt import UnpackError
         from dpkt.pcap import UniversalReader
     except ImportError:
-        raise HitablesError(
-            f'{source}: reading captures needs dpkt; pip install "hitables[pcap]"'
-        ) from None
+        raise HitablesError(f'{source}: reading captures needs dpkt; pip install "hitables[pcap]"') from None
     try:
         reader = UniversalReader(io.BytesIO(data))
         link = reader.datalink()
@@ -135,9 +133,11 @@ def _fields(family: Family, packet: bytes) -> _Fields | None:
         raw = {each: value for each, value in raw.items() if each is not Field.ICMP}
         return tuple(values.items()), tuple(raw.items()), size, False, offset == 1, protocol is None
     has = {
-        Field.SPORT: protocol in PORT_PROTOCOLS, Field.DPORT: protocol in PORT_PROTOCOLS,
-        Field.ICMP: protocol == (ICMP if v4 else ICMPV6), Field.FLAGS: protocol == TCP,
-    }  # fmt: skip
+        Field.SPORT: protocol in PORT_PROTOCOLS,
+        Field.DPORT: protocol in PORT_PROTOCOLS,
+        Field.ICMP: protocol == (ICMP if v4 else ICMPV6),
+        Field.FLAGS: protocol == TCP,
+    }
     values |= {each: value for each, value in found.items() if has[each]}
     broken = False
     if protocol == TCP and size >= TCP_OFFSET_BYTES:
@@ -191,9 +191,15 @@ def _state(values: tuple[tuple[Field, int], ...], flows: dict[tuple[Any, ...], b
 
 
 def _packet(
-    family: Family, values: tuple[tuple[Field, int], ...], raw: tuple[tuple[Field, int], ...], size: int,
-    bad_offset: bool, offset_one: bool, cut_short: bool, state: int,
-) -> Packet:  # fmt: skip
+    family: Family,
+    values: tuple[tuple[Field, int], ...],
+    raw: tuple[tuple[Field, int], ...],
+    size: int,
+    bad_offset: bool,
+    offset_one: bool,
+    cut_short: bool,
+    state: int,
+) -> Packet:
     return Packet(
         family, {**dict(values), Field.STATE: state}, dict(raw), size, bad_offset, offset_one, cut_short
     )

@@ -418,9 +418,19 @@ def extension_match(part: Part, words: list[str], family: Family) -> Match:
         role, needs = Role.NAMED, 0
     strict = extension.strict and family is Family.IPV4
     return Match(
-        part.name, printed, role, key, tuple(tests), either, native, needs, strict, with_option,
-        known.reads, writes,
-    )  # fmt: skip
+        part.name,
+        printed,
+        role,
+        key,
+        tuple(tests),
+        either,
+        native,
+        needs,
+        strict,
+        with_option,
+        known.reads,
+        writes,
+    )
 
 
 def _means_otherwise_in_nft(said: dict[str, tuple[bool, tuple[Test, ...]]]) -> bool:

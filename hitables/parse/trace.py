@@ -94,8 +94,13 @@ def _explain(text: str, source: str) -> NoReturn:
             low = 1 if wanted == 6 and index == 5 else 0
             if not (word.isascii() and word.isdecimal() and len(word) < 11 and low <= int(word) <= top):
                 raise ParseError(
-                    f"{word!r} is no {name}", source=source, line=number, column=at + 1, text=line,
-                    length=len(word), hint=f"a number from {low} to {top}",
-                ) from None  # fmt: skip
+                    f"{word!r} is no {name}",
+                    source=source,
+                    line=number,
+                    column=at + 1,
+                    text=line,
+                    length=len(word),
+                    hint=f"a number from {low} to {top}",
+                ) from None
             at += len(word)
     raise AssertionError("no fault found in the trace")

@@ -28,9 +28,14 @@ def show_bench(found: Mapping[str, Any]) -> None:
             continue
         modelled = "" if row["modelled_ns"] is None else f"{row['modelled_ns']:,.0f}"
         shown.add_row(
-            row["name"], f"{row['rules']:,}", f"{row['ns']:,.0f}", f"{row['doubt_ns']:,.0f}", modelled,
-            f"{row['ns_with_io']:,.0f}", row["note"],
-        )  # fmt: skip
+            row["name"],
+            f"{row['rules']:,}",
+            f"{row['ns']:,.0f}",
+            f"{row['doubt_ns']:,.0f}",
+            modelled,
+            f"{row['ns_with_io']:,.0f}",
+            row["note"],
+        )
     console.print(shown)
     for line in found["advice"]:
         console.print(line)

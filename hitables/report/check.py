@@ -42,9 +42,14 @@ def report(checked: Checked, replays: Mapping[int, Replay] = MappingProxyType({}
             for backend in asked.backends
         ]
     return Report(
-        "check", checked.result.value, tuple(findings.values()), tuple(cases), checked.seconds,
-        _facts(checked), _text(checked, findings.values()),
-    )  # fmt: skip
+        "check",
+        checked.result.value,
+        tuple(findings.values()),
+        tuple(cases),
+        checked.seconds,
+        _facts(checked),
+        _text(checked, findings.values()),
+    )
 
 
 def _differs(case: Asked) -> bool:
@@ -133,16 +138,21 @@ def _finding(checked: Checked, case: Asked, replay: Replay | None) -> Finding:
     if replay is not None:
         lines += replay.describe().splitlines()
         details["kernel"] = {
-            "finding": replay.finding.value, "reason": replay.reason, "text": replay.describe(),
-        }  # fmt: skip
+            "finding": replay.finding.value,
+            "reason": replay.reason,
+            "text": replay.describe(),
+        }
     return Finding(
-        _kind(difference), "error", message,
+        _kind(difference),
+        "error",
+        message,
         # First the second file: it is the one under review.
         (_place_of(difference, checked.after, "after"), _place_of(difference, checked.before, "before")),
         tuple(filter(None, (difference.table, difference.chain))),
         tuple(_way(sides[role], walk) for role, walk in walks.items() if walk is not None),
-        details, "\n".join(lines),
-    )  # fmt: skip
+        details,
+        "\n".join(lines),
+    )
 
 
 def _kind(difference: Difference) -> str:

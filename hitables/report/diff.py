@@ -139,9 +139,14 @@ def report(found: Changes, before: Program, after: Program, limit: int | None, s
     cases += [Case(each.table, f"chain {each.chain}", trouble=_trouble(each)) for each in found.undecided]
     status = 1 if findings else 2 if found.undecided else 0
     return Report(
-        "diff", status, tuple(findings), tuple(cases), seconds, as_json(found, names),
+        "diff",
+        status,
+        tuple(findings),
+        tuple(cases),
+        seconds,
+        as_json(found, names),
         show(found, names, limit) + "\n",
-    )  # fmt: skip
+    )
 
 
 def _finding(story: Story, regions: list[Change], family: Family, names: tuple[str, str]) -> Finding:
@@ -151,11 +156,14 @@ def _finding(story: Story, regions: list[Change], family: Family, names: tuple[s
     told = [what(change, family) for change in regions]
     message = f"table {table}, chain {chain}: {told[0]}: {_tell(first)}"
     return Finding(
-        "different-verdict" if verdict else "different-effects", "warning", message,
-        (_place(names[1], first.after, "after"), _place(names[0], first.before, "before")), (table, chain),
+        "different-verdict" if verdict else "different-effects",
+        "warning",
+        message,
+        (_place(names[1], first.after, "after"), _place(names[0], first.before, "before")),
+        (table, chain),
         details={"regions": told[:REGIONS], "headers": str(sum(change.headers for change in regions))},
         text="\n".join([*told[:REGIONS], _tell(first)]),
-    )  # fmt: skip
+    )
 
 
 def _place(name: str, fate: Fate, role: str) -> Place:

@@ -29,9 +29,13 @@ def _whole(program: Program, tables: Sequence[str]) -> nx.DiGraph:
         found = reachable(table)
         for chain in table.chains:
             made.add_node(
-                f"{table.name}/{chain.name}", table=table.name, chain=chain.name, rules=len(chain.rules),
-                policy=chain.policy or "", reached=chain.name in found,
-            )  # fmt: skip
+                f"{table.name}/{chain.name}",
+                table=table.name,
+                chain=chain.name,
+                rules=len(chain.rules),
+                policy=chain.policy or "",
+                reached=chain.name in found,
+            )
         for chain in table.chains:
             jumps: dict[tuple[str, bool], list[str]] = {}
             for rule in chain.rules:
@@ -91,9 +95,13 @@ def _svg(made: nx.DiGraph) -> str:
     nx.draw_networkx_edges(made, place, ax=axes, edge_color="#888888", arrowsize=8, node_size=900)
     labels = {name: f"{of['chain']}\n{of['rules']}" for name, of in made.nodes(data=True)}
     nx.draw_networkx_labels(
-        made, place, labels, ax=axes, font_size=7,
+        made,
+        place,
+        labels,
+        ax=axes,
+        font_size=7,
         bbox={"boxstyle": "round", "facecolor": "#eef3fa", "edgecolor": "#5a7ba6"},
-    )  # fmt: skip
+    )
     axes.set_axis_off()
     out = io.StringIO()
     figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})

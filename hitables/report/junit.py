@@ -31,18 +31,23 @@ def junit(report: Report) -> str:
 def _element(tag: str, cases: Iterable[Case], name: str, seconds: float) -> ElementTree.Element:
     kept = list(cases)
     return ElementTree.Element(
-        tag, name=_xml(name), time=f"{seconds:.3f}", tests=str(len(kept)),
+        tag,
+        name=_xml(name),
+        time=f"{seconds:.3f}",
+        tests=str(len(kept)),
         failures=str(sum(bool(case.findings) for case in kept)),
         errors=str(sum(bool(case.trouble) for case in kept)),
         skipped=str(sum(bool(case.skipped) for case in kept)),
-    )  # fmt: skip
+    )
 
 
 def _case(case: Case, command: str) -> ElementTree.Element:
     made = ElementTree.Element(
-        "testcase", name=_xml(case.name), classname=_xml(f"hitables.{command}.{case.suite}"),
+        "testcase",
+        name=_xml(case.name),
+        classname=_xml(f"hitables.{command}.{case.suite}"),
         time=f"{case.seconds:.3f}",
-    )  # fmt: skip
+    )
     for finding in case.findings:
         failure = ElementTree.SubElement(made, "failure", type=finding.kind, message=_xml(finding.message))
         failure.text = _xml(finding.text or finding.message)

@@ -44,10 +44,14 @@ def _finding(flaw: Flaw, program: Program) -> Finding:
     text = [f"{program.name}:{flaw.line}: {message}", f"    {place.text}"]
     text += [f"    line {other.line}: {other.text}" for other in others]
     return Finding(
-        flaw.kind, LEVELS[flaw.kind], f"table {flaw.table}, chain {flaw.chain}: {message}", (place, *others),
-        (flaw.table, flaw.chain), details={"table": flaw.table, "chain": flaw.chain, "why": flaw.why},
+        flaw.kind,
+        LEVELS[flaw.kind],
+        f"table {flaw.table}, chain {flaw.chain}: {message}",
+        (place, *others),
+        (flaw.table, flaw.chain),
+        details={"table": flaw.table, "chain": flaw.chain, "why": flaw.why},
         text="\n".join(text),
-    )  # fmt: skip
+    )
 
 
 def _message(flaw: Flaw) -> str:

@@ -59,18 +59,27 @@ def page_data(made: Output, backend: Backend) -> dict[str, Any]:
         "gone": sum(each.gone for each in made.reports),
         "compiled": [
             {
-                "table": each.table, "chain": each.chain, "before": each.before, "after": each.after,
-                "gone": each.gone, "read": [each.read_before, each.read_after], "longest": each.longest,
+                "table": each.table,
+                "chain": each.chain,
+                "before": each.before,
+                "after": each.after,
+                "gone": each.gone,
+                "read": [each.read_before, each.read_after],
+                "longest": each.longest,
                 "nesting": each.nesting,
                 "ns": {name: [each.ns_before[name], spent] for name, spent in each.ns_after.items()},
                 "reads": _reads(before, after, each.table, each.chain, backend)
-                if (each.table, each.chain) in pictured else None,
+                if (each.table, each.chain) in pictured
+                else None,
             }
             for each in compiled
         ],
         "left": [
             {
-                "table": each.table, "chain": each.chain, "rules": each.after, "gone": each.gone,
+                "table": each.table,
+                "chain": each.chain,
+                "rules": each.after,
+                "gone": each.gone,
                 "why": each.why,
             }
             for each in made.reports
@@ -87,7 +96,7 @@ def page_data(made: Output, backend: Backend) -> dict[str, Any]:
             }
             for table in after
         },
-    }  # fmt: skip
+    }
 
 
 def _line(rule: Rule) -> list[Any]:
@@ -95,9 +104,11 @@ def _line(rule: Rule) -> list[Any]:
     target = rule.target
     enters = target is not None and target.kind in (Kind.JUMP, Kind.GOTO)
     return [
-        rule.line, " ".join(map(match_text, rule.matches)), target_text(target) if target else "",
+        rule.line,
+        " ".join(map(match_text, rule.matches)),
+        target_text(target) if target else "",
         target.name if target and enters else "",
-    ]  # fmt: skip
+    ]
 
 
 def _reads(before: Program, after: Program, table: str, chain: str, backend: Backend) -> dict[str, Any]:

@@ -149,5 +149,3 @@ def _states(values: Values) -> str:
         here = [name for name in names if name.split("+")[0] == plain]
         out += [plain] if here == kinds else here
     return ", ".join(out)
-
-

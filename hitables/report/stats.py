@@ -25,10 +25,12 @@ def show_stats(found: Mapping[str, Any], over: Mapping[str, Any] | None) -> None
             continue
         roles = each["roles"]
         shown.add_row(
-            each["table"], each["chain"] + ("" if each["reached"] else " (not reached)"), str(each["rules"]),
+            each["table"],
+            each["chain"] + ("" if each["reached"] else " (not reached)"),
+            str(each["rules"]),
             *(str(roles[role] or "") for role in ("SPACE", "CONSTANT", "NAMED", "ONCE")),
             *(str(each.get(key, "")) for key in ("mean_read", "longest_read", "modelled_ns")),
-        )  # fmt: skip
+        )
     console.print(shown)
     if over is not None:
         console.print(

@@ -171,9 +171,17 @@ class PacketBatch:
             return pool[draw(seed, _FIELD_SALT + which, epoch) % len(pool)] if pool else None
 
         return Packet(
-            self.family, values, raw, int(row["l4_bytes"]), bool(classes & BAD_OFFSET),
-            bool(classes & OFFSET_ONE), bool(classes & CUT_SHORT), fact, outcome, rewritten,
-        )  # fmt: skip
+            self.family,
+            values,
+            raw,
+            int(row["l4_bytes"]),
+            bool(classes & BAD_OFFSET),
+            bool(classes & OFFSET_ONE),
+            bool(classes & CUT_SHORT),
+            fact,
+            outcome,
+            rewritten,
+        )
 
     def malformed(self) -> npt.NDArray[np.bool_]:
         """Packets that some match drops for what their header is: see `is_malformed`."""

@@ -24,10 +24,11 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.ir.semantics import FIELDS_WRITTEN
 
+from ..ir.hooks import NO_IIF, NO_OIF, hook_box
 from .batch import BAD_OFFSET, CUT_SHORT, HALF, OFFSET_ONE, PACKET, RAW, RAW_BIT, PacketBatch, drawn_facts
 from .boundary_values import INTERFACES, MASK, Bools, Catalog, Ints, Wide
 from .interpreter import Machine
-from .path_conditions import NO_IIF, NO_OIF, Aim, Reach, hook_box
+from .path_conditions import Aim, Reach
 
 __all__ = ["Edges", "PacketBatch", "draw_packets"]
 

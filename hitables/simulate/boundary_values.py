@@ -98,10 +98,12 @@ class Catalog:
         borrowed = np.flatnonzero((sets < 0) & (rng.random(count) < 0.4))
         if len(where) or len(borrowed):
             starts, counts = np.array(self._starts), np.array(self._counts)
-            interval = np.concatenate([
-                starts[sets[where]] + rng.integers(counts[sets[where]]),
-                rng.integers(len(self._bits), size=len(borrowed)),
-            ])  # fmt: skip
+            interval = np.concatenate(
+                [
+                    starts[sets[where]] + rng.integers(counts[sets[where]]),
+                    rng.integers(len(self._bits), size=len(borrowed)),
+                ]
+            )
             where = np.concatenate([where, borrowed])
             high[where], low[where] = self._near(rng, interval, outside[where])
         if self.named:

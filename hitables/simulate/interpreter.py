@@ -111,10 +111,16 @@ class Machine:
         self._tables: dict[str, _Lowered] = {}
 
     def run(
-        self, table: str, chain: str, batch: PacketBatch, *,
-        hits: bool = False, matched: int = 0, limits: npt.NDArray[np.uint32] | None = None,
+        self,
+        table: str,
+        chain: str,
+        batch: PacketBatch,
+        *,
+        hits: bool = False,
+        matched: int = 0,
+        limits: npt.NDArray[np.uint32] | None = None,
         tried: bool = False,
-    ) -> Result:  # fmt: skip
+    ) -> Result:
         """Send *batch* into *chain*; KeyError for an unknown table or chain.
 
         *hits*, *tried*, *matched*: whether to count, and how many rules to name for each packet.
@@ -165,44 +171,70 @@ class _Lowered:
         ]
         hashes = interner.hashes()
         handle = lib.interp_new(
-            ffi.from_buffer("uint32_t[]", code.words), len(code.words),
-            ffi.from_buffer("uint32_t[]", starts), len(starts), ffi.from_buffer("uint32_t[]", ends),
-            drop, ffi.from_buffer("uint64_t[]", hashes), len(hashes), number, depth,
+            ffi.from_buffer("uint32_t[]", code.words),
+            len(code.words),
+            ffi.from_buffer("uint32_t[]", starts),
+            len(starts),
+            ffi.from_buffer("uint32_t[]", ends),
+            drop,
+            ffi.from_buffer("uint64_t[]", hashes),
+            len(hashes),
+            number,
+            depth,
             ffi.new("uint32_t[]", writers),
-        )  # fmt: skip
+        )
         if handle == ffi.NULL:
             raise MemoryError(f"table {table.name} of {number} rules")
         self.handle = ffi.gc(handle, lib.interp_free)
 
     def run(
-        self, chain: str, batch: PacketBatch, interner: Interner,
-        hits: bool, matched: int, limits: npt.NDArray[np.uint32] | None, tried: bool,
-    ) -> Result:  # fmt: skip
+        self,
+        chain: str,
+        batch: PacketBatch,
+        interner: Interner,
+        hits: bool,
+        matched: int,
+        limits: npt.NDArray[np.uint32] | None,
+        tried: bool,
+    ) -> Result:
         count = len(batch)
         results: Any = np.zeros(count, RESULT)
         counted = np.zeros(self.rules, np.uint64) if hits else None
         visits = np.zeros(self._words, np.uint64) if tried else None
         named = np.zeros((count, matched), np.int32)
-        counts = ffi.new("struct interp_counts *", {
-            "hits": ffi.NULL if counted is None else ffi.cast("uint64_t *", ffi.from_buffer(counted)),
-            "visits": ffi.NULL if visits is None else ffi.cast("uint64_t *", ffi.from_buffer(visits)),
-            "matched": ffi.cast("int32_t *", ffi.from_buffer(named)) if matched else ffi.NULL,
-            "room": matched,
-        })  # fmt: skip
+        counts = ffi.new(
+            "struct interp_counts *",
+            {
+                "hits": ffi.NULL if counted is None else ffi.cast("uint64_t *", ffi.from_buffer(counted)),
+                "visits": ffi.NULL if visits is None else ffi.cast("uint64_t *", ffi.from_buffer(visits)),
+                "matched": ffi.cast("int32_t *", ffi.from_buffer(named)) if matched else ffi.NULL,
+                "room": matched,
+            },
+        )
         held, c_batch = _c_batch(batch, interner, limits)
         status = lib.interp_run(
-            self.handle, self.chains[chain], c_batch,
-            ffi.cast("struct interp_result *", ffi.from_buffer(results)), counts,
-        )  # fmt: skip
+            self.handle,
+            self.chains[chain],
+            c_batch,
+            ffi.cast("struct interp_result *", ffi.from_buffer(results)),
+            counts,
+        )
         del held
         if status == -1:
             raise MemoryError(f"{count} packets")
         assert status == 0, "a chain nests deeper than its table said"
         return Result(
-            results["verdict"], results["effects"], results["effect_count"], results["reads"],
-            results["rule"], results["open"], counted, named, interner,
+            results["verdict"],
+            results["effects"],
+            results["effect_count"],
+            results["reads"],
+            results["rule"],
+            results["open"],
+            counted,
+            named,
+            interner,
             None if visits is None else self._tried(visits),
-        )  # fmt: skip
+        )
 
     def _tried(self, visits: npt.NDArray[np.uint64]) -> Tried:
         places, lengths = array("Q"), array("Q", [0])
@@ -313,9 +345,7 @@ class _Code:
         if match.role is Role.CONSTANT:
             yield from (lib.INTERP_FACT, number(match.key), _mask(match.reads))
         elif match.role is not Role.SPACE:
-            yield from (
-                lib.INTERP_EVENT, number(match.key), self._effects_of(match.key), _mask(match.writes)
-            )  # fmt: skip
+            yield from (lib.INTERP_EVENT, number(match.key), self._effects_of(match.key), _mask(match.writes))
 
     def _effects_of(self, key: str) -> int:
         """The first of three numbers in a row, for no, yes, dropped."""

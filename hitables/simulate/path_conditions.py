@@ -16,14 +16,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, Family, Field, top
+from hitables.ir.hooks import Box, hook_box
 from hitables.ir.intervals import Values
 from hitables.ir.program import Table
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule, Test
 
-Box = dict[Field, Values]  # a field left out may have any value
-
 PATHS = 4  # ways to a chain that are kept; more would find little and cost time
-NO_OIF, NO_IIF = ("PREROUTING", "INPUT"), ("OUTPUT",)
 
 
 @dataclass(frozen=True)
@@ -109,22 +107,6 @@ _CARRIERS = {
     }
     for family in Family
 }
-
-
-def hook_box(chain: str, family: Family) -> Box:
-    """What a packet has for interfaces when it comes to *chain*."""
-    none, some = Values.only(0), Values(((1, top(Field.IIF, family)),))
-    if chain in NO_OIF:
-        return {Field.IIF: some, Field.OIF: none}
-    if chain in NO_IIF:
-        return {Field.IIF: none, Field.OIF: some}
-    if chain == "FORWARD":
-        return {Field.IIF: some, Field.OIF: some}
-    if chain == "POSTROUTING":
-        # A forwarded packet still has the interface that it came in by, since Linux 5.7 (measured).  iptables
-        # refuses -i in this chain, and takes it in a user chain that is entered from here.
-        return {Field.OIF: some}
-    return {}
 
 
 class Reach:

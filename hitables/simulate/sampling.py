@@ -55,9 +55,14 @@ def check(
 
 
 def compare(
-    before: Program, after: Program, *, backends: Sequence[Backend] = tuple(Backend),
-    malformed: Malformed = "stricter", packets: int = PACKETS, seed: int = 0,
-) -> Difference | None:  # fmt: skip
+    before: Program,
+    after: Program,
+    *,
+    backends: Sequence[Backend] = tuple(Backend),
+    malformed: Malformed = "stricter",
+    packets: int = PACKETS,
+    seed: int = 0,
+) -> Difference | None:
     """`check`, for callers who want the difference alone."""
     question = Question(tuple(backends), malformed)
     answer = check(before, after, question, packets=packets, seed=seed)

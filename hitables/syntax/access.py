@@ -91,7 +91,9 @@ MATCHES = {
     "mh": _match("PAYLOAD", "ipv6/netfilter/ip6t_mh.c"),
     "multiport": _match("PAYLOAD", "netfilter/xt_multiport.c"),
     "nfacct": _match("LENGTH", "netfilter/xt_nfacct.c"),
-    "osf": _match("TOS TTL LENGTH TCP CHECKSUM PAYLOAD ADDRESSES META", "netfilter/xt_osf.c, netfilter/nfnetlink_osf.c"),
+    "osf": _match(
+        "TOS TTL LENGTH TCP CHECKSUM PAYLOAD ADDRESSES META", "netfilter/xt_osf.c, netfilter/nfnetlink_osf.c"
+    ),
     "owner": _match("META", "netfilter/xt_owner.c"),
     "physdev": _match("META", "netfilter/xt_physdev.c"),
     "pkttype": _match("PKTTYPE ADDRESSES META", "netfilter/xt_pkttype.c"),
@@ -100,7 +102,9 @@ MATCHES = {
     "rateest": _match("RATES", "netfilter/xt_rateest.c"),
     "realm": _match("META", "netfilter/xt_realm.c"),
     "recent": _match("*", "netfilter/xt_recent.c"),
-    "rpfilter": _match("ADDRESSES TOS MARK PKTTYPE META", "ipv4/netfilter/ipt_rpfilter.c, ipv6/netfilter/ip6t_rpfilter.c"),
+    "rpfilter": _match(
+        "ADDRESSES TOS MARK PKTTYPE META", "ipv4/netfilter/ipt_rpfilter.c, ipv6/netfilter/ip6t_rpfilter.c"
+    ),
     "rt": _match("PAYLOAD", "ipv6/netfilter/ip6t_rt.c"),
     "sctp": _match("PAYLOAD", "netfilter/xt_sctp.c"),
     # A set may hold ports, marks, macs and interfaces; which, the rule does not say.

@@ -84,7 +84,8 @@ def key(name: str, said: Sequence[Said], defaults: Mapping[str, str], family: Fa
     except (ValueError, OverflowError, KeyError):  # KeyError: an option is missing
         return f"{name} {raw(said)}".rstrip()
     written = sorted(
-        f"{'! ' if inverted else ''}{option} {value}".rstrip() for option, (inverted, value) in options.items()
+        f"{'! ' if inverted else ''}{option} {value}".rstrip()
+        for option, (inverted, value) in options.items()
     )
     return " ".join([name, *written])
 
@@ -800,7 +801,10 @@ def _rate_of(cost: int, scale: int) -> str:
 
 
 def _connlimit(options: Options, family: Family) -> None:
-    for option, other in (("--connlimit-above", "--connlimit-upto"), ("--connlimit-upto", "--connlimit-above")):
+    for option, other in (
+        ("--connlimit-above", "--connlimit-upto"),
+        ("--connlimit-upto", "--connlimit-above"),
+    ):
         if options.get(option, (False, ""))[0]:
             options[other] = False, options.pop(option)[1]
             break
@@ -819,7 +823,10 @@ def _hashlimit(options: Options, family: Family) -> None:
     name = "--hashlimit-above" if above else "--hashlimit-upto"
     burst = options.pop("--hashlimit-burst", (False, ""))[1]
     expire = options.pop("--hashlimit-htable-expire", (False, ""))[1]
-    matching, interval = "--hashlimit-rate-match" in options, options.pop("--hashlimit-rate-interval", (False, "0"))[1]
+    matching, interval = (
+        "--hashlimit-rate-match" in options,
+        options.pop("--hashlimit-rate-interval", (False, "0"))[1],
+    )
     if interval != "0" and not matching:
         raise ValueError("an interval without rate matching")
     at = text.find("b/s")
@@ -911,7 +918,11 @@ def _cluster(options: Options, family: Family) -> None:
 
 
 def _rateest(options: Options, family: Family) -> None:
-    for old, new in (("--rateest", "--rateest1"), ("--rateest-bps", "--rateest-bps2"), ("--rateest-pps", "--rateest-pps2")):
+    for old, new in (
+        ("--rateest", "--rateest1"),
+        ("--rateest-bps", "--rateest-bps2"),
+        ("--rateest-pps", "--rateest-pps2"),
+    ):
         _renamed(options, old, new)
     modes = [option for option in options if option in ("--rateest-lt", "--rateest-gt", "--rateest-eq")]
     if len(modes) > 1:  # the last counts, and a ! of any
@@ -1012,9 +1023,17 @@ def _date(words: tuple[str, ...], family: Family) -> str:
     if found is None:
         raise ValueError(f"not a date: {words[0]!r}")
     year, month, day, hour, minute, second = (
-        int(text) if text else default for text, default in zip(found.groups(), (0, 1, 1, 0, 0, 0), strict=True)
+        int(text) if text else default
+        for text, default in zip(found.groups(), (0, 1, 1, 0, 0, 0), strict=True)
     )
-    if not (1970 <= year <= 2038 and 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 60):
+    if not (
+        1970 <= year <= 2038
+        and 1 <= month <= 12
+        and 1 <= day <= 31
+        and hour < 24
+        and minute < 60
+        and second < 60
+    ):
         raise ValueError(f"not a date: {words[0]!r}")
     seconds = calendar.timegm((year, month, day, hour, minute, second))
     if seconds > _LAST_DATE:
@@ -1069,7 +1088,9 @@ def _policy(said: Sequence[Said], family: Family) -> str:
             raise ValueError(f"{use.option} stands twice")
         into.append(text)
     common += [] if policy else ["--pol ipsec"]
-    return " ".join([*sorted(common), " --next ".join(" ".join(sorted(element)) for element in elements)]).rstrip()
+    return " ".join(
+        [*sorted(common), " --next ".join(" ".join(sorted(element)) for element in elements)]
+    ).rstrip()
 
 
 # Value and mask as --set-xmark has them.
@@ -1156,7 +1177,9 @@ _MICROSECONDS = {
 
 def _estimator(options: Options, family: Family) -> None:
     """Interval and time constant as powers of 2, which is what the kernel gets of them."""
-    interval, constant = (_time_units(options.pop(f"--rateest-{name}")[1]) for name in ("interval", "ewmalog"))
+    interval, constant = (
+        _time_units(options.pop(f"--rateest-{name}")[1]) for name in ("interval", "ewmalog")
+    )
     step = next((step for step in range(6) if interval <= (1 << step) * 250_000), None)
     if step is None:
         raise ValueError("too long an interval")

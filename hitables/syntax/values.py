@@ -91,7 +91,9 @@ def _ipv4(text: str, looked_up: bool) -> int:
             packed = int.from_bytes(socket.inet_aton(text), "big")
         except OSError:
             packed = 0
-        if packed and any(int(part, 0 if part[:1] != "0" or part[1:2] in "xX" else 8) > 255 for part in parts if part):
+        if packed and any(
+            int(part, 0 if part[:1] != "0" or part[1:2] in "xX" else 8) > 255 for part in parts if part
+        ):
             return packed
     value = 0
     for part in parts + ["0"] * (4 - len(parts)):
@@ -166,7 +168,9 @@ def network(text: str, family: Family) -> Values:
 
 def _is_zero(length: str, family: Family) -> bool:
     """Whether a mask or prefix length leaves every bit free."""
-    return (length.strip("+0") == "" and "0" in length) or length == ("0.0.0.0" if family is Family.IPV4 else "::")
+    return (length.strip("+0") == "" and "0" in length) or length == (
+        "0.0.0.0" if family is Family.IPV4 else "::"
+    )
 
 
 def protocol(text: str) -> int:
@@ -335,5 +339,3 @@ def address_range(text: str, family: Family) -> Values:
 
 
 LATER = Values.only(Fragment.LATER)
-
-

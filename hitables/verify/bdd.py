@@ -37,7 +37,7 @@ from hitables.ir.program import Program, Table
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target
 from hitables.ir.semantics import DROP, FIELDS_WRITTEN, RETURNS
 
-from ..simulate.path_conditions import hook_box
+from ..ir.hooks import hook_box
 from .bdd_sets import PacketSets, Point
 from .question import Answer, Difference, Equal, Question, Undecided, differs, places
 
@@ -137,9 +137,13 @@ class _Span:
     __slots__ = ("first", "halves", "last", "silent", "touches")
 
     def __init__(
-        self, first: int, last: int, touches: Set, silent: _Silent | None = None,
+        self,
+        first: int,
+        last: int,
+        touches: Set,
+        silent: _Silent | None = None,
         halves: tuple[_Span, _Span] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.first, self.last, self.touches = first, last, touches
         self.silent, self.halves = silent, halves
 
@@ -214,9 +218,14 @@ class _Reader:
         go(callers, packets)
 
     def _descend(
-        self, span: _Span, callers: Place, start: Frame, packets: Set, seen: Split,
+        self,
+        span: _Span,
+        callers: Place,
+        start: Frame,
+        packets: Set,
+        seen: Split,
         go: Callable[[Place, Set], None],
-    ) -> Set:  # fmt: skip
+    ) -> Set:
         """Read the rules of *span* that do not stand before *start*; the packets that pass them."""
         number, at, _ = start
         if span.last < at or not (packets & span.touches).satisfiable():

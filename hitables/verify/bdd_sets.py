@@ -127,11 +127,7 @@ class PacketSets:
         }
         # A key whose matches do not all read the same has no one truth value to be forgotten.
         self.odd = next(
-            (
-                each.key
-                for each in found
-                if each.key in keys and each.reads != self.reads[each.key]
-            ),
+            (each.key for each in found if each.key in keys and each.reads != self.reads[each.key]),
             None,
         )
         self._at_least: dict[tuple[Coordinate, int], Set] = {}
@@ -247,9 +243,14 @@ class PacketSets:
         if point[self._flags[Flag.MAC]]:
             values[Field.MAC] = self.value(point, Field.MAC)
         return Packet(
-            self.family, values, raw, size, point[self._flags[Flag.BAD_OFFSET]],
-            point[self._flags[Flag.OFFSET_ONE]], cut,
-        )  # fmt: skip
+            self.family,
+            values,
+            raw,
+            size,
+            point[self._flags[Flag.BAD_OFFSET]],
+            point[self._flags[Flag.OFFSET_ONE]],
+            cut,
+        )
 
     # ---- helpers ----
 
@@ -426,6 +427,8 @@ def _carriers(family: Family) -> dict[Field, Values]:
     """The protocols that have a field."""
     ports = Values.only(*PORT_PROTOCOLS)
     return {
-        Field.SPORT: ports, Field.DPORT: ports, Field.FLAGS: Values.only(TCP),
+        Field.SPORT: ports,
+        Field.DPORT: ports,
+        Field.FLAGS: Values.only(TCP),
         Field.ICMP: Values.only(ICMP if family is Family.IPV4 else ICMPV6),
-    }  # fmt: skip
+    }

@@ -24,7 +24,7 @@ from hitables.ir.program import Program
 from hitables.ir.rule import Role, Rule
 from hitables.ir.semantics import Walk
 
-from ..simulate.path_conditions import hook_box
+from ..ir.hooks import hook_box
 from .encoding import Place
 from .exact import Comparison, Region, Tell, comparisons
 from .packet_classes import PacketClass
@@ -115,9 +115,17 @@ def changes(before: Program, after: Program, question: Question, *, tell: Tell) 
 
 def _with_backends(change: Change, backends: tuple[Backend, ...]) -> Change:
     return Change(
-        change.table, change.chain, tuple(dict.fromkeys(backends)), change.packets, change.box, change.facts,
-        change.asked, change.headers, change.before, change.after,
-    )  # fmt: skip
+        change.table,
+        change.chain,
+        tuple(dict.fromkeys(backends)),
+        change.packets,
+        change.box,
+        change.facts,
+        change.asked,
+        change.headers,
+        change.before,
+        change.after,
+    )
 
 
 def _kind(packets: PacketClass) -> str:
@@ -164,9 +172,17 @@ def _joined(comparison: Comparison, regions: list[Region]) -> Iterator[Change]:
     for box in boxes:
         values, facts = _values(comparison, box, hook, _kind(first.packets))
         yield Change(
-            comparison.table, comparison.chain, (comparison.backend,), _kind(first.packets), values, facts,
-            first.asked, _headers(comparison, box), fates[0], fates[1],
-        )  # fmt: skip
+            comparison.table,
+            comparison.chain,
+            (comparison.backend,),
+            _kind(first.packets),
+            values,
+            facts,
+            first.asked,
+            _headers(comparison, box),
+            fates[0],
+            fates[1],
+        )
 
 
 def _fate(walk: Walk, region: Region, side: int) -> Fate:

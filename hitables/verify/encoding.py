@@ -41,8 +41,10 @@ MOST_TESTS, MOST_EVENTS = 60, 30  # of one rule; the engine holds them as bits
 # Values that packet classes tell apart, whatever the rules test.
 _FIXED = {
     Field.PROTO: sorted({p + step for p in {*PORT_PROTOCOLS, *HEADER_BYTES} for step in (0, 1)}),
-    Field.FRAG: [1, 2], Field.IIF: [1], Field.OIF: [1],
-}  # fmt: skip
+    Field.FRAG: [1, 2],
+    Field.IIF: [1],
+    Field.OIF: [1],
+}
 
 
 class Coordinates:
@@ -151,9 +153,7 @@ class Lowering:
 
     @property
     def needs(self) -> frozenset[Need]:
-        return frozenset(
-            need for matches in self._needing for need in needs_of(matches, self.backend)
-        )  # fmt: skip
+        return frozenset(need for matches in self._needing for need in needs_of(matches, self.backend))
 
     @property
     def facts(self) -> list[str]:
@@ -314,15 +314,14 @@ class Lowering:
         self.match_asks = roles > Role.CONSTANT
         self.match_writes = np.array([_mask(match.writes) for match in matches], np.uint32)
         self.match_inexact = either | (roles != Role.SPACE)
-        of_match = [
-            [] if match.either else own for match, own in zip(matches, tests, strict=True)
-        ]  # fmt: skip
+        of_match = [[] if match.either else own for match, own in zip(matches, tests, strict=True)]
         starts = np.concatenate(([0], np.cumsum(np.fromiter(map(len, of_match), np.int64, count))))
         self.match_tests = starts, np.fromiter(row.from_iterable(of_match), np.int64)
         self.test_sets = (
-            np.array(self._set_ends, np.uint32), np.array(self._test_start, np.int64),
+            np.array(self._set_ends, np.uint32),
+            np.array(self._test_start, np.int64),
             np.array(self._test_dim, np.int64),
-        )  # fmt: skip
+        )
 
     # ---- targets ----
 
@@ -389,11 +388,18 @@ class Lowering:
 
     def input(self) -> tuple[Any, list[Any]]:
         """A struct prove_input, and what must live as long as it does."""
-        return self.input_of({
-            "rule_start": self.rule_start, "rule_match": self.rule_match, "rule_action": self.rule_action,
-            "chain_start": self.chain_start[:-1], "chain_end": self.chain_start[1:],
-            "chain_writes": self.chain_writes, "chain_partner": self.chain_partner,
-        }, self.chains_before)  # fmt: skip
+        return self.input_of(
+            {
+                "rule_start": self.rule_start,
+                "rule_match": self.rule_match,
+                "rule_action": self.rule_action,
+                "chain_start": self.chain_start[:-1],
+                "chain_end": self.chain_start[1:],
+                "chain_writes": self.chain_writes,
+                "chain_partner": self.chain_partner,
+            },
+            self.chains_before,
+        )
 
     def input_of(self, chains: dict[str, Words], chains_before: int) -> tuple[Any, list[Any]]:
         """`input`, of other chains and rules with the same matches."""

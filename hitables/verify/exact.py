@@ -29,7 +29,7 @@ from hitables.ir.packet_text import listening, show_packet
 from hitables.ir.program import Program, Table
 from hitables.ir.rule import Role, Rule
 
-from ..simulate.path_conditions import hook_box
+from ..ir.hooks import hook_box
 from . import merged_classes
 from .encoding import NOTHING, Lowering, Place
 from .merged_classes import words as _words
@@ -110,9 +110,14 @@ class Prover:
     """Two tables of one name in the engine, for one backend."""
 
     def __init__(
-        self, tables: tuple[Table, Table], program: Program, backend: Backend, question: Question,
-        deadline: float | None, lowering: Lowering | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        tables: tuple[Table, Table],
+        program: Program,
+        backend: Backend,
+        question: Question,
+        deadline: float | None,
+        lowering: Lowering | None = None,
+    ) -> None:
         self.table, self.tables, self.backend, self.question = tables[0].name, tables, backend, question
         self.family = program.family
         self.deadline = deadline
@@ -155,9 +160,16 @@ class Prover:
             return status
         hook = low.set_words(hook_box(chain, self.family))
         return merged_classes.interruptible(
-            self.handle, low.chain(0, chain), low.chain(1, chain), low.end(0, chain), low.end(1, chain),
-            *_words(hook), merged_classes.seconds_left(self.deadline), self.strict, most,
-        )  # fmt: skip
+            self.handle,
+            low.chain(0, chain),
+            low.chain(1, chain),
+            low.end(0, chain),
+            low.end(1, chain),
+            *_words(hook),
+            merged_classes.seconds_left(self.deadline),
+            self.strict,
+            most,
+        )
 
     @property
     def regions(self) -> int:
@@ -237,9 +249,16 @@ class Comparison:
         values, rewrites = choose(fields, plain, packets.cut_short)
         outcomes = {(key, at): Outcome.YES for at, (key, yes) in enumerate(region.asked) if yes}
         return Draft(
-            family, values, packets.bytes, packets.bad_offset, packets.offset_one, packets.cut_short,
-            {key: True for key, fact in facts.items() if fact}, outcomes, rewrites,
-        )  # fmt: skip
+            family,
+            values,
+            packets.bytes,
+            packets.bad_offset,
+            packets.offset_one,
+            packets.cut_short,
+            {key: True for key, fact in facts.items() if fact},
+            outcomes,
+            rewrites,
+        )
 
     def confirm(self, region: Region) -> Difference:
         """The difference that a packet of *region* shows, as plain as it can be made.

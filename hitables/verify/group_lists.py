@@ -127,8 +127,9 @@ class _Guess:
         self.split = split
         self.spelt_as = np.fromiter(
             (get(data[place[at] : place[at + 1]], -1) for at in range(split, total)),
-            np.int64, total - split,
-        )  # fmt: skip
+            np.int64,
+            total - split,
+        )
         self.bare = low.rule_start[split + 1 :] == low.rule_start[split:-1]
         self.op = low.rule_action[split:, 0]
         self.number = low.rule_action[split:, 1].astype(np.int64)
@@ -164,10 +165,14 @@ class _Guess:
             if last < 0 or not self.bare[last] or op[last] != lib.PROVE_VERDICT:
                 continue
             listed = [int(spelt[each]) for each in before]
-            if self.number[last] == self.verdict[rule] and all(
-                op[each] == lib.PROVE_VERDICT and which >= 0 and self.number[each] == self.verdict[which]
-                for each, which in zip(before, listed, strict=True)
-            ) and self.listed.setdefault(rule, listed) == listed:
+            if (
+                self.number[last] == self.verdict[rule]
+                and all(
+                    op[each] == lib.PROVE_VERDICT and which >= 0 and self.number[each] == self.verdict[which]
+                    for each, which in zip(before, listed, strict=True)
+                )
+                and self.listed.setdefault(rule, listed) == listed
+            ):
                 found.append(at)
         return np.array(found, np.int64)
 
@@ -419,8 +424,10 @@ class _Guess:
                 ends.append(segment[1])
                 continue
             starts.append(len(one))
-            for op, arg in [*((lib.PROVE_JUMP, number[each]) for each in made.calls),
-                            (lib.PROVE_GOTO, lists + len(extra))]:  # fmt: skip
+            for op, arg in [
+                *((lib.PROVE_JUMP, number[each]) for each in made.calls),
+                (lib.PROVE_GOTO, lists + len(extra)),
+            ]:
                 one.append(-1)
                 two.append(-1)
                 actions.append((op, arg, 0))
@@ -434,10 +441,13 @@ class _Guess:
             "listed": np.array(listed or [0]),
         }  # fmt: skip
         return Regrouped(
-            number[self.second], self.second - self.low.chains_before + len(starts), len(starts),
+            number[self.second],
+            self.second - self.low.chains_before + len(starts),
+            len(starts),
             self._joined(np.array(one), np.array(two), np.array(actions, np.uint32), starts, ends),
-            {name: words.astype(np.uint32) for name, words in order.items()}, self.groups,
-        )  # fmt: skip
+            {name: words.astype(np.uint32) for name, words in order.items()},
+            self.groups,
+        )
 
     def _joined(
         self, one: Ints, two: Ints, actions: Words, starts: list[int], ends: list[int]

@@ -24,7 +24,7 @@ from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule
 from hitables.ir.semantics import FIELDS_WRITTEN
 
-from ..simulate.path_conditions import hook_box
+from ..ir.hooks import hook_box
 from . import merged_classes
 from .encoding import Lowering
 from .exact import WHY, Tell
@@ -198,12 +198,7 @@ class _Linter:
 
     def _written_fields(self) -> set[Field]:
         """Fields that some rule of the table may change: their tests say nothing of the packet as it came."""
-        states = {
-            state
-            for chain in self.table.chains
-            for rule in chain.rules
-            for state in rule.writes
-        }
+        states = {state for chain in self.table.chains for rule in chain.rules for state in rule.writes}
         return {which for state in states for which in FIELDS_WRITTEN.get(state, ())}
 
     def _run(self, engine: _Engine, root: str, box: dict[Field, Values]) -> int:
@@ -308,9 +303,11 @@ class _Linter:
         own = self.engines[0]
         boxes = _Boxes(self, rule.matches)
         possible = [
-            (engine, box) for engine in self.engines
-            for box in [boxes.of(engine, chain.name if chain.policy is not None else "")] if box is not None
-        ]  # fmt: skip
+            (engine, box)
+            for engine in self.engines
+            for box in [boxes.of(engine, chain.name if chain.policy is not None else "")]
+            if box is not None
+        ]
         if not possible:
             return Flaw(NEVER, self.table.name, chain.name, rule.line, why="its matches exclude each other")
         own, box = possible[0]

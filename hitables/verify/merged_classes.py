@@ -24,7 +24,7 @@ from hitables.ir.fields import Field
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
 
-from ..simulate.path_conditions import hook_box
+from ..ir.hooks import hook_box
 from .encoding import Lowering
 from .group_lists import Regrouped, regroup
 from .packet_classes import PacketClass
@@ -143,9 +143,16 @@ class AtOnce:
             return status
         hook = low.set_words(hook_box(chain, low.family))
         return interruptible(
-            handle, first, second, low.end(0, chain), low.end(1, chain), *words(hook),
-            seconds_left(self.deadline), 0, 1,
-        )  # fmt: skip
+            handle,
+            first,
+            second,
+            low.end(0, chain),
+            low.end(1, chain),
+            *words(hook),
+            seconds_left(self.deadline),
+            0,
+            1,
+        )
 
     def _regrouped(self, alike: _Alike, chain: str, handle: Any, regrouped: Regrouped) -> int:
         """Proved by the lists of groups; TOO_DEEP when they prove nothing."""

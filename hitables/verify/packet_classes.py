@@ -137,9 +137,13 @@ def _whole(
                 continue
             there = frozenset(field for field in has if count >= FIELD_BYTES[field])
             made = PacketClass(
-                Values.only(*protocols), _ALWAYS | there, _ALWAYS | there, count, bad_offset=bad_offset,
+                Values.only(*protocols),
+                _ALWAYS | there,
+                _ALWAYS | there,
+                count,
+                bad_offset=bad_offset,
                 malformed=count < size or bad_offset,
-            )  # fmt: skip
+            )
             sight = there, frozenset(need for need in concerning if count < need.bytes), bad_offset
             _keep(seen, sight, made)
     yield from seen.values()
@@ -152,9 +156,14 @@ def _later(needs: frozenset[Need], tested: frozenset[Field]) -> Iterator[PacketC
         read = frozenset(field for field in _PAYLOAD if count >= FIELD_BYTES[field])
         for offset_one in (False, True) if strict else (False,):
             yield PacketClass(
-                Values(((0, 255),)), _ALWAYS, _ALWAYS | read, count, later=True, offset_one=offset_one,
+                Values(((0, 255),)),
+                _ALWAYS,
+                _ALWAYS | read,
+                count,
+                later=True,
+                offset_one=offset_one,
                 malformed=offset_one,
-            )  # fmt: skip
+            )
 
 
 def _cut_short(needs: frozenset[Need]) -> Iterator[PacketClass]:
@@ -188,12 +197,18 @@ def _joined(found: list[PacketClass]) -> Iterator[PacketClass]:
             each.malformed, each.cut_short,
         )  # fmt: skip
         groups.setdefault(what, []).append(each)
-    for (first, *others) in groups.values():
+    for first, *others in groups.values():
         protocols = first.protocols
         for other in others:
             assert protocols is not None and other.protocols is not None
             protocols = protocols.union(other.protocols)
         yield PacketClass(
-            protocols, first.present, first.native, first.bytes, first.later, first.bad_offset,
-            first.offset_one, first.malformed,
-        )  # fmt: skip
+            protocols,
+            first.present,
+            first.native,
+            first.bytes,
+            first.later,
+            first.bad_offset,
+            first.offset_one,
+            first.malformed,
+        )

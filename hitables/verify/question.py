@@ -114,8 +114,9 @@ def _with_tables_of(program: Program, other: Program) -> Program:
     known = {table.name for table in program}
     empty = [
         Table(table.name, tuple(Chain(chain.name, "ACCEPT") for chain in table.chains if chain.policy))
-        for table in other if table.name not in known
-    ]  # fmt: skip
+        for table in other
+        if table.name not in known
+    ]
     return replace(program, tables=(*program.tables, *empty)) if empty else program
 
 

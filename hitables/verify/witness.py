@@ -27,7 +27,7 @@ from hitables.ir.intervals import Values
 from hitables.ir.packet import Outcome, Packet
 from hitables.ir.packet_text import Answers
 
-from ..simulate.path_conditions import NO_IIF, NO_OIF
+from ..ir.hooks import NO_IIF, NO_OIF
 from .packet_classes import ORDINARY_BYTES
 
 K = TypeVar("K")
@@ -64,9 +64,11 @@ class Draft:
         elif not later:
             icmp = ICMP if self.family is Family.IPV4 else ICMPV6
             carried = {
-                Field.SPORT: proto in PORT_PROTOCOLS, Field.DPORT: proto in PORT_PROTOCOLS,
-                Field.ICMP: proto == icmp, Field.FLAGS: proto == TCP,
-            }  # fmt: skip
+                Field.SPORT: proto in PORT_PROTOCOLS,
+                Field.DPORT: proto in PORT_PROTOCOLS,
+                Field.ICMP: proto == icmp,
+                Field.FLAGS: proto == TCP,
+            }
             values |= {
                 which: value
                 for which, value in whole.items()
@@ -77,9 +79,14 @@ class Draft:
             raw = {which: whole[which] for which in _PAYLOAD if self.bytes >= FIELD_BYTES[which]}
         bad_offset = self.bad_offset and proto == TCP and not later and self.bytes >= TCP_OFFSET_BYTES
         packet = Packet(
-            self.family, values, raw, self.bytes, bad_offset and not self.cut_short,
-            self.offset_one and later, self.cut_short,
-        )  # fmt: skip
+            self.family,
+            values,
+            raw,
+            self.bytes,
+            bad_offset and not self.cut_short,
+            self.offset_one and later,
+            self.cut_short,
+        )
         return Answers(dict(self.facts), dict(self.outcomes), dict(self.rewrites)).given_by(packet)
 
 

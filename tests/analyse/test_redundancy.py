@@ -31,9 +31,13 @@ ROOT = Path(__file__).parents[2]
 
 def options(backend: str = "any", malformed: Malformed = Malformed.STRICTER, *, least: int = 3) -> Options:
     return Options(
-        backend=backend, malformed=malformed, leaf_size=2, min_length=least, max_expansion=20.0,
+        backend=backend,
+        malformed=malformed,
+        leaf_size=2,
+        min_length=least,
+        max_expansion=20.0,
         equivalence="verdict",
-    )  # fmt: skip
+    )
 
 
 def question(chosen: Options, *, verdict_only: bool = True) -> Question:
@@ -48,7 +52,9 @@ def text_of(rules: str, policy: str = "DROP") -> str:
     return f"*filter\n:FORWARD {policy} [0:0]\n:user - [0:0]\n{rules}COMMIT\n"
 
 
-def gone(rules: str, backend: str = "any", *, policy: str = "DROP", malformed: Malformed = Malformed.STRICTER) -> str:
+def gone(
+    rules: str, backend: str = "any", *, policy: str = "DROP", malformed: Malformed = Malformed.STRICTER
+) -> str:
     """The rules of FORWARD that go, by their places from 1; what is left is proved."""
     program = read(text_of(rules, policy))
     chosen = options(backend, malformed, least=1000)
@@ -95,7 +101,9 @@ def test_rules_of_every_kind_may_stand_between(rng: random.Random) -> None:
 def test_what_is_logged_marked_and_asked_stays_as_it_was(rng: random.Random) -> None:
     program = small_program(rng)
     (table,) = program.tables
-    chains = (chain.with_rules(tuple(r for r in chain.rules if r.target is not None)) for chain in table.chains)
+    chains = (
+        chain.with_rules(tuple(r for r in chain.rules if r.target is not None)) for chain in table.chains
+    )
     silent = Program(program.family, (type(table)(table.name, tuple(chains)),))  # without rules that count
     made = compile_rules(silent, options(least=1000)).program
     assert told(exact.check(silent, made, question(options(), verdict_only=False))) == "equal"
@@ -172,14 +180,18 @@ def test_rules_of_equal_verdict_change_places_and_trees_get_shallower() -> None:
     assert two.read_before == pytest.approx(one.read_before, rel=0.05)
     chosen = Options(backend="legacy", equivalence="verdict")
     assert told(exact.check(program, verdict.program, question(chosen))) == "equal"
-    lines = [rule.line for table in verdict.program for chain in table.chains for rule in chain.rules if rule.line]
+    lines = [
+        rule.line for table in verdict.program for chain in table.chains for rule in chain.rules if rule.line
+    ]
     assert set(lines) | {each.line for each in verdict.gone} == set(range(4, 404))
 
 
 def test_the_output_the_map_and_the_report_say_so(tmp_path: Path) -> None:
     path = tmp_path / "in.rules"
     path.write_text(crossing(60, random.Random(1)).replace("COMMIT", f"{A} -j DROP\nCOMMIT"))
-    done = run("compile", path, "--equivalence", "verdict", "--map", tmp_path / "map.json", "-o", tmp_path / "out")
+    done = run(
+        "compile", path, "--equivalence", "verdict", "--map", tmp_path / "map.json", "-o", tmp_path / "out"
+    )
     head = (tmp_path / "out").read_text().splitlines()[0]
     found = json.loads((tmp_path / "map.json").read_text())
     jsonschema.validate(found, json.loads((ROOT / "hitables/schema/map.json").read_text()))
@@ -206,7 +218,15 @@ def test_sflgen_does_not_take_a_rule_set_that_lacks_rules(tmp_path: Path) -> Non
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(HitablesError, match="there are full, verdict"):
         Options(equivalence="some")
-    done = run("compile", "--scheme", "paper", "--equivalence", "verdict", text=crossing(40, random.Random(3)), status=2)
+    done = run(
+        "compile",
+        "--scheme",
+        "paper",
+        "--equivalence",
+        "verdict",
+        text=crossing(40, random.Random(3)),
+        status=2,
+    )
     assert "scheme tree only" in done.stderr
 
 

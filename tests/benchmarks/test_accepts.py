@@ -41,7 +41,9 @@ def test_iptables_and_hitables_take_the_same_texts() -> None:
     every = accepts.texts()
     assert len(every) > 20_000
     drawn = random.Random(7).sample(every, 400)
-    chosen = list({id(text): text for text in [*(text for text in every if text.group == "base"), *drawn]}.values())
+    chosen = list(
+        {id(text): text for text in [*(text for text in every if text.group == "base"), *drawn]}.values()
+    )
     known: dict[str, object] = {}
     accepts.ask(chosen, known, lambda said: None)
     found = accepts.judge(chosen, known)
@@ -97,15 +99,21 @@ def test_what_both_tools_refuse_is_refused_at_its_word(
     assert re.match(rf"{re.escape(word)}(?![\w.])", error.text[error.column - 1 :]), str(error)
     # Without -t in the tables line the tools are asked about the same rule.
     if "TCPMSS --set-mss" not in line:
-        answers = namespace.call(accepts.answer, [(f"iptables-{b}-restore", text, "") for b in ("legacy", "nft")])
+        answers = namespace.call(
+            accepts.answer, [(f"iptables-{b}-restore", text, "") for b in ("legacy", "nft")]
+        )
         assert all(answer[0] != accepts.LOADED for answer in answers), answers
 
 
 @pytest.mark.parametrize(
     ("place", "table"),
-    [("-A POSTROUTING -j DNAT --to-destination 10.0.0.1", "nat"), ("-A PREROUTING -j CT --notrack", "mangle"),
-     ("-A OUTPUT -p tcp -j TPROXY --on-port 80", "mangle"), ("-A PREROUTING -j REJECT", "nat")],
-)  # fmt: skip
+    [
+        ("-A POSTROUTING -j DNAT --to-destination 10.0.0.1", "nat"),
+        ("-A PREROUTING -j CT --notrack", "mangle"),
+        ("-A OUTPUT -p tcp -j TPROXY --on-port 80", "mangle"),
+        ("-A PREROUTING -j REJECT", "nat"),
+    ],
+)
 def test_a_target_outside_of_its_table_or_chain_is_refused(place: str, table: str) -> None:
     with pytest.raises(ParseError, match="cannot stand"):
         taken(place, table=table)
@@ -173,7 +181,11 @@ def test_ah_needs_its_protocol_in_ipv4_alone() -> None:
 
 def test_an_address_that_the_c_library_reads_means_what_it_loads_as() -> None:
     def source(word: str) -> object:
-        (rule,) = read(f"*filter\n-A INPUT -s {word} -j DROP\nCOMMIT\n", family=Family.IPV4).table("filter")["INPUT"].rules
+        (rule,) = (
+            read(f"*filter\n-A INPUT -s {word} -j DROP\nCOMMIT\n", family=Family.IPV4)
+            .table("filter")["INPUT"]
+            .rules
+        )
         return rule.matches[0].tests[0].values.pairs
 
     assert source("256") == ((256, 256),) and source("10.65536") == (((10 << 24) + 65536,) * 2,)
@@ -189,7 +201,14 @@ def test_a_circle_that_no_packet_comes_to_compiles_and_is_printed_back(tmp_path:
     rules = "".join(f"-A INPUT -s 10.0.{at}.0/24 -j ACCEPT\n" for at in range(30))
     source = tmp_path / "circle.rules"
     source.write_text(f"*filter\n:A - [0:0]\n:B - [0:0]\n-A A -j B\n-A B -j A\n{rules}COMMIT\n")
-    for words in (["compile"], ["lint"], ["stats"], ["graph"], ["graph", "--format", "svg"], ["check", str(source)]):
+    for words in (
+        ["compile"],
+        ["lint"],
+        ["stats"],
+        ["graph"],
+        ["graph", "--format", "svg"],
+        ["check", str(source)],
+    ):
         done = subprocess.run([HITABLES, *words, source], capture_output=True, text=True, check=False)
         assert done.returncode in (0, 1) and "fault" not in done.stderr, done.stderr
         if words == ["compile"]:
@@ -205,7 +224,9 @@ NAME = b"\xff\xfeb\xe9"
 
 
 def bytes_set() -> bytes:
-    rules = b"".join(b"-A %s -s 10.0.%d.0/24 -p tcp -m tcp --dport %d -j ACCEPT\n" % (NAME, n, n) for n in range(1, 30))
+    rules = b"".join(
+        b"-A %s -s 10.0.%d.0/24 -p tcp -m tcp --dport %d -j ACCEPT\n" % (NAME, n, n) for n in range(1, 30)
+    )
     return b"*filter\n:INPUT DROP [0:0]\n:%s - [0:0]\n-A INPUT -j %s\n%sCOMMIT\n" % (NAME, NAME, rules)
 
 
@@ -215,7 +236,9 @@ def test_a_chain_name_that_is_no_text_is_printed_byte_for_byte_and_loads(tmp_pat
     subprocess.run([HITABLES, "compile", source, "-o", output], check=True)
     compiled = output.read_bytes()
     assert b":%s - " % NAME in compiled and b"-j %s" % NAME in compiled
-    assert subprocess.run([HITABLES, "check", source, output], capture_output=True, check=False).returncode == 0
+    assert (
+        subprocess.run([HITABLES, "check", source, output], capture_output=True, check=False).returncode == 0
+    )
     for backend in Backend:
         with Namespace() as fresh:
             load(compiled.decode("utf-8", "surrogateescape"), Family.IPV4, backend, fresh)
@@ -224,13 +247,21 @@ def test_a_chain_name_that_is_no_text_is_printed_byte_for_byte_and_loads(tmp_pat
 
 @pytest.mark.parametrize(
     "words",
-    [["lint"], ["stats"], ["graph"], ["trace", "--packet", "chain=INPUT src=10.0.1.1 dst=1.1.1.1 proto=tcp sport=1 dport=1"]],
+    [
+        ["lint"],
+        ["stats"],
+        ["graph"],
+        ["trace", "--packet", "chain=INPUT src=10.0.1.1 dst=1.1.1.1 proto=tcp sport=1 dport=1"],
+    ],
     ids=lambda words: words[0],
-)  # fmt: skip
+)
 def test_commands_print_such_a_name_as_it_is(words: list[str], tmp_path: Path) -> None:
     source = tmp_path / "bytes.rules"
-    source.write_bytes(bytes_set().replace(b"-A INPUT -j", b"-A INPUT -s 10.0.0.0/8 -j").replace(
-        b"COMMIT", b"-A %s -s 10.0.1.0/24 -p tcp -m tcp --dport 1 -j ACCEPT\nCOMMIT" % NAME))  # fmt: skip
+    source.write_bytes(
+        bytes_set()
+        .replace(b"-A INPUT -j", b"-A INPUT -s 10.0.0.0/8 -j")
+        .replace(b"COMMIT", b"-A %s -s 10.0.1.0/24 -p tcp -m tcp --dport 1 -j ACCEPT\nCOMMIT" % NAME)
+    )
     done = subprocess.run([HITABLES, *words, source], capture_output=True, check=False)
     assert NAME in done.stdout and b"fault" not in done.stderr
 
@@ -238,7 +269,11 @@ def test_commands_print_such_a_name_as_it_is(words: list[str], tmp_path: Path) -
 @pytest.mark.parametrize("form", ["json", "sarif"])
 def test_json_holds_the_bytes_of_such_a_name(form: str, tmp_path: Path) -> None:
     source = tmp_path / "bytes.rules"
-    source.write_bytes(bytes_set().replace(b"COMMIT", b"-A %s -s 10.0.1.0/24 -p tcp -m tcp --dport 1 -j ACCEPT\nCOMMIT" % NAME))
+    source.write_bytes(
+        bytes_set().replace(
+            b"COMMIT", b"-A %s -s 10.0.1.0/24 -p tcp -m tcp --dport 1 -j ACCEPT\nCOMMIT" % NAME
+        )
+    )
     done = subprocess.run([HITABLES, "lint", "--format", form, source], capture_output=True, check=False)
     said = json.dumps(json.loads(done.stdout), ensure_ascii=False).encode("utf-8", "surrogateescape")
     assert done.returncode == 1 and NAME in said

@@ -72,9 +72,12 @@ def test_every_style_draws_what_it_is_for() -> None:
 def test_options_of_every_kind_are_drawn() -> None:
     tasks = [task_of(3, number, styles=("plain",), most=10) for number in range(400)]
     for name, values in (
-        ("backend", set(NESTING)), ("equivalence", set(EQUIVALENCES)), ("malformed", {"stricter", "exact"}),
-        ("algorithm", set(compiling.ALGORITHMS)), ("effort", set(compiling.EFFORTS)),
-    ):  # fmt: skip
+        ("backend", set(NESTING)),
+        ("equivalence", set(EQUIVALENCES)),
+        ("malformed", {"stricter", "exact"}),
+        ("algorithm", set(compiling.ALGORITHMS)),
+        ("effort", set(compiling.EFFORTS)),
+    ):
         assert {task.options[name] for task in tasks} == values
     assert {task.scheme for task in tasks} == {"tree", "paper"}
     assert any(task.chosen() == Options() for task in (dataclasses.replace(tasks[0], options=_plain()),))
@@ -115,15 +118,21 @@ def test_rules_for_all_ports_are_compiled_and_proved(
     options = {"algorithm": algorithm, "backend": backend, "equivalence": equivalence, "malformed": malformed}
     for number in range(4):
         text, family = draw("wide", Random(number), 60)
-        drawn = Task("wide", int(family), 60, text, "tree", {**options, "leaf_size": 1, "max_expansion": 20.0})
+        drawn = Task(
+            "wide", int(family), 60, text, "tree", {**options, "leaf_size": 1, "max_expansion": 20.0}
+        )
         assert attempt(drawn).fault == ""
     assert attempt(Task("wide", 4, 13, ALL_PORTS, "tree", {**options, "leaf_size": 1})).fault == ""
 
 
 @pytest.mark.parametrize("region", ["", "-s 10.0.0.0/9 "])
-@pytest.mark.parametrize("through_xtables", [
-    "-m multiport --dports 80", "-m multiport --ports 80,81 -m tcp --dport 80",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "through_xtables",
+    [
+        "-m multiport --dports 80",
+        "-m multiport --ports 80,81 -m tcp --dport 80",
+    ],
+)
 @pytest.mark.parametrize("algorithm", compiling.ALGORITHMS)
 def test_a_rule_that_drops_cut_off_packets_is_not_lost_behind_one_that_does_not(
     algorithm: str, through_xtables: str, region: str
@@ -147,7 +156,9 @@ def test_no_tree_asks_for_all_types_of_icmp_in_ipv6(algorithm: str) -> None:
     lines += [f"-A FORWARD -p ipv6-icmp -m icmp6 --icmpv6-type {kind} -j DROP" for kind in range(100, 130)]
     text = "".join(f"{line}\n" for line in ["*filter", ":FORWARD ACCEPT [0:0]", *lines, "COMMIT"])
     for backend in NESTING:
-        made = compile_text(text, Options(backend=backend, algorithm=algorithm, leaf_size=1), family=Family.IPV6)
+        made = compile_text(
+            text, Options(backend=backend, algorithm=algorithm, leaf_size=1), family=Family.IPV6
+        )
         assert not made.faults
 
 
@@ -212,7 +223,18 @@ def test_the_command_ends_with_1_on_a_fault(
 
 def test_the_command_ends_with_0_when_all_is_proved(tmp_path: Path) -> None:
     output = tmp_path / "figures.json"
-    words = ["--count", "8", "--style", "plain", "--most", "40", "--saved", str(tmp_path), "--json", str(output)]
+    words = [
+        "--count",
+        "8",
+        "--style",
+        "plain",
+        "--most",
+        "40",
+        "--saved",
+        str(tmp_path),
+        "--json",
+        str(output),
+    ]
     done = CliRunner().invoke(compiles.main, [*words, "-j", "2"])
     assert done.exit_code == 0, done.output
     figures = json.loads(output.read_text())
@@ -230,7 +252,9 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["crashes", "refuses", "does not refuse"])
-def test_anything_but_a_proof_or_a_stated_refusal_is_a_fault(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_anything_but_a_proof_or_a_stated_refusal_is_a_fault(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuses(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError if wrong == "crashes" else hitables.HitablesError("not today")
 
@@ -254,7 +278,9 @@ def test_anything_but_a_proof_or_a_stated_refusal_is_a_fault(wrong: str, monkeyp
 @settings(max_examples=25)
 @given(data=st.data())
 def test_what_is_made_small_shows_the_fault_and_nothing_more_can_go(data: st.DataObject) -> None:
-    text, family = draw(data.draw(st.sampled_from(sorted(STYLES))), Random(data.draw(st.integers(0, 999))), 30)
+    text, family = draw(
+        data.draw(st.sampled_from(sorted(STYLES))), Random(data.draw(st.integers(0, 999))), 30
+    )
     rules = [line for line in text.splitlines() if "-A " in line]
     wanted = data.draw(st.lists(st.sampled_from(rules), min_size=1, max_size=3, unique=True))
     chains = {re.search(r"-A (\S+)", line)[1] for line in wanted}  # type: ignore[index]

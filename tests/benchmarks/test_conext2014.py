@@ -50,8 +50,9 @@ def test_what_is_missed_is_told() -> None:
 
 def test_rules_with_a_limit_take_most_of_the_papers_gain_and_hardly_any_of_ours() -> None:
     rows = [
-        row for barred in (0, 10)
+        row
+        for barred in (0, 10)
         for row in bench.synthetic_case(300, barred, run=0, seed=1, kernel=False, match=bench.LIMIT)
-    ]  # fmt: skip
+    ]
     assert not any(row["differ"] for row in rows)
     assert bench.lost(rows, "tree")["rules read"] < bench.LOSS < bench.lost(rows, "paper")["rules read"]

@@ -16,8 +16,12 @@ def test_every_panel_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     row = {"linear": 500.0, "mean": 12.0, "growth": 1.2, "seconds": 0.1, "percentiles": list(range(101)), "barred": 0,
            "ns": {"empty": 700.0, "input": 1500.0, "output": 800.0}}  # fmt: skip
-    sizes = [{**row, "scheme": scheme, "rules": size, "run": run}
-             for scheme in SCHEMES for size in SHOWN for run in (0, 1)]  # fmt: skip
+    sizes = [
+        {**row, "scheme": scheme, "rules": size, "run": run}
+        for scheme in SCHEMES
+        for size in SHOWN
+        for run in (0, 1)
+    ]
     public = [{**row, "scheme": scheme, "set": name} for scheme in SCHEMES for name in SPREAD]
     draw({"public": public, "sizes": sizes, "barred": sizes}, tmp_path)
     shown = (tmp_path / "figure5.svg").read_text()

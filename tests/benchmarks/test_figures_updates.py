@@ -21,9 +21,14 @@ def test_the_figure_is_drawn_from_the_data(tmp_path: Path) -> None:
     assert all(f"<!-- {made['set']}: rules read -->" in shown for made in data["growth"])
 
 
-@pytest.mark.parametrize(("name", "table"), [
-    ("updates", times_table), ("sustained", sustained_table), ("growth", growth_table),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("updates", times_table),
+        ("sustained", sustained_table),
+        ("growth", growth_table),
+    ],
+)
 def test_the_tables_of_the_page_are_those_of_the_data(name: str, table: object) -> None:
     head, rows = table(json.loads(DATA.read_text()))  # type: ignore[operator]
     found = between(name).search((DOCS / "sflgen.md").read_text())

@@ -70,10 +70,24 @@ def test_four_threads_classify_and_update(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_figures_are_drawn_from_the_data_alone(tmp_path: Path) -> None:
     rows = [
-        {"algorithm": name, "kind": kind, "updates": count, "seconds": 1.0, "ns": 2.0, "millions": 3.0, "done": 9, "ticks": [1, 2]}
-        for name in figures.PAPER for kind in ("insert", "delete") for count in (10, 100, 300, 600)
-    ]  # fmt: skip
-    over = [{"algorithm": "rfc", "kind": kind, "delta": 5, "millions_per_s": 1.0, "done": 3} for kind in ("insert", "delete")]
+        {
+            "algorithm": name,
+            "kind": kind,
+            "updates": count,
+            "seconds": 1.0,
+            "ns": 2.0,
+            "millions": 3.0,
+            "done": 9,
+            "ticks": [1, 2],
+        }
+        for name in figures.PAPER
+        for kind in ("insert", "delete")
+        for count in (10, 100, 300, 600)
+    ]
+    over = [
+        {"algorithm": "rfc", "kind": kind, "delta": 5, "millions_per_s": 1.0, "done": 3}
+        for kind in ("insert", "delete")
+    ]
     fitted = [{"algorithm": "rfc", "exponents": {"spawn": 1.0, "update": 1.0, "classify": 0.0}}]
     data = {"seconds": 1.0, "figure5": rows, "table2": rows, "figure7": over, "table1": fitted}
     figures.draw(data, tmp_path)

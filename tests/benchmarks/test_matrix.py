@@ -131,9 +131,12 @@ def failures(record: Record, rules: judging.Rules | None = None) -> set[str]:
 
 @pytest.mark.parametrize(
     ("written", "asked", "independent"),
-    [("-j MARK --set-xmark 0x10", "-m mark --mark 0", False), ("-j MARK --set-xmark 0x10", "--ctstate NEW", True),
-     ("-j LOG", "-m mark --mark 0", True)],
-)  # fmt: skip
+    [
+        ("-j MARK --set-xmark 0x10", "-m mark --mark 0", False),
+        ("-j MARK --set-xmark 0x10", "--ctstate NEW", True),
+        ("-j LOG", "-m mark --mark 0", True),
+    ],
+)
 def test_a_pair_that_changes_fails_just_when_the_table_calls_it_independent(
     written: str, asked: str, independent: bool
 ) -> None:
@@ -172,7 +175,9 @@ def test_a_constant_match_that_changes_by_itself_is_a_failure_and_an_event_is_no
     probes = list(record.readers)
     tos, chance = place_of("-m tos", probes), place_of("--mode random", probes)
     record.by_itself = {probes[at]: {"IPv4 nft": "udp: 1 -> 0"} for at in (tos, chance)}
-    found = [failure.writer for failure in judge(record, RULES()).failures if failure.kind == judging.BY_ITSELF]
+    found = [
+        failure.writer for failure in judge(record, RULES()).failures if failure.kind == judging.BY_ITSELF
+    ]
     assert found == [probes[tos]]
 
 
@@ -277,10 +282,13 @@ def test_without_a_writer_no_probe_changes_but_those_with_chance(bench: tuple[Se
     setting, namespace = bench
     family = setting.family
     probes = [
-        probe.rule(family) for probe in READERS
-        if family in probe.families and "PREROUTING" in probe.chains and not probe.alone
+        probe.rule(family)
+        for probe in READERS
+        if family in probe.families
+        and "PREROUTING" in probe.chains
+        and not probe.alone
         and "random" not in probe.words
-    ]  # fmt: skip
+    ]
     for order in (probes, probes[::-1]):
         seen = namespace.call(try_row, PRE, NO_WRITER, order)
         assert seen.arrived > 40 and not seen.changed and not seen.lost, seen
@@ -288,7 +296,9 @@ def test_without_a_writer_no_probe_changes_but_those_with_chance(bench: tuple[Se
 
 
 @pytest.mark.needs_kernel
-def test_a_rule_that_the_kernel_refuses_is_told_with_the_tools_words(bench: tuple[Setting, Namespace]) -> None:
+def test_a_rule_that_the_kernel_refuses_is_told_with_the_tools_words(
+    bench: tuple[Setting, Namespace],
+) -> None:
     _, namespace = bench
     seen = namespace.call(try_row, PRE, "-j CT --notrack", ["-m mark --mark 0"])
     assert seen.refused and not seen.fired
@@ -302,11 +312,15 @@ def test_a_rule_that_the_kernel_refuses_is_told_with_the_tools_words(bench: tupl
 def test_counters_read_from_the_kernel_are_those_that_iptables_save_prints(
     family: Family, backend: Backend
 ) -> None:
-    text = "*mangle\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n[3:30] -A OUTPUT\n[5:50] -A OUTPUT -m mark --mark 1\n" \
-           "[9:90] -A OUTPUT -p tcp -m tcp --dport 1\nCOMMIT\n"  # fmt: skip
+    text = (
+        "*mangle\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n[3:30] -A OUTPUT\n[5:50] -A OUTPUT -m mark --mark 1\n"
+        "[9:90] -A OUTPUT -p tcp -m tcp --dport 1\nCOMMIT\n"
+    )
     with Namespace() as namespace:
         load(text, family, backend, namespace)
-        printed = re.findall(r"^\[(\d+):\d+\] -A", save(family, backend, namespace, counters=True), re.MULTILINE)
+        printed = re.findall(
+            r"^\[(\d+):\d+\] -A", save(family, backend, namespace, counters=True), re.MULTILINE
+        )
         assert namespace.call(read_counters, family, backend) == [int(count) for count in printed]
         # ip6tables-nft-restore 1.8.9 takes -c and loads no counters.
         loses = family is Family.IPV6 and backend is Backend.NFT

@@ -30,14 +30,19 @@ UNSPELT = {
     "ipvs": {"--vaddr": "this kernel has no ipvs"},
 }
 NO_SECTION = {
-    "quota2": "not part of iptables 1.8.9", "MIRROR": "not part of iptables 1.8.9",
-    "SAME": "not part of iptables 1.8.9", "ULOG": "not in kernels since 3.17", "ACCEPT": "has no options",
-}  # fmt: skip
+    "quota2": "not part of iptables 1.8.9",
+    "MIRROR": "not part of iptables 1.8.9",
+    "SAME": "not part of iptables 1.8.9",
+    "ULOG": "not in kernels since 3.17",
+    "ACCEPT": "has no options",
+}
 # Real sets that were called different from their saves before there were canonical keys, and one of IPv6.
 REAL = (
-    "found-online-sargon-iptables-save-txt", "found-online-tptp-cc-iptables-save-txt",
-    "tj90241_rcc-dff-2220__etc-iptables-rules", "basics-interface-aud6",
-)  # fmt: skip
+    "found-online-sargon-iptables-save-txt",
+    "found-online-tptp-cc-iptables-save-txt",
+    "tj90241_rcc-dff-2220__etc-iptables-rules",
+    "basics-interface-aud6",
+)
 
 BOTH = [
     pytest.param(section, family, id=f"{section.begin} {section.chain} IPv{family}")
@@ -133,7 +138,10 @@ MARKS = st.integers(0, 0xFFFFFFFF)
 def test_two_marks_have_one_key_just_when_they_change_a_mark_alike(
     value: int, mask: int, other: int, its_mask: int
 ) -> None:
-    plain, hexadecimal = f"-j MARK --set-mark {value}/{mask}", f"-j MARK --set-xmark {value:#x}/{value | mask:#X}"
+    plain, hexadecimal = (
+        f"-j MARK --set-mark {value}/{mask}",
+        f"-j MARK --set-xmark {value:#x}/{value | mask:#X}",
+    )
     assert _key(plain) == _key(hexadecimal.replace("0X", "0x"))
     another = f"-j MARK --set-xmark {other}/{its_mask}"
     assert (_key(plain) == _key(another)) == ((value, value | mask) == (other, its_mask))
@@ -153,7 +161,9 @@ def test_a_probability_has_31_bits(first: int, second: int) -> None:
     assert (keys[0] == keys[1]) == (first == second)
 
 
-WORDS = st.text(st.characters(codec="ascii", exclude_characters="\n\r", exclude_categories=["Cc"]), min_size=1)
+WORDS = st.text(
+    st.characters(codec="ascii", exclude_characters="\n\r", exclude_categories=["Cc"]), min_size=1
+)
 
 
 @given(prefix=WORDS, other=WORDS)

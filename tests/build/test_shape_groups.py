@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hitables.build.tree import Axis, Boxes, Cut, Free, Kind, Step, Tree, grow
+from hitables.build.tree import (Kind, Step, Tree, grow)
+from hitables.analyse.boxes import (Axis, Boxes, Cut, Free)
 from hitables.ir.fields import Field
 
 AXES = (
@@ -124,7 +125,7 @@ def walk(
     made=st.one_of(crossing(), crossing(movable=1.0), crossing(movable=0.5)),
     nesting=st.integers(0, 20), thrift=st.sampled_from([0.0, 0.2, 3.0]),
     grouping=st.integers(0, 2), lets_in=st.booleans(),
-)  # fmt: skip
+)
 def test_a_packet_meets_what_the_list_would_do_to_it(
     made: tuple[Boxes, list[bool]], nesting: int, thrift: float, grouping: int, lets_in: bool
 ) -> None:

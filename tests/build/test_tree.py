@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hitables.build.tree import ALGORITHMS, PAPER, Axis, Boxes, Cut, Kind, Node, Step, Tree, grow
+from hitables.build.tree import (ALGORITHMS, PAPER, Kind, Node, Step, Tree, grow)
+from hitables.analyse.boxes import (Axis, Boxes, Cut)
 from hitables.ir.fields import Field
 
 AXES = (

@@ -51,7 +51,9 @@ EFFECT = A.replace("ping ", "pong ")
 POLICY = A.replace("FORWARD ACCEPT", "FORWARD DROP")
 LIMIT = "-m limit --limit 1/sec -j DROP"
 ONE_LIMIT = f"*filter\n:a -\n-A INPUT -s 10.0.0.0/8 -j a\n-A INPUT -s 11.0.0.0/8 -j a\n-A a {LIMIT}\nCOMMIT\n"
-TWO_LIMITS = ONE_LIMIT.replace("11.0.0.0/8 -j a", "11.0.0.0/8 -j b").replace(":a -", f":a -\n:b -\n-A b {LIMIT}")
+TWO_LIMITS = ONE_LIMIT.replace("11.0.0.0/8 -j a", "11.0.0.0/8 -j b").replace(
+    ":a -", f":a -\n:b -\n-A b {LIMIT}"
+)
 engines = pytest.mark.parametrize("engine", list(ENGINES))
 
 
@@ -175,8 +177,9 @@ def test_every_chain_that_differs_is_told(engine: str) -> None:
 def test_a_policy_decides_by_its_line(engine: str) -> None:
     (finding,) = report(compare(A, POLICY, engine)).findings
     assert [(place.role, place.file, place.line, place.text) for place in finding.places] == [
-        ("after", "b.rules", 3, ":FORWARD DROP"), ("before", "a.rules", 3, ":FORWARD ACCEPT"),
-    ]  # fmt: skip
+        ("after", "b.rules", 3, ":FORWARD DROP"),
+        ("before", "a.rules", 3, ":FORWARD ACCEPT"),
+    ]
 
 
 @engines
@@ -191,7 +194,11 @@ def test_memory_of_a_rule_is_a_difference_of_the_table(engine: str) -> None:
     """Two rules with a limit each, where there was one for both sources: no packet shows that."""
     checked = compare(ONE_LIMIT, TWO_LIMITS, engine)
     (finding,) = report(checked).findings
-    assert finding.kind == "different-memory" and finding.scope == ("filter", "INPUT") and "memory" in finding.message
+    assert (
+        finding.kind == "different-memory"
+        and finding.scope == ("filter", "INPUT")
+        and "memory" in finding.message
+    )
     whole, chains = checked.cases
     assert whole.chains == () and chains.answer is None
     assert finding.message in report(checked).text and "no difference" not in report(checked).text
@@ -206,7 +213,9 @@ def test_nothing_is_decided_when_the_time_is_over(run: Any) -> None:
 def test_a_difference_outweighs_what_is_undecided() -> None:
     def half(before: Any, after: Any, question: Question, *_: Any) -> Answer:
         if question.chains != {"FORWARD"}:
-            return Undecided("out of memory", "filter", min(question.chains - {"FORWARD"}), question.backends[0], 0.25)
+            return Undecided(
+                "out of memory", "filter", min(question.chains - {"FORWARD"}), question.backends[0], 0.25
+            )
         return ENGINES["sample"](before, after, question, Sampling(), lambda stage: None)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -236,14 +245,18 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("fault", [ZeroDivisionError("x"), MemoryError(), RecursionError(), KeyboardInterrupt(),
                                    click.Abort(), click.ClickException("x"), AssertionError("x"), OSError("x")])  # fmt: skip
-def test_no_fault_looks_like_a_difference(fault: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_fault_looks_like_a_difference(
+    fault: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: Any) -> Answer:
         raise fault
 
     monkeypatch.setitem(ENGINES, "sample", broken)
     (tmp_path / "a").write_text(A)
     done = CliRunner().invoke(main, ["check", str(tmp_path / "a"), str(tmp_path / "a"), "--engine", "sample"])
-    assert done.exit_code == (130 if isinstance(fault, KeyboardInterrupt | click.Abort) else 2) and done.stderr
+    assert (
+        done.exit_code == (130 if isinstance(fault, KeyboardInterrupt | click.Abort) else 2) and done.stderr
+    )
 
 
 @pytest.mark.parametrize("redirect", ["2>/dev/full", "2>&-", ">/dev/full", ">&-", "| true", "2> >(true)"])
@@ -255,17 +268,24 @@ def test_output_that_cannot_be_written_is_no_difference(redirect: str, tmp_path:
     for file in ("a", "bad"):
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
-            cwd=tmp_path, env=os.environ | {"FILE": file}, capture_output=True, check=False,
-        )  # fmt: skip
+            cwd=tmp_path,
+            env=os.environ | {"FILE": file},
+            capture_output=True,
+            check=False,
+        )
         assert done.returncode != 1 and (file == "a" or done.returncode == 2)
 
 
 def test_what_is_left_to_say_at_exit_changes_no_status(tmp_path: Path) -> None:
     """A buffer that cannot be emptied would make 120 of it."""
     (tmp_path / "bad").write_text(LOOP)
-    buffered = "import sys; sys.stderr = open(2, 'w', closefd=False); from hitables.cli.main import main; main()"
+    buffered = (
+        "import sys; sys.stderr = open(2, 'w', closefd=False); from hitables.cli.main import main; main()"
+    )
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-c", buffered, "check", "bad", "bad"], cwd=tmp_path, stderr=full, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", buffered, "check", "bad", "bad"], cwd=tmp_path, stderr=full, check=False
+        )
     assert done.returncode == 2
 
 
@@ -301,7 +321,9 @@ SET = "*filter\n-A INPUT -m set --match-set {} src -j DROP\nCOMMIT\n"
         (A, A, ["third.rules"], "third.rules"),
     ],
 )  # fmt: skip
-def test_bad_input_is_told_and_exits_with_2(run: Any, before: str, after: str, arguments: list[str], said: str) -> None:
+def test_bad_input_is_told_and_exits_with_2(
+    run: Any, before: str, after: str, arguments: list[str], said: str
+) -> None:
     done = run(before, after, *arguments, status=2)
     assert said in " ".join(done.stderr.split()) and done.stdout == ""
 
@@ -344,12 +366,18 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, files: list[str], sa
     paths["broken"].write_bytes(gzip.compress(A.encode())[:-20])
     done = subprocess.run(
         [*HITABLES, "check", *(file.format(**paths) for file in files)],
-        input="", capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        input="",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize(("text", "size"), [("1M", 1 << 20), ("2G", 2 << 30), ("1.5g", 3 << 29), ("512MiB", 1 << 29), ("1TB", 1 << 40)])
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1M", 1 << 20), ("2G", 2 << 30), ("1.5g", 3 << 29), ("512MiB", 1 << 29), ("1TB", 1 << 40)],
+)
 def test_sizes(text: str, size: int) -> None:
     (option,) = (each for each in main.commands["check"].params if each.name == "max_memory")
     assert option.type.convert(text, None, None) == size
@@ -373,8 +401,13 @@ def reports() -> dict[str, Report]:
     """One of every kind of answer."""
     odd = A.replace('"ping "', '"p\udce4ng <&>"')
     budget = Question(timeout=1e-9)
-    pairs = {"equal": (A, SAME), "verdict": (A, VERDICT), "effect": (A, EFFECT), "policy": (A, POLICY),
-             "odd": (A, odd)}  # fmt: skip
+    pairs = {
+        "equal": (A, SAME),
+        "verdict": (A, VERDICT),
+        "effect": (A, EFFECT),
+        "policy": (A, POLICY),
+        "odd": (A, odd),
+    }
     made = {name: report(compare(*pair)) for name, pair in pairs.items()}
     made["memory"] = report(compare(ONE_LIMIT, TWO_LIMITS, "exact"))
     made["proved"] = report(compare(A, SAME, "exact"))
@@ -396,8 +429,16 @@ def test_json_fits_its_schema(made: dict[str, Report]) -> None:
         jsonschema.validate(found, SCHEMA)
         assert found["status"] == each.status
         answers[name] = found["answer"]
-    assert answers == {"equal": "no difference found", "verdict": "different", "effect": "different", "policy": "different",
-                       "memory": "different", "odd": "different", "proved": "equal", "undecided": "undecided"}  # fmt: skip
+    assert answers == {
+        "equal": "no difference found",
+        "verdict": "different",
+        "effect": "different",
+        "policy": "different",
+        "memory": "different",
+        "odd": "different",
+        "proved": "equal",
+        "undecided": "undecided",
+    }
     kinds = SCHEMA["properties"]["findings"]["items"]["properties"]["kind"]["enum"]
     assert set(kinds) <= set(KINDS)
     assert {finding.kind for each in made.values() for finding in each.findings} == set(kinds)
@@ -407,10 +448,13 @@ def test_the_schema_refuses_what_is_wrong(made: dict[str, Report]) -> None:
     """It would not hold anything if it took everything."""
     found = json.loads(FORMATS["json"](made["verdict"]))
     for spoil in (
-        lambda it: it.pop("status"), lambda it: it.update(answer="maybe"), lambda it: it.update(surprise=1),
-        lambda it: it["findings"][0]["places"][0].update(line="9"), lambda it: it["findings"][0].pop("reason"),
+        lambda it: it.pop("status"),
+        lambda it: it.update(answer="maybe"),
+        lambda it: it.update(surprise=1),
+        lambda it: it["findings"][0]["places"][0].update(line="9"),
+        lambda it: it["findings"][0].pop("reason"),
         lambda it: it["findings"][0]["before"]["path"][0].update(outcome="no"),
-    ):  # fmt: skip
+    ):
         spoilt = json.loads(json.dumps(found))
         spoil(spoilt)
         with pytest.raises(jsonschema.ValidationError):
@@ -421,13 +465,17 @@ def test_sarif_fits_the_schema_of_the_standard(made: dict[str, Report]) -> None:
     jsonschema.Draft7Validator.check_schema(SARIF)
     for each in made.values():
         log = json.loads(FORMATS["sarif"](each).encode())
-        jsonschema.Draft7Validator(SARIF, format_checker=jsonschema.Draft7Validator.FORMAT_CHECKER).validate(log)
+        jsonschema.Draft7Validator(SARIF, format_checker=jsonschema.Draft7Validator.FORMAT_CHECKER).validate(
+            log
+        )
         (run,) = log["runs"]
         assert len(run["results"]) == len(each.findings)
         assert run["invocations"][0]["exitCode"] == each.status
         for result in run["results"]:
             assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
-    assert not json.loads(FORMATS["sarif"](made["undecided"]))["runs"][0]["invocations"][0]["executionSuccessful"]
+    assert not json.loads(FORMATS["sarif"](made["undecided"]))["runs"][0]["invocations"][0][
+        "executionSuccessful"
+    ]
 
 
 def line_of(location: Any) -> tuple[str, int]:
@@ -443,7 +491,10 @@ def test_a_sarif_result_stands_at_the_deciding_lines(made: dict[str, Report]) ->
     (result,) = json.loads(FORMATS["sarif"](made["verdict"]))["runs"][0]["results"]
     lines = {line_of(result[where][0]) for where in ("locations", "relatedLocations")}
     assert lines in ({("b.rules", 2), ("a.rules", 11)}, {("b.rules", 11), ("a.rules", 2)})
-    ways = [[line_of(step["location"])[1] for step in flow["threadFlows"][0]["locations"]] for flow in result["codeFlows"]]
+    ways = [
+        [line_of(step["location"])[1] for step in flow["threadFlows"][0]["locations"]]
+        for flow in result["codeFlows"]
+    ]
     assert [7, 11] in ways
 
 
@@ -456,7 +507,9 @@ def test_a_sarif_fingerprint_outlives_moved_lines() -> None:
     assert fingerprints(A, POLICY) == fingerprints(A, moved) != fingerprints(A, EFFECT)
 
 
-@pytest.mark.parametrize(("file", "uri"), [("a b#c%.rules", "a%20b%23c%25.rules"), ("/etc/ü", "file:///etc/%C3%BC")])
+@pytest.mark.parametrize(
+    ("file", "uri"), [("a b#c%.rules", "a%20b%23c%25.rules"), ("/etc/ü", "file:///etc/%C3%BC")]
+)
 def test_a_file_name_becomes_a_uri(file: str, uri: str) -> None:
     finding = Finding("different-verdict", "error", "m", (Place(file, 2),))
     log = json.loads(FORMATS["sarif"](Report("check", 1, (finding,), (), 0.0, {}, "")))
@@ -476,33 +529,50 @@ def test_junit_is_read_by_a_real_reader(made: dict[str, Report], tmp_path: Path)
             sum(junitparser.Error in results for results in cases.values()),
             sum(junitparser.Skipped in results for results in cases.values()),
         )
-        chains = [f"{chain} ({backend.value})" for chain in ("INPUT", "FORWARD", "OUTPUT") for backend in Backend]
-        assert set(cases) == {*chains} | ({"(whole table) (legacy)", "(whole table) (nft)"} if name == "memory" else set())
+        chains = [
+            f"{chain} ({backend.value})" for chain in ("INPUT", "FORWARD", "OUTPUT") for backend in Backend
+        ]
+        assert set(cases) == {*chains} | (
+            {"(whole table) (legacy)", "(whole table) (nft)"} if name == "memory" else set()
+        )
         failed = {case for case, results in cases.items() if results == [junitparser.Failure]}
         if name == "verdict":
             assert failed == {"INPUT (legacy)", "INPUT (nft)"}
             (failure,) = next(case.result for case in suite if case.name == "INPUT (nft)")
-            assert failure.type == "different-verdict" and "\npacket: table=filter chain=INPUT" in failure.text
+            assert (
+                failure.type == "different-verdict" and "\npacket: table=filter chain=INPUT" in failure.text
+            )
         if name == "equal":
             assert not any(cases.values())
         if name == "undecided":
             assert suites.errors == len(cases)
         if name == "memory":
-            assert failed == {"(whole table) (legacy)", "(whole table) (nft)"} and suites.skipped == len(chains)
+            assert failed == {"(whole table) (legacy)", "(whole table) (nft)"} and suites.skipped == len(
+                chains
+            )
 
 
 def test_a_suite_for_each_table() -> None:
     raw = "*raw\n-A PREROUTING -p udp -j NOTRACK\nCOMMIT\n"
     text = FORMATS["junit"](report(compare(A + raw, VERDICT + raw)))
     suites = junitparser.JUnitXml.fromstring(text.encode())
-    assert {suite.name: (suite.tests, suite.failures) for suite in suites} == {"filter": (6, 2), "raw": (4, 0)}
+    assert {suite.name: (suite.tests, suite.failures) for suite in suites} == {
+        "filter": (6, 2),
+        "raw": (4, 0),
+    }
 
 
 def test_a_case_may_hold_several_findings_or_none() -> None:
     """As other commands will use it."""
     finding = Finding("different-verdict", "warning", "a message", (Place("x", 0),), text="more\x00 of it")
-    cases = Case("x", "one", 1.5, (finding, finding)), Case("x", "two", skipped="not wanted"), Case("y", "three")
-    suites = junitparser.JUnitXml.fromstring(FORMATS["junit"](Report("lint", 1, (finding,), cases, 2.0, {}, "")).encode())
+    cases = (
+        Case("x", "one", 1.5, (finding, finding)),
+        Case("x", "two", skipped="not wanted"),
+        Case("y", "three"),
+    )
+    suites = junitparser.JUnitXml.fromstring(
+        FORMATS["junit"](Report("lint", 1, (finding,), cases, 2.0, {}, "")).encode()
+    )
     one, two = next(iter(suites))
     assert [result.message for result in one.result] == ["a message"] * 2 and one.time == 1.5
     assert "more\ufffd of it" in one.result[0].text and two.is_skipped and suites.tests == 3

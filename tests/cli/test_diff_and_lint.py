@@ -26,7 +26,10 @@ BEFORE = """\
 COMMIT
 """
 AFTER = BEFORE.replace("10.0.0.0/8", "10.0.0.0/9").replace("-p udp", "-p udp -m limit --limit 1/sec")
-TIDY = BEFORE.replace("-A INPUT -s 10.1.0.0/16 -p tcp --dport 22 -j REJECT\n-A INPUT -s 172.16.0.0/12 -p udp -j DROP\n", "")
+TIDY = BEFORE.replace(
+    "-A INPUT -s 10.1.0.0/16 -p tcp --dport 22 -j REJECT\n-A INPUT -s 172.16.0.0/12 -p udp -j DROP\n", ""
+)
+
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
@@ -57,7 +60,9 @@ def test_diff_tells_packets_lines_and_verdicts(files: dict[str, str]) -> None:
 def test_diff_keeps_to_its_limit_in_the_text_alone(files: dict[str, str]) -> None:
     short = run("diff", "--limit", "1", files["before"], files["after"], status=1).stdout
     assert "changes more (--limit)" in short
-    every = json.loads(run("diff", "--limit", "1", "--format", "json", files["before"], files["after"], status=1).stdout)
+    every = json.loads(
+        run("diff", "--limit", "1", "--format", "json", files["before"], files["after"], status=1).stdout
+    )
     assert len(every["findings"]) > 1 and every["complete"]
 
 
@@ -84,7 +89,11 @@ def test_json_fits_its_schema(command: str, files: dict[str, str]) -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
     found = json.loads(report(command, "json", files))
     jsonschema.validate(found, schema)
-    for spoilt in ({**found, "command": "x"}, {**found, "findings": [{}]}, {k: v for k, v in found.items() if k != "complete"}):
+    for spoilt in (
+        {**found, "command": "x"},
+        {**found, "findings": [{}]},
+        {k: v for k, v in found.items() if k != "complete"},
+    ):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(spoilt, schema)
 
@@ -119,7 +128,10 @@ def test_bad_input_is_told_and_exits_with_2(arguments: list[str], said: str, fil
 
 
 def test_time_that_runs_out_is_no_answer(files: dict[str, str]) -> None:
-    assert "undecided: out of time" in run("diff", "--timeout", "1e-9", files["before"], files["tidy"], status=2).stdout
+    assert (
+        "undecided: out of time"
+        in run("diff", "--timeout", "1e-9", files["before"], files["tidy"], status=2).stdout
+    )
     assert "not all rules were looked at" in run("lint", "--timeout", "1e-9", files["tidy"], status=2).stdout
 
 

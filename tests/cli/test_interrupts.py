@@ -59,7 +59,11 @@ sys.setprofile(called)
 
 def python(code: str, *arguments: str | Path, text: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], input=text, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *map(str, arguments)],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -132,13 +136,20 @@ click.Command.parse_args = click.Group.parse_args = parse_args
 
 @pytest.mark.parametrize("program", ["hitables", "sflgen"])
 def test_an_interrupt_while_arguments_are_read_is_one(program: str) -> None:
-    done = python(HEARD + PARSED + f"from hitables.start import {program}\nsys.argv[0] = '{program}'\n{program}()")
+    done = python(
+        HEARD + PARSED + f"from hitables.start import {program}\nsys.argv[0] = '{program}'\n{program}()"
+    )
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", f"{program}: interrupted")
 
 
 def test_an_interrupt_that_was_ignored_stays_ignored(rules: Path) -> None:
     """nohup, and a shell that runs a command in the background, ignore it for the command."""
-    done = python(HEARD.replace("signal.default_int_handler", "signal.SIG_IGN") + AT_CALL + COMMAND, 1000, "compile", rules)
+    done = python(
+        HEARD.replace("signal.default_int_handler", "signal.SIG_IGN") + AT_CALL + COMMAND,
+        1000,
+        "compile",
+        rules,
+    )
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.endswith("COMMIT\n")
 
 

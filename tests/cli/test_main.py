@@ -151,7 +151,11 @@ def test_trouble_is_told_and_exits_with_2(arguments: list[str], said: str) -> No
     assert said in run(*arguments, text=SMALL, status=2).stderr
 
 
-NO_NUMBERS = [(option, value) for option in ("max-expansion", "spfac", "timeout") for value in ("nan", "inf", "1e308", "-1")]
+NO_NUMBERS = [
+    (option, value)
+    for option in ("max-expansion", "spfac", "timeout")
+    for value in ("nan", "inf", "1e308", "-1")
+]
 
 
 @pytest.mark.parametrize(

@@ -93,8 +93,11 @@ def run(folder: Path, program: str, words: str, streams: str) -> subprocess.Comp
     return subprocess.run(
         ["bash", "-c", script, str(BIN / program), *given],
         input="-I INPUT -s 192.0.2.3 -j DROP\n" if "stream" in words else "",
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
 
 
 def test_every_command_is_tried() -> None:
@@ -131,13 +134,22 @@ def test_help_that_cannot_be_printed_is_told(command: str, streams: str, said: s
 )  # fmt: skip
 def test_a_closed_standard_input_is_told_in_a_line(words: str, folder: Path) -> None:
     done = run(folder, "hitables", words, "<&-")
-    assert done.returncode == 2 and done.stderr == "hitables: standard input: it is closed; name a file instead\n"
+    assert (
+        done.returncode == 2
+        and done.stderr == "hitables: standard input: it is closed; name a file instead\n"
+    )
 
 
-@pytest.mark.parametrize("words", ["init - --state {}/new", "sync - --state {}/state", "apply-commands --state {}/state -"])
+@pytest.mark.parametrize(
+    "words", ["init - --state {}/new", "sync - --state {}/state", "apply-commands --state {}/state -"]
+)
 def test_sflgen_tells_a_closed_standard_input_too(words: str, folder: Path) -> None:
     done = run(folder, "sflgen", words, "<&-")
-    assert done.returncode == 2 and "standard input: it is closed" in done.stderr and done.stderr.count("\n") == 1
+    assert (
+        done.returncode == 2
+        and "standard input: it is closed" in done.stderr
+        and done.stderr.count("\n") == 1
+    )
 
 
 @pytest.mark.parametrize("command", [each for each in PRINTING if each != "sflgen stream"])
@@ -161,14 +173,20 @@ def test_descriptors_that_are_closed_are_not_given_to_files(folder: Path) -> Non
 def test_a_full_disk_is_told_and_leaves_every_old_file(option: str, folder: Path) -> None:
     if os.geteuid():
         pytest.skip("only root mounts a file system")
-    words = {"-o": "-o $d/out", "--map": "--map $d/out -o $d/../rules", "--report": "--report $d/out.html -o $d/../rules"}
+    words = {
+        "-o": "-o $d/out",
+        "--map": "--map $d/out -o $d/../rules",
+        "--report": "--report $d/out.html -o $d/../rules",
+    }
     script = (
         f"set -e; d={folder}/small; mkdir $d; mount -t tmpfs -o size=4k,nr_inodes=8 none $d; echo old >{folder}/rules\n"
         f"{BIN}/hitables compile {folder}/many.rules {words[option]}"
     )
     many = "".join(f"-A INPUT -s 10.{n // 256}.{n % 256}.0/24 -j ACCEPT\n" for n in range(400))
     (folder / "many.rules").write_text(RULES.replace("COMMIT\n", many + "COMMIT\n"))
-    done = subprocess.run(["unshare", "-m", "bash", "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["unshare", "-m", "bash", "-c", script], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2 and "No space left on device" in done.stderr, done.stderr
     assert done.stderr.count("\n") == 1 and "fault" not in done.stderr
     assert (folder / "rules").read_text() == "old\n"
@@ -182,7 +200,13 @@ def test_outputs_that_are_one_file_are_refused_and_nothing_is_written(folder: Pa
     (folder / "soft").symlink_to(folder / "there")
     (folder / "hard").hardlink_to(folder / "there")
     (folder / "dangling").symlink_to(folder / "new")
-    for one, other in (("new", "new"), ("there", "soft"), ("there", "hard"), ("new", "dangling"), ("new", "./new")):
+    for one, other in (
+        ("new", "new"),
+        ("there", "soft"),
+        ("there", "hard"),
+        ("new", "dangling"),
+        ("new", "./new"),
+    ):
         done = run(folder, "hitables", f"compile {{}}/a.rules -o {{}}/{one} --map {{}}/{other}", "")
         assert done.returncode == 2 and "the same file" in done.stderr, (one, other, done.stderr)
         assert (folder / "there").read_text() == "old\n" and not (folder / "new").exists()

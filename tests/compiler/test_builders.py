@@ -48,5 +48,7 @@ def test_a_rule_that_drops_cut_off_packets_is_not_hidden_by_one_of_its_state(alg
     rules += ["-p udp -m udp --sport 53 -m state --state ESTABLISHED -j ACCEPT"]
     rules += [f"-i eth{n} -j LOG" for n in range(40)]
     rules += [f"-i eth{n} -p udp -m udp --sport {port} -j ACCEPT" for n in range(40) for port in (67, 123)]
-    text = "\n".join(["*filter", ":FORWARD DROP [0:0]", *(f"-A FORWARD {rule}" for rule in rules), "COMMIT", ""])
+    text = "\n".join(
+        ["*filter", ":FORWARD DROP [0:0]", *(f"-A FORWARD {rule}" for rule in rules), "COMMIT", ""]
+    )
     compile_text(text, Options(algorithm=algorithm, leaf_size=2, min_length=4))

@@ -72,9 +72,13 @@ def test_rules_with_memory_stand_once_and_counters_keep_their_sums(seed: int) ->
 
     def memories(program: Program) -> Counter[str]:
         return Counter(
-            match.key for table in program for chain in table.chains for rule in chain.rules
-            for match in rule.matches if match.role is Role.ONCE
-        )  # fmt: skip
+            match.key
+            for table in program
+            for chain in table.chains
+            for rule in chain.rules
+            for match in rule.matches
+            if match.role is Role.ONCE
+        )
 
     assert memories(before) == memories(after)
     made = compile_rules(before, SMALL)
@@ -137,7 +141,9 @@ def test_protocol_0_is_never_asked_for_since_it_stands_for_any(algorithm: str, f
 def test_icmp_type_255_is_never_asked_for_since_it_stands_for_any(algorithm: str) -> None:
     lines = ["-A INPUT -p icmp -m icmp ! --icmp-type 254 -m mark --mark 0x1 -j DROP"] * 3
     kinds = (*range(38), 254, "0xff")
-    lines += [f"-A INPUT -s 10.{n}.0.0/16 -p icmp -m icmp --icmp-type {k} -j DROP" for n, k in enumerate(kinds)]
+    lines += [
+        f"-A INPUT -s 10.{n}.0.0/16 -p icmp -m icmp --icmp-type {k} -j DROP" for n, k in enumerate(kinds)
+    ]
     options = Options(algorithm=algorithm, leaf_size=2, min_length=3, max_expansion=20.0)
     before, after = compiled("*filter\n" + "\n".join(lines) + "\nCOMMIT\n", options)
     assert_equal(before, after, options)
@@ -146,7 +152,11 @@ def test_icmp_type_255_is_never_asked_for_since_it_stands_for_any(algorithm: str
 def crossing_text(rng: random.Random, family: Family, rules: int, others: float) -> str:
     """Blocks of rules with a source, with a destination, with neither, in a user chain that RETURNs may leave;
     *others*: how many of them are of a kind that may not be moved."""
-    nets = ["10.{}.{}.0/24", "10.{}.0.0/16"] if family is Family.IPV4 else ["2001:db8:{:x}{:02x}::/48", "2001:{:x}::/32"]
+    nets = (
+        ["10.{}.{}.0/24", "10.{}.0.0/16"]
+        if family is Family.IPV4
+        else ["2001:db8:{:x}{:02x}::/48", "2001:{:x}::/32"]
+    )
     kinds = [
         "-j LOG", "-j RETURN", "-m limit --limit 5/min -j ACCEPT", "-m mark --mark 0x1 -j DROP", "-g other", "-j other",
         "-j MARK --set-xmark 0x1/0xffffffff", "-m recent --name r --rcheck -j DROP", "", "-m time --timestart 09:00 -j DROP",
@@ -154,14 +164,30 @@ def crossing_text(rng: random.Random, family: Family, rules: int, others: float)
     lines = []
     for at in range(rules):
         option = ("-s", "-d")[at // 10 % 2] if at % 7 else rng.choice(["-s", "-d", ""])
-        words = [option and f"{option} {rng.choice(nets).format(rng.randrange(16), rng.randrange(min(rules // 4, 250)))}"]
+        words = [
+            option
+            and f"{option} {rng.choice(nets).format(rng.randrange(16), rng.randrange(min(rules // 4, 250)))}"
+        ]
         if at % 16 > 12:
-            words += ["-d " + nets[0].format(1, rng.randrange(min(rules // 4, 250))) if option == "-s" else ""]
-        words += [rng.choice(["", "-p tcp", f"-p tcp -m tcp --dport {rng.randrange(20, 26)}", "-p udp -m udp --sport 53"])]
+            words += [
+                "-d " + nets[0].format(1, rng.randrange(min(rules // 4, 250))) if option == "-s" else ""
+            ]
+        words += [
+            rng.choice(
+                ["", "-p tcp", f"-p tcp -m tcp --dport {rng.randrange(20, 26)}", "-p udp -m udp --sport 53"]
+            )
+        ]
         fair = rng.choice(["-j ACCEPT", "-j DROP", "-m mark --mark 0x2 -j ACCEPT"])
         words += [rng.choice(kinds) if rng.random() < others else fair]
         lines.append(" ".join(["-A cross", *filter(None, words)]))
-    head = ["*filter", ":FORWARD DROP", ":cross -", ":other -", "-A FORWARD -j cross", "-A FORWARD -p tcp -j ACCEPT"]
+    head = [
+        "*filter",
+        ":FORWARD DROP",
+        ":cross -",
+        ":other -",
+        "-A FORWARD -j cross",
+        "-A FORWARD -p tcp -j ACCEPT",
+    ]
     return "\n".join([*head, *lines, "-A other -p udp -j DROP", "COMMIT", ""])
 
 
@@ -169,9 +195,11 @@ def crossing_text(rng: random.Random, family: Family, rules: int, others: float)
 @pytest.mark.parametrize("grouping", [1, 2])
 @settings(max_examples=12, deadline=None)
 @given(
-    seed=st.integers(0, 2**32), family=st.sampled_from(Family), malformed=st.sampled_from(Malformed),
+    seed=st.integers(0, 2**32),
+    family=st.sampled_from(Family),
+    malformed=st.sampled_from(Malformed),
     others=st.sampled_from([0.0, 0.05, 0.3]),
-)  # fmt: skip
+)
 def test_rules_in_groups_do_what_they_do_in_their_list(
     grouping: int, backend: str, seed: int, family: Family, malformed: Malformed, others: float
 ) -> None:
@@ -184,10 +212,14 @@ def test_rules_in_groups_do_what_they_do_in_their_list(
     assert_equal(before, after, options)
 
 
-@pytest.mark.parametrize("last", ["-j DROP", "-j LOG", "-m limit --limit 5/min -j ACCEPT", "-s 10.9.0.0/16 -j RETURN"])
+@pytest.mark.parametrize(
+    "last", ["-j DROP", "-j LOG", "-m limit --limit 5/min -j ACCEPT", "-s 10.9.0.0/16 -j RETURN"]
+)
 def test_rules_that_cross_are_kept_apart(last: str) -> None:
     """Groups call versions of each other; every rule is printed; growth is bounded."""
-    lines = [f"-A cross {('-s', '-d')[n // 50 % 2]} 10.{n % 7}.{n % 251}.0/24 -p tcp -j ACCEPT" for n in range(800)]
+    lines = [
+        f"-A cross {('-s', '-d')[n // 50 % 2]} 10.{n % 7}.{n % 251}.0/24 -p tcp -j ACCEPT" for n in range(800)
+    ]
     head = ["*filter", ":INPUT DROP", ":cross -", "-A INPUT -j cross"]
     text = "\n".join([*head, *lines, f"-A cross {last}", "COMMIT", ""])
     made = compile_rules(read(text))
@@ -196,9 +228,11 @@ def test_rules_that_cross_are_kept_apart(last: str) -> None:
     assert report.read_after < report.read_before / 10
     made_for = {name for _, name in made.origins}
     called = [
-        rule for _, chain in all_chains(made.program) for rule in chain.rules
+        rule
+        for _, chain in all_chains(made.program)
+        for rule in chain.rules
         if rule.target is not None and rule.target.kind is Kind.JUMP and rule.target.name in made_for
-    ]  # fmt: skip
+    ]
     assert len(called) > 50
     mapped = source_map(made.program, made.origins, "x")
     lines = {line for entry in mapped["tables"] for chain in entry["chains"] for line in chain["lines"]}
@@ -216,11 +250,16 @@ DROPPING_FIRST = {
 
 
 @pytest.mark.parametrize("matches", DROPPING_FIRST.values(), ids=DROPPING_FIRST)
-@pytest.mark.parametrize("behind", ["-s 20.{0}.0.0/16", "-p tcp -m tcp --dport 8{0}", "-p sctp -m sctp --dport 8{0}"])
+@pytest.mark.parametrize(
+    "behind", ["-s 20.{0}.0.0/16", "-p tcp -m tcp --dport 8{0}", "-p sctp -m sctp --dport 8{0}"]
+)
 def test_what_a_match_drops_is_dropped_whatever_the_matches_behind_it_ask(matches: str, behind: str) -> None:
     """A broken header meets the first match of a rule though the second asks for another address."""
-    lines = [f"-A FORWARD {each.format(n)} -j {target}" for each, target in ((matches, "DROP"), (behind, "ACCEPT"))
-             for n in range(12)]  # fmt: skip
+    lines = [
+        f"-A FORWARD {each.format(n)} -j {target}"
+        for each, target in ((matches, "DROP"), (behind, "ACCEPT"))
+        for n in range(12)
+    ]
     for options in (SMALL, Options(backend="legacy", leaf_size=2), Options(backend="nft", leaf_size=2)):
         before, after = compiled("*filter\n" + "\n".join(lines) + "\nCOMMIT\n", options)
         assert_equal(before, after, options, 5000)
@@ -255,13 +294,16 @@ def test_leaves_are_entered_by_goto_only() -> None:
     made = compile_rules(before, SMALL)
     own = {name for table in before for name in (c.name for c in table.chains)}
     shared = {
-        chain.name for _, chain in all_chains(made.program)
+        chain.name
+        for _, chain in all_chains(made.program)
         if len(chain.rules) == 1 and any(m.role is Role.ONCE for m in chain.rules[0].matches)
-    }  # fmt: skip
+    }
     jumped = {
-        rule.target.name for _, chain in all_chains(made.program) for rule in chain.rules
+        rule.target.name
+        for _, chain in all_chains(made.program)
+        for rule in chain.rules
         if rule.target is not None and rule.target.kind is Kind.JUMP and rule.target.name not in own
-    }  # fmt: skip
+    }
     assert made.origins and jumped <= shared
 
 

@@ -103,8 +103,13 @@ def test_runs_become_trees_and_the_rest_stays_between_them() -> None:
     made = transform(read(text), Options(backend="legacy", leaf_size=4, min_length=8))
     table = made.program.table("filter")
     assert len(table["INPUT"].rules) == 1
-    dispatch = [rule for chain in table.chains for rule in chain.rules if [m.words for m in rule.matches] == [("-p", "tcp")]
-                or [m.words for m in rule.matches] == [("-p", "udp")]]  # fmt: skip
+    dispatch = [
+        rule
+        for chain in table.chains
+        for rule in chain.rules
+        if [m.words for m in rule.matches] == [("-p", "tcp")]
+        or [m.words for m in rule.matches] == [("-p", "udp")]
+    ]
     assert len(dispatch) == 4
     assert all(rule.target and rule.target.kind is Kind.GOTO for rule in dispatch)
     (report,) = made.reports

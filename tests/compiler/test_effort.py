@@ -12,7 +12,8 @@ from hitables.core._engine import lib
 from support.crossing_text import crossing
 
 from hitables import HitablesError, Options, compile_rules, read
-from hitables.build.tree import ALGORITHMS, EFFORTS, PAPER, Axis, Boxes, Cut, grow
+from hitables.analyse.boxes import Axis, Boxes, Cut
+from hitables.build.tree import ALGORITHMS, EFFORTS, PAPER, grow
 from hitables.ir.fields import Field
 
 pytestmark = pytest.mark.engine
@@ -56,10 +57,11 @@ def test_no_chain_nests_deeper_than_was_asked_for(algorithm: str, depth: int) ->
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"max_depth": 0}, "max-depth of 0"), ({"effort": "wild"}, "fast, normal, best"),
+        ({"max_depth": 0}, "max-depth of 0"),
+        ({"effort": "wild"}, "fast, normal, best"),
         ({"max_expansion": 0.9}, "below 1"),
     ],
-)  # fmt: skip
+)
 def test_bounds_that_cannot_be_kept_are_refused(wrong: dict[str, object], said: str) -> None:
     with pytest.raises(HitablesError, match=said):
         Options(**wrong)  # type: ignore[arg-type]
@@ -93,7 +95,17 @@ main(sys.argv[1:])
 def test_an_interrupt_ends_compile_with_130_and_nothing_is_written(tmp_path: Path) -> None:
     rules, output = tmp_path / "rules", tmp_path / "output"
     rules.write_text(crossing(3000, seed=5))
-    command = [sys.executable, "-c", INTERRUPTED_BUILD, "compile", "--effort", "best", str(rules), "-o", str(output)]
+    command = [
+        sys.executable,
+        "-c",
+        INTERRUPTED_BUILD,
+        "compile",
+        "--effort",
+        "best",
+        str(rules),
+        "-o",
+        str(output),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "hitables: interrupted\n")
     assert not output.exists()

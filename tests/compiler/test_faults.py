@@ -18,7 +18,8 @@ from support.sflgen_command import sflgen
 
 import hitables
 from hitables import HitablesError, NotEquivalent, Options
-from hitables.build.tree import Boxes, Kind, Step, Tree
+from hitables.analyse.boxes import Boxes
+from hitables.build.tree import Kind, Step, Tree
 from hitables.cli.main import main
 from hitables.compiler import compile as compiling
 from hitables.compiler import pipeline
@@ -54,9 +55,15 @@ def table(name: str, built_in: str, *listed: str, user: str = "") -> str:
 FILTER = "INPUT FORWARD OUTPUT"
 # The user chain is the longest, so that its rules tell it from the others, and is reached from two.
 THREE = table(
-    "filter", FILTER, "-A INPUT -j long", *rules("INPUT", 40, 1), *rules("FORWARD", 50, 2), "-A FORWARD -j long",
-    *rules("long", 60, 3), user="long",
-)  # fmt: skip
+    "filter",
+    FILTER,
+    "-A INPUT -j long",
+    *rules("INPUT", 40, 1),
+    *rules("FORWARD", 50, 2),
+    "-A FORWARD -j long",
+    *rules("long", 60, 3),
+    user="long",
+)
 COUNT = {"INPUT": 41, "FORWARD": 51, "long": 60}
 
 
@@ -180,7 +187,7 @@ def test_two_tables_are_told_apart(spoil: Callable[..., None]) -> None:
 
 
 def test_counters_and_comments_of_the_chain_come_back_too(spoil: Callable[..., None]) -> None:
-    listed = [f'[{at}:{at * 9}] {line} ' for at, line in enumerate(rules("FORWARD", 50, 2))]
+    listed = [f"[{at}:{at * 9}] {line} " for at, line in enumerate(rules("FORWARD", 50, 2))]
     listed[3] = '[7:70] -A FORWARD -m comment --comment "two words \\"quoted\\"" -j DROP '
     text = table("filter", FILTER, *(line.strip() for line in listed))
     spoil(misplaced)
@@ -189,7 +196,9 @@ def test_counters_and_comments_of_the_chain_come_back_too(spoil: Callable[..., N
     assert made.text.partition("\n")[2] == hitables.write(hitables.read(text))
 
 
-def test_rules_that_went_for_their_verdict_are_back_where_the_tree_was_wrong(spoil: Callable[..., None]) -> None:
+def test_rules_that_went_for_their_verdict_are_back_where_the_tree_was_wrong(
+    spoil: Callable[..., None],
+) -> None:
     listed = rules("FORWARD", 48, 2)
     text = table("filter", FILTER, *rules("INPUT", 40, 1), *listed, *listed[:2])
     (sound,) = compile_text(text, Options(equivalence="verdict")).map["tables"]
@@ -240,12 +249,16 @@ def test_compile_rules_raises_unless_faults_are_to_be_spared(spoil: Callable[...
     with pytest.raises(AssertionError, match="no prefix"):
         hitables.compile_rules(program)
     made = compiling.compile_rules(program, spare=True)
-    assert [(fault.chain, fault.detail.partition(",")[0]) for fault in made.faults] == [("long", "in crashes")]
+    assert [(fault.chain, fault.detail.partition(",")[0]) for fault in made.faults] == [
+        ("long", "in crashes")
+    ]
     assert made.program.table("filter")["long"] == program.table("filter")["long"]
 
 
 @pytest.mark.parametrize("error", [MemoryError, RecursionError, KeyboardInterrupt, HitablesError])
-def test_what_is_no_fault_of_the_builder_is_raised(spoil: Callable[..., None], error: type[BaseException]) -> None:
+def test_what_is_no_fault_of_the_builder_is_raised(
+    spoil: Callable[..., None], error: type[BaseException]
+) -> None:
     def stops(tree: Tree) -> Tree:
         raise error("stop")
 
@@ -293,7 +306,9 @@ def test_sflgen_init_with_a_wrong_tree_loads_nothing(backend: str, tmp_path: Pat
     assert not (tmp_path / "state").exists()
 
 
-def test_a_fold_with_a_wrong_tree_leaves_the_state_as_it_was(spoil: Callable[..., None], tmp_path: Path) -> None:
+def test_a_fold_with_a_wrong_tree_leaves_the_state_as_it_was(
+    spoil: Callable[..., None], tmp_path: Path
+) -> None:
     path, folder = tmp_path / "three.rules", tmp_path / "state"
     path.write_text(THREE)
     assert sflgen("init", str(path), "--state", str(folder)).exit_code == 0

@@ -12,13 +12,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 import hitables
+from hitables.analyse.weights import counted
 from hitables.cli.main import main
 from hitables.compiler.compile import Options, compile_rules
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.simulate.interpreter import Machine
-from hitables.simulate.traffic import counted, from_packets, trace_batch
+from hitables.simulate.traffic import from_packets, trace_batch
 
 RULES = 300
 BUSY = range(200, 210)
@@ -38,7 +39,9 @@ def headers() -> list[tuple[int, int, int, int, int]]:
     """Packets of which nine in ten match one of the BUSY rules."""
     rng = random.Random(8)
     program = hitables.read(rules_text())
-    sources = [rule.matches[0].tests[0].values.pairs[0][0] for rule in program.table("filter")["FORWARD"].rules]
+    sources = [
+        rule.matches[0].tests[0].values.pairs[0][0] for rule in program.table("filter")["FORWARD"].rules
+    ]
     chosen = [rng.choice(BUSY) if rng.random() < 0.9 else rng.randrange(RULES) for _ in range(3000)]
     return [(sources[at], 0x0A000001, 4000, at + 1000, 17) for at in chosen]
 

@@ -78,7 +78,9 @@ def test_a_program_as_nft_reads_it_means_the_same(seed: int) -> None:
     for table in program:
         for chain in table.chains:
             batch = draw_packets(program, table.name, chain.name, 500, seed, Backend.NFT)
-            one, two = (Machine(each, Backend.NFT).run(table.name, chain.name, batch) for each in (program, other))
+            one, two = (
+                Machine(each, Backend.NFT).run(table.name, chain.name, batch) for each in (program, other)
+            )
             assert [one.verdict_text(at) for at in range(500)] == [two.verdict_text(at) for at in range(500)]
             assert (one.reads == two.reads).all() and (one.effects == two.effects).all()
 
@@ -86,8 +88,14 @@ def test_a_program_as_nft_reads_it_means_the_same(seed: int) -> None:
 def test_nft_tries_the_protocol_first_and_each_port_by_itself() -> None:
     text = "-s 10.0.0.0/24 -d 10.0.0.1 -i eth0 -p tcp -m tcp --sport 1:9 --dport 22 -m comment --comment x"
     assert kinds_of(text, Backend.NFT) == [
-        "interface", "protocol", "address/24", "address/32", "ports", "port", "-m comment",
-    ]  # fmt: skip
+        "interface",
+        "protocol",
+        "address/24",
+        "address/32",
+        "ports",
+        "port",
+        "-m comment",
+    ]
     assert kinds_of(text, Backend.LEGACY)[-2:] == ["-m tcp", "-m comment"]
 
 
@@ -133,7 +141,9 @@ def test_a_rule_set_costs_what_its_packets_do_one_by_one(seed: int, backend: Bac
 
 def test_what_stands_behind_a_failed_test_costs_nothing() -> None:
     costs = plain(address=MatchCost(3.0, 2.0), protocol=MatchCost(50.0, 40.0))
-    missed = hitables.read("*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -s 10.0.0.0/8 -p tcp -j DROP\nCOMMIT\n")
+    missed = hitables.read(
+        "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -s 10.0.0.0/8 -p tcp -j DROP\nCOMMIT\n"
+    )
     batch = draw_packets(missed, "filter", "FORWARD", 400)
     tried = Machine(missed, Backend.LEGACY).run("filter", "FORWARD", batch, tried=True).tried
     assert tried is not None
@@ -163,14 +173,16 @@ def test_an_unknown_match_costs_what_a_call_costs() -> None:
 def test_many_flows_cost_more_than_few_in_a_tree() -> None:
     rng = random.Random(1)
     rules = "".join(
-        f"-A FORWARD -s 10.{rng.randrange(256)}.{rng.randrange(256)}.{rng.randrange(256)} -j DROP\n" for _ in range(3000)
+        f"-A FORWARD -s 10.{rng.randrange(256)}.{rng.randrange(256)}.{rng.randrange(256)} -j DROP\n"
+        for _ in range(3000)
     )
     program = hitables.read(f"*filter\n:FORWARD ACCEPT [0:0]\n{rules}COMMIT\n")
     compiled = hitables.compile_rules(program).program
     batch = draw_packets(compiled, "filter", "FORWARD", 3000)
     for backend in Backend:
         few, many = (
-            spent(compiled, "filter", "FORWARD", batch.pick(slice(count)), default(), backend) for count in (30, 3000)
+            spent(compiled, "filter", "FORWARD", batch.pick(slice(count)), default(), backend)
+            for count in (30, 3000)
         )
         assert many.total > few.total
 
@@ -234,7 +246,9 @@ def test_calibrate_writes_a_profile_that_stats_takes(tmp_path: Path, monkeypatch
     path, rules = tmp_path / "profile.json", tmp_path / "rules"
     done = CliRunner().invoke(main, ["calibrate", "--backend", "nft", "-o", str(path)])
     assert done.exit_code == 0, done.output
-    jsonschema.validate(json.loads(path.read_text()), json.loads((ROOT / "hitables/schema/costs.json").read_text()))
+    jsonschema.validate(
+        json.loads(path.read_text()), json.loads((ROOT / "hitables/schema/costs.json").read_text())
+    )
     rules.write_text("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s 10.0.0.0/24 -j DROP\nCOMMIT\n")
     done = CliRunner().invoke(main, ["stats", str(rules), "--costs", str(path), "--backend", "nft", "--json"])
     found = json.loads(done.output)

@@ -11,12 +11,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hitables.analyse.boxes import Boxes
 from hitables.analyse.callgraph import writes
 from hitables.analyse.reorderable import freedom
 from hitables.analyse.rule_boxes import Malformed, Sides, as_boxes
 from hitables.api import read
 from hitables.build.expected_cost import read_in_turn, spent
-from hitables.build.tree import Boxes, Tree, grow, unsplit
+from hitables.build.tree import Tree, grow, unsplit
 from hitables.compiler.compile import Options, compile_rules
 from hitables.compiler.pipeline import compile_text
 from hitables.costs import Costs, default
@@ -89,11 +90,15 @@ def test_a_list_and_a_tree_cost_what_the_model_says_of_the_programs(seed: int, b
     boxes = boxes_of(program, backend)
     asked = Priced(rules, boxes.axes, program.family)
     priced = boxes.priced(nanoseconds(asked, PLAIN, backend))
-    assert mean_cost(unsplit(priced), priced, batch) == pytest.approx(modelled(program, batch, backend), rel=1e-3)
+    assert mean_cost(unsplit(priced), priced, batch) == pytest.approx(
+        modelled(program, batch, backend), rel=1e-3
+    )
     tree = grow(
-        boxes.priced(prices(asked, PLAIN, [backend])), algorithm="auto",
-        max_nesting=15 if backend is Backend.NFT else 200, budget=480,
-    )  # fmt: skip
+        boxes.priced(prices(asked, PLAIN, [backend])),
+        algorithm="auto",
+        max_nesting=15 if backend is Backend.NFT else 200,
+        budget=480,
+    )
     assert mean_cost(tree, priced, batch) == pytest.approx(modelled(compiled, batch, backend), rel=0.02)
 
 
@@ -111,7 +116,9 @@ def test_a_list_read_in_turn_costs_about_what_points_say() -> None:
     rules = program.table("filter")["FORWARD"].rules
     boxes = boxes_of(program, Backend.LEGACY)
     asked = nanoseconds(Priced(rules, boxes.axes, program.family), default(), Backend.LEGACY)
-    assert read_in_turn(asked, boxes.weight) == pytest.approx(spent(boxes, unsplit(boxes), [asked])[0][0], rel=0.1)
+    assert read_in_turn(asked, boxes.weight) == pytest.approx(
+        spent(boxes, unsplit(boxes), [asked])[0][0], rel=0.1
+    )
 
 
 def test_a_chain_that_would_cost_more_stays_and_says_why() -> None:
@@ -162,8 +169,9 @@ def test_nft_trees_cut_where_tests_are_cheap(nets: Sequence[int], ports: int, in
     """nft pays ten times as much for a /24: a wider prefix stands for it, or its two halves do."""
     rules = "".join(
         f"-A FORWARD -d 10.1.{net}.0/24 -p tcp --dport {port} -j ACCEPT\n"
-        for port in range(100, 100 + ports) for net in nets
-    )  # fmt: skip
+        for port in range(100, 100 + ports)
+        for net in nets
+    )
     program = read(f"*filter\n:FORWARD DROP [0:0]\n{rules}COMMIT\n", family=Family.IPV4)
     listed = program.table("filter")["FORWARD"].rules
     boxes = boxes_of(program, Backend.NFT)

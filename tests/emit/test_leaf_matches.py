@@ -35,9 +35,11 @@ COSTS = {"string": 100.0, "length": 5.0, "mark": 2.0, "udp": 20.0, "limit": 1.0,
 
 def forms(native: bool = False, written: frozenset[Field] = frozenset(), exact: bool = False) -> Forms:
     return Forms(
-        native=native, written=written, cost=lambda match: COSTS[match.name],
+        native=native,
+        written=written,
+        cost=lambda match: COSTS[match.name],
         early=lambda match: not (exact and match.needs),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,11 @@ def test_dear_matches_go_behind_cheap_ones_where_that_changes_nothing(
 )
 def test_the_protocol_stays_where_a_rule_would_not_load_without_it(words: str, left: list[str]) -> None:
     rule = rule_of(words)
-    kept = without(rule.matches, rule.target, lambda match: match.name in ("", "multiport") or match.words[-2] == "--dport")
+    kept = without(
+        rule.matches,
+        rule.target,
+        lambda match: match.name in ("", "multiport") or match.words[-2] == "--dport",
+    )
     assert names(kept) == left
 
 
@@ -96,9 +102,11 @@ def sorted_out(rules: int) -> str:
 def test_leaves_do_not_ask_what_their_way_has_decided(backend: str) -> None:
     made = compile_text(sorted_out(80), Options(backend=backend, algorithm="bisect", leaf_size=1))
     leaves = [
-        rule for chain in made.program.table("filter").chains for rule in chain.rules
+        rule
+        for chain in made.program.table("filter").chains
+        for rule in chain.rules
         if rule.target is not None and rule.target.name in ("ACCEPT", "DROP")
-    ]  # fmt: skip
+    ]
     assert len(leaves) >= 80
     bare = [rule for rule in leaves if names(rule.matches) == ["-p", "tcp"]]
     assert len(bare) >= 40  # half of the networks were taken by a test of their own
@@ -106,7 +114,11 @@ def test_leaves_do_not_ask_what_their_way_has_decided(backend: str) -> None:
 
 def with_returns_that_are_limited(seed: int) -> str:
     """Rules that cross, and between them two that have memory and leave the chain."""
-    rules = [line.replace("-j RETURN", "-j DROP") for line in crossing(240, seed).splitlines() if line.startswith("-A")]
+    rules = [
+        line.replace("-j RETURN", "-j DROP")
+        for line in crossing(240, seed).splitlines()
+        if line.startswith("-A")
+    ]
     limited = "-A FORWARD -p icmp -m limit --limit 5/min -j RETURN"
     lines = [*rules[:80], limited, *rules[80:160], limited, *rules[160:]]
     return "\n".join(["*filter", ":INPUT ACCEPT [0:0]", ":FORWARD DROP [0:0]", *lines, "COMMIT", ""])
@@ -115,7 +127,9 @@ def with_returns_that_are_limited(seed: int) -> str:
 def called(program: Program) -> list[str]:
     """Chains that the compiled chain enters and comes back from."""
     rules = program.table("filter")["FORWARD"].rules
-    return [rule.target.name for rule in rules if rule.target is not None and rule.target.key.startswith("-j ht")]
+    return [
+        rule.target.name for rule in rules if rule.target is not None and rule.target.key.startswith("-j ht")
+    ]
 
 
 @pytest.mark.parametrize("backend", ["legacy", "any"])

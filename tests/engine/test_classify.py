@@ -27,20 +27,26 @@ def files(tmp_path: Path) -> list[str]:
 
 
 def test_classify_writes_the_rule_of_each_packet(files: list[str], tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, ["classify", *files, "--algorithm", "sfl(linear)", "-o", str(tmp_path / "out")])
+    done = CliRunner().invoke(
+        main, ["classify", *files, "--algorithm", "sfl(linear)", "-o", str(tmp_path / "out")]
+    )
     assert done.exit_code == 0, done.output
     assert (tmp_path / "out").read_text().split() == ["0", "1", "2", "-1"]
 
 
 def test_classify_gives_json(files: list[str]) -> None:
-    done = CliRunner().invoke(main, ["classify", *files, "--algorithm", "linear", "--check", "--time", "--json"])
+    done = CliRunner().invoke(
+        main, ["classify", *files, "--algorithm", "linear", "--check", "--time", "--json"]
+    )
     found = json.loads(done.output)
     assert found["mismatches"] == 0 and found["rules"] == 3 and found["packets"] == 4
     assert found["bytes"] > 0 and found["lookups_per_s"] > 1000
 
 
 def test_bench_classify_has_a_row_for_each_plan(files: list[str]) -> None:
-    done = CliRunner().invoke(main, ["bench", "classify", *files, "--algorithms", "linear;sfl(linear, delta=3)", "--json"])
+    done = CliRunner().invoke(
+        main, ["bench", "classify", *files, "--algorithms", "linear;sfl(linear, delta=3)", "--json"]
+    )
     assert [row["algorithm"] for row in json.loads(done.output)] == ["linear", "sfl(linear, delta=3)"]
 
 
@@ -54,8 +60,13 @@ def test_algorithms_lists_every_one() -> None:
 
 @pytest.mark.parametrize(
     ("algorithm", "said"),
-    [("linea", "did you mean linear?"), ("sfl", "wraps one other"), ("sfl(linear, delta=-1)", "whole number"), ("sfl(linear, delta=2000000)", "delta must lie in")],
-)  # fmt: skip
+    [
+        ("linea", "did you mean linear?"),
+        ("sfl", "wraps one other"),
+        ("sfl(linear, delta=-1)", "whole number"),
+        ("sfl(linear, delta=2000000)", "delta must lie in"),
+    ],
+)
 def test_plans_that_cannot_be_are_refused(files: list[str], algorithm: str, said: str) -> None:
     done = CliRunner().invoke(main, ["classify", *files, "--algorithm", algorithm])
     assert done.exit_code == 2 and said in done.output

@@ -28,8 +28,11 @@ PLANS = SINGLE + WRAPPED + SCALAR
 
 # Universes of up to 512 packets: all of them are tried.
 UNIVERSES = {
-    1: [Layout((6,))], 2: [Layout((4, 4)), Layout((3, 5))], 3: [Layout((3, 3, 2))], 5: [Layout((2, 2, 2, 2, 1))],
-}  # fmt: skip
+    1: [Layout((6,))],
+    2: [Layout((4, 4)), Layout((3, 5))],
+    3: [Layout((3, 3, 2))],
+    5: [Layout((2, 2, 2, 2, 1))],
+}
 
 
 def universes(plan: str) -> list[Layout]:
@@ -55,7 +58,13 @@ def reading(rules: dict[int, list[Side]], packets: np.ndarray) -> np.ndarray:
     """The least priority whose sides hold each packet, by the definition."""
     found = np.full(len(packets), -1, np.int32)
     for priority in sorted(rules, reverse=True):
-        matches = np.all([(low <= packets[:, d]) & (packets[:, d] <= high) for d, (low, high) in enumerate(rules[priority])], axis=0)
+        matches = np.all(
+            [
+                (low <= packets[:, d]) & (packets[:, d] <= high)
+                for d, (low, high) in enumerate(rules[priority])
+            ],
+            axis=0,
+        )
         found[matches] = priority
     return found
 
@@ -69,7 +78,9 @@ def sides(draw: st.DrawFn, layout: Layout) -> list[Side]:
         free = draw(st.integers(0, width))
         start = draw(st.integers(0, top))
         prefix = (start >> free << free, start >> free << free | (1 << free) - 1)
-        chosen.append(draw(st.sampled_from([prefix, prefix, (min(start, free), max(start, free) & top), (0, top)])))
+        chosen.append(
+            draw(st.sampled_from([prefix, prefix, (min(start, free), max(start, free) & top), (0, top)]))
+        )
     return [(low, max(low, high)) for low, high in chosen]
 
 
@@ -193,7 +204,9 @@ def test_many_threads_may_search_while_rules_change(plan: str) -> None:
     least, most = dims(plan)
     layout = Layout((6, 6, 3, 3, 2)) if least <= 5 <= most else Layout((6, 6))
     rules = dict(draws(3, layout, 60))
-    packets = layout.headers([[int(v) for v in row] for row in np.random.default_rng(4).integers(0, 4, (500, layout.dims))])
+    packets = layout.headers(
+        [[int(v) for v in row] for row in np.random.default_rng(4).integers(0, 4, (500, layout.dims))]
+    )
     stop, wrong = threading.Event(), []
     with opened(plan, rules, layout) as db:
         before = reading(rules, packets)
@@ -366,7 +379,11 @@ def test_memory_never_exceeds_its_limit_while_a_structure_is_built_beside(plan: 
             for _ in range(12):
                 added = []
                 for _, chosen in draws(6, layout, 400):
-                    free = next(priority for priority in range(2000) if priority not in rules and priority not in added)
+                    free = next(
+                        priority
+                        for priority in range(2000)
+                        if priority not in rules and priority not in added
+                    )
                     try:
                         db.insert(chosen, free)
                     except OutOfMemory:

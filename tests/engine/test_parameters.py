@@ -27,12 +27,16 @@ def random_rules(seed: int, count: int, layout: Layout) -> Rules:
             top, free = (1 << width) - 1, int(rng.integers(0, width + 1))
             low = int(rng.integers(0, top + 1)) >> free << free
             ends = sorted(int(v) for v in rng.integers(0, top + 1, 2))
-            sides.append([(low, low | (1 << free) - 1), (low, low), (ends[0], ends[1]), (0, top)][rng.integers(0, 4)])
+            sides.append(
+                [(low, low | (1 << free) - 1), (low, low), (ends[0], ends[1]), (0, top)][rng.integers(0, 4)]
+            )
         listed.append(sides)
     return Rules.of_sides(listed, layout)
 
 
-@pytest.mark.parametrize("layout", [Layout((32, 32, 16, 16, 8)), Layout((20, 3)), Layout((24,)), Layout((48, 5))], ids=str)
+@pytest.mark.parametrize(
+    "layout", [Layout((32, 32, 16, 16, 8)), Layout((20, 3)), Layout((24,)), Layout((48, 5))], ids=str
+)
 @pytest.mark.parametrize("plan", PLANS)
 def test_any_parameters_leave_the_answers_right(plan: str, layout: Layout) -> None:
     rules = random_rules(1, 50, layout)

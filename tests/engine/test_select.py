@@ -62,7 +62,9 @@ def agree(plan: str, rules: Rules, headers: np.ndarray) -> engine.Database:
 def test_every_split_with_all_vectors_answers_as_linear_does(split: int, simd: int) -> None:
     boxes = drawn(split, 300)
     for narrow in (0, 13, 32):
-        agree(f"sides(split={split}, narrow={narrow}, simd={simd})", listed(boxes), near(7, boxes, 2000)).close()
+        agree(
+            f"sides(split={split}, narrow={narrow}, simd={simd})", listed(boxes), near(7, boxes, 2000)
+        ).close()
 
 
 @pytest.mark.parametrize("simd", [0, 512])
@@ -201,7 +203,9 @@ def test_best_keeps_sides_where_lists_are_short() -> None:
 def test_rules_too_interwoven_for_products_are_still_found() -> None:
     rng = np.random.default_rng(14)
     ends = np.sort(rng.integers(0, 2**32, (3000, 2, 2), np.uint64), axis=2).astype(np.uint32)
-    boxes = np.concatenate([ends, np.broadcast_to(np.array([[0, 65535], [0, 65535], [0, 255]], np.uint32), (3000, 3, 2))], axis=1)
+    boxes = np.concatenate(
+        [ends, np.broadcast_to(np.array([[0, 65535], [0, 65535], [0, 255]], np.uint32), (3000, 3, 2))], axis=1
+    )
     rules = listed(np.ascontiguousarray(boxes))
     agree("best", rules, near(15, boxes, 500)).close()
 

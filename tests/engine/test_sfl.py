@@ -15,7 +15,9 @@ ALL = np.arange(32, dtype=np.uint32).reshape(-1, 1)
 
 def database(plan: str, *ranges: tuple[int, int]) -> engine.Database:
     """Rules with priorities 10, 20, 30, …"""
-    return engine.open(plan, Rules.of_sides([[side] for side in ranges], LAYOUT, range(10, 10 * len(ranges) + 1, 10)))
+    return engine.open(
+        plan, Rules.of_sides([[side] for side in ranges], LAYOUT, range(10, 10 * len(ranges) + 1, 10))
+    )
 
 
 def test_the_example_of_section_iv() -> None:
@@ -42,7 +44,9 @@ def test_a_build_that_does_not_fit_leaves_the_buffer_to_answer() -> None:
     with database("sfl(linear, delta=3, background=0)", *rules) as db:
         limit = db.bytes + 1500  # room for the buffer, not for the snapshot and a second list
     plan = "sfl(linear, delta=3, background=0)"
-    with engine.open(plan, Rules.of_sides([[side] for side in rules], LAYOUT, range(10, 151, 10)), limit=limit) as db:
+    with engine.open(
+        plan, Rules.of_sides([[side] for side in rules], LAYOUT, range(10, 151, 10)), limit=limit
+    ) as db:
         for priority in range(5):
             db.insert([(priority, priority)], priority)
         assert db.search(ALL)[:6].tolist() == [0, 1, 2, 3, 4, 30]
@@ -84,12 +88,21 @@ def test_a_long_buffer_corrects_as_the_list_says(dims: int, vector: int) -> None
     layout = Layout((8,) * dims)
     rng = np.random.default_rng(5)
     lows, widths = rng.integers(0, 200, (700, dims)), [40, 40, 250, 250, 250]
-    sides = [[(int(low), min(255, int(low) + int(rng.integers(1, width)))) for low, width in zip(row, widths, strict=False)] for row in lows]
+    sides = [
+        [
+            (int(low), min(255, int(low) + int(rng.integers(1, width))))
+            for low, width in zip(row, widths, strict=False)
+        ]
+        for row in lows
+    ]
     order = rng.permutation(700)
     start = sorted(order[:300].tolist())
     rules = Rules.of_sides([sides[each] for each in start], layout, start)
     packets = rng.integers(0, 256, (20_003, dims)).astype(np.uint32)
-    with engine.open(f"sfl(linear, delta=100000, vector={vector})", rules) as db, engine.open("linear", rules) as linear:
+    with (
+        engine.open(f"sfl(linear, delta=100000, vector={vector})", rules) as db,
+        engine.open("linear", rules) as linear,
+    ):
         for each in (db, linear):
             for number in order[300:].tolist():
                 each.insert(sides[number], number)

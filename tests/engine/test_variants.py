@@ -10,8 +10,16 @@ from hitables.engine import FIVE_TUPLE, Layout, Rules
 
 VARIANTS = ["tss(step=1)", "tss(step=5)", "tss(step=16)", "tss(vector=0)", "tss(step=1, vector=0)"]
 FORMS = [(1, 0), (2, 1), (3, 2), (4, 1), (8, 0), (8, 2)]
-VARIANTS += [f"{name}(stride={stride}, form={form})" for name in ("tss_tries", "grid_of_tries") for stride, form in FORMS]
-VARIANTS += [f"pacars(stride={stride}, form={form}, cascade={cascade})" for stride, form in FORMS[:4] for cascade in (0, 1)]
+VARIANTS += [
+    f"{name}(stride={stride}, form={form})"
+    for name in ("tss_tries", "grid_of_tries")
+    for stride, form in FORMS
+]
+VARIANTS += [
+    f"pacars(stride={stride}, form={form}, cascade={cascade})"
+    for stride, form in FORMS[:4]
+    for cascade in (0, 1)
+]
 
 
 def crowded(rng: np.random.Generator, layout: Layout, count: int) -> np.ndarray:
@@ -39,7 +47,9 @@ def test_answers_do_not_depend_on_parameters(plan: str, layout: Layout) -> None:
         pytest.skip(f"{plan} takes {least} to {most} dimensions")
     rng = np.random.default_rng(7)
     boxes = crowded(rng, layout, 600)
-    corners = boxes[rng.integers(0, 600, 1000)[:, None], np.arange(layout.dims), rng.integers(0, 2, (1000, layout.dims))]
+    corners = boxes[
+        rng.integers(0, 600, 1000)[:, None], np.arange(layout.dims), rng.integers(0, 2, (1000, layout.dims))
+    ]
     packets = np.ascontiguousarray(corners)
     priorities = np.arange(600, dtype=np.uint32)
     first = Rules(layout, boxes[:300], priorities[:300])
@@ -67,14 +77,20 @@ def test_a_header_beyond_its_field_matches_nothing(plan: str) -> None:
 
 
 # Lists long enough to be woven, tables large enough to grow and shrink.
-@pytest.mark.parametrize("plan", ["tss", "tss_tries(stride=3)", "pacars(stride=1)", "pacars", "pacars(stride=4, form=1)"])
+@pytest.mark.parametrize(
+    "plan", ["tss", "tss_tries(stride=3)", "pacars(stride=1)", "pacars", "pacars(stride=4, form=1)"]
+)
 def test_long_lists_of_prefixes_come_and_go(plan: str) -> None:
     rng, layout, count = np.random.default_rng(11), Layout((32, 32)), 4000
-    free = np.minimum(rng.choice([0, 0, 0, 8, 12, 20, 32], (count, 2)) + rng.integers(0, 6, (count, 2)), 32).astype(np.uint64)
+    free = np.minimum(
+        rng.choice([0, 0, 0, 8, 12, 20, 32], (count, 2)) + rng.integers(0, 6, (count, 2)), 32
+    ).astype(np.uint64)
     low = rng.integers(0, 1 << 32, (count, 2), np.uint64) >> free << free
     boxes = np.stack([low, low | (np.uint64(1) << free) - np.uint64(1)], axis=2).astype(np.uint32)
     priorities = np.arange(count, dtype=np.uint32)
-    packets = np.ascontiguousarray(boxes[rng.integers(0, count, 2000), :, 0] + rng.integers(0, 3, (2000, 2), np.uint32))
+    packets = np.ascontiguousarray(
+        boxes[rng.integers(0, count, 2000), :, 0] + rng.integers(0, 3, (2000, 2), np.uint32)
+    )
     present = rng.integers(0, 4, count) > 0
     first = Rules(layout, np.ascontiguousarray(boxes[present]), priorities[present])
     with engine.open("linear", first) as linear, engine.open(plan, first) as db:

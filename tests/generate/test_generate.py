@@ -62,9 +62,13 @@ def test_a_seed_learnt_from_what_it_made_is_like_it(own: seeds.Seed) -> None:
 
 @pytest.mark.parametrize(("size", "count"), [("1K", 1000), ("10K", 10_000)])
 @pytest.mark.parametrize("name", ["acl1", "fw1", "ipc1"])
-def test_sets_resemble_the_published_ones_of_the_same_seed(name: str, size: str, count: int, shared: Path) -> None:
+def test_sets_resemble_the_published_ones_of_the_same_seed(
+    name: str, size: str, count: int, shared: Path
+) -> None:
     seed = seeds.parse((shared / f"rulesets/classbench/seeds/{name}_seed").read_text())
-    published = likeness(classbench.parse(gzip.decompress((shared / f"rulesets/wustl/{name}_{size}.gz").read_bytes()).decode()))
+    published = likeness(
+        classbench.parse(gzip.decompress((shared / f"rulesets/wustl/{name}_{size}.gz").read_bytes()).decode())
+    )
     own = likeness(made.rules(seed, count))
     assert own.parts_from(published) < 0.1
     assert 0.4 < own.overlap * own.rules / (published.overlap * published.rules) < 2.5
@@ -91,7 +95,18 @@ def test_a_trace_lies_in_its_rules_and_bursts_as_pareto_says(own: seeds.Seed) ->
 
 def test_the_commands_make_what_the_library_makes(tmp_path: Path) -> None:
     files = {name: str(tmp_path / name) for name in ("rules", "trace", "seed")}
-    args = ["generate", str(OWN[0]), "-n", "50", "-o", files["rules"], "--trace", files["trace"], "--packets", "70"]
+    args = [
+        "generate",
+        str(OWN[0]),
+        "-n",
+        "50",
+        "-o",
+        files["rules"],
+        "--trace",
+        files["trace"],
+        "--packets",
+        "70",
+    ]
     assert CliRunner().invoke(main, args).exit_code == 0
     assert CliRunner().invoke(main, ["seed", files["rules"], "-o", files["seed"]]).exit_code == 0
     assert CliRunner().invoke(main, ["generate", files["seed"], "-n", "20"]).output.count("\n") == 20

@@ -28,10 +28,18 @@ def test_a_packet_in_words() -> None:
     spelled = read_packet(text, Family.IPV4)
     assert (spelled.table, spelled.chain) == ("nat", "PREROUTING")
     assert spelled.packet.values == {
-        Field.SRC: 0x0A000001, Field.DST: 0x0A000002, Field.PROTO: 6, Field.FRAG: Fragment.WHOLE,
-        Field.SPORT: 1, Field.DPORT: 22, Field.FLAGS: 0x12, Field.IIF: interface_number("eth0"),
-        Field.OIF: interface_number("ppp0"), Field.MAC: 0x0200000000FF, Field.STATE: STATES.index("NEW"),
-    }  # fmt: skip
+        Field.SRC: 0x0A000001,
+        Field.DST: 0x0A000002,
+        Field.PROTO: 6,
+        Field.FRAG: Fragment.WHOLE,
+        Field.SPORT: 1,
+        Field.DPORT: 22,
+        Field.FLAGS: 0x12,
+        Field.IIF: interface_number("eth0"),
+        Field.OIF: interface_number("ppp0"),
+        Field.MAC: 0x0200000000FF,
+        Field.STATE: STATES.index("NEW"),
+    }
 
 
 def test_what_may_be_left_out() -> None:

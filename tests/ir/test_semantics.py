@@ -95,9 +95,13 @@ def rule(*matches: Match, to: Target | None = ACCEPT) -> Rule:
 
 
 def walk(
-    chains: dict[str, list[Rule]], packet: Packet = WHOLE, backend: Backend = LEGACY, policy: str = "DROP",
-    chain: str = "INPUT", answers: Answers | None = None,
-) -> Walk:  # fmt: skip
+    chains: dict[str, list[Rule]],
+    packet: Packet = WHOLE,
+    backend: Backend = LEGACY,
+    policy: str = "DROP",
+    chain: str = "INPUT",
+    answers: Answers | None = None,
+) -> Walk:
     """Send *packet* through *chains*; the interpreter must agree with semantics."""
     answers = answers or Answers()
     packet = answers.given_by(packet)
@@ -229,8 +233,10 @@ def test_neither_a_test_nor_its_negation_matches_a_field_that_is_missing(match: 
 
 def test_either_of_two_tests_is_enough() -> None:
     for packet, verdict in (
-        (WHOLE, "ACCEPT"), (changed(WHOLE, sport=22, dport=1), "ACCEPT"), (changed(WHOLE, dport=1), "DROP"),
-    ):  # fmt: skip
+        (WHOLE, "ACCEPT"),
+        (changed(WHOLE, sport=22, dport=1), "ACCEPT"),
+        (changed(WHOLE, dport=1), "DROP"),
+    ):
         assert walk({"INPUT": [rule(MULTIPORT)]}, packet).verdict == verdict
 
 
@@ -306,9 +312,12 @@ def test_a_fact_that_is_not_known_is_taken_for_no_and_told() -> None:
     said = walk({"INPUT": [rule(MARKED)]})
     assert (said.verdict, said.open) == ("DROP", frozenset({"mark 1"}))
     given = Answers(facts={("mark 1", 0): True})
-    assert walk({"INPUT": [rule(MARKED)]}, answers=given) == replace(said, verdict="ACCEPT", open=frozenset(), steps=(
-        semantics.Step("INPUT", 0, rule(MARKED), Outcome.YES),
-    ))  # fmt: skip
+    assert walk({"INPUT": [rule(MARKED)]}, answers=given) == replace(
+        said,
+        verdict="ACCEPT",
+        open=frozenset(),
+        steps=(semantics.Step("INPUT", 0, rule(MARKED), Outcome.YES),),
+    )
 
 
 def test_a_write_makes_a_fact_that_reads_it_a_new_one() -> None:

@@ -114,26 +114,55 @@ def test_facts_are_told_of_matches_that_there_are() -> None:
 # Rules of one match each, with no header fields and no memory, by the chain they are tried in.
 FACTS = {
     (Family.IPV4, "OUTPUT"): [
-        "-m mark --mark 0x5", "-m mark ! --mark 0x4/0xc", "-m tos --tos 0x10/0x3f", "-m tos ! --tos 0x08/0xff",
-        "-m dscp --dscp 0x0a", "-m ttl --ttl-eq 9", "-m ttl --ttl-gt 63", "-m ttl ! --ttl-eq 9",
-        "-m length --length 40:60", "-m length ! --length 84", "-m owner --uid-owner 77",
-        "-m owner ! --uid-owner 70-80", "-m owner --gid-owner 12", "-m ecn --ecn-ip-ect 1",
-        "-m addrtype --dst-type LOCAL", "-m addrtype ! --dst-type MULTICAST,UNICAST",
-        "-m addrtype --src-type BROADCAST", "-m policy --dir out --pol none", "-m policy --dir out --pol ipsec",
-        "-m pkttype --pkt-type unicast", "-m pkttype ! --pkt-type broadcast", "-m realm --realm 0x1",
-        "-m realm ! --realm 0x1", "-m physdev ! --physdev-is-bridged", "-m connmark --mark 0x3/0x3",
-        "-m helper --helper ftp", '-m string --string "hello" --algo bm', "-m set --match-set some src",
-        "-m set ! --match-set some dst", "-m time --datestop 2001-02-03T04:05:06",
+        "-m mark --mark 0x5",
+        "-m mark ! --mark 0x4/0xc",
+        "-m tos --tos 0x10/0x3f",
+        "-m tos ! --tos 0x08/0xff",
+        "-m dscp --dscp 0x0a",
+        "-m ttl --ttl-eq 9",
+        "-m ttl --ttl-gt 63",
+        "-m ttl ! --ttl-eq 9",
+        "-m length --length 40:60",
+        "-m length ! --length 84",
+        "-m owner --uid-owner 77",
+        "-m owner ! --uid-owner 70-80",
+        "-m owner --gid-owner 12",
+        "-m ecn --ecn-ip-ect 1",
+        "-m addrtype --dst-type LOCAL",
+        "-m addrtype ! --dst-type MULTICAST,UNICAST",
+        "-m addrtype --src-type BROADCAST",
+        "-m policy --dir out --pol none",
+        "-m policy --dir out --pol ipsec",
+        "-m pkttype --pkt-type unicast",
+        "-m pkttype ! --pkt-type broadcast",
+        "-m realm --realm 0x1",
+        "-m realm ! --realm 0x1",
+        "-m physdev ! --physdev-is-bridged",
+        "-m connmark --mark 0x3/0x3",
+        "-m helper --helper ftp",
+        '-m string --string "hello" --algo bm',
+        "-m set --match-set some src",
+        "-m set ! --match-set some dst",
+        "-m time --datestop 2001-02-03T04:05:06",
         "-m time --datestart 2001-02-03T04:05:06",
     ],
-    (Family.IPV4, "FORWARD"): ["-m ttl --ttl-lt 9", "-m addrtype --src-type LOCAL", "-m physdev --physdev-in eth0"],
+    (Family.IPV4, "FORWARD"): [
+        "-m ttl --ttl-lt 9",
+        "-m addrtype --src-type LOCAL",
+        "-m physdev --physdev-in eth0",
+    ],
     (Family.IPV6, "OUTPUT"): [
-        "-m hl --hl-eq 9", "-m hl ! --hl-eq 64", "-m mark --mark 0x5", "-m length --length 40:110",
-        "-m tos --tos 0x10/0x3f", "-m addrtype --dst-type LOCAL", "-m addrtype --dst-type MULTICAST",
+        "-m hl --hl-eq 9",
+        "-m hl ! --hl-eq 64",
+        "-m mark --mark 0x5",
+        "-m length --length 40:110",
+        "-m tos --tos 0x10/0x3f",
+        "-m addrtype --dst-type LOCAL",
+        "-m addrtype --dst-type MULTICAST",
         "-m owner --uid-owner 77",
     ],
     (Family.IPV6, "FORWARD"): ["-m hl --hl-gt 8", "-m dscp --dscp 0x0a"],
-}  # fmt: skip
+}
 
 
 def one_match(family: Family, chain: str, rule: str) -> tuple[Program, Match]:
@@ -161,11 +190,22 @@ def test_what_the_facts_say_holds_in_the_kernel(family: Family, chain: str) -> N
             wish(traits, match, rng.integers(2, size=len(batch)).astype(bool))
             trials = [
                 Trial(packet, mark, ctmark, (uid, gid), Trim(tos, ttl))
-                for packet, mark, ctmark, uid, gid, tos, ttl
-                in zip(batch, *(column.tolist() for column in (
-                    traits.mark, traits.connection_mark, traits.uid, traits.gid, traits.tos, traits.ttl
-                )), strict=True)
-            ]  # fmt: skip
+                for packet, mark, ctmark, uid, gid, tos, ttl in zip(
+                    batch,
+                    *(
+                        column.tolist()
+                        for column in (
+                            traits.mark,
+                            traits.connection_mark,
+                            traits.uid,
+                            traits.gid,
+                            traits.tos,
+                            traits.ttl,
+                        )
+                    ),
+                    strict=True,
+                )
+            ]
             if "--match-set" in rule:
                 members = {name: [dotted(one) for one in held] for name, held in traits.members.items()}
                 make_ip_sets({"some": "hash:net"}, family, namespace, members)
@@ -275,9 +315,7 @@ FAULTS = {
 
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_faulty_compiler_is_found_out(
-    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_faulty_compiler_is_found_out(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def faulty(program: Program, *options: object) -> Compiled:
         return Compiled(with_first(compile_rules(program).program, FAULTS[fault]))
 

@@ -41,7 +41,10 @@ def read(family: Family, backend: Backend, leave: str = "") -> Reading:
 
 
 def rules(family: Family, count: int, chain: str = "INPUT", target: str = "ACCEPT") -> str:
-    lines = (f"-A {chain} -s {NET[family].format(n)} -p tcp -m tcp --dport {n + 1} -j {target}\n" for n in range(count))
+    lines = (
+        f"-A {chain} -s {NET[family].format(n)} -p tcp -m tcp --dport {n + 1} -j {target}\n"
+        for n in range(count)
+    )
     return "*filter\n" + "".join(lines) + "COMMIT\n"
 
 
@@ -92,7 +95,7 @@ LIES = {
     "{addr} saddr @known accept": "-A INPUT -j ACCEPT",
     "tcp dport vmap {{ 22 : accept, 23 : drop }}": "-A INPUT -p tcp",
     "tcp dport vmap @ports": "-A INPUT -p tcp",
-}  # fmt: skip
+}
 SETS = {
     Family.IPV4: " set known { type ipv4_addr; }\n map ports { type inet_service : verdict; }\n",
     Family.IPV6: " set known { type ipv6_addr; }\n map ports { type inet_service : verdict; }\n",
@@ -101,10 +104,16 @@ SETS = {
 
 @pytest.mark.parametrize("family", Family)
 @pytest.mark.parametrize("rule", LIES)
-def test_a_native_rule_that_is_printed_as_another_is_named_as_nft_prints_it(rule: str, family: Family) -> None:
-    said = rule.replace("{addr}", "ip" if family is Family.IPV4 else "ip6").replace("{{", "{").replace("}}", "}")
+def test_a_native_rule_that_is_printed_as_another_is_named_as_nft_prints_it(
+    rule: str, family: Family
+) -> None:
+    said = (
+        rule.replace("{addr}", "ip" if family is Family.IPV4 else "ip6").replace("{{", "{").replace("}}", "}")
+    )
     with Namespace() as namespace:
-        table = native("tcp dport 1 counter accept", said, "tcp dport 9 counter drop", family=family, more=SETS[family])
+        table = native(
+            "tcp dport 1 counter accept", said, "tcp dport 9 counter drop", family=family, more=SETS[family]
+        )
         namespace.run(["nft", "-f", "-"], table)
         printed = save(family, Backend.NFT, namespace)
         with pytest.raises(Misread) as error:
@@ -148,7 +157,9 @@ def test_a_table_that_iptables_cannot_read_is_refused_with_the_reason(table: str
 
 
 def test_tables_of_other_names_are_no_business_of_iptables() -> None:
-    other = "table ip mine {\n chain INPUT { type filter hook input priority 0; tcp dport { 1, 2 } drop; }\n}\n"
+    other = (
+        "table ip mine {\n chain INPUT { type filter hook input priority 0; tcp dport { 1, 2 } drop; }\n}\n"
+    )
     with Namespace() as namespace:
         namespace.run(["nft", "-f", "-"], other)
         load(rules(Family.IPV4, 3), Family.IPV4, Backend.NFT, namespace)
@@ -171,7 +182,9 @@ def test_a_rule_that_never_matches_is_not_read_as_one_that_always_does(family: F
 @EVERYWHERE
 def test_rules_that_name_sets_are_read_wherever_the_sets_stand(family: Family, backend: Backend) -> None:
     kind = "inet" if family is Family.IPV4 else "inet6"
-    sets = f"create one hash:ip family {kind}\ncreate two hash:net,port family {kind} hashsize 4096 timeout 9\n"
+    sets = (
+        f"create one hash:ip family {kind}\ncreate two hash:net,port family {kind} hashsize 4096 timeout 9\n"
+    )
     text = (
         "*filter\n-A INPUT -m set --match-set two src,dst -j SET --add-set three src\n"
         "-A INPUT -m set ! --match-set four src -j DROP\nCOMMIT\n"
@@ -229,7 +242,12 @@ def test_a_timeout_of_which_the_kernel_tells_the_beginning_is_not_read() -> None
         for name in ("brief", "brie"):
             namespace.call(make_timeout_policy, name)
         try:
-            load("*raw\n-A PREROUTING -p tcp -j CT --timeout brief\nCOMMIT\n", Family.IPV4, Backend.NFT, namespace)
+            load(
+                "*raw\n-A PREROUTING -p tcp -j CT --timeout brief\nCOMMIT\n",
+                Family.IPV4,
+                Backend.NFT,
+                namespace,
+            )
         except LiveError as error:
             pytest.skip(f"not to be had here: {error}")
         if "--timeout brief" in save(Family.IPV4, Backend.NFT, namespace):
@@ -242,7 +260,12 @@ def test_reading_begins_no_idle_timer_anew() -> None:
     shown = Path("/sys/class/xt_idletimer/timers/hitables-test")
     with Namespace() as namespace:
         try:
-            load(f"*mangle\n-A FORWARD -j IDLETIMER --timeout 600 --label {shown.name}\nCOMMIT\n", Family.IPV4, Backend.NFT, namespace)
+            load(
+                f"*mangle\n-A FORWARD -j IDLETIMER --timeout 600 --label {shown.name}\nCOMMIT\n",
+                Family.IPV4,
+                Backend.NFT,
+                namespace,
+            )
         except LiveError as error:
             pytest.skip(f"not to be had here: {error}")
         time.sleep(1.2)
@@ -266,7 +289,9 @@ def test_a_rule_that_cannot_be_loaded_again_is_refused_with_the_words_of_the_too
             assert rule in namespace.call(read, Family.IPV4, backend).text
         finally:
             folder.rmdir()
-        with pytest.raises(Misread, match=r"table filter.*: what is printed cannot be loaded: iptables-") as error:
+        with pytest.raises(
+            Misread, match=r"table filter.*: what is printed cannot be loaded: iptables-"
+        ) as error:
             namespace.call(read, Family.IPV4, backend)
         # The legacy tool blames the line with COMMIT.
         assert backend is Backend.LEGACY or "chain OUTPUT: what" in str(error.value)
@@ -331,7 +356,12 @@ def read_twice(seen: Path) -> list[str]:
 
 def test_a_reader_that_is_kept_compares_what_is_new_and_nothing_else(tmp_path: Path) -> None:
     with Namespace() as namespace:
-        load(rules(Family.IPV4, 5).replace("*filter\n", "*filter\n:web -\n"), Family.IPV4, Backend.NFT, namespace)
+        load(
+            rules(Family.IPV4, 5).replace("*filter\n", "*filter\n:web -\n"),
+            Family.IPV4,
+            Backend.NFT,
+            namespace,
+        )
         first, second, third, fourth = namespace.call(read_twice, tmp_path / "seen")
     assert first == second and third == first.replace("COMMIT", "-A INPUT -s 10.9.9.9/32 -j web\nCOMMIT")
     assert "chain INPUT, rule 1: tcp dport { 1, 2 } drop" in fourth and "rule 2" not in fourth
@@ -359,7 +389,12 @@ def test_tables_of_the_other_backend_are_named_and_none_is_made(family: Family) 
         assert namespace.call(present, family, Backend.NFT)[0] == ""
         namespace.run([f"{tool(family, Backend.LEGACY)}-restore"], "*nat\nCOMMIT\n" + rules(family, 2))
         said, legacy, _ = namespace.call(present, family, Backend.NFT)
-        assert "iptables-legacy" in said and "filter" in said and "nat (empty)" in said and "filter (" not in said
+        assert (
+            "iptables-legacy" in said
+            and "filter" in said
+            and "nat (empty)" in said
+            and "filter (" not in said
+        )
         assert sorted(legacy) == ["filter", "nat"]
 
 
@@ -368,17 +403,22 @@ def test_tables_of_the_other_backend_are_named_and_none_is_made(family: Family) 
 
 def command(*words: object, text: str = "") -> subprocess.CompletedProcess[str]:
     """In the namespace that this runs in."""
-    return subprocess.run([str(word) for word in words], input=text, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [str(word) for word in words], input=text, capture_output=True, text=True, check=False
+    )
 
 
 ATTACK = native(
-    *(f"ip saddr 10.{n}.0.0/16 tcp dport {n} counter accept" for n in range(1, 41)), "tcp dport { 22, 80 } counter accept",
+    *(f"ip saddr 10.{n}.0.0/16 tcp dport {n} counter accept" for n in range(1, 41)),
+    "tcp dport { 22, 80 } counter accept",
     policy="drop",
-)  # fmt: skip
+)
 TOLD = "table filter, chain INPUT, rule 41: tcp dport { 22, 80 } counter accept"
 
 
-def test_the_rule_that_would_have_opened_every_port_is_refused_and_left_with_its_chain(tmp_path: Path) -> None:
+def test_the_rule_that_would_have_opened_every_port_is_refused_and_left_with_its_chain(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "st"
     with Namespace() as namespace:
         namespace.run(["nft", "-f", "-"], ATTACK)
@@ -386,15 +426,34 @@ def test_the_rule_that_would_have_opened_every_port_is_refused_and_left_with_its
         before = namespace.run(["nft", "-s", "list", "ruleset"])
         init = BIN / "sflgen", "init", "--live", "--backend", "nft", "--state", folder
         done = namespace.call(command, *init)
-        assert (done.returncode, done.stdout) == (2, "") and TOLD in done.stderr and "--leave INPUT" in done.stderr
+        assert (
+            (done.returncode, done.stdout) == (2, "")
+            and TOLD in done.stderr
+            and "--leave INPUT" in done.stderr
+        )
         assert namespace.run(["nft", "-s", "list", "ruleset"]) == before and not (folder / "state").exists()
         done = namespace.call(command, *init, "--leave", "INPUT")
         assert done.returncode == 0, done.stderr
         assert "chain INPUT: left to others" in done.stderr and "60 rules" in done.stderr
         held = namespace.run(["nft", "-s", "list", "chain", "ip", "filter", "INPUT"])
-        assert held.count("accept") == 41 and "tcp dport { 22, 80 } counter accept" in held and "policy drop" in held
+        assert (
+            held.count("accept") == 41
+            and "tcp dport { 22, 80 } counter accept" in held
+            and "policy drop" in held
+        )
         done = namespace.call(
-            command, BIN / "sflgen", "insert", "--live", "--state", folder, "FORWARD", "1", "-s", "192.0.2.1", "-j", "DROP"
+            command,
+            BIN / "sflgen",
+            "insert",
+            "--live",
+            "--state",
+            folder,
+            "FORWARD",
+            "1",
+            "-s",
+            "192.0.2.1",
+            "-j",
+            "DROP",
         )
         assert done.returncode == 0, done.stderr
         done = namespace.call(command, BIN / "sflgen", "status", "--live", "--state", folder)
@@ -406,7 +465,16 @@ def readers(folder: Path) -> dict[str, list[object]]:
     sflgen, state = BIN / "sflgen", ["--live", "--state", folder]
     return {
         "init": [sflgen, "init", "--live", "--backend", "nft", "--state", f"{folder}2"],
-        "init RULES": [sflgen, "init", f"{folder}.rules", "--live", "--backend", "nft", "--state", f"{folder}3"],
+        "init RULES": [
+            sflgen,
+            "init",
+            f"{folder}.rules",
+            "--live",
+            "--backend",
+            "nft",
+            "--state",
+            f"{folder}3",
+        ],
         "status": [sflgen, "status", *state],
         "insert": [sflgen, "insert", *state, "INPUT", "1", "-s", "192.0.2.1", "-j", "DROP"],
         "delete": [sflgen, "delete", *state, "INPUT", "1"],
@@ -415,8 +483,14 @@ def readers(folder: Path) -> dict[str, list[object]]:
         "fold": [sflgen, "fold", *state],
         "stream": [sflgen, "stream", *state],
         "save": [BIN / "hitables", "save", "--backend", "nft", "-o", f"{folder}.saved"],
-        "refresh_rules": [sys.executable, ROOT / "examples/refresh_rules.py", "--backend", "nft", f"{folder}.made"],
-    }  # fmt: skip
+        "refresh_rules": [
+            sys.executable,
+            ROOT / "examples/refresh_rules.py",
+            "--backend",
+            "nft",
+            f"{folder}.made",
+        ],
+    }
 
 
 def test_every_reader_refuses_what_is_misread_and_tells_of_the_other_backend(tmp_path: Path) -> None:
@@ -425,7 +499,9 @@ def test_every_reader_refuses_what_is_misread_and_tells_of_the_other_backend(tmp
     Path(f"{folder}.rules").write_text(text)
     with Namespace() as namespace:
         load(text, Family.IPV4, Backend.NFT, namespace)
-        done = namespace.call(command, BIN / "sflgen", "init", "--live", "--backend", "nft", "--state", folder)
+        done = namespace.call(
+            command, BIN / "sflgen", "init", "--live", "--backend", "nft", "--state", folder
+        )
         assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
         namespace.run(["nft", "add", "rule", "ip", "filter", "web", "tcp", "dport", "{ 22, 80 }", "accept"])
         load(rules(Family.IPV4, 2), Family.IPV4, Backend.LEGACY, namespace)
@@ -434,8 +510,13 @@ def test_every_reader_refuses_what_is_misread_and_tells_of_the_other_backend(tmp
             done = namespace.call(command, *words)
             assert done.returncode == 2, (name, done)
             assert "chain web, rule 1: tcp dport { 22, 80 } accept" in done.stderr, (name, done.stderr)
-            assert "warning: packets pass tables of iptables-legacy too, which are not read: filter\n" in done.stderr, name
-            assert "fault of" not in done.stderr and ("holds" not in done.stdout if name == "status" else not done.stdout), name
+            assert (
+                "warning: packets pass tables of iptables-legacy too, which are not read: filter\n"
+                in done.stderr
+            ), name
+            assert "fault of" not in done.stderr and (
+                "holds" not in done.stdout if name == "status" else not done.stdout
+            ), name
         assert namespace.run(["nft", "-s", "list", "ruleset"]) == before
     assert not Path(f"{folder}.saved").exists() and not Path(f"{folder}.made").exists()
 
@@ -473,6 +554,13 @@ def test_a_tool_that_is_missing_or_fails_is_told(tmp_path: Path) -> None:
         assert done.returncode == 2 and "iptables-nft-save: no such command" in done.stderr
         (tmp_path / "iptables-legacy-save").write_text("#!/bin/sh\necho trouble >&2\nexit 3\n")
         (tmp_path / "iptables-legacy-save").chmod(0o755)
-        words = ["env", f"PATH={tmp_path}:{os.environ['PATH']}", BIN / "hitables", "save", "--backend", "legacy"]
+        words = [
+            "env",
+            f"PATH={tmp_path}:{os.environ['PATH']}",
+            BIN / "hitables",
+            "save",
+            "--backend",
+            "legacy",
+        ]
         done = namespace.call(command, *words)
         assert done.returncode == 2 and "iptables-legacy-save: exit status 3: trouble" in done.stderr

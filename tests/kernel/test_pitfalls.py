@@ -67,8 +67,13 @@ LATER = {"fragment": Fragment.LATER}
 # rule, protocol -> where nft reads the payload itself, a later fragment has what looks like ports.
 NATIVE = ["-m tcp --dport 53", "-m tcp --dport 50:60", "-m tcp ! --dport 54", "-m tcp --sport 1000",
           "-m tcp --syn", "-m tcp --tcp-flags SYN,ACK SYN"]  # fmt: skip
-THROUGH_XTABLES = ["-m tcp", "-m tcp --dport 0:65535", "-m tcp ! --tcp-option 7", "-m multiport --dports 53",
-                   "-m multiport ! --dports 54"]  # fmt: skip
+THROUGH_XTABLES = [
+    "-m tcp",
+    "-m tcp --dport 0:65535",
+    "-m tcp ! --tcp-option 7",
+    "-m multiport --dports 53",
+    "-m multiport ! --dports 54",
+]
 
 
 @pytest.mark.parametrize("rule", [*NATIVE, *THROUGH_XTABLES])
@@ -158,9 +163,11 @@ NEEDS = {
 }
 ONE_FAMILY = {ICMP: Family.IPV4, AH: Family.IPV4, ICMPV6: Family.IPV6}
 PLACES = [
-    (family, protocol, rule) for family in Family for protocol, rule in NEEDS
+    (family, protocol, rule)
+    for family in Family
+    for protocol, rule in NEEDS
     if ONE_FAMILY.get(protocol, family) is family
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("backend", Backend)
@@ -196,9 +203,13 @@ def test_3_a_bad_data_offset_drops_once_the_ports_and_flags_fit(family: Family, 
     with Namespace() as namespace:
         furnish(namespace, family, INTERFACES)
         for rule, expected in {
-            "--tcp-option 2": "drop", "! --tcp-option 2": "drop", "--dport 53 --tcp-option 2": "drop",
-            "--dport 54 --tcp-option 2": "0", "--tcp-flags ALL NONE --tcp-option 2": "0", "--dport 53": "1",
-        }.items():  # fmt: skip
+            "--tcp-option 2": "drop",
+            "! --tcp-option 2": "drop",
+            "--dport 53 --tcp-option 2": "drop",
+            "--dport 54 --tcp-option 2": "0",
+            "--tcp-flags ALL NONE --tcp-option 2": "0",
+            "--dport 53": "1",
+        }.items():
             assert treat(namespace, backend, f"-A OUTPUT -p tcp -m tcp {rule}", [bad]) == [expected], rule
 
 
@@ -366,8 +377,10 @@ def test_8_noflush_flushes_the_declared_chain_only(backend: Backend) -> None:
 
 @pytest.mark.parametrize("backend", Backend)
 def test_9_the_counters_of_copies_add_up_to_those_of_the_rule(backend: Backend) -> None:
-    packets = [Trial(packet(Family.IPV4, protocol, "OUTPUT", flags=flags))
-               for protocol, flags in ((TCP, SYN), (TCP, ACK), (UDP, 0), (47, 0))]  # fmt: skip
+    packets = [
+        Trial(packet(Family.IPV4, protocol, "OUTPUT", flags=flags))
+        for protocol, flags in ((TCP, SYN), (TCP, ACK), (UDP, 0), (47, 0))
+    ]
     one = "*filter\n-A OUTPUT -o eth1\nCOMMIT\n"
     copied = (
         "*filter\n:t - [0:0]\n:u - [0:0]\n-A OUTPUT -p tcp -g t\n-A OUTPUT -p udp -g u\n"
@@ -441,10 +454,15 @@ def test_11_where_there_is_no_interface_its_name_is_empty_and_plus_matches_it(ba
 
 
 @pytest.mark.parametrize(("family", "backend"), EVERYWHERE)
-def test_11_a_forwarded_packet_has_its_input_interface_in_postrouting(family: Family, backend: Backend) -> None:
+def test_11_a_forwarded_packet_has_its_input_interface_in_postrouting(
+    family: Family, backend: Backend
+) -> None:
     """iptables refuses -i there, but not in a user chain that is entered from there."""
     tests = {"-i eth0": "1", "! -i eth0": "0", "-i eth1": "0", "-i +": "1"}
-    for packet_, forwarded in ((packet(family, UDP, "POSTROUTING"), True), (packet(family, UDP, "POSTROUTING", iif=""), False)):
+    for packet_, forwarded in (
+        (packet(family, UDP, "POSTROUTING"), True),
+        (packet(family, UDP, "POSTROUTING", iif=""), False),
+    ):
         with Namespace() as namespace:
             furnish(namespace, family, INTERFACES)
             for test, expected in tests.items():
@@ -458,7 +476,9 @@ def test_11_a_forwarded_packet_has_its_input_interface_in_postrouting(family: Fa
 
 
 def test_11_an_input_interface_tells_programs_apart_in_postrouting() -> None:
-    text = "*mangle\n:POSTROUTING ACCEPT [0:0]\n:u - [0:0]\n-A POSTROUTING -j u\n-A u -i eth0 -j DROP\nCOMMIT\n"
+    text = (
+        "*mangle\n:POSTROUTING ACCEPT [0:0]\n:u - [0:0]\n-A POSTROUTING -j u\n-A u -i eth0 -j DROP\nCOMMIT\n"
+    )
     before, after = read(text), read(text.replace("-A u -i eth0 -j DROP\n", ""))
     answer = exact.check(before, after, Question())
     assert isinstance(answer, Difference)

@@ -192,7 +192,12 @@ def test_every_way_is_walked_once_and_the_wished_one_first() -> None:
     assert witness.answers is not None
     walked = list(
         ways(
-            before.table("filter"), "INPUT", witness.packet, Backend.LEGACY, Known({}, {}, {}), witness.answers
+            before.table("filter"),
+            "INPUT",
+            witness.packet,
+            Backend.LEGACY,
+            Known({}, {}, {}),
+            witness.answers,
         )
     )
     assert len(walked) == 2 * 3

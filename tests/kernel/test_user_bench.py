@@ -22,7 +22,9 @@ from hitables.simulate.interpreter import Interner, Machine
 
 HEAD = "*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
 BLOCKED = [f"-A FORWARD -s {20 + at}.{at}.0.0/16 -j DROP" for at in range(40)]
-PORTS = [f"-A FORWARD -s {20 + at}.{at}.0.0/16 -p tcp -m tcp --dport {100 + at} -j ACCEPT" for at in range(40)]
+PORTS = [
+    f"-A FORWARD -s {20 + at}.{at}.0.0/16 -p tcp -m tcp --dport {100 + at} -j ACCEPT" for at in range(40)
+]
 
 
 def text_of(*rules: str) -> str:
@@ -37,7 +39,9 @@ def program_of(*rules: str) -> hitables.Program:
 
 
 def test_a_list_of_addresses_becomes_one_rule_and_a_set() -> None:
-    found = rivals.with_sets(program_of("-A FORWARD -p udp -j ACCEPT", *BLOCKED, "-A FORWARD -d 1.2.3.4 -j ACCEPT"))
+    found = rivals.with_sets(
+        program_of("-A FORWARD -p udp -j ACCEPT", *BLOCKED, "-A FORWARD -d 1.2.3.4 -j ACCEPT")
+    )
     assert found.replaced == 40
     rules = found.program.table("filter")["FORWARD"].rules
     assert len(rules) == 3
@@ -50,11 +54,16 @@ def test_a_list_of_addresses_becomes_one_rule_and_a_set() -> None:
     [
         [rule.replace("-j DROP", "-j LOG") for rule in BLOCKED],  # fires once for each rule
         [rule.replace("-s", "! -s") for rule in BLOCKED],
-        [f"{rule} -m limit --limit 1/s".replace("-j DROP -m limit --limit 1/s", "-m limit --limit 1/s -j DROP") for rule in BLOCKED],
+        [
+            f"{rule} -m limit --limit 1/s".replace(
+                "-j DROP -m limit --limit 1/s", "-m limit --limit 1/s -j DROP"
+            )
+            for rule in BLOCKED
+        ],
         BLOCKED[:7],
         [rule.replace("DROP", "DROP" if at % 2 else "ACCEPT") for at, rule in enumerate(BLOCKED)],
     ],
-)  # fmt: skip
+)
 def test_what_a_set_cannot_stand_for_is_no_set(rules: list[str]) -> None:
     with pytest.raises(rivals.Cannot, match="no chain has 8 rules in a row"):
         rivals.with_sets(program_of(*rules))
@@ -68,7 +77,9 @@ def test_a_map_holds_each_rule_once_and_drops_what_another_holds() -> None:
 
 
 def test_a_map_of_many_elements_is_loaded_in_pieces() -> None:
-    rules = [f"-A FORWARD -s 20.{at // 250}.{at % 250}.0/24 -j ACCEPT" for at in range(2 * rivals.AT_ONCE + 1)]
+    rules = [
+        f"-A FORWARD -s 20.{at // 250}.{at % 250}.0/24 -j ACCEPT" for at in range(2 * rivals.AT_ONCE + 1)
+    ]
     frame, *pieces = rivals.verdict_map(program_of(*rules))
     assert [piece.count(" : accept") for piece in (frame, *pieces)] == [0, rivals.AT_ONCE, rivals.AT_ONCE, 1]
 
@@ -82,14 +93,16 @@ def test_a_map_of_many_elements_is_loaded_in_pieces() -> None:
         ("-A FORWARD -p tcp -j DROP\n-A FORWARD -s 1.2.3.4 -j ACCEPT", "lines 5 and 6 overlap and differ"),
         ("-A FORWARD -m limit --limit 1/s -j ACCEPT", "none of the five fields"),
     ],
-)  # fmt: skip
+)
 def test_what_a_map_cannot_say_is_told_by_line(rule: str, said: str) -> None:
     with pytest.raises(rivals.Cannot, match=said):
         rivals.verdict_map(program_of(rule))
 
 
 def test_the_chain_that_is_measured_stands_in_forward_and_decides_as_before() -> None:
-    program = hitables.read(text_of(*(rule.replace("FORWARD", "INPUT") for rule in PORTS), "-A FORWARD -j DROP"))
+    program = hitables.read(
+        text_of(*(rule.replace("FORWARD", "INPUT") for rule in PORTS), "-A FORWARD -j DROP")
+    )
     other = routed(program, "INPUT")
     assert [chain.name for chain in other.table("filter").chains] == ["FORWARD"]
     batch = draw_packets(other, "filter", "FORWARD", 500)
@@ -109,13 +122,17 @@ def test_only_packets_between_hosts_are_sent_all_of_one_size() -> None:
 
 def test_a_rival_that_is_faster_is_named_and_one_within_doubt_is_not() -> None:
     lines = [Line("input", 9, 500.0, 5.0), Line("compiled", 9, 100.0, 5.0)]
-    assert _advice([*lines, Line("ipset", 1, 50.0, 5.0)]) == ["ipset serves better here: 50 ns, compiled rules 100 ns"]
+    assert _advice([*lines, Line("ipset", 1, 50.0, 5.0)]) == [
+        "ipset serves better here: 50 ns, compiled rules 100 ns"
+    ]
     assert _advice([*lines, Line("ipset", 1, 95.0, 5.0), Line("nft-o", why="refused")]) == []
     assert _advice([lines[0], Line("compiled", 9, 498.0, 5.0)]) == ["compiling does not pay here"]
 
 
 def test_of_what_a_tool_says_the_error_is_shown() -> None:
-    assert _in_short("nft: exit status 1: file:7:4-9: Error: Could not\nprocess\n   ^^^^") == "Could not process"
+    assert (
+        _in_short("nft: exit status 1: file:7:4-9: Error: Could not\nprocess\n   ^^^^") == "Could not process"
+    )
 
 
 # -- in the kernel -----------------------------------------------------------------------------------
@@ -142,7 +159,9 @@ def test_a_router_carries_what_the_rules_let_through(family: Family) -> None:
 @pytest.mark.parametrize("backend", Backend)
 def test_every_rival_of_a_list_is_measured(backend: Backend) -> None:
     program = hitables.read(text_of(*BLOCKED))
-    found = measure(program, "FORWARD", default_batch(program, "FORWARD"), backend, against=rivals.NAMES, runs=3)
+    found = measure(
+        program, "FORWARD", default_batch(program, "FORWARD"), backend, against=rivals.NAMES, runs=3
+    )
     assert [line.why for line in found.lines] == [""] * 5
     notes = {line.name: line.note for line in found.lines}
     assert notes["ipset"] == "40 rules became 1 set" and notes["nft-o"] == "40 rules, 1 after merging"
@@ -153,7 +172,9 @@ def test_every_rival_of_a_list_is_measured(backend: Backend) -> None:
 def test_what_cannot_be_measured_is_told_and_the_rest_is_measured(tmp_path: Path) -> None:
     path, trace = tmp_path / "rules", tmp_path / "trace"
     path.write_text(text_of("-A FORWARD -m recent --name x --rcheck -j DROP", *PORTS))
-    trace.write_text("".join(f"{(20 + at) << 24 | at << 16 | 5}\t{9 << 24}\t1\t{100 + at}\t6\n" for at in range(40)))
+    trace.write_text(
+        "".join(f"{(20 + at) << 24 | at << 16 | 5}\t{9 << 24}\t1\t{100 + at}\t6\n" for at in range(40))
+    )
     args = ["bench", "kernel", str(path), "--trace", str(trace), "--runs", "3", "--json"]
     done = CliRunner().invoke(main, [*args, "--against", "ipset,nft-set,nft-o"])
     assert done.exit_code == 0, done.output
@@ -167,9 +188,14 @@ def test_what_cannot_be_measured_is_told_and_the_rest_is_measured(tmp_path: Path
 @pytest.mark.needs_kernel
 def test_a_map_that_the_kernel_refuses_is_told_in_its_words() -> None:
     program = hitables.read(
-        text_of("-A FORWARD -s 20.0.0.0/8 -d 30.1.0.0/16 -j ACCEPT", "-A FORWARD -s 20.1.0.0/16 -d 30.0.0.0/8 -j ACCEPT")
+        text_of(
+            "-A FORWARD -s 20.0.0.0/8 -d 30.1.0.0/16 -j ACCEPT",
+            "-A FORWARD -s 20.1.0.0/16 -d 30.0.0.0/8 -j ACCEPT",
+        )
     )
-    found = measure(program, "FORWARD", default_batch(program, "FORWARD"), Backend.NFT, against=["nft-set"], runs=3)
+    found = measure(
+        program, "FORWARD", default_batch(program, "FORWARD"), Backend.NFT, against=["nft-set"], runs=3
+    )
     (line,) = (line for line in found.lines if line.name == "nft-set")
     assert "exists" in line.why or line.rules == 1
 
@@ -183,12 +209,14 @@ def test_a_map_that_the_kernel_refuses_is_told_in_its_words() -> None:
         (["--trace", "x", "--pcap", "y"], "not from both"),
         (["--trace", "{trace}"], "none of 1 packets matches a rule of filter FORWARD"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_to_measure_is_refused(args: list[str], said: str, tmp_path: Path) -> None:
     path, trace = tmp_path / "rules", tmp_path / "trace"
     path.write_text(text_of(*PORTS))
     trace.write_text("1\t2\t3\t4\t17\n")
-    done = CliRunner().invoke(main, ["bench", "kernel", str(path), *(arg.format(trace=trace) for arg in args)])
+    done = CliRunner().invoke(
+        main, ["bench", "kernel", str(path), *(arg.format(trace=trace) for arg in args)]
+    )
     assert done.exit_code == 2
     assert said in done.output
 

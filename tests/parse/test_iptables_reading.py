@@ -75,9 +75,11 @@ def test_a_line_prints_as_the_kernel_shows_it(given: str, shown: str) -> None:
 
 def test_lists_of_addresses_are_rules_of_their_own_sources_outermost() -> None:
     assert printed("-A INPUT -s 10.0.0.1,10.0.0.2 -d 1.1.1.1,2.2.2.2 -j ACCEPT") == [
-        "-A INPUT -s 10.0.0.1 -d 1.1.1.1 -j ACCEPT", "-A INPUT -s 10.0.0.1 -d 2.2.2.2 -j ACCEPT",
-        "-A INPUT -s 10.0.0.2 -d 1.1.1.1 -j ACCEPT", "-A INPUT -s 10.0.0.2 -d 2.2.2.2 -j ACCEPT",
-    ]  # fmt: skip
+        "-A INPUT -s 10.0.0.1 -d 1.1.1.1 -j ACCEPT",
+        "-A INPUT -s 10.0.0.1 -d 2.2.2.2 -j ACCEPT",
+        "-A INPUT -s 10.0.0.2 -d 1.1.1.1 -j ACCEPT",
+        "-A INPUT -s 10.0.0.2 -d 2.2.2.2 -j ACCEPT",
+    ]
 
 
 def test_a_list_reads_the_same_after_its_shape_was_met_without_one() -> None:
@@ -86,9 +88,15 @@ def test_a_list_reads_the_same_after_its_shape_was_met_without_one() -> None:
 
 def test_commands_edit_the_chain() -> None:
     lines = printed(
-        "-A INPUT -s 1.1.1.1 -j DROP", "-I INPUT -s 2.2.2.2 -j DROP", "-I INPUT 2 -s 3.3.3.3 -j DROP",
-        "-D INPUT -s 1.1.1.1 -j DROP", "-R INPUT 1 -s 4.4.4.4 -j DROP", "-N X", "-A X -j RETURN", "-F X",
-    )  # fmt: skip
+        "-A INPUT -s 1.1.1.1 -j DROP",
+        "-I INPUT -s 2.2.2.2 -j DROP",
+        "-I INPUT 2 -s 3.3.3.3 -j DROP",
+        "-D INPUT -s 1.1.1.1 -j DROP",
+        "-R INPUT 1 -s 4.4.4.4 -j DROP",
+        "-N X",
+        "-A X -j RETURN",
+        "-F X",
+    )
     assert lines == ["-A INPUT -s 4.4.4.4 -j DROP", "-A INPUT -s 3.3.3.3 -j DROP"]
 
 
@@ -199,7 +207,9 @@ def test_all_values_beside_another_test_are_no_test(words: str, tested: list[Fie
 )
 def test_iptables_nft_writes_nothing_for_all_values_beside_another_test(words: str) -> None:
     add = f"iptables-nft -A INPUT -p tcp {words} -j DROP && nft list chain ip filter INPUT"
-    listed = subprocess.run(["unshare", "-n", "sh", "-c", add], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["unshare", "-n", "sh", "-c", add], capture_output=True, text=True, check=True
+    ).stdout
     (line,) = (line.strip() for line in listed.splitlines() if "drop" in line)
     side = "dport" if "--dport 22" in words else "sport"
     assert line.startswith(f"tcp {side} 22 counter")

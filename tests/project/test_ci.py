@@ -113,8 +113,11 @@ def test_the_hook_runs_what_the_page_configures(folder: Path, kind: str, status:
     assert program == "hitables" and command in main.commands
     done = subprocess.run(
         [str(Path(sys.executable).parent / program), command, *used["args"]],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == status, done.stderr
     assert re.search(hook["files"], before) and re.search(hook["files"], "etc/iptables/rules.v4")
 

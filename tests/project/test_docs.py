@@ -38,9 +38,16 @@ def named(page: Path) -> str:
 def run(command: list[str] | str, folder: Path) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "110"}
     return subprocess.run(
-        command, shell=isinstance(command, str), executable="/bin/bash" if isinstance(command, str) else None,
-        cwd=folder, env=env, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        command,
+        shell=isinstance(command, str),
+        executable="/bin/bash" if isinstance(command, str) else None,
+        cwd=folder,
+        env=env,
+        text=True,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 def try_console(block: str, folder: Path) -> None:
@@ -112,13 +119,19 @@ def test_the_docs_list_every_match_and_target_of_the_table() -> None:
     for role in Role:
         known = {match.name for match in MATCHES.values() if match.role is role}
         assert names_behind(text, f"{role.name} matches") == known
-    heads = {Ends.SURELY: "Targets that surely end the way", Ends.MAYBE: "that may", Ends.NEVER: "that never do"}
+    heads = {
+        Ends.SURELY: "Targets that surely end the way",
+        Ends.MAYBE: "that may",
+        Ends.NEVER: "that never do",
+    }
     for ends, head in heads.items():
         assert names_behind(text, head) == {target.name for target in TARGETS.values() if target.ends is ends}
 
 
 def test_the_docs_give_the_bytes_that_a_match_drops_for_the_lack_of() -> None:
-    rows = re.findall(r"^\| (`.*`.*) \| (\d+) \|$", (ROOT / "docs/semantics.md").read_text(), flags=re.MULTILINE)
+    rows = re.findall(
+        r"^\| (`.*`.*) \| (\d+) \|$", (ROOT / "docs/semantics.md").read_text(), flags=re.MULTILINE
+    )
     said = {name: int(size) for names, size in rows for name in re.findall(r"`(\w+)`", names)}
     assert said == {match.name: match.needs for match in MATCHES.values() if match.needs}
 
@@ -139,7 +152,9 @@ def test_the_figures_of_the_readme_are_those_of_the_demo() -> None:
     after = hitables.compile_rules(before).program
     (line,) = (line for line in gains(before, after, 20_000, Backend.NFT) if line.chain == "filter FORWARD")
     figures = r" \| ".join([r"([\d,]+)"] * 3)
-    rows = re.findall(rf"^\| (?:before|after) \| {figures} \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        rf"^\| (?:before|after) \| {figures} \|$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
     said = [[int(figure.replace(",", "")) for figure in row] for row in rows]
     measured = [*zip(line.mean, line.longest, (before.rule_count(), after.rule_count()), strict=True)]
     assert len(said) == 2

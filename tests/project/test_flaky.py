@@ -43,7 +43,9 @@ def test_what_fails_is_named_last_with_its_seeds_and_can_be_repeated(tmp_path: P
     assert again
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "tests")}
-    failed = subprocess.run(["bash", "-c", again[1]], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    failed = subprocess.run(
+        ["bash", "-c", again[1]], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
     assert failed.returncode == 1 and "1 failed, 9 passed" in failed.stdout
     orders = re.findall(r"(?:\d4){9}|(?:\d5){9}", (tmp_path / "order").read_text())
     assert len(orders) == 3 and orders[1] == orders[2], "a seed has one order"

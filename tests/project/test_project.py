@@ -14,21 +14,16 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# What a folder of hitables may import from, besides itself and errors.
+TABLE = re.search(
+    r"<!-- layers -->\n(.*?)<!-- end -->", (ROOT / "docs/architecture.md").read_text(), flags=re.DOTALL
+)
+assert TABLE
+# What a folder of hitables may import from, besides itself and errors: the table of docs/architecture.md.
 MAY_IMPORT = {
-    "ir": set(),
-    "syntax": {"ir"},
-    "parse": {"ir", "syntax", "engine"},  # engine: finding the shapes of lines
-    "analyse": {"ir", "syntax", "build", "engine"},  # engine: which boxes of rules overlap
-    "engine": {"ir"},
-    "build": {"ir", "engine", "syntax"},
-    "emit": {"ir", "syntax", "parse", "analyse", "build"},  # parse: quoting, both ways in one file
-    "verify": {"ir", "engine"},  # of the engine the interpreter alone; the builders are what it checks
-    "live": {"ir", "syntax", "parse", "emit", "verify", "engine"},  # the interpreter is held against the kernel
-    # counted by the interpreter, measured in the kernel, told to the builders
-    "costs": {"ir", "parse", "verify", "live", "files", "build"},
+    folder: set(names.split())
+    for folder, names in re.findall(r"^\| `(\w+)` \|.*\|([^|]*)\|$", TABLE[1], flags=re.MULTILINE)
 }
-MODULES = sorted((ROOT / "hitables").rglob("*.py"))
+MODULES = sorted(path for top in ("hitables", "sflgen") for path in (ROOT / top).rglob("*.py"))
 
 
 def imported(module: Path, *, late: bool = True) -> Iterator[str]:
@@ -48,13 +43,32 @@ def imported(module: Path, *, late: bool = True) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_point_towards_ir(module: Path) -> None:
-    parts = module.relative_to(ROOT).parts
-    if parts[1] not in MAY_IMPORT:
-        return
-    allowed = MAY_IMPORT[parts[1]] | {parts[1], "errors", "interrupts"}
-    names = {name.split(".")[1] for name in imported(module) if name.startswith("hitables.")}
-    assert names <= allowed, f"{parts[1]}/ may not import from {sorted(names - allowed)}"
+def folder_of(name: str) -> str:
+    """The row of the table for a dotted name: a folder or module of hitables, hitables itself, or sflgen."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "hitables" and parts[1:] and parts[1] in MAY_IMPORT else parts[0]
+
+
+def row_of(module: Path) -> str:
+    parts = module.relative_to(ROOT).with_suffix("").parts
+    return parts[0] if parts[0] == "sflgen" or parts[1] == "__init__" else parts[1]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_follow_the_table_of_layers(module: Path) -> None:
+    row = row_of(module)
+    assert row in MAY_IMPORT, f"{row} is in no row of docs/architecture.md"
+    needs = {folder_of(name) for name in imported(module) if name.startswith(("hitables", "sflgen"))}
+    extra = needs - MAY_IMPORT[row] - {row, "errors"}
+    assert not extra, f"{row} may not import from {sorted(extra)}"
+
+
+def test_no_row_of_layers_allows_more_than_is_imported() -> None:
+    for row, allowed in MAY_IMPORT.items():
+        modules = [path for path in MODULES if row_of(path) == row]
+        assert modules, f"docs/architecture.md: there is no {row}"
+        needs = {folder_of(name) for path in modules for name in imported(path)}
+        assert allowed <= needs, f"{row} imports nothing of {sorted(allowed - needs)}"
 
 
 def test_sflgen_uses_the_public_names_of_hitables_only() -> None:
@@ -91,7 +105,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 def test_every_module_opens_with_its_promise() -> None:
-    for module in (*MODULES, *(ROOT / "sflgen").rglob("*.py")):
+    for module in MODULES:
         text = module.read_text()
         assert not text or ast.get_docstring(ast.parse(text)), f"{module} has no docstring"
 

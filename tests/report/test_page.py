@@ -28,8 +28,21 @@ def rules() -> str:
     """Rules that get a tree, one of them with a comment that would end a script; a chain too short for one."""
     comment = NASTY.replace('"', '\\"')
     lines = [f'-A FORWARD -s 10.0.0.7/32 -m comment --comment "{comment}" -j DROP', "-A FORWARD -j LOG"]
-    lines += [f"-A FORWARD -d 10.{at // 16}.{at % 16}.0/24 -p tcp -m tcp --dport {at + 1} -j ACCEPT" for at in range(300)]
-    return "\n".join(["*filter", ":INPUT ACCEPT [0:0]", ":FORWARD DROP [0:0]", "-A INPUT -i lo -j ACCEPT", *lines, "COMMIT", ""])
+    lines += [
+        f"-A FORWARD -d 10.{at // 16}.{at % 16}.0/24 -p tcp -m tcp --dport {at + 1} -j ACCEPT"
+        for at in range(300)
+    ]
+    return "\n".join(
+        [
+            "*filter",
+            ":INPUT ACCEPT [0:0]",
+            ":FORWARD DROP [0:0]",
+            "-A INPUT -i lo -j ACCEPT",
+            *lines,
+            "COMMIT",
+            "",
+        ]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +152,16 @@ def test_nothing_juts_out_of_the_window(shown: Any, width: int) -> None:
 
 
 def test_a_long_list_is_drawn_in_parts(browser: Any, tmp_path: Path) -> None:
-    lines = [f"-A FORWARD -s 10.{at >> 8}.{at & 255}.1/32 -m limit --limit 1/sec -j user" for at in range(250)]
-    text = "\n".join(["*filter", ":FORWARD DROP [0:0]", ":user - [0:0]", *lines, *["-A user -j LOG"] * 2000, "COMMIT", ""])
+    lines = [
+        f"-A FORWARD -s 10.{at >> 8}.{at & 255}.1/32 -m limit --limit 1/sec -j user" for at in range(250)
+    ]
+    text = "\n".join(
+        ["*filter", ":FORWARD DROP [0:0]", ":user - [0:0]", *lines, *["-A user -j LOG"] * 2000, "COMMIT", ""]
+    )
     path = tmp_path / "long.html"
-    path.write_text(page(compile_text(text, Options(chains=frozenset({"FORWARD"})), prove=False), Backend.NFT))
+    path.write_text(
+        page(compile_text(text, Options(chains=frozenset({"FORWARD"})), prove=False), Backend.NFT)
+    )
     browser.get(path.as_uri())
     assert "✗ NOT PROVED" in texts(browser, "#proof")[0]
     while not browser.find_elements("css selector", '#tree ul[data-chain="user"]'):
@@ -176,7 +195,16 @@ def test_the_page_asks_nobody_and_holds_no_markup_of_rules(made: Output) -> None
 
 
 def test_the_command_writes_it(tmp_path: Path) -> None:
-    run("compile", "--report", tmp_path / "page.html", "--equivalence", "verdict", "-o", tmp_path / "out", text=rules())
+    run(
+        "compile",
+        "--report",
+        tmp_path / "page.html",
+        "--equivalence",
+        "verdict",
+        "-o",
+        tmp_path / "out",
+        text=rules(),
+    )
     said = (tmp_path / "page.html").read_text()
     assert said.startswith("<!doctype html>") and "standard input" in said
     done = run("compile", "--report", tmp_path / "page.txt", text=rules(), status=2)

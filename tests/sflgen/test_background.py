@@ -87,7 +87,9 @@ def test_a_fold_takes_entries_away_and_leaves_those_that_came_meanwhile() -> Non
     (left,) = pending(made.after)
     assert left.entries > 0 and left.cost < before.cost / 3
     assert not due(made.after)
-    assert all(edit.chain != shared for edit in made.edits), "the rule with memory keeps its chain and its counter"
+    assert all(edit.chain != shared for edit in made.edits), (
+        "the rule with memory keeps its chain and its counter"
+    )
 
 
 def test_the_process_that_folds_holds_no_file_of_ours() -> None:
@@ -242,7 +244,9 @@ def test_what_is_printed_leads_to_what_the_state_says(behind: str, tmp_path: Pat
         session.close()
     held = state.loaded
     for answer in said:
-        patch = "".join(line for line in answer.splitlines(keepends=True) if not line.startswith(("ok ", "error ")))
+        patch = "".join(
+            line for line in answer.splitlines(keepends=True) if not line.startswith(("ok ", "error "))
+        )
         held = apply(held, read_edits(patch, held))
     with Store.open(tmp_path / "st") as store:
         assert keys(held) == keys(store.state.loaded)

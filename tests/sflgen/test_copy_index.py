@@ -27,7 +27,9 @@ def after(state: State, *commands: str) -> Plan:
 
 def is_taken(made: Plan) -> bool:
     """Whether nothing but rules that went was edited."""
-    return all(edit.op is Op.DELETE for edit in made.edits) and {c for _, _, c in made.chosen} == {Strategy.EDIT}
+    return all(edit.op is Op.DELETE for edit in made.edits) and {c for _, _, c in made.chosen} == {
+        Strategy.EDIT
+    }
 
 
 def compiled(rules: str, **options: int) -> State:
@@ -67,13 +69,17 @@ def test_where_a_rule_hid_others_there_is_an_entry() -> None:
     wide = "-A INPUT -s 10.0.0.0/8 -p tcp -j DROP\n"
     state = compiled(spread("INPUT", 20) + wide + "-A INPUT -s 10.3.0.0/16 -j REJECT\n")
     assert is_taken(after(state, "-D INPUT 21"))
-    logged = after(state, "-I INPUT 5 -s 10.3.7.0/24 -p tcp -j LOG").after  # what it leads to ends with the wide rule
+    logged = after(
+        state, "-I INPUT 5 -s 10.3.7.0/24 -p tcp -j LOG"
+    ).after  # what it leads to ends with the wide rule
     made = after(logged, "-D INPUT 22")
     assert not is_taken(made) and made.after.pending()
 
 
 def test_of_rules_that_say_the_same_one_is_taken_out_where_all_stand() -> None:
-    state = compiled("-A INPUT -s 192.168.0.0/16 -j LOG\n".join(spread("INPUT", 30).splitlines(keepends=True)))
+    state = compiled(
+        "-A INPUT -s 192.168.0.0/16 -j LOG\n".join(spread("INPUT", 30).splitlines(keepends=True))
+    )
     for at in (40, 2, 20):
         made = after(state, f"-D INPUT {at}")
         assert is_taken(made) and len({edit.chain for edit in made.edits}) == len(made.edits)
@@ -101,7 +107,11 @@ def test_copies_in_entries_go_as_well() -> None:
     assert inserted.pending() == 1
     made = after(inserted, "-D INPUT 101")
     assert is_taken(made) and len(made.edits) == 2
-    assert all(rule_key(each) != rule_key(rule) for chain in made.after.loaded.table("filter").chains for each in chain.rules)
+    assert all(
+        rule_key(each) != rule_key(rule)
+        for chain in made.after.loaded.table("filter").chains
+        for each in chain.rules
+    )
     lifted = after(made.after, "-D INPUT 90")  # its place in the entry moved, and is known
     assert lifted.chosen == (("filter", "INPUT", Strategy.CANCEL),)
     assert keys(lifted.after.loaded) == keys(after(state, "-D INPUT 100").after.loaded)
@@ -151,7 +161,9 @@ def test_what_takes_long_to_show_in_its_place_is_proved_as_a_whole(monkeypatch: 
 
 
 def test_a_rule_that_stands_nowhere_goes_without_a_line(tmp_path: Path) -> None:
-    covered = "".join(f"-A INPUT -s 10.{n}.0.0/16 -j ACCEPT\n-A INPUT -s 10.{n}.7.0/24 -j DROP\n" for n in range(100))
+    covered = "".join(
+        f"-A INPUT -s 10.{n}.0.0/16 -j ACCEPT\n-A INPUT -s 10.{n}.7.0/24 -j DROP\n" for n in range(100)
+    )
     first = start(hitables.read(f"*filter\n{covered}COMMIT\n"), Settings("nft"))
     loaded = {rule_key(rule) for chain in first.after.loaded.table("filter").chains for rule in chain.rules}
     listed = first.after.master.table("filter")["INPUT"].rules

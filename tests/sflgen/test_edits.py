@@ -47,7 +47,9 @@ def test_gaps_leave_a_longest_common_subsequence(old: list[int], new: list[int])
         assert len(pairs) == longest[-1][-1]
     found = list(gaps(old, new))
     kept = [n for n in range(len(old)) if all(n not in gone for gone, _ in found)]
-    assert [old[n] for n in kept] == [new[n] for n in range(len(new)) if all(n not in come for _, come in found)]
+    assert [old[n] for n in kept] == [
+        new[n] for n in range(len(new)) if all(n not in come for _, come in found)
+    ]
     assert len(kept) == longest[-1][-1]
 
 
@@ -61,14 +63,20 @@ def test_thousands_of_equal_rules_cost_rows_of_bits(monkeypatch: pytest.MonkeyPa
 
 def test_a_list_of_addresses_goes_in_as_iptables_puts_it() -> None:
     assert lines("-I INPUT 2 -s 1.1.1.1,2.2.2.2 -j DROP")[1:3] == [
-        "-A INPUT -s 2.2.2.2 -j DROP", "-A INPUT -s 1.1.1.1 -j DROP",
-    ]  # fmt: skip
+        "-A INPUT -s 2.2.2.2 -j DROP",
+        "-A INPUT -s 1.1.1.1 -j DROP",
+    ]
 
 
-@pytest.mark.parametrize("command", [
-    "-D INPUT -s 10.1.2.3 -p tcp --dport 22 -j ACCEPT", "iptables -t filter -D INPUT 1",
-    "iptables -w -D INPUT -p 6 -s 10.1.2.3/255.255.255.255 --dport ssh -j ACCEPT", "--delete INPUT 1",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        "-D INPUT -s 10.1.2.3 -p tcp --dport 22 -j ACCEPT",
+        "iptables -t filter -D INPUT 1",
+        "iptables -w -D INPUT -p 6 -s 10.1.2.3/255.255.255.255 --dport ssh -j ACCEPT",
+        "--delete INPUT 1",
+    ],
+)
 def test_a_rule_is_found_however_it_is_spelt(command: str) -> None:
     assert len(lines(command)) == 2 and "10.1.2.3" not in lines(command)[0]
 

@@ -36,7 +36,9 @@ def counts(backend: str, table: str, *chains: str) -> dict[object, int]:
     from hitables.ir.fields import Family
 
     found: dict[object, int] = {}
-    saved = [line for line in run([f"iptables-{backend}-save", "-c"]).splitlines(keepends=True) if line[0] != "#"]
+    saved = [
+        line for line in run([f"iptables-{backend}-save", "-c"]).splitlines(keepends=True) if line[0] != "#"
+    ]
     held = Kernel(Family.IPV4, Settings(backend)).read(saved).table(table)
     for chain in held.chains:
         for rule in chain.rules if not chains or chain.name in chains else ():
@@ -79,7 +81,10 @@ def action(name: str, **tags: str) -> list[str]:
 def banned(backend: str, state: str) -> None:
     tool = f"iptables-{backend}"
     run(["ip", "link", "set", "lo", "up"])
-    run([f"{tool}-restore"], subprocess.run([EXAMPLES / "fail2ban/host.sh"], capture_output=True, text=True, check=True).stdout)
+    run(
+        [f"{tool}-restore"],
+        subprocess.run([EXAMPLES / "fail2ban/host.sh"], capture_output=True, text=True, check=True).stdout,
+    )
     to = {(f"127.0.{n}.9", 5000 + n): n % 4 for n in range(1, 41)}
     send(to)
     before = counts(backend, "filter")
@@ -97,13 +102,20 @@ def banned(backend: str, state: str) -> None:
     sflgen("insert", "--live", "--state", state, "INPUT", "28", *wide, "--strategy", "overlay")
     send(to)  # counted in overlays too
     now = counts(backend, "filter")
-    subprocess.run(action("actionunban", ip="198.51.100.8", state=state), check=True, env=environment, capture_output=True)
+    subprocess.run(
+        action("actionunban", ip="198.51.100.8", state=state),
+        check=True,
+        env=environment,
+        capture_output=True,
+    )
     sflgen("fold", "--live", "--state", state)
     after = counts(backend, "filter")
     own = {key: count for key, count in now.items() if " sf" not in f" {key[1]}" and "sf" not in str(key[1])}  # type: ignore[index]
     gone = {key for key in own if key not in after}
     assert len(gone) == 1, "the ban that was lifted"
-    assert {key: after[key] for key in own if key not in gone} == {key: own[key] for key in own if key not in gone}
+    assert {key: after[key] for key in own if key not in gone} == {
+        key: own[key] for key in own if key not in gone
+    }
     assert listed(backend, "filter", "f2b-sshd") == jail
     assert "the kernel holds what the state says" in sflgen("status", "--live", "--state", state)
     assert "proved" in sflgen("verify", "--state", state)
@@ -117,20 +129,38 @@ def test_bans_and_folds_leave_the_chains_of_fail2ban_and_all_counters(backend: s
 
 def contained(backend: str, state: str) -> None:
     tool = f"iptables-{backend}"
-    run([f"{tool}-restore"], subprocess.run([EXAMPLES / "containers/host.sh"], capture_output=True, text=True, check=True).stdout)
+    run(
+        [f"{tool}-restore"],
+        subprocess.run([EXAMPLES / "containers/host.sh"], capture_output=True, text=True, check=True).stdout,
+    )
     sflgen("init", "--live", "--backend", backend, "--leave", "DOCKER*", "--state", state)
     env = {"IPTABLES": tool}
     for host in range(2, 6):
         run([str(EXAMPLES / "containers/container.sh"), "up", f"172.17.0.{host}", "80"], env=env)
-        sflgen("insert", "--live", "--state", state, "FORWARD", str(20 + host), "-s", f"10.{host}.0.0/14", "-j", "DROP")
+        sflgen(
+            "insert",
+            "--live",
+            "--state",
+            state,
+            "FORWARD",
+            str(20 + host),
+            "-s",
+            f"10.{host}.0.0/14",
+            "-j",
+            "DROP",
+        )
         sflgen("delete", "--live", "--state", state, "FORWARD", str(8 * host))
     run([str(EXAMPLES / "containers/container.sh"), "down", "172.17.0.3", "80"], env=env)
-    theirs = [listed(backend, table, chain) for table, chain in (("filter", "DOCKER"), ("nat", "DOCKER"), ("filter", "DOCKER-USER"))]
+    theirs = [
+        listed(backend, table, chain)
+        for table, chain in (("filter", "DOCKER"), ("nat", "DOCKER"), ("filter", "DOCKER-USER"))
+    ]
     assert [len(each) for each in theirs] == [3, 4, 1]
     sflgen("fold", "--live", "--state", state)
     sflgen("fold", "--live", "--state", state, "FORWARD")
     assert theirs == [
-        listed(backend, table, chain) for table, chain in (("filter", "DOCKER"), ("nat", "DOCKER"), ("filter", "DOCKER-USER"))
+        listed(backend, table, chain)
+        for table, chain in (("filter", "DOCKER"), ("nat", "DOCKER"), ("filter", "DOCKER-USER"))
     ]
     assert "proved" in sflgen("verify", "--state", state)
     run([tool, "-I", "FORWARD", "-j", "DOCKER-USER"])  # docker starts anew: that concerns us

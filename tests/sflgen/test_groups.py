@@ -49,7 +49,9 @@ def step(rng: random.Random, made: Plan, chain: str, other: float, strategy: Str
     """The plan of one more update; None when it is refused, which says why."""
     master = made.after.master
     try:
-        commands = "\n".join(crossing_command(rng, master, chain, other) for _ in range(rng.choice([1, 1, 1, 3])))
+        commands = "\n".join(
+            crossing_command(rng, master, chain, other) for _ in range(rng.choice([1, 1, 1, 3]))
+        )
         return proved_plan(made.after, read_commands(commands, master), strategy, rng.random() < 0.5)
     except (ParseError, Unsupported):
         return None
@@ -57,10 +59,13 @@ def step(rng: random.Random, made: Plan, chain: str, other: float, strategy: Str
 
 @settings(max_examples=16)
 @given(
-    seed=st.integers(0, 1 << 32), family=st.sampled_from(Family), backend=st.sampled_from(["any", "nft", "legacy"]),
-    malformed=st.sampled_from(["stricter", "exact"]), other=st.sampled_from([0.0, 0.0, 0.05, 0.3]),
+    seed=st.integers(0, 1 << 32),
+    family=st.sampled_from(Family),
+    backend=st.sampled_from(["any", "nft", "legacy"]),
+    malformed=st.sampled_from(["stricter", "exact"]),
+    other=st.sampled_from([0.0, 0.0, 0.05, 0.3]),
     chain=st.sampled_from(["FORWARD", "cross"]),
-)  # fmt: skip
+)
 def test_after_every_update_of_grouped_trees_what_is_loaded_is_equal_to_the_list(
     seed: int, family: Family, backend: str, malformed: str, other: float, chain: str
 ) -> None:
@@ -111,7 +116,11 @@ def without_memory(said: str) -> bool:
 def any_command(rng: random.Random, master: Program, chain: str, other: float) -> str:
     """An update of *chain*, or now and then of anything else: policies, chains that come and go."""
     while True:
-        said = crossing_command(rng, master, chain, other) if rng.random() < 0.75 else make_command(rng, master, [chain])
+        said = (
+            crossing_command(rng, master, chain, other)
+            if rng.random() < 0.75
+            else make_command(rng, master, [chain])
+        )
         if without_memory(said):
             return said
 
@@ -159,7 +168,9 @@ def test_the_kernel_does_what_the_list_says_after_each_update_of_grouped_trees(
                 continue
             taken += 1
             load(hitables.write(made.after.master), family, backend, plain)
-            trials = trials_of(made.after.master, backend, number, 60) + trials_of(state.master, backend, number, 60)
+            trials = trials_of(made.after.master, backend, number, 60) + trials_of(
+                state.master, backend, number, 60
+            )
             expected = listed.passed(trials)
             found = patched.passed(trials)
             wrong = [trials[at].packet for at in range(len(trials)) if found[at] != expected[at]]

@@ -40,9 +40,12 @@ STRATEGIES = [None, None, None, Strategy.GRAFT, Strategy.GRAFT, Strategy.OVERLAY
 
 def chosen_settings(rng: random.Random) -> Settings:
     return Settings(
-        backend=rng.choice(["any", "nft", "legacy"]), malformed=rng.choice(["stricter", "exact"]),
-        delta=rng.choice([1, 3, 8, 32]), min_length=rng.choice([2, 3, 8]), max_expansion=rng.choice([4.0, 20.0]),
-    )  # fmt: skip
+        backend=rng.choice(["any", "nft", "legacy"]),
+        malformed=rng.choice(["stricter", "exact"]),
+        delta=rng.choice([1, 3, 8, 32]),
+        min_length=rng.choice([2, 3, 8]),
+        max_expansion=rng.choice([4.0, 20.0]),
+    )
 
 
 def nests_too_deep(program: Program, settings: Settings) -> bool:
@@ -146,7 +149,9 @@ def disagreements(seed: int, backend: str) -> list[str]:
             continue
         program = reader.program
     held, said = keys(kernel.held()), keys(kernel.as_kept(program))
-    return found + [str(place) for place in held.keys() | said.keys() if held.get(place, ["ACCEPT"]) != said.get(place)]
+    return found + [
+        str(place) for place in held.keys() | said.keys() if held.get(place, ["ACCEPT"]) != said.get(place)
+    ]
 
 
 @pytest.mark.needs_kernel

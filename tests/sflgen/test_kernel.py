@@ -31,10 +31,14 @@ from sflgen.planner import plan, start
 from sflgen.store import Store
 
 Listening = Callable[[], socket.socket]
+
+
 @pytest.mark.needs_kernel
 @both
 @pytest.mark.parametrize("seed", range(4))
-def test_the_kernel_holds_what_the_state_says_after_each_patch(backend: str, seed: int, tmp_path: Path) -> None:
+def test_the_kernel_holds_what_the_state_says_after_each_patch(
+    backend: str, seed: int, tmp_path: Path
+) -> None:
     rng = random.Random(seed)
     family = [Family.IPV4, Family.IPV6][seed % 2]
     said = make_text(rng, family, rules=60, memory=0.1).splitlines()
@@ -118,9 +122,7 @@ def test_a_rule_that_the_kernel_refuses_and_drift_change_nothing(backend: str, t
             namespace.call(drifted, folder, [tool, "-I", "INPUT", "-j", "f2b-sshd"])
 
 
-def run_killed(
-    folder: str, backend: str, program: str, moments: list[tuple[int, float]]
-) -> list[int]:
+def run_killed(folder: str, backend: str, program: str, moments: list[tuple[int, float]]) -> list[int]:
     """`sflgen stream --live`, killed so many updates and seconds after it began; what it had made so."""
     from hitables.kernel.namespace import run
 
@@ -128,7 +130,8 @@ def run_killed(
     master, done = state_after_kill(Path(folder)).master, []
     for number, (answers, moment) in enumerate(moments):
         told = [
-            f"-I INPUT {1 + ban % 30} -s 10.{ban}.{number}.0/24 -p tcp --dport 5 -j DROP" for ban in range(200)
+            f"-I INPUT {1 + ban % 30} -s 10.{ban}.{number}.0/24 -p tcp --dport 5 -j DROP"
+            for ban in range(200)
         ]
         answered = answered_until_killed(Path(folder), told, answers, moment)
         after = state_after_kill(Path(folder)).master
@@ -139,7 +142,9 @@ def run_killed(
 
 @pytest.mark.needs_kernel
 @both
-def test_killed_at_any_moment_state_and_kernel_agree_after_the_next_start(backend: str, tmp_path: Path) -> None:
+def test_killed_at_any_moment_state_and_kernel_agree_after_the_next_start(
+    backend: str, tmp_path: Path
+) -> None:
     rng = random.Random(3)
     rules = tmp_path / "plain.rules"
     rules.write_text(hitables.write(prefixes(60)))
@@ -153,19 +158,29 @@ def test_killed_at_any_moment_state_and_kernel_agree_after_the_next_start(backen
 
 
 def test_the_commands_change_the_state_and_print_patches(folder: str, tmp_path: Path) -> None:
-    done = sflgen("insert", "--state", folder, "INPUT", "1", "-s", "192.0.2.7", "!", "-p", "tcp", "-j", "DROP")
+    done = sflgen(
+        "insert", "--state", folder, "INPUT", "1", "-s", "192.0.2.7", "!", "-p", "tcp", "-j", "DROP"
+    )
     assert done.stdout == "*filter\n-I INPUT -s 192.0.2.7 ! -p tcp -j DROP\nCOMMIT\n", done.stderr
     done = sflgen("delete", "--state", folder, "INPUT", "-s", "192.0.2.7", "!", "-p", "tcp", "-j", "DROP")
     assert done.stdout == "*filter\n-D INPUT 1\nCOMMIT\n", done.stderr
-    done = sflgen("apply-commands", "--state", folder, "-", text="-A plain -s 10.0.0.2 -j DROP\n-P INPUT DROP\n")
+    done = sflgen(
+        "apply-commands", "--state", folder, "-", text="-A plain -s 10.0.0.2 -j DROP\n-P INPUT DROP\n"
+    )
     assert "-P INPUT DROP" in done.stdout
     printed = sflgen("print", "--state", folder).stdout
-    assert ":INPUT DROP" in printed and "sf1" not in printed and "sf1" in sflgen("print", "--loaded", "--state", folder).stdout
+    assert (
+        ":INPUT DROP" in printed
+        and "sf1" not in printed
+        and "sf1" in sflgen("print", "--loaded", "--state", folder).stdout
+    )
     new = tmp_path / "new.rules"
     new.write_text(printed.replace("-A plain -s 10.0.0.2 -j DROP\n", ""))
     done = sflgen("sync", "--state", folder, str(new))
     assert done.stdout == "*filter\n-D plain 2\nCOMMIT\n" and "1 updates" in done.stderr
-    sflgen("insert", "--state", folder, "INPUT", "20", "-s", "10.0.0.0/9", "-j", "DROP", "--strategy", "overlay")
+    sflgen(
+        "insert", "--state", folder, "INPUT", "20", "-s", "10.0.0.0/9", "-j", "DROP", "--strategy", "overlay"
+    )
     assert "1 updates pending" in sflgen("status", "--state", folder).stdout
     assert sflgen("fold", "--state", folder).stdout
     assert "0 updates pending" in sflgen("status", "--state", folder).stdout
@@ -219,9 +234,13 @@ def test_comments_in_any_letters_are_answered_however_they_come(folder: str) -> 
         stream.stdin.close()
         rest = stream.stdout.read()
     assert [line for line in rest.splitlines() if line.startswith((b"-", b"ok", b"error"))] == [
-        b"-A plain -m comment --comment \xc3\xb6 -j DROP", b"ok 3", b"-D plain 2", b"ok 4",
-        b"-A plain -m comment --comment \xff -j DROP", b"ok 5",
-    ]  # fmt: skip
+        b"-A plain -m comment --comment \xc3\xb6 -j DROP",
+        b"ok 3",
+        b"-D plain 2",
+        b"ok 4",
+        b"-A plain -m comment --comment \xff -j DROP",
+        b"ok 5",
+    ]
     done = subprocess.run([SFLGEN, "print", "--state", folder], capture_output=True, env=strict, check=True)
     assert b"--comment \xff -j DROP" in done.stdout
 
@@ -230,7 +249,17 @@ def test_comments_in_any_letters_are_answered_however_they_come(folder: str) -> 
 def listening(folder: str, tmp_path: Path) -> Iterator[Listening]:
     """What connects to a stream, which may have 256 files open and has to end well."""
     path = str(tmp_path / "socket")
-    command = ["sh", "-c", 'ulimit -n 256; exec "$0" "$@"', SFLGEN, "stream", "--state", folder, "--socket", path]
+    command = [
+        "sh",
+        "-c",
+        'ulimit -n 256; exec "$0" "$@"',
+        SFLGEN,
+        "stream",
+        "--state",
+        folder,
+        "--socket",
+        path,
+    ]
 
     def connected() -> socket.socket:
         client = socket.socket(socket.AF_UNIX)

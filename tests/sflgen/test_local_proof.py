@@ -29,7 +29,9 @@ from sflgen.state import verify
 def plans(rng: random.Random, family: Family, backend: str, malformed: str) -> Iterator[Plan]:
     """A few plans, one after the other, of trees of either kind."""
     crossing = rng.random() < 0.5
-    text = crossing_text(rng, family, "FORWARD", 70, 0.1) if crossing else make_text(rng, family, 60, memory=0.1)
+    text = (
+        crossing_text(rng, family, "FORWARD", 70, 0.1) if crossing else make_text(rng, family, 60, memory=0.1)
+    )
     state = start(hitables.read(text, family=family), Settings(backend, malformed, min_length=3)).after
     for _ in range(6):
         try:
@@ -37,7 +39,9 @@ def plans(rng: random.Random, family: Family, backend: str, malformed: str) -> I
                 updates = read_commands(crossing_command(rng, state.master, "FORWARD", 0.1), state.master)
             else:
                 _, updates, _ = make_updates(rng, state.master, rng.choice([1, 1, 3]), favoured(state))
-            made = plan(state, updates, rng.choice([Strategy.GRAFT, Strategy.OVERLAY]), taking=rng.random() < 0.5)
+            made = plan(
+                state, updates, rng.choice([Strategy.GRAFT, Strategy.OVERLAY]), taking=rng.random() < 0.5
+            )
         except (HitablesError, ParseError):
             continue
         yield made
@@ -74,9 +78,11 @@ def spoilt(rng: random.Random, made: Plan) -> Plan | None:
 
 @settings(max_examples=20)
 @given(
-    seed=st.integers(0, 1 << 32), family=st.sampled_from(Family), backend=st.sampled_from(["any", "nft", "legacy"]),
+    seed=st.integers(0, 1 << 32),
+    family=st.sampled_from(Family),
+    backend=st.sampled_from(["any", "nft", "legacy"]),
     malformed=st.sampled_from(["stricter", "exact"]),
-)  # fmt: skip
+)
 def test_what_holds_where_it_was_patched_holds_everywhere(
     seed: int, family: Family, backend: str, malformed: str
 ) -> None:
@@ -104,14 +110,18 @@ def test_most_patches_are_proved_where_they_are(monkeypatch: pytest.MonkeyPatch)
     assert shown > 0.7 * (count - folds) > 20
 
 
-@pytest.mark.parametrize("command", ["-I INPUT 100 -s 10.0.0.0/12 -p tcp -j DROP", "-D INPUT {drop}", "-R INPUT 9 -j DROP"])
+@pytest.mark.parametrize(
+    "command", ["-I INPUT 100 -s 10.0.0.0/12 -p tcp -j DROP", "-D INPUT {drop}", "-R INPUT 9 -j DROP"]
+)
 def test_a_patch_that_forgets_a_rule_is_caught_with_a_packet(command: str) -> None:
     state = start(prefixes(300), Settings(backend="nft")).after
     rules = state.master.table("filter")["INPUT"].rules
     drop = next(at for at, rule in enumerate(rules, 1) if at > 40 and rule.target == DROP)
     made = plan(state, read_commands(command.format(drop=drop), state.master), Strategy.OVERLAY)
     assert prove_patch(made)
-    at = max(at for at, edit in enumerate(made.edits) if edit.rule is not None and edit.rule.target not in (None,))
+    at = max(
+        at for at, edit in enumerate(made.edits) if edit.rule is not None and edit.rule.target not in (None,)
+    )
     edits = (*made.edits[:at], *made.edits[at + 1 :])
     wrong = replace(made, edits=edits, after=replace(made.after, loaded=apply(state.loaded, edits), hulls={}))
     with pytest.raises(NotEquivalent, match="treats a packet differently"):

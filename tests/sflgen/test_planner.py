@@ -24,9 +24,12 @@ from sflgen.state import State, bare, verify
 
 @settings(max_examples=40)
 @given(
-    seed=st.integers(0, 1 << 32), family=st.sampled_from(Family), backend=st.sampled_from(["any", "nft", "legacy"]),
-    malformed=st.sampled_from(["stricter", "exact"]), delta=st.sampled_from([3, 8, 32]),
-)  # fmt: skip
+    seed=st.integers(0, 1 << 32),
+    family=st.sampled_from(Family),
+    backend=st.sampled_from(["any", "nft", "legacy"]),
+    malformed=st.sampled_from(["stricter", "exact"]),
+    delta=st.sampled_from([3, 8, 32]),
+)
 def test_after_every_update_what_is_loaded_is_equal_to_the_list(
     seed: int, family: Family, backend: str, malformed: str, delta: int
 ) -> None:
@@ -105,7 +108,9 @@ def test_a_rule_in_the_middle_is_a_few_lines_of_its_region(compiled: State) -> N
     made = after(compiled, "-I INPUT 150 -s 10.0.0.0/13 -p tcp --dport 1:100 -j DROP")
     assert chosen(made) == [Strategy.GRAFT]
     assert len(made.edits) < 20
-    made = after(compiled, "-I INPUT 150 -s 10.0.0.0/13 -p tcp --dport 1:100 -j DROP", strategy=Strategy.OVERLAY)
+    made = after(
+        compiled, "-I INPUT 150 -s 10.0.0.0/13 -p tcp --dport 1:100 -j DROP", strategy=Strategy.OVERLAY
+    )
     assert chosen(made) == [Strategy.OVERLAY]
     assert len(made.edits) < 20
 
@@ -225,7 +230,9 @@ def test_chains_of_others_are_never_touched() -> None:
     with pytest.raises(HitablesError, match="left to others"):
         plan(made.after, read_commands("-A DOCKER -j DROP", program))
     empty = hitables.read("*filter\n:DOCKER -\nCOMMIT\n")
-    assert all(edit.chain != "DOCKER" for edit in sync(made.after.master, empty, keep=lambda name: name == "DOCKER"))
+    assert all(
+        edit.chain != "DOCKER" for edit in sync(made.after.master, empty, keep=lambda name: name == "DOCKER")
+    )
 
 
 def test_a_loop_of_jumps_is_refused(compiled: State) -> None:

@@ -20,7 +20,10 @@ def long_list(family: Family) -> str:
     """A rule list that is compiled; two tables; all policies and some rules have counted."""
     rules = hitables.write(prefixes(40)).splitlines()
     if family is Family.IPV6:
-        rules = [line.replace("-s 10.", "-s 2001:db8:10:").replace(".0/24", "::/64").replace(".", ":") for line in rules]
+        rules = [
+            line.replace("-s 10.", "-s 2001:db8:10:").replace(".0/24", "::/64").replace(".", ":")
+            for line in rules
+        ]
         rules = [line.replace("-s 2001:db8:10:0:0:1 ", "-s 2001:db8::1 ") for line in rules]
     head = [":INPUT ACCEPT [100:2000]", ":FORWARD DROP [5:60]", ":OUTPUT ACCEPT [7:80]", ":plain - [0:0]"]
     held = [f"[3:4] {line}" for line in rules if line.startswith("-A INPUT")]
@@ -70,7 +73,9 @@ def test_counters_of_policies_go_on(backend: str, family: Family, tmp_path: Path
         before, *found, last = namespace.call(updated, backend, family, str(tmp_path / "st"))
     assert before["filter INPUT ACCEPT"] == "[100:2000]" and len(before) == 5
     assert found == [before] * 5
-    assert last == {key: count for key, count in before.items() if "FORWARD" not in key}, "as iptables -P does"
+    assert last == {key: count for key, count in before.items() if "FORWARD" not in key}, (
+        "as iptables -P does"
+    )
 
 
 def asked(family: Family) -> list[tuple[str, str, int, int]]:

@@ -61,9 +61,13 @@ def test_a_tool_that_stays_takes_patch_after_patch_and_says_what_is_refused() ->
     with Namespace() as namespace:
         first, second, same, refused, third, after_kill, (listed, done) = namespace.call(with_tool)  # type: ignore[misc]
     assert (first, second, third, after_kill) == (None, None, None, None) and same and done
-    assert "NOWHERE" in refused[0] and refused[0] == refused[1], "in the words, and of the lines, of one for itself"
+    assert "NOWHERE" in refused[0] and refused[0] == refused[1], (
+        "in the words, and of the lines, of one for itself"
+    )
     sources = [line.split()[3] for line in listed.splitlines() if line.startswith("-A")]
-    assert sources == [f"10.0.0.{number}/32" for number in (1, 2, 3, 4)], "of the refused patch nothing is there"
+    assert sources == [f"10.0.0.{number}/32" for number in (1, 2, 3, 4)], (
+        "of the refused patch nothing is there"
+    )
 
 
 def with_missing() -> None:
@@ -77,7 +81,9 @@ def test_a_tool_that_is_missing_is_told() -> None:
 
 def with_warnings() -> tuple[str, bool]:
     """What the tool that stays says to rules of each of which it warns, more than both pipes hold."""
-    rules = "".join(f"-A INPUT -s 10.0.{at // 250}.{at % 250} -j NFLOG --nflog-range 5\n" for at in range(1800))
+    rules = "".join(
+        f"-A INPUT -s 10.0.{at // 250}.{at % 250} -j NFLOG --nflog-range 5\n" for at in range(1800)
+    )
     tool = Restore(COMMAND, ())
     said = tool.run(f"*filter\n{rules}COMMIT\n")
     tool.close()
@@ -159,7 +165,15 @@ def test_updates_that_go_together_are_answered_one_by_one_and_one_that_is_refuse
     lines.insert(4, "-A INPUT -j NOWHERE")
     with Namespace() as namespace:
         said, _, rules = namespace.call(streamed, str(tmp_path / "st"), lines, 32)
-    assert [each.splitlines()[-1].split()[0] for each in said] == ["ok", "ok", "error", "ok", "error", "ok", "ok"]
+    assert [each.splitlines()[-1].split()[0] for each in said] == [
+        "ok",
+        "ok",
+        "error",
+        "ok",
+        "error",
+        "ok",
+        "ok",
+    ]
     assert "mac" in said[2] or "nothing is changed" in said[2]
     assert rules == 206
 
@@ -215,7 +229,9 @@ def forks_while(folder: str, backend: str, lines: list[str]) -> list[bool]:
 
 
 @pytest.mark.parametrize("backend", ["legacy", "nft"])
-def test_no_process_is_forked_while_the_thread_starts_a_tool_or_holds_a_lock(backend: str, tmp_path: Path) -> None:
+def test_no_process_is_forked_while_the_thread_starts_a_tool_or_holds_a_lock(
+    backend: str, tmp_path: Path
+) -> None:
     lines = [f"-I INPUT {2 * number + 1} -s 10.{4 * number}.0.0/13 -j DROP" for number in range(25)]
     with Namespace() as namespace:
         idle = namespace.call(forks_while, str(tmp_path / "st"), backend, lines)
@@ -323,7 +339,9 @@ def killed_behind_their_work(folder: str, tools: dict[str, str], real: str) -> l
     return said
 
 
-def test_a_patch_that_is_there_though_its_tool_failed_is_taken_back_once_that_is_known(tmp_path: Path) -> None:
+def test_a_patch_that_is_there_though_its_tool_failed_is_taken_back_once_that_is_known(
+    tmp_path: Path,
+) -> None:
     tools = {"iptables-legacy-restore": "behind\n", "iptables-legacy-save": "before\nbefore\n"}
     real = os.path.dirname(shutil.which("iptables-legacy-restore") or "")
     with Namespace() as namespace:

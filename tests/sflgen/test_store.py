@@ -29,10 +29,11 @@ from sflgen.store import Damaged, Store
 
 
 def same(one: State, other: State) -> bool:
-    return (
-        (keys(one.master), keys(one.loaded)) == (keys(other.master), keys(other.loaded))
-        and (one.served, one.settings, one.version) == (other.served, other.settings, other.version)
-    )  # fmt: skip
+    return (keys(one.master), keys(one.loaded)) == (keys(other.master), keys(other.loaded)) and (
+        one.served,
+        one.settings,
+        one.version,
+    ) == (other.served, other.settings, other.version)
 
 
 def ban(state: State, number: int) -> str:
@@ -42,7 +43,9 @@ def ban(state: State, number: int) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A state directory with three commits in its journal."""
-    with Store.create(tmp_path / "st", start(prefixes(40), Settings(left=("DOCKER *", "f2b-*"))).after) as store:
+    with Store.create(
+        tmp_path / "st", start(prefixes(40), Settings(left=("DOCKER *", "f2b-*"))).after
+    ) as store:
         for number in range(3):
             store.commit(plan(store.state, read_commands(ban(store.state, number * 9), store.state.master)))
     return tmp_path / "st"
@@ -104,7 +107,9 @@ def test_damage_is_found_and_what_is_whole_is_said(folder: Path) -> None:
     (loaded,) = folder.glob("loaded.*")
     text = loaded.read_text()
     loaded.write_text(text.replace("DROP", "ACCEPT", 1))
-    with pytest.raises(Damaged, match=r"loaded\.1\.rules \(its sum is another\); whole: master\.1\.rules, map\.1"):
+    with pytest.raises(
+        Damaged, match=r"loaded\.1\.rules \(its sum is another\); whole: master\.1\.rules, map\.1"
+    ):
         Store.open(folder)
     loaded.write_text(text)
     state = folder / "state"
@@ -122,7 +127,10 @@ def test_damage_is_found_and_what_is_whole_is_said(folder: Path) -> None:
 def test_no_state_and_two_states_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(HitablesError, match="holds no state"):
         Store.open(tmp_path / "nothing")
-    with Store.open(folder, to_write=False) as store, pytest.raises(HitablesError, match="holds a state already"):
+    with (
+        Store.open(folder, to_write=False) as store,
+        pytest.raises(HitablesError, match="holds a state already"),
+    ):
         Store.create(folder, store.state)
 
 
@@ -248,7 +256,9 @@ with Store.open(Path(sys.argv[1])) as store:
 def test_a_writer_killed_at_any_moment_leaves_what_it_said_is_done(folder: Path) -> None:
     rng = random.Random(5)
     for _ in range(8):
-        with subprocess.Popen([sys.executable, "-c", WRITER, folder], stdout=subprocess.PIPE, text=True) as writer:
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, folder], stdout=subprocess.PIPE, text=True
+        ) as writer:
             assert writer.stdout is not None
             said = [writer.stdout.readline() for _ in range(rng.randrange(1, 12))]
             # Somewhere in the next commits; the time of one is some milliseconds.

@@ -28,7 +28,10 @@ def folder(tmp_path: Path) -> str:
     rules.write_text(hitables.write(prefixes(40)))
     assert sflgen("init", str(rules), "--state", folder).exit_code == 0
     for host in (7, 8):
-        assert sflgen("insert", "--state", folder, "INPUT", "5", "-s", f"192.0.2.{host}", "-j", "DROP").exit_code == 0
+        assert (
+            sflgen("insert", "--state", folder, "INPUT", "5", "-s", f"192.0.2.{host}", "-j", "DROP").exit_code
+            == 0
+        )
     return folder
 
 
@@ -54,7 +57,9 @@ def test_a_state_of_a_newer_format_is_left_alone(folder: str) -> None:
     ("state", "delta 32", "delta 33", "the master list is in master.1.rules"),
     ("state", "sflgen-state", "something", "is no state of sflgen; the master list is in master.1.rules"),
 ])  # fmt: skip
-def test_a_damaged_state_says_which_part_is_whole(folder: str, name: str, old: str, new: str, said: str) -> None:
+def test_a_damaged_state_says_which_part_is_whole(
+    folder: str, name: str, old: str, new: str, said: str
+) -> None:
     (path,) = [each for each in Path(folder).iterdir() if each.name.split(".")[0] == name.split(".")[0]]
     (master,) = Path(folder).glob("master.*")
     generation = master.name.split(".")[1]
@@ -91,9 +96,10 @@ def test_who_may_not_read_or_write_the_state_is_told(folder: str, public: Path) 
     folder = shutil.copytree(folder, str(public / "st"))
     before = files(folder)
     for mode, command, said in [
-        (0o700, ("status",), "Permission denied"), (0o700, ("insert", "INPUT", "1", "-j", "DROP"), "Permission denied"),
+        (0o700, ("status",), "Permission denied"),
+        (0o700, ("insert", "INPUT", "1", "-j", "DROP"), "Permission denied"),
         (0o755, ("insert", "INPUT", "1", "-j", "DROP"), "lock: Permission denied"),
-    ]:  # fmt: skip
+    ]:
         os.chmod(folder, mode)
         done = powerless(*command, "--state", folder)
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
@@ -102,7 +108,9 @@ def test_who_may_not_read_or_write_the_state_is_told(folder: str, public: Path) 
 
 
 def powerless(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", POWERLESS, *command], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", POWERLESS, *command], capture_output=True, text=True, check=False
+    )
 
 
 FULL = """
@@ -136,7 +144,11 @@ def test_a_full_disk_loses_nothing(folder: str, tmp_path: Path) -> None:
     assert done.stdout.endswith("proved: what is loaded is equal to the rule list\n")
 
 
-UNHEARD = ['exec "$@" >/dev/full', 'exec "$@" >&-', '{ "$@"; echo $? >status; } | sleep 0; exit $(cat status)']
+UNHEARD = [
+    'exec "$@" >/dev/full',
+    'exec "$@" >&-',
+    '{ "$@"; echo $? >status; } | sleep 0; exit $(cat status)',
+]
 
 
 @pytest.mark.parametrize("shell", UNHEARD)
@@ -199,7 +211,9 @@ def kernel_refuses(folder: str, rules: str, backend: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "the kernel refuses the patch; nothing is changed" in done.stderr
     now = run([f"iptables-{backend}-save"])
-    assert [line for line in now.splitlines() if line[0] != "#"] == [line for line in held.splitlines() if line[0] != "#"]
+    assert [line for line in now.splitlines() if line[0] != "#"] == [
+        line for line in held.splitlines() if line[0] != "#"
+    ]
     assert files(folder) == before
     said = f"-I INPUT 3 {NO_ESTIMATOR}\n-I INPUT 1 -s 192.0.2.1 -j DROP\n"
     done = subprocess.run([SFLGEN, "stream", *state], input=said, capture_output=True, text=True, check=False)
@@ -253,10 +267,24 @@ def is_interrupted(folder: str, rules: str, backend: str) -> None:
     slow.write_text(SLOW % shutil.which(name))
     slow.chmod(0o755)
     with subprocess.Popen(
-        ["env", "--default-signal=INT", SFLGEN, "insert", *state, "INPUT", "3", "-s", "192.0.2.1", "-j", "DROP"],
-        env={**os.environ, "PATH": f"{slow.parent}:{os.environ['PATH']}"}, stderr=subprocess.PIPE, text=True,
+        [
+            "env",
+            "--default-signal=INT",
+            SFLGEN,
+            "insert",
+            *state,
+            "INPUT",
+            "3",
+            "-s",
+            "192.0.2.1",
+            "-j",
+            "DROP",
+        ],
+        env={**os.environ, "PATH": f"{slow.parent}:{os.environ['PATH']}"},
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
-    ) as command:  # fmt: skip
+    ) as command:
         while not Path(f"{slow}.began").exists() and command.poll() is None:
             time.sleep(0.01)
         os.killpg(command.pid, signal.SIGINT)
@@ -287,9 +315,17 @@ def test_who_may_not_ask_the_kernel_is_told(public: Path) -> None:
 
 def test_a_rule_set_from_which_rules_went_is_no_list_to_go_on_with(folder: str, tmp_path: Path) -> None:
     made = subprocess.run(
-        [str(Path(SFLGEN).with_name("hitables")), "compile", "--equivalence", "verdict", tmp_path / "plain.rules"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [
+            str(Path(SFLGEN).with_name("hitables")),
+            "compile",
+            "--equivalence",
+            "verdict",
+            tmp_path / "plain.rules",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     (tmp_path / "less.rules").write_text(made.stdout)
     before = files(folder)
     for command in (("sync", "--state", folder), ("init", "--state", str(tmp_path / "new"))):
@@ -300,7 +336,8 @@ def test_a_rule_set_from_which_rules_went_is_no_list_to_go_on_with(folder: str, 
 
 
 @pytest.mark.parametrize(
-    ("fault", "status"), [(KeyboardInterrupt(), 130), (click.Abort(), 130), (MemoryError(), 2), (OSError(28, "full"), 2)]
+    ("fault", "status"),
+    [(KeyboardInterrupt(), 130), (click.Abort(), 130), (MemoryError(), 2), (OSError(28, "full"), 2)],
 )
 def test_a_fault_is_never_the_status_of_a_difference(
     folder: str, monkeypatch: pytest.MonkeyPatch, fault: BaseException, status: int

@@ -13,6 +13,7 @@ from support.programs import make_program
 
 from hitables.ir.fields import STATES, TCP, UDP, Family, Field, Fragment, interface_number, top
 from hitables.ir.headers import inconsistency, is_malformed
+from hitables.ir.hooks import NO_IIF, NO_OIF
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program, Table
@@ -22,7 +23,6 @@ from hitables.simulate.batch import PacketBatch
 from hitables.simulate.boundary_packets import Edges, draw_packets
 from hitables.simulate.boundary_values import Catalog
 from hitables.simulate.interpreter import Machine
-from hitables.simulate.path_conditions import NO_IIF, NO_OIF
 
 pytestmark = pytest.mark.engine
 ACCEPT = Target("ACCEPT", Kind.VERDICT, "ACCEPT")

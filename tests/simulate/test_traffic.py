@@ -12,13 +12,14 @@ import pytest
 from support.rule_texts import make_text
 
 import hitables
+from hitables.analyse.weights import from_counters
 from hitables.errors import HitablesError, ParseError
 from hitables.ir.fields import STATES, Family, Field
 from hitables.ir.packet import Backend, Packet
 from hitables.kernel.craft import craft
 from hitables.parse import pcap
 from hitables.simulate.boundary_packets import draw_packets
-from hitables.simulate.traffic import busiest_chain, from_counters, from_packets, pcap_batch, trace_batch
+from hitables.simulate.traffic import busiest_chain, from_packets, pcap_batch, trace_batch
 
 ETHERNET = {Family.IPV4: b"\2" * 12 + b"\x08\x00", Family.IPV6: b"\2" * 12 + b"\x86\xdd"}
 HEADERS = (0, 43, 44, 51, 60, 135)
@@ -48,7 +49,14 @@ def sent(packet: Packet) -> bytes:
 def header(packet: Packet) -> tuple[object, ...]:
     values = {field: value for field, value in packet.values.items() if field not in OUTSIDE}
     raw = tuple(sorted(packet.raw.items())) if packet.family is Family.IPV4 else ()
-    return (*sorted(values.items()), raw, packet.l4_bytes, packet.bad_offset, packet.offset_one, packet.cut_short)
+    return (
+        *sorted(values.items()),
+        raw,
+        packet.l4_bytes,
+        packet.bad_offset,
+        packet.offset_one,
+        packet.cut_short,
+    )
 
 
 @pytest.mark.parametrize("ng", [False, True])
@@ -57,7 +65,9 @@ def test_a_capture_reads_back_as_the_packets_that_were_sent(family: Family, ng: 
     program = hitables.read(make_text(random.Random(family), family), family=family)
     drawn = draw_packets(program, "filter", "FORWARD", 2000, 1)
     # A protocol that is an extension header of IPv6 is one on the wire.
-    packets = [packet for packet in drawn if family is Family.IPV4 or packet.values.get(Field.PROTO) not in HEADERS]
+    packets = [
+        packet for packet in drawn if family is Family.IPV4 or packet.values.get(Field.PROTO) not in HEADERS
+    ]
     assert len(packets) > 1000
     read = pcap.parse(capture([ETHERNET[family] + sent(packet) for packet in packets], ng=ng), family)
     assert (read.unread, read.others, sum(read.counts)) == (0, 0, len(packets))
@@ -87,14 +97,19 @@ def test_a_flow_is_established_once_it_was_answered() -> None:
     read = pcap.parse(capture([one, one, two, one, udp(5, 6, 7, 9)], 101), Family.IPV4)
     states = [STATES[packet.values[Field.STATE]] for packet in read.packets]
     assert list(zip(states, read.counts, strict=True)) == [
-        ("NEW", 2), ("ESTABLISHED", 1), ("ESTABLISHED", 1), ("NEW", 1),
-    ]  # fmt: skip
+        ("NEW", 2),
+        ("ESTABLISHED", 1),
+        ("ESTABLISHED", 1),
+        ("NEW", 1),
+    ]
 
 
 def test_what_was_cut_off_or_is_no_ip_is_counted_not_guessed() -> None:
     arp = b"\2" * 12 + b"\x08\x06" + b"\0" * 28
     whole = ETHERNET[Family.IPV4] + udp(1, 2)
-    read = pcap.parse(capture([arp, whole, whole[:36], ETHERNET[Family.IPV6] + b"\x60" + b"\0" * 39]), Family.IPV4)
+    read = pcap.parse(
+        capture([arp, whole, whole[:36], ETHERNET[Family.IPV6] + b"\x60" + b"\0" * 39]), Family.IPV4
+    )
     assert (sum(read.counts), read.unread, read.others) == (1, 2, 1)
 
 
@@ -124,7 +139,10 @@ def test_counters_weigh_rules() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (RULES.replace("[30:300] ", "").replace("[0:0] -A", "-A").replace("[10:100] ", ""), "no rule has counters"),
+        (
+            RULES.replace("[30:300] ", "").replace("[0:0] -A", "-A").replace("[10:100] ", ""),
+            "no rule has counters",
+        ),
         (RULES.replace("[30:300]", "[0:0]").replace("[10:100]", "[0:0]"), "all counters are 0"),
     ],
 )
@@ -155,7 +173,9 @@ def test_packets_of_the_wrong_family_or_place_are_refused(tmp_path: Path) -> Non
     trace.write_text("1\t2\t3\t4\t17\n")
     with pytest.raises(HitablesError, match="the trace is IPv4, the rule set is not"):
         trace_batch(str(trace), Family.IPV6)
-    six = hitables.read("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s fe80::/10 -j DROP\nCOMMIT\n", family=Family.IPV6)
+    six = hitables.read(
+        "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s fe80::/10 -j DROP\nCOMMIT\n", family=Family.IPV6
+    )
     with pytest.raises(HitablesError, match="the packets are IPv4, - is IPv6"):
         from_packets(six, "filter", "INPUT", trace_batch(str(trace), Family.IPV4), Backend.NFT, str(trace))
 

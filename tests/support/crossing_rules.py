@@ -72,5 +72,6 @@ def calls_trees(program: Program, chain: str) -> bool:
     trees = {name for name in names if len(table[name].rules) > 1 or jumps_to(table[name].rules[0]) in names}
     return any(
         rule.target is not None and rule.target.kind is Kind.JUMP and rule.target.name in trees
-        for name in (*names, chain) for rule in table[name].rules
-    )  # fmt: skip
+        for name in (*names, chain)
+        for rule in table[name].rules
+    )

@@ -26,4 +26,14 @@ def crossing(count: int, seed: int) -> str:
             words.append(f"-m {protocol} --dport {rng.choice([str(low), f'{low}:{low + 500}'])}")
         words.append(f"-j {rng.choice(['ACCEPT', 'DROP', 'LOG', 'RETURN'])}")
         lines.append(" ".join(["-A FORWARD", *words]))
-    return "\n".join(["*filter", ":INPUT ACCEPT [0:0]", ":FORWARD DROP [0:0]", ":OUTPUT ACCEPT [0:0]", *lines, "COMMIT", ""])
+    return "\n".join(
+        [
+            "*filter",
+            ":INPUT ACCEPT [0:0]",
+            ":FORWARD DROP [0:0]",
+            ":OUTPUT ACCEPT [0:0]",
+            *lines,
+            "COMMIT",
+            "",
+        ]
+    )

@@ -174,8 +174,11 @@ def _packet(
         return None  # as most are that come here; `inconsistency` knows the rest
     icmp = ICMP if family is Family.IPV4 else ICMPV6
     carriers = {
-        Field.SPORT: PORT_PROTOCOLS, Field.DPORT: PORT_PROTOCOLS, Field.FLAGS: {TCP}, Field.ICMP: {icmp},
-    }  # fmt: skip
+        Field.SPORT: PORT_PROTOCOLS,
+        Field.DPORT: PORT_PROTOCOLS,
+        Field.FLAGS: {TCP},
+        Field.ICMP: {icmp},
+    }
     raw = {}
     for which, protocols in carriers.items():
         value = values.pop(which)

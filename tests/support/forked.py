@@ -64,7 +64,9 @@ def _server(caller: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     return ours, process
 
 
-def run(command: Sequence[str], text: str = "", folder: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    command: Sequence[str], text: str = "", folder: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run `hitables ...` or `sflgen ...` with *text* as its input; as subprocess.run with pipes would."""
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(text.encode("utf-8", "surrogateescape"))

@@ -80,8 +80,9 @@ class Written:
         user = [f":{name} - [0:0]" for name in self.chains if name != "FORWARD"]
         rules = [
             " ".join(filter(None, (f"-A {name}", line.said.words(), f"{line.flag} {line.to}")))
-            for name, lines in self.chains.items() for line in lines
-        ]  # fmt: skip
+            for name, lines in self.chains.items()
+            for line in lines
+        ]
         return "\n".join(["*filter", ":FORWARD ACCEPT [0:0]", *user, *rules, "COMMIT", ""])
 
     def decide(self) -> npt.NDArray[np.int64]:
@@ -138,9 +139,10 @@ class Grouping:
         # What matches every packet is asked by no form of its own: it comes last.
         self.group = [
             (0 if line.said.dst else 1 if line.said.src else 2)
-            if by_shape or line.said == ANY else rng.randrange(count)
+            if by_shape or line.said == ANY
+            else rng.randrange(count)
             for line in self.rules
-        ]  # fmt: skip
+        ]
         self.made = Written()
         self.forms = {at: self._form(at) for at in range(len(self.rules))}
         self.where = rng.choice(range(len(self.rules)))
@@ -198,8 +200,11 @@ class Grouping:
 
     def _version(self, rule: int, limit: int) -> str:
         """The chain that asks for the rules of later groups before *limit*."""
-        later = [group for group in range(self.group[rule] + 1, 3)
-                 if any(self.group[at] == group for at in range(max(0, limit)))]  # fmt: skip
+        later = [
+            group
+            for group in range(self.group[rule] + 1, 3)
+            if any(self.group[at] == group for at in range(max(0, limit)))
+        ]
         if not later:
             return ""
         *first, last = [f"group{group}before{limit}" for group in later]

@@ -63,7 +63,9 @@ def hostile_rule(rng: random.Random, family: Family, table: Table, chain: Chain,
         if rng.random() < 0.4 and " -j " in said:
             said = said.partition(" -j ")[0] + rng.choice([" -j DROP", " -j ACCEPT", " -j RETURN"])
     elif kind < 0.7 and later:
-        said = f"{crossing_rule(rng, family).partition(' -j')[0]} {rng.choice(['-j', '-g'])} {rng.choice(later)}"
+        said = (
+            f"{crossing_rule(rng, family).partition(' -j')[0]} {rng.choice(['-j', '-g'])} {rng.choice(later)}"
+        )
     else:
         said = make_rule(rng, family, chain.name, later, 0.15).removeprefix(f"-A {chain.name}")
     return said.replace("-j REJECT", "-j DROP") if table.name != "filter" else said

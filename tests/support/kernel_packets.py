@@ -20,11 +20,21 @@ TIME_EXCEEDED = {Family.IPV4: (ICMP, 11 << 8), Family.IPV6: (ICMPV6, 3 << 8)}
 
 
 def packet(
-    family: Family, protocol: int | None = UDP, chain: str = "FORWARD", state: str = "NEW", *,
-    iif: str = "eth0", oif: str = "eth1", flags: int = SYN, icmp: int | None = None,
-    fragment: Fragment = Fragment.WHOLE, l4_bytes: int = 64, sport: int = 1000, dport: int = 53,
+    family: Family,
+    protocol: int | None = UDP,
+    chain: str = "FORWARD",
+    state: str = "NEW",
+    *,
+    iif: str = "eth0",
+    oif: str = "eth1",
+    flags: int = SYN,
+    icmp: int | None = None,
+    fragment: Fragment = Fragment.WHOLE,
+    l4_bytes: int = 64,
+    sport: int = 1000,
+    dport: int = 53,
     **classes: bool,
-) -> Packet:  # fmt: skip
+) -> Packet:
     """A packet that can come to *chain*."""
     source, target = ADDRESSES[family]
     values = {
@@ -57,9 +67,13 @@ def counts(family: Family, backend: Backend, namespace: Namespace) -> list[int]:
 
 
 def treat(
-    namespace: Namespace, backend: Backend, rules: str, packets: Sequence[Packet], chain: str = "OUTPUT",
+    namespace: Namespace,
+    backend: Backend,
+    rules: str,
+    packets: Sequence[Packet],
+    chain: str = "OUTPUT",
     tracked: bool = False,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """What *rules* (-A lines of the filter table, all for *chain*) make of each packet alone.
 
     "drop", or how many rules counted it.

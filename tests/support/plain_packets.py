@@ -44,9 +44,11 @@ def plain_packet(rng: random.Random, points: dict[Field, list[int]], family: Fam
     proto = values[Field.PROTO]
     ported = proto in PORT_PROTOCOLS
     has = {
-        Field.SPORT: ported, Field.DPORT: ported, Field.FLAGS: proto == TCP,
+        Field.SPORT: ported,
+        Field.DPORT: ported,
+        Field.FLAGS: proto == TCP,
         Field.ICMP: proto == (ICMP if family is Family.IPV4 else ICMPV6),
-    }  # fmt: skip
+    }
     raw = {field: values[field] for field in RAW if later and not cut and size >= FIELD_BYTES[field]}
     for field, right in has.items():
         if not right or later or cut or size < FIELD_BYTES[field]:

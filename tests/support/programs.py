@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from hitables.ir.fields import (  # fmt: skip
+from hitables.ir.fields import (
     ICMP,
     ICMPV6,
     OPTIONAL,
@@ -80,9 +80,14 @@ def make_packet(rng: random.Random, family: Family, *, tiny: bool = True) -> Pac
             if rng.random() < 0.7:
                 raw[field] = _value(rng, field, family, tiny)
     return Packet(
-        family, values, raw, l4_bytes=rng.choice([0, 2, 5, 10, 30, 64, 64, 64]),
-        bad_offset=rng.random() < 0.1, offset_one=rng.random() < 0.2, cut_short=rng.random() < 0.1,
-    )  # fmt: skip
+        family,
+        values,
+        raw,
+        l4_bytes=rng.choice([0, 2, 5, 10, 30, 64, 64, 64]),
+        bad_offset=rng.random() < 0.1,
+        offset_one=rng.random() < 0.2,
+        cut_short=rng.random() < 0.1,
+    )
 
 
 def _table(rng: random.Random, name: str, family: Family, tiny: bool, rules: int) -> Table:
@@ -154,15 +159,30 @@ def make_match(rng: random.Random, family: Family, tiny: bool, number: int = 0) 
         return Match(name, ("--some", "thing"), role, key, tests, writes=writes)
     if free:
         return Match(
-            name, (), role, key, tests, either=rng.random() < 0.3, native=rng.random() < 0.5,
-            needs=rng.choice([0, 0, 4, 8, 20]), strict=rng.random() < 0.3, option=rng.random() < 0.2,
-        )  # fmt: skip
+            name,
+            (),
+            role,
+            key,
+            tests,
+            either=rng.random() < 0.3,
+            native=rng.random() < 0.5,
+            needs=rng.choice([0, 0, 4, 8, 20]),
+            strict=rng.random() < 0.3,
+            option=rng.random() < 0.2,
+        )
     native = name in ("", "tcp", "udp", "state") and rng.random() < 0.8
     return Match(
-        name, (), role, key, tests, either=name == "multiport" and len(tests) > 1, native=native,
-        needs={"tcp": 20, "udp": 8, "icmp": 4, "multiport": 4}.get(name, 0), strict=name == "tcp",
+        name,
+        (),
+        role,
+        key,
+        tests,
+        either=name == "multiport" and len(tests) > 1,
+        native=native,
+        needs={"tcp": 20, "udp": 8, "icmp": 4, "multiport": 4}.get(name, 0),
+        strict=name == "tcp",
         option=name == "tcp" and rng.random() < 0.1,
-    )  # fmt: skip
+    )
 
 
 _ASKING_WRITES = {2: frozenset({State.LABELS, State.MARK}), 3: EVERYTHING, 4: frozenset({State.CT})}

@@ -16,15 +16,21 @@ V6 = ["2001:db8::/32", "2001:db8:1::/48", "2001:db8:1::5", "fe80::/10", "fc00::/
 PORTS = ["22", "80", "53", "1024:65535", "0:1023", "80:90", "8000:9000", "443", "0:65535", "53:80"]
 LISTS = ["22,80", "53,1000:2000", "80:90,443,8080"]
 RANGES = {
-    Family.IPV4: ("10.1.2.3", "10.1.2.130"), Family.IPV6: ("2001:db8:1::5", "2001:db8:2::"),
-}  # fmt: skip
+    Family.IPV4: ("10.1.2.3", "10.1.2.130"),
+    Family.IPV6: ("2001:db8:1::5", "2001:db8:2::"),
+}
 MEMORY = [
     "-m limit --limit 5/min", "-m limit --limit 1/sec --limit-burst 2", "-m statistic --mode nth --every 3 --packet 0",
     "-m recent --name bad --rcheck", "-m recent --name bad --set", "-m statistic --mode random --probability 0.5",
     "-m connlimit --connlimit-above 3",
 ]  # fmt: skip
-CONSTANT = ["-m mark --mark 0x1", "-m length --length 0:100", "{hops}", "-m pkttype --pkt-type unicast",
-            "-m addrtype --src-type LOCAL"]  # fmt: skip
+CONSTANT = [
+    "-m mark --mark 0x1",
+    "-m length --length 0:100",
+    "{hops}",
+    "-m pkttype --pkt-type unicast",
+    "-m addrtype --src-type LOCAL",
+]
 WRITERS = ["-j MARK --set-xmark 0x1/0xffffffff", "-j MARK --set-xmark 0x0/0xffffffff"]
 # iptables refuses -m mac below OUTPUT: OUTPUT enters all user chains but the first.
 MAC_CHAINS = ("INPUT", "FORWARD", "user0")
@@ -84,11 +90,15 @@ def make_rule(rng: random.Random, family: Family, chain: str, later: list[str], 
     elif family is Family.IPV4 and rng.random() < 0.1:
         parts.append(rng.choice(["-f", "! -f"]))
     if rng.random() < 0.2:
-        matches.append(f"-m {rng.choice(['state --state', 'conntrack --ctstate'])} "
-                       f"{rng.choice(['NEW', 'ESTABLISHED,RELATED', 'INVALID', 'NEW,INVALID'])}")  # fmt: skip
+        matches.append(
+            f"-m {rng.choice(['state --state', 'conntrack --ctstate'])} "
+            f"{rng.choice(['NEW', 'ESTABLISHED,RELATED', 'INVALID', 'NEW,INVALID'])}"
+        )
     if rng.random() < 0.1:
         low, high = RANGES[family]
-        matches.append(f"-m iprange {rng.choice(['', '! '])}--{rng.choice(['src', 'dst'])}-range {low}-{high}")
+        matches.append(
+            f"-m iprange {rng.choice(['', '! '])}--{rng.choice(['src', 'dst'])}-range {low}-{high}"
+        )
     if rng.random() < 0.08 and chain in MAC_CHAINS:
         matches.append(f"-m mac {rng.choice(['', '! '])}--mac-source 00:11:22:33:44:{rng.randrange(4):02x}")
     if rng.random() < 0.15:
@@ -112,9 +122,13 @@ def make_rule(rng: random.Random, family: Family, chain: str, later: list[str], 
 
 
 def make_text(
-    rng: random.Random, family: Family = Family.IPV4, rules: int = 40, chains: int = 3, memory: float = 0.1,
+    rng: random.Random,
+    family: Family = Family.IPV4,
+    rules: int = 40,
+    chains: int = 3,
+    memory: float = 0.1,
     counters: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """One table filter with three built-in and *chains* user chains; *memory*: share of rules that have one."""
     user = [f"user{number}" for number in range(chains)]
     names = ["INPUT", "FORWARD", "OUTPUT", *user]

@@ -132,9 +132,15 @@ def every_packet() -> PacketBatch:
         if later or ported:
             sports = BITS if size >= FIELD_BYTES[Field.SPORT] and not (later and src) else (0,)
             for sport, dport_ in itertools.product((2, 8) if len(sports) > 1 else (2,), BITS):
-                raw = {
-                    Field.SPORT: sport, Field.DPORT: dport_, Field.FLAGS: 2,
-                } if later else {}  # fmt: skip
+                raw = (
+                    {
+                        Field.SPORT: sport,
+                        Field.DPORT: dport_,
+                        Field.FLAGS: 2,
+                    }
+                    if later
+                    else {}
+                )
                 raw = {field: value for field, value in raw.items() if size >= FIELD_BYTES[field]}
                 values = dict(base)
                 if not later:

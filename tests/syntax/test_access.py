@@ -72,7 +72,9 @@ def read_twice(reader: str, writer: str, place: str) -> tuple[Program, Program]:
 
 @pytest.mark.parametrize("engine", [exact, bdd])
 @pairs
-def test_a_question_behind_what_may_change_its_answer_is_a_new_one(engine, reader: str, writer: str, place: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_question_behind_what_may_change_its_answer_is_a_new_one(
+    engine, reader: str, writer: str, place: str
+) -> None:  # type: ignore[no-untyped-def]
     before, after = read_twice(reader, writer, place)
     for verdict_only in (False, True):
         answer = engine.check(before, after, Question(verdict_only=verdict_only))
@@ -82,7 +84,9 @@ def test_a_question_behind_what_may_change_its_answer_is_a_new_one(engine, reade
 
 @pytest.mark.parametrize("engine", [exact, bdd])
 @pytest.mark.parametrize(("reader", "writer", "place"), KEEPS)
-def test_what_reads_nothing_that_is_written_keeps_its_answer(engine, reader: str, writer: str, place: str) -> None:  # type: ignore[no-untyped-def]
+def test_what_reads_nothing_that_is_written_keeps_its_answer(
+    engine, reader: str, writer: str, place: str
+) -> None:  # type: ignore[no-untyped-def]
     assert isinstance(engine.check(*read_twice(reader, writer, place), Question()), Equal)
 
 
@@ -111,9 +115,11 @@ def test_a_match_that_writes_is_asked_the_same_number_of_times() -> None:
     """Its write is made whether it holds or not: asked twice, the second may find what the first wrote."""
     once = program("mangle OUTPUT", "-m connlabel --label 1 --set", "-m connlabel --label 1 -j DROP")
     twice = program(
-        "mangle OUTPUT", "-m connlabel --label 1 --set", "-m connlabel --label 1 --set",
+        "mangle OUTPUT",
+        "-m connlabel --label 1 --set",
+        "-m connlabel --label 1 --set",
         "-m connlabel --label 1 -j DROP",
-    )  # fmt: skip
+    )
     for engine in (exact, bdd):
         assert isinstance(engine.check(once, once, Question()), Equal)
         assert isinstance(engine.check(once, twice, Question()), Difference)
@@ -164,7 +170,11 @@ def test_a_match_that_may_write_is_an_event(name: str) -> None:
 def test_each_state_has_a_writer_and_a_reader() -> None:
     """A state that only unknown extensions write, or read, is META, and CLASS and SECMARK for matches."""
     written = frozenset[State]().union(
-        *(line.writes for name, line in access.TARGETS.items() if options.TARGETS[name].ends is not Ends.SURELY),
+        *(
+            line.writes
+            for name, line in access.TARGETS.items()
+            if options.TARGETS[name].ends is not Ends.SURELY
+        ),
         *(states for line in access.MATCHES.values() for states in line.writes_with.values()),
         *(line.writes for line in access.MATCHES.values()),
     )
@@ -176,7 +186,9 @@ def test_each_state_has_a_writer_and_a_reader() -> None:
 
 
 CONSTANT = [
-    name for name, extension in options.MATCHES.items() if extension.role is Role.CONSTANT and name in access.MATCHES
+    name
+    for name, extension in options.MATCHES.items()
+    if extension.role is Role.CONSTANT and name in access.MATCHES
 ]
 
 
@@ -238,6 +250,8 @@ def test_sflgen_takes_no_first_rule_that_reads_counters_of_a_set_in_its_trees() 
     with pytest.raises(Unsupported, match="counters of ipsets"):
         planner.plan(state, edits)
     state = planner.start(read(COUNTED), Settings()).after
-    edits = updates.CommandReader(state.master, "command").line("-A INPUT -m set --match-set seen src -j DROP")
+    edits = updates.CommandReader(state.master, "command").line(
+        "-A INPUT -m set --match-set seen src -j DROP"
+    )
     after = planner.plan(state, edits).after
     assert after.master.table("filter")["INPUT"].rules[-1].matches[0].role is Role.NAMED

@@ -57,7 +57,9 @@ def source(low: int, high: int) -> Match:
 def ports(low: int, high: int, *, native: bool = True) -> Match:
     test = FieldTest(Field.DPORT, Values.of((low, high)))
     words = ("--dport", f"{low}:{high}")
-    return Match("tcp", words, Role.SPACE, f"dport {low}:{high}", (test,), native=native, needs=20, strict=True)
+    return Match(
+        "tcp", words, Role.SPACE, f"dport {low}:{high}", (test,), native=native, needs=20, strict=True
+    )
 
 
 def program(
@@ -69,7 +71,11 @@ def program(
 
 
 def ask(
-    before: Program, after: Program, *backends: Backend, malformed: Malformed = "stricter", verdict_only: bool = False
+    before: Program,
+    after: Program,
+    *backends: Backend,
+    malformed: Malformed = "stricter",
+    verdict_only: bool = False,
 ) -> Answer:
     return check(before, after, Question(backends or tuple(Backend), malformed, verdict_only))
 
@@ -112,7 +118,10 @@ def test_a_dropped_short_header_is_a_difference_only_to_exact(malformed: Malform
 
 def test_a_malformed_packet_may_not_have_other_effects_before_it_is_dropped() -> None:
     asks, log = Rule((IS_TCP, ports(9, 9), NEVER), None), Rule((), LOG)
-    assert differ(program(asks, log), program(log, asks), Backend.LEGACY).reason == "effects (none) become fires LOG"
+    assert (
+        differ(program(asks, log), program(log, asks), Backend.LEGACY).reason
+        == "effects (none) become fires LOG"
+    )
     assert isinstance(ask(program(log, log), program(log, asks, log), Backend.LEGACY), Equal)
 
 
@@ -152,7 +161,9 @@ def test_return_leaves_the_chain_that_was_jumped_to() -> None:
 
 def test_effects_count_and_so_does_their_order() -> None:
     one, other = program(Rule((), LOG), Rule((), MARK)), program(Rule((), MARK), Rule((), LOG))
-    assert differ(one, other).reason.startswith("effects fires LOG, fires MARK 1 become fires MARK 1, fires LOG")
+    assert differ(one, other).reason.startswith(
+        "effects fires LOG, fires MARK 1 become fires MARK 1, fires LOG"
+    )
     assert isinstance(ask(one, other, verdict_only=True), Equal)
     counts = program(Rule((IS_TCP,), None), Rule((), MARK))
     assert isinstance(ask(counts, one, verdict_only=True), Equal)
@@ -169,7 +180,9 @@ def test_each_evaluation_of_a_match_with_chance_is_another() -> None:
     assert isinstance(ask(one, leaves), Equal)
     # The outcome decides which rule is next.
     both = program(Rule((CHANCE,), MARK), Rule((CHANCE,), DROPS))
-    either = program(Rule((CHANCE,), jump("A")), Rule((CHANCE,), DROPS), A=(Rule((), MARK), Rule((IS_TCP,), ACCEPT)))
+    either = program(
+        Rule((CHANCE,), jump("A")), Rule((CHANCE,), DROPS), A=(Rule((), MARK), Rule((IS_TCP,), ACCEPT))
+    )
     difference = differ(both, either)
     assert difference.answers is not None and ("statistic random", 0) in difference.answers.outcomes
 
@@ -178,17 +191,24 @@ def test_a_rule_with_memory_must_stand_once() -> None:
     one = program(Rule((LIMIT,), LOG), Rule((NEVER, LIMIT), LOG))
     copied = program(Rule((IS_TCP,), goto("A")), Rule((LIMIT,), LOG), A=(Rule((LIMIT,), LOG),))
     for pair, said in (
-        ((one, copied), "before it stands in line 3 of INPUT alone, after it is line 4 of INPUT for some packets and rule 1 of A for others"),
+        (
+            (one, copied),
+            "before it stands in line 3 of INPUT alone, after it is line 4 of INPUT for some packets and rule 1 of A for others",
+        ),
         ((copied, one), "after it stands in line 3 of INPUT alone, before it is"),
-    ):  # fmt: skip
+    ):
         difference = differ(*pair)
         assert difference.packet is None and said in difference.reason
-    shared = program(Rule((IS_TCP,), goto("A")), Rule((), jump("S")), A=(Rule((), jump("S")),), S=(Rule((LIMIT,), LOG),))
+    shared = program(
+        Rule((IS_TCP,), goto("A")), Rule((), jump("S")), A=(Rule((), jump("S")),), S=(Rule((LIMIT,), LOG),)
+    )
     assert isinstance(ask(one, shared), Equal)
     # Two rules that limit are not one, nor may they change places for some packets.
     two = program(Rule((IS_TCP, LIMIT), LOG), Rule((source(0, 9), LIMIT), LOG))
     assert isinstance(ask(two, two), Equal)
-    assert differ(two, program(Rule((IS_TCP,), jump("S")), Rule((source(0, 9),), jump("S")), S=(Rule((LIMIT,), LOG),)))
+    assert differ(
+        two, program(Rule((IS_TCP,), jump("S")), Rule((source(0, 9),), jump("S")), S=(Rule((LIMIT,), LOG),))
+    )
 
 
 def test_rules_behind_an_outcome_are_read_from_the_middle_of_a_rule() -> None:

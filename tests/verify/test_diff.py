@@ -48,13 +48,16 @@ def test_a_changed_verdict_is_told_with_both_lines() -> None:
 
 
 def test_equal_rule_sets_have_nothing_to_tell() -> None:
-    assert told("-A INPUT -s 10.0.0.0/8 -j DROP\n", "-A INPUT -s 10.0.0.0/9 -j DROP\n-A INPUT -s 10.128.0.0/9 -j DROP\n") == (
-        "A and B treat every packet alike."
-    )
+    assert told(
+        "-A INPUT -s 10.0.0.0/8 -j DROP\n",
+        "-A INPUT -s 10.0.0.0/9 -j DROP\n-A INPUT -s 10.128.0.0/9 -j DROP\n",
+    ) == ("A and B treat every packet alike.")
 
 
 def test_a_new_log_rule_is_told_apart_from_a_new_verdict() -> None:
-    said = told("-A INPUT -p udp -j DROP\n", "-A INPUT -p udp -j LOG --log-prefix x\n-A INPUT -p udp -j DROP\n")
+    said = told(
+        "-A INPUT -p udp -j DROP\n", "-A INPUT -p udp -j LOG --log-prefix x\n-A INPUT -p udp -j DROP\n"
+    )
     assert "  udp\n    now also LOG --log-level 4 --log-prefix x (line 3)" in said
     both = told("-A INPUT -p udp -j DROP\n", "-A INPUT -p udp -j LOG\n-A INPUT -p udp -j REJECT\n")
     assert "was DROP by line 3, now REJECT" in both and "now also LOG" in both
@@ -78,11 +81,15 @@ def test_a_table_that_one_side_lacks_is_empty_there(policy: str, count: int) -> 
 
 
 def test_backends_that_agree_are_told_once() -> None:
-    found = changes(program("-A INPUT -s 10.0.0.0/8 -j DROP\n"), program(""), Question(), tell=lambda stage: None)
+    found = changes(
+        program("-A INPUT -s 10.0.0.0/8 -j DROP\n"), program(""), Question(), tell=lambda stage: None
+    )
     whole = [change for change in found.found if change.packets == WHOLE]
     assert len(whole) == 1 and set(whole[0].backends) == set(Backend) and found.complete
     (told_,) = [each for each in as_json(found, ("A", "B"))["changes"] if each["packets"] == WHOLE]
-    assert told_["words"] == "any protocol from 10.0.0.0/8" and told_["box"] == {"src": [["167772160", "184549375"]]}
+    assert told_["words"] == "any protocol from 10.0.0.0/8" and told_["box"] == {
+        "src": [["167772160", "184549375"]]
+    }
 
 
 @pytest.mark.parametrize(
@@ -142,13 +149,20 @@ def test_every_whole_packet_that_differs_lies_in_just_one_region(rng: random.Ran
     before = asking_for_the_protocol(small_program(rng))
     after = mutate(rng, before)
     # A fact that is written has a truth for each number of writes; a region says only the first.
-    if any(rule.target is not None and rule.target.writes for p in (before, after) for c in p.tables[0].chains for rule in c.rules):
+    if any(
+        rule.target is not None and rule.target.writes
+        for p in (before, after)
+        for c in p.tables[0].chains
+        for rule in c.rules
+    ):
         return
     found: Changes = changes(before, after, LEGACY, tell=lambda stage: None)
     assert found.complete
     batch = every_packet()
     interner = Interner()
-    old, new = (Machine(each, Backend.LEGACY, interner).run("filter", "INPUT", batch) for each in (before, after))
+    old, new = (
+        Machine(each, Backend.LEGACY, interner).run("filter", "INPUT", batch) for each in (before, after)
+    )
     apart = (old.verdict != new.verdict) | (old.effects != new.effects)
     broken = batch.malformed()
     half = len(batch) // 2

@@ -58,7 +58,9 @@ def stands(difference: Difference, before: Program, after: Program, question: Qu
 
 def answers(before: Program, after: Program, question: Question) -> dict[str, Answer]:
     """What each engine says; sampled is left out where it takes no such question."""
-    engines = {name: engine for name, engine in ENGINES.items() if name in PROVES or not question.verdict_only}
+    engines = {
+        name: engine for name, engine in ENGINES.items() if name in PROVES or not question.verdict_only
+    }
     found = {name: engine(before, after, question) for name, engine in engines.items()}
     for name, answer in found.items():
         assert not isinstance(answer, Difference) or stands(answer, before, after, question), name

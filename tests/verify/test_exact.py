@@ -49,6 +49,8 @@ ANYTHING = Target("X", Kind.VERDICT, "X", ends=Ends.NEVER, writes=EVERYTHING)
 TARPIT = Target("TARPIT", Kind.VERDICT, "TARPIT", ends=Ends.MAYBE)
 LIMIT = Match("limit", ("--limit", "1/sec"), Role.ONCE, "limit 1/sec")
 RECENT = Match("recent", ("--set",), Role.NAMED, "recent --set")
+
+
 def differ(before: Program, after: Program, **question: object) -> Difference | None:
     answer = exact.check(before, after, Question(**question))  # type: ignore[arg-type]
     assert isinstance(answer, Equal | Difference)
@@ -72,12 +74,15 @@ def confirms(difference: Difference, before: Program, after: Program) -> bool:
 
 # ---- every packet ----
 
+
 def tells_apart(before: Program, after: Program, question: Question) -> bool:
     """Whether one of all packets does."""
     batch = every_packet()
     for backend in question.backends:
         interner = Interner()
-        old, new = (Machine(each, backend, interner).run("filter", "INPUT", batch) for each in (before, after))
+        old, new = (
+            Machine(each, backend, interner).run("filter", "INPUT", batch) for each in (before, after)
+        )
         apart = (old.verdict != new.verdict) | (old.effects != new.effects)
         if question.malformed == "stricter":
             limited = Machine(before, backend, interner).run("filter", "INPUT", batch, limits=new.count)
@@ -133,15 +138,21 @@ def test_what_sampling_finds_it_finds_and_its_packet_is_confirmed(seed: int) -> 
 
 def test_order_of_disjoint_rules_and_split_ranges_do_not_matter() -> None:
     before = program(rule(source(0, 9), ACCEPT), rule(source(10, 19), DROPS), rule(source(20, 29), ACCEPT))
-    after = program(rule(source(20, 29), ACCEPT), rule(source(0, 4), ACCEPT), rule(source(10, 19), DROPS),
-                    rule(source(5, 9), ACCEPT))  # fmt: skip
+    after = program(
+        rule(source(20, 29), ACCEPT),
+        rule(source(0, 4), ACCEPT),
+        rule(source(10, 19), DROPS),
+        rule(source(5, 9), ACCEPT),
+    )
     assert differ(before, after) is None
 
 
 def test_the_witness_is_as_plain_as_can_be() -> None:
     before = program(rule(proto(UDP), source(0, 9), DROPS))
     difference = differ(before, program(rule(proto(UDP), source(0, 8), DROPS)))
-    assert difference is not None and confirms(difference, before, program(rule(proto(UDP), source(0, 8), DROPS)))
+    assert difference is not None and confirms(
+        difference, before, program(rule(proto(UDP), source(0, 8), DROPS))
+    )
     packet = difference.packet
     assert packet is not None and packet.l4_bytes == 64 and packet.values[Field.FRAG] == Fragment.WHOLE
     assert packet.values[Field.SRC] == 9 and packet.values[Field.DPORT] == 443
@@ -190,7 +201,9 @@ def test_chains_of_other_names_and_shapes_are_entered() -> None:
     one = program(rule(proto(TCP), jump("A")), rule(DROPS), A=(rule(source(0, 9), ACCEPT),))
     other = program(rule(proto(TCP), source(0, 9), ACCEPT), rule(DROPS))
     assert differ(one, other) is None
-    third = program(rule(jump("X")), rule(DROPS), X=(rule(proto(TCP), goto("Y")),), Y=(rule(source(0, 9), ACCEPT),))
+    third = program(
+        rule(jump("X")), rule(DROPS), X=(rule(proto(TCP), goto("Y")),), Y=(rule(source(0, 9), ACCEPT),)
+    )
     assert differ(one, third) is None
 
 
@@ -220,10 +233,17 @@ def test_verdicts_alone_leave_out_what_changes_nothing() -> None:
 def test_a_fact_has_another_truth_once_what_it_reads_is_written() -> None:
     before = program(rule(MARKED, LOG), rule(MARK), rule(MARKED, DROPS))
     assert differ(before, program(rule(MARK), rule(MARKED, DROPS))) is not None
-    difference = differ(program(rule(MARKED, LOG), rule(MARKED, DROPS)), program(rule(MARKED, LOG), rule(DROPS)))
+    difference = differ(
+        program(rule(MARKED, LOG), rule(MARKED, DROPS)), program(rule(MARKED, LOG), rule(DROPS))
+    )
     assert difference is not None
-    assert differ(program(rule(MARKED, LOG), rule(MARKED, LOG), rule(MARKED, DROPS)),
-                  program(rule(MARKED, LOG), rule(MARKED, LOG), rule(MARKED, LOG), rule(MARKED, DROPS))) is not None  # fmt: skip
+    assert (
+        differ(
+            program(rule(MARKED, LOG), rule(MARKED, LOG), rule(MARKED, DROPS)),
+            program(rule(MARKED, LOG), rule(MARKED, LOG), rule(MARKED, LOG), rule(MARKED, DROPS)),
+        )
+        is not None
+    )
 
 
 def test_notrack_before_a_state_test_is_not_notrack_behind_it() -> None:
@@ -241,8 +261,11 @@ def test_either_of_two_ports_is_looked_at_again_behind_a_chain_that_writes_for_o
     either = tuple(FieldTest(field, Values.of(five)) for field in (Field.SPORT, Field.DPORT))
     from_five, to_five = on_field(Field.SPORT, five), on_field(Field.DPORT, five)
     writes = (rule(on_field(Field.ICMP, (8, 8)), ANYTHING),)
-    one = program(rule(from_five, jump("W")), rule(Match("multiport", (), Role.SPACE, "", either, either=True), DROPS),
-                  W=writes)  # fmt: skip
+    one = program(
+        rule(from_five, jump("W")),
+        rule(Match("multiport", (), Role.SPACE, "", either, either=True), DROPS),
+        W=writes,
+    )
     other = program(rule(from_five, DROPS), rule(to_five, DROPS), rule(from_five, jump("V")), V=writes)
     assert differ(one, other) is None and differ(other, one) is None
 
@@ -260,8 +283,12 @@ def test_a_memory_that_was_one_must_stay_one() -> None:
     copied = program(rule(source(0, 9), LIMIT, LOG), rule(source(10, 2**32 - 1), LIMIT, LOG), rule(DROPS))
     difference = differ(one, copied)
     assert difference is not None and "is not one memory" in difference.reason
-    shared = program(rule(source(0, 9), jump("S")), rule(source(10, 2**32 - 1), jump("S")), rule(DROPS),
-                     S=(rule(LIMIT, LOG),))  # fmt: skip
+    shared = program(
+        rule(source(0, 9), jump("S")),
+        rule(source(10, 2**32 - 1), jump("S")),
+        rule(DROPS),
+        S=(rule(LIMIT, LOG),),
+    )
     assert differ(one, shared) is None
 
 
@@ -269,7 +296,10 @@ def test_a_memory_that_was_one_must_stay_one() -> None:
 def test_a_memory_that_two_chains_shared_must_stay_one(engine: Callable[..., Answer]) -> None:
     def two(first: str, second: str, **chains: tuple[Rule, ...]) -> Program:
         user = tuple(Chain(name, None, body) for name, body in chains.items())
-        hooks = Chain("INPUT", "ACCEPT", (rule(jump(first)),)), Chain("FORWARD", "ACCEPT", (rule(jump(second)),))
+        hooks = (
+            Chain("INPUT", "ACCEPT", (rule(jump(first)),)),
+            Chain("FORWARD", "ACCEPT", (rule(jump(second)),)),
+        )
         return Program(Family.IPV4, (Table("filter", (*hooks, *user)),))
 
     body = (rule(LIMIT, DROPS),)
@@ -312,8 +342,11 @@ def test_what_the_backends_read_differently_is_told_apart() -> None:
 @pytest.mark.parametrize(("malformed", "found"), [("stricter", False), ("exact", True)])
 def test_a_header_cut_off_may_be_dropped_earlier_but_never_let_through(malformed: str, found: bool) -> None:
     before = program(rule(proto(TCP), source(0, 9), ACCEPT), rule(proto(TCP), dport(5, 5), DROPS))
-    after = program(rule(proto(TCP), dport(0, 4), source(0, 9), ACCEPT), rule(proto(TCP), source(0, 9), dport(5, 65535), ACCEPT),
-                    rule(proto(TCP), dport(5, 5), DROPS))  # fmt: skip
+    after = program(
+        rule(proto(TCP), dport(0, 4), source(0, 9), ACCEPT),
+        rule(proto(TCP), source(0, 9), dport(5, 65535), ACCEPT),
+        rule(proto(TCP), dport(5, 5), DROPS),
+    )
     legacy = (Backend.LEGACY,)
     back = differ(after, before, backends=legacy, malformed=malformed)
     assert back is not None and back.packet is not None and is_malformed(back.packet)
@@ -331,11 +364,15 @@ def test_chains_with_different_policies_differ_for_who_falls_off() -> None:
 def test_a_budget_that_runs_out_is_not_an_answer() -> None:
     rng = random.Random(1)
     rules = [
-        rule(source(low := rng.randrange(1 << 20), low + rng.randrange(1 << 19)),
-             on_field(Field.DST, (other := rng.randrange(1 << 20), other + rng.randrange(1 << 19)), native=True),
-             rng.choice((ACCEPT, DROPS)))
+        rule(
+            source(low := rng.randrange(1 << 20), low + rng.randrange(1 << 19)),
+            on_field(
+                Field.DST, (other := rng.randrange(1 << 20), other + rng.randrange(1 << 19)), native=True
+            ),
+            rng.choice((ACCEPT, DROPS)),
+        )
         for _ in range(400)
-    ]  # fmt: skip
+    ]
     before, after = program(*rules), program(*rules[:-1], rules[-1], rule(LOG))
     swapped = program(*reversed(rules))
     answer = exact.check(before, after, Question(timeout=1e-6))
@@ -355,7 +392,10 @@ def test_a_row_of_questions_has_as_many_places_as_ways_it_does_not(asked: tuple[
     assert differ(program(*row, *marked), program(*row, *reversed(marked)), timeout=PATIENCE) is None
     row = [rule(asked[0]._replace(key=f"{asked[0].key} {at}"), jump("A")) for at in range(40)]
     other = [each._replace(target=jump("B")) for each in row]
-    assert differ(program(*row, A=(rule(asked[1]),)), program(*other, B=(rule(asked[1]),)), timeout=PATIENCE) is None
+    assert (
+        differ(program(*row, A=(rule(asked[1]),)), program(*other, B=(rule(asked[1]),)), timeout=PATIENCE)
+        is None
+    )
     wrong = program(*other, *marked, B=(rule(asked[1]),))
     assert differ(program(*row, A=(rule(asked[1]),)), wrong, timeout=PATIENCE) is not None
 
@@ -370,7 +410,9 @@ def test_a_memory_stays_one_in_a_row_of_them_some_of_which_nobody_reaches() -> N
 
 def test_chains_that_nest_too_deep_to_be_proved_are_said_to() -> None:
     def nest(name: str) -> Program:
-        chains = {f"{name}{at}": (rule(source(0, 30_000 - at), goto(f"{name}{at + 1}")),) for at in range(19_000)}
+        chains = {
+            f"{name}{at}": (rule(source(0, 30_000 - at), goto(f"{name}{at + 1}")),) for at in range(19_000)
+        }
         return program(rule(goto(f"{name}0")), **chains, **{f"{name}19000": (rule(DROPS),)})
 
     answer = exact.check(nest("A"), nest("B"), Question((Backend.LEGACY,)))
@@ -386,7 +428,10 @@ def test_fields_that_no_rule_tests_make_no_classes() -> None:
 
 def test_it_can_be_stopped() -> None:
     """From another thread, as an interrupt does."""
-    rules = [rule(source(n, n + 50), on_field(Field.DST, (n * 7 % 997, n * 7 % 997 + 50)), DROPS) for n in range(900)]
+    rules = [
+        rule(source(n, n + 50), on_field(Field.DST, (n * 7 % 997, n * 7 % 997 + 50)), DROPS)
+        for n in range(900)
+    ]
     before = program(*rules, rule(LOG))
     after = program(*reversed(rules), rule(MARK))
     tables = before.table("filter"), after.table("filter")

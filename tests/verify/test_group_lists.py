@@ -42,8 +42,9 @@ def proved_by_lists(before: str, after: str, monkeypatch: pytest.MonkeyPatch) ->
     _, proved = at_once.proved("FORWARD")
     return all(
         (backend, packets) in proved
-        for backend, reading in at_once.readings.items() for packets in reading.classes()
-    )  # fmt: skip
+        for backend, reading in at_once.readings.items()
+        for packets in reading.classes()
+    )
 
 
 def test_lists_prove_what_is_written_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:

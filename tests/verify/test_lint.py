@@ -41,9 +41,7 @@ def test_a_rule_behind_one_that_covers_it_never_matches() -> None:
 
 
 def test_rules_that_cover_together_are_all_named() -> None:
-    rules = (
-        "-A INPUT -s 10.0.0.0/9 -j ACCEPT\n-A INPUT -s 10.128.0.0/9 -j REJECT\n-A INPUT -s 10.0.0.0/8 -j LOG\n"
-    )
+    rules = "-A INPUT -s 10.0.0.0/9 -j ACCEPT\n-A INPUT -s 10.128.0.0/9 -j REJECT\n-A INPUT -s 10.0.0.0/8 -j LOG\n"
     assert told(rules) == [(NEVER, 7, (5, 6))]
 
 
@@ -53,7 +51,9 @@ def test_a_rule_that_contradicts_itself() -> None:
 
 
 def test_what_callers_let_through_decides() -> None:
-    rules = "-A INPUT -p tcp -j services\n-A services -p udp -j ACCEPT\n-A services -p tcp --dport 22 -j ACCEPT\n"
+    rules = (
+        "-A INPUT -p tcp -j services\n-A services -p udp -j ACCEPT\n-A services -p tcp --dport 22 -j ACCEPT\n"
+    )
     (flaw,) = flaws(rules, chains=":services - [0:0]\n")
     assert (flaw.kind, flaw.line, flaw.covering) == (NEVER, 7, ())
     assert flaw.why == "no packet that comes to services can match it"
@@ -66,7 +66,9 @@ def test_a_protocol_drops_what_hides_it_in_legacy_ipv6() -> None:
     (flaw,) = lint(program, Question((Backend.NFT,)), tell=lambda stage: None).flaws
     assert (flaw.kind, flaw.line) == (NOTHING, 4)
     behind = text.replace("-p udp", "-s ::1 -p udp")
-    (flaw,) = lint(hitables.read(behind, family=Family.IPV6), Question((Backend.LEGACY,)), tell=lambda stage: None).flaws
+    (flaw,) = lint(
+        hitables.read(behind, family=Family.IPV6), Question((Backend.LEGACY,)), tell=lambda stage: None
+    ).flaws
     assert (flaw.kind, flaw.line) == (NEVER, 4)
 
 
@@ -117,28 +119,36 @@ def test_jumps_to_empty_chains_and_chains_that_nobody_reaches() -> None:
     rules = "-A INPUT -p tcp -j nothing\n-A alone -j DROP\n"
     found = flaws(rules, chains=":nothing - [0:0]\n:alone - [0:0]\n")
     assert [(flaw.kind, flaw.chain, flaw.line, flaw.why) for flaw in found] == [
-        (UNREACHED, "alone", 6, ""), (EMPTY, "INPUT", 7, "nothing"),
-    ]  # fmt: skip
+        (UNREACHED, "alone", 6, ""),
+        (EMPTY, "INPUT", 7, "nothing"),
+    ]
 
 
 def test_a_table_or_chain_that_is_not_there_is_refused() -> None:
     for question, said in (
-        (Question(tables=frozenset({"raw"})), "no table raw"), (Question(chains=frozenset({"X"})), "no chain X"),
-    ):  # fmt: skip
+        (Question(tables=frozenset({"raw"})), "no table raw"),
+        (Question(chains=frozenset({"X"})), "no chain X"),
+    ):
         with pytest.raises(HitablesError, match=said):
             flaws("", question=question)
 
 
 def test_a_budget_that_runs_out_is_said() -> None:
     program = hitables.read("*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp -j ACCEPT\nCOMMIT\n")
-    assert "out of time in table filter" in lint(program, Question(timeout=1e-9), tell=lambda stage: None).undecided
+    assert (
+        "out of time in table filter"
+        in lint(program, Question(timeout=1e-9), tell=lambda stage: None).undecided
+    )
 
 
 def without(program: Program, lines: dict[str, set[int]]) -> Program:
     """*program* less the rules at these places."""
     (table,) = program.tables
     chains = tuple(
-        replace(chain, rules=tuple(rule for at, rule in enumerate(chain.rules) if at not in lines.get(chain.name, ())))
+        replace(
+            chain,
+            rules=tuple(rule for at, rule in enumerate(chain.rules) if at not in lines.get(chain.name, ())),
+        )
         for chain in table.chains
     )
     return Program(program.family, (Table(table.name, chains),))
@@ -170,7 +180,9 @@ def check_what_can_go(made: Program) -> None:
     found = lint(program, Question(), tell=lambda stage: None).flaws
     named = {flaw.line for flaw in found if flaw.kind in (NEVER, NOTHING) and DROPS not in flaw.why}
     kept = {flaw.line for flaw in found if DROPS in flaw.why}
-    places = {chain.name: {at for at, rule in enumerate(chain.rules) if rule.line in named} for chain in chains}
+    places = {
+        chain.name: {at for at, rule in enumerate(chain.rules) if rule.line in named} for chain in chains
+    }
     left = without(program, places)
     exactly = Question(malformed="exact")
     assert isinstance(exact.check(program, left, exactly), Equal)

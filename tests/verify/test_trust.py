@@ -13,8 +13,10 @@ from hitables.verify import bdd, exact
 from hitables.verify.lint import lint
 from hitables.verify.question import Difference, Equal, Question
 
-RECENT = ("-s 10.1.0.0/16 -m recent --set --name x --mask 255.255.255.0 -j ACCEPT",
-          "-s 10.2.0.0/16 -m recent --rcheck --name x -j DROP")  # fmt: skip
+RECENT = (
+    "-s 10.1.0.0/16 -m recent --set --name x --mask 255.255.255.0 -j ACCEPT",
+    "-s 10.2.0.0/16 -m recent --rcheck --name x -j DROP",
+)
 LIMIT = "-m hashlimit --hashlimit-name x --hashlimit-mode srcip --hashlimit-above"
 NFT = Question((Backend.NFT,), "exact")
 
@@ -45,13 +47,17 @@ def text(*rules: str, chain: str = "INPUT", policy: str = "ACCEPT", table: str =
          Question()),
     ],
 )  # fmt: skip
-def test_what_the_kernel_treats_differently_is_not_equal(engine, one: str, other: str, question: Question) -> None:  # type: ignore[no-untyped-def]
+def test_what_the_kernel_treats_differently_is_not_equal(
+    engine, one: str, other: str, question: Question
+) -> None:  # type: ignore[no-untyped-def]
     assert isinstance(engine.check(read(one), read(one), question), Equal)
     assert isinstance(engine.check(read(one), read(other), question), Difference)
 
 
 def test_the_order_of_options_that_say_the_same_does_not_matter() -> None:
-    one, other = (text(f"-m recent --rcheck --name x {sides} -j DROP") for sides in ("--rdest --rsource", "--rsource"))
+    one, other = (
+        text(f"-m recent --rcheck --name x {sides} -j DROP") for sides in ("--rdest --rsource", "--rsource")
+    )
     assert isinstance(exact.check(read(one), read(other), Question()), Equal)
     one, other = (
         text(f"-p tcp -j ECN {options}", table="mangle")
@@ -103,7 +109,11 @@ def test_a_policy_is_kept_where_a_chain_is_declared_again_without_one() -> None:
     ("said", "reason", "line"),
     [
         ("*filter\n:INPUT DROP\nCOMMIT\n*filter\n:FORWARD ACCEPT\nCOMMIT\n", "iptables-legacy keeps it", 4),
-        ("*filter\n:INPUT ACCEPT\n-A INPUT -j LOG\n:LOG -\n-A LOG -j DROP\nCOMMIT\n", "a target here and a chain", 3),
+        (
+            "*filter\n:INPUT ACCEPT\n-A INPUT -j LOG\n:LOG -\n-A LOG -j DROP\nCOMMIT\n",
+            "a target here and a chain",
+            3,
+        ),
         ("*filter\n:LOG -\n-A INPUT -j LOG\n-A LOG -j DROP\n-E LOG X\nCOMMIT\n", "not renamed", 5),
         ("*filter\n:X -\n-A INPUT -j LOG\n-A X -j DROP\n-E X LOG\nCOMMIT\n", "not renamed", 5),
     ],

@@ -1,0 +1,27 @@
+"""Which interfaces a packet has at each built-in chain (netfilter hook)."""
+
+from __future__ import annotations
+
+from hitables.ir.fields import Family, Field, top
+from hitables.ir.intervals import Values
+
+Box = dict[Field, Values]  # a field left out may have any value
+
+
+NO_OIF, NO_IIF = ("PREROUTING", "INPUT"), ("OUTPUT",)
+
+
+def hook_box(chain: str, family: Family) -> Box:
+    """What a packet has for interfaces when it comes to *chain*."""
+    none, some = Values.only(0), Values(((1, top(Field.IIF, family)),))
+    if chain in NO_OIF:
+        return {Field.IIF: some, Field.OIF: none}
+    if chain in NO_IIF:
+        return {Field.IIF: none, Field.OIF: some}
+    if chain == "FORWARD":
+        return {Field.IIF: some, Field.OIF: some}
+    if chain == "POSTROUTING":
+        # A forwarded packet still has the interface that it came in by, since Linux 5.7 (measured).  iptables
+        # refuses -i in this chain, and takes it in a user chain that is entered from here.
+        return {Field.OIF: some}
+    return {}
