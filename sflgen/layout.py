@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from hitables.analyse.rule_boxes import Malformed
 from hitables.compiler.compile import Options, compile_rules
 from hitables.emit.chain_writer import goto
-from hitables.emit.jumps import has_memory, leaves_chain
+from hitables.emit.jumps import leaves_chain
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import EVERYTHING, Ends, Kind, Role, Rule, Target
 
@@ -170,7 +170,7 @@ def stand_in(rule: Rule, chain: str) -> Rule:
 
 def begins_section(rule: Rule) -> bool:
     """Whether the rule can neither be copied nor be entered by -j."""
-    return has_memory(rule) and leaves_chain(rule)
+    return rule.has_memory and leaves_chain(rule)
 
 
 def section_lists(chain: Chain, served: Served) -> list[tuple[Rule, ...]]:
@@ -196,7 +196,7 @@ def _cut(chain: Chain, old: Served | None, names: Names) -> Served:
     for at, rule in enumerate(chain.rules):
         if begins_section(rule) and at:
             sections.append(Section(starts.get(at) or names.next(), 0, False))
-        elif has_memory(rule) and not begins_section(rule):
+        elif rule.has_memory and not begins_section(rule):
             once.append((at, shared.get(at) or names.next()))
         sections[-1] = replace(sections[-1], size=sections[-1].size + 1)
     return Served(tuple(sections), tuple(once))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from hitables import costs
 from hitables.compiler.compile import NESTING
 from hitables.emit.chain_writer import goto
-from hitables.emit.jumps import has_memory, leaves_chain
+from hitables.emit.jumps import leaves_chain
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Kind, Rule, Target
 from hitables.ir.rule import State as What
@@ -128,7 +128,7 @@ class SectionUpdate:
         if rule is None:
             return None, ""
         rule = rule._replace(notes=())
-        if not has_memory(rule):
+        if not rule.has_memory:
             return rule, ""
         table = self.edit.table
         name = self.draft.made(table).next()

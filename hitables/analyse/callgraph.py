@@ -39,7 +39,7 @@ def _jumps(table: Table) -> Graph:
     for chain in table.chains:
         made.add_node(chain.name, rules=len(chain.rules), built_in=chain.policy is not None)
         for rule in chain.rules:
-            if rule.target is not None and rule.target.kind in (Kind.JUMP, Kind.GOTO):
+            if rule.target is not None and rule.target.enters:
                 lines[chain.name, rule.target.name].append(rule.line)
     made.add_edges_from((*edge, {"lines": where}) for edge, where in lines.items())
     return made

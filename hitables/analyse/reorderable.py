@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..ir.rule import Ends, Kind, Match, Role, Rule, State, Target
+from ..ir.rule import Match, Role, Rule, State
 from ..ir.semantics import FIELDS_WRITTEN
 from .boxes import Free
 from .rule_boxes import Malformed, Sides
@@ -32,9 +32,6 @@ def freedom(rules: Sequence[Rule], writes: Mapping[str, frozenset[State]], sides
     written = written_in(rules, writes)
     fields = frozenset(field for state in written for field in FIELDS_WRITTEN.get(state, ()))
 
-    def ends(target: Target | None) -> bool:
-        return target is not None and target.kind is Kind.VERDICT and target.ends is Ends.SURELY
-
     def is_free(match: Match) -> bool:
         if match.role not in (Role.SPACE, Role.CONSTANT):
             return False
@@ -48,6 +45,4 @@ def freedom(rules: Sequence[Rule], writes: Mapping[str, frozenset[State]], sides
     free = {id(match): match for rule in rules for match in rule.matches}
     bound = {key for key, match in free.items() if not is_free(match)}
     movable, none = Free.MOVABLE | Free.SENDABLE, Free(0)
-    return [
-        movable if ends(rule.target) and bound.isdisjoint(map(id, rule.matches)) else none for rule in rules
-    ]
+    return [movable if rule.is_final and bound.isdisjoint(map(id, rule.matches)) else none for rule in rules]

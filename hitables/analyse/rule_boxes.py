@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ..ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, UDP, Family, Field, Fragment, top
 from ..ir.intervals import Values
-from ..ir.rule import Ends, Kind, Match, Role, Rule, State
+from ..ir.rule import Kind, Match, Role, Rule, State
 from ..ir.semantics import FIELDS_WRITTEN
 from ..syntax.values import ICMP_ANY
 from .boxes import Axis, Boxes, Cut
@@ -51,13 +51,6 @@ class _Plain:
 
     box: dict[Field, tuple[int, int]]
     drops: bool
-
-
-def _ends(rule: Rule) -> bool:
-    target = rule.target
-    if target is None or target.kind is Kind.JUMP:
-        return False
-    return target.kind in (Kind.GOTO, Kind.RETURN) or target.ends is Ends.SURELY
 
 
 def _foreign_reading(match: Match, nft: bool) -> bool:
@@ -118,7 +111,7 @@ class Sides:
                     return None
                 box[field] = pair
             asked = asked or plain.drops
-        return Side((box,), _ends(rule))
+        return Side((box,), rule.leaves)
 
     def plain(self, match: Match) -> _Plain | None:
         if match.role is not Role.SPACE or match.either or _foreign_reading(match, self.nft):
@@ -152,7 +145,7 @@ class Sides:
             exact = self.narrow(allowed, match, before) and exact
             asked += [match] if dropping else []
         boxes, whole = self.split(allowed)
-        return Side(boxes, exact and whole and _ends(rule))
+        return Side(boxes, exact and whole and rule.leaves)
 
     def may_drop(self, match: Match) -> bool:
         """Whether asking this match earlier than the input did could drop a malformed packet."""

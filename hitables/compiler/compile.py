@@ -27,7 +27,7 @@ from ..build.tree import ALGORITHMS, EFFORTS, Tree, grow
 from ..costs.profile import Costs, default
 from ..costs.tree_prices import Priced, nanoseconds, prices
 from ..emit.chain_writer import Names, Planted
-from ..emit.jumps import Segment, any_memory, has_memory, leaves_chain, plant, read_through_xtables
+from ..emit.jumps import Segment, any_memory, leaves_chain, plant, read_through_xtables
 from ..emit.leaf_matches import Forms
 from ..emit.sourcemap import Gone
 from ..errors import HitablesError
@@ -210,7 +210,7 @@ def _cut_into_segments(rules: Sequence[Rule]) -> list[list[Rule]]:
         return [list(rules)] if rules else []
     runs: list[list[Rule]] = [[]]
     for rule in rules:
-        if has_memory(rule) and leaves_chain(rule):
+        if rule.has_memory and leaves_chain(rule):
             runs += [[rule], []]
         else:
             runs[-1].append(rule)
@@ -306,7 +306,7 @@ class _TableCompiler:
     def room(self, chain: Chain, memory: bool) -> int:
         """How many chains may still nest in a tree over *chain*."""
         above, below = levels(self.graph, self.nesting)
-        jumps = memory and any(has_memory(r) and r.target and r.target.kind is Kind.JUMP for r in chain.rules)
+        jumps = memory and any(r.has_memory and r.target and r.target.kind is Kind.JUMP for r in chain.rules)
         down = max(below[chain.name] + (1 if jumps else 0), 1 if memory else 0)
         room = NESTING[self.options.backend] - above[chain.name] - down
         depth = self.options.max_depth

@@ -52,11 +52,6 @@ class Segment:
         return self.tree is not None and bool(np.isin(self.tree.step, _CALLING).any())
 
 
-def has_memory(rule: Rule) -> bool:
-    """Whether the rule must exist once."""
-    return any(match.role is Role.ONCE for match in rule.matches)
-
-
 def any_memory(rules: Sequence[Rule]) -> bool:
     """Whether any of the rules must exist once."""
     return any(match.role is _ONCE for rule in rules for match in rule.matches)
@@ -141,7 +136,7 @@ class _Tree:
         self.tests: dict[tuple[object, ...], tuple[Match, ...]] = {}
         self.stand_ins: dict[int, Rule] = {}
         for number in np.flatnonzero(copies > 1).tolist() if any_memory(segment.rules) else ():
-            if has_memory(segment.rules[number]):
+            if segment.rules[number].has_memory:
                 self.stand_ins[number] = self.share(segment.rules[number])
         # No packet comes to a rule that others cover everywhere; it and its counter are
         # the user's all the same, so it stands in a chain that nobody enters.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 
 from .fields import Family
-from .rule import Kind, Rule
+from .rule import Rule
 
 # The built-in chains of each table that iptables 1.8.9 knows.
 BUILT_IN = {
@@ -113,7 +113,7 @@ def without_circles(table: Table) -> Table:
         chain.name: {
             target.name
             for target in {id(rule.target): rule.target for rule in chain.rules}.values()
-            if target is not None and target.kind in (Kind.JUMP, Kind.GOTO) and target.name in table
+            if target is not None and target.enters and target.name in table
         }
         for chain in table.chains
     }

@@ -685,7 +685,7 @@ class _Reader:
         rules = []
         for rule in chain.rules:
             target = rule.target
-            if target is not None and target.kind in (Kind.JUMP, Kind.GOTO) and target.name not in checked:
+            if target is not None and target.enters and target.name not in checked:
                 self.check_jump(target, rule, table)
                 checked.add(target.name)
             elif target is not None and target.kind is Kind.VERDICT and target.name in table.chains:
@@ -917,7 +917,7 @@ def _command_first(words: list[str]) -> list[tuple[int, str]]:
 def _renamed(rule: Rule, old: str, new: str) -> Rule:
     """The rule with its jump to the chain *old* going to *new*."""
     target = rule.target
-    if target is None or target.name != old or target.kind not in (Kind.JUMP, Kind.GOTO):
+    if target is None or target.name != old or not target.enters:
         return rule
     key = f"-g {new}" if target.kind is Kind.GOTO else f"-j {new}"
     return rule._replace(target=replace(target, name=new, key=key))

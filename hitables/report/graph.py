@@ -39,7 +39,7 @@ def _whole(program: Program, tables: Sequence[str]) -> nx.DiGraph:
         for chain in table.chains:
             jumps: dict[tuple[str, bool], list[str]] = {}
             for rule in chain.rules:
-                if rule.target is not None and rule.target.kind in (Kind.JUMP, Kind.GOTO):
+                if rule.target is not None and rule.target.enters:
                     said = " ".join(match_text(match) for match in rule.matches) or "always"
                     jumps.setdefault((rule.target.name, rule.target.kind is Kind.GOTO), []).append(said)
             for (target, goto), tests in jumps.items():

@@ -16,7 +16,7 @@ from ..compiler.pipeline import Output
 from ..emit.text import match_text, target_text
 from ..ir.packet import Backend
 from ..ir.program import Program
-from ..ir.rule import Kind, Rule
+from ..ir.rule import Rule
 from ..simulate.boundary_packets import draw_packets
 from ..simulate.interpreter import Machine
 
@@ -102,7 +102,7 @@ def page_data(made: Output, backend: Backend) -> dict[str, Any]:
 def _line(rule: Rule) -> list[Any]:
     """Line of the input (0: made), matches, target, the chain that it enters ("": none)."""
     target = rule.target
-    enters = target is not None and target.kind in (Kind.JUMP, Kind.GOTO)
+    enters = target is not None and target.enters
     return [
         rule.line,
         " ".join(map(match_text, rule.matches)),

@@ -291,7 +291,7 @@ def _entered(table: Table, chain: str) -> dict[str, None]:
     entered: dict[str, None] = {}
     for rule in table[chain].rules:
         target = rule.target
-        if target is not None and target.kind in (Kind.JUMP, Kind.GOTO):
+        if target is not None and target.enters:
             if target.name not in table:
                 place = f"table {table.name}, chain {chain}, line {rule.line}"
                 raise Unsupported(f"{place}: there is no chain {target.name}")

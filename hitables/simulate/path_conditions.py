@@ -19,7 +19,7 @@ from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, Family, Field,
 from hitables.ir.hooks import Box, hook_box
 from hitables.ir.intervals import Values
 from hitables.ir.program import Table
-from hitables.ir.rule import Ends, Kind, Match, Role, Rule, Test
+from hitables.ir.rule import Kind, Match, Role, Rule, Test
 
 PATHS = 4  # ways to a chain that are kept; more would find little and cost time
 
@@ -154,13 +154,13 @@ class Reach:
                 break
             rule = self._rules[number]
             if self._chains[number] != here:
-                if _is_final(rule):
+                if rule.is_final:
                     return [rule] if jump is None else [rule, jump]
             elif number > aim.way[at]:
                 break
             elif rule.target is not None and rule.target.kind is Kind.JUMP:
                 jump = rule
-            elif _is_final(rule) or (rule.target is not None and rule.target.kind is not Kind.VERDICT):
+            elif rule.is_final or (rule.target is not None and rule.target.kind is not Kind.VERDICT):
                 return [rule]
         return []
 
@@ -183,14 +183,9 @@ class Reach:
                         break
             ways[name] = found
             for number, rule in enumerate(table[name].rules, first[name]):
-                if rule.target is not None and rule.target.kind in (Kind.JUMP, Kind.GOTO):
-                    entries[rule.target.name].append((name, number))
+                if rule.enters is not None:
+                    entries[rule.enters].append((name, number))
         return ways
-
-
-def _is_final(rule: Rule) -> bool:
-    target = rule.target
-    return target is not None and target.kind is Kind.VERDICT and target.ends is Ends.SURELY
 
 
 def callers_first(table: Table, start: str) -> list[str]:
@@ -210,5 +205,4 @@ def callers_first(table: Table, start: str) -> list[str]:
 
 
 def entered(table: Table, chain: str) -> list[str]:
-    targets = [rule.target for rule in table[chain].rules if rule.target is not None]
-    return [target.name for target in targets if target.kind in (Kind.JUMP, Kind.GOTO)]
+    return [rule.enters for rule in table[chain].rules if rule.enters is not None]

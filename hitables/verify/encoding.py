@@ -329,7 +329,7 @@ class Lowering:
         """What rule *number* does; all rules of its side with the same target do."""
         if target is None:
             return self._effect("counts", frozenset(), True)
-        if target.kind in (Kind.JUMP, Kind.GOTO):
+        if target.enters:
             if target.name not in self._chains[side]:
                 at = self.place(number)
                 assert at is not None

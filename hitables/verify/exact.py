@@ -27,7 +27,6 @@ from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend, Outcome
 from hitables.ir.packet_text import listening, show_packet
 from hitables.ir.program import Program, Table
-from hitables.ir.rule import Role, Rule
 
 from ..ir.hooks import hook_box
 from . import merged_classes
@@ -297,17 +296,13 @@ class Comparison:
     def _copied(self, region: Region) -> Difference | None:
         """Two memories where there was one: no single packet shows that, but the rules do."""
         a, b = region.places
-        if a is None or b is None or not (_has_memory(a.rule) and _has_memory(b.rule)):
+        if a is None or b is None or not (a.rule.has_memory and b.rule.has_memory):
             return None
         reason = (
             f"the memory of the rule in line {a.rule.line} of the first is not one memory in the second: "
             f"the rule in chain {b.chain}, line {b.rule.line} shares it for some packets and not for others"
         )
         return Difference(self.table, self.chain, reason)
-
-
-def _has_memory(rule: Rule) -> bool:
-    return any(match.role is Role.ONCE for match in rule.matches)
 
 
 __all__ = ["NOTHING", "Comparison", "Prover", "Region", "Unsupported", "check", "comparisons"]

@@ -108,7 +108,7 @@ class _Graph:
         callers: dict[str, set[str]] = {chain.name: set() for chain in table.chains}
         for chain in table.chains:
             for rule in chain.rules:
-                if rule.target is not None and rule.target.kind in (Kind.JUMP, Kind.GOTO):
+                if rule.target is not None and rule.target.enters:
                     callers.setdefault(rule.target.name, set()).add(chain.name)
         self.reaching: dict[str, frozenset[str]] = {}
         for chain in table.chains:
@@ -140,7 +140,7 @@ def _of_graph(table: Table, graph: _Graph) -> Iterator[Flaw]:
             yield Flaw(UNREACHED, table.name, chain.name, chain.line)
         for rule in chain.rules:
             target = rule.target
-            enters = target is not None and target.kind in (Kind.JUMP, Kind.GOTO)
+            enters = target is not None and target.enters
             if target is not None and enters and not table[target.name].rules:
                 yield Flaw(EMPTY, table.name, chain.name, rule.line, why=target.name)
 

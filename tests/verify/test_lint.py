@@ -15,7 +15,7 @@ from hitables.errors import HitablesError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
-from hitables.ir.rule import Kind, Rule
+from hitables.ir.rule import Rule
 from hitables.verify import exact
 from hitables.verify.lint import DROPS, EMPTY, NEVER, NOTHING, UNREACHED, Flaw, lint
 from hitables.verify.question import Equal, Question
@@ -209,4 +209,4 @@ def reached(program: Program) -> set[str]:
 
 def enters(rule: Rule) -> str | None:
     target = rule.target
-    return target.name if target is not None and target.kind in (Kind.JUMP, Kind.GOTO) else None
+    return target.name if target is not None and target.enters else None
