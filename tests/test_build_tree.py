@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 
 from hitables.build.tree import ALGORITHMS, PAPER, Axis, Boxes, Cut, Kind, Node, Step, Tree, grow
 from hitables.ir.fields import Field
@@ -205,7 +206,7 @@ def test_only_allowed_intervals_are_tested(algorithm: str, rules: Boxes, options
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
 @given(rules=boxes(), options=options)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_the_same_rules_give_the_same_tree(algorithm: str, rules: Boxes, options: dict[str, float]) -> None:
     one = grow(rules, algorithm=algorithm, **options)  # type: ignore[arg-type]
     two = grow(rules, algorithm=algorithm, **options)  # type: ignore[arg-type]

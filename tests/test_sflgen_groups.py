@@ -13,6 +13,7 @@ from commands import make_command
 from crossing import calls_trees, crossing_command, crossing_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 from test_sflgen_kernel import step as commit
 from test_sflgen_patch import check
 
@@ -55,7 +56,7 @@ def step(rng: random.Random, made: Plan, chain: str, other: float, strategy: Str
         return None
 
 
-@settings(max_examples=16)
+@settings(max_examples=examples(16))
 @given(
     seed=st.integers(0, 1 << 32), family=st.sampled_from(Family), backend=st.sampled_from(["any", "nft", "legacy"]),
     malformed=st.sampled_from(["stricter", "exact"]), other=st.sampled_from([0.0, 0.0, 0.05, 0.3]),

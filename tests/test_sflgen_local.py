@@ -11,6 +11,7 @@ from commands import make_updates
 from crossing import crossing_command, crossing_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 from test_sflgen_patch import favoured, prefixes
 from texts import make_text
 
@@ -72,7 +73,7 @@ def spoilt(rng: random.Random, made: Plan) -> Plan | None:
     return replace(made, edits=tuple(edits), after=replace(made.after, loaded=loaded, hulls={}))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     seed=st.integers(0, 1 << 32), family=st.sampled_from(Family), backend=st.sampled_from(["any", "nft", "legacy"]),
     malformed=st.sampled_from(["stricter", "exact"]),

@@ -15,6 +15,7 @@ import pytest
 from commands import make_updates
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 from test_sflgen_patch import favoured, keys, prefixes
 from texts import make_text
 
@@ -48,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "st"
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(seed=st.integers(0, 1 << 32))
 def test_what_is_committed_is_read_again(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("state") / "st"

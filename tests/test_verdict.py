@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import make_program
+from scale import examples
 from test_cli import run
 from test_exact import small_program
 from texts import make_text
@@ -59,7 +60,7 @@ def gone(rules: str, backend: str = "any", *, policy: str = "DROP", malformed: M
 
 @pytest.mark.parametrize("malformed", list(Malformed))
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6))
 @given(seed=st.integers(0, 2**32), family=st.sampled_from(Family), least=st.sampled_from((3, 1000)))
 def test_what_is_compiled_gives_every_packet_its_verdict(
     backend: str, malformed: Malformed, seed: int, family: Family, least: int
@@ -73,7 +74,7 @@ def test_what_is_compiled_gives_every_packet_its_verdict(
         assert told(exact.check(program, after, question(chosen))) == "equal"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15))
 @given(st.randoms(use_true_random=False))
 def test_diagrams_find_the_same_verdicts(rng: random.Random) -> None:
     program = small_program(rng)
@@ -81,7 +82,7 @@ def test_diagrams_find_the_same_verdicts(rng: random.Random) -> None:
     assert told(diagrams.check(program, made, question(options()))) == "equal"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(st.randoms(use_true_random=False))
 def test_rules_of_every_kind_may_stand_between(rng: random.Random) -> None:
     program = make_program(rng, tiny=True)
@@ -90,7 +91,7 @@ def test_rules_of_every_kind_may_stand_between(rng: random.Random) -> None:
     assert told(exact.check(program, made, question(chosen))) == "equal"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15))
 @given(st.randoms(use_true_random=False))
 def test_what_is_logged_marked_and_asked_stays_as_it_was(rng: random.Random) -> None:
     program = small_program(rng)
