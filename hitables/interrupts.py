@@ -122,7 +122,7 @@ def in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
 
 @functools.cache
 def _worker() -> queue.SimpleQueue[Callable[[], None]]:
-    """The work of a thread that goes on for ever: to start one takes longer than most of what is done in it."""
+    """The work of a thread that goes on for ever: to start one takes longer than most of its work."""
     works: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def serve() -> None:
