@@ -105,6 +105,7 @@ options = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
+@settings(max_examples=examples(40))
 @given(rules=boxes(), options=options, spare=st.integers(0, 40))
 def test_every_point_meets_its_rules_in_list_order(
     algorithm: str, rules: Boxes, options: dict[str, float], spare: int
@@ -118,6 +119,7 @@ def test_every_point_meets_its_rules_in_list_order(
 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
+@settings(max_examples=examples(40))
 @given(rules=boxes(), options=options)
 def test_searching_gives_what_reading_the_list_gives(
     algorithm: str, rules: Boxes, options: dict[str, float]
@@ -131,6 +133,7 @@ def test_searching_gives_what_reading_the_list_gives(
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=examples(40))
 @given(rules=boxes(), options=options)
 def test_the_search_reads_as_many_rules_as_the_path_prints(
     algorithm: str, rules: Boxes, options: dict[str, float]
@@ -151,6 +154,7 @@ def test_the_search_reads_as_many_rules_as_the_path_prints(
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=examples(40))
 @given(rules=boxes(), options=options, spare=st.integers(0, 40))
 def test_budget_and_nesting_are_kept(
     algorithm: str, rules: Boxes, options: dict[str, float], spare: int
@@ -165,6 +169,7 @@ def test_budget_and_nesting_are_kept(
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=examples(40))
 @given(rules=boxes(), options=options)
 def test_only_allowed_intervals_are_tested(algorithm: str, rules: Boxes, options: dict[str, float]) -> None:
     tree = grow(rules, algorithm=algorithm, **options).as_tests()  # type: ignore[arg-type]

@@ -79,7 +79,7 @@ BETWEEN = [
 
 @pytest.mark.parametrize("malformed", list(Malformed))
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 2**32), unequal=st.booleans())
 def test_a_transformed_program_treats_every_packet_alike(
     backend: str, malformed: Malformed, seed: int, unequal: bool
@@ -89,7 +89,7 @@ def test_a_transformed_program_treats_every_packet_alike(
     assert_equal(before, after, options)
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 2**32), family=st.sampled_from(Family))
 def test_whatever_is_not_plain_stays_in_order(seed: int, family: Family) -> None:
     options = replace(SMALL, backend="legacy")

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from commands import make_updates
+from scale import examples
 from test_sflgen_patch import favoured, keys, prefixes
 from texts import make_text
 
@@ -72,7 +73,7 @@ def test_the_kernel_holds_what_the_state_says_after_each_patch(backend: str, see
         Store.create(tmp_path / "st", made.before).close()
         assert namespace.call(step, str(tmp_path / "st"), made)
         state = made.after
-        for _ in range(12):
+        for _ in range(examples(6)):
             _, updates, _ = make_updates(rng, state.master, rng.choice([1, 1, 3]), favoured(state))
             try:
                 made = plan(state, updates)
@@ -80,7 +81,7 @@ def test_the_kernel_holds_what_the_state_says_after_each_patch(backend: str, see
                 continue
             if namespace.call(step, str(tmp_path / "st"), made):
                 state, taken = made.after, taken + 1
-    assert taken > 5
+    assert taken > 2
 
 
 def refused(folder: str) -> str:

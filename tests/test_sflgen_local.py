@@ -73,7 +73,7 @@ def spoilt(rng: random.Random, made: Plan) -> Plan | None:
     return replace(made, edits=tuple(edits), after=replace(made.after, loaded=loaded, hulls={}))
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(12))
 @given(
     seed=st.integers(0, 1 << 32), family=st.sampled_from(Family), backend=st.sampled_from(["any", "nft", "legacy"]),
     malformed=st.sampled_from(["stricter", "exact"]),

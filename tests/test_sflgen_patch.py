@@ -45,7 +45,7 @@ def favoured(state: State) -> list[str]:
     return [chain for _, chain in state.served]
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(16))
 @given(
     seed=st.integers(0, 1 << 32), family=st.sampled_from(Family), backend=st.sampled_from(["any", "nft", "legacy"]),
     malformed=st.sampled_from(["stricter", "exact"]), delta=st.sampled_from([3, 8, 32]),
@@ -69,7 +69,7 @@ def test_after_every_update_what_is_loaded_is_equal_to_the_list(
         state = made.after
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 1 << 32))
 def test_what_is_kept_between_plans_says_nothing_new(seed: int) -> None:
     """A plan is the same when the state comes from a file, without what was kept."""
@@ -88,7 +88,7 @@ def test_what_is_kept_between_plans_says_nothing_new(seed: int) -> None:
         state = made.after
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(12))
 @given(seed=st.integers(0, 1 << 32))
 def test_sync_makes_one_list_of_another(seed: int) -> None:
     rng = random.Random(seed)

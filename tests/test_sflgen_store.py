@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "st"
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 1 << 32))
 def test_what_is_committed_is_read_again(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("state") / "st"

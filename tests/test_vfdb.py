@@ -88,7 +88,7 @@ def opened(plan: str, rules: dict[int, list[Side]], layout: Layout) -> engine.Da
 
 @pytest.mark.parametrize("plan", PLANS)
 @given(data=st.data())
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(16))
 def test_search_agrees_with_reading_the_list(plan: str, data: st.DataObject) -> None:
     layout = data.draw(st.sampled_from(universes(plan)))
     rules = data.draw(rule_lists(layout))
@@ -100,7 +100,7 @@ def test_search_agrees_with_reading_the_list(plan: str, data: st.DataObject) -> 
 
 @pytest.mark.parametrize("plan", PLANS)
 @given(data=st.data())
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(10))
 def test_updates_leave_what_a_fresh_build_would_find(plan: str, data: st.DataObject) -> None:
     layout = data.draw(st.sampled_from(universes(plan)))
     rules = data.draw(rule_lists(layout))
