@@ -16,10 +16,10 @@
 
 enum { LOOKED_AT = 6, FIRST_FEW = 64, LARGEST = 1 << 20 };
 
-struct known {
+struct lemma {
     size_t size;
-    struct list a, b;
-    const struct set *region[]; /* by dimension; sets and items stand behind */
+    struct residual_list a, b;
+    const struct set *region[]; /* by dimension; sets and items role behind */
 };
 
 static size_t set_size(const struct set *set)
@@ -28,15 +28,15 @@ static size_t set_size(const struct set *set)
 }
 
 /* A copy of the lists and of the region; NULL when they are too large to be kept. */
-struct known *known_copy(struct residue *r, const struct list *a, const struct list *b)
+struct lemma *lemma_copy(struct residual *r, const struct residual_list *a, const struct residual_list *b)
 {
-    size_t head = (sizeof(struct known) + r->in.dims * sizeof(struct set *) + 15) & ~(size_t)15;
+    size_t head = (sizeof(struct lemma) + r->in.dims * sizeof(struct set *) + 15) & ~(size_t)15;
     size_t size = head + (a->n + b->n) * sizeof *a->v;
     for (uint32_t dim = 0; dim < r->in.dims; dim++)
         size += set_size(r->region[dim]);
     if (size > LARGEST || (r->limit && r->top + r->heap + size > r->limit))
         return NULL;
-    struct known *known = malloc(size);
+    struct lemma *known = malloc(size);
     if (!known)
         return NULL;
     r->heap += known->size = size;
@@ -47,7 +47,7 @@ struct known *known_copy(struct residue *r, const struct list *a, const struct l
         at += set_size(r->region[dim]);
     }
     known->a = *a, known->b = *b;
-    known->a.v = (struct item *)at;
+    known->a.v = (struct residual_item *)at;
     if (a->n)
         memcpy(known->a.v, a->v, a->n * sizeof *a->v);
     known->b.v = known->a.v + a->n;
@@ -56,31 +56,31 @@ struct known *known_copy(struct residue *r, const struct list *a, const struct l
     return known;
 }
 
-void known_free(struct residue *r, struct known *known)
+void lemma_free(struct residual *r, struct lemma *known)
 {
     if (known)
         r->heap -= known->size;
     free(known);
 }
 
-void memory_clear(struct residue *r, struct memory *memory)
+void lemma_cache_clear(struct residual *r, struct lemma_cache *memory)
 {
     for (uint32_t k = 0; k < memory->n; k++)
-        known_free(r, memory->v[k]);
+        lemma_free(r, memory->v[k]);
     memory->n = memory->at = 0;
 }
 
 /* Keep what is proved, in place of what was kept the longest ago. */
-void memory_keep(struct residue *r, struct memory *memory, struct known *known)
+void lemma_cache_keep(struct residual *r, struct lemma_cache *memory, struct lemma *known)
 {
     if (!known)
         return;
-    if (memory->n == KNOWN_MOST)
-        known_free(r, memory->v[memory->at]);
+    if (memory->n == LEMMAS_KEPT)
+        lemma_free(r, memory->v[memory->at]);
     else
         memory->n++;
     memory->v[memory->at] = known;
-    memory->at = (memory->at + 1) % KNOWN_MOST;
+    memory->at = (memory->at + 1) % LEMMAS_KEPT;
 }
 
 /* Whether all of set is in other. */
@@ -97,36 +97,36 @@ static int within(const struct set *set, const struct set *other)
 }
 
 /* Whether the list's first item is among the first that were kept: most others are seen by that. */
-static int may_start(const struct list *kept, const struct list *list)
+static int may_start(const struct residual_list *kept, const struct residual_list *list)
 {
     if (!list->n)
         return 1;
     for (size_t i = 0; i < kept->n && i < FIRST_FEW; i++)
-        if (kept->v[i].rule == list->v->rule && kept->v[i].seg == list->v->seg)
+        if (kept->v[i].rule == list->v->rule && kept->v[i].guarded == list->v->guarded)
             return 1;
     return 0;
 }
 
 /* Whether what is left of the kept list in the region at hand is the list. */
-static int comes_to(struct residue *r, const struct list *kept, const struct list *list)
+static int comes_to(struct residual *r, const struct residual_list *kept, const struct residual_list *list)
 {
     if (kept->end != list->end || kept->n < list->n)
         return 0;
     size_t top = r->top;
-    struct item *items = residue_push(r, (kept->n + 1) * sizeof *items);
+    struct residual_item *items = residual_push(r, (kept->n + 1) * sizeof *items);
     if (!items)
         return 0;
-    size_t n = residue_filter(r, kept, items, ALL_DIMS);
+    size_t n = residual_filter(r, kept, items, ALL_DIMS);
     int same = n == list->n;
     for (size_t i = 0; same && i < n; i++) {
-        const struct item *x = &items[i], *y = &list->v[i];
-        same = x->seg == y->seg && x->depth == y->depth && (x->seg == NONE || (x->rule == y->rule && x->open == y->open));
+        const struct residual_item *x = &items[i], *y = &list->v[i];
+        same = x->guarded == y->guarded && x->depth == y->depth && (x->guarded == NONE || (x->rule == y->rule && x->open == y->open));
     }
     r->top = top;
     return same;
 }
 
-static int covers(struct residue *r, const struct known *known, const struct list *a, const struct list *b)
+static int covers(struct residual *r, const struct lemma *known, const struct residual_list *a, const struct residual_list *b)
 {
     for (uint32_t dim = 0; dim < r->in.dims; dim++)
         if (!within(r->region[dim], known->region[dim]))
@@ -135,11 +135,11 @@ static int covers(struct residue *r, const struct known *known, const struct lis
 }
 
 /* Whether the lists are known to be equal in the region at hand. */
-int memory_has(struct residue *r, const struct memory *memory, const struct list *a, const struct list *b)
+int lemma_cache_has(struct residual *r, const struct lemma_cache *memory, const struct residual_list *a, const struct residual_list *b)
 {
     uint32_t looked_at = 0;
     for (uint32_t k = 1; k <= memory->n && looked_at < LOOKED_AT; k++) {
-        const struct known *known = memory->v[(memory->at + KNOWN_MOST - k) % KNOWN_MOST];
+        const struct lemma *known = memory->v[(memory->at + LEMMAS_KEPT - k) % LEMMAS_KEPT];
         if (!may_start(&known->a, a) || !may_start(&known->b, b))
             continue;
         looked_at++;

@@ -1,23 +1,23 @@
-#ifndef HITABLES_KNOWN_H
-#define HITABLES_KNOWN_H
+#ifndef HITABLES_LEMMAS_H
+#define HITABLES_LEMMAS_H
 
 #include "residual.h"
 
 /* Pairs of lists that are known to be equal in a region: see known.c. */
 
-struct known;
+struct lemma;
 
-enum { KNOWN_MOST = 64 };
+enum { LEMMAS_KEPT = 64 };
 
-struct memory {
-    struct known *v[KNOWN_MOST]; /* the newest stands before at */
+struct lemma_cache {
+    struct lemma *v[LEMMAS_KEPT]; /* the newest role_of before at */
     uint32_t n, at;
 };
 
-struct known *known_copy(struct residue *r, const struct list *a, const struct list *b);
-void known_free(struct residue *r, struct known *known);
-void memory_keep(struct residue *r, struct memory *memory, struct known *known);
-int memory_has(struct residue *r, const struct memory *memory, const struct list *a, const struct list *b);
-void memory_clear(struct residue *r, struct memory *memory);
+struct lemma *lemma_copy(struct residual *r, const struct residual_list *a, const struct residual_list *b);
+void lemma_free(struct residual *r, struct lemma *known);
+void lemma_cache_keep(struct residual *r, struct lemma_cache *memory, struct lemma *known);
+int lemma_cache_has(struct residual *r, const struct lemma_cache *memory, const struct residual_list *a, const struct residual_list *b);
+void lemma_cache_clear(struct residual *r, struct lemma_cache *memory);
 
 #endif

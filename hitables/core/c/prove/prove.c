@@ -1,7 +1,7 @@
 /* Two programs, decided alike for every packet or not.
  *
  * Idea: hold what is left of both lists of rules, for one region of the header space, against
- * each other (residue.c).  When the same is left the region is proved.  Else the first items
+ * each other (residual.c).  When the same is left the region is proved.  Else the first items
  * that differ say how to go on: enter the chain that one surely enters, cut the region by a
  * test of theirs, or, when both are decided, deal with the head of the lists: cut by it, let
  * its effect happen in both, or let its match with memory say no, then yes.  When both heads
@@ -29,24 +29,24 @@
 enum { DEEPEST = 10000, LEMMA_STEPS = 200000, CLOCK_EVERY = 64 };
 
 /* A set that a dimension had: of the frame that cut it, or before a write. */
-struct past {
+struct past_set {
     uint32_t dim, epoch;
     const struct set *set;
 };
 
 struct prover {
-    struct residue r;
+    struct residual r;
     const struct set **first;    /* by dimension: what the class allows */
     uint32_t *epoch;             /* by dimension: writes so far */
-    struct past *log, *history;  /* sets to be put back; sets before each write */
+    struct past_set *log, *history;  /* sets to be put back; sets before each write */
     size_t log_n, log_room, history_n, history_room;
     uint32_t *outcomes;          /* key, answer, ... of the evaluations so far */
     size_t outcomes_n, outcomes_room;
     uint32_t *pair;              /* by rule: the rule of the other program whose memory is its memory */
     uint32_t *found;
     size_t found_n, found_room, records, most;
-    struct memory known;         /* what was proved in this run and may be met again */
-    struct known *pending;       /* lists behind a write, until this frame is proved */
+    struct lemma_cache known;         /* what was proved in this run and may be met again */
+    struct lemma *pending;       /* lists behind a write, until this frame is proved */
     int same;                    /* one program against itself */
     uint32_t altered[2], saved[2];
     int strict, in_lemma, parted; /* parted: an effect of one side alone has happened, of these rules */
@@ -82,7 +82,7 @@ struct prover *prover_new(const struct prove_input *input, size_t memory)
     struct prover *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
-    int bad = residue_open(&p->r, input, memory);
+    int bad = residual_open(&p->r, input, memory);
     p->first = calloc(input->dims + 1, sizeof *p->first);
     p->epoch = calloc(input->dims + 1, sizeof *p->epoch);
     p->pair = malloc((input->rules + 1) * sizeof *p->pair);
@@ -98,8 +98,8 @@ void prover_free(struct prover *p)
 {
     if (!p)
         return;
-    memory_clear(&p->r, &p->known);
-    residue_close(&p->r);
+    lemma_cache_clear(&p->r, &p->known);
+    residual_close(&p->r);
     free(p->first), free(p->epoch), free(p->log), free(p->history), free(p->outcomes), free(p->pair), free(p->found);
     free(p);
 }
@@ -122,12 +122,12 @@ void prover_bound(struct prover *p, uint64_t steps)
 
 int prover_ordered(struct prover *p, const struct order *order)
 {
-    return order_holds(&p->r, order, &p->stopped);
+    return reorder_holds(&p->r, order, &p->stopped);
 }
 
 size_t prover_reading(const struct prover *p, uint32_t *words, size_t room)
 {
-    return residue_reading(&p->r, words, room);
+    return residual_reading(&p->r, words, room);
 }
 
 double prover_done(const struct prover *p)
@@ -151,7 +151,7 @@ static int set_region(struct prover *p, uint32_t dim, const struct set *set)
 {
     if (!grow((void **)&p->log, &p->log_room, p->log_n + 1, sizeof *p->log))
         return 0;
-    p->log[p->log_n++] = (struct past){dim, p->epoch[dim], p->r.region[dim]};
+    p->log[p->log_n++] = (struct past_set){dim, p->epoch[dim], p->r.region[dim]};
     p->r.region[dim] = set;
     return 1;
 }
@@ -159,7 +159,7 @@ static int set_region(struct prover *p, uint32_t dim, const struct set *set)
 static void put_back(struct prover *p, size_t log_n)
 {
     while (p->log_n > log_n) {
-        const struct past *past = &p->log[--p->log_n];
+        const struct past_set *past = &p->log[--p->log_n];
         p->r.region[past->dim] = past->set;
         p->epoch[past->dim] = past->epoch;
     }
@@ -167,7 +167,7 @@ static void put_back(struct prover *p, size_t log_n)
 
 static struct set *whole(struct prover *p, uint32_t dim)
 {
-    struct set *set = residue_push(&p->r, sizeof *set + 2 * sizeof *set->ends);
+    struct set *set = residual_push(&p->r, sizeof *set + 2 * sizeof *set->ends);
     if (set) {
         set->n = 1;
         set->ends[0] = 0, set->ends[1] = p->r.in.dim_size[dim] - 1;
@@ -180,7 +180,7 @@ static int read_sets(struct prover *p, const struct set **into, const uint32_t *
 {
     for (size_t at = 0; at < count; at += 2 + 2 * (size_t)words[at + 1]) {
         uint32_t n = words[at + 1];
-        struct set *set = residue_push(&p->r, sizeof *set + 2 * (size_t)n * sizeof *set->ends);
+        struct set *set = residual_push(&p->r, sizeof *set + 2 * (size_t)n * sizeof *set->ends);
         if (!set)
             return 0;
         set->n = n;
@@ -192,7 +192,7 @@ static int read_sets(struct prover *p, const struct set **into, const uint32_t *
 
 int prover_enter(struct prover *p, const struct prove_class *class, const uint32_t *sets, size_t words)
 {
-    residue_enter(&p->r, class);
+    residual_enter(&p->r, class);
     p->r.top = 0;
     p->r.failed = 0;
     for (uint32_t dim = 0; dim < p->r.in.dims; dim++)
@@ -226,17 +226,17 @@ static void reset_pairs(struct prover *p)
 }
 
 /* Note, for lists that are equal, whose memory is whose; 0 when one would be two. */
-static int note_pairs(struct prover *p, const struct list *a, const struct list *b)
+static int note_pairs(struct prover *p, const struct residual_list *a, const struct residual_list *b)
 {
     size_t j = 0;
     for (size_t i = 0; i < a->n; i++) {
-        if (a->v[i].seg == NONE)
+        if (a->v[i].guarded == NONE)
             continue;
-        while (j < b->n && b->v[j].seg == NONE)
+        while (j < b->n && b->v[j].guarded == NONE)
             j++;
         if (j == b->n)
             return 1;
-        if (p->r.segs[a->v[i].seg].once) {
+        if (p->r.guarded[a->v[i].guarded].once) {
             if (!may_pair(p, a->v[i].rule, b->v[j].rule))
                 return 0;
             p->pair[a->v[i].rule] = b->v[j].rule;
@@ -247,10 +247,10 @@ static int note_pairs(struct prover *p, const struct list *a, const struct list 
     return 1;
 }
 
-static int has_once(const struct residue *r, const struct list *list)
+static int has_once(const struct residual *r, const struct residual_list *list)
 {
     for (size_t i = 0; i < list->n; i++)
-        if (list->v[i].seg != NONE && r->segs[list->v[i].seg].once)
+        if (list->v[i].guarded != NONE && r->guarded[list->v[i].guarded].once)
             return 1;
     return 0;
 }
@@ -297,16 +297,16 @@ static int record(struct prover *p, uint32_t rule_a, uint32_t rule_b, uint32_t s
 
 /* ---- the search ---- */
 
-static int prove(struct prover *p, struct list a, struct list b, double weight, int deep);
+static int prove(struct prover *p, struct residual_list a, struct residual_list b, double weight, int deep);
 
-static uint32_t rule_at(const struct list *list, size_t at)
+static uint32_t rule_at(const struct residual_list *list, size_t at)
 {
     return at < list->n ? list->v[at].rule : NONE;
 }
 
-static const struct seg *seg_at(const struct prover *p, const struct list *list, size_t at)
+static const struct guarded_action *guarded_at(const struct prover *p, const struct residual_list *list, size_t at)
 {
-    return at < list->n ? &p->r.segs[list->v[at].seg] : NULL;
+    return at < list->n ? &p->r.guarded[list->v[at].guarded] : NULL;
 }
 
 static int out_of_budget(struct prover *p, int deep)
@@ -324,37 +324,37 @@ static int out_of_budget(struct prover *p, int deep)
     return PROVE_EQUAL;
 }
 
-static int enters(const struct prover *p, const struct list *list, size_t at)
+static int enters(const struct prover *p, const struct residual_list *list, size_t at)
 {
-    const struct seg *seg = seg_at(p, list, at);
-    return seg && !list->v[at].open && (seg->kind == SEG_JUMP || seg->kind == SEG_GOTO);
+    const struct guarded_action *guarded = guarded_at(p, list, at);
+    return guarded && !list->v[at].open && (guarded->kind == ACTION_JUMP || guarded->kind == ACTION_GOTO);
 }
 
 /* The list surely drops the packet at this place. */
-static int drops(const struct prover *p, const struct list *list, size_t at)
+static int drops(const struct prover *p, const struct residual_list *list, size_t at)
 {
     if (at >= list->n)
         return list->end == p->r.in.drop;
-    const struct seg *seg = seg_at(p, list, at);
-    return !list->v[at].open && seg->kind == SEG_VERDICT && seg->arg == p->r.in.drop;
+    const struct guarded_action *guarded = guarded_at(p, list, at);
+    return !list->v[at].open && guarded->kind == ACTION_VERDICT && guarded->arg == p->r.in.drop;
 }
 
-static uint32_t test_at(const struct prover *p, const struct list *list, const struct spot *spot)
+static uint32_t test_at(const struct prover *p, const struct residual_list *list, const struct mismatch *mismatch)
 {
-    if (spot->at >= list->n || !list->v[spot->at].open)
+    if (mismatch->at >= list->n || !list->v[mismatch->at].open)
         return NONE;
-    return residue_open_test(&p->r, &list->v[spot->at], spot->blocked);
+    return residual_open_test(&p->r, &list->v[mismatch->at], mismatch->blocked);
 }
 
-static int is_dispatch(const struct prover *p, const struct list *list, size_t at)
+static int is_dispatch(const struct prover *p, const struct residual_list *list, size_t at)
 {
-    const struct seg *seg = seg_at(p, list, at);
-    return seg && (seg->kind == SEG_JUMP || seg->kind == SEG_GOTO);
+    const struct guarded_action *guarded = guarded_at(p, list, at);
+    return guarded && (guarded->kind == ACTION_JUMP || guarded->kind == ACTION_GOTO);
 }
 
 /* The test to cut by where the lists part: a way into a chain first, that is how trees dispatch. */
-static uint32_t choose(const struct prover *p, const struct list *a, const struct list *b, const struct spot *x,
-    const struct spot *y)
+static uint32_t choose(const struct prover *p, const struct residual_list *a, const struct residual_list *b, const struct mismatch *x,
+    const struct mismatch *y)
 {
     uint32_t of_a = test_at(p, a, x), of_b = test_at(p, b, y);
     if (of_a == NONE || of_b == NONE)
@@ -364,26 +364,26 @@ static uint32_t choose(const struct prover *p, const struct list *a, const struc
     return __builtin_popcountll(b->v[y->at].open) < __builtin_popcountll(a->v[x->at].open) ? of_b : of_a;
 }
 
-static struct list copy_list(struct prover *p, const struct list *list, uint32_t dim)
+static struct residual_list copy_list(struct prover *p, const struct residual_list *list, uint32_t dim)
 {
-    struct list made = {.end = list->end};
-    made.v = residue_push(&p->r, (list->n + 1) * sizeof *made.v);
+    struct residual_list made = {.end = list->end};
+    made.v = residual_push(&p->r, (list->n + 1) * sizeof *made.v);
     if (made.v)
-        made.n = residue_filter(&p->r, list, made.v, dim);
+        made.n = residual_filter(&p->r, list, made.v, dim);
     return made;
 }
 
 /* Cut the region by test: prove the inside, and leave the outside in place; *left says whether
  * there is one. */
-static int cut(struct prover *p, struct list *a, struct list *b, uint32_t test, double *weight, int deep, int *left)
+static int cut(struct prover *p, struct residual_list *a, struct residual_list *b, uint32_t test, double *weight, int deep, int *left)
 {
-    struct residue *r = &p->r;
+    struct residual *r = &p->r;
     uint32_t dim = r->in.test_dim[test];
     const struct set *set = r->region[dim];
     size_t top = r->top;
-    struct set *outside = residue_cut(r, set, test, 0);
+    struct set *outside = residual_cut(r, set, test, 0);
     size_t kept = r->top;
-    struct set *inside = residue_cut(r, set, test, 1);
+    struct set *inside = residual_cut(r, set, test, 1);
     if (!outside || !inside)
         return PROVE_NO_MEMORY;
     int status = PROVE_EQUAL;
@@ -391,7 +391,7 @@ static int cut(struct prover *p, struct list *a, struct list *b, uint32_t test, 
         double share = outside->n ? *weight / 2 : *weight;
         *weight -= share;
         r->region[dim] = inside;
-        struct list x = copy_list(p, a, dim), y = copy_list(p, b, dim);
+        struct residual_list x = copy_list(p, a, dim), y = copy_list(p, b, dim);
         status = r->failed ? PROVE_NO_MEMORY : prove(p, x, y, share, deep + 1);
         r->region[dim] = set;
     }
@@ -400,23 +400,23 @@ static int cut(struct prover *p, struct list *a, struct list *b, uint32_t test, 
     if (status == PROVE_EQUAL && *left) {
         if (!set_region(p, dim, outside))
             return PROVE_NO_MEMORY;
-        a->n = residue_filter(r, a, a->v, dim);
-        b->n = residue_filter(r, b, b->v, dim);
+        a->n = residual_filter(r, a, a->v, dim);
+        b->n = residual_filter(r, b, b->v, dim);
     }
     return status;
 }
 
-static void drop_head(struct list *list)
+static void drop_head(struct residual_list *list)
 {
     list->v++;
     list->n--;
-    while (list->n && list->v->seg == NONE)
+    while (list->n && list->v->guarded == NONE)
         list->v++, list->n--;
 }
 
-static void look_again(struct prover *p, struct list *list)
+static void look_again(struct prover *p, struct residual_list *list)
 {
-    list->n = residue_filter(&p->r, list, list->v, ALL_DIMS);
+    list->n = residual_filter(&p->r, list, list->v, ALL_DIMS);
 }
 
 /* These states are written: what depends on them may be anything from now on. */
@@ -429,7 +429,7 @@ static int write_states(struct prover *p, uint32_t writes)
         struct set *set = whole(p, dim);
         if (!set || !grow((void **)&p->history, &p->history_room, p->history_n + 1, sizeof *p->history))
             return PROVE_NO_MEMORY;
-        p->history[p->history_n++] = (struct past){dim, p->epoch[dim], p->r.region[dim]};
+        p->history[p->history_n++] = (struct past_set){dim, p->epoch[dim], p->r.region[dim]};
         if (!set_region(p, dim, set))
             return PROVE_NO_MEMORY;
         p->epoch[dim] += (uint32_t)__builtin_popcount(changed);
@@ -438,10 +438,10 @@ static int write_states(struct prover *p, uint32_t writes)
 }
 
 /* The effect at both heads happens. */
-static int happen(struct prover *p, struct list *a, struct list *b)
+static int happen(struct prover *p, struct residual_list *a, struct residual_list *b)
 {
     size_t history_n = p->history_n;
-    int status = write_states(p, seg_at(p, a, 0)->writes);
+    int status = write_states(p, guarded_at(p, a, 0)->writes);
     if (status != PROVE_EQUAL)
         return status;
     drop_head(a);
@@ -449,36 +449,36 @@ static int happen(struct prover *p, struct list *a, struct list *b)
     look_again(p, a);
     look_again(p, b);
     if (p->history_n > history_n && !p->parted) {
-        known_free(&p->r, p->pending);
-        p->pending = known_copy(&p->r, a, b);
+        lemma_free(&p->r, p->pending);
+        p->pending = lemma_copy(&p->r, a, b);
     }
     return PROVE_EQUAL;
 }
 
-static int is_known(struct prover *p, const struct list *a, const struct list *b)
+static int is_proved(struct prover *p, const struct residual_list *a, const struct residual_list *b)
 {
-    return p->known.n && !p->parted && memory_has(&p->r, &p->known, a, b);
+    return p->known.n && !p->parted && lemma_cache_has(&p->r, &p->known, a, b);
 }
 
 /* Prove lists that may be met again. */
-static int prove_and_keep(struct prover *p, struct list a, struct list b, double weight, int deep)
+static int prove_and_keep(struct prover *p, struct residual_list a, struct residual_list b, double weight, int deep)
 {
-    if (is_known(p, &a, &b))
+    if (is_proved(p, &a, &b))
         return PROVE_EQUAL;
-    struct known *known = p->parted ? NULL : known_copy(&p->r, &a, &b);
+    struct lemma *known = p->parted ? NULL : lemma_copy(&p->r, &a, &b);
     size_t records = p->records;
     int status = prove(p, a, b, weight, deep);
     if (status == PROVE_EQUAL && p->records == records)
-        memory_keep(&p->r, &p->known, known);
+        lemma_cache_keep(&p->r, &p->known, known);
     else
-        known_free(&p->r, known);
+        lemma_free(&p->r, known);
     return status;
 }
 
 /* The match with memory at both heads says no, which is proved here; then yes, left in place. */
-static int ask(struct prover *p, struct list *a, struct list *b, double *weight, int deep)
+static int ask(struct prover *p, struct residual_list *a, struct residual_list *b, double *weight, int deep)
 {
-    uint32_t key = seg_at(p, a, 0)->arg;
+    uint32_t key = guarded_at(p, a, 0)->arg;
     if (key & 1) {
         p->pair[a->v->rule] = b->v->rule;
         p->pair[b->v->rule] = a->v->rule;
@@ -488,11 +488,11 @@ static int ask(struct prover *p, struct list *a, struct list *b, double *weight,
     p->outcomes[p->outcomes_n] = key;
     p->outcomes[p->outcomes_n + 1] = 0;
     p->outcomes_n += 2;
-    int status = write_states(p, seg_at(p, a, 0)->changes);
+    int status = write_states(p, guarded_at(p, a, 0)->changes);
     if (status != PROVE_EQUAL)
         return status;
     size_t top = p->r.top;
-    struct list x = copy_list(p, a, NONE), y = copy_list(p, b, NONE);
+    struct residual_list x = copy_list(p, a, NONE), y = copy_list(p, b, NONE);
     if (p->r.failed)
         return PROVE_NO_MEMORY;
     drop_head(&x);
@@ -503,11 +503,11 @@ static int ask(struct prover *p, struct list *a, struct list *b, double *weight,
     status = prove_and_keep(p, x, y, *weight, deep + 1);
     p->r.top = top;
     p->outcomes[p->outcomes_n - 1] = 1;
-    struct list *both[] = {a, b};
+    struct residual_list *both[] = {a, b};
     for (int side = 0; side < 2; side++) {
-        struct item *item = both[side]->v;
-        item->seg = p->r.segs[item->seg].next;
-        uint32_t n = p->r.segs[item->seg].n;
+        struct residual_item *item = both[side]->v;
+        item->guarded = p->r.guarded[item->guarded].next;
+        uint32_t n = p->r.guarded[item->guarded].n;
         item->open = n == 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1;
         item->fresh = 1;
         look_again(p, both[side]);
@@ -516,11 +516,11 @@ static int ask(struct prover *p, struct list *a, struct list *b, double *weight,
 }
 
 /* The first items are the same: deal with them.  *left 0: nothing is left to prove. */
-static int behead(struct prover *p, struct list *a, struct list *b, double *weight, int deep, int *left)
+static int behead(struct prover *p, struct residual_list *a, struct residual_list *b, double *weight, int deep, int *left)
 {
     *left = 1;
     if (a->v->open) {
-        uint32_t test = residue_open_test(&p->r, a->v, 0);
+        uint32_t test = residual_open_test(&p->r, a->v, 0);
         if (test == NONE) {
             look_again(p, a);
             look_again(p, b);
@@ -529,18 +529,18 @@ static int behead(struct prover *p, struct list *a, struct list *b, double *weig
         return cut(p, a, b, test, weight, deep, left);
     }
     if (enters(p, a, 0)) {
-        *a = residue_expand(&p->r, a, 0);
-        *b = residue_expand(&p->r, b, 0);
+        *a = residual_expand(&p->r, a, 0);
+        *b = residual_expand(&p->r, b, 0);
         return PROVE_EQUAL;
     }
-    return seg_at(p, a, 0)->kind == SEG_EVENT ? ask(p, a, b, weight, deep) : happen(p, a, b);
+    return guarded_at(p, a, 0)->kind == ACTION_EVENT ? ask(p, a, b, weight, deep) : happen(p, a, b);
 }
 
 /* `behead`; nothing is left where lists are met again that are known to be equal. */
-static int behead_unknown(struct prover *p, struct list *a, struct list *b, double *weight, int deep, int *left)
+static int behead_unknown(struct prover *p, struct residual_list *a, struct residual_list *b, double *weight, int deep, int *left)
 {
     int status = behead(p, a, b, weight, deep, left);
-    if (status == PROVE_EQUAL && *left && is_known(p, a, b))
+    if (status == PROVE_EQUAL && *left && is_proved(p, a, b))
         *left = 0;
     return status;
 }
@@ -549,10 +549,10 @@ static int behead_unknown(struct prover *p, struct list *a, struct list *b, doub
  * for one memory before keeps them apart. */
 enum alike { APART, ALIKE, PAIRED_OTHERWISE };
 
-static enum alike ask_alike(struct prover *p, const struct list *a, const struct list *b)
+static enum alike ask_alike(struct prover *p, const struct residual_list *a, const struct residual_list *b)
 {
-    const struct seg *x = seg_at(p, a, 0), *y = seg_at(p, b, 0);
-    if (!x || !y || a->v->open || b->v->open || x->kind != SEG_EVENT || y->kind != SEG_EVENT || x->arg != y->arg)
+    const struct guarded_action *x = guarded_at(p, a, 0), *y = guarded_at(p, b, 0);
+    if (!x || !y || a->v->open || b->v->open || x->kind != ACTION_EVENT || y->kind != ACTION_EVENT || x->arg != y->arg)
         return APART;
     if (!(x->arg & 1))
         return ALIKE;
@@ -564,9 +564,9 @@ static enum alike ask_alike(struct prover *p, const struct list *a, const struct
 }
 
 /* Move what this frame holds down to its own end of the stack. */
-static void compact(struct prover *p, struct list *a, struct list *b, size_t base, size_t log_n)
+static void compact(struct prover *p, struct residual_list *a, struct residual_list *b, size_t base, size_t log_n)
 {
-    struct residue *r = &p->r;
+    struct residual *r = &p->r;
     size_t size = (a->n + b->n) * sizeof *a->v;
     for (uint32_t dim = 0; dim < r->in.dims; dim++)
         size += sizeof(struct set) + 2 * (size_t)r->region[dim]->n * sizeof(uint32_t) + 16;
@@ -591,8 +591,8 @@ static void compact(struct prover *p, struct list *a, struct list *b, size_t bas
     }
     r->top = base;
     size_t a_bytes = a->n * sizeof *a->v, b_bytes = b->n * sizeof *b->v;
-    a->v = residue_push(r, a_bytes + sizeof *a->v), memcpy(a->v, saved, a_bytes);
-    b->v = residue_push(r, b_bytes + sizeof *b->v), memcpy(b->v, saved + a_bytes, b_bytes);
+    a->v = residual_push(r, a_bytes + sizeof *a->v), memcpy(a->v, saved, a_bytes);
+    b->v = residual_push(r, b_bytes + sizeof *b->v), memcpy(b->v, saved + a_bytes, b_bytes);
     /* The log keeps, of each dimension, the set that was there before this frame. */
     size_t kept = log_n;
     for (size_t l = log_n; l < p->log_n; l++) {
@@ -613,7 +613,7 @@ static void compact(struct prover *p, struct list *a, struct list *b, size_t bas
         struct set head;
         memcpy(&head, saved + at, sizeof head);
         size_t bytes = sizeof(struct set) + 2 * (size_t)head.n * sizeof(uint32_t);
-        struct set *set = residue_push(r, bytes);
+        struct set *set = residual_push(r, bytes);
         memcpy(set, saved + at, bytes), at += bytes;
         r->region[dim] = set;
     }
@@ -622,10 +622,10 @@ static void compact(struct prover *p, struct list *a, struct list *b, size_t bas
 
 /* Let an effect at the head of one list alone happen, to see what the packet comes to, when all
  * differences are wanted; one that changes nothing a test reads. */
-static int part(struct prover *p, struct list *list, uint32_t *rule)
+static int part(struct prover *p, struct residual_list *list, uint32_t *rule)
 {
-    const struct seg *seg = seg_at(p, list, 0);
-    if (p->most == 1 || !seg || seg->kind != SEG_EFFECT || seg->writes)
+    const struct guarded_action *guarded = guarded_at(p, list, 0);
+    if (p->most == 1 || !guarded || guarded->kind != ACTION_EFFECT || guarded->writes)
         return 0;
     if (*rule == NONE)
         *rule = list->v->rule;
@@ -634,11 +634,11 @@ static int part(struct prover *p, struct list *list, uint32_t *rule)
     return 1;
 }
 
-static int step(struct prover *p, struct list *a, struct list *b, double *weight, int deep, int *left)
+static int step(struct prover *p, struct residual_list *a, struct residual_list *b, double *weight, int deep, int *left)
 {
-    struct spot x, y;
+    struct mismatch x, y;
     *left = 0;
-    if (residue_same(&p->r, a, b, &x, &y, may_pair, p)) {
+    if (residual_same(&p->r, a, b, &x, &y, may_pair, p)) {
         if (p->parted)
             return record(p, NONE, NONE, 1);
         if (!p->strict && has_once(&p->r, a) && !note_pairs(p, a, b))
@@ -649,18 +649,18 @@ static int step(struct prover *p, struct list *a, struct list *b, double *weight
         return PROVE_EQUAL;
     *left = 1;
     if (enters(p, a, x.at)) {
-        *a = residue_expand(&p->r, a, x.at);
+        *a = residual_expand(&p->r, a, x.at);
         return PROVE_EQUAL;
     }
     if (enters(p, b, y.at)) {
-        *b = residue_expand(&p->r, b, y.at);
+        *b = residual_expand(&p->r, b, y.at);
         return PROVE_EQUAL;
     }
     uint32_t test = choose(p, a, b, &x, &y);
     if (test != NONE) {
         int status = cut(p, a, b, test, weight, deep, left);
         if (status == PROVE_EQUAL && *left && x.at == 0 && y.at == 0)
-            *left = !is_known(p, a, b);
+            *left = !is_proved(p, a, b);
         return status;
     }
     if (x.at > 0 || y.at > 0)
@@ -673,7 +673,7 @@ static int step(struct prover *p, struct list *a, struct list *b, double *weight
     enum alike alike = ask_alike(p, a, b);
     if (alike == ALIKE) {
         int status = ask(p, a, b, weight, deep);
-        *left = status != PROVE_EQUAL || !is_known(p, a, b);
+        *left = status != PROVE_EQUAL || !is_proved(p, a, b);
         return status;
     }
     if (alike == PAIRED_OTHERWISE)
@@ -684,11 +684,11 @@ static int step(struct prover *p, struct list *a, struct list *b, double *weight
     return record(p, rule_at(a, x.at), rule_at(b, y.at), 0);
 }
 
-static int prove(struct prover *p, struct list a, struct list b, double weight, int deep)
+static int prove(struct prover *p, struct residual_list a, struct residual_list b, double weight, int deep)
 {
     size_t base = p->r.top, log_n = p->log_n, history_n = p->history_n, outcomes_n = p->outcomes_n;
     uint32_t parted_a = p->parted_a, parted_b = p->parted_b;
-    struct known *pending = p->pending;
+    struct lemma *pending = p->pending;
     size_t records = p->records;
     int status, left = 1, parted = p->parted;
     p->pending = NULL;
@@ -706,9 +706,9 @@ static int prove(struct prover *p, struct list a, struct list b, double weight, 
         p->regions++;
     }
     if (status == PROVE_EQUAL && p->records == records)
-        memory_keep(&p->r, &p->known, p->pending);
+        lemma_cache_keep(&p->r, &p->known, p->pending);
     else
-        known_free(&p->r, p->pending);
+        lemma_free(&p->r, p->pending);
     p->pending = pending;
     put_back(p, log_n);
     p->parted = parted, p->parted_a = parted_a, p->parted_b = parted_b;
@@ -743,7 +743,7 @@ static int hold_together(struct prover *p, uint32_t a, uint32_t b)
     p->end = p->steps + (p->bound ? p->bound : LEMMA_STEPS);
     start_region(p);
     size_t top = p->r.top;
-    struct list x = residue_list(&p->r, a, NONE), y = residue_list(&p->r, b, NONE);
+    struct residual_list x = residual_list(&p->r, a, NONE), y = residual_list(&p->r, b, NONE);
     int status = p->r.failed ? PROVE_NO_MEMORY : prove(p, x, y, 0, 0);
     p->r.top = top;
     p->in_lemma = 0;
@@ -779,7 +779,7 @@ static int make_entered_ready(struct prover *p, uint32_t chain, int deep, int *a
 /* Read the chain and all that it enters; hold those with a partner against it. */
 static int make_ready(struct prover *p, uint32_t chain, int deep)
 {
-    struct residue *r = &p->r;
+    struct residual *r = &p->r;
     if (r->chain_state[chain] != LOW_NOT)
         return PROVE_EQUAL;
     if (deep > DEEPEST)
@@ -793,13 +793,13 @@ static int make_ready(struct prover *p, uint32_t chain, int deep)
         r->chain_state[partner] = LOW_BUSY;
         status = make_entered_ready(p, partner, deep, &all_of_partner);
         if (status == PROVE_EQUAL)
-            residue_lower(r, partner);
+            residual_lower(r, partner);
         if (!all_of_partner)
             r->chain_state[partner] = LOW_APART;
     }
     if (status != PROVE_EQUAL)
         return status;
-    residue_lower(r, chain);
+    residual_lower(r, chain);
     if (!all)
         r->chain_state[chain] = LOW_APART;
     if (r->failed)
@@ -822,23 +822,23 @@ void prover_same(struct prover *p)
 int prover_alter(struct prover *p, uint32_t rule_a, uint32_t rule_b, uint32_t alteration,
     const uint32_t *touched, size_t count)
 {
-    struct residue *r = &p->r;
-    uint32_t *seg_a = &r->rule_seg[rule_a], *seg_b = &r->rule_seg[rule_b];
+    struct residual *r = &p->r;
+    uint32_t *guarded_a = &r->rule_guarded[rule_a], *guarded_b = &r->rule_guarded[rule_b];
     r->failed = 0;
     if (alteration == PROVE_REMOVE) {
-        *seg_a = *seg_b = NONE;
+        *guarded_a = *guarded_b = NONE;
         return PROVE_EQUAL;
     }
     p->altered[0] = rule_a, p->altered[1] = rule_b;
-    p->saved[0] = *seg_a, p->saved[1] = *seg_b;
+    p->saved[0] = *guarded_a, p->saved[1] = *guarded_b;
     for (size_t c = 0; c < count; c++)
         r->touched[touched[c]] = 1;
     if (alteration == PROVE_LEAVE_OUT) {
-        *seg_b = NONE;
-    } else if (*seg_a != NONE) {
+        *guarded_b = NONE;
+    } else if (*guarded_a != NONE) {
         /* Two verdicts that no rule has. */
-        *seg_a = residue_decide(r, *seg_a, NONE - 1);
-        *seg_b = residue_decide(r, *seg_b, NONE - 2);
+        *guarded_a = residual_decide(r, *guarded_a, NONE - 1);
+        *guarded_b = residual_decide(r, *guarded_b, NONE - 2);
     }
     return r->failed ? PROVE_NO_MEMORY : PROVE_EQUAL;
 }
@@ -847,7 +847,7 @@ void prover_restore(struct prover *p)
 {
     for (int side = 0; side < 2; side++)
         if (p->altered[side] != NONE)
-            p->r.rule_seg[p->altered[side]] = p->saved[side];
+            p->r.rule_guarded[p->altered[side]] = p->saved[side];
     p->altered[0] = p->altered[1] = NONE;
     memset(p->r.touched, 0, p->r.in.chains);
 }
@@ -861,7 +861,7 @@ size_t prover_front(struct prover *p, uint32_t chain, uint32_t rule, const uint3
     start_region(p);
     if (!read_sets(p, p->r.region, sets, words))
         return 0;
-    struct list list = residue_list(&p->r, chain, NONE);
+    struct residual_list list = residual_list(&p->r, chain, NONE);
     for (size_t at = 0; !p->r.failed && at < list.n && n < room && list.v[at].rule != rule; at++)
         rules[n++] = list.v[at].rule;
     return n;
@@ -875,7 +875,7 @@ int prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t end_a, uint32_
     p->found_n = p->records = 0;
     p->most = most;
     p->r.failed = 0;
-    memory_clear(&p->r, &p->known);
+    lemma_cache_clear(&p->r, &p->known);
     if (p->strict != strict) {
         p->strict = strict;
         reset_pairs(p);
@@ -889,7 +889,7 @@ int prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t end_a, uint32_
     start_region(p);
     if (!read_sets(p, p->r.region, sets, words))
         return PROVE_NO_MEMORY;
-    struct list x = residue_list(&p->r, a, end_a), y = residue_list(&p->r, b, end_b);
+    struct residual_list x = residual_list(&p->r, a, end_a), y = residual_list(&p->r, b, end_b);
     if (p->r.failed)
         return PROVE_NO_MEMORY;
     p->end = p->bound ? p->steps + p->bound : 0;

@@ -1,10 +1,10 @@
-#ifndef HITABLES_ORDER_CORE_H
-#define HITABLES_ORDER_CORE_H
+#ifndef HITABLES_REORDER_INTERNAL_H
+#define HITABLES_REORDER_INTERNAL_H
 
 #include "reorder.h"
 #include "residual.h"
 
 /* Whether the order decides as the list does; a status of prove.h.  The rules are read by now. */
-int order_holds(struct residue *r, const struct order *order, const volatile int *stopped);
+int reorder_holds(struct residual *r, const struct order *order, const volatile int *stopped);
 
 #endif

@@ -1,11 +1,11 @@
-#ifndef HITABLES_RESIDUE_H
-#define HITABLES_RESIDUE_H
+#ifndef HITABLES_RESIDUAL_H
+#define HITABLES_RESIDUAL_H
 #include <stddef.h>
 #include <stdint.h>
 
 #include "prove.h"
 
-/* What is left of a list of rules for the packets of a region: see residue.c. */
+/* What is left of a list of rules for the packets of a region: see residual.c. */
 
 /* Sorted intervals of coordinates that neither overlap nor touch. */
 struct set {
@@ -13,12 +13,12 @@ struct set {
     uint32_t ends[]; /* n times low, high */
 };
 
-enum seg_kind { SEG_VERDICT, SEG_EFFECT, SEG_JUMP, SEG_GOTO, SEG_RETURN, SEG_EVENT, SEG_FAIL };
+enum action_kind { ACTION_VERDICT, ACTION_EFFECT, ACTION_JUMP, ACTION_GOTO, ACTION_RETURN, ACTION_EVENT, ACTION_FAIL };
 
 /* A rule from some match on: tests that must all hold, then one thing that happens.
  * Equal rests have one number. */
-struct seg {
-    uint32_t first, n;   /* in residue.tests; a number with EITHER set is an offset into the code */
+struct guarded_action {
+    uint32_t first, n;   /* in residual.tests; a number with EITHER set is an offset into the code */
     uint32_t kind, arg;  /* of JUMP and GOTO: the chain, or the one it is known to equal */
     uint32_t next;       /* EVENT: what follows once it said yes */
     uint32_t writes;     /* states written from here on */
@@ -31,32 +31,32 @@ static const uint32_t EITHER = UINT32_C(1) << 31;
 static const uint32_t NONE = UINT32_MAX;
 
 /* open: a bit for each test of the segment whose truth the region leaves open.
- * depth: of the calls around it.  seg NONE: the end of a called chain, of that depth. */
-struct item {
+ * depth: of the calls around it.  guarded NONE: the end of a called chain, of that depth. */
+struct residual_item {
     uint64_t open;
-    uint32_t seg, rule, depth;
+    uint32_t guarded, rule, depth;
     uint32_t fresh; /* never held against the region */
 };
 
-struct list {
-    struct item *v;
+struct residual_list {
+    struct residual_item *v;
     size_t n;
     uint32_t end; /* the verdict of whoever falls off */
 };
 
-struct residue {
+struct residual {
     struct prove_input in;
     struct arena *input;         /* holds copies of the input's arrays */
     struct prove_class class;
     const struct set **region;   /* by dimension */
     /* of the class */
-    struct seg *segs;
-    size_t seg_count, seg_room;
+    struct guarded_action *guarded;
+    size_t guarded_count, guarded_room;
     uint32_t *tests;
     size_t test_count, test_room;
-    uint32_t *seg_table;         /* hash of segs, a power of two */
+    uint32_t *guarded_table;         /* hash of guarded, a power of two */
     size_t table_size;
-    uint32_t *rule_seg;          /* NONE: nothing ever comes of it */
+    uint32_t *rule_guarded;          /* NONE: nothing ever comes of it */
     uint8_t *rule_read;          /* it has its segment */
     uint8_t *chain_state;        /* enum lowered */
     uint8_t *chain_once;         /* it, or one that it enters, asks a memory of the rule itself */
@@ -73,34 +73,34 @@ struct residue {
 enum lowered { LOW_NOT, LOW_BUSY, LOW_DONE, LOW_APART };
 enum relation { REL_OUT, REL_PART, REL_IN };
 
-void *residue_push(struct residue *r, size_t size);
-int residue_open(struct residue *r, const struct prove_input *input, size_t memory);
-void residue_close(struct residue *r);
-void residue_enter(struct residue *r, const struct prove_class *class);
-void residue_lower(struct residue *r, uint32_t chain);
-uint32_t residue_decide(struct residue *r, uint32_t seg, uint32_t verdict);
+void *residual_push(struct residual *r, size_t size);
+int residual_open(struct residual *r, const struct prove_input *input, size_t memory);
+void residual_close(struct residual *r);
+void residual_enter(struct residual *r, const struct prove_class *class);
+void residual_lower(struct residual *r, uint32_t chain);
+uint32_t residual_decide(struct residual *r, uint32_t guarded, uint32_t verdict);
 
-int residue_dim(const struct residue *r, uint32_t test, uint32_t blocked, uint32_t *chosen);
-size_t residue_reading(const struct residue *r, uint32_t *words, size_t room);
-int residue_is_ready(const struct item *item);
-uint32_t residue_open_test(const struct residue *r, const struct item *item, uint32_t blocked);
-enum relation residue_relation(const struct residue *r, uint32_t test, const struct set *set);
-struct set *residue_cut(struct residue *r, const struct set *set, uint32_t test, int inside);
+int residual_dim(const struct residual *r, uint32_t test, uint32_t blocked, uint32_t *chosen);
+size_t residual_reading(const struct residual *r, uint32_t *words, size_t room);
+int residual_is_ready(const struct residual_item *item);
+uint32_t residual_open_test(const struct residual *r, const struct residual_item *item, uint32_t blocked);
+enum relation residual_relation(const struct residual *r, uint32_t test, const struct set *set);
+struct set *residual_cut(struct residual *r, const struct set *set, uint32_t test, int inside);
 
 /* dim: the one whose set has changed; NONE: none has; ALL_DIMS: look at all. */
 static const uint32_t ALL_DIMS = UINT32_MAX - 1;
-size_t residue_filter(const struct residue *r, const struct list *list, struct item *out, uint32_t dim);
-struct list residue_list(struct residue *r, uint32_t chain, uint32_t end);
-struct list residue_expand(struct residue *r, const struct list *list, size_t at);
+size_t residual_filter(const struct residual *r, const struct residual_list *list, struct residual_item *out, uint32_t dim);
+struct residual_list residual_list(struct residual *r, uint32_t chain, uint32_t end);
+struct residual_list residual_expand(struct residual *r, const struct residual_list *list, size_t at);
 
 /* Where two lists part: places, counted in items, and whether anything is there. */
-struct spot {
+struct mismatch {
     size_t at;
     uint32_t blocked; /* states that may have been written before it */
     int passed;       /* an item before it may lead past it */
 };
-typedef int residue_paired(void *who, uint32_t rule_a, uint32_t rule_b);
-int residue_same(const struct residue *r, const struct list *a, const struct list *b, struct spot *x,
-    struct spot *y, residue_paired *paired, void *who);
+typedef int residual_paired(void *who, uint32_t rule_a, uint32_t rule_b);
+int residual_same(const struct residual *r, const struct residual_list *a, const struct residual_list *b, struct mismatch *x,
+    struct mismatch *y, residual_paired *paired, void *who);
 
 #endif

@@ -5,7 +5,7 @@
  * lacks is held as a value that no interval of 32 bits contains, so the common
  * test is one subtraction and one comparison.
  *
- * Rules that miss on an address are passed over many at a time (skip.h).
+ * Rules that miss on an address are passed over many at a time (filter.h).
  * Cost: about one cache line per two rules read.  Invariant: interp_new has
  * checked the stream, so the walk needs no bounds but the jump stack's.  The
  * caller guarantees that no chain reaches itself.  A table may be run by any
@@ -35,12 +35,12 @@ struct interp {
     uint32_t drop;
     uint32_t field_writers[INTERP_FIELDS]; /* by field: mask of the states that change it */
     int has_wide;
-    struct skip skip;
+    struct address_filter filter;
 };
 
 
 /* One packet on its way. */
-struct walk {
+struct packet_walk {
     const struct interp *table;
     const struct interp_packet *packet;
     uint64_t value[INTERP_SLOTS]; /* LACKING: the packet has no such field */
@@ -53,7 +53,7 @@ struct walk {
 };
 
 /* Given answers, found by key. */
-struct given {
+struct given_answers {
     const struct interp_batch *batch;
     int32_t *first, *next;
 };
@@ -211,7 +211,7 @@ struct interp *interp_new(const uint32_t *code, size_t words, const uint32_t *st
     int sound = table->code && table->starts && table->ends && table->hashes && drop < keys;
     for (size_t chain = 0; sound && chain < chains; chain++)
         sound = check_chain(table, chain);
-    if (!sound || !skip_build(&table->skip, arena, table->code, table->starts, chains, rules)) {
+    if (!sound || !address_filter_build(&table->filter, arena, table->code, table->starts, chains, rules)) {
         arena_free(arena);
         return NULL;
     }
@@ -238,7 +238,7 @@ static wide full_value(const struct interp_packet *packet, int field)
     return (wide)high << 64 | packet->low[field];
 }
 
-static void set_value(struct walk *walk, int slot, int present, wide value)
+static void set_value(struct packet_walk *walk, int slot, int present, wide value)
 {
     walk->value[slot] = !present || value >> 64 ? LACKING : (uint64_t)value;
     walk->wide_value[slot] = value;
@@ -249,7 +249,7 @@ static const int native_slot[INTERP_FIELDS] = {
     [SPORT] = INTERP_FIELDS, [DPORT] = INTERP_FIELDS + 1, [FLAGS] = INTERP_FIELDS + 2,
 };
 
-static void start(struct walk *walk, const struct interp_packet *packet)
+static void start(struct packet_walk *walk, const struct interp_packet *packet)
 {
     walk->packet = packet;
     walk->later = packet->present >> FRAG & 1 && packet->low[FRAG] == LATER;
@@ -279,7 +279,7 @@ static void start(struct walk *walk, const struct interp_packet *packet)
     walk->written = 0;
 }
 
-static uint32_t writes_to(const struct walk *walk, uint32_t states)
+static uint32_t writes_to(const struct packet_walk *walk, uint32_t states)
 {
     uint32_t sum = 0;
     for (int state = 0; states; state++, states >>= 1)
@@ -289,7 +289,7 @@ static uint32_t writes_to(const struct walk *walk, uint32_t states)
 }
 
 /* The target wrote states: count it, and give the fields that follow from them new values. */
-static void rewrite(struct walk *walk, uint32_t states, const struct interp_batch *batch)
+static void rewrite(struct packet_walk *walk, uint32_t states, const struct interp_batch *batch)
 {
     walk->written = 1;
     for (int state = 0; state < INTERP_STATES; state++)
@@ -307,7 +307,7 @@ static void rewrite(struct walk *walk, uint32_t states, const struct interp_batc
     }
 }
 
-static void effect(struct walk *walk, uint32_t id)
+static void effect(struct packet_walk *walk, uint32_t id)
 {
     if (walk->result->effect_count < walk->limit)
         walk->result->effects = interp_mix(walk->result->effects ^ walk->table->hashes[id]);
@@ -315,7 +315,7 @@ static void effect(struct walk *walk, uint32_t id)
 }
 
 /* An answer that was given, or 255. */
-static uint8_t given_answer(const struct given *given, uint32_t key, uint32_t epoch, size_t packet)
+static uint8_t given_answer(const struct given_answers *given, uint32_t key, uint32_t epoch, size_t packet)
 {
     if (!given->first)
         return 255;
@@ -330,7 +330,7 @@ static uint8_t given_answer(const struct given *given, uint32_t key, uint32_t ep
 static const unsigned yes_of_256[4] = {128, 8, 32, 224};
 enum { DROPPED_FROM = 248 };
 
-static int fact(struct walk *walk, const struct given *given, size_t at, uint32_t key, uint32_t reads)
+static int fact(struct packet_walk *walk, const struct given_answers *given, size_t at, uint32_t key, uint32_t reads)
 {
     uint32_t epoch = walk->written ? writes_to(walk, reads) : 0;
     uint8_t answer = given_answer(given, key, epoch, at);
@@ -344,7 +344,7 @@ static int fact(struct walk *walk, const struct given *given, size_t at, uint32_
     return interp_draw(seed, walk->table->hashes[key], epoch) >> 56 < yes_of_256[seed & 3] ? YES : NO;
 }
 
-static int outcome(struct walk *walk, const struct given *given, size_t at, uint32_t key)
+static int outcome(struct packet_walk *walk, const struct given_answers *given, size_t at, uint32_t key)
 {
     uint32_t ordinal = walk->events++;
     uint8_t answer = given_answer(given, key, UINT32_MAX, at);
@@ -395,7 +395,7 @@ static int in_wide(wide value, const uint32_t *pairs, uint32_t count)
 }
 
 /* Whether the test at *code holds; *code moves behind it. */
-static inline int holds(const struct walk *walk, const uint32_t **code)
+static inline int holds(const struct packet_walk *walk, const uint32_t **code)
 {
     const uint32_t *test = *code;
     uint32_t slot = test[0] >> 8 & 255;
@@ -411,7 +411,7 @@ static inline int holds(const struct walk *walk, const uint32_t **code)
     return walk->present >> slot & 1 && in_wide(walk->wide_value[slot], test + 2, test[1]);
 }
 
-static int either(const struct walk *walk, const uint32_t *code)
+static int either(const struct packet_walk *walk, const uint32_t *code)
 {
     const uint32_t *test = code + 3;
     for (uint32_t n = 0; n < code[1]; n++)
@@ -421,13 +421,13 @@ static int either(const struct walk *walk, const uint32_t *code)
 }
 
 /* The first 32 bits of the packet's source (0) or destination (1). */
-static uint32_t address_word(const struct walk *walk, int which)
+static uint32_t address_word(const struct packet_walk *walk, int which)
 {
-    return (uint32_t)(walk->table->skip.wide ? walk->packet->high[which] >> 32 : walk->packet->low[which]);
+    return (uint32_t)(walk->table->filter.wide ? walk->packet->high[which] >> 32 : walk->packet->low[which]);
 }
 
 /* Send one packet from *chain* on; 0 when the jump stack was too small. */
-static int run_one(struct walk *walk, uint32_t chain, const struct given *given, size_t at,
+static int run_one(struct packet_walk *walk, uint32_t chain, const struct given_answers *given, size_t at,
     const uint32_t **stack, const struct interp_counts *counts)
 {
     const struct interp *table = walk->table;
@@ -442,14 +442,14 @@ static int run_one(struct walk *walk, uint32_t chain, const struct given *given,
     result->rule = -1;
     for (;;) {
         if (*rule && !walk->written && !counts->visits) {
-            uint32_t number = rule[1], behind = table->skip.end[number];
-            uint32_t next_one = skip_to(&table->skip, number, source, destination);
+            uint32_t number = rule[1], behind = table->filter.end[number];
+            uint32_t next_one = address_filter_next(&table->filter, number, source, destination);
             reads += next_one - number;
             if (next_one == behind) {
-                const uint32_t *last = table->code + table->skip.code[behind - 1];
+                const uint32_t *last = table->code + table->filter.code[behind - 1];
                 rule = last + *last;
             } else {
-                rule = table->code + table->skip.code[next_one];
+                rule = table->code + table->filter.code[next_one];
             }
         }
         if (!*rule) {
@@ -569,7 +569,7 @@ done:
 }
 
 /* Chain the rows of given answers by their key; 0 when memory is exhausted. */
-static int find_given(struct given *given, const struct interp_batch *batch, size_t keys)
+static int find_given(struct given_answers *given, const struct interp_batch *batch, size_t keys)
 {
     given->batch = batch;
     given->first = given->next = NULL;
@@ -595,8 +595,8 @@ static int find_given(struct given *given, const struct interp_batch *batch, siz
 int interp_run(const struct interp *table, uint32_t chain, const struct interp_batch *batch,
     struct interp_result *results, const struct interp_counts *counts)
 {
-    struct given given = {0};
-    struct walk walk = {.table = table};
+    struct given_answers given = {0};
+    struct packet_walk walk = {.table = table};
     int status = -1;
     const uint32_t **stack = malloc((table->depth + 1) * sizeof *stack);
     if (stack && find_given(&given, batch, table->keys)) {

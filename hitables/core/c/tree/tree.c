@@ -15,10 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sort.h"
+
 /* Calls within calls, at most: a group's tree calls trees of later groups only. */
 enum { CALLS = 8 };
 
-static const struct tree_builder *const builders[] = {&tree_auto, &tree_bisect, &tree_hicuts, &tree_hypercuts, &tree_paper};
+static const struct tree_builder *const builders[] = {&tree_shape_groups, &tree_bisect, &tree_hicuts, &tree_hypercuts, &tree_conext2014};
 
 enum { BUILDERS = sizeof builders / sizeof *builders };
 
@@ -34,44 +36,6 @@ static u128 axis_top(const struct tree_axis *axis)
 }
 
 /* Ranks. */
-
-/* Sort keys by the bits from first_bit up: by insertion when few, else byte by byte,
- * leaving out bytes in which all keys agree.  Stable. */
-void sort_keys(uint64_t *key, uint64_t *spare, uint32_t count, unsigned first_bit)
-{
-    if (count < 48) {
-        for (uint32_t i = 1; i < count; i++) {
-            uint64_t moving = key[i];
-            uint32_t j = i;
-            for (; j && key[j - 1] >> first_bit > moving >> first_bit; j--)
-                key[j] = key[j - 1];
-            key[j] = moving;
-        }
-        return;
-    }
-    uint64_t all = ~(uint64_t)0, any = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        all &= key[i];
-        any |= key[i];
-    }
-    uint64_t *from = key, *to = spare;
-    for (unsigned shift = first_bit; shift < 64; shift += 8) {
-        if (((all ^ any) >> shift & 255) == 0)
-            continue;
-        uint32_t start[257] = {0};
-        for (uint32_t i = 0; i < count; i++)
-            start[(from[i] >> shift & 255) + 1]++;
-        for (unsigned b = 0; b < 256; b++)
-            start[b + 1] += start[b];
-        for (uint32_t i = 0; i < count; i++)
-            to[start[from[i] >> shift & 255]++] = from[i];
-        uint64_t *swap = from;
-        from = to;
-        to = swap;
-    }
-    if (from != key)
-        memcpy(key, from, count * sizeof *key);
-}
 
 static int by_value(const void *a, const void *b)
 {
@@ -147,17 +111,17 @@ static enum tree_status line_draw(struct space *space, uint32_t axis)
     line->edges = distinct(end, ends, line->top >> 64 == 0);
     if (!line->edges)
         return TREE_NO_MEMORY;
-    struct side side = {0, line->edges - 1};
+    struct rank_range ranks = {0, line->edges - 1};
     last_low = 0;
     last_high = line->top;
     for (uint32_t box = 0; box < in->boxes; box++) {
         size_t at = ((size_t)box * in->axes + axis) * 2;
         u128 low = joined(in->low + at), high = joined(in->high + at);
         if (low != last_low || high != last_high)
-            side = (struct side){line_rank(line, low), line_rank(line, high)};
+            ranks = (struct rank_range){line_rank(line, low), line_rank(line, high)};
         last_low = low;
         last_high = high;
-        space->side[(size_t)box * in->axes + axis] = side;
+        space->ranks[(size_t)box * in->axes + axis] = ranks;
     }
     return TREE_OK;
 }
@@ -179,8 +143,8 @@ enum tree_status space_draw(struct space *space)
     for (uint32_t box = 0; box < in->boxes; box++)
         if (in->rule[box] < 0 || (uint32_t)in->rule[box] >= in->rules || (box && in->rule[box] < in->rule[box - 1]))
             return TREE_BAD_BOX;
-    space->side = arena_take(space->arena, (size_t)in->boxes * in->axes * sizeof *space->side);
-    if (!space->side)
+    space->ranks = arena_take(space->arena, (size_t)in->boxes * in->axes * sizeof *space->ranks);
+    if (!space->ranks)
         return TREE_NO_MEMORY;
     for (uint32_t a = 0; a < in->axes; a++) {
         enum tree_status status = line_draw(space, a);
@@ -215,14 +179,14 @@ struct probe probe_of(const struct space *space, const struct range *region, uin
         else if (probe.touch.high > 0)
             probe.inner.high = probe.touch.high - 1;
         else
-            probe.inner = (struct side){1, 0};
+            probe.inner = (struct rank_range){1, 0};
     }
     return probe;
 }
 
 static void range_rank(const struct space *space, uint32_t axis, struct range *range)
 {
-    range->side = (struct side){line_rank(&space->line[axis], range->low), line_rank(&space->line[axis], range->high)};
+    range->ranks = (struct rank_range){line_rank(&space->line[axis], range->low), line_rank(&space->line[axis], range->high)};
 }
 
 void region_inside(const struct space *space, const struct range *from, const struct probe *probe, struct range *to)
@@ -286,8 +250,8 @@ bool range_trim(const struct space *space, const struct hole *holes, uint32_t ax
 bool box_covers(const struct space *space, uint32_t box, const struct range *region)
 {
     for (uint32_t a = 0; a < space->in->axes; a++) {
-        struct side side = box_side(space, box, a);
-        if (side.low > region[a].side.low || side.high < region[a].side.high || (region[a].none && side.low))
+        struct rank_range ranks = box_ranks(space, box, a);
+        if (ranks.low > region[a].ranks.low || ranks.high < region[a].ranks.high || (region[a].none && ranks.low))
             return false;
     }
     return true;
@@ -345,28 +309,28 @@ bool axis_can_test(const struct tree_axis *axis, u128 low, u128 high)
 
 /* Twigs. */
 
-struct twig *twig_new(struct space *space)
+struct build_node *node_new(struct space *space)
 {
-    return arena_take(space->arena, sizeof(struct twig));
+    return arena_take(space->arena, sizeof(struct build_node));
 }
 
-/* Make the rules of the boxes the twig's entries; false when memory is exhausted. */
-bool twig_lists(struct space *space, struct twig *twig, const uint32_t *box, uint32_t boxes)
+/* Make the rules of the boxes the node's entries; false when memory is exhausted. */
+bool node_lists(struct space *space, struct build_node *node, const uint32_t *box, uint32_t boxes)
 {
     const int32_t *rule = space->in->rule;
     uint32_t rules = 0;
     for (uint32_t i = 0; i < boxes; i++)
         rules += !i || rule[box[i]] != rule[box[i - 1]];
-    twig->entry = arena_take(space->arena, rules * sizeof *twig->entry);
-    if (!twig->entry)
+    node->entry = arena_take(space->arena, rules * sizeof *node->entry);
+    if (!node->entry)
         return false;
-    twig->entries = 0;
+    node->entries = 0;
     for (uint32_t i = 0; i < boxes; i++)
         if (!i || rule[box[i]] != rule[box[i - 1]])
-            twig->entry[twig->entries++] = (uint32_t)rule[box[i]];
-    if (!twig->list) {
-        twig->list = twig->entry;
-        twig->listed = twig->entries;
+            node->entry[node->entries++] = (uint32_t)rule[box[i]];
+    if (!node->list) {
+        node->list = node->entry;
+        node->listed = node->entries;
     }
     return true;
 }
@@ -377,44 +341,44 @@ struct tally {
     uint64_t nodes, edges, entries;
 };
 
-/* The entries that the twig is written as: its items, its rules in their forms, where it goes on. */
-static uint32_t twig_steps(const struct space *space, const struct twig *twig, struct item *out)
+/* The entries that the node is written as: its items, its rules in their forms, where it goes on. */
+static uint32_t node_steps(const struct space *space, const struct build_node *node, struct printed_entry *out)
 {
     uint32_t steps = 0;
-    for (uint32_t i = 0; i < twig->items; i++, steps++)
+    for (uint32_t i = 0; i < node->items; i++, steps++)
         if (out)
-            out[steps] = twig->item[i];
-    for (uint32_t i = 0; i < twig->entries; i++) {
-        struct item form = {TREE_RULE, (int32_t)twig->entry[i], NULL};
-        if (space->form && space->form[twig->entry[i]].to) {
-            form = space->form[twig->entry[i]];
+            out[steps] = node->item[i];
+    for (uint32_t i = 0; i < node->entries; i++) {
+        struct printed_entry form = {TREE_RULE, (int32_t)node->entry[i], NULL};
+        if (space->form && space->form[node->entry[i]].to) {
+            form = space->form[node->entry[i]];
             if (form.step == TREE_ASK) {
                 if (out)
                     out[steps] = form;
                 steps++;
-                form = (struct item){TREE_RULE, (int32_t)twig->entry[i], NULL};
+                form = (struct printed_entry){TREE_RULE, (int32_t)node->entry[i], NULL};
             }
         }
         if (out)
             out[steps] = form;
         steps++;
     }
-    if (twig->then) {
+    if (node->then) {
         if (out)
-            out[steps] = (struct item){TREE_GO, -1, twig->then};
+            out[steps] = (struct printed_entry){TREE_GO, -1, node->then};
         steps++;
     }
     return steps;
 }
 
-/* Number the twigs in preorder, the side that stays right behind its test, and leave
- * them in *order.  A twig with several parents is numbered once. */
-static enum tree_status twigs_number(struct space *space, struct twig *root, struct twig ***order, struct tally *tally)
+/* Number the nodes in preorder, the side that stays right behind its test, and leave
+ * them in *order.  A node with several parents is numbered once. */
+static enum tree_status nodes_number(struct space *space, struct build_node *root, struct build_node ***order, struct tally *tally)
 {
     size_t room = 1024, listed = 0, waiting = 0, stack_room = 1024;
-    struct item *step = NULL;
+    struct printed_entry *step = NULL;
     size_t step_room = 0;
-    struct twig **list = malloc(room * sizeof *list), **stack = malloc(stack_room * sizeof *stack);
+    struct build_node **list = malloc(room * sizeof *list), **stack = malloc(stack_room * sizeof *stack);
     enum tree_status status = TREE_NO_MEMORY;
     if (list && stack)
         stack[waiting++] = root;
@@ -424,21 +388,21 @@ static enum tree_status twigs_number(struct space *space, struct twig *root, str
             status = fits ? TREE_OK : TREE_NO_MEMORY;
             break;
         }
-        struct twig *twig = stack[--waiting];
-        if (twig->number)
+        struct build_node *node = stack[--waiting];
+        if (node->number)
             continue;
         if (listed == room) {
-            struct twig **more = realloc(list, 2 * room * sizeof *list);
+            struct build_node **more = realloc(list, 2 * room * sizeof *list);
             if (!more)
                 break;
             list = more;
             room *= 2;
         }
-        list[listed++] = twig;
-        twig->number = (uint32_t)listed;
+        list[listed++] = node;
+        node->number = (uint32_t)listed;
         tally->nodes++;
-        tally->edges += twig->branches;
-        uint32_t steps = twig_steps(space, twig, NULL);
+        tally->edges += node->branches;
+        uint32_t steps = node_steps(space, node, NULL);
         tally->entries += steps;
         if (steps > step_room) {
             free(step);
@@ -447,10 +411,10 @@ static enum tree_status twigs_number(struct space *space, struct twig *root, str
             if (!step)
                 break;
         }
-        twig_steps(space, twig, step);
-        if (waiting + twig->branches + steps > stack_room) {
-            size_t larger = 2 * (waiting + twig->branches + steps);
-            struct twig **more = realloc(stack, larger * sizeof *stack);
+        node_steps(space, node, step);
+        if (waiting + node->branches + steps > stack_room) {
+            size_t larger = 2 * (waiting + node->branches + steps);
+            struct build_node **more = realloc(stack, larger * sizeof *stack);
             if (!more)
                 break;
             stack = more;
@@ -459,8 +423,8 @@ static enum tree_status twigs_number(struct space *space, struct twig *root, str
         for (uint32_t i = 0; i < steps; i++)
             if (step[i].to && !step[i].to->number)
                 stack[waiting++] = step[i].to;
-        for (uint32_t i = 0; i < twig->branches; i++)
-            stack[waiting++] = twig->branch[i].to;
+        for (uint32_t i = 0; i < node->branches; i++)
+            stack[waiting++] = node->branch[i].to;
     }
     free(stack);
     free(step);
@@ -474,11 +438,11 @@ static void words(u128 value, uint64_t *word)
     word[1] = (uint64_t)value;
 }
 
-enum tree_status twigs_write(struct space *space, struct twig *root, struct tree *tree)
+enum tree_status nodes_write(struct space *space, struct build_node *root, struct tree *tree)
 {
-    struct twig **order = NULL;
+    struct build_node **order = NULL;
     struct tally tally = {0, 0, 0};
-    enum tree_status status = twigs_number(space, root, &order, &tally);
+    enum tree_status status = nodes_number(space, root, &order, &tally);
     uint32_t most = 0;
     if (status == TREE_OK) {
         tree->node = arena_take(tree->arena, tally.nodes * sizeof *tree->node);
@@ -487,30 +451,30 @@ enum tree_status twigs_write(struct space *space, struct twig *root, struct tree
         tree->step = arena_take(tree->arena, tally.entries * sizeof *tree->step);
         tree->link = arena_take(tree->arena, tally.entries * sizeof *tree->link);
         for (uint64_t n = 0; n < tally.nodes; n++) {
-            uint32_t steps = twig_steps(space, order[n], NULL);
+            uint32_t steps = node_steps(space, order[n], NULL);
             most = steps > most ? steps : most;
         }
         if (!tree->node || !tree->edge || !tree->entry || !tree->step || !tree->link)
             status = TREE_NO_MEMORY;
     }
-    struct item *step = malloc((most + 1) * sizeof *step);
+    struct printed_entry *step = malloc((most + 1) * sizeof *step);
     if (!step)
         status = TREE_NO_MEMORY;
     for (uint64_t n = 0; status == TREE_OK && n < tally.nodes; n++) {
-        const struct twig *twig = order[n];
-        uint32_t steps = twig_steps(space, twig, step);
-        tree->node[n] = (struct tree_node){tree->entries, steps, tree->edges, twig->branches,
-                                           (uint8_t)twig->kind, (uint8_t)twig->axis, twig->negated, 0};
+        const struct build_node *node = order[n];
+        uint32_t steps = node_steps(space, node, step);
+        tree->node[n] = (struct tree_node){tree->entries, steps, tree->edges, node->branches,
+                                           (uint8_t)node->kind, (uint8_t)node->axis, node->negated, 0};
         for (uint32_t i = 0; i < steps; i++) {
             tree->entry[tree->entries] = step[i].rule;
             tree->step[tree->entries] = (uint8_t)step[i].step;
             tree->link[tree->entries++] = step[i].to ? step[i].to->number - 1 : 0;
         }
-        for (uint32_t i = 0; i < twig->branches; i++) {
+        for (uint32_t i = 0; i < node->branches; i++) {
             struct tree_edge *edge = &tree->edge[tree->edges++];
-            words(twig->branch[i].low, edge->low);
-            words(twig->branch[i].high, edge->high);
-            edge->to = twig->branch[i].to->number - 1;
+            words(node->branch[i].low, edge->low);
+            words(node->branch[i].high, edge->high);
+            edge->to = node->branch[i].to->number - 1;
         }
         tree->nodes++;
     }
@@ -550,13 +514,13 @@ struct tree *tree_grow(const char *algorithm, const struct tree_boxes *boxes,
     if (space.arena)
         arena_heeds(space.arena, &stop_all);
     struct tree *tree = kept ? arena_take(kept, sizeof *tree) : NULL;
-    struct twig *root = NULL;
+    struct build_node *root = NULL;
     *status = !builder ? TREE_BAD_OPTION : space.arena && tree ? space_draw(&space) : TREE_NO_MEMORY;
     if (*status == TREE_OK)
         *status = builder->grow(&space, options, &root);
     if (*status == TREE_OK) {
         tree->arena = kept;
-        *status = twigs_write(&space, root, tree);
+        *status = nodes_write(&space, root, tree);
     }
     if (*status == TREE_OK)
         tree->bytes = arena_bytes(space.arena) + arena_bytes(kept);

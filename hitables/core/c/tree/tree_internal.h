@@ -1,5 +1,5 @@
-#ifndef HITABLES_TREE_CORE_H
-#define HITABLES_TREE_CORE_H
+#ifndef HITABLES_TREE_INTERNAL_H
+#define HITABLES_TREE_INTERNAL_H
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -18,7 +18,7 @@ __extension__ typedef unsigned __int128 u128;
 enum { TREE_AXES = 16 };
 
 /* Elementary intervals low..high, both included. */
-struct side {
+struct rank_range {
     uint32_t low, high;
 };
 
@@ -33,15 +33,15 @@ struct space {
     struct arena *arena;
     const struct tree_boxes *in;
     struct line line[TREE_AXES];
-    struct side *side; /* [boxes][axes] */
-    const struct item *form; /* [rules], or NULL: every rule as it is */
+    struct rank_range *ranks; /* [boxes][axes] */
+    const struct printed_entry *form; /* [rules], or NULL: every rule as it is */
 };
 
 /* A region along one axis: low..high, perhaps "none" besides.  (Outside an inner
  * interval: the hull.)  *side* holds the ranks of all that it touches. */
 struct range {
     u128 low, high;
-    struct side side;
+    struct rank_range ranks;
     bool none;
 };
 
@@ -49,8 +49,8 @@ struct range {
 struct probe {
     uint32_t axis;
     u128 low, high;
-    struct side touch; /* a box that has one of these ranks meets the interval */
-    struct side inner; /* a box within these ranks does not leave it, in the region */
+    struct rank_range touch; /* a box that has one of these ranks meets the interval */
+    struct rank_range inner; /* a box within these ranks does not leave it, in the region */
     bool none;         /* the region holds "none" */
 };
 
@@ -61,20 +61,20 @@ struct hole {
     u128 low, high;
 };
 
-/* The tree while it grows.  Entries are rules; edges point to other twigs. */
-struct twig;
+/* The tree while it grows.  Entries are rules; edges point to other nodes. */
+struct build_node;
 
 /* How a rule is printed in lists, or an entry that stands for no rule (then *rule* is -1). */
-struct item {
+struct printed_entry {
     enum tree_step step;
     int32_t rule;
-    struct twig *to;
+    struct build_node *to;
 };
 struct branch {
     u128 low, high;
-    struct twig *to;
+    struct build_node *to;
 };
-struct twig {
+struct build_node {
     enum tree_kind kind;
     uint32_t axis;
     bool negated;
@@ -83,8 +83,8 @@ struct twig {
     struct branch *branch;
     uint32_t number; /* in the finished tree; 0: not numbered yet */
     uint32_t items;    /* read before the entries */
-    struct item *item;
-    struct twig *then; /* where a leaf goes on, or NULL */
+    struct printed_entry *item;
+    struct build_node *then; /* where a leaf goes on, or NULL */
     bool closed;       /* its list ends with a rule that covers the region (bisect) */
     /* What it was as a leaf (bisect): its rules, its traffic, that of its own rules, cost. */
     uint32_t listed, *list;
@@ -93,15 +93,15 @@ struct twig {
      * in front of the other one by who is not taken. */
     struct tree_cost test;
     double front, beside;
-    struct plan *plan; /* of the builder auto */
+    struct node_plan *plan; /* of the builder auto */
 };
 
 /* Where bisect grows a tree: over *box* (ascending, so rules are in list order) in the region.
  * Guests are boxes whose traffic comes by and matches none of these. */
-struct plot {
-    const uint32_t *box, *guest;
-    const float *guest_share;
-    uint32_t boxes, guests;
+struct subproblem {
+    const uint32_t *box, *background;
+    const float *background_share;
+    uint32_t boxes, background_boxes;
     const struct range *region;
 };
 
@@ -110,13 +110,13 @@ struct plot {
 struct tree_builder {
     const char *name;
     bool bounded; /* keeps budget, nesting, and what axes allow */
-    enum tree_status (*grow)(struct space *space, const struct tree_options *options, struct twig **root);
+    enum tree_status (*grow)(struct space *space, const struct tree_options *options, struct build_node **root);
 };
-extern const struct tree_builder tree_auto, tree_bisect, tree_hicuts, tree_hypercuts, tree_paper;
+extern const struct tree_builder tree_shape_groups, tree_bisect, tree_hicuts, tree_hypercuts, tree_conext2014;
 
-static inline struct side box_side(const struct space *space, uint32_t box, uint32_t axis)
+static inline struct rank_range box_ranks(const struct space *space, uint32_t box, uint32_t axis)
 {
-    return space->side[(size_t)box * space->in->axes + axis];
+    return space->ranks[(size_t)box * space->in->axes + axis];
 }
 
 /* The value that ends elementary interval *rank*. */
@@ -125,24 +125,24 @@ static inline u128 line_end(const struct line *line, uint32_t rank)
     return rank + 1 < line->edges ? line->edge[rank + 1] - 1 : line->top;
 }
 
-static inline bool probe_meets(const struct probe *probe, struct side side)
+static inline bool probe_meets(const struct probe *probe, struct rank_range ranks)
 {
-    return side.low <= probe->touch.high && side.high >= probe->touch.low;
+    return ranks.low <= probe->touch.high && ranks.high >= probe->touch.low;
 }
 
-static inline bool probe_is_left(const struct probe *probe, struct side side)
+static inline bool probe_is_left(const struct probe *probe, struct rank_range ranks)
 {
-    return side.low < probe->inner.low || side.high > probe->inner.high || (probe->none && side.low == 0);
+    return ranks.low < probe->inner.low || ranks.high > probe->inner.high || (probe->none && ranks.low == 0);
 }
 
 /* Whether a box reaches into the range; not *alive*: the range has no values left but, perhaps, "none". */
-static inline bool range_meets(const struct range *range, bool alive, struct side side)
+static inline bool range_meets(const struct range *range, bool alive, struct rank_range ranks)
 {
-    return (alive && side.low <= range->side.high && side.high >= range->side.low) || (range->none && !side.low);
+    return (alive && ranks.low <= range->ranks.high && ranks.high >= range->ranks.low) || (range->none && !ranks.low);
 }
 
-/* The flat form of what hangs on *root*, in *tree*; numbers all twigs anew. */
-enum tree_status twigs_write(struct space *space, struct twig *root, struct tree *tree);
+/* The flat form of what hangs on *root*, in *tree*; numbers all nodes anew. */
+enum tree_status nodes_write(struct space *space, struct build_node *root, struct tree *tree);
 enum tree_status space_draw(struct space *space);
 uint32_t line_rank(const struct line *line, u128 value);
 void region_all(const struct space *space, struct range *region);
@@ -155,9 +155,8 @@ bool box_covers(const struct space *space, uint32_t box, const struct range *reg
 uint32_t list_cut(const struct space *space, const uint32_t *box, uint32_t boxes, const struct range *region);
 bool axis_usable(const struct space *space, const struct range *region, uint32_t axis);
 bool axis_can_test(const struct tree_axis *axis, u128 low, u128 high);
-struct twig *bisect_over(struct space *space, const struct tree_options *options, const struct plot *plot);
-struct twig *twig_new(struct space *space);
-bool twig_lists(struct space *space, struct twig *twig, const uint32_t *box, uint32_t boxes);
-void sort_keys(uint64_t *key, uint64_t *spare, uint32_t count, unsigned first_bit);
+struct build_node *bisect_over(struct space *space, const struct tree_options *options, const struct subproblem *plot);
+struct build_node *node_new(struct space *space);
+bool node_lists(struct space *space, struct build_node *node, const uint32_t *box, uint32_t boxes);
 
 #endif
