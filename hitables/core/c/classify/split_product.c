@@ -28,6 +28,7 @@
 #endif
 
 #include "budget.h"
+#include "scope.h"
 #include "sort.h"
 #include "split_product.h"
 #include "vfdb.h"
@@ -105,38 +106,24 @@ enum part { BY_SOURCE, BY_DESTINATION, CROSS, CROSS_TOO, PARTS };
 
 enum { PADDING = 16 }; /* words behind a pool that a vector may read */
 
-/* Memory of a build, given back at its end. */
+/* Memory of a build, given back at its end, and its status: once that is not VFDB_OK nothing more is taken. */
 struct build_memory {
-    struct budget *budget;
-    struct memory_piece {
-        void *taken;
-        size_t size;
-    } piece[96];
-    uint32_t pieces;
+    struct scope scope;
     int status;
 };
 
 static void *borrow(struct build_memory *memory, size_t size)
 {
-    if (memory->status)
-        return NULL;
-    void *taken = budget_take(memory->budget, size ? size : 1);
-    if (!taken || memory->pieces == sizeof memory->piece / sizeof *memory->piece) {
-        budget_give(memory->budget, taken, size ? size : 1);
+    void *piece = memory->status ? NULL : scope_take(&memory->scope, size);
+    if (!piece && !memory->status)
         memory->status = VFDB_NO_MEMORY;
-        return NULL;
-    }
-    memory->piece[memory->pieces++] = (struct memory_piece){taken, size ? size : 1};
-    return taken;
+    return piece;
 }
 
-/* Gives back what was borrowed since there were *pieces*. */
-static void give_back(struct build_memory *memory, uint32_t pieces)
+/* Give back all that was borrowed since there were *pieces* pieces. */
+static void give_back(struct build_memory *memory, size_t pieces)
 {
-    while (memory->pieces > pieces) {
-        struct memory_piece *piece = &memory->piece[--memory->pieces];
-        budget_give(memory->budget, piece->taken, piece->size);
-    }
+    scope_shrink(&memory->scope, pieces);
 }
 
 /* A set of rules is known by the exclusive or of 128 random bits per rule. */
@@ -240,7 +227,7 @@ static void classify(struct split_product_builder *b, const struct axis_ranges *
     classes->of = borrow(&b->memory, ranges * sizeof *classes->of);
     classes->stands_in = borrow(&b->memory, ranges * sizeof *classes->stands_in);
     classes->below = borrow(&b->memory, (ranges + 1) * sizeof *classes->below);
-    uint32_t kept = b->memory.pieces;
+    size_t kept = b->memory.scope.pieces;
     uint32_t *slot = borrow(&b->memory, ((size_t)mask + 1) * sizeof *slot);
     uint32_t *rules = borrow(&b->memory, (ranges + 1) * sizeof *rules);
     if (b->memory.status)
@@ -328,7 +315,7 @@ static size_t more(struct split_product_builder *b, uint32_t **pool, size_t *use
     }
     if (at + words + PADDING > *room) {
         size_t larger = at + words + PADDING + *room / 2;
-        uint32_t *moved = budget_resize(b->memory.budget, *pool, *room * sizeof **pool, larger * sizeof **pool);
+        uint32_t *moved = budget_resize(b->memory.scope.budget, *pool, *room * sizeof **pool, larger * sizeof **pool);
         if (!moved) {
             b->memory.status = VFDB_NO_MEMORY;
             return 0;
@@ -345,7 +332,7 @@ static void trim(struct split_product_builder *b, uint32_t **pool, size_t *used,
     size_t wanted = *used + PADDING;
     if (b->memory.status || *room == wanted)
         return;
-    uint32_t *moved = budget_resize(b->memory.budget, *pool, *room * sizeof **pool, wanted * sizeof **pool);
+    uint32_t *moved = budget_resize(b->memory.scope.budget, *pool, *room * sizeof **pool, wanted * sizeof **pool);
     if (!moved) {
         b->memory.status = VFDB_NO_MEMORY;
         return;
@@ -418,7 +405,7 @@ static void draw_map(struct split_product_builder *b, const struct axis_ranges *
     map->roots = 1U << rooted;
     if (b->memory.status)
         return;
-    map->root = budget_take(b->memory.budget, map->roots * sizeof *map->root);
+    map->root = budget_take(b->memory.scope.budget, map->roots * sizeof *map->root);
     if (!map->root) {
         b->memory.status = VFDB_NO_MEMORY;
         return;
@@ -584,7 +571,7 @@ static bool cross_kinds(struct split_product_builder *b, uint32_t **bits)
 
 static void *keep(struct split_product_builder *b, const void *from, size_t size)
 {
-    void *kept = b->memory.status ? NULL : budget_take(b->memory.budget, size);
+    void *kept = b->memory.status ? NULL : budget_take(b->memory.scope.budget, size);
     if (kept)
         memcpy(kept, from, size);
     else if (!b->memory.status)
@@ -615,7 +602,7 @@ static void cut_services(struct split_product_builder *b)
             chosen[kept++] = s.rule[service];
         }
     }
-    uint32_t pieces = b->memory.pieces;
+    size_t pieces = b->memory.scope.pieces;
     for (;; kept /= 2) {
         bool good = true;
         for (uint32_t d = 0; d < dims && good; d++)
@@ -648,7 +635,7 @@ static void cut_services(struct split_product_builder *b)
                 b->covers[k * SPLIT_ROW + j / 32] |= UINT32_C(1) << j % 32;
         }
     if (db->checks && dims) {
-        db->rest = budget_take(b->memory.budget, (size_t)rules->count * dims * 2 * sizeof *db->rest);
+        db->rest = budget_take(b->memory.scope.budget, (size_t)rules->count * dims * 2 * sizeof *db->rest);
         if (!db->rest)
             b->memory.status = VFDB_NO_MEMORY;
         for (uint32_t i = 0; i < rules->count && db->rest; i++)
@@ -854,7 +841,7 @@ static void write_product(struct split_product_builder *b, const struct range_cl
     if (!b->memory.status) {
         product->cells = cells;
         product->columns = columns->count;
-        product->list = budget_take(b->memory.budget, cells * sizeof *product->list);
+        product->list = budget_take(b->memory.scope.budget, cells * sizeof *product->list);
         if (!product->list)
             b->memory.status = VFDB_NO_MEMORY;
     }
@@ -870,7 +857,8 @@ static void write_buckets(struct split_product_builder *b, const struct range_cl
 {
     struct class_members members;
     const struct axis_ranges *axis = &b->axis[key];
-    uint32_t pieces = b->memory.pieces, most = 0;
+    size_t pieces = b->memory.scope.pieces;
+    uint32_t most = 0;
     gather(b, axis, classes, part, &members);
     for (uint32_t c = 0; c < classes->count && !b->memory.status; c++)
         if (members.from[c + 1] - members.from[c] > most)
@@ -983,7 +971,7 @@ static double estimate(struct split_product_builder *b, double memory)
     for (uint32_t i = 0; i < b->rules->count; i++)
         rules[b->part[i]]++;
     for (uint32_t part = 0; part < PARTS && !b->memory.status; part++) {
-        uint32_t pieces = b->memory.pieces;
+        size_t pieces = b->memory.scope.pieces;
         struct range_classes classes[2];
         if (!rules[part])
             continue;
@@ -1058,7 +1046,7 @@ static void split_product_free(void *built)
 
 static int split_product_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
 {
-    struct split_product_builder b = {.memory.budget = budget, .rules = rules};
+    struct split_product_builder b = {.memory.scope.budget = budget, .rules = rules};
     struct split_product *db = b.db = budget_take(budget, sizeof *db);
     if (!db)
         return VFDB_NO_MEMORY;
@@ -1083,7 +1071,7 @@ static int split_product_build(struct budget *budget, const struct vfdb_plan *pl
         db->numbered &= rules->priority[i] == i;
     if (!db->numbered && rules->count)
         db->priority = keep(&b, rules->priority, rules->count * sizeof *db->priority);
-    give_back(&b.memory, 0);
+    scope_empty(&b.memory.scope);
     if (b.memory.status) {
         split_product_free(db);
         return b.memory.status;

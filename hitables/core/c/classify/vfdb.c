@@ -154,7 +154,7 @@ static int rebuild(struct vfdb *db)
 static int open_in(struct budget *budget, struct budget *list_budget, const struct vfdb_plan *plan,
                    const struct vfdb_rules *rules, struct vfdb **opened)
 {
-    struct vfdb *db = calloc(1, sizeof *db);
+    struct vfdb *db = calloc(1, sizeof *db); /* not from the budgets, which it owns */
     *opened = NULL;
     if (!db) {
         budget_free(budget);
@@ -304,7 +304,7 @@ static int without(struct vfdb *db, uint32_t priority)
     for (uint32_t i = at; i != VFDB_NONE; i = vfdb_list_next(db->list, i))
         count++;
     size_t bytes = 2 * (size_t)db->dims * sizeof(uint32_t), i = 0;
-    uint32_t *kept = malloc(count * bytes);
+    uint32_t *kept = budget_take(db->list_budget, count * bytes);
     if (!kept)
         return VFDB_NO_MEMORY;
     for (; at != VFDB_NONE; at = vfdb_list_next(db->list, at))
@@ -316,7 +316,7 @@ static int without(struct vfdb *db, uint32_t priority)
         assert(back == VFDB_OK); /* its slots and its place in the table are free still */
         (void)back;
     }
-    free(kept);
+    budget_give(db->list_budget, kept, count * bytes);
     return status;
 }
 

@@ -67,6 +67,15 @@ void scope_drop(struct scope *scope, void *taken)
     *piece = scope->piece[--scope->pieces];
 }
 
+/* Give back the pieces taken since there were *pieces* of them.  None of the earlier ones may have been dropped. */
+void scope_shrink(struct scope *scope, size_t pieces)
+{
+    while (scope->pieces > pieces) {
+        struct scope_piece *piece = &scope->piece[--scope->pieces];
+        budget_give(scope->budget, piece->at, piece->size);
+    }
+}
+
 /* Give everything back. */
 void scope_empty(struct scope *scope)
 {

@@ -14,6 +14,7 @@ struct scope {
 void *scope_take(struct scope *scope, size_t size);
 void *scope_resize(struct scope *scope, void *taken, size_t size);
 void scope_drop(struct scope *scope, void *taken);
+void scope_shrink(struct scope *scope, size_t pieces);
 void scope_empty(struct scope *scope);
 
 #endif

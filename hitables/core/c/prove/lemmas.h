@@ -3,21 +3,28 @@
 
 #include "residual.h"
 
-/* Pairs of lists that are known to be equal in a region: see known.c. */
+/* Pairs of lists that are proved to be equal in a region, the newest LEMMAS_KEPT of them: see lemmas.c. */
 
 struct lemma;
 
 enum { LEMMAS_KEPT = 64 };
 
+/* Zeroed: an empty cache. */
 struct lemma_cache {
-    struct lemma *v[LEMMAS_KEPT]; /* the newest role_of before at */
+    struct lemma *v[LEMMAS_KEPT]; /* a ring; the newest is before *at* */
     uint32_t n, at;
 };
 
+/* A lemma of the two lists in the current region, yet to be proved.  NULL: too large, or no memory; then the pair
+ * is proved again where it is met again.  Free it, or give it to the cache once it is proved. */
 struct lemma *lemma_copy(struct residual *r, const struct residual_list *a, const struct residual_list *b);
-void lemma_free(struct residual *r, struct lemma *known);
-void lemma_cache_keep(struct residual *r, struct lemma_cache *memory, struct lemma *known);
-int lemma_cache_has(struct residual *r, const struct lemma_cache *memory, const struct residual_list *a, const struct residual_list *b);
-void lemma_cache_clear(struct residual *r, struct lemma_cache *memory);
+void lemma_free(struct residual *r, struct lemma *lemma);
+
+/* Keep a proved lemma (NULL: nothing) in place of the oldest; the cache frees it. */
+void lemma_cache_keep(struct residual *r, struct lemma_cache *cache, struct lemma *lemma);
+/* Whether some lemma proves that the lists are equal in the current region. */
+bool lemma_cache_has(struct residual *r, const struct lemma_cache *cache, const struct residual_list *a,
+                     const struct residual_list *b);
+void lemma_cache_clear(struct residual *r, struct lemma_cache *cache);
 
 #endif

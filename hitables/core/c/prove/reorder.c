@@ -38,14 +38,14 @@ enum role {
 struct reorder_check {
     struct residual *r;
     const struct order *order;
-    const volatile int *stopped;
+    const volatile bool *stopped;
     uint8_t *role;
     uint32_t *guarded;
     uint32_t dims, dim[DIMS];    /* that some rule tests */
     uint32_t *low[DIMS], *high[DIMS]; /* by rule: hull of what it tests */
     uint32_t asker_group, group; /* of the pairs looked at */
     uint64_t looked_at;
-    int status;
+    enum prove_status status;
 };
 
 static const struct guarded_action *guarded_of(const struct reorder_check *j, uint32_t rule)
@@ -69,13 +69,13 @@ static enum role role_of(const struct reorder_check *j, uint32_t rule)
 }
 
 /* The values that all plain tests of the rule's segment leave in each dimension: a hull. */
-static int enclose(struct reorder_check *j)
+static bool enclose(struct reorder_check *j)
 {
     const struct residual *r = j->r;
     uint32_t rules = j->order->rules;
     uint32_t *place = residual_push(j->r, (r->in.dims + 1) * sizeof *place);
     if (!place)
-        return 0;
+        return false;
     memset(place, 0xff, (r->in.dims + 1) * sizeof *place);
     for (uint32_t rule = 0; rule < rules; rule++) {
         if (j->role[rule] == MATCHES_NOTHING)
@@ -94,7 +94,7 @@ static int enclose(struct reorder_check *j)
                 j->low[d] = residual_push(j->r, (rules + 1) * sizeof(uint32_t));
                 j->high[d] = residual_push(j->r, (rules + 1) * sizeof(uint32_t));
                 if (!j->low[d] || !j->high[d])
-                    return 0;
+                    return false;
                 memset(j->low[d], 0, (rules + 1) * sizeof(uint32_t));
                 memset(j->high[d], 0xff, (rules + 1) * sizeof(uint32_t));
             }
@@ -106,58 +106,58 @@ static int enclose(struct reorder_check *j)
                 j->high[d][rule] = high;
         }
     }
-    return 1;
+    return true;
 }
 
 /* ---- pairs ---- */
 
-static int tests_meet(const struct residual *r, uint32_t one, uint32_t other)
+static bool tests_meet(const struct residual *r, uint32_t one, uint32_t other)
 {
     uint32_t x = r->in.test_start[one], x_end = r->in.test_start[one + 1];
     uint32_t y = r->in.test_start[other], y_end = r->in.test_start[other + 1];
     while (x < x_end && y < y_end) {
         const uint32_t *a = r->in.set_ends + 2 * (size_t)x, *b = r->in.set_ends + 2 * (size_t)y;
         if (a[0] <= b[1] && b[0] <= a[1])
-            return 1;
+            return true;
         if (a[1] < b[1])
             x++;
         else
             y++;
     }
-    return 0;
+    return false;
 }
 
 /* Whether a packet may match both: any two tests of one dimension have values in common. */
-static int meet(const struct reorder_check *j, uint32_t one, uint32_t other)
+static bool meet(const struct reorder_check *j, uint32_t one, uint32_t other)
 {
     for (uint32_t d = 0; d < j->dims; d++)
         if (j->low[d][one] > j->high[d][other] || j->low[d][other] > j->high[d][one])
-            return 0;
+            return false;
     const struct residual *r = j->r;
     const struct guarded_action *a = guarded_of(j, one), *b = guarded_of(j, other);
     for (uint32_t x = 0; x < a->n; x++)
         for (uint32_t y = 0; y < b->n; y++) {
             uint32_t s = r->tests[a->first + x], t = r->tests[b->first + y];
             if (!((s | t) & EITHER) && r->in.test_dim[s] == r->in.test_dim[t] && !tests_meet(r, s, t))
-                return 0;
+                return false;
         }
-    return 1;
+    return true;
 }
 
-static int is_listed(const struct order *order, uint32_t rule, uint32_t which)
+static bool is_listed(const struct order *order, uint32_t rule, uint32_t which)
 {
     for (uint32_t l = order->listed_start[rule]; l < order->listed_start[rule + 1]; l++)
         if (order->listed[l] == which)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
 /* Whether the two must be told apart: w role_of before rule and is not asked for. */
-static int matters(const struct reorder_check *j, uint32_t rule, uint32_t w)
+static bool matters(const struct reorder_check *j, uint32_t rule, uint32_t w)
 {
     const struct order *order = j->order;
     if (order->place[w] > order->place[rule])
-        return 0;
+        return false;
     if (j->role[rule] == PLAIN)
         return guarded_of(j, rule)->arg != guarded_of(j, w)->arg;
     uint32_t asked = order->asked[(size_t)rule * order->groups + j->group];
@@ -203,11 +203,11 @@ static uint32_t sampled(const uint32_t *rules, uint32_t n, uint32_t *sample)
 }
 
 /* The halving that leaves the fewest pairs; 0 when none leaves clearly fewer. */
-static int choose(const struct reorder_check *j, const uint32_t *rules, uint32_t n, const uint32_t *others, uint32_t m, struct header_halving *best)
+static bool choose(const struct reorder_check *j, const uint32_t *rules, uint32_t n, const uint32_t *others, uint32_t m, struct header_halving *best)
 {
     uint32_t x[SAMPLE], y[SAMPLE], nx = sampled(rules, n, x), ny = sampled(others, m, y);
     uint32_t fewest = nx * ny - nx * ny / 8;
-    int found = 0;
+    bool found = false;
     for (uint32_t d = 0; d < j->dims; d++)
         for (uint32_t k = 0; k < nx + ny; k++) {
             uint32_t rule = k < nx ? x[k] : y[k - nx];
@@ -217,13 +217,13 @@ static int choose(const struct reorder_check *j, const uint32_t *rules, uint32_t
                     continue; /* no value lies below */
                 uint32_t left = left_by(j, h, x, nx, y, ny);
                 if (left < fewest)
-                    fewest = left, *best = h, found = 1;
+                    fewest = left, *best = h, found = true;
             }
         }
     return found;
 }
 
-static uint32_t half_of(const struct reorder_check *j, struct header_halving h, int above, const uint32_t *rules, uint32_t n, uint32_t *out)
+static uint32_t half_of(const struct reorder_check *j, struct header_halving h, bool above, const uint32_t *rules, uint32_t n, uint32_t *out)
 {
     uint32_t kept = 0;
     for (uint32_t k = 0; k < n; k++)
@@ -271,11 +271,11 @@ static uint32_t before(const struct order *order, uint32_t rule, uint32_t group)
 }
 
 /* Whether a rule need not be held against those of a later group. */
-static int is_safe(const struct reorder_check *j, uint32_t rule, uint32_t group)
+static bool is_safe(const struct reorder_check *j, uint32_t rule, uint32_t group)
 {
     const struct order *order = j->order;
     if (j->role[rule] == MATCHES_NOTHING)
-        return 1;
+        return true;
     if (j->role[rule] == PLAIN) /* what drops malformed packets may come early */
         return j->r->class.may_drop && guarded_of(j, rule)->arg == j->r->in.drop;
     return order->asked[(size_t)rule * order->groups + group] >= before(order, rule, group);
@@ -320,7 +320,7 @@ static void hold_groups(struct reorder_check *j, uint32_t group, uint32_t later)
     j->r->top = top;
 }
 
-int reorder_holds(struct residual *r, const struct order *order, const volatile int *stopped)
+enum prove_status reorder_holds(struct residual *r, const struct order *order, const volatile bool *stopped)
 {
     struct reorder_check j = {.r = r, .order = order, .stopped = stopped, .status = PROVE_EQUAL};
     size_t top = r->top;

@@ -164,13 +164,13 @@ static bool cost_alike(struct tree_cost one, struct tree_cost other)
 }
 
 /* Axes that cost alike share a table. */
-static void tables_fill(struct bisection *g, const struct subproblem *subproblem)
+static void tables_fill(struct bisection *g, const struct subproblem *problem)
 {
     const struct tree_boxes *in = g->space->in;
     struct tree_cost test;
     g->rule = 0;
-    for (uint32_t i = 0; i < subproblem->boxes; i++)
-        g->rule += cost_missed(g->space, subproblem->box[i], subproblem->region) / subproblem->boxes;
+    for (uint32_t i = 0; i < problem->boxes; i++)
+        g->rule += cost_missed(g->space, problem->box[i], problem->region) / problem->boxes;
     if (g->rule <= 0)
         g->rule = 1;
     for (uint32_t a = 0; a < in->axes; a++) {
@@ -938,10 +938,10 @@ static enum tree_status leaf_split(struct bisection *g, struct open_leaf *leaf)
 }
 
 /* A tree over *plot*; NULL when memory is exhausted. */
-struct build_node *bisect_over(struct space *space, const struct tree_options *options, const struct subproblem *subproblem)
+struct build_node *bisect_over(struct space *space, const struct tree_options *options, const struct subproblem *problem)
 {
-    uint32_t boxes = subproblem->boxes;
-    size_t spans = (size_t)boxes + subproblem->background_boxes + 1;
+    uint32_t boxes = problem->boxes;
+    size_t spans = (size_t)boxes + problem->background_boxes + 1;
     struct bisection *g = arena_take(space->arena, sizeof *g);
     if (!g)
         return NULL;
@@ -952,23 +952,23 @@ struct build_node *bisect_over(struct space *space, const struct tree_options *o
     g->crossing = arena_take(space->arena, spans * sizeof *g->crossing);
     g->key = arena_take(space->arena, 2 * spans * sizeof *g->key);
     g->spare = arena_take(space->arena, 2 * spans * sizeof *g->spare);
-    struct open_leaf *leaf = leaf_new(g, boxes, subproblem->background_boxes, 0);
+    struct open_leaf *leaf = leaf_new(g, boxes, problem->background_boxes, 0);
     if (!g->span || !g->inside || !g->crossing || !g->key || !g->spare || !leaf)
         return NULL;
-    g->work_limit = options->work_limit ? (uint64_t)options->work_limit * (boxes + subproblem->background_boxes + 1) : UINT64_MAX;
-    tables_fill(g, subproblem);
-    memcpy(leaf->region, subproblem->region, space->in->axes * sizeof *leaf->region);
-    memcpy(leaf->box, subproblem->box, boxes * sizeof *leaf->box);
+    g->work_limit = options->work_limit ? (uint64_t)options->work_limit * (boxes + problem->background_boxes + 1) : UINT64_MAX;
+    tables_fill(g, problem);
+    memcpy(leaf->region, problem->region, space->in->axes * sizeof *leaf->region);
+    memcpy(leaf->box, problem->box, boxes * sizeof *leaf->box);
     for (uint32_t i = 0; i < boxes; i++) {
         int32_t rule = space->in->rule[leaf->box[i]];
         bool first = !i || rule != space->in->rule[leaf->box[i - 1]];
         leaf->share[i] = first ? (float)space->in->weight[rule] : 0;
     }
-    for (uint32_t i = 0; i < subproblem->background_boxes; i++) {
-        leaf->background[i] = subproblem->background[i];
-        leaf->background_share[i] = subproblem->background_share[i];
+    for (uint32_t i = 0; i < problem->background_boxes; i++) {
+        leaf->background[i] = problem->background[i];
+        leaf->background_share[i] = problem->background_share[i];
     }
-    leaf->background_boxes = subproblem->background_boxes;
+    leaf->background_boxes = problem->background_boxes;
     leaf->boxes = list_cut(space, leaf->box, boxes, leaf->region);
     leaf->rules = rules_in(g, leaf->box, leaf->boxes);
     leaf->node->closed = is_closed(g, leaf);

@@ -19,7 +19,6 @@
 #include "tree_internal.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sort.h"
@@ -243,8 +242,8 @@ static struct part *part_new(struct cutter *c, uint32_t boxes)
     return part->node && part->region && part->box ? part : NULL;
 }
 
-/* Cut the part, if it must and can be; its own parts go to *made, which has room for them. */
-static enum tree_status part_cut(struct cutter *c, struct part *part, struct part **made, uint32_t *count)
+/* Cut the part, if it must and can be; its own parts go to parts[], which has room for them. */
+static enum tree_status part_cut(struct cutter *c, struct part *part, struct part **parts, uint32_t *count)
 {
     struct space *space = c->space;
     uint32_t axis = 0, ends = 0;
@@ -271,9 +270,33 @@ static enum tree_status part_cut(struct cutter *c, struct part *part, struct par
         memcpy(child->box, c->listed, boxes * sizeof *child->box);
         child->boxes = boxes;
         node->branch[node->branches++] = (struct branch){region[axis].low, region[axis].high, child->node};
-        made[(*count)++] = child;
+        parts[(*count)++] = child;
     }
     return node->branch ? TREE_OK : TREE_NO_MEMORY;
+}
+
+/* Cut the part and its parts, from a stack of those that are not cut yet. */
+static enum tree_status cut_all(struct cutter *c, struct part *first)
+{
+    struct scope *scratch = &c->space->scratch;
+    size_t waiting = 0, room = 0;
+    struct part **stack = NULL;
+    enum tree_status status = TREE_OK;
+    for (bool more = true; status == TREE_OK && more; more = waiting > 0) {
+        struct part *part = waiting ? stack[--waiting] : first;
+        if (waiting + c->room > room) {
+            room = 2 * (waiting + c->room);
+            struct part **moved = scope_resize(scratch, stack, room * sizeof *stack);
+            if (!moved)
+                return TREE_NO_MEMORY;
+            stack = moved;
+        }
+        uint32_t parts;
+        status = part_cut(c, part, stack + waiting, &parts);
+        waiting += parts;
+    }
+    scope_drop(scratch, stack);
+    return status;
 }
 
 static enum tree_status conext2014_grow(struct space *space, const struct tree_options *options, struct build_node **root)
@@ -314,29 +337,7 @@ static enum tree_status conext2014_grow(struct space *space, const struct tree_o
     memcpy(all, c->listed, boxes * sizeof *all);
     first->boxes = list_part(space, all, boxes, 0, first->region, first->box);
     *root = first->node;
-    /* A stack of parts still to be cut. */
-    size_t waiting = 0, stack_room = 1024;
-    struct part **stack = malloc(stack_room * sizeof *stack);
-    enum tree_status status = stack ? TREE_OK : TREE_NO_MEMORY;
-    if (stack)
-        stack[waiting++] = first;
-    while (status == TREE_OK && waiting) {
-        struct part *part = stack[--waiting];
-        if (waiting + c->room > stack_room) {
-            struct part **more = realloc(stack, 2 * (waiting + c->room) * sizeof *stack);
-            if (!more) {
-                status = TREE_NO_MEMORY;
-                break;
-            }
-            stack = more;
-            stack_room = 2 * (waiting + c->room);
-        }
-        uint32_t made;
-        status = part_cut(c, part, stack + waiting, &made);
-        waiting += made;
-    }
-    free(stack);
-    return status;
+    return cut_all(c, first);
 }
 
 const struct tree_builder tree_conext2014 = {.name = "paper", .grow = conext2014_grow};

@@ -17,7 +17,6 @@
  */
 #include "cut_grid.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "sort.h"
@@ -325,11 +324,11 @@ struct cell_lists {
     uint32_t *box;
 };
 
-static void cells_free(struct cell_lists *cells)
+static void cells_free(struct scope *scratch, struct cell_lists *cells)
 {
-    free(cells->start);
-    free(cells->boxes);
-    free(cells->box);
+    scope_drop(scratch, cells->start);
+    scope_drop(scratch, cells->boxes);
+    scope_drop(scratch, cells->box);
 }
 
 /* The region of one cell: its parts as digits of *cell*. */
@@ -392,14 +391,14 @@ static void cells_meet(const struct space *space, const struct grid_node *node, 
 }
 
 /* The lists of all cells, hidden rules left out. */
-static bool cells_fill(const struct space *space, const struct grid_node *node, struct cell_lists *cells)
+static bool cells_fill(struct space *space, const struct grid_node *node, struct cell_lists *cells)
 {
     size_t total = 0;
     *cells = (struct cell_lists){.cells = 1};
     for (uint32_t c = 0; c < node->plan->cuts; c++)
         cells->cells *= node->plan->cut[c].parts;
-    cells->start = malloc((cells->cells + 1) * sizeof *cells->start);
-    cells->boxes = calloc(cells->cells, sizeof *cells->boxes);
+    cells->start = scope_take(&space->scratch, (cells->cells + 1) * sizeof *cells->start);
+    cells->boxes = scope_take(&space->scratch, cells->cells * sizeof *cells->boxes);
     if (!cells->start || !cells->boxes)
         return false;
     for (uint32_t i = 0; i < node->boxes; i++)
@@ -409,7 +408,9 @@ static bool cells_fill(const struct space *space, const struct grid_node *node, 
         total += cells->boxes[c];
         cells->boxes[c] = 0;
     }
-    if (total > UINT32_MAX || !(cells->box = malloc((total + 1) * sizeof *cells->box)))
+    if (total <= UINT32_MAX)
+        cells->box = scope_take(&space->scratch, (total + 1) * sizeof *cells->box);
+    if (!cells->box)
         return false;
     for (uint32_t i = 0; i < node->boxes; i++)
         cells_meet(space, node, i, cells, true);
@@ -507,12 +508,12 @@ static bool cells_merge(struct grid_growth *p, struct grid_node *node, const str
     uint32_t slots = 2, row = node->plan->cut[node->plan->cuts - 1].parts;
     while (slots < 2 * cells->cells)
         slots *= 2;
-    struct grid_node **slot = calloc(slots, sizeof *slot);
+    struct grid_node **slot = scope_take(&p->space->scratch, slots * sizeof *slot);
     node->cells = cells->cells;
     node->part = arena_take(p->space->arena, cells->cells * sizeof *node->part);
-    bool made = slot && node->part;
+    bool fits = slot && node->part;
     struct range region[TREE_AXES];
-    for (uint32_t c = 0; made && c < cells->cells; c++) {
+    for (uint32_t c = 0; fits && c < cells->cells; c++) {
         const uint32_t *box = cells->box + cells->start[c];
         uint32_t boxes = cells->boxes[c], at = 0;
         struct grid_node *part = NULL;
@@ -536,7 +537,7 @@ static bool cells_merge(struct grid_growth *p, struct grid_node *node, const str
             region_join(p->space, part->region, region);
         } else {
             part = grid_node_new(p, region);
-            made = part && grid_node_list(p, part, box, boxes);
+            fits = part && grid_node_list(p, part, box, boxes);
             if (part)
                 part->holes = node->holes;
             if (leaf)
@@ -544,8 +545,8 @@ static bool cells_merge(struct grid_growth *p, struct grid_node *node, const str
         }
         node->part[c] = part;
     }
-    free(slot);
-    return made;
+    scope_drop(&p->space->scratch, slot);
+    return fits;
 }
 
 /* What a grid is printed as: tests that halve the parts along one axis after the other. */
@@ -564,7 +565,7 @@ static bool same_parts(const struct grid_node *node, uint32_t one, uint32_t two,
     return !memcmp(node->part + one, node->part + two, size * sizeof *node->part);
 }
 
-static struct build_node *made(struct grid_printer *w)
+static struct build_node *output_new(struct grid_printer *w)
 {
     struct build_node *output = node_new(w->growth->space);
     w->failed |= !output;
@@ -584,8 +585,8 @@ static struct build_node *print_part(struct grid_printer *w, struct grid_node *p
         return NULL;
     }
     if (!copied)
-        return part->rules ? part->output : made(w);
-    struct build_node *output = made(w);
+        return part->rules ? part->output : output_new(w);
+    struct build_node *output = output_new(w);
     if (w->failed)
         return NULL;
     if (part->rules > 1) {
@@ -627,7 +628,7 @@ static struct build_node *print_cut(struct grid_printer *w, uint32_t level, uint
     w->printed++;
     if (!w->writes || w->failed)
         return NULL;
-    struct build_node *output = made(w);
+    struct build_node *output = output_new(w);
     struct branch *branch = arena_take(w->growth->space->arena, 2 * sizeof *branch);
     if (!branch || !output) {
         w->failed = true;
@@ -718,10 +719,10 @@ static enum tree_status split_grid(struct grid_growth *p, struct grid_node *node
 {
     do {
         struct cell_lists cells;
-        bool made = cells_fill(p->space, node, &cells) && (!p->builder->shares || cells_share(p, node, &cells)) &&
+        bool split = cells_fill(p->space, node, &cells) && (!p->builder->shares || cells_share(p, node, &cells)) &&
                     cells_merge(p, node, &cells);
-        cells_free(&cells);
-        if (!made)
+        cells_free(&p->space->scratch, &cells);
+        if (!split)
             return TREE_NO_MEMORY;
         if (!grid_helps(node))
             break;

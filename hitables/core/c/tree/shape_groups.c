@@ -229,20 +229,21 @@ static struct build_node *group_grow(struct group_trees *f, uint32_t g, uint32_t
 /* The nodes below *root*, parents first; their number in *count.  NULL when memory is exhausted. */
 static struct build_node **gather(struct group_trees *f, struct build_node *root, uint32_t *count)
 {
+    struct scope *scratch = &f->space->scratch;
     uint32_t room = 1024, listed = 0;
-    struct build_node **list = malloc(room * sizeof *list);
+    struct build_node **list = scope_take(scratch, room * sizeof *list);
     if (list)
         list[listed++] = root;
     for (uint32_t at = 0; list && at < listed; at++)
         for (uint32_t i = 0; i < list[at]->branches; i++) {
             if (listed == room) {
-                struct build_node **more = realloc(list, 2 * (size_t)room * sizeof *list);
-                if (!more) {
-                    free(list);
+                struct build_node **moved = scope_resize(scratch, list, 2 * (size_t)room * sizeof *list);
+                if (!moved) {
+                    scope_drop(scratch, list);
                     list = NULL;
                     break;
                 }
-                list = more;
+                list = moved;
                 room *= 2;
             }
             list[listed++] = list[at]->branch[i].to;
@@ -400,7 +401,7 @@ static struct build_node *prune(struct group_trees *f, uint32_t g)
             list[i]->plan = take(f, sizeof *list[i]->plan);
     for (uint32_t i = count; list && i-- && !f->failed;)
         node_judge(f, g, list[i]);
-    free(list);
+    scope_drop(&f->space->scratch, list);
     return f->failed ? NULL : harvest(f, g, f->grown[g], true, 0);
 }
 
@@ -755,8 +756,8 @@ static uint64_t *draw(const struct group_trees *f, uint32_t *points, double **we
     const struct space *space = f->space;
     const struct tree_boxes *in = space->in;
     uint32_t step = 1 + in->boxes / f->every / POINTS, drawn = 0, seen = 0;
-    uint64_t *point = malloc(((size_t)in->boxes + 1) * in->axes * 2 * sizeof *point);
-    *weight = malloc(((size_t)in->boxes + 1) * sizeof **weight);
+    uint64_t *point = scope_take(&f->space->scratch, ((size_t)in->boxes + 1) * in->axes * 2 * sizeof *point);
+    *weight = scope_take(&f->space->scratch, ((size_t)in->boxes + 1) * sizeof **weight);
     for (uint32_t b = 0; point && *weight && b < in->boxes; b++) {
         if ((uint32_t)in->rule[b] % f->every || seen++ % step)
             continue;
@@ -780,25 +781,25 @@ static uint64_t *draw(const struct group_trees *f, uint32_t *points, double **we
 }
 
 /* Mean cost at the points; HUGE_VAL when memory is exhausted. */
-static double cost_of(const struct tree_boxes *in, const struct tree *tree, const uint64_t *point,
+static double cost_of(const struct group_trees *f, const struct tree *tree, const uint64_t *point,
                       const double *weight, uint32_t points)
 {
-    int32_t *rule = malloc((points + 1) * sizeof *rule);
-    uint32_t *reads = malloc((points + 1) * sizeof *reads);
-    double *spent = malloc((points + 1) * sizeof *spent), sum = HUGE_VAL;
-    if (rule && reads && spent && tree_search(tree, in, point, points, rule, reads, spent) == TREE_OK) {
-        double all = 0;
-        sum = 0;
+    struct scope *scratch = &f->space->scratch;
+    int32_t *rule = scope_take(scratch, (points + (size_t)1) * sizeof *rule);
+    uint32_t *reads = scope_take(scratch, (points + (size_t)1) * sizeof *reads);
+    double *cost = scope_take(scratch, (points + (size_t)1) * sizeof *cost), mean = HUGE_VAL;
+    if (rule && reads && cost && tree_search(tree, &f->passing, point, points, rule, reads, cost) == TREE_OK) {
+        double sum = 0, all = 0;
         for (uint32_t p = 0; p < points; p++) {
-            sum += spent[p] * weight[p];
+            sum += cost[p] * weight[p];
             all += weight[p];
         }
-        sum /= all > 0 ? all : 1;
+        mean = sum / (all > 0 ? all : 1);
     }
-    free(rule);
-    free(reads);
-    free(spent);
-    return sum;
+    scope_drop(scratch, rule);
+    scope_drop(scratch, reads);
+    scope_drop(scratch, cost);
+    return mean;
 }
 
 /* Chains that a trees nests at most besides those of its trees: a call of the first tree, an entry
@@ -849,6 +850,7 @@ static double group_trees_cost(struct group_trees *f)
     memcpy(f->longest, longest_leaf, sizeof f->longest);
     uint32_t points = 0;
     double *weight = NULL;
+    struct scope *scratch = &f->space->scratch;
     uint64_t *point = draw(f, &points, &weight);
     f->failed |= !point || !weight;
     while (!f->failed) {
@@ -859,7 +861,7 @@ static double group_trees_cost(struct group_trees *f)
         uint64_t size = printed(tree);
         bool fits = size <= budget;
         if (fits)
-            cost = cost_of(&f->passing, tree, point, weight, points) + size_worth * (double)size / (f->rules + 1);
+            cost = cost_of(f, tree, point, weight, points) + size_worth * (double)size / (f->rules + 1);
         tree_free(tree);
         if (fits || f->size_penalty > largest_penalty[groups > 1])
             break;
@@ -867,8 +869,8 @@ static double group_trees_cost(struct group_trees *f)
         f->longest[0] *= 2;
         f->longest[1] *= 2;
     }
-    free(point);
-    free(weight);
+    scope_drop(scratch, point);
+    scope_drop(scratch, weight);
     return cost;
 }
 
