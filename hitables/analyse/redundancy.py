@@ -39,9 +39,9 @@ SPECIFIC = 7
 class Why(enum.IntEnum):
     """Why a rule may go; STAYS: it may not."""
 
-    STAYS = lib.REDUNDANT_STAYS
-    NEVER = lib.REDUNDANT_NEVER  # rules before it end the way of all its packets
-    NOTHING = lib.REDUNDANT_NOTHING  # what stands behind it does the same to them, or it only counts
+    STAYS = lib.REDUNDANCY_STAYS
+    NEVER = lib.REDUNDANCY_NEVER  # rules before it end the way of all its packets
+    NOTHING = lib.REDUNDANCY_NOTHING  # what stands behind it does the same to them, or it only counts
 
     @property
     def said(self) -> str:
@@ -74,19 +74,19 @@ def simplify(
     """
     written = written_in(chain.rules, writes)
     readings = [_Reading(chain, family, backend, malformed, written) for backend in backends]
-    given = ffi.new("struct redundant_reading[]", len(readings))
+    given = ffi.new("struct redundancy_reading[]", len(readings))
     held = [reading.fill(given[at]) for at, reading in enumerate(readings)]
     count = len(chain.rules)
     why = np.zeros(count, np.uint8)
     kept = np.array([id(rule) in keep for rule in chain.rules], np.uint8)
     bytes_of = ffi.from_buffer("uint8_t *", why)
-    _check(lib.redundant_find(given, len(readings), ffi.from_buffer("uint8_t *", kept), bytes_of))
+    _check(lib.redundancy_find(given, len(readings), ffi.from_buffer("uint8_t *", kept), bytes_of))
     stay = np.flatnonzero(why == 0)
     orders = []
     for groups in _groupings(chain.rules):
         phases = np.zeros(count, np.uint32)
         _check(
-            lib.redundant_phases(
+            lib.redundancy_phases(
                 given,
                 len(readings),
                 ffi.from_buffer("uint8_t *", groups),
@@ -103,7 +103,7 @@ def simplify(
 
 
 def _check(status: int) -> None:
-    if status != lib.REDUNDANT_OK:
+    if status != lib.REDUNDANCY_OK:
         raise MemoryError("no memory is left for finding redundant rules")
 
 
@@ -277,7 +277,7 @@ class _Reading:
                 highs.append(ranks[at][last + 1] - 1)
         lowest[rows, columns] = lows
         highest[rows, columns] = highs
-        numbers: dict[_Action, int] = {None: int(lib.REDUNDANT_ACTS)}
+        numbers: dict[_Action, int] = {None: int(lib.REDUNDANCY_ACTS)}
         said = (_DROPPED if action == _BROKEN else action for action in self.actions)
         actions = [numbers.setdefault(action, len(numbers)) for action in said]
         broken = np.array([action == _BROKEN for action in self.actions], np.uint8)

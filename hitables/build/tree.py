@@ -321,9 +321,9 @@ def grow(
     options = ffi.new("struct tree_options *")
     options.leaf_size, options.max_nesting = min(leaf_size, 2**31), min(max_nesting, 2**31)
     options.budget, options.memory = min(budget, NO_BUDGET), memory
-    options.copy_penalty, options.thrift = copy_penalty, thrift
+    options.copy_penalty, options.size_penalty = copy_penalty, thrift
     options.grouping, options.spfac, options.unequal = grouping, spfac, unequal
-    options.tries, options.looks = EFFORTS[effort]
+    options.grouping_effort, options.work_limit = EFFORTS[effort]
     status = ffi.new("enum tree_status *")
     grown = _interruptible(len(boxes.rule), lambda: lib.tree_grow(algorithm.encode(), given.boxes, options, status))
     _check(status[0])

@@ -170,20 +170,18 @@ class _Lowered:
             _mask(state for state, fields in FIELDS_WRITTEN.items() if field in fields) for field in Field
         ]
         hashes = interner.hashes()
-        handle = lib.interp_new(
-            ffi.from_buffer("uint32_t[]", code.words),
-            len(code.words),
-            ffi.from_buffer("uint32_t[]", starts),
-            len(starts),
-            ffi.from_buffer("uint32_t[]", ends),
-            drop,
-            ffi.from_buffer("uint64_t[]", hashes),
-            len(hashes),
-            number,
-            depth,
-            ffi.new("uint32_t[]", writers),
-        )
+        c_writers = ffi.new("uint32_t[]", writers)
+        c_code = ffi.new("struct interp_code *", {
+            "code": ffi.from_buffer("uint32_t[]", code.words), "words": len(code.words),
+            "starts": ffi.from_buffer("uint32_t[]", starts), "chains": len(starts),
+            "ends": ffi.from_buffer("uint32_t[]", ends), "drop": drop,
+            "hashes": ffi.from_buffer("uint64_t[]", hashes), "keys": len(hashes),
+            "rules": number, "depth": depth, "field_writers": c_writers,
+        })  # fmt: skip
+        status = ffi.new("enum interp_status *")
+        handle = lib.interp_new(c_code, status)
         if handle == ffi.NULL:
+            assert status[0] == lib.INTERP_NO_MEMORY, "the code is well formed"
             raise MemoryError(f"table {table.name} of {number} rules")
         self.handle = ffi.gc(handle, lib.interp_free)
 
@@ -220,9 +218,9 @@ class _Lowered:
             counts,
         )
         del held
-        if status == -1:
+        if status == lib.INTERP_NO_MEMORY:
             raise MemoryError(f"{count} packets")
-        assert status == 0, "a chain nests deeper than its table said"
+        assert status == lib.INTERP_OK, "a chain nests deeper than its table said"
         return Result(
             results["verdict"],
             results["effects"],

@@ -22,13 +22,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "search.h"
+#include "sort.h"
+
 enum {
     GROUPS = 3,
     LISTED = 3,       /* rules of later groups that a continuation lists rather than searches */
     FEW = 2,          /* a version of so many rules is a list */
     VISITS = 400,     /* nodes looked at before a rule is taken to meet many */
-    POINTS = 20000,   /* drawn to weigh a forest */
-    GUESTS = 60,      /* drawn to grow a tree; with all of them it takes eight times as long for the same tree */
+    POINTS = 20000,   /* drawn to weigh a trees */
+    BACKGROUND_SAMPLE = 60,      /* drawn to grow a tree; with all of them it takes eight times as long for the same tree */
     WIDE = 7,         /* a prefix of so many bits of 32 or fewer is not specific; with 16 the last tree
                        * of fw1 crosses so much that its longest way is twice as long */
     WIDER = 15,       /* tried besides with the greatest effort */
@@ -51,19 +54,19 @@ static const double size_worth = 10;
 /* What costs so much more on the sample may still be cheaper on the whole list. */
 static const double near_cost = 1.15;
 /* Where no tree is left of one, and what is left of groups is not worth its size. */
-static const double thriftiest[2] = {1e9, 300};
+static const double largest_penalty[2] = {1e9, 300};
 
 /* A version of a node: its first *rules* rules.  One per node and number. */
 struct version {
     uint32_t rules;
-    struct twig *twig;
+    struct build_node *node;
     struct version *next;
 };
 
 enum fate { FATE_LEAF, FATE_SPLIT, FATE_PEEL };
 
-/* What is meant to become of a twig. */
-struct plan {
+/* What is meant to become of a node. */
+struct node_plan {
     enum fate fate;
     double cost, printed; /* of its traffic; rules printed, in all versions */
     uint32_t longest;     /* rules read by any packet */
@@ -80,7 +83,7 @@ struct grouping {
     bool called;           /* the first tree is called and comes back, as the others; else it goes on to them */
 };
 
-struct forest {
+struct group_trees {
     struct space *space;
     const struct tree_options *options;
     struct tree_boxes passing; /* the input; rules that are not final let the search pass */
@@ -90,23 +93,23 @@ struct forest {
     uint32_t *first;  /* box of each rule; [rules] ends the last */
     uint8_t *group;   /* of each rule */
     uint32_t *run;    /* of each rule: how often rules of earlier groups stood between those of its own */
-    struct twig *grown[GROUPS], *tree[GROUPS];
-    struct item *form;
-    struct twig *root;
-    struct call *calls; /* chains that call several versions */
-    double thrift;
+    struct build_node *grown[GROUPS], *tree[GROUPS];
+    struct printed_entry *form;
+    struct build_node *root;
+    struct version_call *calls; /* chains that call several versions */
+    double size_penalty;
     double longest[2]; /* rules in a leaf, of the first tree, of the others */
     bool needed[TREE_AXES]; /* axes that others need to be known */
     bool failed; /* memory is exhausted */
 };
 
 /* A chain that calls versions of several groups. */
-struct call {
-    struct call *next;
-    struct twig *version[GROUPS], *twig;
+struct version_call {
+    struct version_call *next;
+    struct build_node *version[GROUPS], *node;
 };
 
-static void *take(struct forest *f, size_t size)
+static void *take(struct group_trees *f, size_t size)
 {
     void *taken = arena_take(f->space->arena, size);
     if (!taken)
@@ -117,20 +120,20 @@ static void *take(struct forest *f, size_t size)
 /* Groups. */
 
 /* Whether all boxes of the rule are prefixes of more than *wide* bits, or as narrow. */
-static bool is_specific(const struct forest *f, uint32_t rule, uint32_t axis, uint32_t wide)
+static bool is_specific(const struct group_trees *f, uint32_t rule, uint32_t axis, uint32_t wide)
 {
     const struct line *line = &f->space->line[axis];
     u128 most = line->top >> wide;
     for (uint32_t box = f->first[rule]; box < f->first[rule + 1]; box++) {
-        struct side side = box_side(f->space, box, axis);
-        if (line_end(line, side.high) - line->edge[side.low] >= most)
+        struct rank_range ranks = box_ranks(f->space, box, axis);
+        if (line_end(line, ranks.high) - line->edge[ranks.low] >= most)
             return false;
     }
     return f->first[rule] < f->first[rule + 1];
 }
 
 /* Give each rule its group; groups without rules vanish from the grouping. */
-static void group_rules(struct forest *f)
+static void group_rules(struct group_trees *f)
 {
     const struct tree_boxes *in = f->space->in;
     struct grouping *by = &f->grouping;
@@ -179,15 +182,15 @@ static void group_rules(struct forest *f)
 
 /* The tree of group g, over all its rules.  Packets of later groups come by, and those of earlier
  * rules that are wide where this group is specific. */
-static struct twig *group_grow(struct forest *f, uint32_t g, uint32_t nesting)
+static struct build_node *group_grow(struct group_trees *f, uint32_t g, uint32_t nesting)
 {
     const struct tree_boxes *in = f->space->in;
     struct range region[TREE_AXES];
-    uint32_t *box = take(f, (in->boxes + 1) * sizeof *box), *guest = take(f, (in->boxes + 1) * sizeof *guest);
+    uint32_t *box = take(f, (in->boxes + 1) * sizeof *box), *background = take(f, (in->boxes + 1) * sizeof *background);
     float *share = take(f, (in->boxes + 1) * sizeof *share);
     if (f->failed)
         return NULL;
-    uint32_t boxes = 0, guests = 0, own = 0, seen = 0;
+    uint32_t boxes = 0, background_boxes = 0, own = 0, seen = 0;
     for (uint32_t r = 0; r < in->rules; r++) {
         if (f->group[r] == g) {
             seen++;
@@ -197,15 +200,15 @@ static struct twig *group_grow(struct forest *f, uint32_t g, uint32_t nesting)
             bool rest = g + 1 == f->grouping.groups && f->grouping.last_is_rest;
             bool wide = rest || !is_specific(f, r, f->grouping.axis[g], f->grouping.wide);
             if (f->group[r] > g || (seen && wide))
-                guest[guests++] = f->first[r];
+                background[background_boxes++] = f->first[r];
         }
     }
     own = boxes;
     /* So many guests tell as much as more. */
-    uint32_t step = 1 + guests / GUESTS, kept = 0;
-    for (uint32_t i = 0; i < guests; i += step) {
-        guest[kept] = guest[i];
-        share[kept++] = (float)(in->weight[in->rule[guest[i]]] * step);
+    uint32_t step = 1 + background_boxes / BACKGROUND_SAMPLE, kept = 0;
+    for (uint32_t i = 0; i < background_boxes; i += step) {
+        background[kept] = background[i];
+        share[kept++] = (float)(in->weight[in->rule[background[i]]] * step);
     }
     region_all(f->space, region);
     struct tree_options options = *f->options;
@@ -214,32 +217,33 @@ static struct twig *group_grow(struct forest *f, uint32_t g, uint32_t nesting)
     options.longest = (uint32_t)longest_leaf[g != 0];
     options.copy_penalty = copy_penalty;
     options.budget = BUDGET * (uint64_t)own + f->rules / 2 + 200;
-    struct plot plot = {box, guest, share, boxes, kept, region};
-    struct twig *twig = bisect_over(f->space, &options, &plot);
-    if (!twig)
+    struct subproblem subproblem = {box, background, share, boxes, kept, region};
+    struct build_node *node = bisect_over(f->space, &options, &subproblem);
+    if (!node)
         f->failed = true;
-    return twig;
+    return node;
 }
 
-/* Pruning: of each node the cheapest form, cost plus thrift times rules printed. */
+/* Pruning: of each node the cheapest form, cost plus size_penalty times rules printed. */
 
-/* The twigs below *root*, parents first; their number in *count.  NULL when memory is exhausted. */
-static struct twig **gather(struct forest *f, struct twig *root, uint32_t *count)
+/* The nodes below *root*, parents first; their number in *count.  NULL when memory is exhausted. */
+static struct build_node **gather(struct group_trees *f, struct build_node *root, uint32_t *count)
 {
+    struct scope *scratch = &f->space->scratch;
     uint32_t room = 1024, listed = 0;
-    struct twig **list = malloc(room * sizeof *list);
+    struct build_node **list = scope_take(scratch, room * sizeof *list);
     if (list)
         list[listed++] = root;
     for (uint32_t at = 0; list && at < listed; at++)
         for (uint32_t i = 0; i < list[at]->branches; i++) {
             if (listed == room) {
-                struct twig **more = realloc(list, 2 * (size_t)room * sizeof *list);
-                if (!more) {
-                    free(list);
+                struct build_node **moved = scope_resize(scratch, list, 2 * (size_t)room * sizeof *list);
+                if (!moved) {
+                    scope_drop(scratch, list);
                     list = NULL;
                     break;
                 }
-                list = more;
+                list = moved;
                 room *= 2;
             }
             list[listed++] = list[at]->branch[i].to;
@@ -251,65 +255,65 @@ static struct twig **gather(struct forest *f, struct twig *root, uint32_t *count
 }
 
 /* How many versions of a node there may be, itself among them. */
-static uint32_t versions_of(const struct forest *f, uint32_t g, const struct twig *twig)
+static uint32_t versions_of(const struct group_trees *f, uint32_t g, const struct build_node *node)
 {
     uint32_t versions = 1;
     if (g)
-        for (uint32_t i = 1; i < twig->listed; i++)
-            versions += f->run[twig->list[i]] != f->run[twig->list[i - 1]];
+        for (uint32_t i = 1; i < node->listed; i++)
+            versions += f->run[node->list[i]] != f->run[node->list[i - 1]];
     return versions;
 }
 
 /* Whether no packet outside of the test's interval can match any rule of the leaf it takes. */
-static bool can_peel(const struct forest *f, const struct twig *twig)
+static bool can_peel(const struct group_trees *f, const struct build_node *node)
 {
-    const struct twig *taken = twig->branch[0].to;
-    const struct line *line = &f->space->line[twig->axis];
-    if (twig->negated || taken->entries > 2)
+    const struct build_node *taken = node->branch[0].to;
+    const struct line *line = &f->space->line[node->axis];
+    if (node->negated || taken->entries > 2)
         return false;
     for (uint32_t i = 0; i < taken->listed; i++)
         for (uint32_t b = f->first[taken->list[i]]; b < f->first[taken->list[i] + 1]; b++) {
-            struct side side = box_side(f->space, b, twig->axis);
-            if (line->edge[side.low] < twig->branch[0].low || line_end(line, side.high) > twig->branch[0].high)
+            struct rank_range ranks = box_ranks(f->space, b, node->axis);
+            if (line->edge[ranks.low] < node->branch[0].low || line_end(line, ranks.high) > node->branch[0].high)
                 return false;
         }
     return true;
 }
 
-static void twig_judge(struct forest *f, uint32_t g, struct twig *twig)
+static void node_judge(struct group_trees *f, uint32_t g, struct build_node *node)
 {
     bool goes_on = g == 0 && f->grouping.groups > 1 && !f->grouping.called;
-    double versions = versions_of(f, g, twig), thrift = f->thrift;
-    struct plan *plan = twig->plan;
+    double versions = versions_of(f, g, node), size_penalty = f->size_penalty;
+    struct node_plan *plan = node->plan;
     plan->version = NULL;
     plan->fate = FATE_LEAF;
-    plan->cost = twig->work;
-    plan->longest = twig->listed;
-    plan->printed = versions * (twig->listed + (goes_on && !twig->closed));
-    if (twig->kind == TREE_LEAF)
+    plan->cost = node->work;
+    plan->longest = node->listed;
+    plan->printed = versions * (node->listed + (goes_on && !node->closed));
+    if (node->kind == TREE_LEAF)
         return;
-    struct twig *taken = twig->branch[0].to, *other = twig->branch[1].to;
-    double tests = taken->share * twig->test.taken + other->share * twig->test.missed;
-    double cost = twig->share * twig->front + tests + taken->plan->cost + other->plan->cost;
-    const struct branch *cut = &twig->branch[0];
-    uint32_t tested = 1 + cost_is_halved(f->space->in, twig->axis, cut->low, cut->high, twig->negated);
-    double printed = versions * (twig->entries + tested) + taken->plan->printed + other->plan->printed;
+    struct build_node *taken = node->branch[0].to, *other = node->branch[1].to;
+    double tests = taken->share * node->test.taken + other->share * node->test.missed;
+    double cost = node->share * node->front + tests + taken->plan->cost + other->plan->cost;
+    const struct branch *cut = &node->branch[0];
+    uint32_t tested = 1 + cost_is_halved(f->space->in, node->axis, cut->low, cut->high, node->negated);
+    double printed = versions * (node->entries + tested) + taken->plan->printed + other->plan->printed;
     uint32_t deep = taken->plan->longest > other->plan->longest ? taken->plan->longest : other->plan->longest;
-    uint32_t longest = twig->entries + tested + deep;
+    uint32_t longest = node->entries + tested + deep;
     enum fate fate = FATE_SPLIT;
-    if (taken->plan->fate == FATE_LEAF && !(goes_on && !taken->closed) && can_peel(f, twig)) {
+    if (taken->plan->fate == FATE_LEAF && !(goes_on && !taken->closed) && can_peel(f, node)) {
         double misses = taken->share - taken->hits;
         double again = other->share > 0 ? other->plan->cost / other->share : other->listed;
-        double peeled = cost - tests + other->share * twig->beside + misses * again;
-        if (peeled + thrift * (printed - versions * tested) < cost + thrift * printed) {
+        double peeled = cost - tests + other->share * node->beside + misses * again;
+        if (peeled + size_penalty * (printed - versions * tested) < cost + size_penalty * printed) {
             cost = peeled;
             printed -= versions * tested;
-            longest = twig->entries + taken->listed + other->plan->longest;
+            longest = node->entries + taken->listed + other->plan->longest;
             fate = FATE_PEEL;
         }
     }
-    bool too_long = twig->listed > f->longest[g != 0] && longest < twig->listed;
-    if (too_long || cost + thrift * printed < plan->cost + thrift * plan->printed) {
+    bool too_long = node->listed > f->longest[g != 0] && longest < node->listed;
+    if (too_long || cost + size_penalty * printed < plan->cost + size_penalty * plan->printed) {
         plan->longest = longest;
         plan->fate = fate;
         plan->cost = cost;
@@ -318,10 +322,10 @@ static void twig_judge(struct forest *f, uint32_t g, struct twig *twig)
 }
 
 /* Test both halves of the node's interval, one rule behind the other; both take to one node. */
-static void halve(struct forest *f, struct twig *first)
+static void halve(struct group_trees *f, struct build_node *first)
 {
-    struct twig *second = take(f, sizeof *second);
-    struct plan *plan = take(f, sizeof *plan);
+    struct build_node *second = take(f, sizeof *second);
+    struct node_plan *plan = take(f, sizeof *plan);
     struct branch *branch = take(f, 2 * sizeof *branch);
     if (f->failed)
         return;
@@ -337,14 +341,14 @@ static void halve(struct forest *f, struct twig *first)
 }
 
 /* A copy of the grown tree as planned. */
-static struct twig *harvest(struct forest *f, uint32_t g, struct twig *from, bool chained, uint32_t depth)
+static struct build_node *harvest(struct group_trees *f, uint32_t g, struct build_node *from, bool chained, uint32_t depth)
 {
-    struct twig *made = take(f, sizeof *made);
-    struct plan *plan = take(f, sizeof *plan);
+    struct build_node *made = take(f, sizeof *made);
+    struct node_plan *plan = take(f, sizeof *plan);
     if (f->failed)
         return NULL;
     uint32_t peeled = 0, front = 0;
-    struct twig *at = from;
+    struct build_node *at = from;
     /* Peeled leaves stand in front of what stays. */
     for (; at->plan->fate == FATE_PEEL; at = at->branch[1].to)
         peeled += at->entries + at->branch[0].to->listed;
@@ -353,10 +357,10 @@ static struct twig *harvest(struct forest *f, uint32_t g, struct twig *from, boo
     made->entry = take(f, (peeled + own + 1) * sizeof *made->entry);
     if (f->failed)
         return NULL;
-    for (struct twig *each = from; each != at; each = each->branch[1].to) {
+    for (struct build_node *each = from; each != at; each = each->branch[1].to) {
         memcpy(made->entry + front, each->entry, each->entries * sizeof *made->entry);
         front += each->entries;
-        struct twig *taken = each->branch[0].to;
+        struct build_node *taken = each->branch[0].to;
         memcpy(made->entry + front, taken->list, taken->listed * sizeof *made->entry);
         front += taken->listed;
     }
@@ -388,27 +392,27 @@ static struct twig *harvest(struct forest *f, uint32_t g, struct twig *from, boo
     return made;
 }
 
-static struct twig *prune(struct forest *f, uint32_t g)
+static struct build_node *prune(struct group_trees *f, uint32_t g)
 {
     uint32_t count;
-    struct twig **list = gather(f, f->grown[g], &count);
+    struct build_node **list = gather(f, f->grown[g], &count);
     for (uint32_t i = 0; list && i < count && !f->failed; i++)
         if (!list[i]->plan)
             list[i]->plan = take(f, sizeof *list[i]->plan);
     for (uint32_t i = count; list && i-- && !f->failed;)
-        twig_judge(f, g, list[i]);
-    free(list);
+        node_judge(f, g, list[i]);
+    scope_drop(&f->space->scratch, list);
     return f->failed ? NULL : harvest(f, g, f->grown[g], true, 0);
 }
 
 /* Versions. */
 
 /* A chain of its own that says what the node says in line. */
-static struct twig *spine_copy(struct forest *f, const struct twig *from)
+static struct build_node *spine_copy(struct group_trees *f, const struct build_node *from)
 {
-    struct twig *first = NULL, **to = &first;
+    struct build_node *first = NULL, **to = &first;
     for (;;) {
-        struct twig *made = take(f, sizeof *made);
+        struct build_node *made = take(f, sizeof *made);
         if (!made)
             return NULL;
         *made = *from;
@@ -425,22 +429,14 @@ static struct twig *spine_copy(struct forest *f, const struct twig *from)
     }
 }
 
-static uint32_t rules_before(const struct twig *twig, uint32_t limit)
+static uint32_t rules_before(const struct build_node *node, uint32_t limit)
 {
-    uint32_t low = 0, high = twig->listed;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (twig->list[middle] < limit)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return lower_bound(node->list, 1, node->listed, limit);
 }
 
-static struct twig *leaf_new(struct forest *f, const uint32_t *rule, uint32_t rules)
+static struct build_node *leaf_new(struct group_trees *f, const uint32_t *rule, uint32_t rules)
 {
-    struct twig *made = take(f, sizeof *made);
+    struct build_node *made = take(f, sizeof *made);
     if (!made)
         return NULL;
     made->kind = TREE_LEAF;
@@ -453,21 +449,21 @@ static struct twig *leaf_new(struct forest *f, const uint32_t *rule, uint32_t ru
     return made;
 }
 
-/* Put *entries* before those of *twig*, which nothing else holds. */
-static void prepend(struct forest *f, struct twig *twig, const uint32_t *entry, uint32_t entries)
+/* Put *entries* before those of *node*, which nothing else holds. */
+static void prepend(struct group_trees *f, struct build_node *node, const uint32_t *entry, uint32_t entries)
 {
-    uint32_t *joined = entries ? take(f, (entries + twig->entries) * sizeof *joined) : NULL;
+    uint32_t *joined = entries ? take(f, (entries + node->entries) * sizeof *joined) : NULL;
     if (!joined)
         return;
     memcpy(joined, entry, entries * sizeof *joined);
-    memcpy(joined + entries, twig->entry, twig->entries * sizeof *joined);
-    twig->entry = joined;
-    twig->entries += entries;
+    memcpy(joined + entries, node->entry, node->entries * sizeof *joined);
+    node->entry = joined;
+    node->entries += entries;
 }
 
 /* The node's version of the rules before *limit*; NULL when there is none.  *chain*: as a chain that
  * may be shared; else in line, and nobody else's. */
-static struct twig *version(struct forest *f, struct twig *node, uint32_t limit, bool chain, uint32_t depth)
+static struct build_node *version(struct group_trees *f, struct build_node *node, uint32_t limit, bool chain, uint32_t depth)
 {
     uint32_t rules = rules_before(node, limit);
     if (!rules || f->failed)
@@ -475,8 +471,8 @@ static struct twig *version(struct forest *f, struct twig *node, uint32_t limit,
     if (chain)
         for (struct version *each = node->plan->version; each; each = each->next)
             if (each->rules == rules)
-                return each->twig;
-    struct twig *made = NULL;
+                return each->node;
+    struct build_node *made = NULL;
     if (rules <= FEW && node->kind != TREE_LEAF && !(chain && rules == node->listed)) {
         made = leaf_new(f, node->list, rules);
     } else if (rules == node->listed) {
@@ -490,7 +486,7 @@ static struct twig *version(struct forest *f, struct twig *node, uint32_t limit,
         for (uint32_t i = 0; i < node->entries; i++)
             if (node->entry[i] < limit)
                 entry[own++] = node->entry[i];
-        struct twig *taken = NULL, *other = NULL;
+        struct build_node *taken = NULL, *other = NULL;
         if (node->kind != TREE_LEAF) {
             taken = version(f, node->branch[0].to, limit, true, depth + 1);
             other = version(f, node->branch[1].to, limit, false, depth + 1);
@@ -536,7 +532,7 @@ static struct twig *version(struct forest *f, struct twig *node, uint32_t limit,
 
 /* Continuations. */
 
-struct meeting {
+struct meeting_rules {
     uint32_t rule[LISTED + 1], rules;
     uint32_t visits;
 };
@@ -544,14 +540,14 @@ struct meeting {
 static bool boxes_meet(const struct space *space, uint32_t one, uint32_t two)
 {
     for (uint32_t a = 0; a < space->in->axes; a++) {
-        struct side x = box_side(space, one, a), y = box_side(space, two, a);
+        struct rank_range x = box_ranks(space, one, a), y = box_ranks(space, two, a);
         if (x.low > y.high || y.low > x.high)
             return false;
     }
     return true;
 }
 
-static void meet(const struct forest *f, struct meeting *met, uint32_t box, uint32_t rule)
+static void meet(const struct group_trees *f, struct meeting_rules *met, uint32_t box, uint32_t rule)
 {
     for (uint32_t i = 0; i < met->rules; i++)
         if (met->rule[i] == rule)
@@ -564,8 +560,8 @@ static void meet(const struct forest *f, struct meeting *met, uint32_t box, uint
 }
 
 /* Collect rules before *limit* that meet the box, until there are more than LISTED. */
-static void find_meeting(const struct forest *f, const struct twig *node, uint32_t box, uint32_t limit,
-                         struct meeting *met)
+static void find_meeting(const struct group_trees *f, const struct build_node *node, uint32_t box, uint32_t limit,
+                         struct meeting_rules *met)
 {
     while (met->rules <= LISTED) {
         if (!node->listed || node->list[0] >= limit)
@@ -580,8 +576,8 @@ static void find_meeting(const struct forest *f, const struct twig *node, uint32
         if (node->kind == TREE_LEAF)
             return;
         const struct line *line = &f->space->line[node->axis];
-        struct side side = box_side(f->space, box, node->axis);
-        u128 low = line->edge[side.low], high = line_end(line, side.high);
+        struct rank_range ranks = box_ranks(f->space, box, node->axis);
+        u128 low = line->edge[ranks.low], high = line_end(line, ranks.high);
         const struct branch *inside = &node->branch[node->negated], *outside = &node->branch[!node->negated];
         bool in = low <= node->branch[0].high && high >= node->branch[0].low;
         bool out = low < node->branch[0].low || high > node->branch[0].high;
@@ -594,17 +590,11 @@ static void find_meeting(const struct forest *f, const struct twig *node, uint32
     }
 }
 
-static int ascending(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* The chain that calls these versions, one per set of them. */
-static struct twig *call_all(struct forest *f, struct twig *const *versions)
+static struct build_node *call_all(struct group_trees *f, struct build_node *const *versions)
 {
     uint32_t count = 0;
-    struct twig *only = NULL;
+    struct build_node *only = NULL;
     for (uint32_t g = 0; g < GROUPS; g++)
         if (versions[g]) {
             count++;
@@ -612,34 +602,34 @@ static struct twig *call_all(struct forest *f, struct twig *const *versions)
         }
     if (count < 2)
         return only;
-    for (struct call *each = f->calls; each; each = each->next)
+    for (struct version_call *each = f->calls; each; each = each->next)
         if (!memcmp(each->version, versions, sizeof each->version))
-            return each->twig;
-    struct call *call = take(f, sizeof *call);
-    struct twig *twig = take(f, sizeof *twig);
-    struct item *item = take(f, count * sizeof *item);
+            return each->node;
+    struct version_call *call = take(f, sizeof *call);
+    struct build_node *node = take(f, sizeof *node);
+    struct printed_entry *item = take(f, count * sizeof *item);
     if (f->failed)
         return NULL;
     /* The last version is in line. */
-    struct twig *copy = spine_copy(f, only);
+    struct build_node *copy = spine_copy(f, only);
     if (!copy)
         return NULL;
-    *twig = *copy;
-    twig->item = item;
-    for (uint32_t g = 0; twig->items < count - 1; g++)
+    *node = *copy;
+    node->item = item;
+    for (uint32_t g = 0; node->items < count - 1; g++)
         if (versions[g])
-            item[twig->items++] = (struct item){TREE_CALL, -1, versions[g]};
-    *call = (struct call){.next = f->calls, .twig = twig};
+            item[node->items++] = (struct printed_entry){TREE_CALL, -1, versions[g]};
+    *call = (struct version_call){.next = f->calls, .node = node};
     memcpy(call->version, versions, sizeof call->version);
     f->calls = call;
-    return twig;
+    return node;
 }
 
 /* How rule r is printed, given what of later groups stands before it. */
-static struct item form_of(struct forest *f, uint32_t r)
+static struct printed_entry form_of(struct group_trees *f, uint32_t r)
 {
-    const struct item plain = {TREE_RULE, (int32_t)r, NULL};
-    struct meeting met[GROUPS] = {{{0}, 0, 0}};
+    const struct printed_entry plain = {TREE_RULE, (int32_t)r, NULL};
+    struct meeting_rules met[GROUPS] = {{{0}, 0, 0}};
     uint32_t g = f->group[r], total = 0;
     for (uint32_t h = g + 1; h < f->grouping.groups; h++) {
         if (!f->tree[h]->listed || f->tree[h]->list[0] >= r)
@@ -657,34 +647,34 @@ static struct item form_of(struct forest *f, uint32_t r)
         for (uint32_t h = g + 1; h < f->grouping.groups; h++)
             for (uint32_t i = 0; i < met[h].rules; i++)
                 rule[rules++] = met[h].rule[i];
-        qsort(rule, rules, sizeof *rule, ascending);
-        struct twig *twig = take(f, sizeof *twig);
-        struct item *item = take(f, (rules + 1) * sizeof *item);
+        qsort(rule, rules, sizeof *rule, compare_u32);
+        struct build_node *node = take(f, sizeof *node);
+        struct printed_entry *item = take(f, (rules + 1) * sizeof *item);
         if (f->failed)
             return plain;
-        twig->kind = TREE_LEAF;
-        twig->item = item;
+        node->kind = TREE_LEAF;
+        node->item = item;
         for (uint32_t i = 0; i < rules; i++)
-            item[twig->items++] = (struct item){TREE_RULE, (int32_t)rule[i], NULL};
-        item[twig->items++] = (struct item){TREE_ACT, (int32_t)r, NULL};
-        return (struct item){TREE_SEND, (int32_t)r, twig};
+            item[node->items++] = (struct printed_entry){TREE_RULE, (int32_t)rule[i], NULL};
+        item[node->items++] = (struct printed_entry){TREE_ACT, (int32_t)r, NULL};
+        return (struct printed_entry){TREE_SEND, (int32_t)r, node};
     }
-    struct twig *versions[GROUPS] = {NULL};
+    struct build_node *versions[GROUPS] = {NULL};
     /* Of a rule that is not asked whole, packets outside of its boxes come to the versions too; then a
      * rule of one group may stand before what another finds, whether it meets the boxes or not. */
     for (uint32_t h = g + 1; h < f->grouping.groups; h++)
         if (met[h].rules || !sendable)
             versions[h] = version(f, f->tree[h], r, true, 0);
-    struct twig *all = call_all(f, versions);
+    struct build_node *all = call_all(f, versions);
     if (!all)
         return plain;
-    return (struct item){TREE_ASK, (int32_t)r, all};
+    return (struct printed_entry){TREE_ASK, (int32_t)r, all};
 }
 
-/* The forest. */
+/* The trees. */
 
 /* Whoever falls off the first tree goes on to the others. */
-static void go_on(struct forest *f, struct twig *node, struct twig *then)
+static void go_on(struct group_trees *f, struct build_node *node, struct build_node *then)
 {
     for (;;) {
         if (node->kind == TREE_LEAF) {
@@ -697,7 +687,7 @@ static void go_on(struct forest *f, struct twig *node, struct twig *then)
     }
 }
 
-static void assemble(struct forest *f)
+static void assemble(struct group_trees *f)
 {
     const struct tree_boxes *in = f->space->in;
     uint32_t groups = f->grouping.groups;
@@ -713,14 +703,14 @@ static void assemble(struct forest *f)
     f->root = f->tree[0];
     if (groups == 1)
         return;
-    struct twig *rest = spine_copy(f, f->tree[groups - 1]);
+    struct build_node *rest = spine_copy(f, f->tree[groups - 1]);
     if (!rest)
         return;
     rest->item = take(f, groups * sizeof *rest->item);
     if (f->failed)
         return;
     for (uint32_t g = !f->grouping.called; g + 1 < groups; g++)
-        rest->item[rest->items++] = (struct item){TREE_CALL, -1, f->tree[g]};
+        rest->item[rest->items++] = (struct printed_entry){TREE_CALL, -1, f->tree[g]};
     if (f->grouping.called)
         f->root = rest;
     else
@@ -729,8 +719,8 @@ static void assemble(struct forest *f)
 
 /* Weighing. */
 
-/* The flat form of the forest; NULL when memory is exhausted. */
-static struct tree *flatten(struct forest *f)
+/* The flat form of the trees; NULL when memory is exhausted. */
+static struct tree *flatten(struct group_trees *f)
 {
     struct arena *arena = arena_new(0);
     struct tree *tree = arena ? arena_take(arena, sizeof *tree) : NULL;
@@ -740,7 +730,7 @@ static struct tree *flatten(struct forest *f)
     }
     tree->arena = arena;
     f->space->form = f->grouping.groups > 1 ? f->form : NULL;
-    if (twigs_write(f->space, f->root, tree) != TREE_OK) {
+    if (nodes_write(f->space, f->root, tree) != TREE_OK) {
         tree_free(tree);
         return NULL;
     }
@@ -761,21 +751,21 @@ static uint64_t scramble(uint64_t x)
 }
 
 /* A point in each of some boxes of the sample: at its ends or within; weighing what its rule does. */
-static uint64_t *draw(const struct forest *f, uint32_t *points, double **weight)
+static uint64_t *draw(const struct group_trees *f, uint32_t *points, double **weight)
 {
     const struct space *space = f->space;
     const struct tree_boxes *in = space->in;
     uint32_t step = 1 + in->boxes / f->every / POINTS, drawn = 0, seen = 0;
-    uint64_t *point = malloc(((size_t)in->boxes + 1) * in->axes * 2 * sizeof *point);
-    *weight = malloc(((size_t)in->boxes + 1) * sizeof **weight);
+    uint64_t *point = scope_take(&f->space->scratch, ((size_t)in->boxes + 1) * in->axes * 2 * sizeof *point);
+    *weight = scope_take(&f->space->scratch, ((size_t)in->boxes + 1) * sizeof **weight);
     for (uint32_t b = 0; point && *weight && b < in->boxes; b++) {
         if ((uint32_t)in->rule[b] % f->every || seen++ % step)
             continue;
         (*weight)[drawn] = in->weight[in->rule[b]];
         for (uint32_t a = 0; a < in->axes; a++) {
             const struct line *line = &space->line[a];
-            struct side side = box_side(space, b, a);
-            u128 low = line->edge[side.low], high = line_end(line, side.high);
+            struct rank_range ranks = box_ranks(space, b, a);
+            u128 low = line->edge[ranks.low], high = line_end(line, ranks.high);
             if (in->axis[a].optional && !low && high)
                 low = 1;
             uint64_t chance = scramble((uint64_t)b * TREE_AXES + a);
@@ -791,28 +781,28 @@ static uint64_t *draw(const struct forest *f, uint32_t *points, double **weight)
 }
 
 /* Mean cost at the points; HUGE_VAL when memory is exhausted. */
-static double cost_of(const struct tree_boxes *in, const struct tree *tree, const uint64_t *point,
+static double cost_of(const struct group_trees *f, const struct tree *tree, const uint64_t *point,
                       const double *weight, uint32_t points)
 {
-    int32_t *rule = malloc((points + 1) * sizeof *rule);
-    uint32_t *reads = malloc((points + 1) * sizeof *reads);
-    double *spent = malloc((points + 1) * sizeof *spent), sum = HUGE_VAL;
-    if (rule && reads && spent && tree_search(tree, in, point, points, rule, reads, spent) == TREE_OK) {
-        double all = 0;
-        sum = 0;
+    struct scope *scratch = &f->space->scratch;
+    int32_t *rule = scope_take(scratch, (points + (size_t)1) * sizeof *rule);
+    uint32_t *reads = scope_take(scratch, (points + (size_t)1) * sizeof *reads);
+    double *cost = scope_take(scratch, (points + (size_t)1) * sizeof *cost), mean = HUGE_VAL;
+    if (rule && reads && cost && tree_search(tree, &f->passing, point, points, rule, reads, cost) == TREE_OK) {
+        double sum = 0, all = 0;
         for (uint32_t p = 0; p < points; p++) {
-            sum += spent[p] * weight[p];
+            sum += cost[p] * weight[p];
             all += weight[p];
         }
-        sum /= all > 0 ? all : 1;
+        mean = sum / (all > 0 ? all : 1);
     }
-    free(rule);
-    free(reads);
-    free(spent);
-    return sum;
+    scope_drop(scratch, rule);
+    scope_drop(scratch, reads);
+    scope_drop(scratch, cost);
+    return mean;
 }
 
-/* Chains that a forest nests at most besides those of its trees: a call of the first tree, an entry
+/* Chains that a trees nests at most besides those of its trees: a call of the first tree, an entry
  * of each that leads to a version of the next, and the chain that calls several versions. */
 static uint32_t joints(const struct grouping *by)
 {
@@ -820,7 +810,7 @@ static uint32_t joints(const struct grouping *by)
 }
 
 /* Part the nesting among the trees: the more rules, the more. */
-static void share_nesting(const struct forest *f, uint32_t *nesting)
+static void share_nesting(const struct group_trees *f, uint32_t *nesting)
 {
     uint32_t groups = f->grouping.groups, left = f->options->max_nesting - joints(&f->grouping);
     double size[GROUPS];
@@ -841,7 +831,7 @@ static void share_nesting(const struct forest *f, uint32_t *nesting)
 }
 
 /* Grow, prune and assemble in this grouping, within the budget; the expected cost, HUGE_VAL if it cannot be. */
-static double forest_cost(struct forest *f)
+static double group_trees_cost(struct group_trees *f)
 {
     const struct tree_boxes *in = f->space->in;
     group_rules(f);
@@ -856,10 +846,11 @@ static double forest_cost(struct forest *f)
     share_nesting(f, nestings);
     for (uint32_t g = 0; g < groups; g++)
         f->grown[g] = group_grow(f, g, nestings[g]);
-    f->thrift = f->options->thrift;
+    f->size_penalty = f->options->size_penalty;
     memcpy(f->longest, longest_leaf, sizeof f->longest);
     uint32_t points = 0;
     double *weight = NULL;
+    struct scope *scratch = &f->space->scratch;
     uint64_t *point = draw(f, &points, &weight);
     f->failed |= !point || !weight;
     while (!f->failed) {
@@ -870,22 +861,22 @@ static double forest_cost(struct forest *f)
         uint64_t size = printed(tree);
         bool fits = size <= budget;
         if (fits)
-            cost = cost_of(&f->passing, tree, point, weight, points) + size_worth * (double)size / (f->rules + 1);
+            cost = cost_of(f, tree, point, weight, points) + size_worth * (double)size / (f->rules + 1);
         tree_free(tree);
-        if (fits || f->thrift > thriftiest[groups > 1])
+        if (fits || f->size_penalty > largest_penalty[groups > 1])
             break;
-        f->thrift = 2 * f->thrift + 1;
+        f->size_penalty = 2 * f->size_penalty + 1;
         f->longest[0] *= 2;
         f->longest[1] *= 2;
     }
-    free(point);
-    free(weight);
+    scope_drop(scratch, point);
+    scope_drop(scratch, weight);
     return cost;
 }
 
-static enum tree_status auto_grow(struct space *space, const struct tree_options *options, struct twig **root)
+static enum tree_status shape_groups_grow(struct space *space, const struct tree_options *options, struct build_node **root)
 {
-    struct forest f = {.space = space, .options = options};
+    struct group_trees f = {.space = space, .options = options};
     if (space->in->costs) {
         struct tree_boxes *boxes = take(&f, sizeof *boxes);
         struct tree_costs *costs = take(&f, sizeof *costs);
@@ -925,9 +916,9 @@ static enum tree_status auto_grow(struct space *space, const struct tree_options
             address[addresses++] = a;
     }
     struct grouping tried[GROUPINGS] = {{.groups = 1}};
-    uint32_t groupings = 1, tries = options->tries;
+    uint32_t groupings = 1, grouping_effort = options->grouping_effort;
     for (uint32_t way = 0; way < GROUPINGS - 1 && addresses == 2 && movable; way++)
-        if (way < 2 || tries > 1)
+        if (way < 2 || grouping_effort > 1)
             tried[groupings++] = (struct grouping){
                 .groups = GROUPS,
                 .axis = {address[way % 2 == 0], address[way % 2]},
@@ -938,23 +929,23 @@ static enum tree_status auto_grow(struct space *space, const struct tree_options
      * list crosses less than the whole. */
     double cost[GROUPINGS] = {0}, found = HUGE_VAL;
     uint32_t best = options->grouping < groupings ? options->grouping : 0;
-    f.every = 1 + in->rules / (tries > 1 ? 4 * SAMPLE : tries ? SAMPLE : SAMPLE / 4);
+    f.every = 1 + in->rules / (grouping_effort > 1 ? 4 * SAMPLE : grouping_effort ? SAMPLE : SAMPLE / 4);
     for (uint32_t i = 0; !options->grouping && groupings > 1 && i < groupings && !f.failed; i++) {
         f.grouping = tried[i];
-        cost[i] = forest_cost(&f);
+        cost[i] = group_trees_cost(&f);
         if (best ? cost[i] < cost[best] : i && cost[i] < near_cost * cost[0])
             best = i;
     }
-    const struct item *form = NULL;
+    const struct printed_entry *form = NULL;
     f.every = 1;
     for (uint32_t pass = 0; pass <= groupings && !f.failed; pass++) {
         /* The best, then the others, then one tree, which keeps any budget where groups may not. */
         uint32_t i = pass ? pass - 1 : best;
-        bool near = !options->grouping && tries && cost[i] < near_cost * cost[best] && (tries > 1 || !i);
+        bool near = !options->grouping && grouping_effort && cost[i] < near_cost * cost[best] && (grouping_effort > 1 || !i);
         if (pass && (i == best || !(near || (!i && found == HUGE_VAL))))
             continue;
         f.grouping = tried[i];
-        double full = forest_cost(&f);
+        double full = group_trees_cost(&f);
         if (full < found) {
             found = full;
             *root = f.root;
@@ -965,4 +956,4 @@ static enum tree_status auto_grow(struct space *space, const struct tree_options
     return f.failed || found == HUGE_VAL ? TREE_NO_MEMORY : TREE_OK;
 }
 
-const struct tree_builder tree_auto = {.name = "auto", .bounded = true, .grow = auto_grow};
+const struct tree_builder tree_shape_groups = {.name = "auto", .bounded = true, .grow = shape_groups_grow};
