@@ -30,7 +30,7 @@ from typing import Any
 import click
 
 from hitables.analyse.rule_boxes import Malformed
-from hitables.build.tree import ALGORITHMS
+from hitables.build.grow import ALGORITHMS
 from hitables.compiler.compile import EQUIVALENCES, NESTING, Options
 from hitables.compiler.pipeline import compile_text
 from hitables.errors import HitablesError, NotEquivalent, ParseError

@@ -6,7 +6,6 @@ does not constrain the field spans 0..top+1, and one that does lies within 1..to
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,20 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hitables.core._engine import lib
+from hitables.core.trees import LENGTHS, AxisInput, Cut, Free, TreeInput
 from hitables.ir.fields import Field
 
+__all__ = ["LENGTHS", "Axis", "Boxes", "Cut", "Free", "Prices", "Words", "to_words"]
+
 Words = npt.NDArray[np.uint64]
-
-
-class Cut(enum.IntEnum):
-    """Which intervals of an axis may be tested."""
-
-    NONE = lib.TREE_CUT_NONE  # none: the axis only tells which rules can match together
-    PREFIX = lib.TREE_CUT_PREFIX  # aligned powers of two; not on optional axes
-    RANGE = lib.TREE_CUT_RANGE  # all
-    POINT = lib.TREE_CUT_POINT  # single values but 0, which -p takes for any
-    SPELT = lib.TREE_CUT_SPELT  # what a box spells
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +39,6 @@ class Axis:
     def top(self) -> int:
         """The highest coordinate."""
         return (1 << self.bits) - 1 + self.optional
-
-
-# Prefixes of 0 to 128 bits have costs of their own; of other tests, those of one value and of several.
-LENGTHS: int = lib.TREE_LENGTHS
 
 
 @dataclass(frozen=True)
@@ -124,6 +111,18 @@ class Boxes:
         free = self.free if free is None else free
         return Boxes(self.axes, self.low, self.high, self.rule, self.final, self.weight, free, prices)
 
+    def tree_input(self) -> TreeInput:
+        """The boxes and prices as the tree builders of the engine read them."""
+        fields = [axis.field for axis in self.axes]
+        axes = []
+        for axis in self.axes:
+            needs, needed = -1, []
+            if axis.requires is not None:
+                needs = fields.index(axis.requires[0])
+                needed = [value + self.axes[needs].optional for value in axis.requires[1]]
+            axes.append(AxisInput(axis.bits, axis.optional, axis.cut, needs, needed))
+        return TreeInput(axes, self, self.prices)
+
     @classmethod
     def of(
         cls, axes: Sequence[Axis], rules: Sequence[Sequence[Mapping[Field, tuple[int, int]]]],
@@ -154,15 +153,6 @@ class Boxes:
             for a in self.axes
         ]
         return np.array(coordinates, np.uint64).reshape(len(packets), len(self.axes), 2)
-
-
-class Free(enum.IntFlag):
-    """What a tree may do with a rule: in groups (core/c/tree/shape_groups.c), and in a search."""
-
-    MOVABLE = lib.TREE_MOVABLE  # it may be asked late, and more than once
-    SENDABLE = lib.TREE_SENDABLE  # its matches may be asked in one place, its action stand in another
-    PASSED = lib.TREE_PASSED  # a search does not end at it
-    DROPS = lib.TREE_DROPS  # it drops packets that lack an optional field, whatever its boxes ask of it
 
 
 def to_words(value: int) -> tuple[int, int]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from .tree import (Tree, unsplit)
-from ..analyse.boxes import (Boxes, Free, Prices, Words)
+from .tree import Tree, unsplit
+from ..analyse.boxes import Boxes, Free, Prices, Words
 from ..ir.fields import ICMP, ICMPV6, TCP, UDP, Field
 
 # Points tried for a box; a rule that none of them comes to weighs nothing.

@@ -18,12 +18,13 @@ import numpy.typing as npt
 
 from ..analyse.boxes import Boxes, Free, Prices
 from ..analyse.callgraph import check_loops, graph, levels, writes
-from ..analyse.redundancy import Why, simplify
+from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import freedom
 from ..analyse.rule_boxes import Malformed, Sides, as_boxes
 from ..analyse.weights import Weights
 from ..build.expected_cost import read_in_turn, rules_read, spent
-from ..build.tree import ALGORITHMS, EFFORTS, Tree, grow
+from ..build.grow import ALGORITHMS, EFFORTS, grow
+from ..build.tree import Tree
 from ..costs.profile import Costs, default
 from ..costs.tree_prices import Priced, nanoseconds, prices
 from ..emit.chain_writer import Names, Planted
@@ -55,12 +56,12 @@ class Options:
     """How to compile.
 
     backend        "legacy", "nft", or "any": right and loadable in both
-    algorithm      one of build.tree.ALGORITHMS
+    algorithm      one of build.grow.ALGORITHMS
     leaf_size      rules that a leaf may hold before it is split (binth); auto finds that by itself
     min_length     chains of fewer rules stay as they are
     max_expansion  rules printed over rules read, per chain, at most
     max_depth      chains that nest below a compiled one, at most; None: as many as the backend takes
-    effort         one of build.tree.EFFORTS
+    effort         one of build.grow.EFFORTS
     costs          what reading rules costs; None: the shipped profile
     traffic        how much each rule weighs; None: all alike
     unequal_cuts   scheme paper: cut between rules, not in equal parts
@@ -360,7 +361,7 @@ class _TableCompiler:
             return [_List(chain, weights)]
         found = simplify(chain, self.family, self.backends, self.options.malformed, self.writes, self.keep)
         self.gone += [
-            Gone(self.table.name, chain.name, rule.line, why.said)
+            Gone(self.table.name, chain.name, rule.line, WHY_TEXT[why])
             for rule, why in zip(chain.rules, found.why, strict=True)
             if why is not Why.STAYS
         ]

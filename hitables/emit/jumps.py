@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..analyse.boxes import Free
-from ..build.tree import Kind as NodeKind
-from ..build.tree import Step, Tree
+from ..build.tree import NodeKind, Step, Tree
 from ..ir.fields import Family, Field
 from ..ir.rule import Kind, Match, Role, Rule, Target
 from .chain_writer import Names, Planted, Planter, Written, goto, jump

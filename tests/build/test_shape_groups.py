@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hitables.build.tree import (Kind, Step, Tree, grow)
-from hitables.analyse.boxes import (Axis, Boxes, Cut, Free)
+from hitables.build.grow import grow
+from hitables.build.tree import NodeKind, Step, Tree
+from hitables.analyse.boxes import Axis, Boxes, Cut, Free
 from hitables.ir.fields import Field
 
 AXES = (
@@ -109,7 +110,7 @@ def walk(
             at, place = lead, 0
             continue
         node = nodes[at]
-        if node.kind is Kind.LEAF:
+        if node.kind is NodeKind.LEAF:
             if not back:
                 return done
             at, place = back.pop()
@@ -123,8 +124,10 @@ def walk(
 @settings(max_examples=100)
 @given(
     made=st.one_of(crossing(), crossing(movable=1.0), crossing(movable=0.5)),
-    nesting=st.integers(0, 20), thrift=st.sampled_from([0.0, 0.2, 3.0]),
-    grouping=st.integers(0, 2), lets_in=st.booleans(),
+    nesting=st.integers(0, 20),
+    thrift=st.sampled_from([0.0, 0.2, 3.0]),
+    grouping=st.integers(0, 2),
+    lets_in=st.booleans(),
 )
 def test_a_packet_meets_what_the_list_would_do_to_it(
     made: tuple[Boxes, list[bool]], nesting: int, thrift: float, grouping: int, lets_in: bool

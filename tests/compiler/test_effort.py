@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from hitables.core._engine import lib
 from support.crossing_text import crossing
 
 from hitables import HitablesError, Options, compile_rules, read
 from hitables.analyse.boxes import Axis, Boxes, Cut
-from hitables.build.tree import ALGORITHMS, EFFORTS, PAPER, grow
+from hitables.build.grow import ALGORITHMS, EFFORTS, PAPER, grow
+from hitables.core import trees
 from hitables.ir.fields import Field
 
 pytestmark = pytest.mark.engine
@@ -69,12 +69,12 @@ def test_bounds_that_cannot_be_kept_are_refused(wrong: dict[str, object], said: 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
 def test_a_builder_that_is_told_to_stop_stops(algorithm: str) -> None:
-    lib.tree_stop(1)
+    trees.stop(True)
     try:
         with pytest.raises(KeyboardInterrupt):
             grow(crossed(100), algorithm=algorithm)
     finally:
-        lib.tree_stop(0)
+        trees.stop(False)
     assert len(grow(crossed(100), algorithm=algorithm)) > 1
 
 

@@ -17,7 +17,8 @@ from hitables.analyse.reorderable import freedom
 from hitables.analyse.rule_boxes import Malformed, Sides, as_boxes
 from hitables.api import read
 from hitables.build.expected_cost import read_in_turn, spent
-from hitables.build.tree import Tree, grow, unsplit
+from hitables.build.grow import grow
+from hitables.build.tree import Tree, unsplit
 from hitables.compiler.compile import Options, compile_rules
 from hitables.compiler.pipeline import compile_text
 from hitables.costs import Costs, default

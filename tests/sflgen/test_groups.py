@@ -17,7 +17,7 @@ from support.planned_updates import check
 from support.sflgen_command import step as commit
 
 import hitables
-from hitables.build.tree import grow
+from hitables.build.grow import grow
 from hitables.errors import ParseError, Unsupported
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend

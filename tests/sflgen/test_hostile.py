@@ -17,7 +17,7 @@ from support.hostile_updates import hostile_command, hostile_text, hostile_updat
 from support.planned_updates import check, keys
 
 import hitables
-from hitables.build.tree import grow
+from hitables.build.grow import grow
 from hitables.compiler.compile import NESTING
 from hitables.errors import LiveError, ParseError, Unsupported
 from hitables.ir.fields import Family
