@@ -31,7 +31,7 @@ import click
 
 from hitables.analyse.rule_boxes import Malformed
 from hitables.build.grow import ALGORITHMS
-from hitables.compiler.compile import EQUIVALENCES, NESTING, Options
+from hitables.compiler.options import EQUIVALENCES, NESTING, Options
 from hitables.compiler.pipeline import compile_text
 from hitables.errors import HitablesError, NotEquivalent, ParseError
 from hitables.ir.fields import Family

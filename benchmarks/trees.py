@@ -25,7 +25,8 @@ import numpy as np
 
 from hitables.analyse.callgraph import graph, levels
 from hitables.api import read
-from hitables.compiler.compile import NESTING, Options, compile_rules
+from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.options import NESTING
 from hitables.files import read_text
 from hitables.ir.program import Program
 from hitables.kernel.machine import machine

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hitables.analyse.callgraph import check_loops
-from hitables.compiler.compile import NESTING
+from hitables.compiler.options import NESTING
 from hitables.errors import HitablesError, Unsupported
 from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Kind

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hitables import costs
-from hitables.compiler.compile import NESTING
+from hitables.compiler.options import NESTING
 from hitables.emit.chain_writer import goto
 from hitables.emit.jumps import leaves_chain
 from hitables.ir.packet import Backend

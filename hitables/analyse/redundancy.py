@@ -220,7 +220,7 @@ class _Pieces:
         return _TOPS.get(axis, 1)
 
     def reading(self) -> Reading:
-        """The pieces as arrays; a coordinate is the rank of its value among the ends of boxes along its axis."""
+        """The pieces as arrays; a coordinate is the rank of its value among the ends of boxes."""
         starts: dict[_Axis, set[int]] = {}
         for box in self.boxes:
             for axis, (low, high) in box.items():

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from .tree import Tree, unsplit
 from ..analyse.boxes import Boxes, Free, Prices, Words
 from ..ir.fields import ICMP, ICMPV6, TCP, UDP, Field
+from .tree import Tree, unsplit
 
 # Points tried for a box; a rule that none of them comes to weighs nothing.
 TRIES = 8

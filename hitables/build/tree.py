@@ -1,14 +1,15 @@
 """Decision trees over a rule list: nodes, what they print as, what a packet reads in them.
 
-Invariant: the paths of a tree tile space, and a packet finds on its path, in list order, every rule whose box
-holds it, up to a final one that covers what is left.  Searching the tree therefore gives the answer that reading
-the list from the top would give.
+Invariant: the paths of a tree tile space, and the path of a packet lists, in list order, every rule whose box
+contains the packet, up to a final rule that covers the rest.  Searching the tree therefore gives the answer
+that reading the list from the top would give.
 
-A packet may lack an *optional* field.  Coordinate 0 then means "none" and v+1 the value v, so a box that does not
-constrain the field spans 0..top+1 and one that does lies within 1..top+1.  A packet that lacks the field fails
-every test of it.  Boxes and points hold coordinates; nodes and edges, as read here, hold values.
+A packet may lack an *optional* field.  Coordinate 0 then means "none" and v+1 the value v, so a box that does
+not constrain the field spans 0..top+1 and one that does lies within 1..top+1.  A packet that lacks the field
+fails every test of it.  Boxes and points hold coordinates; the edges of a `Node` hold values.
 
-The arrays are those of the C engine, which searches them; walking the nodes in Python costs microseconds a node.
+The C engine grows (grow.py) and searches the arrays of a tree; reading them as `Node` objects takes
+microseconds a node.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = ["Edge", "Node", "NodeKind", "Step", "Tree", "unsplit"]
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """To node *to*, for the values *low*..*high*."""
+    """The edge to node *to*, for the values *low*..*high*."""
 
     low: int
     high: int
@@ -39,15 +40,16 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """*entries*: the rules read first, in list order.
+    """A node: the rules read first (*entries*, in list order), then a decision by one axis.
 
-    TEST: its rule takes edges[0] if the field's value is in that edge's interval (when
-    *negated*: if it is not); what is not taken stays in line and is edges[1], whose
-    interval is only the hull of what can come there.
-    CUTS: the edges cover what rules meet of the node's interval, in ascending order; a
-    search halves them, and what lies in none of them, "none" too, comes to the last one.
-    LOOKUPS (only of the builder PAPER): likewise, as Figure 4 of "Trees in the List" has
-    it: a rule for the middle edge, one for the hull of those before it, one for the rest.
+    LEAF     no decision
+    TEST     its rule takes a packet to edges[0] if the field's value lies in the interval of that edge
+             (when *negated*: if it does not).  Other packets continue in line, which is edges[1]; its
+             interval is only the hull of their values.
+    CUTS     the edges cover the part of the node's interval that rules meet, in ascending order.  A search
+             halves them; values in none of them, and "none", go to the last one.
+    LOOKUPS  as CUTS, but searched as in Figure 4 of "Trees in the List": a rule for the middle edge, one for
+             the hull of the edges before it, one for the rest.  Only the builder PAPER makes such nodes.
     """
 
     kind: NodeKind
@@ -67,10 +69,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Nodes as flat arrays, as the engine searches them.  *peak*: bytes while it was built.
+    """A tree as flat arrays (core.trees.TreeArrays): nodes, their edges, their entries.
 
-    step, link  what each entry does (Step), and the node that it leads to; a tree of one
-                group has RULE only
+    entry       the rule of each entry; -1 where its step has none
+    step, link  what each entry does (Step), and the node that it leads to; a tree of one group has RULE only
+    peak        bytes that building it took
     """
 
     boxes: Boxes
@@ -99,36 +102,36 @@ class Tree:
         return Node(kind, entries, axis, bool(node["negated"]), edges)
 
     def nodes(self) -> Iterator[Node]:
-        """All nodes, by number: the root first, the side that stays right behind its test."""
+        """All nodes by number: the root first, the node that continues a test right after the test."""
         return (self[number] for number in range(len(self)))
 
     def in_groups(self) -> bool:
-        """Whether several trees share the rules, and call each other."""
+        """Whether several trees, one per group, share the rules and call each other."""
         return bool(np.isin(self.step, (Step.SEND, Step.ASK, Step.CALL)).any())
 
     def printed_rules(self) -> int:
-        """Entries, and one rule per decision; CUTS of n edges print as n - 1 decisions."""
-        looked_up = self.node["kind"] == NodeKind.LOOKUPS
-        halved = np.maximum(self.node["edges"][~looked_up], 1) - 1
-        lookups = sum(map(_lookup_rules, self.node["edges"][looked_up].tolist()))
-        return len(self.entry) + int(np.sum(halved, dtype=np.int64)) + lookups
+        """Rules that the tree prints as: its entries, and one per decision (n - 1 for CUTS of n edges)."""
+        is_lookup = self.node["kind"] == NodeKind.LOOKUPS
+        decisions = np.maximum(self.node["edges"][~is_lookup], 1) - 1
+        lookups = sum(map(_lookup_rules, self.node["edges"][is_lookup].tolist()))
+        return len(self.entry) + int(np.sum(decisions, dtype=np.int64)) + lookups
 
     def nesting(self) -> int:
-        """The greatest number of chains that nest: taken tests, and entries that lead to a node."""
+        """The greatest depth of nested chains: taken tests, and entries that lead to a node."""
         return self._deepest(reads=False)
 
     def longest_read(self) -> int:
-        """The greatest number of rules read by any packet, or more: what is called is added up."""
+        """An upper bound of the rules that a packet reads; the rules of all called trees are added up."""
         return self._deepest(reads=True)
 
     def _deepest(self, reads: bool) -> int:
-        """Over all ways from the root, the greatest number of rules read, or of chains nested."""
+        """Over all paths from the root, the greatest number of rules read, or of nested chains."""
         rows, to = self.node.tolist(), self.edge["to"].tolist()
         step, link = self.step.tolist(), self.link.tolist()
-        # The entries of each node that lead to another, next to each other.
+        # Per node, the entries that lead to another node: leading[starts[n]:ends[n]].
         leading = np.flatnonzero(np.isin(self.step, _LEADING))
         starts = np.searchsorted(leading, self.node["entry"]).tolist()
-        behind = np.searchsorted(leading, self.node["entry"] + self.node["entries"]).tolist()
+        ends = np.searchsorted(leading, self.node["entry"] + self.node["entries"]).tolist()
         leading_list = leading.tolist()
         back = int(Step.ASK), int(Step.CALL)
         best: list[int | None] = [None] * len(rows)
@@ -136,10 +139,10 @@ class Tree:
         while stack:
             number = stack[-1]
             first_entry, entries, first, count, kind, *_ = rows[number]
-            ends = to[first : first + count]
-            leads = leading_list[starts[number] : behind[number]]
+            children = to[first : first + count]
+            leads = leading_list[starts[number] : ends[number]]
             if best[number] is None:
-                waiting = [each for each in ends if best[each] is None]
+                waiting = [each for each in children if best[each] is None]
                 if leads:
                     waiting += [link[at] for at in leads if best[link[at]] is None]
                 if waiting:
@@ -149,10 +152,11 @@ class Tree:
             if not count and not leads:
                 best[number] = entries if reads else 0
                 continue
-            done = [best[each] or 0 for each in ends]
+            depths = [best[each] or 0 for each in children]
             taken, read = _steps(kind, count) if count else ((), ())
             if reads:
-                # What is called is read, and then what stands behind; what is sent away is not.
+                # A call adds the rules of the called tree to those read; a packet that is sent away does not
+                # return.
                 sent = called = 0
                 for at in leads:
                     below = best[link[at]] or 0
@@ -160,11 +164,11 @@ class Tree:
                         called += below
                     else:
                         sent = max(sent, at + 1 - first_entry + called + below)
-                deep = max(map(int.__add__, done, read), default=0)
+                deep = max(map(int.__add__, depths, read), default=0)
                 best[number] = max(sent, entries + called + deep)
             else:
                 below_links = max((1 + (best[link[at]] or 0) for at in leads), default=0)
-                best[number] = max(below_links, *map(int.__add__, done, taken), 0)
+                best[number] = max(below_links, *map(int.__add__, depths, taken), 0)
         return best[self.root] or 0
 
     def search(self, points: Words) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32]]:
@@ -190,7 +194,7 @@ class Tree:
         return trees.search(arrays, self.boxes.tree_input(), points, costs=costs)
 
     def as_tests(self) -> Tree:
-        """The same tree with every CUTS node as the TEST nodes by which a search halves it.
+        """The same tree with every CUTS node replaced by the TEST nodes of its binary search.
 
         CUTS of one edge, which decide nothing, stay.
         """
@@ -220,7 +224,7 @@ class Tree:
 
 
 def unsplit(boxes: Boxes) -> Tree:
-    """The list itself: one leaf of all rules."""
+    """The list as a tree: one leaf of all rules."""
     count = len(boxes.final)
     node = np.array([(0, count, 0, 0, int(NodeKind.LEAF), 0, 0, 0)], NODE)
     entry = np.arange(count, dtype=np.int32)
@@ -233,9 +237,9 @@ _LEADING = (Step.SEND, Step.ASK, Step.CALL, Step.GO)
 
 @functools.cache
 def _steps(kind: int, edges: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Tests taken, and rules read, on the way from a node's entries to each of its edges."""
-    way = _lookups if kind == NodeKind.LOOKUPS else _halvings
-    taken, read = zip(*(way(edge, edges) for edge in range(edges)), strict=True)
+    """Tests taken, and rules read, between a node's entries and each of its edges."""
+    count = _lookups if kind == NodeKind.LOOKUPS else _halvings
+    taken, read = zip(*(count(edge, edges) for edge in range(edges)), strict=True)
     return taken, read
 
 
@@ -267,7 +271,7 @@ def _lookups(edge: int, edges: int) -> tuple[int, int]:
 
 @functools.cache
 def _lookup_rules(edges: int) -> int:
-    """Rules that LOOKUPS of so many edges print as."""
+    """Rules that a LOOKUPS node of this many edges prints as."""
     if edges == 1:
         return 1
     middle = (edges - 1) // 2

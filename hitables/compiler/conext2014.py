@@ -21,7 +21,8 @@ from ..emit.conext2014 import Run, plant_runs
 from ..ir.fields import TCP, UDP, Family, Field
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Role, Rule
-from .compile import NESTING, ChainReport, Compiled, Options
+from .options import NESTING, Options
+from .result import ChainReport, Compiled
 
 # Trees of the paper know no bound: what needs more than this while it grows is given up.
 MEMORY = 4 << 30

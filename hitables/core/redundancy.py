@@ -71,7 +71,7 @@ class Readings:
             struct.rules, struct.end = reading.rules, reading.end
 
     def removable(self, keep: Bytes) -> Bytes:
-        """For each rule a `Why`: the rules that may be removed all together, none of those with *keep* set."""
+        """For each rule a `Why`.  All rules found may be removed together; those with *keep* set stay."""
         why = np.zeros(self._rules, np.uint8)
         code = lib.redundant_find(
             self._structs, len(self._structs), pointer("uint8_t", keep), pointer("uint8_t", why)

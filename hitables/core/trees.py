@@ -89,7 +89,7 @@ BUILDERS = dict(_builders())
 
 
 class AxisInput(NamedTuple):
-    """An axis.  *needs*: the index of the axis that must be known to be one of *needed* (coordinates); or -1."""
+    """An axis.  *needs*: index of the axis that must be known to be one of *needed* (coordinates); or -1."""
 
     bits: int
     optional: bool

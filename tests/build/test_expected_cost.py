@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hitables.analyse.boxes import Axis, Boxes, Cut
 from hitables.build.expected_cost import points_in, rules_read
 from hitables.build.grow import grow
-from hitables.analyse.boxes import Axis, Boxes, Cut
 from hitables.ir.fields import Field
 
 AXES = (

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hitables.analyse.boxes import Axis, Boxes, Cut, Free
 from hitables.build.grow import grow
 from hitables.build.tree import NodeKind, Step, Tree
-from hitables.analyse.boxes import Axis, Boxes, Cut, Free
 from hitables.ir.fields import Field
 
 AXES = (
@@ -125,15 +125,15 @@ def walk(
 @given(
     made=st.one_of(crossing(), crossing(movable=1.0), crossing(movable=0.5)),
     nesting=st.integers(0, 20),
-    thrift=st.sampled_from([0.0, 0.2, 3.0]),
+    size_penalty=st.sampled_from([0.0, 0.2, 3.0]),
     grouping=st.integers(0, 2),
     lets_in=st.booleans(),
 )
 def test_a_packet_meets_what_the_list_would_do_to_it(
-    made: tuple[Boxes, list[bool]], nesting: int, thrift: float, grouping: int, lets_in: bool
+    made: tuple[Boxes, list[bool]], nesting: int, size_penalty: float, grouping: int, lets_in: bool
 ) -> None:
     boxes, whole = made
-    tree = grow(boxes, algorithm="auto", max_nesting=nesting, thrift=thrift, grouping=grouping)
+    tree = grow(boxes, algorithm="auto", max_nesting=nesting, size_penalty=size_penalty, grouping=grouping)
     for point, holds in zip(POINTS, holds_of(boxes), strict=True):
         got = walk(tree, point, holds, whole, lambda rule: lets_in)
         assert got == read_list(boxes, holds, whole), point
@@ -146,7 +146,9 @@ def test_the_budget_and_the_nesting_are_kept(
 ) -> None:
     boxes, _ = made
     budget = len(boxes.final) + spare
-    tree = grow(boxes, algorithm="auto", max_nesting=nesting, budget=budget, thrift=0.0, grouping=grouping)
+    tree = grow(
+        boxes, algorithm="auto", max_nesting=nesting, budget=budget, size_penalty=0.0, grouping=grouping
+    )
     assert tree.printed_rules() <= budget
     assert tree.nesting() <= nesting
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hitables.analyse.boxes import Axis, Boxes, Cut
 from hitables.build.grow import ALGORITHMS, PAPER, grow
 from hitables.build.tree import Node, NodeKind, Step, Tree
-from hitables.analyse.boxes import Axis, Boxes, Cut
 from hitables.ir.fields import Field
 
 AXES = (

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.equal_programs import BACKENDS, assert_equal
+from support.equal_programs import assert_equal
 from support.rule_texts import make_text
 
 from hitables import HitablesError, Options, compile_rules, read, write
@@ -19,6 +19,7 @@ from hitables.analyse.rule_boxes import Malformed
 from hitables.build.grow import ALGORITHMS, grow
 from hitables.emit.sourcemap import source_map
 from hitables.ir.fields import Family
+from hitables.ir.packet import BACKENDS
 from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Kind, Role
 
@@ -207,7 +208,7 @@ def test_rules_in_groups_do_what_they_do_in_their_list(
     options = Options(backend=backend, malformed=malformed, max_expansion=20.0)
     text = crossing_text(random.Random(seed), family, 80, others)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hitables.compiler.compile.grow", functools.partial(grow, grouping=grouping))
+        patch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=grouping))
         before, after = compiled(text, options, family)
     assert_equal(before, after, options)
 

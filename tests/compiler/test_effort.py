@@ -80,14 +80,14 @@ def test_a_builder_that_is_told_to_stop_stops(algorithm: str) -> None:
 
 INTERRUPTED_BUILD = """
 import os, signal, sys, threading
-import hitables.compiler.compile
+import hitables.compiler.tables
 from hitables.cli.main import main
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background it is ignored
-grow = hitables.compiler.compile.grow
+grow = hitables.compiler.tables.grow
 def interrupted(*given, **options):
     threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()
     return grow(*given, **options)
-hitables.compiler.compile.grow = interrupted
+hitables.compiler.tables.grow = interrupted
 main(sys.argv[1:])
 """
 

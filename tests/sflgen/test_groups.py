@@ -41,7 +41,7 @@ PREFERRED = [None, None, Strategy.GRAFT, Strategy.GRAFT, Strategy.OVERLAY]
 def grouped(request: pytest.FixtureRequest) -> Iterator[None]:
     """In either order of the groups, though one tree may be cheaper here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hitables.compiler.compile.grow", functools.partial(grow, grouping=request.param))
+        patch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=request.param))
         yield
 
 

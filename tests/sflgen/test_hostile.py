@@ -18,7 +18,7 @@ from support.planned_updates import check, keys
 
 import hitables
 from hitables.build.grow import grow
-from hitables.compiler.compile import NESTING
+from hitables.compiler.options import NESTING
 from hitables.errors import LiveError, ParseError, Unsupported
 from hitables.ir.fields import Family
 from hitables.ir.program import Program
@@ -116,7 +116,7 @@ def run(seed: int, folder: Path) -> None:
 def test_the_law_holds_whatever_is_done(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grouping = [None, None, 1, 2][seed % 4]
     if grouping is not None:
-        monkeypatch.setattr("hitables.compiler.compile.grow", functools.partial(grow, grouping=grouping))
+        monkeypatch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=grouping))
     run(seed, tmp_path / "st")
 
 
