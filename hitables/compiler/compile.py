@@ -14,6 +14,7 @@ from ..errors import HitablesError
 from ..ir.program import Program
 from ..ir.rule import EVERYTHING, State
 from ..parse.named_memory import FIRST
+from ..syntax.options import MATCHES, TARGETS
 from .options import Options
 from .result import ChainReport, Compiled, Fault
 from .tables import TableCompiler
@@ -64,13 +65,6 @@ def compile_rules(
     return Compiled(made, origins, tuple(reports), tuple(gone), tuple(faults))
 
 
-# Targets that make the kernel follow connections or put fragments together, reached or not.
-_TRACKERS = frozenset(
-    {"CONNMARK", "CONNSECMARK", "CT", "DNAT", "MASQUERADE", "NETMAP", "NOTRACK", "REDIRECT", "SNAT",
-     "SYNPROXY", "TPROXY"}
-)  # fmt: skip
-
-
 def _must_stay(program: Program) -> frozenset[int]:
     """Rules that do something by being loaded.
 
@@ -84,12 +78,14 @@ def _must_stay(program: Program) -> frozenset[int]:
             for rule in chain.rules:
                 for match in rule.matches:
                     asks = State.CT in match.reads and match.reads != EVERYTHING
-                    if asks or match.name.startswith("conn"):
+                    if asks or (match.name in MATCHES and MATCHES[match.name].tracks):
                         kept.setdefault((table.name, match.name), id(rule))
                     if FIRST in match.key:
                         kept[id(rule)] = id(rule)
-                if rule.target is not None and rule.target.name in _TRACKERS:
+                if rule.target is None or rule.target.name not in TARGETS:
+                    continue
+                if TARGETS[rule.target.name].tracks:
                     kept.setdefault((table.name, rule.target.name), id(rule))
-                if rule.target is not None and rule.target.name == "RATEEST":
+                if rule.target.name == "RATEEST":
                     kept[id(rule)] = id(rule)
     return frozenset(kept.values())

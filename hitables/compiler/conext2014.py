@@ -112,7 +112,7 @@ class _TableTransformer:
         printed = sum(piece.run.tree.printed_rules() for piece in pieces if piece.run)
         if printed > MOST_RULES:
             return f"its trees would print {printed} rules"
-        above, below = levels(graph(self.table), self.nesting)
+        above, below = levels(graph(self.table).adj, self.nesting)
         nested = above[chain.name] + _nesting(pieces) + below[chain.name]
         if self.options.backend != "legacy" and nested > NESTING["nft"]:
             return f"its trees would nest {nested} chains, and nf_tables takes {NESTING['nft']}"

@@ -139,7 +139,7 @@ class TableCompiler:
 
     def room(self, chain: Chain, memory: bool) -> int:
         """How many chains may still nest in a tree over *chain*."""
-        above, below = levels(self.graph, self.nesting)
+        above, below = levels(self.graph.adj, self.nesting)
         jumps = memory and any(r.has_memory and r.target and r.target.kind is Kind.JUMP for r in chain.rules)
         down = max(below[chain.name] + (1 if jumps else 0), 1 if memory else 0)
         room = NESTING[self.options.backend] - above[chain.name] - down

@@ -61,6 +61,16 @@ def leaves_chain(rule: Rule) -> bool:
     return rule.target is not None and rule.target.kind in (Kind.RETURN, Kind.GOTO)
 
 
+def stand_in(rule: Rule, chain: str) -> Rule:
+    """The rule that enters *chain*, where *rule* with its memory is kept, by -j.
+
+    It has the tests that *rule* begins with, up to the first match of another role: a test after that match
+    may drop packets that the match would have kept from the test.
+    """
+    tests = itertools.takewhile(lambda match: match.role is Role.SPACE, rule.matches)
+    return Rule(tuple(tests), jump(chain))
+
+
 def read_through_xtables(rule: Rule) -> bool:
     """Whether a match of the rule drops packets whose header is cut off in nf_tables, too."""
     return any(match.needs and not match.native for match in rule.matches)
@@ -225,12 +235,10 @@ class _Tree:
     # -- rules -------------------------------------------------------------------------------------
 
     def share(self, rule: Rule) -> Rule:
-        """Put *rule* into a chain of its own; the rule that enters it tests what is free to test."""
+        """Put *rule* into a chain of its own; returns the rule that enters the chain."""
         chain = self.planter.open()
         chain.rules.append(self.planter.copy(rule))
-        # Up to the first match of another role: one behind it may drop what that keeps from it.
-        free = itertools.takewhile(lambda match: match.role is Role.SPACE, rule.matches)
-        return Rule(tuple(free), jump(chain.name))
+        return stand_in(rule, chain.name)
 
     def entry(self, step: int, number: int, link: int, known: Known, guarded: frozenset[int]) -> Rule:
         """What an entry is printed as (build.tree.Step)."""

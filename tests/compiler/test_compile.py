@@ -14,7 +14,7 @@ from support.equal_programs import assert_equal
 from support.rule_texts import make_text
 
 from hitables import HitablesError, Options, compile_rules, read, write
-from hitables.analyse.callgraph import graph, levels
+from hitables.analyse.callgraph import levels_above
 from hitables.analyse.rule_boxes import Malformed
 from hitables.build.grow import ALGORITHMS, grow
 from hitables.emit.sourcemap import source_map
@@ -122,7 +122,7 @@ def test_nesting_stays_within_what_nft_takes(seed: int) -> None:
         make_text(random.Random(seed), rules=300, chains=8), Options(leaf_size=1, max_expansion=50.0)
     )
     for table in after:
-        above, _ = levels(graph(table), {})
+        above = levels_above(table)
         assert max(above.values()) <= 15
 
 

@@ -17,6 +17,7 @@ from support.hostile_updates import hostile_command, hostile_text, hostile_updat
 from support.planned_updates import check, keys
 
 import hitables
+from hitables.analyse.callgraph import levels_above
 from hitables.build.grow import grow
 from hitables.compiler.options import NESTING
 from hitables.errors import LiveError, ParseError, Unsupported
@@ -28,7 +29,6 @@ from sflgen.edits import CommandReader, Edit, sync
 from sflgen.kernel import Kernel
 from sflgen.layout import Settings, Strategy
 from sflgen.local_proof import prove_patch, proved_plan
-from sflgen.plan_state import levels
 from sflgen.planner import Plan, fold, plan, start
 from sflgen.state import State
 from sflgen.store import Store
@@ -51,7 +51,7 @@ def chosen_settings(rng: random.Random) -> Settings:
 def nests_too_deep(program: Program, settings: Settings) -> bool:
     """Whether the list itself does, with the chains that a tree may add."""
     limit = NESTING["nft" if settings.backend == "any" else settings.backend]
-    return any(max(levels(table).values(), default=0) > limit for table in program)
+    return any(max(levels_above(table).values(), default=0) > limit for table in program)
 
 
 def planned(rng: random.Random, state: State, updates: list[Edit], master: Program) -> Plan | None:
