@@ -15,7 +15,7 @@ from ..analyse.boxes import Boxes, Free, Prices
 from ..analyse.callgraph import graph, levels, writes
 from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import freedom
-from ..analyse.rule_boxes import Malformed, Sides, as_boxes
+from ..analyse.rule_boxes import BoxReader, Malformed, as_boxes
 from ..build.expected_cost import read_in_turn, rules_read, spent
 from ..build.grow import grow
 from ..build.tree import Tree
@@ -254,8 +254,10 @@ class TableCompiler:
 
     def before(self, chain: Chain) -> Floats:
         """What a packet of a rule of the chain reads and costs on the mean, as the chain is."""
-        sides = Sides(self.family, nft=self.options.backend != "legacy", malformed=self.options.malformed)
-        boxes = as_boxes(sides.sides(chain.rules, self.writes), self.family, self.weights(chain))
+        reader = BoxReader(
+            self.family, nft=self.options.backend != "legacy", malformed=self.options.malformed
+        )
+        boxes = as_boxes(reader.read(chain.rules, self.writes), self.family, self.weights(chain))
         each = self.each_backend(Priced(chain.rules, boxes.axes, self.family))
         # Any tree tells which rule is the first that matches; this one is built quickest.
         tree = grow(boxes, algorithm="bisect", budget=2 * len(chain.rules))
@@ -293,19 +295,19 @@ class TableCompiler:
     def segments(self, weights: Sequence[float], runs: list[list[Rule]], nesting: int, budget: int) -> _Grown:
         """Grow a tree over each long run, with *budget* printed rules for all of them."""
         options = self.options
-        sides = Sides(self.family, nft=options.backend != "legacy", malformed=options.malformed)
+        reader = BoxReader(self.family, nft=options.backend != "legacy", malformed=options.malformed)
         width = 1 + len(self.backends)
         grown = _Grown(np.zeros((2, width)), np.zeros((2, width)))
         spare = max(0, budget - len(weights))
         first = 0
         for at, run in enumerate(runs):
-            boxes = as_boxes(sides.sides(run, self.writes), self.family, weights[first : first + len(run)])
+            boxes = as_boxes(reader.read(run, self.writes), self.family, weights[first : first + len(run)])
             first += len(run)
             # Trees of groups are called and come back; RETURN would come back there, too, and
             # only behind the last segment is that where it went.
             if at + 1 == len(runs) or not any(map(leaves_chain, run)):
-                boxes.free[:] = freedom(run, self.writes, sides)
-            if sides.nft:
+                boxes.free[:] = freedom(run, self.writes, reader)
+            if reader.nft:
                 boxes.free[[read_through_xtables(rule) for rule in run]] |= np.uint8(Free.DROPS)
             tree = None
             if len(run) >= options.min_length and boxes.axes:
@@ -321,10 +323,10 @@ class TableCompiler:
                 listed = [place, *(read_in_turn(each, boxes.weight) for each in priced)]
                 grown.add(boxes.weight, np.array([listed, listed]), len(run))
             exact = options.malformed is Malformed.EXACT
-            patient = (lambda match: not sides.may_drop(match)) if exact else (lambda match: True)
+            patient = (lambda match: not reader.may_drop(match)) if exact else (lambda match: True)
             forms = Forms(
                 native=options.backend != "legacy",
-                written=frozenset(sides.dirty),
+                written=frozenset(reader.dirty),
                 cost=self.cost_in_vain,
                 early=patient,
             )
@@ -332,7 +334,7 @@ class TableCompiler:
             # (verify/group_lists.py): shortened, fw1_10K is proved in 9 s instead of 0.4.
             whole = options.as_written or (tree is not None and tree.in_groups())
             cheaper = None if whole else forms
-            grown.segments.append(Segment(run, tree, frozenset(sides.guards), patient, cheaper))
+            grown.segments.append(Segment(run, tree, frozenset(reader.guards), patient, cheaper))
         return grown
 
     def cost_in_vain(self, match: Match) -> float:
