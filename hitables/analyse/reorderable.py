@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from ..ir.rule import Match, Role, Rule, State
 from ..ir.semantics import FIELDS_WRITTEN
-from .boxes import Free
+from .boxes import Reorder
 from .rule_boxes import BoxReader, Malformed
 
 
@@ -26,7 +26,9 @@ def written_in(rules: Sequence[Rule], writes: Mapping[str, frozenset[State]]) ->
     return frozenset(written)
 
 
-def freedom(rules: Sequence[Rule], writes: Mapping[str, frozenset[State]], reader: BoxReader) -> list[Free]:
+def reorderability(
+    rules: Sequence[Rule], writes: Mapping[str, frozenset[State]], reader: BoxReader
+) -> list[Reorder]:
     """What may be done with each of *rules*, which make up one list."""
     written = written_in(rules, writes)
     fields = frozenset(field for state in written for field in FIELDS_WRITTEN.get(state, ()))
@@ -43,5 +45,5 @@ def freedom(rules: Sequence[Rule], writes: Mapping[str, frozenset[State]], reade
     # Matches are shared by rules: each is looked at once.
     free = {id(match): match for rule in rules for match in rule.matches}
     bound = {key for key, match in free.items() if not is_free(match)}
-    movable, none = Free.MOVABLE | Free.SENDABLE, Free(0)
+    movable, none = Reorder.DEFERRABLE | Reorder.SPLITTABLE, Reorder(0)
     return [movable if rule.is_final and bound.isdisjoint(map(id, rule.matches)) else none for rule in rules]

@@ -40,7 +40,7 @@ class Malformed(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RuleBoxes:
-    """A rule's boxes (a field left out is unconstrained), and whether it surely decides every packet in them."""
+    """A rule's boxes, whose missing fields are unconstrained; whether it surely decides their packets."""
 
     boxes: tuple[dict[Field, tuple[int, int]], ...]
     final: bool
@@ -48,7 +48,7 @@ class RuleBoxes:
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """A match that only tests fields, one interval of each: these intervals, and whether it may drop packets."""
+    """A match that only tests one interval of each field: the intervals; whether it may drop packets."""
 
     box: dict[Field, tuple[int, int]]
     drops: bool
@@ -207,7 +207,7 @@ class BoxReader:
         return True
 
     def split(self, allowed: dict[Field, Values]) -> tuple[tuple[dict[Field, tuple[int, int]], ...], bool]:
-        """The product of the intervals as boxes, with hulls where there are too many; whether without hulls."""
+        """The product of the intervals as boxes, hulls where there are too many; whether it has no hulls."""
         fields = sorted(allowed, key=lambda field: len(allowed[field].pairs))
         pairs: dict[Field, tuple[tuple[int, int], ...]] = {}
         count, whole = 1, True

@@ -136,9 +136,12 @@ class _TableTransformer:
                 continue
             # No packet meets rules of both protocols, so the run may be sorted by them.
             for protocol in (TCP, UDP):
-                of_one = [at for at in numbers if rule_boxes[at].boxes[0][Field.PROTO] == (protocol,
-                protocol)] if of_one: out.append(self.piece([rules[at] for at in of_one], of_one, rule_boxes,
-                protocol)) return out
+                of_one = [
+                    at for at in numbers if rule_boxes[at].boxes[0][Field.PROTO] == (protocol, protocol)
+                ]
+                if of_one:
+                    out.append(self.piece([rules[at] for at in of_one], of_one, rule_boxes, protocol))
+        return out
 
     def piece(
         self, rules: list[Rule], numbers: list[int], rule_boxes: Sequence[RuleBoxes], protocol: int
@@ -172,9 +175,11 @@ class _Piece:
         self.nesting = 2 + run.tree.nesting() if run else 0
 
 
-def is_plain(rule: Rule, boxes: RuleBoxes) -> bool:
+def is_plain(rule: Rule, space: RuleBoxes) -> bool:
     """A five-tuple rule of tcp or udp with a verdict: what the paper transforms."""
-    if not space.final or len(space.boxes) != 1 or rule.target is None or rule.target.kind is not Kind.VERDICT:
+    if rule.target is None or rule.target.kind is not Kind.VERDICT:
+        return False
+    if not space.final or len(space.boxes) != 1:
         return False
     box = space.boxes[0]
     return (

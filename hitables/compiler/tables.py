@@ -11,10 +11,10 @@ from pathlib import PurePath
 import numpy as np
 import numpy.typing as npt
 
-from ..analyse.boxes import Boxes, Free, Prices
+from ..analyse.boxes import Boxes, Prices, Reorder
 from ..analyse.callgraph import graph, levels, writes
 from ..analyse.redundancy import WHY_TEXT, Why, simplify
-from ..analyse.reorderable import freedom
+from ..analyse.reorderable import reorderability
 from ..analyse.rule_boxes import BoxReader, Malformed, as_boxes
 from ..build.expected_cost import read_in_turn, rules_read, spent
 from ..build.grow import grow
@@ -306,9 +306,9 @@ class TableCompiler:
             # Trees of groups are called and come back; RETURN would come back there, too, and
             # only behind the last segment is that where it went.
             if at + 1 == len(runs) or not any(map(leaves_chain, run)):
-                boxes.free[:] = freedom(run, self.writes, reader)
+                boxes.reorder[:] = reorderability(run, self.writes, reader)
             if reader.nft:
-                boxes.free[[read_through_xtables(rule) for rule in run]] |= np.uint8(Free.DROPS)
+                boxes.reorder[[read_through_xtables(rule) for rule in run]] |= np.uint8(Reorder.DROPS)
             tree = None
             if len(run) >= options.min_length and boxes.axes:
                 tree, mean, why = self.tree(run, boxes, nesting, len(run) + spare)

@@ -47,11 +47,11 @@ class Cut(enum.IntEnum):
     SPELT = lib.TREE_CUT_SPELT  # what a box spells
 
 
-class Free(enum.IntFlag):
+class Reorder(enum.IntFlag):
     """What a tree may do with a rule: in groups (core/c/tree/shape_groups.c), and in a search."""
 
-    MOVABLE = lib.TREE_MOVABLE  # it may be asked late, and more than once
-    SENDABLE = lib.TREE_SENDABLE  # its matches may be asked in one place, its action stand in another
+    DEFERRABLE = lib.TREE_MOVABLE  # it may be evaluated late, and more than once
+    SPLITTABLE = lib.TREE_SENDABLE  # its matches may be in one chain and its action in another
     PASSED = lib.TREE_PASSED  # a search does not end at it
     DROPS = lib.TREE_DROPS  # it drops packets that lack an optional field, whatever its boxes ask of it
 
@@ -115,7 +115,6 @@ class TreeArrays(NamedTuple):
 
 _BOX_ARRAYS = {
     "low": "uint64_t", "high": "uint64_t", "rule": "int32_t", "final": "uint8_t", "weight": "double",
-    "free": "uint8_t",
 }  # fmt: skip
 _COST_ARRAYS = {
     "test": "struct tree_cost", "order": "uint32_t", "missed": "float", "holds": "float", "taken": "float",
@@ -126,8 +125,8 @@ _COST_NUMBERS = ("jump", "go", "act")
 class TreeInput:
     """Boxes, and what reading costs, as the engine reads them; shapes and units: struct tree_boxes.
 
-    *boxes* has the arrays of _BOX_ARRAYS for attributes, and *costs* those of _COST_ARRAYS and the numbers of
-    _COST_NUMBERS; costs of None: every rule read costs 1.
+    *boxes* has the arrays of _BOX_ARRAYS and `reorder` for attributes, *costs* those of _COST_ARRAYS and the
+    numbers of _COST_NUMBERS.  When *costs* is None, every rule read costs 1.
     """
 
     def __init__(self, axes: Sequence[AxisInput], boxes: object, costs: object | None) -> None:
@@ -142,6 +141,7 @@ class TreeInput:
                 c_axis.needed, c_axis.needed_count = needed, len(axis.needed)
         self.c_boxes = ffi.new("struct tree_boxes *")
         _point(self.c_boxes, boxes, _BOX_ARRAYS)
+        self.c_boxes.free = pointer("uint8_t", boxes.reorder)  # type: ignore[attr-defined]
         self.boxes = len(boxes.rule)  # type: ignore[attr-defined]
         self.c_boxes.boxes, self.c_boxes.axes, self.c_boxes.axis = self.boxes, len(axes), c_axes
         self.c_boxes.rules = len(boxes.final)  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..analyse.boxes import Free
+from ..analyse.boxes import Reorder
 from ..build.tree import NodeKind, Step, Tree
 from ..ir.fields import Family, Field
 from ..ir.rule import Kind, Match, Role, Rule, Target
@@ -258,7 +258,7 @@ class _Tree:
             return Rule((), jump(name))
         target = goto(name) if step == Step.SEND else jump(name)
         matches = rule.matches
-        if step == Step.ASK and not self.tree.boxes.free[number] & Free.SENDABLE:
+        if step == Step.ASK and not self.tree.boxes.reorder[number] & Reorder.SPLITTABLE:
             patient = self.segment.patient
             space = itertools.takewhile(lambda match: match.role is Role.SPACE, rule.matches)
             matches = tuple(itertools.takewhile(patient, space))

@@ -24,7 +24,7 @@ AXES = (Axis(Field.SRC, 32, False, Cut.PREFIX), Axis(Field.DST, 32, False, Cut.P
 def crossed(count: int) -> Boxes:
     """Rules wide in the source, among rules wide in the destination."""
     rules = [[{AXES[n % 2].field: (n << 20, (n << 20) + 4095)}] for n in range(count)]
-    return Boxes.of(AXES, rules, [True] * count, free=[3] * count)
+    return Boxes.of(AXES, rules, [True] * count, reorder=[3] * count)
 
 
 @pytest.mark.parametrize("effort", EFFORTS)

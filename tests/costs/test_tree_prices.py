@@ -13,7 +13,7 @@ import pytest
 
 from hitables.analyse.boxes import Boxes
 from hitables.analyse.callgraph import writes
-from hitables.analyse.reorderable import freedom
+from hitables.analyse.reorderable import reorderability
 from hitables.analyse.rule_boxes import BoxReader, Malformed, as_boxes
 from hitables.api import read
 from hitables.build.expected_cost import read_in_turn, spent
@@ -62,7 +62,7 @@ def boxes_of(program: Program, backend: Backend, weights: list[float] | None = N
     rules = table["FORWARD"].rules
     reader = BoxReader(program.family, nft=backend is Backend.NFT, malformed=Malformed.STRICTER)
     boxes = as_boxes(reader.read(rules, writes(table)), program.family, weights)
-    boxes.free[:] = freedom(rules, writes(table), reader)
+    boxes.reorder[:] = reorderability(rules, writes(table), reader)
     return boxes
 
 
