@@ -19,8 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hitables.api import read
-from hitables.compiler.compile import BACKENDS, ChainReport, Options, compile_rules
+from hitables.compiler.compile import ChainReport, Options, compile_rules
 from hitables.files import read_text
+from hitables.ir.packet import BACKENDS
 from hitables.kernel.machine import machine
 
 from .corpus import SHARED

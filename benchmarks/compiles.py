@@ -30,8 +30,8 @@ from typing import Any
 import click
 
 from hitables.analyse.rule_boxes import Malformed
-from hitables.build.tree import ALGORITHMS
-from hitables.compiler.compile import EQUIVALENCES, NESTING, Options
+from hitables.build.grow import ALGORITHMS
+from hitables.compiler.options import EQUIVALENCES, NESTING, Options
 from hitables.compiler.pipeline import compile_text
 from hitables.errors import HitablesError, NotEquivalent, ParseError
 from hitables.ir.fields import Family

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 from hitables.analyse.rule_boxes import Malformed
 from hitables.compiler.compile import Options, compile_rules
 from hitables.emit.chain_writer import goto
-from hitables.emit.jumps import leaves_chain
+from hitables.emit.jumps import leaves_chain, stand_in
 from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import EVERYTHING, Ends, Kind, Role, Rule, Target
+from hitables.ir.rule import EVERYTHING, Ends, Kind, Rule, Target
 
 from .edits import Edit, Op, apply, jumps_to, rule_edits, rule_key
 from .lcs import gaps
@@ -159,13 +159,6 @@ class Names:
     def is_made(self, name: str) -> bool:
         """Whether the name is one of ours."""
         return name.startswith(self.prefix) and name[len(self.prefix) :].isdigit()
-
-
-def stand_in(rule: Rule, chain: str) -> Rule:
-    """What enters the shared chain of *rule*: it tests what is free to test."""
-    # Up to the first match of another role: one behind it may drop what that keeps from it.
-    free = itertools.takewhile(lambda match: match.role is Role.SPACE, rule.matches)
-    return Rule(tuple(free), Target(chain, Kind.JUMP, f"-j {chain}"))
 
 
 def begins_section(rule: Rule) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from hitables.errors import HitablesError, NotEquivalent
-from hitables.ir.packet import Backend
+from hitables.ir.packet import BACKENDS, Backend
 from hitables.ir.program import Program
 from hitables.ir.rule import Rule
 from hitables.verify.portfolio import check
@@ -23,8 +23,6 @@ from .rule_index import Listing
 
 # By chain: its rules, and the hull of each (listing.py).
 Hulls = dict[Place, tuple[tuple[Rule, ...], list[dict[int, tuple[int, int]]]]]
-
-BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "nft": (Backend.NFT,)}
 
 
 @dataclass(frozen=True)

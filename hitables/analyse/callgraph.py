@@ -6,8 +6,8 @@ Nodes are chain names, edges carry the lines of the rules that jump.  `-j` and
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeAlias
 
@@ -93,20 +93,35 @@ def _descend(made: Graph, table: Table) -> frozenset[str]:
     return frozenset(found)
 
 
-def levels(made: Graph, nesting: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """How deep each chain is entered at most, and how deep the nesting below its rules goes.
+def levels(
+    callees: Mapping[str, Iterable[str]], nesting: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """How many chains nest above each chain, and how many below its rules, at most.
 
-    *nesting*: taken tests on the longest path of a chain's own tree.
+    *callees*: by chain, the chains that its rules enter.  *nesting*: by chain, the nesting of its own tree; 0
+    when left out.  Chains on or behind a circle of jumps count as if the circle ended before them.
     """
-    order = list(nx.topological_sort(made))
-    above = dict.fromkeys(order, 0)
-    for name in order:
-        for callee in made.successors(name):
+    above, below = dict.fromkeys(callees, 0), dict.fromkeys(callees, 0)
+    calls = Counter(callee for name in callees for callee in callees[name])
+    ready = [name for name in callees if not calls[name]]
+    for name in ready:  # which grows: callers first
+        for callee in callees[name]:
             above[callee] = max(above[callee], above[name] + nesting.get(name, 0) + 1)
-    below = dict.fromkeys(order, 0)
-    for name in reversed(order):
-        below[name] = max((1 + nesting.get(c, 0) + below[c] for c in made.successors(name)), default=0)
+            calls[callee] -= 1
+            if not calls[callee]:
+                ready.append(callee)
+    for name in reversed(ready):
+        below[name] = max((1 + nesting.get(each, 0) + below[each] for each in callees[name]), default=0)
     return above, below
+
+
+def levels_above(table: Table) -> dict[str, int]:
+    """How many chains nest above each chain of the table, at most."""
+    callees = {
+        chain.name: {name for rule in chain.rules if (name := rule.enters) is not None}
+        for chain in table.chains
+    }
+    return levels(callees, {})[0]
 
 
 def writes(table: Table) -> dict[str, frozenset[State]]:

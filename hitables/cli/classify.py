@@ -15,7 +15,7 @@ def algorithms(as_json: bool) -> None:
     import json
 
     from .. import engine
-    from ..build.tree import ALGORITHMS
+    from ..build.grow import ALGORITHMS
     from ..report.classify import show_algorithms
 
     if as_json:

@@ -14,10 +14,11 @@ from ..emit.sourcemap import source_map
 from ..emit.text import write
 from ..errors import HitablesError, NotEquivalent, ParseError
 from ..ir.fields import Family
+from ..ir.packet import BACKENDS
 from ..ir.program import Program
 from ..parse.iptables import Vocabulary
 from ..verify.question import Difference, Equal, Question, Undecided
-from .compile import BACKENDS, ChainReport, Compiled, Fault, Options, compile_rules
+from .compile import ChainReport, Compiled, Fault, Options, compile_rules
 
 Stage = Callable[[str], None]
 Share = Callable[[float], None]

@@ -22,6 +22,10 @@ class Backend(enum.Enum):
     NFT = "nft"
 
 
+# By the name that users give: the backends for which a result must be right.
+BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "nft": (Backend.NFT,)}
+
+
 class Outcome(enum.IntEnum):
     """What one evaluation of a match gives.  DROPPED: the match itself drops the packet."""
 

@@ -10,12 +10,19 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from hitables.core._engine import ffi, lib
 
+from hitables.core.interpreter import (
+    EVERY_OUTCOME,
+    OPEN_FACT,
+    OPEN_OUTCOME,
+    RESULT,
+    BatchInput,
+    Op,
+    TableCode,
+)
 from hitables.errors import Unsupported
 from hitables.ir.fields import Family, Field, top
 from hitables.ir.packet import Backend, Outcome
@@ -25,15 +32,11 @@ from hitables.ir.semantics import DROP, FIELDS_WRITTEN, RETURNS
 
 from .batch import PacketBatch, text_hash
 
-# Laid out as struct interp_result in core/include/interp.h.
-RESULT = np.dtype([
-    ("effects", "<u8"), ("effect_count", "<u4"), ("verdict", "<u4"), ("reads", "<u4"),
-    ("rule", "<i4"), ("open", "<u4"), ("unused", "<u4"),
-])  # fmt: skip
-OPEN_FACT, OPEN_OUTCOME = 1, 2  # bits of Result.open
-_EVERY_OUTCOME = 0xFFFFFFFF  # an epoch that stands for all evaluations of a key
 _NATIVE_SLOT = {Field.SPORT: len(Field), Field.DPORT: len(Field) + 1, Field.FLAGS: len(Field) + 2}
 _WORD = 0xFFFFFFFF
+
+
+__all__ = ["OPEN_FACT", "OPEN_OUTCOME", "RESULT", "Interner", "Machine", "Result", "Tried", "jump_depth"]
 
 
 class Interner:
@@ -138,7 +141,7 @@ class Machine:
 
     def bytes(self, table: str) -> int:
         """Memory that the lowered table takes."""
-        return int(lib.interp_bytes(self._lowered(table).handle))
+        return self._lowered(table).code.bytes()
 
     def _lowered(self, name: str) -> _Lowered:
         if name not in self._tables:
@@ -169,21 +172,7 @@ class _Lowered:
         writers = [
             _mask(state for state, fields in FIELDS_WRITTEN.items() if field in fields) for field in Field
         ]
-        hashes = interner.hashes()
-        c_writers = ffi.new("uint32_t[]", writers)
-        c_code = ffi.new("struct interp_code *", {
-            "code": ffi.from_buffer("uint32_t[]", code.words), "words": len(code.words),
-            "starts": ffi.from_buffer("uint32_t[]", starts), "chains": len(starts),
-            "ends": ffi.from_buffer("uint32_t[]", ends), "drop": drop,
-            "hashes": ffi.from_buffer("uint64_t[]", hashes), "keys": len(hashes),
-            "rules": number, "depth": depth, "field_writers": c_writers,
-        })  # fmt: skip
-        status = ffi.new("enum interp_status *")
-        handle = lib.interp_new(c_code, status)
-        if handle == ffi.NULL:
-            assert status[0] == lib.INTERP_NO_MEMORY, "the code is well formed"
-            raise MemoryError(f"table {table.name} of {number} rules")
-        self.handle = ffi.gc(handle, lib.interp_free)
+        self.code = TableCode(code.words, starts, ends, drop, interner.hashes(), number, depth, writers)
 
     def run(
         self,
@@ -195,32 +184,13 @@ class _Lowered:
         limits: npt.NDArray[np.uint32] | None,
         tried: bool,
     ) -> Result:
-        count = len(batch)
-        results: Any = np.zeros(count, RESULT)
-        counted = np.zeros(self.rules, np.uint64) if hits else None
-        visits = np.zeros(self._words, np.uint64) if tried else None
-        named = np.zeros((count, matched), np.int32)
-        counts = ffi.new(
-            "struct interp_counts *",
-            {
-                "hits": ffi.NULL if counted is None else ffi.cast("uint64_t *", ffi.from_buffer(counted)),
-                "visits": ffi.NULL if visits is None else ffi.cast("uint64_t *", ffi.from_buffer(visits)),
-                "matched": ffi.cast("int32_t *", ffi.from_buffer(named)) if matched else ffi.NULL,
-                "room": matched,
-            },
-        )
-        held, c_batch = _c_batch(batch, interner, limits)
-        status = lib.interp_run(
-            self.handle,
+        results, counted, visits, named = self.code.run(
             self.chains[chain],
-            c_batch,
-            ffi.cast("struct interp_result *", ffi.from_buffer(results)),
-            counts,
+            _batch_input(batch, interner, limits),
+            hits=hits,
+            visits=tried,
+            matched=matched,
         )
-        del held
-        if status == lib.INTERP_NO_MEMORY:
-            raise MemoryError(f"{count} packets")
-        assert status == lib.INTERP_OK, "a chain nests deeper than its table said"
         return Result(
             results["verdict"],
             results["effects"],
@@ -330,20 +300,20 @@ class _Code:
     def _match(self, match: Match) -> Iterator[int]:
         native = match.native and self.backend is Backend.NFT
         if self.backend is Backend.LEGACY and match.is_protocol:
-            yield lib.INTERP_CUT
+            yield Op.CUT
         if match.needs and not native:
-            yield lib.INTERP_GUARD | match.strict << 8 | match.needs << 16
+            yield Op.GUARD | match.strict << 8 | match.needs << 16
         tests = [word for test in match.tests for word in self._test(test, native)]
         if match.either:
-            yield from (lib.INTERP_EITHER, len(match.tests), len(tests))
+            yield from (Op.EITHER, len(match.tests), len(tests))
         yield from tests
         if match.option:
-            yield lib.INTERP_OPTION
+            yield Op.OPTION
         number = self.interner.number
         if match.role is Role.CONSTANT:
-            yield from (lib.INTERP_FACT, number(match.key), _mask(match.reads))
+            yield from (Op.FACT, number(match.key), _mask(match.reads))
         elif match.role is not Role.SPACE:
-            yield from (lib.INTERP_EVENT, number(match.key), self._effects_of(match.key), _mask(match.writes))
+            yield from (Op.EVENT, number(match.key), self._effects_of(match.key), _mask(match.writes))
 
     def _effects_of(self, key: str) -> int:
         """The first of three numbers in a row, for no, yes, dropped."""
@@ -356,13 +326,13 @@ class _Code:
         slot = _NATIVE_SLOT.get(test.field, test.field) if native else test.field
         pairs = test.values.pairs
         if test.field in self.wide:
-            yield from (lib.INTERP_WIDE | slot << 8, len(pairs))
+            yield from (Op.WIDE | slot << 8, len(pairs))
             for bound in (bound for pair in pairs for bound in pair):
                 yield from (bound >> shift & _WORD for shift in (0, 32, 64, 96))
         elif len(pairs) == 1:
-            yield from (lib.INTERP_RANGE | slot << 8, pairs[0][0], pairs[0][1] - pairs[0][0])
+            yield from (Op.RANGE | slot << 8, pairs[0][0], pairs[0][1] - pairs[0][0])
         else:
-            yield from (lib.INTERP_RANGES | slot << 8, len(pairs))
+            yield from (Op.RANGES | slot << 8, len(pairs))
             yield from (bound for pair in pairs for bound in pair)
         if not pairs:
             yield 0
@@ -370,28 +340,25 @@ class _Code:
     def _target(self, target: Target | None) -> tuple[int, ...]:
         number = self.interner.number
         if target is None:
-            return lib.INTERP_COUNT, number("counts")
+            return Op.COUNT, number("counts")
         if target.kind is Kind.JUMP:
-            return lib.INTERP_JUMP, self.chains[target.name]
+            return Op.JUMP, self.chains[target.name]
         if target.kind is Kind.GOTO:
-            return lib.INTERP_GOTO, self.chains[target.name]
+            return Op.GOTO, self.chains[target.name]
         if target.kind is Kind.RETURN:
-            return (lib.INTERP_RETURN,)
+            return (Op.RETURN,)
         if target.ends is Ends.SURELY:
-            return lib.INTERP_VERDICT, number(target.key)
-        return lib.INTERP_FIRE, number(f"fires {target.key}"), _mask(target.writes)
+            return Op.VERDICT, number(target.key)
+        return Op.FIRE, number(f"fires {target.key}"), _mask(target.writes)
 
 
 def _mask(bits: Iterable[int]) -> int:
     return sum(1 << bit for bit in bits)
 
 
-def _c_batch(
-    batch: PacketBatch, interner: Interner, limits: npt.NDArray[np.uint32] | None
-) -> tuple[Any, Any]:
-    """The batch as C takes it, and what must live as long as it does."""
+def _batch_input(batch: PacketBatch, interner: Interner, limits: npt.NDArray[np.uint32] | None) -> BatchInput:
+    """The batch with its keys as numbers of *interner*."""
     count = len(batch)
-    rows = np.ascontiguousarray(batch.rows)
     keys, epochs, answers = array("I"), array("I"), []
     for (key, epoch), given in batch.facts.items():
         keys.append(interner.number(key))
@@ -399,26 +366,18 @@ def _c_batch(
         answers.append(given)
     for key, given in batch.outcomes.items():
         keys.append(interner.number(key))
-        epochs.append(_EVERY_OUTCOME)
+        epochs.append(EVERY_OUTCOME)
         answers.append(given)
     values = np.ascontiguousarray(np.array(answers, np.uint8))
     assert values.size == len(keys) * count, "an answer for each packet"
-    pool = array("Q")
+    rewrites = array("Q")
     starts = [0]
     for field in Field:
         for value in batch.rewrites.get(field, ()):
-            pool.extend((value & 0xFFFFFFFFFFFFFFFF, value >> 64))
-        starts.append(len(pool) // 2)
+            rewrites.extend((value & 0xFFFFFFFFFFFFFFFF, value >> 64))
+        starts.append(len(rewrites) // 2)
     assert limits is None or (len(limits) == count and limits.dtype == np.uint32)
-    held = [
-        ffi.from_buffer(rows), ffi.from_buffer("uint32_t[]", keys), ffi.from_buffer("uint32_t[]", epochs),
-        ffi.from_buffer(values), ffi.from_buffer("uint64_t[]", pool),
-        ffi.NULL if limits is None else ffi.from_buffer(np.ascontiguousarray(limits)),
-    ]  # fmt: skip
-    c_batch = ffi.new("struct interp_batch *", {
-        "packets": ffi.cast("struct interp_packet *", held[0]), "count": count, "seeded": batch.seeded,
-        "given": len(keys), "given_key": held[1], "given_epoch": held[2],
-        "given_value": ffi.cast("uint8_t *", held[3]), "pool": held[4], "pool_start": starts,
-        "limits": ffi.cast("uint32_t *", held[5]),
-    })  # fmt: skip
-    return held, c_batch
+    return BatchInput(
+        np.ascontiguousarray(batch.rows), batch.seeded, keys, epochs, values, rewrites, starts,
+        None if limits is None else np.ascontiguousarray(limits),
+    )  # fmt: skip

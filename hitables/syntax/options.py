@@ -40,6 +40,7 @@ class Extension:
     protocols: the match is refused without one of these behind -p (empty: any).
     fixed: options of which one makes a match of role CONSTANT a NAMED one.
     defaults: what an option means when it is left out, for comparing spellings.
+    tracks: a rule with it, once loaded, makes the kernel follow connections or put fragments together.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Extension:
     ends: Ends = Ends.NEVER
     defaults: dict[str, str] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
+    tracks: bool = False
 
 
 def _options(text: str, readers: dict[str, Reader] | None = None) -> dict[str, Option]:
@@ -113,11 +115,11 @@ def _match(
     name: str, options: str = "", role: Role = Role.CONSTANT, *,
     readers: dict[str, Reader] | None = None, needs: int = 0, strict: bool = False,
     protocols: tuple[int, ...] = (), counting: str = "", defaults: dict[str, str] | None = None,
-    required: str = "",
+    required: str = "", tracks: bool = False,
 ) -> Extension:  # fmt: skip
     return Extension(
         name, _options(options, readers), role, needs, strict, frozenset(protocols), frozenset(counting.split()),
-        defaults=defaults or {}, required=frozenset(required.split()),
+        defaults=defaults or {}, required=frozenset(required.split()), tracks=tracks,
     )  # fmt: skip
 
 
@@ -137,14 +139,14 @@ MATCHES = {
         _match("cluster", "--cluster-total-nodes --cluster-local-node --cluster-local-nodemask --cluster-hash-seed",
                NAMED),
         _match("comment", "--comment", SPACE, required="--comment"),
-        _match("connbytes", "--connbytes --connbytes-dir --connbytes-mode"),
-        _match("connlabel", "--label --set/0", counting="--set"),
+        _match("connbytes", "--connbytes --connbytes-dir --connbytes-mode", tracks=True),
+        _match("connlabel", "--label --set/0", counting="--set", tracks=True),
         _match("connlimit", "--connlimit-upto --connlimit-above --connlimit-mask --connlimit-saddr/0 "
-               "--connlimit-daddr/0", ONCE),
-        _match("connmark", "--mark"),
+               "--connlimit-daddr/0", ONCE, tracks=True),
+        _match("connmark", "--mark", tracks=True),
         _match("conntrack", "--ctstate --ctproto --ctorigsrc --ctorigdst --ctreplsrc --ctrepldst "
                "--ctorigsrcport --ctorigdstport --ctreplsrcport --ctrepldstport --ctstatus --ctexpire --ctdir",
-               SPACE, readers={"--ctstate": _states("SNAT", "DNAT")}),
+               SPACE, readers={"--ctstate": _states("SNAT", "DNAT")}, tracks=True),
         _match("cpu", "--cpu"),
         _match("dccp", _PORTS + " --dccp-types --dccp-option", SPACE, protocols=(33,), needs=12, counting="--dccp-option",
                readers=_ports(spelt.decimal_port_range)),
@@ -235,8 +237,9 @@ PROTOCOL_MATCH = {
 
 def _target(
     name: str, options: str = "", ends: Ends = Ends.NEVER, *, defaults: dict[str, str] | None = None,
+    tracks: bool = False,
 ) -> Extension:  # fmt: skip
-    return Extension(name, _options(options), ends=ends, defaults=defaults or {})
+    return Extension(name, _options(options), ends=ends, defaults=defaults or {}, tracks=tracks)
 
 
 NEVER, MAYBE, SURELY = Ends.NEVER, Ends.MAYBE, Ends.SURELY
@@ -253,11 +256,11 @@ TARGETS = {
         _target("CLASSIFY", "--set-class", NEVER),
         _target("CLUSTERIP", "--new/0 --hashmode --clustermac --total-nodes --local-node --hash-init", MAYBE),
         _target("CONNMARK", "--set-mark --set-xmark --save-mark/0 --restore-mark/0 --and-mark --or-mark "
-                "--xor-mark --left-shift-mark --right-shift-mark --mask --nfmask --ctmask", NEVER),
-        _target("CONNSECMARK", "--save/0 --restore/0", NEVER),
+                "--xor-mark --left-shift-mark --right-shift-mark --mask --nfmask --ctmask", NEVER, tracks=True),
+        _target("CONNSECMARK", "--save/0 --restore/0", NEVER, tracks=True),
         _target("CT", "--notrack/0 --helper --timeout --ctevents --expevents --zone --zone-orig --zone-reply",
-                NEVER),
-        _target("DNAT", "--to-destination" + _NAT, SURELY),
+                NEVER, tracks=True),
+        _target("DNAT", "--to-destination" + _NAT, SURELY, tracks=True),
         _target("DNPT", "--src-pfx --dst-pfx", MAYBE),
         _target("DSCP", "--set-dscp --set-dscp-class", MAYBE),
         _target("ECN", "--ecn-tcp-remove/0 --ecn-tcp-cwr --ecn-tcp-ece --ecn-ip-ect", MAYBE),
@@ -270,29 +273,29 @@ TARGETS = {
         _target("LOG", "--log-level --log-prefix --log-tcp-sequence/0 --log-tcp-options/0 --log-ip-options/0 "
                 "--log-uid/0 --log-macdecode/0", NEVER, defaults={"--log-level": "4"}),
         _target("MARK", "--set-mark --set-xmark --and-mark --or-mark --xor-mark", NEVER),
-        _target("MASQUERADE", "--to-ports --random/0 --random-fully/0", SURELY),
+        _target("MASQUERADE", "--to-ports --random/0 --random-fully/0", SURELY, tracks=True),
         _target("MIRROR", "", SURELY),
-        _target("NETMAP", "--to", SURELY),
+        _target("NETMAP", "--to", SURELY, tracks=True),
         _target("NFLOG", "--nflog-group --nflog-prefix --nflog-range --nflog-size --nflog-threshold",
                 NEVER, defaults={"--nflog-group": "0"}),
         _target("NFQUEUE", "--queue-num --queue-balance --queue-bypass/0 --queue-cpu-fanout/0", SURELY,
                 defaults={"--queue-num": "0"}),
-        _target("NOTRACK", "", NEVER),
+        _target("NOTRACK", "", NEVER, tracks=True),
         _target("RATEEST", "--rateest-name --rateest-interval --rateest-ewmalog"),
-        _target("REDIRECT", "--to-ports --random/0", SURELY),
+        _target("REDIRECT", "--to-ports --random/0", SURELY, tracks=True),
         _target("REJECT", "--reject-with", SURELY),
         _target("SAME", "--to --nodst/0 --random/0", SURELY),
         _target("SECMARK", "--selctx", NEVER),
         _target("SET", "--add-set/2 --del-set/2 --map-set/2 --timeout --exist/0 --map-mark/0 --map-prio/0 "
                 "--map-queue/0", NEVER),
-        _target("SNAT", "--to-source --random-fully/0" + _NAT, SURELY),
+        _target("SNAT", "--to-source --random-fully/0" + _NAT, SURELY, tracks=True),
         _target("SNPT", "--src-pfx --dst-pfx", MAYBE),
-        _target("SYNPROXY", "--sack-perm/0 --timestamp/0 --wscale --mss --ecn/0", MAYBE),
+        _target("SYNPROXY", "--sack-perm/0 --timestamp/0 --wscale --mss --ecn/0", MAYBE, tracks=True),
         _target("TCPMSS", "--set-mss --clamp-mss-to-pmtu/0", MAYBE),
         _target("TCPOPTSTRIP", "--strip-options", MAYBE),
         _target("TEE", "--gateway --oif"),
         _target("TOS", "--set-tos --and-tos --or-tos --xor-tos", MAYBE),
-        _target("TPROXY", "--on-port --on-ip --tproxy-mark", SURELY),
+        _target("TPROXY", "--on-port --on-ip --tproxy-mark", SURELY, tracks=True),
         _target("TRACE"),
         _target("TTL", "--ttl-set --ttl-dec --ttl-inc", MAYBE),
         _target("ULOG", "--ulog-nlgroup --ulog-prefix --ulog-cprange --ulog-qthreshold"),

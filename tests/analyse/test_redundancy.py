@@ -18,10 +18,10 @@ from support.small_programs import small_program
 
 from hitables import HitablesError, Options, compile_rules, read, write
 from hitables.analyse.rule_boxes import Malformed
-from hitables.compiler.compile import BACKENDS
 from hitables.compiler.pipeline import compile_text
 from hitables.emit.sourcemap import source_map
 from hitables.ir.fields import Family
+from hitables.ir.packet import BACKENDS
 from hitables.ir.program import Program
 from hitables.verify import bdd, exact
 from hitables.verify.question import Answer, Equal, Question

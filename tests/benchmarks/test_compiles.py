@@ -23,7 +23,7 @@ from benchmarks.firewalls import NAMES, STYLES, draw
 from benchmarks.shrink import shrink
 from hitables.build.tree import Tree
 from hitables.compiler import compile as compiling
-from hitables.compiler.compile import EQUIVALENCES, NESTING, Options
+from hitables.compiler.options import EQUIVALENCES, NESTING, Options
 from hitables.compiler.pipeline import compile_text
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend

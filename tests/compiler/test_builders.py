@@ -6,7 +6,7 @@ import pytest
 from support.crossing_text import crossing
 
 from hitables import Options, read
-from hitables.build.tree import ALGORITHMS
+from hitables.build.grow import ALGORITHMS
 from hitables.compiler.pipeline import compile_text
 from hitables.kernel.namespace import Namespace
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.equal_programs import BACKENDS, assert_equal
+from support.equal_programs import assert_equal
 from support.rule_texts import make_text
 from support.scale import examples
 
@@ -19,7 +19,7 @@ from hitables import Options, read, write
 from hitables.analyse.rule_boxes import Malformed
 from hitables.compiler.conext2014 import transform
 from hitables.ir.fields import Family, Field
-from hitables.ir.packet import Backend
+from hitables.ir.packet import BACKENDS, Backend
 from hitables.ir.program import Program
 from hitables.ir.rule import Kind
 from hitables.parse import classbench

@@ -19,7 +19,7 @@ from support.sflgen_command import sflgen
 import hitables
 from hitables import HitablesError, NotEquivalent, Options
 from hitables.analyse.boxes import Boxes
-from hitables.build.tree import Kind, Step, Tree
+from hitables.build.tree import NodeKind, Step, Tree
 from hitables.cli.main import main
 from hitables.compiler import compile as compiling
 from hitables.compiler import pipeline
@@ -87,7 +87,7 @@ def left_out(tree: Tree) -> Tree:
 def taken_wrongly(tree: Tree) -> Tree:
     """What the tests of a tree take and what they leave change places."""
     edge, node = tree.edge.copy(), tree.node
-    for first in node["edge"][node["kind"] == int(Kind.TEST)].tolist():
+    for first in node["edge"][node["kind"] == int(NodeKind.TEST)].tolist():
         edge["to"][[first, first + 1]] = edge["to"][[first + 1, first]]
     return dataclasses.replace(tree, edge=edge)
 

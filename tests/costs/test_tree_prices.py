@@ -13,11 +13,12 @@ import pytest
 
 from hitables.analyse.boxes import Boxes
 from hitables.analyse.callgraph import writes
-from hitables.analyse.reorderable import freedom
-from hitables.analyse.rule_boxes import Malformed, Sides, as_boxes
+from hitables.analyse.reorderable import reorderability
+from hitables.analyse.rule_boxes import BoxReader, Malformed, as_boxes
 from hitables.api import read
 from hitables.build.expected_cost import read_in_turn, spent
-from hitables.build.tree import Tree, grow, unsplit
+from hitables.build.grow import grow
+from hitables.build.tree import Tree, unsplit
 from hitables.compiler.compile import Options, compile_rules
 from hitables.compiler.pipeline import compile_text
 from hitables.costs import Costs, default
@@ -59,9 +60,9 @@ def rules_text(count: int, seed: int, tests: str = "spt") -> str:
 def boxes_of(program: Program, backend: Backend, weights: list[float] | None = None) -> Boxes:
     table = program.table("filter")
     rules = table["FORWARD"].rules
-    sides = Sides(program.family, nft=backend is Backend.NFT, malformed=Malformed.STRICTER)
-    boxes = as_boxes(sides.sides(rules, writes(table)), program.family, weights)
-    boxes.free[:] = freedom(rules, writes(table), sides)
+    reader = BoxReader(program.family, nft=backend is Backend.NFT, malformed=Malformed.STRICTER)
+    boxes = as_boxes(reader.read(rules, writes(table)), program.family, weights)
+    boxes.reorder[:] = reorderability(rules, writes(table), reader)
     return boxes
 
 

@@ -18,7 +18,7 @@ from support.scale import examples
 from support.sflgen_command import step as commit
 
 import hitables
-from hitables.build.tree import grow
+from hitables.build.grow import grow
 from hitables.errors import ParseError, Unsupported
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -42,7 +42,7 @@ PREFERRED = [None, None, Strategy.GRAFT, Strategy.GRAFT, Strategy.OVERLAY]
 def grouped(request: pytest.FixtureRequest) -> Iterator[None]:
     """In either order of the groups, though one tree may be cheaper here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hitables.compiler.compile.grow", functools.partial(grow, grouping=request.param))
+        patch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=request.param))
         yield
 
 

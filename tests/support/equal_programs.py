@@ -6,12 +6,10 @@ from collections.abc import Iterator
 
 from hitables import Options
 from hitables.analyse.rule_boxes import Malformed
-from hitables.ir.packet import Backend
+from hitables.ir.packet import BACKENDS
 from hitables.ir.program import Chain, Program
 from hitables.simulate.boundary_packets import draw_packets
 from hitables.simulate.interpreter import Interner, Machine
-
-BACKENDS = {"any": [Backend.LEGACY, Backend.NFT], "legacy": [Backend.LEGACY], "nft": [Backend.NFT]}
 
 
 def built_in(program: Program) -> Iterator[tuple[str, Chain]]:
