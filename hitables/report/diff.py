@@ -7,7 +7,7 @@ from typing import Any
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import Program
-from ..verify.diff import BROKEN, FRAGMENTS, WHOLE, Change, Changes, Fate
+from ..verify.diff import BROKEN, FRAGMENTS, WHOLE, Change, Changes, RegionOutcome
 from ..verify.question import Undecided
 from .finding import Case, Finding, Place, Report
 from .region_text import describe
@@ -17,7 +17,7 @@ _WHAT = {WHOLE: "", FRAGMENTS: "later fragments, ", BROKEN: "packets with broken
 
 REGIONS = 3  # of one story that are told in words
 
-Story = tuple[str, str, str, Fate, Fate]
+Story = tuple[str, str, str, RegionOutcome, RegionOutcome]
 
 
 def show(found: Changes, names: tuple[str, str], limit: int | None) -> str:
@@ -108,11 +108,11 @@ def _tell(change: Change) -> str:
     return "; ".join(parts)
 
 
-def _verdict(fate: Fate) -> str:
+def _verdict(fate: RegionOutcome) -> str:
     return f"{fate.verdict} {_line(fate)}"
 
 
-def _line(fate: Fate) -> str:
+def _line(fate: RegionOutcome) -> str:
     return f"by line {fate.line}" if fate.line else "by policy" if fate.verdict != "returns" else "at the end"
 
 
@@ -166,7 +166,7 @@ def _finding(story: Story, regions: list[Change], family: Family, names: tuple[s
     )
 
 
-def _place(name: str, fate: Fate, role: str) -> Place:
+def _place(name: str, fate: RegionOutcome, role: str) -> Place:
     """The rule that has the effect, else the one that decides."""
     line = fate.effects[0][1] if fate.effects else fate.line
     return Place(name, line, fate.verdict or "", role)
@@ -209,6 +209,6 @@ def _change(change: Change, family: Family) -> dict[str, Any]:
     }
 
 
-def _fate(fate: Fate) -> dict[str, Any]:
+def _fate(fate: RegionOutcome) -> dict[str, Any]:
     effects = [{"effect": effect, "line": line} for effect, line in fate.effects]
     return {"verdict": fate.verdict, "line": fate.line, "effects": effects}

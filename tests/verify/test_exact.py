@@ -30,6 +30,7 @@ from support.small_programs import (
     source,
 )
 
+from hitables.core.prover import Status
 from hitables.errors import HitablesError, Unsupported
 from hitables.ir import semantics
 from hitables.ir.fields import TCP, UDP, Family, Field, Fragment
@@ -42,6 +43,7 @@ from hitables.ir.rule import Test as FieldTest
 from hitables.simulate import sampling
 from hitables.simulate.interpreter import Interner, Machine
 from hitables.verify import bdd, exact
+from hitables.verify.encoding import Encoding
 from hitables.verify.question import Answer, Difference, Equal, Malformed, Question, Undecided, differs
 
 pytestmark = pytest.mark.engine
@@ -423,8 +425,8 @@ def test_chains_that_nest_too_deep_to_be_proved_are_said_to() -> None:
 def test_fields_that_no_rule_tests_make_no_classes() -> None:
     one = program(rule(source(0, 9), DROPS))
     tables = one.table("filter"), one.table("filter")
-    prover = exact.Prover(tables, one, Backend.LEGACY, Question(), None)
-    assert [each.later for each in prover.classes] == [False, True]
+    encoding = Encoding(tables, one.family, Backend.LEGACY)
+    assert [each.later for each in encoding.classes()] == [False, True]
 
 
 def test_it_can_be_stopped() -> None:
@@ -436,14 +438,15 @@ def test_it_can_be_stopped() -> None:
     before = program(*rules, rule(LOG))
     after = program(*reversed(rules), rule(MARK))
     tables = before.table("filter"), after.table("filter")
-    prover = exact.Prover(tables, before, Backend.LEGACY, Question(), None)
-    timer = threading.Timer(0.05, lambda: exact.lib.prover_stop(prover.handle))
+    encoding = Encoding(tables, before.family, Backend.LEGACY)
+    pair = exact.TableProver(tables, encoding, Question(), None)
+    timer = threading.Timer(0.05, pair.prover.stop)
     timer.start()
-    status, _ = prover.run("INPUT", prover.classes[0], 10**9)
+    status, _ = pair.run("INPUT", pair.classes[0], 10**9)
     timer.join()
-    assert status in (exact.lib.PROVE_STOPPED, exact.lib.PROVE_DIFFER)
-    # An interrupt may come before the run has begun, which must not forget it.
-    assert prover.run("INPUT", prover.classes[0], 10**9)[0] == exact.lib.PROVE_STOPPED
+    assert status in (Status.STOPPED, Status.DIFFER)
+    # A stop may come before the run begins; the run must still end.
+    assert pair.run("INPUT", pair.classes[0], 10**9)[0] == Status.STOPPED
 
 
 def test_what_cannot_be_compared_is_said() -> None:
