@@ -14,7 +14,7 @@ from pathlib import Path
 from lark import Lark, Token, UnexpectedInput
 
 from ..core._engine import ffi, lib
-from ..syntax.options import TARGETS
+from ..syntax.extensions import TARGETS
 
 LITERAL = "\0"
 
