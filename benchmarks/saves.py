@@ -180,26 +180,33 @@ def load_section(
     section: Section, family: Family, backend: Backend, rules: Sequence[tuple[int, str]] | None = None
 ) -> Loaded:
     """Load those *rules* that load, the spellings of *section* by default, and see what becomes of them."""
-    taken, refused = [], []
+    wanted = tuple(section.rules() if rules is None else rules)
     with Namespace() as namespace:
         make_ip_sets(IP_SETS, family, namespace)
         load(BEFORE, family, backend, namespace)
-        for number, rule in section.rules() if rules is None else rules:
+
+        def loadable(some: tuple[tuple[int, str], ...]) -> tuple[tuple[int, str], ...]:
+            """Those of *some* that load: all at once where they do, else either half by itself."""
             try:
-                load(section.text([rule]), family, backend, namespace)
-                taken.append((number, rule))
+                load(section.text([rule for _, rule in some]), family, backend, namespace)
             except LiveError:
-                refused.append(rule)
+                half = len(some) // 2
+                return loadable(some[:half]) + loadable(some[half:]) if half else ()
+            return some
+
+        taken = loadable(wanted)
+        refused = tuple(rule for number, rule in wanted if (number, rule) not in taken)
         if not taken:
-            return Loaded((), tuple(refused), (), ())
-        load(section.text([rule for _, rule in taken]), family, backend, namespace)
+            return Loaded((), refused, (), ())
+        if refused:
+            load(section.text([rule for _, rule in taken]), family, backend, namespace)
         printed = save(family, backend, namespace)
         entries = namespace.call(read_entries, section.table, family) if backend is Backend.LEGACY else []
     own = printed[printed.index(f"*{section.table}\n") :]
     own = own[: own.index("COMMIT\n")]
     saved = [line for line in own.splitlines() if line.startswith(f"-A {section.chain}")]
     assert len(saved) == len(taken), f"{len(taken)} rules of {section.name} saved as {len(saved)}"
-    return Loaded(tuple(taken), tuple(refused), tuple(saved), tuple(_of_chain(section, entries, len(taken))))
+    return Loaded(taken, refused, tuple(saved), tuple(_of_chain(section, entries, len(taken))))
 
 
 def _of_chain(section: Section, entries: Sequence[Entry], count: int) -> Iterator[Entry]:

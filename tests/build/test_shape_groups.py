@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scale import examples
 
 from hitables.build.tree import (Kind, Step, Tree, grow)
 from hitables.analyse.boxes import (Axis, Boxes, Cut, Free)
@@ -120,7 +121,7 @@ def walk(
         at, place = (node.taken if inside != node.negated else node.other), 0
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(50))
 @given(
     made=st.one_of(crossing(), crossing(movable=1.0), crossing(movable=0.5)),
     nesting=st.integers(0, 20), thrift=st.sampled_from([0.0, 0.2, 3.0]),
@@ -136,7 +137,7 @@ def test_a_packet_meets_what_the_list_would_do_to_it(
         assert got == read_list(boxes, holds, whole), point
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(made=crossing(), nesting=st.integers(0, 20), spare=st.integers(0, 60), grouping=st.integers(0, 2))
 def test_the_budget_and_the_nesting_are_kept(
     made: tuple[Boxes, list[bool]], nesting: int, spare: int, grouping: int

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scale import examples
 
 from hitables.build.tree import (ALGORITHMS, PAPER, Kind, Node, Step, Tree, grow)
 from hitables.analyse.boxes import (Axis, Boxes, Cut)
@@ -105,6 +106,7 @@ options = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
+@settings(max_examples=examples(40))
 @given(rules=boxes(), options=options, spare=st.integers(0, 40))
 def test_every_point_meets_its_rules_in_list_order(
     algorithm: str, rules: Boxes, options: dict[str, float], spare: int
@@ -118,6 +120,7 @@ def test_every_point_meets_its_rules_in_list_order(
 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
+@settings(max_examples=examples(40))
 @given(rules=boxes(), options=options)
 def test_searching_gives_what_reading_the_list_gives(
     algorithm: str, rules: Boxes, options: dict[str, float]
@@ -131,6 +134,7 @@ def test_searching_gives_what_reading_the_list_gives(
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=examples(40))
 @given(rules=boxes(), options=options)
 def test_the_search_reads_as_many_rules_as_the_path_prints(
     algorithm: str, rules: Boxes, options: dict[str, float]
@@ -151,6 +155,7 @@ def test_the_search_reads_as_many_rules_as_the_path_prints(
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=examples(40))
 @given(rules=boxes(), options=options, spare=st.integers(0, 40))
 def test_budget_and_nesting_are_kept(
     algorithm: str, rules: Boxes, options: dict[str, float], spare: int
@@ -165,6 +170,7 @@ def test_budget_and_nesting_are_kept(
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=examples(40))
 @given(rules=boxes(), options=options)
 def test_only_allowed_intervals_are_tested(algorithm: str, rules: Boxes, options: dict[str, float]) -> None:
     tree = grow(rules, algorithm=algorithm, **options).as_tests()  # type: ignore[arg-type]
@@ -206,7 +212,7 @@ def test_only_allowed_intervals_are_tested(algorithm: str, rules: Boxes, options
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
 @given(rules=boxes(), options=options)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_the_same_rules_give_the_same_tree(algorithm: str, rules: Boxes, options: dict[str, float]) -> None:
     one = grow(rules, algorithm=algorithm, **options)  # type: ignore[arg-type]
     two = grow(rules, algorithm=algorithm, **options)  # type: ignore[arg-type]

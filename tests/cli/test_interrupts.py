@@ -211,6 +211,14 @@ def test_a_thread_gives_its_value_or_its_error() -> None:
         interrupts.in_thread(raises, raises)
 
 
+def test_a_process_that_is_forked_has_a_thread_of_its_own() -> None:
+    assert interrupts.in_thread(os.getpid, raises) == os.getpid()
+    child = os.fork()
+    if not child:
+        os._exit(interrupts.in_thread(lambda: 7, raises))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
 @pytest.mark.usefixtures("heard")
 def test_what_is_held_back_comes_at_the_end_the_ignored_and_the_others() -> None:
     came: list[str] = []

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.equal_programs import BACKENDS, assert_equal
 from support.rule_texts import make_text
+from support.scale import examples
 
 from hitables import HitablesError, Options, compile_rules, read, write
 from hitables.analyse.callgraph import graph, levels
@@ -35,7 +36,7 @@ def compiled(text: str, options: Options = SMALL, family: Family | None = None) 
 
 @pytest.mark.parametrize("malformed", list(Malformed))
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 2**32), family=st.sampled_from(Family))
 def test_a_compiled_program_treats_every_packet_alike(
     backend: str, malformed: Malformed, seed: int, family: Family
@@ -46,7 +47,7 @@ def test_a_compiled_program_treats_every_packet_alike(
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 2**32))
 def test_every_builder_gives_equal_programs(algorithm: str, seed: int) -> None:
     options = Options(algorithm=algorithm, leaf_size=3, min_length=3, max_expansion=20.0)
@@ -54,7 +55,7 @@ def test_every_builder_gives_equal_programs(algorithm: str, seed: int) -> None:
     assert_equal(before, after, options)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(6))
 @given(seed=st.integers(0, 2**32))
 def test_compiling_twice_is_equal_still_and_same_input_gives_same_bytes(seed: int) -> None:
     text = make_text(random.Random(seed))
@@ -64,7 +65,7 @@ def test_compiling_twice_is_equal_still_and_same_input_gives_same_bytes(seed: in
     assert_equal(before, twice, SMALL)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15))
 @given(seed=st.integers(0, 2**32))
 def test_rules_with_memory_stand_once_and_counters_keep_their_sums(seed: int) -> None:
     text = make_text(random.Random(seed), memory=0.3, counters=True)
@@ -105,7 +106,7 @@ def all_chains(program: Program) -> Iterator[tuple[str, Chain]]:
     return ((table.name, chain) for table in program for chain in table.chains)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 2**32), expansion=st.sampled_from([1.0, 1.5, 2.0, 4.0]))
 def test_growth_stays_within_its_budget(seed: int, expansion: float) -> None:
     before = read(make_text(random.Random(seed), rules=150, chains=1, memory=0.0))
@@ -114,7 +115,7 @@ def test_growth_stays_within_its_budget(seed: int, expansion: float) -> None:
         assert report.after <= expansion * report.before, report
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 2**32))
 def test_nesting_stays_within_what_nft_takes(seed: int) -> None:
     _, after = compiled(
@@ -193,7 +194,7 @@ def crossing_text(rng: random.Random, family: Family, rules: int, others: float)
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("grouping", [1, 2])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(8))
 @given(
     seed=st.integers(0, 2**32),
     family=st.sampled_from(Family),

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.equal_programs import BACKENDS, assert_equal
 from support.rule_texts import make_text
+from support.scale import examples
 
 from hitables import Options, read, write
 from hitables.analyse.rule_boxes import Malformed
@@ -78,7 +79,7 @@ BETWEEN = [
 
 @pytest.mark.parametrize("malformed", list(Malformed))
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 2**32), unequal=st.booleans())
 def test_a_transformed_program_treats_every_packet_alike(
     backend: str, malformed: Malformed, seed: int, unequal: bool
@@ -88,7 +89,7 @@ def test_a_transformed_program_treats_every_packet_alike(
     assert_equal(before, after, options)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 2**32), family=st.sampled_from(Family))
 def test_whatever_is_not_plain_stays_in_order(seed: int, family: Family) -> None:
     options = replace(SMALL, backend="legacy")
@@ -158,10 +159,13 @@ def test_trees_are_as_large_and_as_deep_as_published(name: str, shared: Path) ->
     rows["l4_bytes"] = 64
     machine = Machine(made.program, Backend.LEGACY)
     result = machine.run("filter", "FORWARD", PacketBatch(Family.IPV4, rows))
-    decided = [machine.rule("filter", int(rule))[2].line for rule in result.rule]
+    source_line = np.array(
+        [rule.line for chain in made.program.table("filter").chains for rule in chain.rules]
+    )
+    decided = source_line[result.rule]
     first = program.table("filter")["FORWARD"].rules[0].line
     assert headers.expected is not None
-    assert (np.array(decided) - first == headers.expected).all()
+    assert (decided - first == headers.expected).all()
     growth, mean, longest = PUBLISHED[name]
     assert made.program.rule_count() / len(rules) == pytest.approx(growth, rel=0.05)
     assert float(result.reads.mean()) == pytest.approx(mean, rel=0.05)

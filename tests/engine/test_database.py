@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scale import examples
 
 from hitables import engine
 from hitables.engine import Layout, Rules
@@ -50,6 +51,7 @@ def dims(plan: str) -> tuple[int, int]:
     return least, most
 
 
+@cache
 def every_packet(layout: Layout) -> np.ndarray:
     return layout.headers(list(itertools.product(*(range(1 << width) for width in layout.widths))))
 
@@ -97,7 +99,7 @@ def opened(plan: str, rules: dict[int, list[Side]], layout: Layout) -> engine.Da
 
 @pytest.mark.parametrize("plan", PLANS)
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(16))
 def test_search_agrees_with_reading_the_list(plan: str, data: st.DataObject) -> None:
     layout = data.draw(st.sampled_from(universes(plan)))
     rules = data.draw(rule_lists(layout))
@@ -109,7 +111,7 @@ def test_search_agrees_with_reading_the_list(plan: str, data: st.DataObject) -> 
 
 @pytest.mark.parametrize("plan", PLANS)
 @given(data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(10))
 def test_updates_leave_what_a_fresh_build_would_find(plan: str, data: st.DataObject) -> None:
     layout = data.draw(st.sampled_from(universes(plan)))
     rules = data.draw(rule_lists(layout))
@@ -156,27 +158,48 @@ def builds_anew(plan: engine.Plan) -> bool:
     return not plan.algorithm.updates
 
 
+Part = tuple[list[tuple[int, list[Side]]], np.ndarray]
+
+
+@cache
+def many_updates(
+    layout: Layout, few: bool, step: int
+) -> tuple[dict[int, list[Side]], np.ndarray, list[Part]]:
+    """Rules, every *step*th packet, and parts of 10,000 updates, each with the answers after it.
+
+    An update takes the rule of its priority out, or puts one in where there is none.  The same for every plan;
+    *few* rules and updates for one that builds anew at each.
+    """
+    count = 2500 if few else 10_000
+    first = dict(draws(1, layout, 20 if few else 200))
+    packets = np.ascontiguousarray(every_packet(layout)[::step])
+    updates = [(priority // 10 if few else priority, chosen) for priority, chosen in draws(2, layout, count)]
+    rules, parts = dict(first), []
+    for begin, end in itertools.pairwise([0, *range(1, count, 500), count]):
+        for priority, chosen in updates[begin:end]:
+            if rules.pop(priority, None) is None:
+                rules[priority] = chosen
+        parts.append((updates[begin:end], reading(rules, packets)))
+    return first, packets, parts
+
+
 @pytest.mark.parametrize("plan", PLANS)
-def test_after_10_000_inserts_and_removals_the_answers_are_right(plan: str) -> None:
+def test_after_thousands_of_inserts_and_removals_the_answers_are_right(plan: str) -> None:
     least, most = dims(plan)
     layout = Layout((4, 4, 2, 2, 2)) if least <= 5 <= most else Layout((5, 5))
     rebuilds = builds_anew(engine.Plan.read(plan))
-    rules = {}
-    for priority, chosen in draws(1, layout, 20 if rebuilds else 200):
-        rules[priority] = chosen
-    packets = np.ascontiguousarray(every_packet(layout)[:: 7 if least <= 5 <= most else 1])
+    first, packets, parts = many_updates(layout, rebuilds, 7 if least <= 5 <= most else 1)
+    rules = dict(first)
     with opened(plan, rules, layout) as db:
-        for number, (priority, chosen) in enumerate(draws(2, layout, 10_000)):
-            priority = priority // 10 if rebuilds else priority
-            if priority in rules:
-                db.remove(priority)
-                del rules[priority]
-            else:
-                db.insert(chosen, priority)
-                rules[priority] = chosen
-            if number % 500 == 0:
-                assert (db.search(packets) == reading(rules, packets)).all(), number
-        assert (db.search(packets) == reading(rules, packets)).all()
+        for number, (updates, answers) in enumerate(parts):
+            for priority, chosen in updates:
+                if priority in rules:
+                    db.remove(priority)
+                    del rules[priority]
+                else:
+                    db.insert(chosen, priority)
+                    rules[priority] = chosen
+            assert (db.search(packets) == answers).all(), number
         emptied = opened(plan, {}, layout).bytes
         for priority in rules:
             db.remove(priority)

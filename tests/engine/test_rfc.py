@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scale import examples
 
 from hitables import engine
 from hitables.engine import Layout, Rules
@@ -36,7 +37,7 @@ def test_rules_that_can_never_win_make_no_classes() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_both_chunks_of_a_wide_dimension_are_told_apart(data: st.DataObject) -> None:
     # Few values of either chunk, so that the chunks' classes repeat, and edges fall into both.
     layout = Layout((32, 20))

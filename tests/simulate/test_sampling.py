@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from support.plain_packets import plain_packet, points_of
 from support.programs import make_program, mutate, programs
+from support.scale import examples
 
 from hitables.errors import HitablesError
 from hitables.ir import semantics
@@ -50,7 +51,7 @@ def program(*rules: Rule, policy: str = "ACCEPT", **chains: tuple[Rule, ...]) ->
     return Program(Family.IPV4, (Table("filter", (Chain("INPUT", policy, lined), *user)),))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(before=programs())
 def test_a_program_equals_itself(before: Program) -> None:
     assert compare(before, before, packets=40) is None

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.programs import mutate
+from support.scale import examples
 from support.small_programs import every_packet, proto, small_program
 
 import hitables
@@ -143,7 +144,7 @@ def holds(change: Change, low: dict[Field, int], fact: bool) -> bool:
     return facts and all(field in low and low[field] in values for field, values in change.box.items())
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.randoms(use_true_random=False))
 def test_every_whole_packet_that_differs_lies_in_just_one_region(rng: random.Random) -> None:
     before = asking_for_the_protocol(small_program(rng))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.programs import make_program, mutate, programs
+from support.scale import examples
 from support.small_programs import (
     ACCEPT,
     DROPS,
@@ -93,7 +94,7 @@ def tells_apart(before: Program, after: Program, question: Question) -> bool:
     return False
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(st.randoms(use_true_random=False), st.sampled_from(Backend), st.sampled_from(["stricter", "exact"]))
 def test_it_agrees_with_trying_every_packet(
     rng: random.Random, backend: Backend, malformed: Malformed
@@ -108,13 +109,13 @@ def test_it_agrees_with_trying_every_packet(
         assert isinstance(answer, Difference)  # confirmed by semantics before it is given out
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(before=programs())
 def test_a_program_is_proved_equal_to_itself(before: Program) -> None:
     assert differ(before, before) is None
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.integers(0, 10**6))
 def test_what_sampling_finds_it_finds_and_its_packet_is_confirmed(seed: int) -> None:
     rng = random.Random(seed)
