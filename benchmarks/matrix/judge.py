@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from hitables.api import read
 from hitables.errors import HitablesError
