@@ -29,15 +29,14 @@ import click
 
 from hitables.api import read
 from hitables.errors import HitablesError, LiveError
-from hitables.ir.fields import Family
+from hitables.ir.fields import Family, top
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
-from hitables.ir.rule import Role, Rule
+from hitables.ir.rule import Role, Rule, Test
 from hitables.kernel.load_save import load, make_ip_sets, save
 from hitables.kernel.machine import machine
 from hitables.kernel.namespace import Namespace
 from hitables.kernel.rule_bytes import Entry, read_entries
-from hitables.syntax.options import universe
 from hitables.verify.portfolio import check
 from hitables.verify.question import Answer, Difference, Equal, Question
 
@@ -291,9 +290,14 @@ def _keys(rule: Rule, family: Family) -> Iterator[str]:
         if match.role is not Role.SPACE:
             yield match.key
         elif match.tests or match.needs or (match.is_protocol and family is Family.IPV6):
-            tests = sorted(test for test in match.tests if not universe((test,), family))
+            tests = sorted(test for test in match.tests if not _is_any(test, family))
             yield f"{match.name} {tests} {match.either} {match.native} {match.needs} {match.is_protocol}"
     yield rule.target.key if rule.target is not None else ""
+
+
+def _is_any(test: Test, family: Family) -> bool:
+    """Whether the test holds for every packet that has the field."""
+    return test.values.pairs == ((0, top(test.field, family)),)
 
 
 def _spelt_alike(loaded: Loaded, programs: Sequence[Program | None], section: Section) -> Iterator[str]:

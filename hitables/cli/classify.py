@@ -105,7 +105,7 @@ def classify(
     """Classify the packets of TRACE by RULES (both as ClassBench writes them), in memory."""
     import json
 
-    from ..engine import Plan
+    from ..engine import AlgorithmSpec
     from ..engine.run import classify as run
     from ..files import check_outputs, read_text, write_text
     from ..parse import classbench
@@ -113,7 +113,7 @@ def classify(
     from ..report.classify import show_classified
 
     check_outputs({"--output": output}, {"RULES": rules_file, "TRACE": trace_file})
-    plan = Plan.read(algorithm)
+    plan = AlgorithmSpec.read(algorithm)
     filters = classbench.parse(read_text(rules_file), rules_file)
     packets = traces.parse(read_text(trace_file), trace_file)
     done = run(plan, filters, packets, check=check, timed=timed, limit=max_memory or 0)
@@ -148,7 +148,7 @@ def bench_classify(
     from ..report.classify import show_classified
 
     single = [each.name for each in engine.ALGORITHMS.values() if not each.wraps]
-    plans = [engine.Plan.read(name) for name in (names.split(";") if names else single)]
+    plans = [engine.AlgorithmSpec.read(name) for name in (names.split(";") if names else single)]
     filters = classbench.parse(read_text(rules_file), rules_file)
     packets = traces.parse(read_text(trace_file), trace_file)
     rows = []

@@ -106,7 +106,7 @@ def test_options_are_told_apart_with_their_inversions() -> None:
 
 
 def test_facts_are_told_of_matches_that_there_are() -> None:
-    from hitables.syntax.options import MATCHES
+    from hitables.syntax.extensions import MATCHES
 
     assert facts_known() <= set(MATCHES)
 
