@@ -14,7 +14,7 @@ from ..errors import HitablesError
 from ..ir.program import Program
 from ..ir.rule import EVERYTHING, State
 from ..parse.named_memory import FIRST
-from ..syntax.options import MATCHES, TARGETS
+from ..syntax.extensions import MATCHES, TARGETS
 from .options import Options
 from .result import ChainReport, Compiled, Fault
 from .tables import TableCompiler

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from . import status
 from ._engine import ffi, lib
-from .arrays import Array, pointer, sized
+from .arrays import Array, pointer
 
 # Laid out as struct interp_result.
 RESULT = np.dtype([

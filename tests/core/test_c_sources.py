@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
 from hitables.core._engine import lib
+
 from hitables.ir.fields import Field, Fragment
 
 ROOT = Path(__file__).parents[2]
