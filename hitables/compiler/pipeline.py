@@ -13,11 +13,12 @@ from ..api import read
 from ..emit.sourcemap import source_map
 from ..emit.text import write
 from ..errors import HitablesError, NotEquivalent, ParseError
+from ..ir.choices import backends_of
 from ..ir.fields import Family
 from ..ir.program import Program
 from ..parse.iptables import Vocabulary
 from ..verify.question import Difference, Equal, Question, Undecided
-from .compile import BACKENDS, ChainReport, Compiled, Fault, Options, compile_rules
+from .compile import ChainReport, Compiled, Fault, Options, compile_rules
 
 Stage = Callable[[str], None]
 Share = Callable[[float], None]
@@ -112,9 +113,9 @@ def compile_text(
     compiled = _transform(program, options, scheme, done)
     ends = None if timeout is None else time.monotonic() + timeout
     question = Question(
-        BACKENDS[options.backend],
-        options.malformed.value,
-        options.equivalence == "verdict",
+        backends_of(options.backend),
+        options.malformed,
+        options.equivalence,
         timeout=timeout,
         max_memory=max_memory,
     )

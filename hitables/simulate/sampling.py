@@ -17,6 +17,7 @@ import numpy as np
 
 from hitables.errors import HitablesError
 from hitables.ir import semantics
+from hitables.ir.choices import Malformed
 from hitables.ir.headers import is_malformed
 from hitables.ir.packet import Backend, Packet
 from hitables.ir.packet_text import listening, show_packet
@@ -24,7 +25,7 @@ from hitables.ir.program import Program, Table
 from hitables.ir.rule import Role
 from hitables.ir.semantics import DROP
 
-from ..verify.question import Difference, Equal, Malformed, Question, differs, places
+from ..verify.question import Difference, Equal, Question, differs, places
 from .batch import PacketBatch
 from .boundary_packets import Edges
 from .interpreter import Interner, Machine, Result
@@ -59,7 +60,7 @@ def compare(
     after: Program,
     *,
     backends: Sequence[Backend] = tuple(Backend),
-    malformed: Malformed = "stricter",
+    malformed: Malformed = Malformed.STRICTER,
     packets: int = PACKETS,
     seed: int = 0,
 ) -> Difference | None:

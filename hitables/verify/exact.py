@@ -55,7 +55,7 @@ def check(before: Program, after: Program, question: Question, *, tell: Tell = _
     """Hold *after* against *before*: Equal (proved), the plainest packet found that they
     treat differently, or Undecided when the budget of *question* runs out.
 
-    HitablesError when the two cannot be compared (`answer.places`).  *tell* hears what is
+    NotComparable when the two cannot be compared (`question.places`).  *tell* hears what is
     being compared.
     """
     regions = 0

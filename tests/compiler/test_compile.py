@@ -15,9 +15,9 @@ from support.rule_texts import make_text
 
 from hitables import HitablesError, Options, compile_rules, read, write
 from hitables.analyse.callgraph import graph, levels
-from hitables.analyse.rule_boxes import Malformed
 from hitables.build.tree import ALGORITHMS, grow
 from hitables.emit.sourcemap import source_map
+from hitables.ir.choices import Malformed
 from hitables.ir.fields import Family
 from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Kind, Role

@@ -9,10 +9,10 @@ import pytest
 from support.crossing_text import crossing
 
 from hitables import Options, compile_rules, read
-from hitables.analyse.rule_boxes import Malformed
 from hitables.compiler.pipeline import compile_text
 from hitables.emit.jumps import leaves_chain
 from hitables.emit.leaf_matches import Forms, without
+from hitables.ir.choices import Malformed
 from hitables.ir.fields import Field
 from hitables.ir.program import Program
 from hitables.ir.rule import Match, Rule
