@@ -9,6 +9,8 @@ Each class answers one question, so that a program can act on the class alone:
     NotComparable    why two rule sets cannot be compared at all
     NotEquivalent    which packet a compiled rule set treats differently
     OutOfBudget      which limit ended a proof before its end: time or memory
+    Disagreement     which two parts of hitables contradict each other: a fault to report
+    MissingLibrary   which optional library is not installed
     FileError        which file or stream could not be read or written
     LiveError        what the running system refused
     DatabaseError    what a classifier in memory refused
@@ -90,6 +92,14 @@ class NotEquivalent(HitablesError):
 
 class OutOfBudget(HitablesError):
     """A proof that its time or memory limit ended; nothing is known about the rest."""
+
+
+class Disagreement(HitablesError):
+    """Two parts of hitables that must agree on a packet do not: a fault of hitables; please report it."""
+
+
+class MissingLibrary(HitablesError):
+    """An optional library that is not installed; the text says how to install it."""
 
 
 class FileError(HitablesError):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hitables.errors import HitablesError
+from hitables.errors import Disagreement
 from hitables.ir import semantics
 from hitables.ir.choices import Malformed
 from hitables.ir.headers import is_malformed
@@ -144,7 +144,7 @@ class _Pair:
         reason = differs(walks[0], walks[1], may_drop, self.question.verdict_only)
         if reason is None:
             spelled = show_packet(packet, table, chain, answers)
-            raise HitablesError(
+            raise Disagreement(
                 "the interpreter finds a difference that semantics does not; this is a fault of hitables, "
                 f"please report it with the rule set ({self.backend.value}: {spelled})"
             )

@@ -15,7 +15,8 @@ from support.programs import make_program
 from support.rule_texts import make_text
 from support.small_programs import small_program
 
-from hitables import HitablesError, Options, compile_rules, read, write
+from hitables import HitablesError, read, write
+from hitables.compiler.compile import Options, compile_rules
 from hitables.compiler.pipeline import compile_text
 from hitables.emit.sourcemap import source_map
 from hitables.ir.choices import Equivalence, Malformed, backends_of

@@ -17,12 +17,13 @@ from click.testing import CliRunner, Result
 from support.sflgen_command import sflgen
 
 import hitables
-from hitables import HitablesError, NotEquivalent, Options
+from hitables import HitablesError, NotEquivalent
 from hitables.analyse.boxes import Boxes
 from hitables.build.tree import Kind, Step, Tree
 from hitables.cli.main import main
 from hitables.compiler import compile as compiling
 from hitables.compiler import pipeline
+from hitables.compiler.compile import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -247,7 +248,7 @@ def test_compile_rules_raises_unless_faults_are_to_be_spared(spoil: Callable[...
     spoil(crashes, COUNT["long"])
     program = hitables.read(THREE)
     with pytest.raises(AssertionError, match="no prefix"):
-        hitables.compile_rules(program)
+        compiling.compile_rules(program)
     made = compiling.compile_rules(program, spare=True)
     assert [(fault.chain, fault.detail.partition(",")[0]) for fault in made.faults] == [
         ("long", "in crashes")

@@ -8,7 +8,8 @@ import random
 import pytest
 from support.crossing_text import crossing
 
-from hitables import Options, compile_rules, read
+from hitables import read
+from hitables.compiler.compile import Options, compile_rules
 from hitables.compiler.pipeline import compile_text
 from hitables.emit.jumps import leaves_chain
 from hitables.emit.leaf_matches import Forms, without

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hitables import Options
+from hitables.compiler.compile import Options
 from hitables.ir.choices import Malformed
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program
