@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import __version__
 from ..analyse.weights import Weights
 from ..emit.sourcemap import source_map
 from ..emit.text import write
@@ -29,6 +28,7 @@ from ..ir.program import Program
 from ..parse.iptables import Vocabulary
 from ..reader import read
 from ..verify.question import Difference, Equal, Question, Undecided
+from ..version import __version__
 from .compile import ChainReport, Compiled, Fault, Options, compile_rules
 
 Weigh = Callable[[Program], Weights | None]  # the weights of a program's rules; None: all alike
