@@ -328,7 +328,7 @@ def compile_command(
         _show_reports(made.reports)
         if made.weighed:
             click.echo(f"rules weigh by {made.weighed}", err=True)
-    texts = [(map_file, json.dumps(made.map, indent=1) + "\n")] if map_file else []
+    texts = [(map_file, json.dumps(made.source_map, indent=1) + "\n")] if map_file else []
     if report is not None:
         from ..ir.packet import Backend
         from ..report.page import page

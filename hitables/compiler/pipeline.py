@@ -40,19 +40,19 @@ OnShare = Callable[[float], None]  # receives the share of the compiling that is
 class Output:
     """A compiled rule set.
 
-    text     the compiled rule set as iptables-save text; its first line names options and proof
-    program  the same as a Program
-    map      the source map: for each rule of the output its line in the input (hitables/schema/map.json)
-    reports  per chain: what was done to it, and why
-    before   the input as a Program
-    weighed  the source of the rules' weights; "" when all rules weigh alike
-    faults   chains that are printed as they were read because of a fault in hitables; report them
-    proved   whether the text was proved equal to the input
+    text        the compiled rule set as iptables-save text; its first line names options and proof
+    program     the same as a Program
+    source_map  for each rule of the output its line in the input (hitables/schema/map.json)
+    reports     per chain: what was done to it, and why
+    before      the input as a Program
+    weighed     the source of the rules' weights; "" when all rules weigh alike
+    faults      chains that are printed as they were read because of a fault in hitables; report them
+    proved      whether the text was proved equal to the input
     """
 
     text: str
     program: Program
-    map: dict[str, Any]
+    source_map: dict[str, Any]
     reports: tuple[ChainReport, ...]
     before: Program
     weighed: str = ""
