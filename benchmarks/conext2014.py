@@ -27,8 +27,10 @@ from typing import Any
 import numpy as np
 
 from hitables.api import read
-from hitables.compiler.compile import Compiled, Options, compile_rules
+from hitables.compiler.compile import compile_rules
 from hitables.compiler.conext2014 import transform
+from hitables.compiler.options import Options
+from hitables.compiler.result import Compiled
 from hitables.emit.text import write
 from hitables.files import read_text
 from hitables.ir.fields import Family, Field, Fragment
@@ -72,13 +74,15 @@ Row = dict[str, Any]
 
 def options(binth: int, cuts: str) -> Options:
     """Of scheme paper."""
-    return Options(backend="legacy", leaf_size=binth, min_length=MIN_LENGTH, unequal_cuts=cuts == "unequal")
+    return Options(
+        backend=Backend.LEGACY, leaf_size=binth, min_length=MIN_LENGTH, unequal_cuts=cuts == "unequal"
+    )
 
 
 def schemes(binth: int, cuts: str) -> dict[str, Callable[[Program], Compiled]]:
     return {
         "paper": lambda program: transform(program, options(binth, cuts)),
-        "tree": lambda program: compile_rules(program, Options(backend="legacy")),
+        "tree": lambda program: compile_rules(program, Options(backend=Backend.LEGACY)),
     }
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from hitables.core.redundancy import ANYTHING, Reading, Readings, Why
 
+from ..ir.choices import Malformed
 from ..ir.fields import OPTIONAL, Family, Field, Fragment, top
 from ..ir.headers import HEADER_BYTES
 from ..ir.packet import Backend
@@ -26,7 +27,6 @@ from ..ir.program import Chain
 from ..ir.rule import Ends, Kind, Match, Role, Rule, State, Test
 from ..ir.semantics import DROP, FIELDS_WRITTEN, RETURNS
 from .reorderable import written_in
-from .rule_boxes import Malformed
 
 __all__ = ["WHY_TEXT", "Simplified", "Why", "simplify"]
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..ir.choices import Malformed
 from ..ir.rule import Match, Role, Rule, State
 from ..ir.semantics import FIELDS_WRITTEN
 from .boxes import Reorder
-from .rule_boxes import BoxReader, Malformed
+from .rule_boxes import BoxReader
 
 
 def written_in(rules: Sequence[Rule], writes: Mapping[str, frozenset[State]]) -> frozenset[State]:

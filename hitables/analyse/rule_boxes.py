@@ -10,7 +10,6 @@ later rules test.  Cost: a few microseconds a rule; rules of plain tests take a 
 
 from __future__ import annotations
 
-import enum
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..ir.choices import Malformed
 from ..ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, UDP, Family, Field, Fragment, top
 from ..ir.intervals import Values
 from ..ir.rule import Kind, Match, Role, Rule, State
@@ -29,13 +29,6 @@ from .boxes import Axis, Boxes, Cut, to_words
 MOST_BOXES = 16
 
 _ADDRESSES = (Field.SRC, Field.DST)
-
-
-class Malformed(enum.Enum):
-    """What a compiled rule set may do to a packet whose header is cut off or broken."""
-
-    STRICTER = "stricter"  # what the input does, or drop it
-    EXACT = "exact"  # what the input does
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ def algorithms(as_json: bool) -> None:
 
     if as_json:
         listed = [each.as_data() for each in engine.ALGORITHMS.values()]
-        click.echo(json.dumps({"builders": list(ALGORITHMS), "classifiers": listed}, indent=1))
+        head = {"format": "hitables-algorithms", "version": 1}
+        click.echo(json.dumps({**head, "builders": list(ALGORITHMS), "classifiers": listed}, indent=1))
     else:
         show_algorithms(ALGORITHMS, engine.ALGORITHMS.values())
 
@@ -120,7 +121,8 @@ def classify(
     if output:
         write_text(output, "".join(f"{rule}\n" for rule in done.found.tolist()))
     if as_json:
-        click.echo(json.dumps(done.as_data(), indent=1))
+        head = {"format": "hitables-classify", "version": 1}
+        click.echo(json.dumps({**head, **done.as_data()}, indent=1))
     elif output != "-":
         show_classified([done])
     if done.mismatches:
@@ -160,7 +162,8 @@ def bench_classify(
             except DatabaseError as error:
                 click.echo(f"hitables: left out: {error}", err=True)
     if as_json:
-        click.echo(json.dumps([row.as_data() for row in rows], indent=1))
+        head = {"format": "hitables-bench-classify", "version": 1}
+        click.echo(json.dumps({**head, "rows": [row.as_data() for row in rows]}, indent=1))
     else:
         show_classified(rows)
     if any(row.mismatches for row in rows):

@@ -98,15 +98,15 @@ def _format_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _question(options: dict[str, Any]) -> Any:
     """The `Question` that `_question_options` say; takes them out of *options*."""
-    from ..ir.packet import Backend
+    from ..ir.choices import Equivalence, backend_choice, backends_of
     from ..verify.question import Question
 
-    backend = options.pop("backend")
     return Question(
-        tuple(Backend) if backend == "any" else (Backend(backend),),
+        backends_of(backend_choice(options.pop("backend"))),
+        equivalence=Equivalence.VERDICT if options.pop("verdict_only") else Equivalence.FULL,
         tables=frozenset(options.pop("tables")),
         chains=frozenset(options.pop("chains")),
-        **{name: options.pop(name) for name in ("malformed", "verdict_only", "timeout", "max_memory")},
+        **{name: options.pop(name) for name in ("malformed", "timeout", "max_memory")},
     )
 
 
@@ -266,10 +266,10 @@ def compile_command(
     import json
 
     from .. import costs
-    from ..analyse.rule_boxes import Malformed
     from ..compiler.compile import Options
     from ..compiler.pipeline import compile_text
     from ..files import check_outputs, read_text, write_texts
+    from ..ir.choices import Equivalence, Malformed, backend_choice
 
     check_outputs(
         {"--output": output, "--map": map_file, "--report": report},
@@ -287,7 +287,7 @@ def compile_command(
             raise HitablesError("scheme paper weighs all rules alike: it takes neither --trace nor --pcap")
         weigh = None
     options = Options(
-        backend=backend,
+        backend=backend_choice(backend),
         malformed=Malformed(malformed),
         algorithm=algorithm or "auto",
         leaf_size=binth or 8,
@@ -298,7 +298,7 @@ def compile_command(
         effort=effort,
         costs=costs.load(costs_file) if costs_file else None,
         unequal_cuts=cuts == "unequal",
-        equivalence=equivalence,
+        equivalence=Equivalence(equivalence),
         tables=frozenset(tables),
         chains=frozenset(chains),
     )
@@ -328,7 +328,7 @@ def compile_command(
         _show_reports(made.reports)
         if made.weighed:
             click.echo(f"rules weigh by {made.weighed}", err=True)
-    texts = [(map_file, json.dumps(made.map, indent=1) + "\n")] if map_file else []
+    texts = [(map_file, json.dumps(made.source_map, indent=1) + "\n")] if map_file else []
     if report is not None:
         from ..ir.packet import Backend
         from ..report.page import page
@@ -561,15 +561,19 @@ def lint(
     """
     from ..api import read
     from ..files import check_outputs, read_text
-    from ..ir.packet import Backend
+    from ..ir.choices import backend_choice, backends_of
     from ..report.lint import report
     from ..verify.lint import lint as find_flaws
     from ..verify.question import Question
 
     check_outputs({"--output": output}, {"FILE": file})
     began = time.monotonic()
-    backends = tuple(Backend) if backend == "any" else (Backend(backend),)
-    question = Question(backends, tables=frozenset(tables), chains=frozenset(chains), timeout=timeout)
+    question = Question(
+        backends_of(backend_choice(backend)),
+        tables=frozenset(tables),
+        chains=frozenset(chains),
+        timeout=timeout,
+    )
     with stages() as tell:
         program = read(read_text(file), family=family_of(family), name=file)
         found = find_flaws(program, question, tell=tell)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..analyse.callgraph import check_loops
-from ..errors import HitablesError
+from ..errors import UnknownName
 from ..ir.program import Program
 from ..ir.rule import EVERYTHING, State
 from ..parse.named_memory import FIRST
@@ -34,16 +34,16 @@ def compile_rules(
     The result decides every packet as *program* does (on packets with broken headers:
     see Malformed).  That is proved by `pipeline.compile_text`, not here.  *spare*: a chain over which
     compiling breaks off by a fault of hitables stays as it is and stands among the faults, instead of an
-    exception.  ParseError when chains jump in a circle; HitablesError when an
+    exception.  ParseError when chains jump in a circle; UnknownName when an
     asked-for table or chain does not exist.
     """
     check_loops(program)
     for name in options.tables:
         if all(table.name != name for table in program):
-            raise HitablesError(f"{program.name}: there is no table {name}")
+            raise UnknownName(f"{program.name}: there is no table {name}")
     for name in options.chains:
         if all(name not in table for table in program):
-            raise HitablesError(f"{program.name}: there is no chain {name}")
+            raise UnknownName(f"{program.name}: there is no chain {name}")
     tables, origins, reports, gone, faults = [], {}, [], [], []
     keep = _must_stay(program)
     total, seen = max(1, program.rule_count()), 0

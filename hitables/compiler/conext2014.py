@@ -14,10 +14,11 @@ import numpy as np
 
 from ..analyse.boxes import Axis, Boxes, Cut, Words
 from ..analyse.callgraph import check_loops, graph, levels, writes
-from ..analyse.rule_boxes import BoxReader, Malformed, RuleBoxes, as_boxes
+from ..analyse.rule_boxes import BoxReader, RuleBoxes, as_boxes
 from ..build.grow import PAPER, grow
 from ..emit.chain_writer import Names
 from ..emit.conext2014 import Run, plant_runs
+from ..ir.choices import Malformed
 from ..ir.fields import TCP, UDP, Family, Field
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Role, Rule
@@ -114,7 +115,7 @@ class _TableTransformer:
         printed = sum(piece.run.tree.printed_rules() for piece in pieces if piece.run)
         if printed > MOST_RULES:
             return f"its trees would print {printed} rules"
-        above, below = levels(graph(self.table).adj, self.nesting)
+        above, below = levels(graph(self.table).callees, self.nesting)
         nested = above[chain.name] + _nesting(pieces) + below[chain.name]
         if self.options.backend != "legacy" and nested > NESTING["nft"]:
             return f"its trees would nest {nested} chains, and nf_tables takes {NESTING['nft']}"

@@ -15,7 +15,7 @@ from ..analyse.boxes import Boxes, Prices, Reorder
 from ..analyse.callgraph import graph, levels, writes
 from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
-from ..analyse.rule_boxes import BoxReader, Malformed, as_boxes
+from ..analyse.rule_boxes import BoxReader, as_boxes
 from ..build.expected_cost import read_in_turn, rules_read, spent
 from ..build.grow import grow
 from ..build.tree import Tree
@@ -26,7 +26,7 @@ from ..emit.jumps import Segment, any_memory, leaves_chain, plant, read_through_
 from ..emit.leaf_matches import Forms
 from ..emit.sourcemap import Gone
 from ..errors import HitablesError
-from ..ir.packet import BACKENDS
+from ..ir.choices import Malformed, backends_of
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Match, Rule
 from .options import NESTING, NOT_ASKED, Options
@@ -122,7 +122,7 @@ class TableCompiler:
         self.keep = keep
         self.spent = 0.0
         self.costs = options.costs or default()
-        self.backends = BACKENDS[options.backend]
+        self.backends = backends_of(options.backend)
         for backend in self.backends:
             self.costs.of(backend)  # a profile that says nothing about it is refused whatever there is to do
 
@@ -139,7 +139,7 @@ class TableCompiler:
 
     def room(self, chain: Chain, memory: bool) -> int:
         """How many chains may still nest in a tree over *chain*."""
-        above, below = levels(self.graph.adj, self.nesting)
+        above, below = levels(self.graph.callees, self.nesting)
         jumps = memory and any(r.has_memory and r.target and r.target.kind is Kind.JUMP for r in chain.rules)
         down = max(below[chain.name] + (1 if jumps else 0), 1 if memory else 0)
         room = NESTING[self.options.backend] - above[chain.name] - down

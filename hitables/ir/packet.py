@@ -15,15 +15,11 @@ from .fields import Family, Field, Fragment
 from .rule import Match
 
 
-class Backend(enum.Enum):
-    """Whose reading of a rule is meant."""
+class Backend(enum.StrEnum):
+    """Which iptables reads a rule: the kernel's own (legacy) or nf_tables."""
 
     LEGACY = "legacy"
     NFT = "nft"
-
-
-# By the name that users give: the backends for which a result must be right.
-BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "nft": (Backend.NFT,)}
 
 
 class Outcome(enum.IntEnum):

@@ -46,7 +46,7 @@ def page_data(made: Output, backend: Backend) -> dict[str, Any]:
     pictured = {(each.table, each.chain) for each in compiled[:PICTURES]}
     origins = {
         (table["name"], chain["name"]): chain["origin"]
-        for table in made.map["tables"]
+        for table in made.source_map["tables"]
         for chain in table["chains"]
     }
     return {

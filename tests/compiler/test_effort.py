@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from support.crossing_text import crossing
 
-from hitables import HitablesError, Options, compile_rules, read
+from hitables import HitablesError, read
 from hitables.analyse.boxes import Axis, Boxes, Cut
 from hitables.build.grow import ALGORITHMS, EFFORTS, PAPER, grow
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.core import trees
 from hitables.ir.fields import Field
 

@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 import hitables
 from hitables.analyse.weights import counted
 from hitables.cli.main import main
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program

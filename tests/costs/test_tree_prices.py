@@ -14,17 +14,19 @@ import pytest
 from hitables.analyse.boxes import Boxes
 from hitables.analyse.callgraph import writes
 from hitables.analyse.reorderable import reorderability
-from hitables.analyse.rule_boxes import BoxReader, Malformed, as_boxes
+from hitables.analyse.rule_boxes import BoxReader, as_boxes
 from hitables.api import read
 from hitables.build.expected_cost import read_in_turn, spent
 from hitables.build.grow import grow
 from hitables.build.tree import Tree, unsplit
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.costs import Costs, default
 from hitables.costs.packet_cost import near_cost, program_of
 from hitables.costs.tree_prices import Priced, nanoseconds, prices
 from hitables.errors import HitablesError
+from hitables.ir.choices import Malformed
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hitables import Options
-from hitables.analyse.rule_boxes import Malformed
-from hitables.ir.packet import BACKENDS
+from hitables.compiler.options import Options
+from hitables.ir.choices import Malformed, backends_of
 from hitables.ir.program import Chain, Program
 from hitables.simulate.boundary_packets import draw_packets
 from hitables.simulate.interpreter import Interner, Machine
@@ -22,7 +21,7 @@ def built_in(program: Program) -> Iterator[tuple[str, Chain]]:
 def assert_equal(before: Program, after: Program, options: Options, count: int = 1500) -> None:
     """Both treat packets from the edges of both alike, as far as *options* promise."""
     machines = []
-    for backend in BACKENDS[options.backend]:
+    for backend in backends_of(options.backend):
         interner = Interner()
         both = Machine(before, backend, interner), Machine(after, backend, interner)
         machines.append((backend, *both, interner.number("DROP")))
