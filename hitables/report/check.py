@@ -43,6 +43,7 @@ def report(checked: Checked, replays: Mapping[int, Replay] = MappingProxyType({}
         ]
     return Report(
         "check",
+        (checked.before.name, checked.after.name),
         checked.result.value,
         tuple(findings.values()),
         tuple(cases),

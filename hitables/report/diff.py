@@ -140,6 +140,7 @@ def report(found: Changes, before: Program, after: Program, limit: int | None, s
     status = 1 if findings else 2 if found.undecided else 0
     return Report(
         "diff",
+        names,
         status,
         tuple(findings),
         tuple(cases),

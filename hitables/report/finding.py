@@ -119,12 +119,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that a command has to say.
+    """The result of a command for one rule set, or for one pair of them.
 
-    status  its exit status; facts: what JSON says besides the findings
+    files   the rule sets compared, the one under review last
+    status  the exit status
+    facts   what the JSON document has besides the findings
     """
 
     command: str
+    files: tuple[str, ...]
     status: int
     findings: tuple[Finding, ...]
     cases: tuple[Case, ...]

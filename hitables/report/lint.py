@@ -24,7 +24,8 @@ def report(found: Lint, program: Program, seconds: float) -> Report:
         cases.append(Case("lint", "all rules looked at", trouble=found.undecided))
     status = 1 if findings else 2 if found.undecided else 0
     facts = {"file": program.name, "rules": program.rule_count(), "complete": not found.undecided}
-    return Report("lint", status, findings, tuple(cases), seconds, facts, _text(found, findings, program))
+    text = _text(found, findings, program)
+    return Report("lint", (program.name,), status, findings, tuple(cases), seconds, facts, text)
 
 
 def _text(found: Lint, findings: tuple[Finding, ...], program: Program) -> str:

@@ -1,14 +1,15 @@
 """Findings as SARIF 2.1.0, the format that code scanning reads.
 
-A result stands at the line to look at first; lines of the other file are related locations,
-since the standard wants several locations only where each must be changed.  A packet's way
-through a file is a code flow.
+The location of a result is the line to look at first; lines of the other file are related locations, since
+the standard wants several locations only where each must be changed.  A packet's way through a file is a code
+flow.  Several reports become one run, with an artifact for each file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -18,26 +19,30 @@ from .finding import KINDS, Finding, Place, Report, Way
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
-def sarif(report: Report) -> dict[str, Any]:
-    """The report as a log of one run."""
-    kinds = list(dict.fromkeys(finding.kind for finding in report.findings))
-    troubles = [case.trouble for case in report.cases if case.trouble]
+def sarif(reports: Sequence[Report], status: int) -> dict[str, Any]:
+    """Reports of one command, whose exit status is *status*, as a log of one run."""
+    findings = [finding for report in reports for finding in report.findings]
+    kinds = list(dict.fromkeys(finding.kind for finding in findings))
+    troubles = [case.trouble for report in reports for case in report.cases if case.trouble]
+    files = dict.fromkeys(file for report in reports for file in report.files if file != "-")
+    facts = [dict(report.facts) for report in reports]
     driver = {"name": "hitables", "version": __version__, "rules": [_kind(name) for name in kinds]}
     run = {
         "tool": {"driver": driver},
-        "automationDetails": {"id": f"hitables {report.command}/"},
+        "automationDetails": {"id": f"hitables {reports[0].command}/"},
         "columnKind": "unicodeCodePoints",
         "invocations": [
             {
                 "executionSuccessful": not troubles,
-                "exitCode": report.status,
+                "exitCode": status,
                 "toolExecutionNotifications": [
-                    {"level": "error", "message": _message(said)} for said in troubles
+                    {"level": "error", "message": _message(trouble)} for trouble in troubles
                 ],
             }
         ],
-        "results": [_result(finding, kinds) for finding in report.findings],
-        "properties": dict(report.facts),
+        "artifacts": [{"location": {"uri": _uri(file)}} for file in files],
+        "results": [_result(finding, kinds) for finding in findings],
+        "properties": facts[0] if len(facts) == 1 else {"reports": facts},
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 

@@ -116,7 +116,7 @@ def test_junit_is_read_by_a_real_reader(command: str, files: dict[str, str], tmp
     ("arguments", "said"),
     [
         (["diff", "{before}", "/nowhere"], "/nowhere"),
-        (["diff", "-", "-"], "both rule sets cannot come from standard input"),
+        (["diff", "-", "-"], "two rule sets cannot both be read from standard input"),
         (["diff", "--chain", "X", "{before}", "{after}"], "no chain X"),
         (["lint", "--table", "raw", "{before}"], "no table raw"),
         (["lint", "/nowhere"], "/nowhere"),

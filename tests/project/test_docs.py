@@ -19,6 +19,7 @@ import pytest
 
 import hitables
 from benchmarks.before_after import gains
+from hitables.cli.main import main
 from hitables.files import read_text
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Ends, Role
@@ -136,13 +137,11 @@ def test_the_docs_give_the_bytes_that_a_match_drops_for_the_lack_of() -> None:
     assert said == {match.name: match.needs for match in MATCHES.values() if match.needs}
 
 
-def test_every_command_of_the_program_stands_in_the_docs() -> None:
-    said = "".join(page.read_text() for page in PAGES)
-    helped = run("hitables --help", ROOT).stdout.split("Commands:\n")[1]
-    commands = re.findall(r"^  (\w+)", helped, flags=re.MULTILINE)
-    assert commands
-    for command in commands:
-        assert f"hitables {command}" in said, command
+def test_the_docs_name_every_command_of_the_program() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    assert "compile" in main.commands
+    for name in main.commands:
+        assert re.search(rf"hitables {name}\b", text), name
 
 
 def test_the_figures_of_the_readme_are_those_of_the_demo() -> None:
