@@ -77,16 +77,15 @@ _report_section = section(
 
 def _question(options: dict[str, Any]) -> Any:
     """The `Question` of the options for scope and limits, which are removed from *options*."""
-    from ..ir.packet import Backend
+    from ..ir.choices import Equivalence, backend_choice, backends_of
     from ..verify.question import Question
 
-    backend = options.pop("backend")
-    verdict_only = options.pop("equivalence") == "verdict"
+    equivalence = Equivalence(options.pop("equivalence"))
     return Question(
-        tuple(Backend) if backend == "any" else (Backend(backend),),
+        backends_of(backend_choice(options.pop("backend"))),
+        equivalence=Equivalence.VERDICT if options.pop("verdict_only") else equivalence,
         tables=frozenset(options.pop("tables")),
         chains=frozenset(options.pop("chains")),
-        verdict_only=options.pop("verdict_only") or verdict_only,
         **{name: options.pop(name) for name in ("malformed", "timeout", "max_memory")},
     )
 
@@ -317,15 +316,19 @@ def lint(
     were checked, or an error. Of several FILEs, one with something found makes it 1.
     """
     from ..files import check_outputs
-    from ..ir.packet import Backend
+    from ..ir.choices import backend_choice, backends_of
     from ..report.lint import report
     from ..verify.lint import lint as find_flaws
     from ..verify.question import Question
 
     files = files or ("-",)
     check_outputs({"--output": output}, {f"FILE {file}": file for file in files})
-    backends = tuple(Backend) if backend == "any" else (Backend(backend),)
-    question = Question(backends, tables=frozenset(tables), chains=frozenset(chains), timeout=timeout)
+    question = Question(
+        backends_of(backend_choice(backend)),
+        tables=frozenset(tables),
+        chains=frozenset(chains),
+        timeout=timeout,
+    )
     reports = []
     with stages() as tell:
         for program in _read_programs(files, family, tell):

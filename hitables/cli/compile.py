@@ -300,13 +300,15 @@ def compile_command(
 def _compile_options(scheme: str, costs_file: str | None, options: dict[str, Any]) -> Any:
     """The compiler's `Options` for the options that remain of the command line."""
     from .. import costs
-    from ..analyse.rule_boxes import Malformed
     from ..compiler.compile import Options
+    from ..ir.choices import Equivalence, Malformed, backend_choice
 
     leaf_size = options["leaf_size"] or (16 if scheme == "paper" else 8)
-    same = ("backend", "spfac", "min_length", "max_expansion", "max_depth", "effort", "equivalence")
+    same = ("spfac", "min_length", "max_expansion", "max_depth", "effort")
     return Options(
         **{name: options[name] for name in same},
+        backend=backend_choice(options["backend"]),
+        equivalence=Equivalence(options["equivalence"]),
         malformed=Malformed(options["malformed"]),
         algorithm=options["algorithm"] or "auto",
         leaf_size=leaf_size,

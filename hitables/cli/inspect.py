@@ -52,23 +52,13 @@ from .terminal import (
 )
 def trace(file: str, packet: str, backend: str, family: str | None) -> None:
     """Print the verdict of a packet, and every rule of FILE that it reads, with its line."""
-    from ..api import trace as walk_through
-    from ..ir.packet import Backend
-    from ..ir.packet_text import read_packet
+    from ..api import trace as trace_packet
     from ..report.trace import describe_walk
 
-    program = read_program(file, family)
-    wanted = read_packet(packet, program.family)
-    if all(each.name != wanted.table for each in program):
-        raise HitablesError(f"{file}: there is no table {wanted.table}")
-    if wanted.chain not in program.table(wanted.table):
-        raise HitablesError(f"{file}: table {wanted.table} has no chain {wanted.chain}")
-    walk = walk_through(
-        program, wanted.packet, table=wanted.table, chain=wanted.chain, backend=Backend(backend)
-    )
+    walk = trace_packet(read_program(file, family), packet, backend=backend)
     click.echo(describe_walk(walk))
     if walk.open:
-        click.echo("the packet does not say whether these hold; they were taken for no:", err=True)
+        click.echo("these conditions are not part of the packet; they are assumed not to hold:", err=True)
         for key in sorted(walk.open):
             click.echo(f"  {key}", err=True)
 

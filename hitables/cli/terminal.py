@@ -407,8 +407,8 @@ def family_of(choice: str | None) -> Any:
 
 def read_program(file: str, family: str | None) -> Any:
     """The rule set in *file* ("-": standard input), as --family reads it."""
-    from ..api import read
     from ..files import read_text
+    from ..reader import read
 
     return read(read_text(file), family=family_of(family), name=file)
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..compare import Case as Asked
-from ..compare import Checked, Result
+from ..compare import Comparison, Result
 from ..emit.text import rule_text
 from ..ir.packet import Backend, Outcome
 from ..ir.packet_text import show_packet
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..kernel.replay import Replay
 
 
-def report(checked: Checked, replays: Mapping[int, Replay] = MappingProxyType({})) -> Report:
+def report(checked: Comparison, replays: Mapping[int, Replay] = MappingProxyType({})) -> Report:
     """All that *checked* says.  *replays*: by number of the case, what the kernel made of its witness."""
     findings = {
         at: _finding(checked, case, replays.get(at))
@@ -60,7 +60,7 @@ def _differs(case: Asked) -> bool:
 # ---- text ----
 
 
-def _text(checked: Checked, findings: Iterable[Finding]) -> str:
+def _text(checked: Comparison, findings: Iterable[Finding]) -> str:
     """The answer in the first line, what it covers in the last ones, differences between."""
     before, after = checked.before.name, checked.after.name
     lines = [f"{before} and {after}: {_answer(checked)}"]
@@ -78,7 +78,7 @@ def _text(checked: Checked, findings: Iterable[Finding]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _answer(checked: Checked) -> str:
+def _answer(checked: Comparison) -> str:
     if checked.result is Result.DIFFERENT:
         return "they differ"
     if checked.result is Result.UNDECIDED:
@@ -90,7 +90,7 @@ def _all_proved(cases: Iterable[Asked]) -> bool:
     return all(isinstance(case.answer, Equal) and case.answer.proved for case in cases)
 
 
-def _looked_at(checked: Checked, alike: list[Asked]) -> str:
+def _looked_at(checked: Comparison, alike: list[Asked]) -> str:
     if _all_proved(alike):
         return f"{checked.looked_at} regions of the header space"
     return f"{checked.looked_at} packets drawn at the edges of both (seed {checked.sampling.seed})"
@@ -109,7 +109,7 @@ def _backends(backends: tuple[Backend, ...]) -> str:
     return " and ".join(backend.value for backend in backends)
 
 
-def _compared(checked: Checked) -> str:
+def _compared(checked: Comparison) -> str:
     question = checked.question
     what = "verdicts alone" if question.verdict_only else "verdicts and effects"
     if question.malformed == "exact":
@@ -126,7 +126,7 @@ def _trouble(answer: Undecided) -> str:
 # ---- findings ----
 
 
-def _finding(checked: Checked, case: Asked, replay: Replay | None) -> Finding:
+def _finding(checked: Comparison, case: Asked, replay: Replay | None) -> Finding:
     difference = case.answer
     assert isinstance(difference, Difference)
     names = checked.before.name, checked.after.name
@@ -246,7 +246,7 @@ def _step(program: Program, step: Step) -> dict[str, Any]:
 # ---- facts ----
 
 
-def _facts(checked: Checked) -> dict[str, Any]:
+def _facts(checked: Comparison) -> dict[str, Any]:
     question = checked.question
     answers = {Result.DIFFERENT: "different", Result.UNDECIDED: "undecided"}
     engine: dict[str, Any] = {"name": checked.engine}

@@ -13,7 +13,7 @@ import networkx as nx
 
 from ..analyse.callgraph import check_loops, reachable
 from ..emit.text import match_text
-from ..errors import HitablesError
+from ..errors import MissingLibrary
 from ..ir.program import Program
 from ..ir.rule import Kind
 
@@ -74,7 +74,7 @@ def _svg(made: nx.DiGraph) -> str:
     try:
         import matplotlib
     except ImportError:
-        raise HitablesError(
+        raise MissingLibrary(
             "drawing svg needs matplotlib: pip install 'hitables[plot]', or use --format dot"
         ) from None
     matplotlib.use("svg")

@@ -19,7 +19,7 @@ from support import forked
 
 import hitables
 from hitables.cli.main import main
-from hitables.compare import ENGINES, Checked, Result, Sampling, check
+from hitables.compare import ENGINES, Comparison, Result, Sampling, check
 from hitables.errors import HitablesError
 from hitables.ir.packet import Backend
 from hitables.report.check import report
@@ -61,7 +61,7 @@ def read(text: str, name: str = "A") -> hitables.Program:
     return hitables.read(text, name=name)
 
 
-def compare(before: str, after: str, engine: str = "sample", **question: Any) -> Checked:
+def compare(before: str, after: str, engine: str = "sample", **question: Any) -> Comparison:
     return check(read(before, "a.rules"), read(after, "b.rules"), Question(**question), engine=engine)
 
 
