@@ -64,7 +64,7 @@ def trace(file: str, packet: str, backend: str, family: str | None) -> None:
 
 
 @command(
-    short_help="Print rules, rules read per packet and predicted time per chain.",
+    short_help="Print rules, rules read per packet and modelled time per chain.",
     examples=(
         ("Show the cost of each chain", "hitables stats office.rules"),
         (
@@ -106,7 +106,7 @@ def stats(
     form: str,
     as_json: bool,
 ) -> None:
-    """Print, for each chain of each FILE: rules, their roles, rules read per packet, predicted time."""
+    """Print, for each chain of each FILE: rules, their roles, rules read per packet, modelled time."""
     import json
 
     from .. import costs

@@ -489,7 +489,7 @@ def max_memory_option(help: str) -> Decorator:
     return option("--max-memory", type=Size(), metavar="SIZE", help=f"{help} (512M, 2G).")
 
 
-def costs_option(help: str = 'Predict time with this profile of "hitables calibrate".') -> Decorator:
+def costs_option(help: str = 'Model times with this profile of "hitables calibrate".') -> Decorator:
     return option("--costs", "costs_file", metavar="FILE", help=help)
 
 

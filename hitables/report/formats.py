@@ -19,7 +19,7 @@ from .sarif import sarif
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Facts and findings; hitables/schema/ has a schema for each command."""
+    """The document of one report: its facts and findings.  hitables/schema/ has a schema for each command."""
     return {
         "hitables": __version__,
         "command": report.command,

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .. import __version__
-from .finding import KINDS, Finding, Place, Report, Way
+from .finding import KINDS, Finding, PacketPath, Report, SourceLine
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
@@ -70,25 +70,25 @@ def _result(finding: Finding, kinds: list[str]) -> dict[str, Any]:
     }
     if others:
         result["relatedLocations"] = [
-            _location(place, None) | {"id": at, "message": _message(_said(place))}
-            for at, place in enumerate(others, 1)
+            _location(place, None) | {"id": number, "message": _message(_label(place))}
+            for number, place in enumerate(others, 1)
             if place is not None
         ]
-    flows = [_flow(way) for way in finding.ways if way.steps]
+    flows = [_flow(path) for path in finding.paths if path.steps]
     if flows:
         result["codeFlows"] = flows
     return result
 
 
-def _flow(way: Way) -> dict[str, Any]:
+def _flow(path: PacketPath) -> dict[str, Any]:
     steps = [
-        {"executionOrder": at, "location": _location(place, None) | {"message": _message(_said(place))}}
-        for at, place in enumerate(way.steps)
+        {"executionOrder": number, "location": _location(place, None) | {"message": _message(_label(place))}}
+        for number, place in enumerate(path.steps)
     ]
-    return {"message": _message(way.title), "threadFlows": [{"locations": steps}]}
+    return {"message": _message(path.title), "threadFlows": [{"locations": steps}]}
 
 
-def _location(place: Place | None, finding: Finding | None) -> dict[str, Any]:
+def _location(place: SourceLine | None, finding: Finding | None) -> dict[str, Any]:
     location: dict[str, Any] = {}
     if place is not None and place.file != "-":
         artifact: dict[str, Any] = {"artifactLocation": {"uri": _uri(place.file)}}
@@ -113,12 +113,12 @@ def _message(text: str) -> dict[str, str]:
     return {"text": text}
 
 
-def _said(place: Place) -> str:
+def _label(place: SourceLine) -> str:
     return ": ".join(filter(None, (place.role, place.text))) or place.file
 
 
 def _fingerprint(finding: Finding) -> str:
-    """The same for the same finding after lines were moved."""
+    """Equal for equal findings, also after lines have moved: line numbers are not part of it."""
     places = [part for place in finding.places for part in (place.file, place.text)]
     parts = [finding.kind, *finding.scope, *places]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]

@@ -23,7 +23,7 @@ from hitables.compare import ENGINES, Comparison, Result, Sampling, check
 from hitables.errors import HitablesError
 from hitables.ir.packet import Backend
 from hitables.report.check import report
-from hitables.report.finding import KINDS, Case, Finding, Place, Report
+from hitables.report.finding import KINDS, Case, Finding, Report, SourceLine
 from hitables.report.formats import FORMATS
 from hitables.verify.question import Answer, Difference, Equal, Question, Undecided
 
@@ -127,7 +127,7 @@ def test_a_difference_names_both_files_lines_and_verdicts(run: Any, engine: str,
 def test_effects_count_unless_verdicts_alone_are_asked_for(run: Any, engine: str) -> None:
     assert "ping" in run(A, EFFECT, "--engine", engine, status=1).stdout
     said = run(A, EFFECT, "--engine", engine, "--verdict-only", status=0).stdout
-    assert "compared: verdicts alone" in said
+    assert "compared: verdicts only" in said
 
 
 @engines
@@ -159,7 +159,7 @@ def test_malformed_packets_may_be_dropped_or_not(run: Any, engine: str) -> None:
     strict, lax = (text.replace("-s 10.0.0.0/8 ", "") for text in (strict, lax))
     run(lax, strict, "--engine", engine, status=0)
     said = run(lax, strict, "--engine", engine, "--malformed", "exact", status=1).stdout
-    assert "compared: verdicts and effects; malformed packets like all others" in said
+    assert "compared: verdicts and effects; malformed packets too" in said
     assert "bytes=" in said or "offset=1" in said
 
 
@@ -511,7 +511,7 @@ def test_a_sarif_fingerprint_outlives_moved_lines() -> None:
     ("file", "uri"), [("a b#c%.rules", "a%20b%23c%25.rules"), ("/etc/ü", "file:///etc/%C3%BC")]
 )
 def test_a_file_name_becomes_a_uri(file: str, uri: str) -> None:
-    finding = Finding("different-verdict", "error", "m", (Place(file, 2),))
+    finding = Finding("different-verdict", "error", "m", (SourceLine(file, 2),))
     log = json.loads(FORMATS["sarif"]([Report("check", (file,), 1, (finding,), (), 0.0, {}, "")]))
     assert line_of(log["runs"][0]["results"][0]["locations"][0]) == (uri, 2)
 
@@ -564,7 +564,9 @@ def test_a_suite_for_each_table() -> None:
 
 def test_a_case_may_hold_several_findings_or_none() -> None:
     """As other commands will use it."""
-    finding = Finding("different-verdict", "warning", "a message", (Place("x", 0),), text="more\x00 of it")
+    finding = Finding(
+        "different-verdict", "warning", "a message", (SourceLine("x", 0),), text="more\x00 of it"
+    )
     cases = (
         Case("x", "one", 1.5, (finding, finding)),
         Case("x", "two", skipped="not wanted"),
