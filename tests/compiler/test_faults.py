@@ -167,7 +167,7 @@ def test_the_command_prints_warns_and_ends_with_status_0(spoil: Callable[..., No
     done = compile_command("--summary", text=THREE)
     assert done.exit_code == 0
     assert chain_of(done.stdout, "FORWARD") == chain_of(THREE, "FORWARD")
-    assert "hitables: warning: table filter, chain FORWARD is printed as it was: " in done.stderr
+    assert "hitables: warning: table filter, chain FORWARD is printed unchanged: " in done.stderr
     assert "please report it with the rule set" in done.stderr
     assert "left as it was" in " ".join(done.stderr.split())
     assert ("packet: table=filter chain=FORWARD" in done.stderr) is (wrong is misplaced)
