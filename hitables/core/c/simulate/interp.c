@@ -537,10 +537,10 @@ static inline __attribute__((always_inline)) enum answer run_matches(struct pack
 }
 
 /* What a rule's target does with the packet. */
-enum fate { CONTINUES, DECIDED, TOO_DEEP };
+enum target_result { CONTINUES, DECIDED, TOO_DEEP };
 
 /* The target at *code*; *next, the rule behind its own, becomes the rule to read next. */
-static inline __attribute__((always_inline)) enum fate run_target(struct packet_walk *walk, const uint32_t *code,
+static inline __attribute__((always_inline)) enum target_result run_target(struct packet_walk *walk, const uint32_t *code,
                                                                   const uint32_t **next)
 {
     const struct interp *table = walk->table;
@@ -588,7 +588,7 @@ static bool run_one(struct packet_walk *walk, uint32_t chain)
     const uint32_t *rule = table->code + table->starts[chain];
     struct interp_result *result = walk->result;
     result->rule = -1;
-    for (enum fate fate = CONTINUES; fate == CONTINUES;) {
+    for (enum target_result target = CONTINUES; target == CONTINUES;) {
         if (*rule && !walk->written && !walk->counts->visits)
             rule = skip_rules(walk, rule);
         if (!*rule) {
@@ -604,14 +604,14 @@ static bool run_one(struct packet_walk *walk, uint32_t chain)
         enum answer answer = run_matches(walk, &code);
         if (answer == YES) {
             count_match(walk, rule[1]);
-            fate = run_target(walk, code, &next);
-            if (fate == TOO_DEEP)
+            target = run_target(walk, code, &next);
+            if (target == TOO_DEEP)
                 return false;
         } else if (answer == DROPPED) {
             result->verdict = table->drop;
-            fate = DECIDED;
+            target = DECIDED;
         }
-        if (fate == DECIDED)
+        if (target == DECIDED)
             result->rule = (int32_t)rule[1];
         rule = next;
     }

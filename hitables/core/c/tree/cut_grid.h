@@ -72,4 +72,25 @@ uint32_t floor_log2(uint32_t value);
 enum tree_status cut_grid_print(struct space *space, const struct tree_options *options,
                              const struct grid_builder *builder, struct build_node **root);
 
+/* The free bits of the least prefix that holds low..high: ones from the lowest bit up. */
+static inline u128 prefix_below(u128 low, u128 high)
+{
+    u128 below = 0;
+    while (below < (low ^ high))
+        below = below << 1 | 1;
+    return below;
+}
+
+/* grid_cells.c */
+
+struct grid_node *grid_node_new(struct grid_growth *growth, const struct range *region);
+/* Give the node its boxes. */
+bool grid_node_list(struct grid_growth *growth, struct grid_node *node, const uint32_t *box, uint32_t boxes);
+/* Drop boxes that an earlier final rule hides in the region; the number left. */
+uint32_t list_shown(const struct space *space, uint32_t *box, uint32_t boxes, const struct range *region);
+/* Shrink the region to the hull of its boxes along the axes that grids may cut. */
+void grid_node_compact(const struct space *space, struct grid_node *node);
+/* Make the parts of a node that its plan cuts into a grid; false when memory is exhausted. */
+bool grid_node_cut(struct grid_growth *growth, struct grid_node *node);
+
 #endif
