@@ -23,7 +23,7 @@ from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import Program, Table
 from ..simulate.batch import PacketBatch
-from ..simulate.interpreter import Machine, Tried
+from ..simulate.interpreter import Interpreter, Tried
 from . import test_kinds
 from .profile import Costs, Figures, MatchCost
 
@@ -94,7 +94,7 @@ def near_cost(
     read: Program, table: str, chain: str, batch: PacketBatch, figures: Figures, backend: Backend
 ) -> tuple[float, Way]:
     """Nanoseconds per packet as if all were near, and what memory sees; *read*: from `program_of`."""
-    tried = Machine(read, backend).run(table, chain, batch, tried=True).tried
+    tried = Interpreter(read, backend).run(table, chain, batch, tried=True).tried
     assert tried is not None
     return _near(read.table(table), tried, len(batch), figures, backend, read.family)
 

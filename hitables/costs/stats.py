@@ -26,7 +26,7 @@ def _chain(
     program: Program, table: Table, chain: Chain, reached: bool, costs: Costs, backend: Backend
 ) -> dict[str, Any]:
     from ..simulate.boundary_packets import draw_packets
-    from ..simulate.interpreter import Machine
+    from ..simulate.interpreter import Interpreter
     from . import spent
 
     roles = [role_of(rule) for rule in chain.rules]
@@ -40,7 +40,7 @@ def _chain(
     }
     if chain.rules:
         batch = draw_packets(program, table.name, chain.name, PACKETS)
-        reads = Machine(program, backend).run(table.name, chain.name, batch).reads
+        reads = Interpreter(program, backend).run(table.name, chain.name, batch).reads
         said["mean_read"] = round(float(reads.mean()), 2)
         said["longest_read"] = int(reads.max())
         # Few enough for the slower way of counting, many enough for a mean.
@@ -79,7 +79,7 @@ def read_over_trace(
     """Rules read by the packets of a ClassBench trace in a built-in chain of table filter."""
     from ..parse.trace import parse
     from ..simulate.five_tuple import batch_of
-    from ..simulate.interpreter import Machine
+    from ..simulate.interpreter import Interpreter
     from . import spent
 
     if program.family is not Family.IPV4:
@@ -95,7 +95,7 @@ def read_over_trace(
     if chain not in table:
         raise HitablesError(f"{program.name}: table filter has no chain {chain}")
     batch = batch_of(parse(text, name).headers)
-    reads = Machine(program, backend).run("filter", chain, batch).reads
+    reads = Interpreter(program, backend).run("filter", chain, batch).reads
     return {
         "source": name,
         "chain": chain,

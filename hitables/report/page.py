@@ -18,7 +18,7 @@ from ..ir.packet import Backend
 from ..ir.program import Program
 from ..ir.rule import Rule
 from ..simulate.boundary_packets import draw_packets
-from ..simulate.interpreter import Machine
+from ..simulate.interpreter import Interpreter
 
 # Packets drawn for a chain: its mean settles within a few per cent.
 PACKETS = 4_000
@@ -114,7 +114,7 @@ def _line(rule: Rule) -> list[Any]:
 def _reads(before: Program, after: Program, table: str, chain: str, backend: Backend) -> dict[str, Any]:
     """How many of the packets aimed at a chain's rules read 1, 2 to 3, 4 to 7 ... rules of it."""
     batch = draw_packets(before, table, chain, PACKETS)
-    reads = [Machine(each, backend).run(table, chain, batch).reads for each in (before, after)]
+    reads = [Interpreter(each, backend).run(table, chain, batch).reads for each in (before, after)]
     most = max(int(each.max()) for each in reads).bit_length()
     shares = [np.bincount(np.frexp(each)[1], minlength=most + 1)[: most + 1] for each in reads]
     return {

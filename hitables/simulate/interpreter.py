@@ -1,7 +1,7 @@
 """Programs lowered for the C interpreter: millions of packets a second.
 
 Invariant: for every packet of a batch the result says what ir/semantics.py says of
-`batch.packet(i)`: the verdict, the effects (as a hash), the rules read.  Machines that are
+`batch.packet(i)`: the verdict, the effects (as a hash), the rules read.  Interpreters that are
 to be compared share an `Interner`, so that equal verdicts and effects have equal numbers.
 """
 
@@ -36,7 +36,7 @@ _NATIVE_SLOT = {Field.SPORT: len(Field), Field.DPORT: len(Field) + 1, Field.FLAG
 _WORD = 0xFFFFFFFF
 
 
-__all__ = ["OPEN_FACT", "OPEN_OUTCOME", "RESULT", "Interner", "Machine", "Result", "Tried", "jump_depth"]
+__all__ = ["OPEN_FACT", "OPEN_OUTCOME", "RESULT", "Interner", "Interpreter", "Result", "Tried", "jump_depth"]
 
 
 class Interner:
@@ -79,7 +79,7 @@ class Result:
     effects  hash of the effects in order (`packets.effects_hash`)
     count    how many effects
     reads    rules read
-    rule     number in the table of the rule that decided (`Machine.rule`); -1: none did
+    rule     number in the table of the rule that decided (`Interpreter.rule`); -1: none did
     open     OPEN_FACT: asked for a fact that nobody gave (and took it for no);
              OPEN_OUTCOME: asked for an outcome that nobody gave
     hits     by rule of the table: how often its matches all said yes; only when asked for
@@ -103,7 +103,7 @@ class Result:
         return self.interner.text(int(self.verdict[at]))
 
 
-class Machine:
+class Interpreter:
     """A program as one backend runs it.  Tables are lowered when first used."""
 
     def __init__(self, program: Program, backend: Backend, interner: Interner | None = None) -> None:

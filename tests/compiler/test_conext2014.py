@@ -24,7 +24,7 @@ from hitables.ir.rule import Kind
 from hitables.parse import classbench
 from hitables.parse import trace as traces
 from hitables.simulate.batch import PACKET, PacketBatch
-from hitables.simulate.interpreter import Machine
+from hitables.simulate.interpreter import Interpreter
 
 pytestmark = pytest.mark.engine
 
@@ -156,9 +156,9 @@ def test_trees_are_as_large_and_as_deep_as_published(name: str, shared: Path) ->
         rows["present"] |= np.uint16(1 << which)
     rows["present"] |= np.uint16(1 << Field.FRAG)
     rows["l4_bytes"] = 64
-    machine = Machine(made.program, Backend.LEGACY)
-    result = machine.run("filter", "FORWARD", PacketBatch(Family.IPV4, rows))
-    decided = [machine.rule("filter", int(rule))[2].line for rule in result.rule]
+    interpreter = Interpreter(made.program, Backend.LEGACY)
+    result = interpreter.run("filter", "FORWARD", PacketBatch(Family.IPV4, rows))
+    decided = [interpreter.rule("filter", int(rule))[2].line for rule in result.rule]
     first = program.table("filter")["FORWARD"].rules[0].line
     assert headers.expected is not None
     assert (np.array(decided) - first == headers.expected).all()

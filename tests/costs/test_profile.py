@@ -29,7 +29,7 @@ from hitables.kernel.calibrate import calibrate, non_negative
 from hitables.kernel.namespace import Namespace
 from hitables.simulate.batch import PacketBatch
 from hitables.simulate.boundary_packets import draw_packets
-from hitables.simulate.interpreter import Machine
+from hitables.simulate.interpreter import Interpreter
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def test_what_is_tried_is_what_semantics_reads(rng: random.Random, backend: Back
     chain = table.chains[0].name
     packets = [make_packet(rng, program.family, tiny=True) for _ in range(20)]
     batch = PacketBatch.of(program.family, packets, [rng.getrandbits(64) for _ in packets])
-    result = Machine(program, backend).run(table.name, chain, batch, hits=True, tried=True)
+    result = Interpreter(program, backend).run(table.name, chain, batch, hits=True, tried=True)
     assert result.tried is not None
     start, counts = result.tried.start, result.tried.counts
     first = {}
@@ -79,7 +79,7 @@ def test_a_program_as_nft_reads_it_means_the_same(seed: int) -> None:
         for chain in table.chains:
             batch = draw_packets(program, table.name, chain.name, 500, seed, Backend.NFT)
             one, two = (
-                Machine(each, Backend.NFT).run(table.name, chain.name, batch) for each in (program, other)
+                Interpreter(each, Backend.NFT).run(table.name, chain.name, batch) for each in (program, other)
             )
             assert [one.verdict_text(at) for at in range(500)] == [two.verdict_text(at) for at in range(500)]
             assert (one.reads == two.reads).all() and (one.effects == two.effects).all()
@@ -145,7 +145,7 @@ def test_what_stands_behind_a_failed_test_costs_nothing() -> None:
         "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -s 10.0.0.0/8 -p tcp -j DROP\nCOMMIT\n"
     )
     batch = draw_packets(missed, "filter", "FORWARD", 400)
-    tried = Machine(missed, Backend.LEGACY).run("filter", "FORWARD", batch, tried=True).tried
+    tried = Interpreter(missed, Backend.LEGACY).run("filter", "FORWARD", batch, tried=True).tried
     assert tried is not None
     came, behind, taken = (int(count) / len(batch) for count in tried.counts)
     expected = (came - behind) * 3 + behind * 2 + (behind - taken) * 50 + taken * 40 + taken * 1
