@@ -23,7 +23,7 @@ from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import Program, Table
 from ..simulate.batch import PacketBatch
-from ..simulate.interpreter import Interpreter, Tried
+from ..simulate.interpreter import Interpreter, MatchCounts
 from . import test_kinds
 from .profile import Costs, Figures, MatchCost
 
@@ -94,9 +94,9 @@ def near_cost(
     read: Program, table: str, chain: str, batch: PacketBatch, figures: Figures, backend: Backend
 ) -> tuple[float, Way]:
     """Nanoseconds per packet as if all were near, and what memory sees; *read*: from `program_of`."""
-    tried = Interpreter(read, backend).run(table, chain, batch, tried=True).tried
-    assert tried is not None
-    return _near(read.table(table), tried, len(batch), figures, backend, read.family)
+    counts = Interpreter(read, backend).run(table, chain, batch, match_counts=True).match_counts
+    assert counts is not None
+    return _near(read.table(table), counts, len(batch), figures, backend, read.family)
 
 
 def program_of(program: Program, table: str, backend: Backend) -> Program:
@@ -106,16 +106,16 @@ def program_of(program: Program, table: str, backend: Backend) -> Program:
 
 
 def _near(
-    table: Table, tried: Tried, packets: int, figures: Figures, backend: Backend, family: Family
+    table: Table, match_counts: MatchCounts, packets: int, figures: Figures, backend: Backend, family: Family
 ) -> tuple[float, Way]:
     """Nanoseconds per packet, and what memory sees."""
     miss, holds, group = _figures_in_a_row(table, figures, backend, family)
-    counts = tried.counts.astype(np.float64) / max(packets, 1)
-    ends = tried.start[1:] - 1
+    counts = match_counts.counts.astype(np.float64) / max(packets, 1)
+    ends = match_counts.start[1:] - 1
     passed = np.append(counts[1:], 0.0)
     passed[ends] = counts[ends]  # a target: all that come to it
     near = float(((counts - passed) * miss + passed * holds).sum())
-    reads = counts[tried.start[:-1]]
+    reads = counts[match_counts.start[:-1]]
     changes = CHANGES * float(reads[_changes(table)].sum()) if backend is Backend.LEGACY else 0.0
     near += figures.surprise * (_surprises(group, counts, passed) + changes) * _unlearnt(reads, packets)
     position = np.concatenate([np.zeros(0, np.int64), *(np.arange(len(each.rules)) for each in table.chains)])
@@ -193,7 +193,7 @@ def _far(way: Way, figures: Figures, backend: Backend) -> float:
 def _figures_in_a_row(
     table: Table, figures: Figures, backend: Backend, family: Family
 ) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
-    """In the order of `Tried.counts`: what a miss and what a hold costs, and a number for tests of one
+    """In the order of `MatchCounts.counts`: what a miss and what a hold costs, and a number for tests of one
     kind and option, -1 where nothing is guessed."""
     by_match: dict[int, tuple[MatchCost, int]] = {}
     groups: dict[tuple[str, str], int] = {}

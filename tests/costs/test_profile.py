@@ -52,9 +52,9 @@ def test_what_is_tried_is_what_semantics_reads(rng: random.Random, backend: Back
     chain = table.chains[0].name
     packets = [make_packet(rng, program.family, tiny=True) for _ in range(20)]
     batch = PacketBatch.of(program.family, packets, [rng.getrandbits(64) for _ in packets])
-    result = Interpreter(program, backend).run(table.name, chain, batch, hits=True, tried=True)
-    assert result.tried is not None
-    start, counts = result.tried.start, result.tried.counts
+    result = Interpreter(program, backend).run(table.name, chain, batch, hits=True, match_counts=True)
+    assert result.match_counts is not None
+    start, counts = result.match_counts.start, result.match_counts.counts
     first = {}
     for each in table.chains:
         for at in range(len(each.rules)):
@@ -145,7 +145,9 @@ def test_what_stands_behind_a_failed_test_costs_nothing() -> None:
         "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -s 10.0.0.0/8 -p tcp -j DROP\nCOMMIT\n"
     )
     batch = draw_packets(missed, "filter", "FORWARD", 400)
-    tried = Interpreter(missed, Backend.LEGACY).run("filter", "FORWARD", batch, tried=True).tried
+    tried = (
+        Interpreter(missed, Backend.LEGACY).run("filter", "FORWARD", batch, match_counts=True).match_counts
+    )
     assert tried is not None
     came, behind, taken = (int(count) / len(batch) for count in tried.counts)
     expected = (came - behind) * 3 + behind * 2 + (behind - taken) * 50 + taken * 40 + taken * 1
