@@ -217,7 +217,7 @@ def broken(change: str) -> str:
     ("change", "said"),
     [
         ("version", "a profile of version 9, this hitables reads version 1"), ("negative", "-1 is no number"),
-        ("incomplete", "target goto"), ("format", "no profile of costs"), ("text", "no profile of costs"),
+        ("incomplete", "target goto"), ("format", "not a profile of costs"), ("text", "not a profile of costs"),
         ("backend", "incomplete or broken"),
     ],
 )  # fmt: skip
@@ -232,7 +232,7 @@ def test_a_profile_that_cannot_be_used_is_refused(change: str, said: str, tmp_pa
 
 def test_a_profile_of_one_backend_says_nothing_about_the_other() -> None:
     one = Costs({Backend.NFT: default().of(Backend.NFT)}, "mine.json", {})
-    with pytest.raises(HitablesError, match=r"mine\.json: the profile says nothing about legacy"):
+    with pytest.raises(HitablesError, match=r"mine\.json: the profile has no figures for legacy"):
         one.of(Backend.LEGACY)
 
 
@@ -257,7 +257,7 @@ def test_calibrate_writes_a_profile_that_stats_takes(tmp_path: Path, monkeypatch
     assert found["costs"] == str(path)
     assert next(chain for chain in found["chains"] if chain["chain"] == "INPUT")["modelled_ns"] > 0
     done = CliRunner().invoke(main, ["stats", str(rules), "--costs", str(path)])
-    assert done.exit_code == 2 and "says nothing about legacy" in done.output
+    assert done.exit_code == 2 and "has no figures for legacy" in done.output
 
 
 def test_calibrate_says_why_it_cannot_measure(monkeypatch: pytest.MonkeyPatch) -> None:
