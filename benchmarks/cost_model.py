@@ -97,8 +97,8 @@ def case(
                 "flows": len(sent),
                 "rules": tried.rule_count(),
                 "reads": modelled.reads,
-                "near_ns": modelled.near,
-                "far_ns": modelled.far,
+                "near_ns": modelled.cached,
+                "far_ns": modelled.cache_miss,
                 "modelled_ns": modelled.total,
                 "measured_ns": measured,
                 # What the median of so many differences may be off by, at two standard deviations.

@@ -1,8 +1,11 @@
-"""Programs lowered for the C interpreter: millions of packets a second.
+"""Programs run over batches of packets by the C interpreter: millions of packets a second.
 
-Invariant: for every packet of a batch the result says what ir/semantics.py says of
-`batch.packet(i)`: the verdict, the effects (as a hash), the rules read.  Machines that are
-to be compared share an `Interner`, so that equal verdicts and effects have equal numbers.
+Invariant: for packet i of a batch the result is that of ir/semantics.py for `batch.packet(i)`: the verdict,
+the effects (as a hash), the rules read.  Interpreters whose results are to be compared share an `Interner`,
+so that equal verdicts and effects have equal numbers.
+
+A table is encoded once, when it is first used, in the instructions of core/include/interp.h; that takes about
+a microsecond a word.
 """
 
 from __future__ import annotations
@@ -36,11 +39,20 @@ _NATIVE_SLOT = {Field.SPORT: len(Field), Field.DPORT: len(Field) + 1, Field.FLAG
 _WORD = 0xFFFFFFFF
 
 
-__all__ = ["OPEN_FACT", "OPEN_OUTCOME", "RESULT", "Interner", "Machine", "Result", "Tried", "jump_depth"]
+__all__ = [
+    "OPEN_FACT",
+    "OPEN_OUTCOME",
+    "RESULT",
+    "Interner",
+    "Interpreter",
+    "MatchCounts",
+    "Result",
+    "jump_depth",
+]
 
 
 class Interner:
-    """Numbers for keys, verdicts and effects, from 0 in the order in which they are met."""
+    """Numbers for keys, verdicts and effects, from 0 in the order of their first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -60,11 +72,11 @@ class Interner:
 
 
 @dataclass(frozen=True)
-class Tried:
-    """How often packets came to each rule of a table, to each of its matches, and past all of them.
+class MatchCounts:
+    """How often each match of each rule was evaluated, and each target applied.
 
-    Rule r has `counts[start[r]:start[r + 1]]`: its matches in order, then its target.  What came to
-    the first is how often the rule was read.
+    Rule r has `counts[start[r]:start[r + 1]]`: its matches in order, then its target.  The first of these is
+    how often the rule was read.
     """
 
     start: npt.NDArray[np.int64]
@@ -73,19 +85,18 @@ class Tried:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of each packet of a batch; one array each.
+    """The results of a batch: arrays with one item per packet, unless noted.
 
-    verdict  number of the key of the target that ended its way, the policy, or "returns"
-    effects  hash of the effects in order (`packets.effects_hash`)
+    verdict  number of the key of the deciding target, of the policy, or of "returns"
+    effects  hash of the effects in order (`batch.effects_hash`)
     count    how many effects
     reads    rules read
-    rule     number in the table of the rule that decided (`Machine.rule`); -1: none did
-    open     OPEN_FACT: asked for a fact that nobody gave (and took it for no);
-             OPEN_OUTCOME: asked for an outcome that nobody gave
-    hits     by rule of the table: how often its matches all said yes; only when asked for
-    matched  by packet: the first rules whose matches all said yes, then -1; no columns
-             unless asked for
-    tried    see `Tried`; only when asked for
+    rule     number in the table of the rule that decided (`Interpreter.rule`); -1: no rule did
+    open     OPEN_FACT: the truth of a CONSTANT match was needed and is unknown (it counts as false);
+             OPEN_OUTCOME: the outcome of a match with memory was needed and is unknown
+    hits     by rule of the table: how often all its matches held; None unless asked for
+    matched  [packet, n] the first n rules whose matches all held, then -1; n is 0 unless asked for
+    match_counts   counts for the whole table; None unless asked for
     """
 
     verdict: npt.NDArray[np.uint32]
@@ -97,21 +108,21 @@ class Result:
     hits: npt.NDArray[np.uint64] | None
     matched: npt.NDArray[np.int32]
     interner: Interner
-    tried: Tried | None = None
+    match_counts: MatchCounts | None = None
 
     def verdict_text(self, at: int) -> str:
         return self.interner.text(int(self.verdict[at]))
 
 
-class Machine:
-    """A program as one backend runs it.  Tables are lowered when first used."""
+class Interpreter:
+    """A program as one backend runs it; tables are encoded when first used."""
 
     def __init__(self, program: Program, backend: Backend, interner: Interner | None = None) -> None:
         tables = tuple(without_circles(table) for table in program)
-        same = all(new is old for new, old in zip(tables, program, strict=True))
-        self.program, self.backend = program if same else replace(program, tables=tables), backend
+        unchanged = all(new is old for new, old in zip(tables, program, strict=True))
+        self.program, self.backend = program if unchanged else replace(program, tables=tables), backend
         self.interner = interner or Interner()
-        self._tables: dict[str, _Lowered] = {}
+        self._tables: dict[str, _EncodedTable] = {}
 
     def run(
         self,
@@ -122,17 +133,17 @@ class Machine:
         hits: bool = False,
         matched: int = 0,
         limits: npt.NDArray[np.uint32] | None = None,
-        tried: bool = False,
+        match_counts: bool = False,
     ) -> Result:
         """Send *batch* into *chain*; KeyError for an unknown table or chain.
 
-        *hits*, *tried*, *matched*: whether to count, and how many rules to name for each packet.
-        *limits*: how many effects of each packet go into its hash.
+        *hits*, *match_counts*: whether to count.  *matched*: how many rules to list for each packet.
+        *limits*: how many effects of each packet go into its hash; None: all.
         """
-        return self._lowered(table).run(chain, batch, self.interner, hits, matched, limits, tried)
+        return self._encoded(table).run(chain, batch, self.interner, hits, matched, limits, match_counts)
 
     def rule(self, table: str, number: int) -> tuple[str, int, Rule]:
-        """Chain, index there from 0, and rule, of the rule that a `Result` calls *number*."""
+        """The rule with this *number* in a `Result`: its chain, its index there from 0, and itself."""
         for chain in self.program.table(table).chains:
             if number < len(chain.rules):
                 return chain.name, number, chain.rules[number]
@@ -140,18 +151,18 @@ class Machine:
         raise IndexError(number)
 
     def bytes(self, table: str) -> int:
-        """Memory that the lowered table takes."""
-        return self._lowered(table).code.bytes()
+        """Memory that the encoded table takes."""
+        return self._encoded(table).code.bytes()
 
-    def _lowered(self, name: str) -> _Lowered:
+    def _encoded(self, name: str) -> _EncodedTable:
         if name not in self._tables:
             table = self.program.table(name)
-            self._tables[name] = _Lowered(table, self.program.family, self.backend, self.interner)
+            self._tables[name] = _EncodedTable(table, self.program.family, self.backend, self.interner)
         return self._tables[name]
 
 
-class _Lowered:
-    """One table in the words of core/include/interp.h."""
+class _EncodedTable:
+    """One table in the instructions of core/include/interp.h."""
 
     def __init__(self, table: Table, family: Family, backend: Backend, interner: Interner) -> None:
         depth = jump_depth(table)
@@ -182,13 +193,13 @@ class _Lowered:
         hits: bool,
         matched: int,
         limits: npt.NDArray[np.uint32] | None,
-        tried: bool,
+        match_counts: bool,
     ) -> Result:
-        results, counted, visits, named = self.code.run(
+        results, hit_counts, visits, rules = self.code.run(
             self.chains[chain],
             _batch_input(batch, interner, limits),
             hits=hits,
-            visits=tried,
+            visits=match_counts,
             matched=matched,
         )
         return Result(
@@ -198,27 +209,27 @@ class _Lowered:
             results["reads"],
             results["rule"],
             results["open"],
-            counted,
-            named,
+            hit_counts,
+            rules,
             interner,
-            None if visits is None else self._tried(visits),
+            None if visits is None else self._match_counts(visits),
         )
 
-    def _tried(self, visits: npt.NDArray[np.uint64]) -> Tried:
-        places, lengths = array("Q"), array("Q", [0])
+    def _match_counts(self, visits: npt.NDArray[np.uint64]) -> MatchCounts:
+        positions, lengths = array("Q"), array("Q", [0])
         at = 0
         for chain in self._table.chains:
             for rule in chain.rules:
                 at += 2
                 for match in rule.matches:
-                    places.append(at)
+                    positions.append(at)
                     at += self._sizes[id(match)]
-                places.append(at)
+                positions.append(at)
                 at += self._sizes[id(rule.target)]
                 lengths.append(len(rule.matches) + 1)
             at += 1
-        assert at == self._words, "a rule is not as long as its parts"
-        return Tried(np.cumsum(lengths, dtype=np.int64), visits[np.frombuffer(places, np.uint64)])
+        assert at == self._words, "the length of a rule is not the sum of its parts"
+        return MatchCounts(np.cumsum(lengths, dtype=np.int64), visits[np.frombuffer(positions, np.uint64)])
 
 
 def jump_depth(table: Table) -> int:
@@ -230,7 +241,7 @@ def jump_depth(table: Table) -> int:
     for root in table.chains:
         if root.name in depth:
             continue
-        # Depth first without recursion: a chain's depth is known when those it enters are done.
+        # Depth first without recursion: the depth of a chain follows from those of the chains that it enters.
         path, rest = [root.name], [iter(_entered(table, root.name))]
         depth[root.name] = 0
         on_path = {root.name}
@@ -238,9 +249,9 @@ def jump_depth(table: Table) -> int:
             name = next(rest[-1], None)
             if name is None:
                 rest.pop()
-                on_path.discard(done := path.pop())
+                on_path.discard(finished := path.pop())
                 if path:
-                    depth[path[-1]] = max(depth[path[-1]], depth[done] + 1)
+                    depth[path[-1]] = max(depth[path[-1]], depth[finished] + 1)
             elif name in on_path:
                 loop = [*path[path.index(name) :], name]
                 raise Unsupported(f"table {table.name}: a loop of jumps: {' -> '.join(loop)}")
@@ -268,7 +279,7 @@ def _entered(table: Table, chain: str) -> dict[str, None]:
 
 
 class _Code:
-    """Words under construction.  Matches and targets are shared, so each is lowered once."""
+    """The instructions of a table under construction; a match or target that rules share is encoded once."""
 
     def __init__(self, family: Family, backend: Backend, interner: Interner, chains: dict[str, int]) -> None:
         self.words = array("I")
@@ -287,14 +298,14 @@ class _Code:
         words.append(0)
         words.append(number)
         for match in rule.matches:
-            lowered = self._matches.get(id(match))
-            if lowered is None:
-                lowered = self._matches[id(match)] = array("I", self._match(match))
-            words.extend(lowered)
-        lowered = self._targets.get(id(rule.target))
-        if lowered is None:
-            lowered = self._targets[id(rule.target)] = array("I", self._target(rule.target))
-        words.extend(lowered)
+            encoded = self._matches.get(id(match))
+            if encoded is None:
+                encoded = self._matches[id(match)] = array("I", self._match(match))
+            words.extend(encoded)
+        encoded = self._targets.get(id(rule.target))
+        if encoded is None:
+            encoded = self._targets[id(rule.target)] = array("I", self._target(rule.target))
+        words.extend(encoded)
         words[at] = len(words) - at
 
     def _match(self, match: Match) -> Iterator[int]:
@@ -316,10 +327,10 @@ class _Code:
             yield from (Op.EVENT, number(match.key), self._effects_of(match.key), _mask(match.writes))
 
     def _effects_of(self, key: str) -> int:
-        """The first of three numbers in a row, for no, yes, dropped."""
+        """The first of three consecutive numbers: the effects of the outcomes no, yes, dropped."""
         texts = [f"asks {key}: {outcome.name.lower()}" for outcome in sorted(Outcome)]
         first, *rest = map(self.interner.number, texts)
-        assert rest == [first + 1, first + 2], "effects are not numbered in a row"
+        assert rest == [first + 1, first + 2], "the numbers of effects are not consecutive"
         return first
 
     def _test(self, test: Test, native: bool) -> Iterator[int]:
@@ -360,16 +371,16 @@ def _batch_input(batch: PacketBatch, interner: Interner, limits: npt.NDArray[np.
     """The batch with its keys as numbers of *interner*."""
     count = len(batch)
     keys, epochs, answers = array("I"), array("I"), []
-    for (key, epoch), given in batch.facts.items():
+    for (key, epoch), truths in batch.facts.items():
         keys.append(interner.number(key))
         epochs.append(epoch)
-        answers.append(given)
-    for key, given in batch.outcomes.items():
+        answers.append(truths)
+    for key, outcomes in batch.outcomes.items():
         keys.append(interner.number(key))
         epochs.append(EVERY_OUTCOME)
-        answers.append(given)
-    values = np.ascontiguousarray(np.array(answers, np.uint8))
-    assert values.size == len(keys) * count, "an answer for each packet"
+        answers.append(outcomes)
+    rows = np.ascontiguousarray(np.array(answers, np.uint8))
+    assert rows.size == len(keys) * count, "a row of answers has not one for each packet"
     rewrites = array("Q")
     starts = [0]
     for field in Field:
@@ -378,6 +389,6 @@ def _batch_input(batch: PacketBatch, interner: Interner, limits: npt.NDArray[np.
         starts.append(len(rewrites) // 2)
     assert limits is None or (len(limits) == count and limits.dtype == np.uint32)
     return BatchInput(
-        np.ascontiguousarray(batch.rows), batch.seeded, keys, epochs, values, rewrites, starts,
+        np.ascontiguousarray(batch.rows), batch.seeded, keys, epochs, rows, rewrites, starts,
         None if limits is None else np.ascontiguousarray(limits),
     )  # fmt: skip

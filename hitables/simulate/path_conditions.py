@@ -110,7 +110,7 @@ _CARRIERS = {
 
 
 class Reach:
-    """All that a chain reaches.  *numbers*: of its rules, as `Machine.rule` counts them."""
+    """All that a chain reaches.  *numbers*: of its rules, as `Interpreter.rule` counts them."""
 
     def __init__(self, table: Table, start: str, family: Family, rng: np.random.Generator) -> None:
         self._rng = rng

@@ -26,7 +26,7 @@ from hitables.ir.rule import Kind
 from hitables.parse import classbench
 from hitables.parse import trace as traces
 from hitables.simulate.batch import PACKET, PacketBatch
-from hitables.simulate.interpreter import Machine
+from hitables.simulate.interpreter import Interpreter
 
 pytestmark = pytest.mark.engine
 
@@ -158,8 +158,8 @@ def test_trees_are_as_large_and_as_deep_as_published(name: str, shared: Path) ->
         rows["present"] |= np.uint16(1 << which)
     rows["present"] |= np.uint16(1 << Field.FRAG)
     rows["l4_bytes"] = 64
-    machine = Machine(made.program, Backend.LEGACY)
-    result = machine.run("filter", "FORWARD", PacketBatch(Family.IPV4, rows))
+    interpreter = Interpreter(made.program, Backend.LEGACY)
+    result = interpreter.run("filter", "FORWARD", PacketBatch(Family.IPV4, rows))
     source_line = np.array(
         [rule.line for chain in made.program.table("filter").chains for rule in chain.rules]
     )

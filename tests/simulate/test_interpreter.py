@@ -16,18 +16,18 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.simulate.batch import PACKET, PacketBatch, draw, drawn_fact, drawn_facts, effects_hash, mix
 from hitables.simulate.boundary_packets import draw_packets
-from hitables.simulate.interpreter import OPEN_FACT, RESULT, Machine
+from hitables.simulate.interpreter import OPEN_FACT, RESULT, Interpreter
 
 
 def assert_agrees(program: Program, batch: PacketBatch, backend: Backend) -> None:
-    machine = Machine(program, backend)
+    interpreter = Interpreter(program, backend)
     for table in program:
         numbers = {}
         for chain in table.chains:
             for at in range(len(chain.rules)):
                 numbers[chain.name, at] = len(numbers)
         for chain in table.chains:
-            result = machine.run(table.name, chain.name, batch, hits=True, matched=3)
+            result = interpreter.run(table.name, chain.name, batch, hits=True, matched=3)
             hits = np.zeros(len(numbers), np.uint64)
             for at, packet in enumerate(batch):
                 walk = semantics.run(table, chain.name, packet, backend)
@@ -45,7 +45,7 @@ def assert_agrees(program: Program, batch: PacketBatch, backend: Backend) -> Non
                 if decided >= 0:
                     last = walk.steps[-1]
                     assert numbers[last.chain, last.index] == decided
-                    assert machine.rule(table.name, decided) == (last.chain, last.index, last.rule)
+                    assert interpreter.rule(table.name, decided) == (last.chain, last.index, last.rule)
                 else:
                     assert walk.verdict in ("ACCEPT", "DROP", "returns")
             assert result.hits is not None and (result.hits == hits).all()

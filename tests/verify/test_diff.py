@@ -19,7 +19,7 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
 from hitables.report.diff import as_json, show
 from hitables.report.region_text import describe
-from hitables.simulate.interpreter import Interner, Machine
+from hitables.simulate.interpreter import Interner, Interpreter
 from hitables.verify.diff import WHOLE, Change, Changes, changes, join
 from hitables.verify.question import Question
 
@@ -162,7 +162,7 @@ def test_every_whole_packet_that_differs_lies_in_just_one_region(rng: random.Ran
     batch = every_packet()
     interner = Interner()
     old, new = (
-        Machine(each, Backend.LEGACY, interner).run("filter", "INPUT", batch) for each in (before, after)
+        Interpreter(each, Backend.LEGACY, interner).run("filter", "INPUT", batch) for each in (before, after)
     )
     apart = (old.verdict != new.verdict) | (old.effects != new.effects)
     broken = batch.malformed()

@@ -41,7 +41,7 @@ from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Role, Rule, State, Target
 from hitables.ir.rule import Test as FieldTest
 from hitables.simulate import sampling
-from hitables.simulate.interpreter import Interner, Machine
+from hitables.simulate.interpreter import Interner, Interpreter
 from hitables.verify import bdd, exact
 from hitables.verify.encoding import Encoding
 from hitables.verify.question import Answer, Difference, Equal, Question, Undecided, differs
@@ -84,11 +84,11 @@ def tells_apart(before: Program, after: Program, question: Question) -> bool:
     for backend in question.backends:
         interner = Interner()
         old, new = (
-            Machine(each, backend, interner).run("filter", "INPUT", batch) for each in (before, after)
+            Interpreter(each, backend, interner).run("filter", "INPUT", batch) for each in (before, after)
         )
         apart = (old.verdict != new.verdict) | (old.effects != new.effects)
         if question.malformed == "stricter":
-            limited = Machine(before, backend, interner).run("filter", "INPUT", batch, limits=new.count)
+            limited = Interpreter(before, backend, interner).run("filter", "INPUT", batch, limits=new.count)
             drop = interner.number("DROP")
             apart &= ~(batch.malformed() & (new.verdict == drop) & (limited.effects == new.effects))
         if apart.any():
