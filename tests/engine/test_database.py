@@ -326,7 +326,7 @@ RULES = Rules.of_ranges([[(0, 9), (0, 255)], [(5, 20), (1, 1)]], LAYOUT)
         (lambda: engine.open("linear(delta=2)", RULES), "no parameter delta"),
         (lambda: Rules.of_ranges([[(9, 3), (0, 1)]], LAYOUT), "the range 9..3 is empty"),
         (lambda: Rules.of_ranges([[(0, 256), (0, 1)]], LAYOUT), "does not fit into 8 bits"),
-        (lambda: Rules.of_ranges([[(0, 1)]], LAYOUT), "a rule of 1 sides"),
+        (lambda: Rules.of_ranges([[(0, 1)]], LAYOUT), "a rule of 1 ranges"),
         (lambda: Rules.of_ranges([[(0, 1), (0, 1)]] * 2, LAYOUT, [4, 4]), "priority 4 is given twice"),
         (lambda: Rules.of_ranges([[(0, 1), (0, 1)]], LAYOUT, [-4]), "priorities lie in"),
         (lambda: Rules(LAYOUT, np.zeros((1, 2, 2), np.int64), np.zeros(1, np.uint32)), "must be uint32"),

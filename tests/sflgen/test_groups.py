@@ -23,9 +23,9 @@ from hitables.errors import ParseError, Unsupported
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
-from hitables.kernel.experiment import Trial, fire, furnish, prepare
+from hitables.kernel.experiment import Trial, furnish, prepare, send_trials
 from hitables.kernel.load_save import load
-from hitables.kernel.make_sendable import interfaces_of, realise
+from hitables.kernel.make_sendable import interfaces_of, make_sendable
 from hitables.kernel.namespace import Namespace
 from hitables.simulate.boundary_packets import Edges
 from hitables.simulate.interpreter import Interpreter
@@ -104,9 +104,9 @@ class Tried:
 
     def passed(self, trials: Sequence[Trial]) -> list[bool]:
         prepare(self.namespace, "filter", "FORWARD", trials, tracked=True)
-        fates = fire(self.namespace)
-        assert all(fate.arrived for fate in fates)
-        return [fate.passed for fate in fates]
+        results = send_trials(self.namespace)
+        assert all(result.arrived for result in results)
+        return [result.passed for result in results]
 
 
 def without_memory(said: str) -> bool:
@@ -129,7 +129,7 @@ def any_command(rng: random.Random, master: Program, chain: str, other: float) -
 def trials_of(master: Program, backend: Backend, seed: int, count: int) -> list[Trial]:
     """Packets at the edges of the rules; none is malformed, as trees may drop more of these than the list."""
     batch = Edges(Interpreter(master, backend), "filter", "FORWARD", seed=seed).draw(count)
-    batch = realise(batch, "FORWARD", dict.fromkeys(interfaces_of([batch]), "eth0"))
+    batch = make_sendable(batch, "FORWARD", dict.fromkeys(interfaces_of([batch]), "eth0"))
     return [Trial(packet) for packet in batch.pick(~batch.malformed())]
 
 
