@@ -23,8 +23,8 @@ from .verify.question import (
     Equal,
     Question,
     Undecided,
+    chain_pairs,
     differs,
-    places,
     with_all_tables,
 )
 
@@ -112,7 +112,7 @@ def check(
     """
     began = time.monotonic()
     before, after = with_all_tables(before, after)
-    asked = places(before, after, question)
+    asked = chain_pairs(before, after, question)
     if not asked:
         raise HitablesError(f"{before.name} and {after.name} have no chains that could be compared")
     asking = _Asking(before, after, question, ENGINES[engine], sampling, tell, began)

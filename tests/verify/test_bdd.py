@@ -22,7 +22,7 @@ from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target
 from hitables.ir.rule import Test as FieldTest
 from hitables.ir.semantics import Walk
-from hitables.verify import bdd
+from hitables.verify import bdd, bdd_reader
 from hitables.verify.bdd import check
 from hitables.verify.question import Answer, Difference, Equal, Malformed, Question, Undecided
 
@@ -278,9 +278,9 @@ def test_any_budget_gives_the_right_answer_or_none(monkeypatch: pytest.MonkeyPat
 
             def tick(self: object, left: object = left) -> None:
                 if next(left, None) is None:  # type: ignore[call-overload]
-                    raise bdd._TimeIsUp
+                    raise bdd_reader.TimeIsUp
 
-            monkeypatch.setattr(bdd._Clock, "tick", tick)
+            monkeypatch.setattr(bdd_reader.Clock, "tick", tick)
             answer = check(before, after, Question())
             monkeypatch.undo()
             said.add((type(answer), type(right)))

@@ -24,7 +24,7 @@ from hitables.ir.packet_text import read_packet
 from hitables.ir.program import Program
 from hitables.simulate import sampling
 from hitables.verify import bdd, exact
-from hitables.verify.question import Answer, Difference, Equal, Question, differs, places
+from hitables.verify.question import Answer, Difference, Equal, Question, chain_pairs, differs
 
 pytestmark = pytest.mark.engine
 
@@ -71,7 +71,7 @@ def answers(before: Program, after: Program, question: Question) -> dict[str, An
 def comparable(before: Program, after: Program) -> bool:
     """Whether an edit left the same ipsets in both."""
     try:
-        return bool(places(before, after, Question()))
+        return bool(chain_pairs(before, after, Question()))
     except HitablesError:
         return False
 
