@@ -23,7 +23,7 @@ Story = tuple[str, str, str, RegionOutcome, RegionOutcome]
 def show(found: Changes, names: tuple[str, str], limit: int | None) -> str:
     """One entry per story, the one of most headers first; how many were left out."""
     lines: list[str] = []
-    stories, alike = _folded(_stories(found.found), found.family)
+    stories, alike = _folded(_stories(found.regions), found.family)
     shown = stories[:limit]
     place: tuple[str, str] | None = None
     for story, regions in _by_chain(shown):
@@ -131,7 +131,7 @@ def _backend(change: Change) -> str:
 def report(found: Changes, before: Program, after: Program, limit: int | None, seconds: float) -> Report:
     """All stories as findings; the text leaves out those beyond *limit*."""
     names = before.name, after.name
-    findings = [_finding(story, regions, found.family, names) for story, regions in _stories(found.found)]
+    findings = [_finding(story, regions, found.family, names) for story, regions in _stories(found.regions)]
     cases = [
         Case(table, f"chain {chain}", 0.0, tuple(each for each in findings if each.scope == (table, chain)))
         for table, chain in found.chains
@@ -186,7 +186,7 @@ def as_json(found: Changes, names: tuple[str, str]) -> dict[str, Any]:
         "after": names[1],
         "family": int(found.family),
         "complete": found.complete,
-        "changes": [_change(change, found.family) for change in found.found],
+        "changes": [_change(change, found.family) for change in found.regions],
     }
 
 

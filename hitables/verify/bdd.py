@@ -279,7 +279,7 @@ class _TableComparison:
             if first[:3] != partner[:3]:
                 sides = ("after", "before") if is_after else ("before", "after")
                 reason = (
-                    f"{ref.match.key!r} has memory of its own: {sides[0]} it stands in {ref} alone, "
+                    f"{ref.match.key!r} has memory of its own: {sides[0]} it is {ref} alone, "
                     f"{sides[1]} it is {first} for some packets and {partner} for others"
                 )
                 return Difference(self.pair[0].name, comparison.chain, reason, self.backend)

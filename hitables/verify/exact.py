@@ -154,11 +154,11 @@ class TableProver:
     def _regions(self, packets: PacketClass) -> Iterator[Region]:
         """What the last run recorded."""
         keys, rule = self.encoding.matches.keys, self.encoding.rule
-        for found in self.prover.mismatches():
-            answers = tuple((keys[key], held) for key, held in found.answers)
-            rules = rule(found.rules[0]), rule(found.rules[1])
-            alone = rule(found.alone[0]), rule(found.alone[1])
-            yield Region(packets, found.sets, answers, rules, alone, found.same_rest)
+        for mismatch in self.prover.mismatches():
+            answers = tuple((keys[key], held) for key, held in mismatch.answers)
+            rules = rule(mismatch.rules[0]), rule(mismatch.rules[1])
+            alone = rule(mismatch.alone[0]), rule(mismatch.alone[1])
+            yield Region(packets, mismatch.sets, answers, rules, alone, mismatch.same_rest)
 
 
 # ---- one pair of chains ----
