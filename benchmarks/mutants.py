@@ -39,7 +39,7 @@ from hitables.ir.program import Program
 from hitables.kernel.machine import machine
 from hitables.kernel.replay import Finding, replay
 from hitables.verify import bdd, exact
-from hitables.verify.question import Difference, Equal, Question, differs, places
+from hitables.verify.question import Difference, Equal, Question, chain_pairs, differs
 
 from . import public_sets
 from .doc_tables import DOCS, fill, markdown
@@ -171,7 +171,7 @@ def make(sheets: tuple[Sheet, Sheet], order: Order, seen: Set[str]) -> tuple[Pro
             continue
         try:
             mutant = read(text, family=original.family, name="the mutant")
-            places(original, mutant, Question())  # an ipset that one of them alone names is refused
+            chain_pairs(original, mutant, Question())  # an ipset that one of them alone names is refused
         except HitablesError:
             continue
         return mutant, digest

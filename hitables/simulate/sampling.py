@@ -25,7 +25,7 @@ from hitables.ir.program import Program, Table
 from hitables.ir.rule import Role
 from hitables.ir.semantics import DROP
 
-from ..verify.question import Difference, Equal, Question, differs, places
+from ..verify.question import Difference, Equal, Question, chain_pairs, differs
 from .batch import PacketBatch
 from .boundary_packets import Edges
 from .interpreter import Interner, Interpreter, Result
@@ -42,7 +42,7 @@ def check(
     User chains count where a built-in chain reaches them.  At most *packets* are drawn for
     each chain, and run as each backend would; equal seeds draw equal packets.
     """
-    chains = places(before, after, question)
+    chains = chain_pairs(before, after, question)
     pairs = [_Pair(before, after, backend, question) for backend in question.backends]
     drawn = 0
     for table, chain in chains:

@@ -191,8 +191,8 @@ def test_chains_and_tables_that_one_program_lacks() -> None:
     mangle = Program(Family.IPV4, (*one.tables, Table("mangle", ())))
     more = Program(Family.IPV4, (Table("filter", (*one.tables[0].chains, Chain("OUTPUT", "DROP"))),))
     for pair, said in (
-        ((one, mangle), "table mangle stands in - only"),
-        ((more, one), "table filter: chain OUTPUT stands in - only"),
+        ((one, mangle), "table mangle is only in -"),
+        ((more, one), "table filter: chain OUTPUT is only in -"),
         ((one, Program(Family.IPV6, ())), "only rule sets of one family can be compared"),
     ):
         with pytest.raises(HitablesError, match=said):
