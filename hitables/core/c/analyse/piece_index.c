@@ -1,10 +1,9 @@
 /* The pieces of a reading in a hierarchy of hulls.
  *
- * Idea: pieces that leave the same axes open stand together, as wide pieces would spoil the hulls of narrow ones;
- * each kind is halved again and again along the axis on which its pieces are narrowest.
- * Cost: O(n log n) sorts to build; a search visits the hulls that meet the box.
- * Invariant: a hull holds all pieces below it.
- * Threading: a search writes the index's stack and lists, so an index belongs to one thread.
+ * Idea: pieces that leave the same axes open stand together, as wide pieces would spoil the hulls of narrow
+ * ones; each kind is halved again and again along the axis on which its pieces are narrowest. Cost: O(n log
+ * n) sorts to build; a search visits the hulls that meet the box. Invariant: a hull holds all pieces below
+ * it. Threading: a search writes the index's stack and lists, so an index belongs to one thread.
  */
 #include "piece_index.h"
 
@@ -121,7 +120,8 @@ static bool raise_all(struct piece_index *x, struct arena *arena)
 {
     uint32_t pieces = x->in->pieces, kinds = 0;
     struct sort_key *keys = arena_take(arena, (pieces + (size_t)1) * sizeof *keys);
-    uint64_t *kind = arena_take(arena, (pieces + (size_t)1) * sizeof *kind); /* keys are scratch of raise_hulls */
+    uint64_t *kind =
+        arena_take(arena, (pieces + (size_t)1) * sizeof *kind); /* keys are scratch of raise_hulls */
     uint32_t *roots = arena_take(arena, (pieces + (size_t)1) * sizeof *roots);
     if (!keys || !kind || !roots)
         return false;
@@ -158,7 +158,8 @@ bool piece_index_open(struct piece_index *x, struct arena *arena, const struct r
     x->stack = arena_take(arena, hulls * sizeof *x->stack);
     x->before.v = arena_take(arena, MOST_HITS * sizeof *x->before.v);
     x->behind.v = arena_take(arena, (pieces + MOST_HITS) * sizeof *x->behind.v);
-    if (!x->hull || !x->sides || !x->piece || !x->leaf || !x->first || !x->stack || !x->before.v || !x->behind.v)
+    if (!x->hull || !x->sides || !x->piece || !x->leaf || !x->first || !x->stack || !x->before.v ||
+        !x->behind.v)
         return false;
     uint32_t at = 0;
     for (uint32_t rule = 0; rule <= in->rules; rule++) {
@@ -169,8 +170,8 @@ bool piece_index_open(struct piece_index *x, struct arena *arena, const struct r
     return raise_all(x, arena);
 }
 
-bool piece_index_list(struct piece_index *x, const uint32_t *low, const uint32_t *high, uint32_t from, uint32_t behind,
-                     const uint8_t *why, bool ending, struct piece_list *hits)
+bool piece_index_list(struct piece_index *x, const uint32_t *low, const uint32_t *high, uint32_t from,
+                      uint32_t behind, const uint8_t *why, bool ending, struct piece_list *hits)
 {
     uint32_t axes = x->in->axes;
     size_t n = 0;
@@ -188,8 +189,9 @@ bool piece_index_list(struct piece_index *x, const uint32_t *low, const uint32_t
         }
         for (uint32_t i = hull->first; i < hull->first + hull->count; i++) {
             uint32_t piece = x->piece[i], rule = x->in->rule[piece];
-            if (rule < from || rule >= behind || why[rule] || (ending && x->in->action[piece] == REDUNDANCY_ACTS)
-                || !meet(axes, low, high, low_of(x, piece), high_of(x, piece)))
+            if (rule < from || rule >= behind || why[rule] ||
+                (ending && x->in->action[piece] == REDUNDANCY_ACTS) ||
+                !meet(axes, low, high, low_of(x, piece), high_of(x, piece)))
                 continue;
             if (hits->n == x->most_hits)
                 return false;
@@ -199,7 +201,8 @@ bool piece_index_list(struct piece_index *x, const uint32_t *low, const uint32_t
     return true;
 }
 
-bool piece_index_covers(struct piece_index *x, const uint32_t *low, const uint32_t *high, uint32_t rule, const uint8_t *why)
+bool piece_index_covers(struct piece_index *x, const uint32_t *low, const uint32_t *high, uint32_t rule,
+                        const uint8_t *why)
 {
     uint32_t axes = x->in->axes;
     size_t n = 0;
@@ -216,8 +219,8 @@ bool piece_index_covers(struct piece_index *x, const uint32_t *low, const uint32
         }
         for (uint32_t i = hull->first; i < hull->first + hull->count; i++) {
             uint32_t piece = x->piece[i], other = x->in->rule[piece];
-            if (other < rule && !why[other] && x->in->action[piece] != REDUNDANCY_ACTS
-                && lies_in(axes, low, high, low_of(x, piece), high_of(x, piece)))
+            if (other < rule && !why[other] && x->in->action[piece] != REDUNDANCY_ACTS &&
+                lies_in(axes, low, high, low_of(x, piece), high_of(x, piece)))
                 return true;
         }
     }

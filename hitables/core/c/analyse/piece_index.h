@@ -48,7 +48,7 @@ static inline const uint32_t *high_of(const struct piece_index *x, uint32_t piec
 }
 
 static inline bool meet(uint32_t axes, const uint32_t *low, const uint32_t *high, const uint32_t *other_low,
-                const uint32_t *other_high)
+                        const uint32_t *other_high)
 {
     for (uint32_t a = 0; a < axes; a++)
         if (low[a] > other_high[a] || other_low[a] > high[a])
@@ -56,8 +56,8 @@ static inline bool meet(uint32_t axes, const uint32_t *low, const uint32_t *high
     return true;
 }
 
-static inline bool lies_in(uint32_t axes, const uint32_t *low, const uint32_t *high, const uint32_t *other_low,
-                   const uint32_t *other_high)
+static inline bool lies_in(uint32_t axes, const uint32_t *low, const uint32_t *high,
+                           const uint32_t *other_low, const uint32_t *other_high)
 {
     for (uint32_t a = 0; a < axes; a++)
         if (low[a] < other_low[a] || high[a] > other_high[a])
@@ -67,10 +67,10 @@ static inline bool lies_in(uint32_t axes, const uint32_t *low, const uint32_t *h
 
 /* The index of a reading; its memory is the arena's.  False when that is exhausted. */
 bool piece_index_open(struct piece_index *x, struct arena *arena, const struct redundancy_reading *in);
-/* List in *hits, in no order, the pieces of rules from *from* to *behind* - 1 that meet the box and whose rules stay
- * (why[rule] is 0); *ending*: only those that end packets.  False: there are too many. */
-bool piece_index_list(struct piece_index *x, const uint32_t *low, const uint32_t *high, uint32_t from, uint32_t behind,
-                      const uint8_t *why, bool ending, struct piece_list *hits);
+/* List in *hits, in no order, the pieces of rules from *from* to *behind* - 1 that meet the box and whose
+ * rules stay (why[rule] is 0); *ending*: only those that end packets.  False: there are too many. */
+bool piece_index_list(struct piece_index *x, const uint32_t *low, const uint32_t *high, uint32_t from,
+                      uint32_t behind, const uint8_t *why, bool ending, struct piece_list *hits);
 /* Whether one piece of a rule before *rule* ends all packets of the box. */
 bool piece_index_covers(struct piece_index *x, const uint32_t *low, const uint32_t *high, uint32_t rule,
                         const uint8_t *why);

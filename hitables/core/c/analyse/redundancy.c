@@ -1,14 +1,13 @@
-/* Rules of a list that can be removed, and rules that can be reordered, where only the end of a packet counts.
+/* Rules of a list that can be removed, and rules that can be reordered, where only the end of a packet
+ * counts.
  *
- * Idea: subtract boxes.  A rule never acts if the rules before it that surely end leave nothing of its pieces.  It
- * changes nothing if the rules behind it end all that is left of its pieces as it does, and do nothing else to it
- * on the way.  Two rules may be exchanged unless some packet lies in a piece of both and the pieces end it
- * differently.  A packet that may always be dropped (its header is broken) may be dropped earlier, or instead.
- * Overlapping pieces are found by piece_index.h.
- * Cost: that of listing all pieces that overlap a rule's, and of the boxes left (at most MOST_LEFT).
- * Invariant: what is left of a piece is never underestimated, so giving up keeps a rule.
- * Memory: one arena per call.
- * Threading: one thread per call.
+ * Idea: subtract boxes.  A rule never acts if the rules before it that surely end leave nothing of its
+ * pieces.  It changes nothing if the rules behind it end all that is left of its pieces as it does, and do
+ * nothing else to it on the way.  Two rules may be exchanged unless some packet lies in a piece of both and
+ * the pieces end it differently.  A packet that may always be dropped (its header is broken) may be dropped
+ * earlier, or instead. Overlapping pieces are found by piece_index.h. Cost: that of listing all pieces that
+ * overlap a rule's, and of the boxes left (at most MOST_LEFT). Invariant: what is left of a piece is never
+ * underestimated, so giving up keeps a rule. Memory: one arena per call. Threading: one thread per call.
  */
 #include "redundancy.h"
 
@@ -19,10 +18,11 @@
 #include "piece_index.h"
 
 enum {
-    MOST_LEFT = 512, /* boxes that may be left of one piece; with 64, a seventh of the removable rules is missed */
-    PASSES = 6,      /* a removed rule may have kept another in the list; mostly the third pass removes none */
-    NEAR = 1000,     /* rules looked at first; 300 and 3,000 are as fast */
-    POINTS = 16      /* of a box, tried before it is cut up */
+    MOST_LEFT =
+        512, /* boxes that may be left of one piece; with 64, a seventh of the removable rules is missed */
+    PASSES = 6, /* a removed rule may have kept another in the list; mostly the third pass removes none */
+    NEAR = 1000, /* rules looked at first; 300 and 3,000 are as fast */
+    POINTS = 16 /* of a box, tried before it is cut up */
 };
 
 static int by_number(const void *a, const void *b)
@@ -34,7 +34,7 @@ static int by_number(const void *a, const void *b)
 /* ---- what is left of a piece ---- */
 
 struct boxes_left {
-    uint32_t *box;  /* [MOST_LEFT + 2 * axes][2][axes] */
+    uint32_t *box; /* [MOST_LEFT + 2 * axes][2][axes] */
     uint32_t count;
 };
 
@@ -83,8 +83,8 @@ static bool subtract(struct boxes_left *left, uint32_t axes, const uint32_t *low
 }
 
 /* Whether some point of the box lies in none of the pieces; POINTS are tried. */
-static bool juts_out(const struct piece_index *x, const uint32_t *low, const uint32_t *high, const struct piece_list *hits,
-                    uint32_t *point)
+static bool juts_out(const struct piece_index *x, const uint32_t *low, const uint32_t *high,
+                     const struct piece_list *hits, uint32_t *point)
 {
     uint32_t axes = x->in->axes;
     uint64_t random = 1;
@@ -103,14 +103,15 @@ static bool juts_out(const struct piece_index *x, const uint32_t *low, const uin
 }
 
 /* Whether rules before *rule* surely end all packets of the box. */
-static bool is_dead(struct piece_index *x, struct scratch *s, const uint32_t *low, const uint32_t *high, uint32_t rule,
-                   const uint8_t *why)
+static bool is_dead(struct piece_index *x, struct scratch *s, const uint32_t *low, const uint32_t *high,
+                    uint32_t rule, const uint8_t *why)
 {
     uint32_t axes = x->in->axes;
     struct piece_list *hits = &x->before;
     if (piece_index_covers(x, low, high, rule, why))
         return true;
-    if (!piece_index_list(x, low, high, 0, rule, why, true, hits) || !hits->n || juts_out(x, low, high, hits, s->point))
+    if (!piece_index_list(x, low, high, 0, rule, why, true, hits) || !hits->n ||
+        juts_out(x, low, high, hits, s->point))
         return false;
     begin(&s->dead, axes, low, high);
     for (size_t i = 0; i < hits->n && s->dead.count; i++)
@@ -119,8 +120,8 @@ static bool is_dead(struct piece_index *x, struct scratch *s, const uint32_t *lo
 }
 
 /* Whether rules before *rule* end all packets of the boxes left, within low..high (NULL: everywhere). */
-static bool is_left_dead(struct piece_index *x, struct scratch *s, const uint32_t *low, const uint32_t *high, uint32_t rule,
-                        const uint8_t *why)
+static bool is_left_dead(struct piece_index *x, struct scratch *s, const uint32_t *low, const uint32_t *high,
+                         uint32_t rule, const uint8_t *why)
 {
     uint32_t axes = x->in->axes;
     for (uint32_t i = 0; i < s->left.count; i++) {
@@ -149,8 +150,8 @@ static bool ends_alike(struct piece_index *x, struct scratch *s, uint32_t piece,
     uint32_t near = x->in->rules - rule > NEAR ? rule + NEAR : x->in->rules;
     x->behind.n = 0;
     for (uint32_t other = x->first[rule + 1]; other < x->first[near]; other++)
-        if (!why[x->in->rule[other]]
-            && meet(axes, low_of(x, piece), high_of(x, piece), low_of(x, other), high_of(x, other)))
+        if (!why[x->in->rule[other]] &&
+            meet(axes, low_of(x, piece), high_of(x, piece), low_of(x, other), high_of(x, other)))
             x->behind.v[x->behind.n++] = other;
     for (int far = 0; far < 2; far++) {
         for (size_t i = 0; i < hits->n && s->left.count; i++) {
@@ -163,7 +164,8 @@ static bool ends_alike(struct piece_index *x, struct scratch *s, uint32_t piece,
         }
         if (!s->left.count || far)
             break;
-        if (!piece_index_list(x, low_of(x, piece), high_of(x, piece), near, x->in->rules, why, false, &x->behind))
+        if (!piece_index_list(x, low_of(x, piece), high_of(x, piece), near, x->in->rules, why, false,
+                              &x->behind))
             return false;
         qsort(hits->v, hits->n, sizeof *hits->v, by_number);
     }
@@ -171,7 +173,8 @@ static bool ends_alike(struct piece_index *x, struct scratch *s, uint32_t piece,
 }
 
 /* Whether rules before this one end all packets that it acts on. */
-static bool never_acts(struct piece_index *index, uint32_t readings, struct scratch *s, uint32_t rule, const uint8_t *why)
+static bool never_acts(struct piece_index *index, uint32_t readings, struct scratch *s, uint32_t rule,
+                       const uint8_t *why)
 {
     for (uint32_t r = 0; r < readings; r++)
         for (uint32_t piece = index[r].first[rule]; piece < index[r].first[rule + 1]; piece++)
@@ -181,7 +184,7 @@ static bool never_acts(struct piece_index *index, uint32_t readings, struct scra
 }
 
 static bool changes_nothing(struct piece_index *index, uint32_t readings, struct scratch *s, uint32_t rule,
-                           const uint8_t *why)
+                            const uint8_t *why)
 {
     for (uint32_t r = 0; r < readings; r++)
         for (uint32_t piece = index[r].first[rule]; piece < index[r].first[rule + 1]; piece++)
@@ -191,7 +194,8 @@ static bool changes_nothing(struct piece_index *index, uint32_t readings, struct
 }
 
 /* The indices of all readings; NULL when memory is exhausted. */
-static struct piece_index *open_all(struct arena *arena, const struct redundancy_reading *reading, uint32_t readings)
+static struct piece_index *open_all(struct arena *arena, const struct redundancy_reading *reading,
+                                    uint32_t readings)
 {
     struct piece_index *index = arena ? arena_take(arena, (readings + (size_t)1) * sizeof *index) : NULL;
     for (uint32_t r = 0; index && r < readings; r++)
@@ -288,7 +292,7 @@ static void note_phase(struct piece_index *x, uint32_t rule, uint32_t group, uin
 }
 
 enum redundancy_status redundancy_phases(const struct redundancy_reading *reading, uint32_t readings,
-                                       const uint8_t *group, const uint8_t *why, uint32_t *phase)
+                                         const uint8_t *group, const uint8_t *why, uint32_t *phase)
 {
     struct arena *arena = arena_new(0);
     struct piece_index *index = open_all(arena, reading, readings);

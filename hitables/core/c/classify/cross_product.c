@@ -1,18 +1,18 @@
-/* Tables and nothing else: for sets of rules where every answer can be written down.
+/* Cross product (Srinivasan et al. 1998): every answer written down, for sets of rules where that is
+ * possible.
  *
- * Idea: what `split` finds with one or two product tables, with each list of rules followed to its end.  An address
- * leads in three steps (16, 8 and 8 bits) to its class, two classes to a list, and ports and protocol to a *kind* of
- * packet.  Lists of the same services share a *line*: a byte for each kind, which says the how-manyeth of the
- * list it is that such a packet finds.  So a search is a fixed row of reads, without a branch and without a comparison.
- * Cost: 18 reads per search with the header's own, 5 more with two products; two or four bytes for each pair of
- * classes, one for each line and kind.  Time goes into the number of reads and writes, of which a core does four a
- * cycle, and into the cache lines that they move.  So values are packed, and entries are narrow; headers take a few
- * steps at a time, for a read that waits for others keeps later ones from being begun; and where the CPU has
- * AVX-512 and the ports few ranges, ports and protocol are not looked up but searched for in registers, 32 at a time.
- * Bounds: five dimensions, 16,384 boxes, 2^16 classes of an address, 2^16 combinations of classes of
- * ports and protocol, 254 rules in a list, *bytes* in all.
- * Invariant: whatever a header holds does not lead out of the tables.
- * Threading: searches change nothing.
+ * Idea: the lists of a split product with one or two product tables are followed to their ends in advance. An
+ * address leads in three steps (16, 8 and 8 bits) to its class, two classes lead to a list, and ports and
+ * protocol to a *kind* of packet.  Lists of the same services share a *line*: a byte per kind, the index
+ * within the list of the rule that such a packet matches.  So a search is a fixed sequence of reads, without
+ * a branch and without a comparison. Cost: 18 reads per search with those of the header, 5 more with two
+ * products; two or four bytes for each pair of classes, one for each line and kind.  Time depends on the
+ * number of reads and writes, of which a core does four a cycle, and on the cache lines that they move.  So
+ * values are packed and entries are narrow; headers take a few steps at a time, for a read that waits for
+ * others delays later ones; and where the CPU has AVX-512 and the ports few ranges, ports and protocol are
+ * not looked up but searched for in registers, 32 at a time. Bounds: five dimensions, 16,384 boxes, 2^16
+ * classes of an address, 2^16 combinations of classes of ports and protocol, 254 rules in a list, *bytes* in
+ * all. Invariant: no value of a header leads out of the tables. Threading: searches change nothing.
  */
 #include "cross_product_internal.h"
 
@@ -55,16 +55,19 @@ static bool has_vectors(int64_t most)
 #endif
 }
 
-static int cross_product_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int cross_product_build(struct budget *budget, const struct vfdb_plan *plan,
+                               const struct vfdb_rules *rules, void **built)
 {
-    struct vfdb_plan with = {.ops = &vfdb_split_product, .value = {plan->value[PRODUCTS], plan->value[NARROW], 0, 0}};
+    struct vfdb_plan with = {.ops = &vfdb_split_product,
+                             .value = {plan->value[PRODUCTS], plan->value[NARROW], 0, 0}};
     void *split;
     if (rules->count > MOST_BOXES)
         return VFDB_TOO_LARGE;
     int status = vfdb_split_product.build(budget, &with, rules, &split);
     if (status)
         return status;
-    struct cross_product_builder b = {.from = split, .rules = rules, .scope.budget = budget, .most = (size_t)plan->value[BYTES]};
+    struct cross_product_builder b = {
+        .from = split, .rules = rules, .scope.budget = budget, .most = (size_t)plan->value[BYTES]};
     struct cross_product *db = b.db = budget_take(budget, sizeof *db);
     status = db ? VFDB_OK : VFDB_NO_MEMORY;
     if (db) {
@@ -85,10 +88,16 @@ static int cross_product_build(struct budget *budget, const struct vfdb_plan *pl
 
 /* -- search ----------------------------------------------------------------------------------- */
 
-/* Where plain tables begin: in words the roots, in halves of words those of ports; so they take no registers. */
-enum parts { SECOND = 1 << 16, TO_PORT = 1 << 18, PROTOCOL = TO_PORT + (1 << 16), FROM_PORT = PROTOCOL + (1 << 8) };
+/* Where plain tables begin: roots in words, tables of ports in halves of words; constants take no registers.
+ */
+enum parts {
+    SECOND = 1 << 16,
+    TO_PORT = 1 << 18,
+    PROTOCOL = TO_PORT + (1 << 16),
+    FROM_PORT = PROTOCOL + (1 << 8)
+};
 
-/* What headers that take their steps together have come to. */
+/* The state of headers that take their steps together. */
 struct header_batch {
     uint32_t from[BATCH], to[BATCH], kind[BATCH], list[BATCH];
     uint16_t sum[BATCH]; /* of the shares of ports and protocol */
@@ -109,13 +118,15 @@ static INLINE uint64_t two_words(const uint32_t *at)
 }
 
 /* The place of the class that an address leads to, in halves of words. */
-static INLINE uint32_t place(const uint32_t *words, const uint32_t *root, const uint32_t *bits, uint32_t value)
+static INLINE uint32_t place(const uint32_t *words, const uint32_t *root, const uint32_t *bits,
+                             uint32_t value)
 {
     uint32_t at = root[value >> bits[2] >> bits[1] & ((1U << bits[0]) - 1)];
     return words[at + (value >> bits[2] & ((1U << bits[1]) - 1))] + (value & ((1U << bits[2]) - 1));
 }
 
-static void read_fields(const struct cross_product *db, const uint32_t *headers, uint32_t count, struct header_batch *batch)
+static void read_fields(const struct cross_product *db, const uint32_t *headers, uint32_t count,
+                        struct header_batch *batch)
 {
     const uint32_t *words = (const uint32_t *)db->piece;
     for (uint32_t i = 0; i < count; i++, headers += 5) {
@@ -129,8 +140,8 @@ static void read_fields(const struct cross_product *db, const uint32_t *headers,
 }
 
 /* The same for plain headers; *summed*: the ports have been read. */
-static INLINE void read_plain(const struct cross_product *db, const uint32_t *headers, uint32_t count, struct header_batch *batch,
-                              bool sources, bool summed)
+static INLINE void read_plain(const struct cross_product *db, const uint32_t *headers, uint32_t count,
+                              struct header_batch *batch, bool sources, bool summed)
 {
     const uint32_t *words = (const uint32_t *)db->piece;
     const uint16_t *halves = (const uint16_t *)db->piece, *kinds = db->kind;
@@ -153,12 +164,13 @@ static INLINE void read_plain(const struct cross_product *db, const uint32_t *he
     }
 }
 
-static INLINE void read_cells(const struct cross_product *db, uint32_t p, uint32_t count, struct header_batch *batch, bool narrow)
+static INLINE void read_cells(const struct cross_product *db, uint32_t p, uint32_t count,
+                              struct header_batch *batch, bool narrow)
 {
     const uint16_t *from = (const uint16_t *)db->piece, *to = from, *halves = db->product[p].cell;
     const uint32_t *words = db->product[p].cell;
     const uint32_t columns = db->product[p].columns;
-    if (p) { /* its classes stand behind those of the first, block by block */
+    if (p) { /* its classes follow those of the first, block by block */
         from += (size_t)1 << db->bits[0][2];
         to += (size_t)1 << db->bits[1][2];
     }
@@ -169,8 +181,8 @@ static INLINE void read_cells(const struct cross_product *db, uint32_t p, uint32
     }
 }
 
-static INLINE void read_lists(const struct cross_product *db, uint32_t p, uint32_t count, const struct header_batch *batch,
-                              uint32_t *found, bool narrow)
+static INLINE void read_lists(const struct cross_product *db, uint32_t p, uint32_t count,
+                              const struct header_batch *batch, uint32_t *found, bool narrow)
 {
     const uint32_t *pool = db->pool;
     const uint8_t *line = db->line;
@@ -188,10 +200,12 @@ static INLINE void read_lists(const struct cross_product *db, uint32_t p, uint32
 #ifdef HAVE_X86
 #define TARGET __attribute__((target("avx512f,avx512bw,bmi,bmi2")))
 
-/* Word *number* of 32 headers, its lower half; *row*: where the first words of 16 headers lie, in halves of words. */
+/* Word *number* of 32 headers, its lower half; *row*: where the first words of 16 headers lie, in halves of
+ * words. */
 static INLINE TARGET __m512i field(const __m512i *read, __m512i row, uint32_t number)
 {
-    __mmask32 middle = 0, last = 0; /* which of 16 headers have it in the third or fourth vector, or in the fifth */
+    __mmask32 middle = 0,
+              last = 0; /* which of 16 headers have it in the third or fourth vector, or in the fifth */
     for (uint32_t i = 0; i < 16; i++) {
         middle |= (__mmask32)((5 * i + number) / 32 == 1) << i;
         last |= (__mmask32)((5 * i + number) / 32 == 2) << i;
@@ -205,30 +219,33 @@ static INLINE TARGET __m512i field(const __m512i *read, __m512i row, uint32_t nu
     return _mm512_mask_permutexvar_epi16(all, last << 16, at, read[9]);
 }
 
-/* The entries of a table of 64, or of 128: of those of its second half where *upper* says so. */
+/* The entries of a table of 64, or of 128: from its second half in the lanes of *upper*. */
 static INLINE TARGET __m512i entries(const uint16_t *table, __m512i at, __mmask32 upper, bool large)
 {
     __m512i all = _mm512_permutex2var_epi16(_mm512_loadu_si512(table), at, _mm512_loadu_si512(table + 32));
     if (!large)
         return all;
     table += 64;
-    return _mm512_mask_mov_epi16(all, upper, _mm512_permutex2var_epi16(_mm512_loadu_si512(table), at, _mm512_loadu_si512(table + 32)));
+    return _mm512_mask_mov_epi16(
+        all, upper, _mm512_permutex2var_epi16(_mm512_loadu_si512(table), at, _mm512_loadu_si512(table + 32)));
 }
 
-/* What values add: a binary search. */
+/* The shares of values, by binary search. */
 static INLINE TARGET __m512i shares(const struct port_ranges *ranges, __m512i value, bool large)
 {
     __m512i at = _mm512_setzero_si512();
     __mmask32 upper = large ? _mm512_cmpge_epu16_mask(value, _mm512_set1_epi16((short)ranges->start[64])) : 0;
-    _Pragma("GCC unroll 6")
-    for (short step = 32; step; step /= 2) {
+    _Pragma("GCC unroll 6") for (short step = 32; step; step /= 2)
+    {
         __m512i next = _mm512_or_si512(at, _mm512_set1_epi16(step));
-        at = _mm512_mask_mov_epi16(at, _mm512_cmpge_epu16_mask(value, entries(ranges->start, next, upper, large)), next);
+        at = _mm512_mask_mov_epi16(
+            at, _mm512_cmpge_epu16_mask(value, entries(ranges->start, next, upper, large)), next);
     }
     return entries(ranges->share, at, upper, large);
 }
 
-static INLINE TARGET void sum_ports(const struct cross_product *db, const uint32_t *headers, struct header_batch *batch, bool sources)
+static INLINE TARGET void sum_ports(const struct cross_product *db, const uint32_t *headers,
+                                    struct header_batch *batch, bool sources)
 {
     uint16_t row[GROUP];
     for (uint32_t i = 0; i < GROUP; i++)
@@ -246,7 +263,8 @@ static INLINE TARGET void sum_ports(const struct cross_product *db, const uint32
     }
 }
 
-static TARGET void read_whole(const struct cross_product *db, const uint32_t *headers, struct header_batch *batch)
+static TARGET void read_whole(const struct cross_product *db, const uint32_t *headers,
+                              struct header_batch *batch)
 {
     if (db->sources)
         sum_ports(db, headers, batch, true);
@@ -256,7 +274,8 @@ static TARGET void read_whole(const struct cross_product *db, const uint32_t *he
 }
 #endif
 
-static void read_headers(const struct cross_product *db, const uint32_t *headers, uint32_t count, struct header_batch *batch)
+static void read_headers(const struct cross_product *db, const uint32_t *headers, uint32_t count,
+                         struct header_batch *batch)
 {
 #ifdef HAVE_X86
     if (db->vector && count == BATCH) {

@@ -1,11 +1,10 @@
 /* The tables of a cross product, made from a split product.
  *
- * Idea: each list of the split product is followed to its end for every kind of packet, and the answers are written
- * down as lines; addresses become three steps of tables.  All tables grow apart and are then copied into one piece.
- * Cost: a step per pair of classes, and per kind and rule of each list.
- * Bounds: those of cross_product.c.
- * Invariant: tables grow within *most* bytes, else the build is VFDB_TOO_LARGE.
- * Threading: none; all belongs to one build.
+ * Idea: each list of the split product is followed to its end for every kind of packet, and the answers are
+ * written down as lines; addresses become three steps of tables.  All tables grow apart and are then copied
+ * into one piece. Cost: a step per pair of classes, and per kind and rule of each list. Bounds: those of
+ * cross_product.c. Invariant: tables grow within *most* bytes, else the build is VFDB_TOO_LARGE. Threading:
+ * none; all belongs to one build.
  */
 #include "cross_product_internal.h"
 
@@ -15,8 +14,9 @@
 enum { MOST_RULES = 254, LINE = 64 }; /* LINE: bytes of a cache line */
 enum { MANY = 1 << 18 };              /* cells of a product, which then have 16 bits where that does */
 
-/* So many entries more, zeroed; the place of the first in *place. */
-static int more(struct cross_product_builder *b, struct growing_table *table, size_t size, size_t entries, size_t *place)
+/* *entries* more entries, zeroed; *place: the index of the first. */
+static int more(struct cross_product_builder *b, struct growing_table *table, size_t size, size_t entries,
+                size_t *place)
 {
     size_t wanted = table->used + entries;
     table->size = size;
@@ -24,7 +24,8 @@ static int more(struct cross_product_builder *b, struct growing_table *table, si
         return VFDB_TOO_LARGE;
     if (wanted > table->room) {
         size_t room = wanted + table->room / 2;
-        char *moved = table->at ? scope_resize(&b->scope, table->at, room * size) : scope_take(&b->scope, room * size);
+        char *moved =
+            table->at ? scope_resize(&b->scope, table->at, room * size) : scope_take(&b->scope, room * size);
         if (!moved)
             return VFDB_NO_MEMORY;
         table->at = moved;
@@ -35,7 +36,8 @@ static int more(struct cross_product_builder *b, struct growing_table *table, si
     return VFDB_OK;
 }
 
-/* Do all values from base on, of that many bits below, lead to one place?  Less than all below the root. */
+/* Whether the values from *base* on, with *bits* free bits, lead to one place; not all of the root's at once.
+ */
 static bool lead_to_one(const struct address_map *map, uint32_t base, uint32_t bits)
 {
     uint32_t entry = map->root[base >> map->shift];
@@ -64,7 +66,8 @@ static bool is_written(const struct written_block *written, const uint32_t *pair
 }
 
 /* One block of the last step: the classes of the product, then those of the second. */
-static int lay_leaf(struct cross_product_builder *b, uint32_t k, uint32_t base, struct written_block *written, size_t *at)
+static int lay_leaf(struct cross_product_builder *b, uint32_t k, uint32_t base, struct written_block *written,
+                    size_t *at)
 {
     const struct address_map *map = &b->from->map[k];
     uint32_t size = 1U << b->db->bits[k][2], columns[2] = {1, 1};
@@ -101,7 +104,8 @@ static int lay_steps(struct cross_product_builder *b, uint32_t k)
     bits[1] = all - bits[0] < 8 ? all - bits[0] : 8;
     bits[2] = all - bits[0] - bits[1];
     uint32_t below = bits[1] + bits[2], blocks = 1U << bits[1];
-    struct written_block *leaves = scope_take(&b->scope, WRITTEN * sizeof *leaves), *middles = scope_take(&b->scope, WRITTEN * sizeof *middles);
+    struct written_block *leaves = scope_take(&b->scope, WRITTEN * sizeof *leaves),
+                         *middles = scope_take(&b->scope, WRITTEN * sizeof *middles);
     size_t root, at, leaf = 0;
     if (!leaves || !middles)
         return VFDB_NO_MEMORY;
@@ -145,7 +149,7 @@ static bool lay_ranges(struct port_ranges *ranges, const uint16_t *share, size_t
     return true;
 }
 
-/* What is no address leads to a kind. */
+/* Ports and protocol lead to a kind. */
 static int lay_kinds(struct cross_product_builder *b)
 {
     const struct split_product *from = b->from;
@@ -156,7 +160,9 @@ static int lay_kinds(struct cross_product_builder *b)
     for (uint32_t d = 0; d < 3; d++) {
         const struct value_classes *class = &from->class[d];
         bool one = class->classes == 1;
-        size_t entries = db->plain && (d || db->sources) ? (size_t)1 << b->rules->bits[d + 2] : one ? 1 : class->bytes;
+        size_t entries = db->plain && (d || db->sources) ? (size_t)1 << b->rules->bits[d + 2]
+                         : one                           ? 1
+                                                         : class->bytes;
         stride /= class->classes;
         int status = more(b, &b->share[d], sizeof(uint16_t), entries, &at);
         if (status)
@@ -164,7 +170,8 @@ static int lay_kinds(struct cross_product_builder *b)
         uint16_t *share = (uint16_t *)b->share[d].at;
         for (size_t i = 0; i < entries && !one; i++)
             share[i] = (uint16_t)(class->of[db->plain ? i >> class->shift : i] * stride);
-        db->port[d] = (struct port_table){.shift = db->plain ? 0 : class->shift, .mask = (uint32_t)entries - 1};
+        db->port[d] =
+            (struct port_table){.shift = db->plain ? 0 : class->shift, .mask = (uint32_t)entries - 1};
         db->vector = db->vector && lay_ranges(&db->ranges[d], share, entries, d == 1 ? RANGES : FEW);
     }
     db->kinds = from->kinds;
@@ -176,15 +183,16 @@ static int lay_kinds(struct cross_product_builder *b)
 
 struct product_list {
     uint32_t rules, at, line; /* at: its place in the pool */
-    bool second;              /* the first product does not have it */
+    bool second; /* the first product does not have it */
     const uint16_t *service;
     const uint32_t *box;
 };
 
-/* Those of the first product stand first in the pool, where narrow cells reach them. */
+/* Lists of the first product come first in the pool, where narrow cells reach them. */
 static int by_services(const void *a, const void *b)
 {
-    const struct product_list *one = *(struct product_list *const *)a, *other = *(struct product_list *const *)b;
+    const struct product_list *one = *(struct product_list *const *)a,
+                              *other = *(struct product_list *const *)b;
     if (one->second != other->second)
         return one->second ? 1 : -1;
     if (one->rules != other->rules)
@@ -198,7 +206,8 @@ static struct product_list read_list(const struct split_product *from, uint32_t 
     uint32_t rules = reference & 63;
     if (rules == SPLIT_LONG)
         rules = *at++;
-    return (struct product_list){.rules = rules, .service = (const uint16_t *)at, .box = at + (rules + 1) / 2};
+    return (struct product_list){
+        .rules = rules, .service = (const uint16_t *)at, .box = at + (rules + 1) / 2};
 }
 
 /* Which kinds each service matches. */
@@ -209,12 +218,15 @@ static uint64_t *transposed(struct cross_product_builder *b, uint32_t words)
     for (uint32_t kind = 0; kind < from->kinds && kinds; kind++)
         for (uint32_t w = 0; w < SPLIT_ROW; w++)
             for (uint32_t row = from->row[(size_t)kind * SPLIT_ROW + w]; row; row &= row - 1)
-                kinds[(size_t)(w * 32 + (uint32_t)__builtin_ctz(row)) * words + kind / 64] |= UINT64_C(1) << kind % 64;
+                kinds[(size_t)(w * 32 + (uint32_t)__builtin_ctz(row)) * words + kind / 64] |= UINT64_C(1)
+                                                                                              << kind % 64;
     return kinds;
 }
 
-/* For each kind where in the list the first service stands that matches it, counted from 1; behind the last for none. */
-static int lay_line(struct cross_product_builder *b, const struct product_list *list, const uint64_t *matches, uint64_t *left, size_t *at)
+/* For each kind the index, from 1, of the first service in the list that matches it; behind the last if none
+ * does. */
+static int lay_line(struct cross_product_builder *b, const struct product_list *list, const uint64_t *matches,
+                    uint64_t *left, size_t *at)
 {
     uint32_t kinds = b->from->kinds, words = (kinds + 63) / 64;
     int status = more(b, &b->line, 1, kinds, at);
@@ -270,7 +282,8 @@ static uint32_t bits_of(size_t most)
     return bits;
 }
 
-static int lay_cells(struct cross_product_builder *b, uint32_t p, const struct product_list *list, const uint32_t *number)
+static int lay_cells(struct cross_product_builder *b, uint32_t p, const struct product_list *list,
+                     const uint32_t *number)
 {
     const struct product_table *from = &b->from->product[p];
     uint32_t places = 0, lines = 0;
@@ -299,7 +312,7 @@ static int lay_cells(struct cross_product_builder *b, uint32_t p, const struct p
     return VFDB_OK;
 }
 
-/* All products, for their lists may be the same. */
+/* All products at once, for they may share lists. */
 static int lay_products(struct cross_product_builder *b)
 {
     const struct split_product *from = b->from;
@@ -308,7 +321,8 @@ static int lay_products(struct cross_product_builder *b)
         for (size_t i = 0; i < from->product[p].cells; i++)
             if (!number[from->product[p].list[i] >> 6])
                 number[from->product[p].list[i] >> 6] = ++lists;
-    struct product_list *list = scope_take(&b->scope, lists * sizeof *list), **sorted = scope_take(&b->scope, lists * sizeof *sorted);
+    struct product_list *list = scope_take(&b->scope, lists * sizeof *list),
+                        **sorted = scope_take(&b->scope, lists * sizeof *sorted);
     if (!number || !list || !sorted)
         return VFDB_NO_MEMORY;
     for (uint32_t p = 0; p < b->db->products; p++)
@@ -335,7 +349,7 @@ static void *copied(const struct cross_product_builder *b, const struct growing_
     return to;
 }
 
-/* Everything in one piece, with places in it. */
+/* Copy all tables into one piece; indices become offsets in it. */
 static int put_together(struct cross_product_builder *b)
 {
     struct cross_product *db = b->db;
@@ -377,7 +391,8 @@ int cross_product_fill(struct cross_product_builder *b)
 {
     int status = b->from->checks || b->from->combinations > 65536 ? VFDB_TOO_LARGE : lay_kinds(b);
     for (uint32_t p = 0; p < b->db->products; p++)
-        if (b->from->product[p].columns > 65536 || b->from->product[p].cells / b->from->product[p].columns > 65536)
+        if (b->from->product[p].columns > 65536 ||
+            b->from->product[p].cells / b->from->product[p].columns > 65536)
             status = VFDB_TOO_LARGE;
     for (uint32_t k = 0; k < 2 && !status; k++)
         status = lay_steps(b, k);

@@ -11,13 +11,13 @@
 
 /* The tables of a cross product, and their build. */
 
-/* What a dimension that is no address adds to the place in *kind*. */
+/* The share of a dimension that is no address in the index into *kind*. */
 struct port_table {
     uint32_t shift, mask;
     const uint16_t *share;
 };
 
-/* The same as ranges: the first value of each, rising, and what it adds; then the last over and over. */
+/* The same as ranges: the first value of each, ascending, and its share; unused entries repeat the last. */
 enum { RANGES = 128, FEW = 64 };
 struct port_ranges {
     uint16_t start[RANGES], share[RANGES];
@@ -26,7 +26,8 @@ struct port_ranges {
 struct product_cells {
     uint32_t columns;
     uint32_t shift;   /* of the line in a cell, 0 for narrow ones */
-    const void *cell; /* [rows][columns] line and place of a list in *pool*; narrow ones, of 16 bits, have the place alone */
+    const void *cell; /* [rows][columns] line and place of a list in *pool*; narrow ones, of 16 bits, have the
+                         place alone */
 };
 
 struct cross_product {
@@ -36,13 +37,13 @@ struct cross_product {
     uint32_t bits[2][3]; /* the steps of addresses */
     const uint32_t *root[2];
     struct port_table port[3];
-    bool vector, sources; /* sources: some rules tell the third dimension */
+    bool vector, sources; /* sources: some rules test the source port */
     struct port_ranges ranges[3]; /* of ports, if vector; RANGES of destination ports, else FEW */
     const uint16_t *kind;
     uint32_t kinds;
     struct product_cells product[2];
     const uint32_t *pool; /* lists: the place of their line, priorities, VFDB_NONE */
-    const uint8_t *line;  /* [lines][kinds] place in the list */
+    const uint8_t *line; /* [lines][kinds] place in the list */
     char *piece;
     size_t bytes;
 };
@@ -59,7 +60,8 @@ struct cross_product_builder {
     const struct vfdb_rules *rules;
     struct scope scope;
     size_t most;
-    struct growing_table root[2], share[3], middle[2], leaf[2], kind, cell[2], pool, line; /* in the order of the piece */
+    struct growing_table root[2], share[3], middle[2], leaf[2], kind, cell[2], pool,
+        line; /* in the order of the piece */
 };
 
 /* cross_product_build.c: fill all tables and put them into one piece; a status. */

@@ -1,29 +1,26 @@
 /* PACARS: the area-based quadtree (Buddhikot, Suri and Waldvogel, 1999), with fractional cascading.
  *
- * Idea: two prefixes are a rectangle whose longer side is a whole side of some square of the quadtree,
- * the smallest that holds it.  There it stands in the square's crossing filter set: two lists of
- * prefixes of one dimension, those that cross from left to right and those that cross from top to
- * bottom.  A header meets the squares on its way down, and in each list looks for its longest prefix;
- * the shorter ones that hold it follow from there.
- * Cost: a search W / stride squares and in each O(1) steps with cascading (below), O(log n) without,
- * and the prefixes that hold the header; an update moves the entries of one list behind its place, n of
- * them at worst, for each of up to 4^(stride - 1) squares that the rectangle becomes.  (The paper cuts
- * lists into sqrt n buckets.  Here entries of 20 bytes move side by side: 3 us where one list has 10,000,
- * 26 us where it has 100,000, and real lists are short.)
- * Invariant: a list stands by rising start, at equal starts the larger first; a prefix's parent is the
- * smallest other prefix of the list that holds it.
+ * Idea: two prefixes are a rectangle whose longer side is a whole side of some square of the quadtree, the
+ * smallest that holds it.  That square stores it in its crossing filter set: two lists of prefixes of one
+ * dimension, those that cross from left to right and those that cross from top to bottom.  A header meets the
+ * squares on its descent, and in each list looks for its longest prefix; the shorter ones that hold it follow
+ * from there. Cost: a search takes W / stride squares and in each O(1) steps with cascading (below), O(log n)
+ * without, and the prefixes that hold the header; an update moves the entries of one list behind its place, n
+ * of them at worst, for each of up to 4^(stride - 1) squares that the rectangle becomes.  (The paper cuts
+ * lists into sqrt n buckets.  Here entries of 20 bytes move side by side: 3 us where one list has 10,000, 26
+ * us where it has 100,000, and real lists are short.) Invariant: a list is sorted by rising start, at equal
+ * starts the larger prefix first; a prefix's parent is the smallest other prefix of the list that holds it.
  * Threading: searches change nothing.
  *
- * Fractional cascading, which the paper asks for and leaves out: each square weaves its list with
- * every fourth key of its children's woven lists.  A woven key knows its place in the list and in each
- * child's woven list, so a place found in one square is a place in the next, give or take four.  Here
- * these places are hints, from which the search gallops: updates leave them as they are, and a square
- * weaves anew when a quarter of its list has changed.  So an update stays cheap, and a search is
- * right whatever the hints say.  Fewer than WORTH keys are not woven: halving them costs less than the
- * cache lines of their hints.
+ * Fractional cascading, which the paper asks for and leaves out: each square weaves its list with every
+ * fourth key of its children's woven lists.  A woven key knows its place in the list and in each child's
+ * woven list, so a place in one square gives the place in the next, give or take four.  Here these places are
+ * hints, from which the search gallops: updates leave them as they are, and a square weaves anew when a
+ * quarter of its list has changed.  So an update stays cheap, and a search is right whatever the hints are.
+ * Fewer than WORTH keys are not woven: halving them costs less than the cache lines of their hints.
  *
- * More than two dimensions: the rules of a prefix stand by priority, and each is compared as a whole,
- * as long as it can be the best.
+ * More than two dimensions: the rules of a prefix are sorted by priority, and each that can be the best is
+ * compared as a whole.
  */
 #include "pacars_internal.h"
 
@@ -33,10 +30,10 @@ enum { BLOCK = 16 }; /* headers that descend side by side, so that their cache m
 
 /* -- rectangles ------------------------------------------------------------------------------- */
 
-/* The rectangle of a rule as the squares of one level that it becomes. */
+/* The rectangle of a rule, cut into squares of one level. */
 struct rectangle_pieces {
     uint32_t low[SIDES], length[SIDES], count[SIDES], step[SIDES];
-    uint32_t level, side; /* side: the list that it stands in */
+    uint32_t level, side; /* side: the list that stores it */
 };
 
 static uint32_t ones_behind(uint32_t length)
@@ -71,7 +68,8 @@ static uint32_t pieces(const struct rectangle_pieces *p)
     return p->count[0] * p->count[1];
 }
 
-static uint64_t piece(const struct pacars *db, const struct rectangle_pieces *p, uint32_t number, uint32_t *low, uint32_t *high)
+static uint64_t piece(const struct pacars *db, const struct rectangle_pieces *p, uint32_t number,
+                      uint32_t *low, uint32_t *high)
 {
     uint32_t at[SIDES] = {p->low[0] + number % p->count[0] * p->step[0],
                           p->low[1] + number / p->count[0] * p->step[1]};
@@ -80,8 +78,8 @@ static uint64_t piece(const struct pacars *db, const struct rectangle_pieces *p,
     return key_of(db, at[0], at[1]);
 }
 
-static bool put_piece(struct pacars *db, const struct rectangle_pieces *p, uint32_t number, const uint32_t *box,
-                      uint32_t priority)
+static bool put_piece(struct pacars *db, const struct rectangle_pieces *p, uint32_t number,
+                      const uint32_t *box, uint32_t priority)
 {
     uint32_t low, high, kept;
     uint64_t key = piece(db, p, number, &low, &high);
@@ -109,8 +107,8 @@ static bool put_piece(struct pacars *db, const struct rectangle_pieces *p, uint3
     return true;
 }
 
-static bool drop_piece(struct pacars *db, const struct rectangle_pieces *p, uint32_t number, const uint32_t *box,
-                       uint32_t priority)
+static bool drop_piece(struct pacars *db, const struct rectangle_pieces *p, uint32_t number,
+                       const uint32_t *box, uint32_t priority)
 {
     uint32_t low, high;
     uint64_t key = piece(db, p, number, &low, &high);
@@ -226,7 +224,7 @@ static int pacars_remove(void *built, const uint32_t *box, uint32_t priority)
 
 /* -- search ----------------------------------------------------------------------------------- */
 
-/* A header on its way: its node, and where in the woven lists of that node to look, if known. */
+/* A header on its descent: its node, and where in the woven lists of that node to look, if known. */
 struct pacars_walk {
     const void *node;
     const uint32_t *header;
@@ -244,11 +242,12 @@ static bool matches(const uint32_t *box, const uint32_t *header, uint32_t dims)
 }
 
 /* The best of the rules of the prefixes from that place on that hold the header. */
-static void read_rules(const struct pacars *db, const struct crossing_list *list, uint32_t place, struct pacars_walk *walk)
+static void read_rules(const struct pacars *db, const struct crossing_list *list, uint32_t place,
+                       struct pacars_walk *walk)
 {
     for (; place; place = prefixes(list)[place - 1].parent)
-        for (const struct pacars_rule *rule = prefixes(list)[place - 1].rule; rule && rule->priority < walk->best;
-             rule = rule->next)
+        for (const struct pacars_rule *rule = prefixes(list)[place - 1].rule;
+             rule && rule->priority < walk->best; rule = rule->next)
             if (matches(rule->box, walk->header, db->dims)) {
                 walk->best = rule->priority;
                 break;
@@ -264,9 +263,11 @@ static void read_list(const struct pacars *db, const struct square *square, uint
     if (woven) {
         uint32_t hint = walk->known[side] ? walk->hint[side] : woven->count / 2;
         if (hint + SAMPLE <= woven->count) {
-            /* Where nothing has changed it is one of the next four: counted, as no guess would be right. */
+            /* Where nothing has changed the place is one of the next four: counted, since a branch could not
+             * be predicted. */
             const uint32_t *key = woven->record + (size_t)hint * apart;
-            hint += (key[0] <= value) + (key[apart] <= value) + (key[2 * apart] <= value) + (key[3 * apart] <= value);
+            hint += (key[0] <= value) + (key[apart] <= value) + (key[2 * apart] <= value) +
+                    (key[3 * apart] <= value);
         }
         uint32_t at = place_from(woven->record, apart, woven->count, value, hint);
         const uint32_t *record = at ? woven->record + (size_t)(at - 1) * apart : NULL;
@@ -286,11 +287,14 @@ static void begin(const struct pacars *db, const uint32_t *header, struct pacars
 {
     uint32_t x = header[0] << (32 - db->bits[0]), y = header[1] << (32 - db->bits[1]);
     bool beyond = (uint64_t)header[0] >> db->bits[0] || (uint64_t)header[1] >> db->bits[1];
-    *walk = (struct pacars_walk){.node = beyond ? NULL : db->trie->root, .header = header, .key = key_of(db, x, y),
-                          .at = {x, y}, .best = VFDB_NONE};
+    *walk = (struct pacars_walk){.node = beyond ? NULL : db->trie->root,
+                                 .header = header,
+                                 .key = key_of(db, x, y),
+                                 .at = {x, y},
+                                 .best = VFDB_NONE};
 }
 
-/* Three times over the headers: for their squares, for their lists, for what is in these. */
+/* At each level three passes over the headers: for their squares, their lists, and the lists' entries. */
 static void go_down(const struct pacars *db, struct pacars_walk *walk, uint32_t count)
 {
     const struct square *square[BLOCK];
@@ -343,7 +347,8 @@ const struct vfdb_ops vfdb_pacars = {
     .most_dims = VFDB_DIMS,
     .prefix_dims = 2,
     .param = {{"stride", "bits of each key per level: half the compression factor (3 counts as 2)", 2, 1, 4},
-              {"form", "of its nodes: 0 plain, 1 bitmaps, 2 bitmaps counted by the CPU's instruction", 0, 0, 2},
+              {"form", "of its nodes: 0 plain, 1 bitmaps, 2 bitmaps counted by the CPU's instruction", 0, 0,
+               2},
               {"cascade", "0: each list is searched from its middle, as the paper measured", 1, 0, 1}},
     .build = pacars_build,
     .insert = pacars_insert,

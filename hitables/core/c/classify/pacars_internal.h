@@ -23,10 +23,10 @@ struct pacars_rule {
     uint32_t box[];
 };
 
-/* A prefix of a list; what a search needs of it lies beside its neighbours. */
+/* A prefix of a list; the start is apart, beside those of its neighbours. */
 struct prefix {
     uint32_t high, parent; /* parent: its place in the list, 0: none, 1: the first */
-    struct pacars_rule *rule;     /* NULL only while it is put in */
+    struct pacars_rule *rule; /* NULL only while it is inserted */
 };
 
 /* One piece of memory: [room] starts, then [room] prefixes. */
@@ -68,7 +68,8 @@ static inline size_t list_bytes(uint32_t room)
 }
 
 /* How many keys, *apart* words from one another, are at most *value*, looked for from *hint* on. */
-static inline uint32_t place_from(const uint32_t *key, uint32_t apart, uint32_t count, uint32_t value, uint32_t hint)
+static inline uint32_t place_from(const uint32_t *key, uint32_t apart, uint32_t count, uint32_t value,
+                                  uint32_t hint)
 {
     uint32_t low, high, step = 1;
     hint = hint < count ? hint : count;
@@ -150,7 +151,8 @@ static inline uint32_t woven_count(const struct square *square, uint32_t side)
 /* pacars_squares.c */
 
 /* The list's prefix low to high, or a new one; NULL when memory is exhausted. */
-struct prefix *crossing_list_have(struct budget *budget, struct crossing_list *list, uint32_t low, uint32_t high);
+struct prefix *crossing_list_have(struct budget *budget, struct crossing_list *list, uint32_t low,
+                                  uint32_t high);
 /* The place of that prefix, 0: the list does not have it. */
 uint32_t crossing_list_place(const struct crossing_list *list, uint32_t low, uint32_t high);
 /* Remove the prefix at a place. */

@@ -1,8 +1,8 @@
 /* The squares of PACARS: their lists of prefixes, and fractional cascading.
  *
- * Idea: a list is two arrays, starts and prefixes, by rising start; each prefix knows its parent, the smallest other
- * prefix that holds it.  A woven list joins a square's list with samples of its children's woven lists.
- * Cost: an update moves the entries behind its place; weaving sorts the keys of a square.
+ * Idea: a list is two arrays, starts and prefixes, by rising start; each prefix knows its parent, the
+ * smallest other prefix that holds it.  A woven list joins a square's list with samples of its children's
+ * woven lists. Cost: an update moves the entries behind its place; weaving sorts the keys of a square.
  * Invariant: that of pacars.c; woven places are hints, so a search is right whatever they say.
  * Threading: changes are made by one thread at a time, never beside a search.
  */
@@ -27,15 +27,14 @@ static bool resize(struct budget *budget, struct crossing_list *list, uint32_t r
     return true;
 }
 
-/* The place of that very prefix, 0: it is not there. */
 uint32_t crossing_list_place(const struct crossing_list *list, uint32_t low, uint32_t high)
 {
     uint32_t place = holder(list, place_in(list->low, list->count, low), low, high);
     return place && list->low[place - 1] == low && prefixes(list)[place - 1].high == high ? place : 0;
 }
 
-/* The prefix of the list, or a new one; NULL when memory is exhausted. */
-struct prefix *crossing_list_have(struct budget *budget, struct crossing_list *list, uint32_t low, uint32_t high)
+struct prefix *crossing_list_have(struct budget *budget, struct crossing_list *list, uint32_t low,
+                                  uint32_t high)
 {
     uint32_t place = place_in(list->low, list->count, low), parent = holder(list, place, low, high);
     if (parent && list->low[parent - 1] == low && prefixes(list)[parent - 1].high == high)
@@ -108,11 +107,13 @@ static uint32_t sampled(const struct square *square, uint32_t side)
 }
 
 /* Fills the places of woven keys in the lists of the children at that level. */
-static void point_below(const struct pacars *db, const void *node, uint32_t level, uint32_t side, struct woven *woven)
+static void point_below(const struct pacars *db, const void *node, uint32_t level, uint32_t side,
+                        struct woven *woven)
 {
     uint32_t slots = 1u << db->stride, apart = record(db);
     for (uint32_t along = 0, first = 0, end; along < slots; along++, first = end) {
-        for (end = first; end < woven->count && slot_of(db, woven->record[end * apart], level) == along; end++)
+        for (end = first; end < woven->count && slot_of(db, woven->record[end * apart], level) == along;
+             end++)
             ;
         for (uint32_t across = 0; across < slots && end > first; across++) {
             const struct square *child = square_below(db, node, digit_of(db, side, along, across));
@@ -127,7 +128,8 @@ static void point_below(const struct pacars *db, const void *node, uint32_t leve
 }
 
 /* Weaves the list of one side anew, or leaves it unwoven: little worth, or no memory. */
-static void weave_side(const struct pacars *db, const void *node, uint32_t level, uint32_t side, struct square *square)
+static void weave_side(const struct pacars *db, const void *node, uint32_t level, uint32_t side,
+                       struct square *square)
 {
     const struct crossing_list *list = &square->list[side];
     uint32_t slots = 1u << db->stride, apart = record(db), count = list->count, kept = 0;
@@ -215,28 +217,27 @@ static uint32_t woven_keys(const struct square *square)
     return woven_count(square, 0) + woven_count(square, 1);
 }
 
-/* The list at that level of the way of *key* has changed.  A square weaves anew when a quarter of its keys
- * have changed; of the changes below, one in SAMPLE counts.  It does so at once where it may have to go: its
- * own list is empty, or what was woven below is gone. */
+/* A square weaves anew when a quarter of its keys have changed; of the changes below, one in SAMPLE counts.
+ * It does so at once where it may have to be freed: its own list is empty, or no child is woven any more. */
 void squares_changed(const struct pacars *db, uint64_t key, uint32_t level)
 {
     void *node[LEVELS];
     uint32_t changes = 1;
-    bool gone = false;
+    bool unwoven = false; /* the child on the path */
     node[0] = db->trie->root;
     for (uint32_t l = 0; l < level; l++)
         node[l + 1] = trie_child(db->trie, node[l], trie_digit(db->trie, key, l));
     for (uint32_t l = level + 1; l-- > 0; changes /= SAMPLE) {
         struct square **at = trie_payload(db->trie, node[l]);
         uint32_t before = woven_keys(*at);
-        if (*at && !gone && (l < level || (*at)->list[0].count || (*at)->list[1].count)) {
+        if (*at && !unwoven && (l < level || (*at)->list[0].count || (*at)->list[1].count)) {
             changes = (*at)->changes += changes;
             if (!db->cascade || changes < WORTH || changes < before / 4)
                 return;
         }
         weave(db, node[l], l);
-        gone = !woven_keys(*at);
-        if (gone && !before)
+        unwoven = !woven_keys(*at);
+        if (unwoven && !before)
             return;
     }
 }

@@ -14,8 +14,8 @@
  * into two chunks, so that any range is one box.  A set drops each rule that another, earlier one covers
  * in all dimensions to come: classes that differ in such rules alone are one.  Dimensions that all rules
  * leave free have no table.  The paper fixes the order of reduction by hand; here the pair with the
- * smallest table is reduced first, and of the last three dimensions every order is tried.  Headers go from table to
- * table in blocks, in loops that are written once for each kind of index.
+ * smallest table is reduced first, and of the last three dimensions every order is tried.  Headers go from
+ * table to table in blocks, in loops that are written once for each kind of index.
  */
 #include "rfc_internal.h"
 
@@ -34,7 +34,8 @@ static void rfc_free(void *built)
     budget_give(budget, db, sizeof *db);
 }
 
-static int rfc_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int rfc_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                     void **built)
 {
     struct rfc *db = budget_take(budget, sizeof *db);
     struct rfc_builder *b = db ? budget_take(budget, sizeof *b) : NULL;
@@ -44,8 +45,11 @@ static int rfc_build(struct budget *budget, const struct vfdb_plan *plan, const 
     }
     db->budget = db->scope.budget = budget;
     db->dims = rules->dims;
-    *b = (struct rfc_builder){.db = db, .rules = rules, .scope = {.budget = budget}, .most = (uint64_t)plan->value[0],
-                        .words = rules->count / 64 + 1};
+    *b = (struct rfc_builder){.db = db,
+                              .rules = rules,
+                              .scope = {.budget = budget},
+                              .most = (uint64_t)plan->value[0],
+                              .words = rules->count / 64 + 1};
     int status = rfc_fill(b);
     for (uint32_t i = 0; i < b->nodes; i++)
         scope_empty(&b->node[i].scope);
@@ -58,14 +62,15 @@ static int rfc_build(struct budget *budget, const struct vfdb_plan *plan, const 
     return status;
 }
 
-/* What is known where a loop is written down: each combination becomes a loop of its own. */
+/* Constants of a loop: each combination of them is compiled into a loop of its own. */
 struct loop_shape {
     enum part one, other;
     bool wide, masked, last;
 };
 
-static inline __attribute__((always_inline)) uint32_t chunk_value(const struct chunk_source *chunk, const char *header,
-                                                                  bool multiplied, bool masked)
+static inline __attribute__((always_inline)) uint32_t chunk_value(const struct chunk_source *chunk,
+                                                                  const char *header, bool multiplied,
+                                                                  bool masked)
 {
     uint16_t bits;
     memcpy(&bits, header + chunk->offset, sizeof bits);
@@ -74,19 +79,22 @@ static inline __attribute__((always_inline)) uint32_t chunk_value(const struct c
 }
 
 /* One part of an index, but for what it is multiplied with if it is no chunk. */
-static inline __attribute__((always_inline)) uint32_t index_part(const struct index_source *source, const char *header,
-                                                                 uint32_t value, enum part part, bool first, bool masked)
+static inline __attribute__((always_inline)) uint32_t index_part(const struct index_source *source,
+                                                                 const char *header, uint32_t value,
+                                                                 enum part part, bool first, bool masked)
 {
     if (part == VALUE)
         return value;
     uint32_t chunk = chunk_value(&source->chunk[0], header, first || part == CHUNKS_OF, masked);
-    return part == CHUNK_OF ? chunk : source->pair[chunk + chunk_value(&source->chunk[1], header, false, masked)];
+    return part == CHUNK_OF ? chunk
+                            : source->pair[chunk + chunk_value(&source->chunk[1], header, false, masked)];
 }
 
 /* The values that a table gives to up to BLOCK headers, or the answers of the last. */
-static inline __attribute__((always_inline)) void read_table(const struct search_table *table, const char *header, size_t row,
-                                                             uint32_t count, uint32_t value[][BLOCK],
-                                                             const uint32_t *answer, uint32_t *out, struct loop_shape shape)
+static inline __attribute__((always_inline)) void read_table(const struct search_table *table,
+                                                             const char *header, size_t row, uint32_t count,
+                                                             uint32_t value[][BLOCK], const uint32_t *answer,
+                                                             uint32_t *out, struct loop_shape shape)
 {
     const struct index_source one = table->one, other = table->other;
     const uint32_t *one_value = value[one.value], *other_value = value[other.value];
@@ -97,7 +105,8 @@ static inline __attribute__((always_inline)) void read_table(const struct search
     for (uint32_t i = 0; i < count; i++, header += row) {
         if (shape.one != VALUE)
             __builtin_prefetch(header + AHEAD);
-        uint32_t left = shape.one == VALUE ? one_value[i] : 0, right = shape.other == VALUE ? other_value[i] : 0;
+        uint32_t left = shape.one == VALUE ? one_value[i] : 0,
+                 right = shape.other == VALUE ? other_value[i] : 0;
         uint32_t entry = index_part(&one, header, left, shape.one, true, shape.masked) * stride +
                          index_part(&other, header, right, shape.other, false, shape.masked);
         if (large) {
@@ -118,15 +127,17 @@ static inline __attribute__((always_inline)) void read_table(const struct search
 static void read_block(const struct search_table *table, const char *header, size_t row, uint32_t count,
                        uint32_t value[][BLOCK], const uint32_t *answer, uint32_t *out)
 {
-#define NUMBER(one, other, wide, masked, last) (((((one)*PARTS + (other)) * 2 + (wide)) * 2 + (masked)) * 2 + (last))
-#define CASE(one, other, wide, masked, last)                                                                           \
-    case NUMBER(one, other, wide, masked, last):                                                                       \
-        read_table(table, header, row, count, value, answer, out, (struct loop_shape){one, other, wide, masked, last});     \
+#define NUMBER(one, other, wide, masked, last) \
+    (((((one) * PARTS + (other)) * 2 + (wide)) * 2 + (masked)) * 2 + (last))
+#define CASE(one, other, wide, masked, last)                             \
+    case NUMBER(one, other, wide, masked, last):                         \
+        read_table(table, header, row, count, value, answer, out,        \
+                   (struct loop_shape){one, other, wide, masked, last}); \
         break;
-#define CASES(one, other, masked)                                                                                      \
-    CASE(one, other, false, masked, false)                                                                             \
-    CASE(one, other, false, masked, true)                                                                              \
-    CASE(one, other, true, masked, false)                                                                              \
+#define CASES(one, other, masked)          \
+    CASE(one, other, false, masked, false) \
+    CASE(one, other, false, masked, true)  \
+    CASE(one, other, true, masked, false)  \
     CASE(one, other, true, masked, true)
     switch (NUMBER(table->one.part, table->other.part, table->wide, table->masked, answer != NULL)) {
         CASES(VALUE, VALUE, false)

@@ -1,10 +1,10 @@
 /* The build of RFC's tables.
  *
- * Idea: each dimension is swept for its runs of values that meet the same rules; then two nodes at a time are reduced
- * to one by a table of their pairs of classes, until two are left, whose pairs have answers.
- * Cost: each entry of a table takes time by the rules that its two classes share.
- * Invariant: as in rfc.c: a class's set holds at least the first rule that a header of the class meets.
- * Threading: none; all belongs to one build.
+ * Idea: each dimension is swept for its runs of values that meet the same rules; then two nodes at a time are
+ * reduced to one by a table of their pairs of classes, until two are left, whose pairs have answers. Cost:
+ * each entry of a table takes time by the rules that its two classes share. Invariant: as in rfc.c: a class's
+ * set holds at least the first rule that a header of the class meets. Threading: none; all belongs to one
+ * build.
  */
 #include "rfc_internal.h"
 
@@ -15,7 +15,7 @@
 
 enum { NARROW = 8 }; /* chunks of fewer bits are masked; others have a table of 16, for masks cost a tenth */
 
-/* Every set once, as it was seen, with its class. */
+/* Every set seen so far, with its class. */
 struct seen_sets {
     struct scope scope;
     struct rule_sets sets;
@@ -31,8 +31,9 @@ static int seen_sets_start(struct rfc_builder *b, struct seen_sets *seen)
 }
 
 /* The class of the set in b->at, b->bits; RULE_SETS_NO_MEMORY. */
-static inline uint32_t class_of_met(struct rfc_builder *b, struct seen_sets *seen, struct dominance *dominance, struct rule_sets *sets,
-                                    uint32_t words, uint64_t hash)
+static inline uint32_t class_of_met(struct rfc_builder *b, struct seen_sets *seen,
+                                    struct dominance *dominance, struct rule_sets *sets, uint32_t words,
+                                    uint64_t hash)
 {
     uint32_t before = seen->sets.count;
     uint32_t number = rule_sets_number(&seen->sets, b->at, b->bits, words, hash);
@@ -149,7 +150,8 @@ static int one_chunk(struct rfc_builder *b, uint32_t dim, const struct runs *run
 {
     uint32_t top = dim_top(b->rules, dim);
     struct build_step *step = step_new(b);
-    *step = (struct build_step){.dim = (uint8_t)dim, .mask = b->rules->bits[dim] < NARROW ? top : CHUNK_SIZE - 1};
+    *step =
+        (struct build_step){.dim = (uint8_t)dim, .mask = b->rules->bits[dim] < NARROW ? top : CHUNK_SIZE - 1};
     int status = table_new(b, step, step->mask + UINT64_C(1), runs->classes);
     for (uint32_t run = 0; status == VFDB_OK && run < runs->count; run++)
         for (uint32_t v = runs->start[run], end = run_end(runs, run, top);; v++) {
@@ -234,8 +236,8 @@ static void spread(uint64_t *dense, const struct rule_sets *sets, uint32_t set, 
 }
 
 /* One node from two, and its table, which is not wide as long as there are few classes. */
-static int reduce(struct rfc_builder *b, const struct partial_class *one, const struct partial_class *other, struct build_step *step,
-                  struct partial_class *to)
+static int reduce(struct rfc_builder *b, const struct partial_class *one, const struct partial_class *other,
+                  struct build_step *step, struct partial_class *to)
 {
     const struct partial_class *outer = one->sets.count < other->sets.count ? other : one;
     const struct partial_class *inner = outer == one ? other : one;
@@ -243,7 +245,8 @@ static int reduce(struct rfc_builder *b, const struct partial_class *one, const 
     struct dominance dominance;
     struct seen_sets seen;
     struct scope scope = {.budget = b->db->budget};
-    *step = (struct build_step){.pair = true, .one = outer->step, .other = inner->step, .stride = sets->count};
+    *step =
+        (struct build_step){.pair = true, .one = outer->step, .other = inner->step, .stride = sets->count};
     *to = (struct partial_class){.dims = one->dims | other->dims, .scope.budget = b->db->budget};
     int status = seen_sets_start(b, &seen);
     if (!status)
@@ -293,8 +296,9 @@ static int reduce(struct rfc_builder *b, const struct partial_class *one, const 
     return status;
 }
 
-/* Put the reduction of two nodes in their place. */
-static void put(struct rfc_builder *b, uint32_t one, uint32_t other, const struct build_step *step, const struct partial_class *node)
+/* Replace two nodes by their reduction. */
+static void put(struct rfc_builder *b, uint32_t one, uint32_t other, const struct build_step *step,
+                const struct partial_class *node)
 {
     *step_new(b) = *step;
     scope_empty(&b->node[one].scope);
@@ -409,7 +413,8 @@ static int answer_pairs(struct rfc_builder *b)
     struct partial_class *one = &b->node[0], *other = &b->node[1];
     uint32_t *number, answers;
     struct build_step *step = step_new(b);
-    *step = (struct build_step){.pair = true, .one = one->step, .other = other->step, .stride = other->sets.count};
+    *step = (struct build_step){
+        .pair = true, .one = one->step, .other = other->step, .stride = other->sets.count};
     int status = number_answers(b, &number, &answers);
     if (!status)
         status = table_new(b, step, pairs(one, other), answers);
@@ -442,7 +447,8 @@ static int answer_classes(struct rfc_builder *b)
 static struct chunk_source chunk_of(const struct build_step *step)
 {
     bool second = (step->shift != 0) == (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
-    return (struct chunk_source){step->table, step->dim * (uint32_t)sizeof(uint32_t) + 2 * second, step->mask};
+    return (struct chunk_source){step->table, step->dim * (uint32_t)sizeof(uint32_t) + 2 * second,
+                                 step->mask};
 }
 
 /* The table of a chunk that is the first part of an index. */
@@ -470,7 +476,8 @@ static bool is_masked(const struct index_source *source)
 static int put_table(struct rfc_builder *b, uint32_t number)
 {
     const struct build_step *step = &b->step[number];
-    struct search_table table = {.stride = step->stride, .wide = step->wide, .large = step->bytes >= LARGE, .entry = step->table};
+    struct search_table table = {
+        .stride = step->stride, .wide = step->wide, .large = step->bytes >= LARGE, .entry = step->table};
     int status = b->step[step->one].pair ? VFDB_OK : multiply(b, &b->step[step->one], step->stride);
     if (!status)
         status = source_of(b, step->one, &table.one);
@@ -491,7 +498,9 @@ static int source_of(struct rfc_builder *b, uint32_t number, struct index_source
         source->chunk[0] = chunk_of(step);
     } else if (!b->step[step->one].pair && !b->step[step->other].pair && !step->wide && step->bytes < LARGE) {
         status = multiply(b, &b->step[step->one], step->stride);
-        *source = (struct index_source){.part = CHUNKS_OF, .pair = step->table,
+        *source =
+            (struct index_source){.part = CHUNKS_OF,
+                                  .pair = step->table,
                                   .chunk = {chunk_of(&b->step[step->one]), chunk_of(&b->step[step->other])}};
     } else {
         status = put_table(b, number);

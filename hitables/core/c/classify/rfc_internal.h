@@ -27,15 +27,15 @@ struct build_step {
     void *table;
 };
 
-/* What is searched.  A table's index has two parts; each is a value that an earlier table gave, or comes from a
- * chunk of the header, or from a pair of chunks: so a search writes few values down. */
+/* The tables of a search.  A table's index has two parts; each is the value of an earlier table, or is read
+ * from a chunk of the header, or from a pair of chunks: so a search stores few values. */
 enum part { VALUE, CHUNK_OF, CHUNKS_OF, PARTS };
 
 /* Where it is the first part of an index, the entries of a chunk's table are multiplied already. */
 struct chunk_source {
     const void *table; /* of 32 bits, multiplied, or of 16 */
     uint32_t offset;   /* of the two bytes in a header */
-    uint32_t mask;     /* whatever a header holds does not lead out of the table */
+    uint32_t mask;     /* no value of a header leads out of the table */
 };
 
 struct index_source {
@@ -60,7 +60,7 @@ struct rfc {
     uint32_t *answer; /* by the last table's value */
 };
 
-/* What is not reduced yet: the step that gives the class, and the rules of each class. */
+/* A class not reduced yet: the step that gives it, and the rules of each of its values. */
 struct partial_class {
     uint32_t step, dims; /* dims: a bit for each dimension in it */
     struct scope scope;      /* of its sets */
@@ -70,7 +70,7 @@ struct partial_class {
 struct rfc_builder {
     struct rfc *db;
     const struct vfdb_rules *rules;
-    struct scope scope; /* what only the build needs */
+    struct scope scope; /* memory of the build alone */
     uint64_t entries, most;
     uint32_t words;
     uint64_t *dense; /* [words] a set as a bitmap */

@@ -1,12 +1,10 @@
 /* Axes, classes and address maps of a split product.
  *
- * Idea: an address is cut at every end of a rule into ranges, and ranges that the same rules meet are one class.  A
- * map leads from an address, in steps of 16 and 8 bits, to the ranges between a few bounds.
- * Cost: a sort of the ends per address; classes take a step per range, members a step per class and rule.
- * Bounds: a pool holds 2^26 words.
- * Invariant: hashes of sets have 128 random bits, so classes of different rules have different hashes (but for a
- * chance of 2^-60 or so).
- * Threading: none; all belongs to one build.
+ * Idea: an address is cut at every end of a rule into ranges, and ranges that the same rules meet are one
+ * class.  A map leads from an address, in steps of 16 and 8 bits, to the ranges between a few bounds. Cost: a
+ * sort of the ends per address; classes take a step per range, members a step per class and rule. Bounds: a
+ * pool holds 2^26 words. Invariant: hashes of sets have 128 random bits, so classes of different rules have
+ * different hashes (but for a chance of 2^-60 or so). Threading: none; all belongs to one build.
  */
 #include "split_product_internal.h"
 
@@ -57,7 +55,8 @@ void axis_lay(struct split_product_builder *b, struct axis_ranges *axis, uint32_
             axis->last[i] = axis->ranges - 1;
 }
 
-void axis_classify(struct split_product_builder *b, const struct axis_ranges *axis, uint32_t parts, struct range_classes *classes)
+void axis_classify(struct split_product_builder *b, const struct axis_ranges *axis, uint32_t parts,
+                   struct range_classes *classes)
 {
     uint32_t ranges = axis->ranges, mask = 1;
     while (mask < 2 * ranges)
@@ -107,8 +106,8 @@ void axis_classify(struct split_product_builder *b, const struct axis_ranges *ax
     give_back(&b->memory, kept);
 }
 
-void classes_gather(struct split_product_builder *b, const struct axis_ranges *axis, const struct range_classes *classes, uint32_t part,
-                   struct class_members *members)
+void classes_gather(struct split_product_builder *b, const struct axis_ranges *axis,
+                    const struct range_classes *classes, uint32_t part, struct class_members *members)
 {
     if (classes->pairs >> 28)
         b->memory.status = b->memory.status ? b->memory.status : VFDB_TOO_LARGE;
@@ -147,7 +146,8 @@ size_t pool_extend(struct split_product_builder *b, uint32_t **pool, size_t *use
     }
     if (at + words + PADDING > *room) {
         size_t larger = at + words + PADDING + *room / 2;
-        uint32_t *moved = budget_resize(b->memory.scope.budget, *pool, *room * sizeof **pool, larger * sizeof **pool);
+        uint32_t *moved =
+            budget_resize(b->memory.scope.budget, *pool, *room * sizeof **pool, larger * sizeof **pool);
         if (!moved) {
             b->memory.status = VFDB_NO_MEMORY;
             return 0;
@@ -164,7 +164,8 @@ void pool_trim(struct split_product_builder *b, uint32_t **pool, size_t *used, s
     size_t wanted = *used + PADDING;
     if (b->memory.status || *room == wanted)
         return;
-    uint32_t *moved = budget_resize(b->memory.scope.budget, *pool, *room * sizeof **pool, wanted * sizeof **pool);
+    uint32_t *moved =
+        budget_resize(b->memory.scope.budget, *pool, *room * sizeof **pool, wanted * sizeof **pool);
     if (!moved) {
         b->memory.status = VFDB_NO_MEMORY;
         return;
@@ -210,7 +211,8 @@ static uint32_t write_entry(struct map_writer *w, uint64_t base, uint32_t bits, 
     uint32_t hash = (pair[at - 1][0] * 31 + pair[at - 1][1]) % 256;
     if (!bounds && w->written[hash].entry && !memcmp(w->written[hash].pair, pair[at - 1], sizeof *pair))
         return w->written[hash].entry;
-    size_t block = pool_extend(w->b, &map->pool, &map->used, &map->room, (bounds + 1) / 2 + 2 * ((size_t)bounds + 1));
+    size_t block =
+        pool_extend(w->b, &map->pool, &map->used, &map->room, (bounds + 1) / 2 + 2 * ((size_t)bounds + 1));
     if (w->b->memory.status)
         return 0;
     uint16_t *bound = (uint16_t *)(map->pool + block);
@@ -229,7 +231,8 @@ static uint32_t write_entry(struct map_writer *w, uint64_t base, uint32_t bits, 
     return entry;
 }
 
-void address_map_write(struct split_product_builder *b, const struct axis_ranges *axis, struct address_map *map, uint32_t (*pair)[2])
+void address_map_write(struct split_product_builder *b, const struct axis_ranges *axis,
+                       struct address_map *map, uint32_t (*pair)[2])
 {
     struct map_writer w = {.b = b, .axis = axis, .map = map, .pair = pair};
     uint32_t rooted = axis->bits < 16 ? axis->bits : 16;

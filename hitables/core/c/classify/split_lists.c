@@ -1,11 +1,10 @@
 /* Buckets, lists and product tables of a split product.
  *
- * Idea: a bucket holds the rules of one class of an address by the other address and the service; a list holds those
- * of a pair of classes by service alone.  Equal lists are written once.
- * Cost: a sweep over the columns for each row of a product, and the square of short buckets and lists.
- * Invariant: rules of a bucket or list stand best first, and those that an earlier one covers are left out (of a
- * bucket, if it is one of the first 64).
- * Threading: none; all belongs to one build.
+ * Idea: a bucket holds the rules of one class of an address by the other address and the service; a list
+ * holds those of a pair of classes by service alone.  Equal lists are written once. Cost: a sweep over the
+ * columns for each row of a product, and the square of short buckets and lists. Invariant: rules of a bucket
+ * or list stand best first, and those that an earlier one covers are left out (of a bucket, if it is one of
+ * the first 64). Threading: none; all belongs to one build.
  */
 #include "split_product_internal.h"
 
@@ -21,7 +20,8 @@ static bool covered(const struct split_product_builder *b, uint32_t by, uint32_t
 }
 
 /* Buckets: one part per 16 rules, in each lows, highs, services, numbers, and VFDB_NONE. */
-static uint32_t write_bucket(struct split_product_builder *b, const uint32_t *rule, uint32_t rules, uint32_t other, uint32_t *left)
+static uint32_t write_bucket(struct split_product_builder *b, const uint32_t *rule, uint32_t rules,
+                             uint32_t other, uint32_t *left)
 {
     struct split_product *db = b->db;
     const struct axis_ranges *axis = &b->axis[other];
@@ -29,8 +29,8 @@ static uint32_t write_bucket(struct split_product_builder *b, const uint32_t *ru
     for (uint32_t i = 0; i < rules; i++) {
         bool needed = true;
         for (uint32_t k = 0; k < count && k < 64 && needed; k++)
-            needed = !(axis->first[left[k]] <= axis->first[rule[i]] && axis->last[left[k]] >= axis->last[rule[i]] &&
-                       covered(b, left[k], rule[i]));
+            needed = !(axis->first[left[k]] <= axis->first[rule[i]] &&
+                       axis->last[left[k]] >= axis->last[rule[i]] && covered(b, left[k], rule[i]));
         if (needed)
             left[count++] = rule[i];
     }
@@ -63,7 +63,8 @@ static uint32_t write_bucket(struct split_product_builder *b, const uint32_t *ru
     return (uint32_t)start << 6 | (count < SPLIT_LONG ? count : SPLIT_LONG);
 }
 
-static uint32_t find_list(const struct split_product_builder *b, const uint32_t *word, uint32_t words, uint32_t *at)
+static uint32_t find_list(const struct split_product_builder *b, const uint32_t *word, uint32_t words,
+                          uint32_t *at)
 {
     uint64_t hash = 0;
     for (uint32_t i = 0; i < words; i++)
@@ -83,7 +84,8 @@ static uint32_t find_list(const struct split_product_builder *b, const uint32_t 
 }
 
 /* Lists: services, then numbers, then VFDB_NONE.  *left* has room for two words more per rule. */
-static uint32_t write_list(struct split_product_builder *b, const uint32_t *rule, uint32_t rules, uint32_t *left)
+static uint32_t write_list(struct split_product_builder *b, const uint32_t *rule, uint32_t rules,
+                           uint32_t *left)
 {
     struct split_product *db = b->db;
     uint32_t count = 0, at;
@@ -151,8 +153,9 @@ struct row_sweep {
     uint32_t *matching, *left;
 };
 
-static void write_row(struct split_product_builder *b, struct row_sweep *w, const uint32_t *rule, uint32_t rules,
-                      const struct axis_ranges *axis, const struct range_classes *columns, uint32_t *cell)
+static void write_row(struct split_product_builder *b, struct row_sweep *w, const uint32_t *rule,
+                      uint32_t rules, const struct axis_ranges *axis, const struct range_classes *columns,
+                      uint32_t *cell)
 {
     uint32_t places = 0;
     for (uint32_t i = 0; i < rules; i++)
@@ -187,8 +190,8 @@ static void write_row(struct split_product_builder *b, struct row_sweep *w, cons
         cell[from] = reference;
 }
 
-static void write_product(struct split_product_builder *b, const struct range_classes *rows, const struct range_classes *columns, uint32_t part,
-                          struct product_table *product)
+static void write_product(struct split_product_builder *b, const struct range_classes *rows,
+                          const struct range_classes *columns, uint32_t part, struct product_table *product)
 {
     struct class_members members;
     uint32_t most = 0;
@@ -223,8 +226,8 @@ static void write_product(struct split_product_builder *b, const struct range_cl
 }
 
 /* The buckets of one side, and in pair[range][0] what each range leads to. */
-static void write_buckets(struct split_product_builder *b, const struct range_classes *classes, uint32_t key, uint32_t part,
-                          uint32_t (*pair)[2])
+static void write_buckets(struct split_product_builder *b, const struct range_classes *classes, uint32_t key,
+                          uint32_t part, uint32_t (*pair)[2])
 {
     struct class_members members;
     const struct axis_ranges *axis = &b->axis[key];
@@ -247,7 +250,7 @@ static void write_buckets(struct split_product_builder *b, const struct range_cl
 void parts_write(struct split_product_builder *b)
 {
     struct split_product *db = b->db;
-    uint32_t (*pair[2])[2];
+    uint32_t(*pair[2])[2];
     struct range_classes classes[2] = {0};
     b->mask = 1023;
     b->slot = borrow(&b->memory, (b->mask + 1) * sizeof *b->slot);

@@ -1,18 +1,17 @@
 /* Split product: rules found by their narrower address, or by both.
  *
- * Idea: a rule whose source is narrow stands in the buckets of those source addresses; else, if its destination is
- * narrow, in the buckets of its destination; a rule that is wide in both is found in a product table of source
- * classes by destination classes, each cell of which refers to a list.  So rules wide in one address are never copied
- * against rules wide in the other, and each of the three parts is small.  All other dimensions become one *kind* of
- * packet, found in a product of small tables, and a row of bits tells which *services* (distinct intervals of rules
- * beyond the addresses) match that kind.  Buckets and lists hold rules best first, 16 or 32 of which are compared at
- * a time with AVX-512.  Where it is cheaper, all rules stand in one product table, or in two.
- * Cost: a search reads about four cache lines per address and part, whatever the number of rules, as long as narrow
- * intervals overlap little; a build sweeps over the ends of the rules and writes the buckets.  The split is chosen by
- * counting what each would write.
- * Bounds: the pool of lists, and of each address, holds 2^26 words.
- * Invariant: rules of a bucket or list that an earlier one covers are left out; boxes are numbered by rising
- * priority, so the least number found is the answer.
+ * Idea: a rule whose source is narrow stands in the buckets of those source addresses; else, if its
+ * destination is narrow, in the buckets of its destination; a rule that is wide in both is found in a product
+ * table of source classes by destination classes, each cell of which refers to a list.  So rules wide in one
+ * address are never copied against rules wide in the other, and each of the three parts is small.  All other
+ * dimensions become one *kind* of packet, found in a product of small tables, and a row of bits tells which
+ * *services* (distinct intervals of rules beyond the addresses) match that kind.  Buckets and lists hold
+ * rules best first, 16 or 32 of which are compared at a time with AVX-512.  Where it is cheaper, all rules
+ * stand in one product table, or in two. Cost: a search reads about four cache lines per address and part,
+ * whatever the number of rules, as long as narrow intervals overlap little; a build sweeps over the ends of
+ * the rules and writes the buckets.  The split is chosen by counting what each would write. Bounds: the pool
+ * of lists, and of each address, holds 2^26 words. Invariant: rules of a bucket or list that an earlier one
+ * covers are left out; boxes are numbered by rising priority, so the least number found is the answer.
  * Threading: searches change nothing.
  */
 #include "split_product_internal.h"
@@ -134,7 +133,8 @@ static void share_out(struct split_product_builder *b, enum split how, uint32_t 
     }
 }
 
-/* The rules of the class that a packet meets which is made from a rule: long ones as often as they are long. */
+/* The rules of the class that a packet meets which is made from a rule: long ones as often as they are long.
+ */
 static double usual_length(const struct range_classes *classes)
 {
     return classes->pairs ? (double)classes->squares / (double)classes->pairs : 0;
@@ -146,7 +146,8 @@ static double usual_length(const struct range_classes *classes)
 static double estimate(struct split_product_builder *b, double memory)
 {
     uint32_t rules[PARTS] = {0};
-    double bytes = 4 * 65536 * 2, cost = 10, left = 1e8 + 1e4 * b->rules->count; /* nanoseconds of a build that there may be */
+    double bytes = 4 * 65536 * 2, cost = 10,
+           left = 1e8 + 1e4 * b->rules->count; /* nanoseconds of a build that there may be */
     for (uint32_t i = 0; i < b->rules->count; i++)
         rules[b->part[i]]++;
     for (uint32_t part = 0; part < PARTS && !b->memory.status; part++) {
@@ -165,8 +166,10 @@ static double estimate(struct split_product_builder *b, double memory)
         } else {
             /* A list is as long as two independent classes have rules in common. */
             double cells = (double)classes[0].count * classes[1].count;
-            double length = rules[part] ? usual_length(&classes[0]) * usual_length(&classes[1]) / rules[part] : 0;
-            cost += (part == CROSS_TOO) * 2 + length / 16 + (cells > 2.5e5) + (cells > 2e6 ? 2 : 0) + (cells > 8e6 ? 6 : 0);
+            double length =
+                rules[part] ? usual_length(&classes[0]) * usual_length(&classes[1]) / rules[part] : 0;
+            cost += (part == CROSS_TOO) * 2 + length / 16 + (cells > 2.5e5) + (cells > 2e6 ? 2 : 0) +
+                    (cells > 8e6 ? 6 : 0);
             left -= 2 * cells + (200 + 4 * length) * (double)classes[0].pairs;
             bytes += 4 * cells + 6 * length * (double)classes[0].pairs;
         }
@@ -223,13 +226,15 @@ static void split_product_free(void *built)
     budget_give(db->budget, db, sizeof *db);
 }
 
-static int split_product_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int split_product_build(struct budget *budget, const struct vfdb_plan *plan,
+                               const struct vfdb_rules *rules, void **built)
 {
     struct split_product_builder b = {.memory.scope.budget = budget, .rules = rules};
     struct split_product *db = b.db = budget_take(budget, sizeof *db);
     if (!db)
         return VFDB_NO_MEMORY;
-    *db = (struct split_product){.budget = budget, .dims = rules->dims, .count = rules->count, .numbered = true};
+    *db = (struct split_product){
+        .budget = budget, .dims = rules->dims, .count = rules->count, .numbered = true};
     db->level = level_of(plan->value[SIMD]);
     if (rules->count >> 30)
         b.memory.status = VFDB_TOO_LARGE;
@@ -264,10 +269,12 @@ const struct vfdb_ops vfdb_split_product = {
     .title = "buckets by the narrow side, a product table for what is wide in both",
     .least_dims = 1,
     .most_dims = VFDB_DIMS,
-    .param = {{"split", "0 by cost; 1, 2 products; 3, 4 buckets of sources, of destinations; 5, 6 of both", 0, 0, 6},
+    .param = {{"split", "0 by cost; 1, 2 products; 3, 4 buckets of sources, of destinations; 5, 6 of both", 0,
+               0, 6},
               {"narrow", "bits that a narrow side fixes, where split is not by cost", 16, 0, 32},
               {"simd", "bits of the widest vectors that a search may use: 0, 256, 512", 512, 0, 512},
-              {"memory", "bytes, about, within which the split by cost keeps; 0: any number", 0, 0, INT64_MAX}},
+              {"memory", "bytes, about, within which the split by cost keeps; 0: any number", 0, 0,
+               INT64_MAX}},
     .build = split_product_build,
     .search = split_product_find,
     .free = split_product_free,

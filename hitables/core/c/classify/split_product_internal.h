@@ -9,14 +9,16 @@
 #include "split_product.h"
 #include "vfdb.h"
 
-/* The build of a split product, shared by its stages: axes and classes (split_axes.c), services (split_services.c),
- * buckets and lists (split_lists.c), and the choice of the split (split_product.c).  Each stage returns at once if
- * memory.status is not VFDB_OK, and sets it when it fails. */
+/* The build of a split product, shared by its stages: axes and classes (split_axes.c), services
+ * (split_services.c), buckets and lists (split_lists.c), and the choice of the split (split_product.c).  Each
+ * stage returns at once if memory.status is not VFDB_OK, and sets it when it fails. */
 
-/* In which part a rule is found: buckets of its source or of its destination, the first or the second product. */
+/* In which part a rule is found: buckets of its source or of its destination, the first or the second
+ * product. */
 enum part { BY_SOURCE, BY_DESTINATION, CROSS, CROSS_TOO, PARTS };
 
-/* Memory of a build, given back at its end, and its status: once that is not VFDB_OK nothing more is taken. */
+/* Memory of a build, given back at its end, and its status: once that is not VFDB_OK nothing more is taken.
+ */
 struct build_memory {
     struct scope scope;
     int status;
@@ -101,17 +103,19 @@ void axis_lay(struct split_product_builder *b, struct axis_ranges *axis, uint32_
 void axis_classify(struct split_product_builder *b, const struct axis_ranges *axis, uint32_t parts,
                    struct range_classes *classes);
 /* The rules of one part by class, in their order. */
-void classes_gather(struct split_product_builder *b, const struct axis_ranges *axis, const struct range_classes *classes,
-                    uint32_t part, struct class_members *members);
+void classes_gather(struct split_product_builder *b, const struct axis_ranges *axis,
+                    const struct range_classes *classes, uint32_t part, struct class_members *members);
 /* *words* more in a pool, within one cache line if they fit into one; their offset. */
-size_t pool_extend(struct split_product_builder *b, uint32_t **pool, size_t *used, size_t *room, size_t words);
+size_t pool_extend(struct split_product_builder *b, uint32_t **pool, size_t *used, size_t *room,
+                   size_t words);
 /* Give back the room that a pool does not use. */
 void pool_trim(struct split_product_builder *b, uint32_t **pool, size_t *used, size_t *room);
 /* The map of an address: range i leads to pair[i]. */
-void address_map_write(struct split_product_builder *b, const struct axis_ranges *axis, struct address_map *map,
-                       uint32_t (*pair)[2]);
+void address_map_write(struct split_product_builder *b, const struct axis_ranges *axis,
+                       struct address_map *map, uint32_t (*pair)[2]);
 
-/* split_services.c: give the most used services a bit each, as many as the tables bear, and all others the last. */
+/* split_services.c: give the most used services a bit each, as many as the tables bear, and all others the
+ * last. */
 void services_cut(struct split_product_builder *b);
 /* A copy of a borrowed table that stays with the database. */
 void *split_keep(struct split_product_builder *b, const void *from, size_t size);

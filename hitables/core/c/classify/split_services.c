@@ -1,11 +1,10 @@
 /* Services of a split product: the distinct intervals of rules beyond the addresses.
  *
- * Idea: the values of each dimension that are no address fall into classes, and their combinations into kinds; a row
- * of bits per kind tells which services match it.  The most used services get a bit of their own; rules of the others
- * must be read in full.
- * Cost: a step per value and class, and per combination of classes.
- * Invariant: bit SPLIT_SERVICES - 1 is set in every row: it stands for all services without a bit of their own.
- * Threading: none; all belongs to one build.
+ * Idea: the values of each dimension that are no address fall into classes, and their combinations into
+ * kinds; a row of bits per kind tells which services match it.  The most used services get a bit of their
+ * own; rules of the others must be read in full. Cost: a step per value and class, and per combination of
+ * classes. Invariant: bit SPLIT_SERVICES - 1 is set in every row: it stands for all services without a bit of
+ * their own. Threading: none; all belongs to one build.
  */
 #include "split_product_internal.h"
 
@@ -60,13 +59,17 @@ static bool in_table(const struct vfdb_rules *rules, uint32_t d)
 static bool tabular(const struct vfdb_rules *rules, uint32_t rule)
 {
     for (uint32_t d = 2; d < rules->dims; d++)
-        if (!in_table(rules, d - 2) && (side(rules, rule, d, 0) || side(rules, rule, d, 1) != (uint32_t)((UINT64_C(1) << rules->bits[d]) - 1)))
+        if (!in_table(rules, d - 2) &&
+            (side(rules, rule, d, 0) ||
+             side(rules, rule, d, 1) != (uint32_t)((UINT64_C(1) << rules->bits[d]) - 1)))
             return false;
     return true;
 }
 
-/* Which values of dimension d are of one class for *kept* services, most used first; false if there are too many. */
-static bool cut_class(struct split_product_builder *b, const uint32_t *chosen, uint32_t kept, uint32_t d, uint32_t **bits)
+/* Which values of dimension d are of one class for *kept* services, most used first; false if there are too
+ * many. */
+static bool cut_class(struct split_product_builder *b, const uint32_t *chosen, uint32_t kept, uint32_t d,
+                      uint32_t **bits)
 {
     const struct vfdb_rules *rules = b->rules;
     struct value_classes *class = &b->db->class[d - 2];
@@ -100,7 +103,8 @@ static bool cut_class(struct split_product_builder *b, const uint32_t *chosen, u
         uint32_t row[SPLIT_ROW] = {0}, c = 0;
         row[SPLIT_ROW - 1] = UINT32_C(1) << 31;
         for (uint32_t k = 0; k < kept; k++)
-            if (values == 1 || (side(rules, chosen[k], d, 0) <= starts[i] && starts[i] <= side(rules, chosen[k], d, 1)))
+            if (values == 1 ||
+                (side(rules, chosen[k], d, 0) <= starts[i] && starts[i] <= side(rules, chosen[k], d, 1)))
                 row[k / 32] |= UINT32_C(1) << k % 32;
         while (c < class->classes && memcmp(rows + c * SPLIT_ROW, row, sizeof row))
             c++;
@@ -109,7 +113,8 @@ static bool cut_class(struct split_product_builder *b, const uint32_t *chosen, u
         if (c == class->classes)
             memcpy(rows + class->classes++ * SPLIT_ROW, row, sizeof row);
         uint32_t end = i + 1 < count ? starts[i + 1] >> class->shift : entries;
-        memset(of + (values == 1 ? 0 : starts[i] >> class->shift), (int)c, end - (values == 1 ? 0 : starts[i] >> class->shift));
+        memset(of + (values == 1 ? 0 : starts[i] >> class->shift), (int)c,
+               end - (values == 1 ? 0 : starts[i] >> class->shift));
     }
     class->of = of;
     class->bytes = entries;

@@ -5,7 +5,7 @@
  * most frequent test is one subtraction and one comparison.  Rules whose addresses cannot match are skipped
  * many at a time (address_filter.h).
  * Cost: about one cache line per two rules read.
- * Invariant: interp_build.c has checked the stream, so a run checks no bounds but that of the jump stack.  The
+ * Invariant: interp_build.c has checked the stream, so a run checks no bounds but that of the jump stack. The
  * caller guarantees that no chain reaches itself.
  * Memory: a table lives in an arena of its own; a run takes its jump stack and index of answers from another,
  * which it frees at its end.
@@ -151,7 +151,7 @@ static void write_states(struct packet_walk *walk, uint32_t states)
         if (!(walk->table->field_writers[field] & states) || !(walk->present >> field & 1) || !size)
             continue;
         uint64_t drawn = interp_draw(walk->packet->seed, FIELD_SALT + (uint64_t)field,
-            writes_to(walk, walk->table->field_writers[field]));
+                                     writes_to(walk, walk->table->field_writers[field]));
         const uint64_t *value = batch->pool + 2 * (batch->pool_start[field] + drawn % size);
         set_value(walk, field, (wide)value[1] << 64 | value[0]);
         if (native_slot[field] && !walk->later_fragment)
@@ -178,8 +178,8 @@ static uint8_t given_answer(const struct packet_walk *walk, uint32_t key, uint32
     return NOT_GIVEN;
 }
 
-/* How many of 256 draws are "yes", by the two lowest bits of the packet's seed: so some packets pass a long row
- * of matches that rarely hold, and others one of matches that mostly do. */
+/* How many of 256 draws are "yes", by the two lowest bits of the packet's seed: so some packets pass a long
+ * row of matches that rarely hold, and others one of matches that mostly do. */
 static const unsigned yes_of_256[4] = {128, 8, 32, 224};
 enum { DROPPED_FROM = 248 };
 
@@ -273,8 +273,8 @@ static bool either(const struct packet_walk *walk, const uint32_t *code)
     return 0;
 }
 
-/* The first rule from *rule* on, in its chain, whose addresses may match, or the 0 behind the chain's last rule.
- * The rules between count as read. */
+/* The first rule from *rule* on, in its chain, whose addresses may match, or the 0 behind the chain's last
+ * rule. The rules between count as read. */
 static inline const uint32_t *skip_rules(struct packet_walk *walk, const uint32_t *rule)
 {
     const struct interp *table = walk->table;
@@ -298,7 +298,8 @@ static enum answer evaluate(struct packet_walk *walk, const uint32_t *code)
 }
 
 /* The matches of a rule, from *code on, up to the first that fails; *code moves to the target if all hold. */
-static inline __attribute__((always_inline)) enum answer run_matches(struct packet_walk *walk, const uint32_t **from)
+static inline __attribute__((always_inline)) enum answer run_matches(struct packet_walk *walk,
+                                                                     const uint32_t **from)
 {
     const struct interp_packet *packet = walk->packet;
     for (const uint32_t *code = *from;;) {
@@ -360,8 +361,9 @@ static inline __attribute__((always_inline)) enum answer run_matches(struct pack
 enum target_result { CONTINUES, DECIDED, TOO_DEEP };
 
 /* The target at *code*; *next, the rule behind its own, becomes the rule to read next. */
-static inline __attribute__((always_inline)) enum target_result run_target(struct packet_walk *walk, const uint32_t *code,
-                                                                  const uint32_t **next)
+static inline __attribute__((always_inline)) enum target_result run_target(struct packet_walk *walk,
+                                                                           const uint32_t *code,
+                                                                           const uint32_t **next)
 {
     const struct interp *table = walk->table;
     switch (*code & 255) {

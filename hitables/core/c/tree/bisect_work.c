@@ -1,10 +1,8 @@
 /* Estimates of the work that a list of rules will cause once it is split further.
  *
- * Idea: dynamic programming over list sizes and the nesting that is left: a list is read, or a test splits off a
- * fraction of it.
- * Cost: NESTINGS * SIZES * 6 steps per table, once per tree.
- * Invariant: the estimate never grows when more nesting is left.
- * Threading: none; the tables belong to one bisection.
+ * Idea: dynamic programming over list sizes and the nesting that is left: a list is read, or a test splits
+ * off a fraction of it. Cost: NESTINGS * SIZES * 6 steps per table, once per tree. Invariant: the estimate
+ * never grows when more nesting is left. Threading: none; the tables belong to one bisection.
  */
 #include "bisect_internal.h"
 
@@ -101,7 +99,9 @@ uint32_t work_table_for(const struct bisection *g, const struct open_leaf *leaf)
                 seen |= (uint64_t)1 << (ranks.low * 0x9e3779b1u >> 26);
         }
         uint32_t places = (uint32_t)__builtin_popcountll(seen);
-        double price = places > 1 && places >= enough ? g->filled[g->table[a]].missed + g->filled[g->table[a]].taken : HUGE_VAL;
+        double price = places > 1 && places >= enough
+                           ? g->filled[g->table[a]].missed + g->filled[g->table[a]].taken
+                           : HUGE_VAL;
         if (price < cheapest || (price >= HUGE_VAL && cheapest >= HUGE_VAL && places > most)) {
             cheapest = price;
             best = g->table[a];

@@ -91,7 +91,8 @@ static void part_range(const struct space *space, const struct range *from, uint
 {
     along->low = i ? end[i - 1] + 1 : from[axis].low;
     along->high = end[i];
-    along->ranks = (struct rank_range){line_rank(&space->line[axis], along->low), line_rank(&space->line[axis], along->high)};
+    along->ranks = (struct rank_range){line_rank(&space->line[axis], along->low),
+                                       line_rank(&space->line[axis], along->high)};
     along->none = from[axis].none && i + 1 == ends;
 }
 
@@ -144,7 +145,8 @@ static uint32_t apart(struct cutter *c, const struct part *part, uint32_t axis, 
 }
 
 /* The distinct ends of boxes within the region, into end[] when asked for. */
-static uint32_t distinct_ends(struct cutter *c, const struct part *part, uint32_t axis, u128 *end, uint32_t *ends)
+static uint32_t distinct_ends(struct cutter *c, const struct part *part, uint32_t axis, u128 *end,
+                              uint32_t *ends)
 {
     const struct line *line = &c->space->line[axis];
     const struct range *along = &part->region[axis];
@@ -299,7 +301,8 @@ static enum tree_status cut_all(struct cutter *c, struct part *first)
     return status;
 }
 
-static enum tree_status conext2014_grow(struct space *space, const struct tree_options *options, struct build_node **root)
+static enum tree_status conext2014_grow(struct space *space, const struct tree_options *options,
+                                        struct build_node **root)
 {
     uint32_t boxes = space->in->boxes, axes = space->in->axes;
     struct cutter cutter = {.space = space, .options = options}, *c = &cutter;

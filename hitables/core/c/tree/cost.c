@@ -70,7 +70,8 @@ double cost_at(const struct tree_boxes *in, uint32_t rule, uint32_t box, const u
     const struct tree_costs *costs = in->costs;
     if (!costs)
         return 1;
-    const float *missed = costs->missed + (size_t)rule * in->axes, *holds = costs->holds + (size_t)rule * in->axes;
+    const float *missed = costs->missed + (size_t)rule * in->axes,
+                *holds = costs->holds + (size_t)rule * in->axes;
     const uint64_t *low = in->low + (size_t)box * in->axes * 2, *high = in->high + (size_t)box * in->axes * 2;
     double spent = 0;
     for (uint32_t i = 0; i < in->axes; i++) {
