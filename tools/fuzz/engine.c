@@ -1,8 +1,8 @@
 /* libFuzzer on build and update: `make fuzz-engine`.
  *
  * The bytes choose an algorithm, rules of five small dimensions, and then updates; after each update the
- * answers to a few headers are compared with reading the rules.  Built with the sanitizers, so reads beyond
- * an end are found, too. */
+ * answers to a few headers are compared with reading the rules.  Built with the sanitizers, so reads
+ * beyond an end are found, too. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>

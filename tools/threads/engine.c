@@ -1,7 +1,7 @@
 /* Threads that search while rules change, for the thread sanitizer: `make sanitize-threads`.
  *
- * Every classifier is tested alone and inside every wrapper.  The rule that is inserted and removed has the
- * worst priority, so at any moment a header has one of two answers. */
+ * Every classifier is tested alone and inside every wrapper.  The rule that is inserted and removed has
+ * the worst priority, so at any moment a header has one of two answers. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>

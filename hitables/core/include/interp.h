@@ -8,8 +8,8 @@
 
 /* The interpreter: sends packets through a compiled table as ir/semantics.py would.  See interp.c.
  *
- * A table is one stream of 32-bit words.  Chain c is the rules from word starts[c] on, then a 0.  A rule is
- * its length in words, its number, the code of its matches and one target.  The low byte of an
+ * A table is one stream of 32-bit words.  Chain c is the rules from word starts[c] on, then a 0.  A rule
+ * is its length in words, its number, the code of its matches and one target.  The low byte of an
  * instruction's first word is the operation, the next byte operand A, the upper half operand B; further
  * operands are the words that follow (after the | below). */
 enum interp_op {
@@ -87,8 +87,8 @@ struct interp_batch {
     size_t given;
     const uint32_t *given_key, *given_epoch; /* [given] */
     const uint8_t *given_value; /* [given][count] */
-    /* A write changes field f to one of the values pool_start[f] to pool_start[f + 1], each two words of 64
-     * bits; if there are none it leaves the field as it is. */
+    /* A write changes field f to one of the values pool_start[f] to pool_start[f + 1], each two words of
+     * 64 bits; if there are none it leaves the field as it is. */
     const uint64_t *pool;
     uint32_t pool_start[FIELDS + 1];
     const uint32_t *limits; /* [count] how many effects of each packet to hash; NULL: all */
@@ -118,8 +118,8 @@ struct interp;
 /* A compiled table, to be freed with interp_free; NULL on failure, and *status then gives the reason. */
 struct interp *interp_new(const struct interp_code *code, enum interp_status *status);
 
-/* Send each packet of the batch into the chain.  results: [batch->count], overwritten.  counts: never NULL.
- * Any number of threads may run one table at a time, each with its own results and counts. */
+/* Send each packet of the batch into the chain.  results: [batch->count], overwritten.  counts: never
+ * NULL.  Any number of threads may run one table at a time, each with its own results and counts. */
 enum interp_status interp_run(const struct interp *table, uint32_t chain, const struct interp_batch *batch,
                               struct interp_result *results, const struct interp_counts *counts);
 

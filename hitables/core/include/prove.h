@@ -7,9 +7,9 @@
 /* The prover: whether two programs decide every packet alike.  See prover.c and prove.c.
  *
  * Both programs are in one input: their chains, rules, matches and tests are numbered together, and equal
- * ones have one number.  A dimension is a header field (enum header_field) or, from FIELDS on, the truth of a
- * fact; its values are coordinates from 0 to its size - 1.  Arrays named *_start have one entry more than
- * there are things: thing i owns the entries from start[i] to start[i + 1] - 1. */
+ * ones have one number.  A dimension is a header field (enum header_field) or, from FIELDS on, the truth
+ * of a fact; its values are coordinates from 0 to its size - 1.  Arrays named *_start have one entry more
+ * than there are things: thing i owns the entries from start[i] to start[i + 1] - 1. */
 enum prove_op {
     PROVE_TEST,   /* arg: test */
     PROVE_NATIVE, /* arg: test, read as native nft expressions read it */
@@ -69,14 +69,15 @@ struct prover;
 struct prover *prover_new(const struct prove_input *input, size_t memory);
 void prover_free(struct prover *prover);
 
-/* Select a class, in which the runs that follow read the rules.  sets: restricted sets of dimensions, as dim,
- * count, low, high, ... (*words* in all); they hold until the next class. */
+/* Select a class, in which the runs that follow read the rules.  sets: restricted sets of dimensions, as
+ * dim, count, low, high, ... (*words* in all); they hold until the next class. */
 enum prove_status prover_enter(struct prover *prover, const struct prove_class *class, const uint32_t *sets,
                                size_t words);
 
-/* Compare chain a of the first program with chain b of the second, for the packets of the class and of *sets*
- * (as above).  end_a, end_b: the verdict behind each chain.  seconds: time limit, 0 for none.  strict: a
- * rule's memory is paired with another's only when both are asked.  most: differences after which to stop. */
+/* Compare chain a of the first program with chain b of the second, for the packets of the class and of
+ * *sets* (as above).  end_a, end_b: the verdict behind each chain.  seconds: time limit, 0 for none.
+ * strict: a rule's memory is paired with another's only when both are asked.  most: differences after
+ * which to stop. */
 enum prove_status prover_run(struct prover *prover, uint32_t a, uint32_t b, uint32_t end_a, uint32_t end_b,
                              const uint32_t *sets, size_t words, double seconds, bool strict, size_t most);
 
@@ -89,15 +90,15 @@ enum prove_alteration {
     PROVE_REMOVE, /* both programs lose the rule, for the rest of the class; prover_restore does not undo it
                    */
 };
-/* Alter a rule, numbered a and b in the two programs, for the runs that follow in this class. touched[count]:
- * chains of the first program that reach the rule, its own included. */
+/* Alter a rule, numbered a and b in the two programs, for the runs that follow in this class.
+ * touched[count]: chains of the first program that reach the rule, its own included. */
 enum prove_status prover_alter(struct prover *prover, uint32_t rule_a, uint32_t rule_b, uint32_t alteration,
                                const uint32_t *touched, size_t count);
 /* Undo the last prover_alter. */
 void prover_restore(struct prover *prover);
 
-/* Write to rules[] the rules of a chain, in front of *rule*, that packets of *sets* may meet: at most *room*;
- * their number.  0 also when memory is exhausted. */
+/* Write to rules[] the rules of a chain, in front of *rule*, that packets of *sets* may meet: at most
+ * *room*; their number.  0 also when memory is exhausted. */
 size_t prover_front(struct prover *prover, uint32_t chain, uint32_t rule, const uint32_t *sets, size_t words,
                     uint32_t *rules, size_t room);
 
@@ -110,9 +111,9 @@ void prover_bound(struct prover *prover, uint64_t steps);
 struct order;
 enum prove_status prover_ordered(struct prover *prover, const struct order *order);
 
-/* How the class reads each match, one after the other: number of its parts, whether it ends the rule, and the
- * kind of that end; then for each part its tests and its event (UINT32_MAX: none).  At most *room* words are
- * written; the number that there are. */
+/* How the class reads each match, one after the other: number of its parts, whether it ends the rule, and
+ * the kind of that end; then for each part its tests and its event (UINT32_MAX: none).  At most *room*
+ * words are written; the number that there are. */
 size_t prover_reading(const struct prover *prover, uint32_t *words, size_t room);
 
 /* The run in progress, and every later one, returns PROVE_STOPPED.  From any thread. */

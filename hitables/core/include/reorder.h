@@ -4,8 +4,8 @@
 
 /* A list of rules that is read in another order, by groups: the input of prover_ordered.  See reorder.c.
  *
- * Rules are numbered by group and, within each group, in list order.  A *form* is what is read in front of a
- * rule, for the packets that it matches. */
+ * Rules are numbered by group and, within each group, in list order.  A *form* is what is read in front of
+ * a rule, for the packets that it matches. */
 struct order {
     uint32_t groups, rules;
     const uint32_t *group_start;           /* [groups + 1] first rule of each group */

@@ -5,9 +5,9 @@
 
 /* Decision trees over a list of boxes: built once, then both searched and printed.  See tree.c.
  *
- * A point has one coordinate per axis.  On an axis whose field a packet may lack, coordinate 0 means "none"
- * and v + 1 the value v; the outside of a tested interval then includes "none", and no test includes 0.
- * Coordinates are 128 bits wide: pairs of words, the high one first. */
+ * A point has one coordinate per axis.  On an axis whose field a packet may lack, coordinate 0 means
+ * "none" and v + 1 the value v; the outside of a tested interval then includes "none", and no test
+ * includes 0.  Coordinates are 128 bits wide: pairs of words, the high one first. */
 
 /* Which intervals of an axis may be tested. */
 enum tree_cut {
@@ -109,11 +109,11 @@ enum tree_step {
     TREE_ACT /* the target of its rule, for every packet */
 };
 
-/* A node: entries, read in list order, then its decision.
- * TEST has two edges: the one that its rule takes, and the other; if negated, the rule takes packets outside
- * the interval of the first edge.  CUTS has ascending edges, which are told apart by halving; a packet in
- * none of them takes the last.  LOOKUPS has ascending edges too, told apart as in figure 4 of "Trees in the
- * List": one rule for the middle edge, one for the hull of the edges before it, one for all the rest. */
+/* A node: entries, read in list order, then its decision.  TEST has two edges: the one that its rule
+ * takes, and the other; if negated, the rule takes packets outside the interval of the first edge.  CUTS
+ * has ascending edges, which are told apart by halving; a packet in none of them takes the last.  LOOKUPS
+ * has ascending edges too, told apart as in figure 4 of "Trees in the List": one rule for the middle edge,
+ * one for the hull of the edges before it, one for all the rest. */
 struct tree_node {
     uint32_t entry, entries;
     uint32_t edge, edges;
@@ -144,15 +144,15 @@ struct tree *tree_grow(const char *algorithm, const struct tree_boxes *boxes,
                        const struct tree_options *options, enum tree_status *status);
 void tree_free(struct tree *tree);
 
-/* 1: every build in progress, and every later one, ends soon with TREE_STOPPED; 0: builds go on again.  From
- * any thread. */
+/* 1: every build in progress, and every later one, ends soon with TREE_STOPPED; 0: builds go on again.
+ * From any thread. */
 void tree_stop(int stop);
 
 /* The name of builder number *index*; NULL behind the last. */
 const char *tree_algorithm(uint32_t index);
 
-/* Whether builder number *index* keeps the budget, the nesting, and what axes allow, so that its trees can be
- * printed. */
+/* Whether builder number *index* keeps the budget, the nesting, and what axes allow, so that its trees can
+ * be printed. */
 int tree_is_bounded(uint32_t index);
 
 /* For each of *count* points ([count][axes][2]) the first matching rule (-1: none), the rules read, and,

@@ -8,9 +8,9 @@
  * every classifier.  See vfdb.c.
  *
  * A header is a row of *dims* words, one per dimension; a box is a row of (low, high) per dimension, both
- * included. A field of more than 32 bits is several dimensions, most significant word first.  A rule is one
- * or several boxes that do not overlap, under one priority; the least priority wins, and is what a search
- * returns. Functions return an enum vfdb_status as an int. */
+ * included.  A field of more than 32 bits is several dimensions, most significant word first.  A rule is
+ * one or several boxes that do not overlap, under one priority; the least priority wins, and is what a
+ * search returns.  Functions return an enum vfdb_status as an int. */
 
 enum vfdb_limits {
     VFDB_DIMS = 20, /* dimensions at most */
@@ -57,9 +57,9 @@ struct budget;
 /* An algorithm: one C file with one exported name.  Operations that it lacks are NULL: without insert or
  * remove the dispatcher builds anew, as it does for one that returns VFDB_ANEW.
  *
- * build copies what it keeps, takes all its memory from the budget, and gives everything back when it fails;
- * insert and remove leave the structure as it was when they fail.  search may run in many threads at a time,
- * never beside insert or remove. */
+ * build copies what it keeps, takes all its memory from the budget, and gives everything back when it
+ * fails; insert and remove leave the structure as it was when they fail.  search may run in many threads
+ * at a time, never beside insert or remove. */
 struct vfdb_ops {
     const char *name, *title;
     uint32_t least_dims, most_dims;
@@ -76,16 +76,16 @@ struct vfdb_ops {
     void (*free)(void *db);
 };
 
-/* A database.  Any number of threads may call its functions at a time: searches share a lock, updates have it
- * alone. An update that fails leaves the database as it was. */
+/* A database.  Any number of threads may call its functions at a time: searches share a lock, updates have
+ * it alone.  An update that fails leaves the database as it was. */
 struct vfdb;
 
 /* Algorithm number *number*; NULL behind the last. */
 const struct vfdb_ops *vfdb_algorithm(uint32_t number);
 
 /* Open a database of those rules, whose structure takes at most *limit* bytes (0: any number); the list of
- * rules beside it is not counted.  The plan must outlive it.  *opened is NULL on failure, else to be closed
- * with vfdb_close. */
+ * rules beside it is not counted.  The plan must outlive it.  *opened is NULL on failure, else to be
+ * closed with vfdb_close. */
 int vfdb_open(const struct vfdb_plan *plan, const struct vfdb_rules *rules, size_t limit,
               struct vfdb **opened);
 /* Open a database inside another: its structure and its list count in the budget *above*. */

@@ -5,9 +5,11 @@
  * pieces.  It changes nothing if the rules behind it end all that is left of its pieces as it does, and do
  * nothing else to it on the way.  Two rules may be exchanged unless some packet lies in a piece of both and
  * the pieces end it differently.  A packet that may always be dropped (its header is broken) may be dropped
- * earlier, or instead. Overlapping pieces are found by piece_index.h. Cost: that of listing all pieces that
- * overlap a rule's, and of the boxes left (at most MOST_LEFT). Invariant: what is left of a piece is never
- * underestimated, so giving up keeps a rule. Memory: one arena per call. Threading: one thread per call.
+ * earlier, or instead.  Overlapping pieces are found by piece_index.h.
+ * Cost: that of listing all pieces that overlap a rule's, and of the boxes left (at most MOST_LEFT).
+ * Invariant: what is left of a piece is never underestimated, so giving up keeps a rule.
+ * Memory: one arena per call.
+ * Threading: one thread per call.
  */
 #include "redundancy.h"
 

@@ -1,17 +1,18 @@
-/* Bit vectors (Lakshman and Stiliadis, SIGCOMM 1998; "Lucent"), with aggregated bits (Baboescu and
- * Varghese, SIGCOMM 2001).
+/* Bit vectors (Lakshman and Stiliadis, SIGCOMM 1998; "Lucent"), with aggregated bits (Baboescu and Varghese,
+ * SIGCOMM 2001).
  *
- * Idea: each value of a dimension has the bitmap of the rules that hold it; the first bit that the
- * bitmaps of all dimensions share is the rule.  An aggregated bit is set if a word of the bitmap is not zero,
- * so that only words are read in which all dimensions have some rule. Cost: a search finds a run of values
- * per dimension (a table by the upper 16 bits, then halving), and reads n/64 words per dimension, or n/4096
- * aggregated ones and few others.  Memory is quadratic: bitmaps of n bits for up to 2n + 1 runs per
- * dimension; more than *mb* megabytes are VFDB_TOO_LARGE. Invariant: rules are sorted by rising priority, so
- * the first common bit is the best rule. Threading: searches change nothing.
+ * Idea: each value of a dimension has the bitmap of the rules that hold it; the first bit that the bitmaps of
+ * all dimensions share is the rule.  An aggregated bit is set if a word of the bitmap is not zero, so that
+ * only words are read in which all dimensions have some rule.
+ * Cost: a search finds a run of values per dimension (a table by the upper 16 bits, then halving), and reads
+ * n/64 words per dimension, or n/4096 aggregated ones and few others.  Memory is quadratic: bitmaps of n bits
+ * for up to 2n + 1 runs per dimension; more than *mb* megabytes are VFDB_TOO_LARGE.
+ * Invariant: rules are sorted by rising priority, so the first common bit is the best rule.
+ * Threading: searches change nothing.
  *
  * Where we differ from the papers: runs with the same rules share one bitmap.  With aggregated bits only the
- * words that are not zero are kept, and their places are counted from the aggregated bits; the second
- * paper keeps whole bitmaps.  It also sorts rules anew to have fewer false hits: not here.
+ * words that are not zero are kept, and their places are counted from the aggregated bits; the second paper
+ * keeps whole bitmaps.  It also sorts rules anew to have fewer false hits: not here.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,11 @@
  *
  * Idea: a header lies in a box if header - low, unsigned, is at most high - low in each dimension; with the
  * bounds of sixteen boxes side by side that is three instructions per dimension, and as few for sixteen
- * headers and one box. Cost: a search O(n/16), changes O(n). Invariant: room is a multiple of the lanes, so a
- * load never leaves a column; lanes beyond the last box are masked. Threading: searches change nothing.
+ * headers and one box.
+ * Cost: a search O(n/16), changes O(n).
+ * Invariant: room is a multiple of the lanes, so a load never leaves a column; lanes beyond the last box are
+ * masked.
+ * Threading: searches change nothing.
  */
 #include "box_soa.h"
 

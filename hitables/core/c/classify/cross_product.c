@@ -1,18 +1,21 @@
 /* Cross product (Srinivasan et al. 1998): every answer written down, for sets of rules where that is
  * possible.
  *
- * Idea: the lists of a split product with one or two product tables are followed to their ends in advance. An
- * address leads in three steps (16, 8 and 8 bits) to its class, two classes lead to a list, and ports and
+ * Idea: the lists of a split product with one or two product tables are followed to their ends in advance.
+ * An address leads in three steps (16, 8 and 8 bits) to its class, two classes lead to a list, and ports and
  * protocol to a *kind* of packet.  Lists of the same services share a *line*: a byte per kind, the index
  * within the list of the rule that such a packet matches.  So a search is a fixed sequence of reads, without
- * a branch and without a comparison. Cost: 18 reads per search with those of the header, 5 more with two
- * products; two or four bytes for each pair of classes, one for each line and kind.  Time depends on the
- * number of reads and writes, of which a core does four a cycle, and on the cache lines that they move.  So
- * values are packed and entries are narrow; headers take a few steps at a time, for a read that waits for
- * others delays later ones; and where the CPU has AVX-512 and the ports few ranges, ports and protocol are
- * not looked up but searched for in registers, 32 at a time. Bounds: five dimensions, 16,384 boxes, 2^16
- * classes of an address, 2^16 combinations of classes of ports and protocol, 254 rules in a list, *bytes* in
- * all. Invariant: no value of a header leads out of the tables. Threading: searches change nothing.
+ * a branch and without a comparison.
+ * Cost: 18 reads per search with those of the header, 5 more with two products; two or four bytes for each
+ * pair of classes, one for each line and kind.  Time depends on the number of reads and writes, of which a
+ * core does four a cycle, and on the cache lines that they move.  So values are packed and entries are
+ * narrow; headers take a few steps at a time, for a read that waits for others delays later ones; and where
+ * the CPU has AVX-512 and the ports few ranges, ports and protocol are not looked up but searched for in
+ * registers, 32 at a time.
+ * Bounds: five dimensions, 16,384 boxes, 2^16 classes of an address, 2^16 combinations of classes of ports
+ * and protocol, 254 rules in a list, *bytes* in all.
+ * Invariant: no value of a header leads out of the tables.
+ * Threading: searches change nothing.
  */
 #include "cross_product_internal.h"
 
@@ -200,8 +203,8 @@ static INLINE void read_lists(const struct cross_product *db, uint32_t p, uint32
 #ifdef HAVE_X86
 #define TARGET __attribute__((target("avx512f,avx512bw,bmi,bmi2")))
 
-/* Word *number* of 32 headers, its lower half; *row*: where the first words of 16 headers lie, in halves of
- * words. */
+/* Word *number* of 32 headers, its lower half; *row*: where the first words of 16 headers lie, in halves
+ * of words. */
 static INLINE TARGET __m512i field(const __m512i *read, __m512i row, uint32_t number)
 {
     __mmask32 middle = 0,

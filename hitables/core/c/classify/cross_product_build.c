@@ -2,9 +2,11 @@
  *
  * Idea: each list of the split product is followed to its end for every kind of packet, and the answers are
  * written down as lines; addresses become three steps of tables.  All tables grow apart and are then copied
- * into one piece. Cost: a step per pair of classes, and per kind and rule of each list. Bounds: those of
- * cross_product.c. Invariant: tables grow within *most* bytes, else the build is VFDB_TOO_LARGE. Threading:
- * none; all belongs to one build.
+ * into one piece.
+ * Cost: a step per pair of classes, and per kind and rule of each list.
+ * Bounds: those of cross_product.c.
+ * Invariant: tables grow within *most* bytes, else the build is VFDB_TOO_LARGE.
+ * Threading: none; all belongs to one build.
  */
 #include "cross_product_internal.h"
 
@@ -223,8 +225,8 @@ static uint64_t *transposed(struct cross_product_builder *b, uint32_t words)
     return kinds;
 }
 
-/* For each kind the index, from 1, of the first service in the list that matches it; behind the last if none
- * does. */
+/* For each kind the index, from 1, of the first service in the list that matches it; behind the last if
+ * none does. */
 static int lay_line(struct cross_product_builder *b, const struct product_list *list, const uint64_t *matches,
                     uint64_t *left, size_t *at)
 {

@@ -1,16 +1,15 @@
 /* Trees of equal cuts, searched in memory.
  *
- * Idea: a node cuts its region into 2^k equal parts along one dimension or two; the part is found by
- * taking bits of the header.
+ * Idea: a node cuts its region into 2^k equal parts along one dimension or two; the part is found by taking
+ * bits of the header.
  * Cost: a search reads one node of eight bytes per level, and a leaf.  A build reads each node's list once
  * per part.  A tree of more than *mb* megabytes is VFDB_TOO_LARGE.
  * Invariant: the leaves below a node tile its region, and list every rule that can be the first there, by
  * rising priority.  Regions are as wide as a power of two and start at a multiple of it.
  * Threading: searches change nothing.
  *
- * Neighbouring parts share what is below them if their rules are the same and reach through both, or if
- * they are the same leaf.  Several packets go down the tree at a time, so that the misses of the cache
- * overlap.
+ * Neighbouring parts share what is below them if their rules are the same and reach through both, or if they
+ * are the same leaf.  Several packets go down the tree at a time, so that the misses of the cache overlap.
  */
 #include "cut_tree.h"
 
@@ -24,8 +23,8 @@ enum {
 };
 
 /* Which bits of a header choose the part: *first* is its node.  Packed, for one node is what a level of a
- * search reads: dimension (5 bits), shift (5), bits (4), twice.  Of a leaf, *how* is IS_LEAF and the number
- * of its entries, the first of which is *first*. */
+ * search reads: dimension (5 bits), shift (5), bits (4), twice.  Of a leaf, *how* is IS_LEAF and the
+ * number of its entries, the first of which is *first*. */
 struct cut_tree_node {
     uint32_t first, how;
 };

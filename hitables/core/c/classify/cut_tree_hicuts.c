@@ -1,13 +1,15 @@
 /* HiCuts (Gupta and McKeown, Hot Interconnects 1999) in memory.
  *
  * Idea: a node of more than *leaf* rules is cut into equal parts along the dimension on which its rules have
- * most distinct sides.  The number of parts doubles while the rules of all parts, and the parts, are at
- * most *spfac* times the rules of the node.
- * Cost, invariant and threading are those of cut_tree.c.
+ * most distinct sides.  The number of parts doubles while the rules of all parts, and the parts, are at most
+ * *spfac* times the rules of the node.
+ * Cost: that of cut_tree.c.
+ * Invariant: that of cut_tree.c.
+ * Threading: that of cut_tree.c.
  *
- * Where we differ from the paper: of its four ways to choose the dimension this is the one that
- * later papers use; parts are powers of two from 2 on, not from the root of the number of rules.
- * The builder tree/hicuts.c cuts as a rule list can be printed; this one as bits of a header can be read.
+ * Where we differ from the paper: of its four ways to choose the dimension this is the one that later papers
+ * use; parts are powers of two from 2 on, not from the root of the number of rules.  The builder
+ * tree/hicuts.c cuts as a rule list can be printed; this one as bits of a header can be read.
  */
 #include "cut_tree.h"
 

@@ -3,7 +3,9 @@
  * Idea: as HiCuts, but a node is cut along several dimensions at once: those on which its rules have more
  * distinct sides than on the average.  The parts of all dimensions together are at most *spfac* times the
  * root of the number of rules; each doubling cuts the dimension that copies fewer rules.
- * Cost, invariant and threading are those of cut_tree.c.
+ * Cost: that of cut_tree.c.
+ * Invariant: that of cut_tree.c.
+ * Threading: that of cut_tree.c.
  *
  * Where we differ from the paper: a node cuts two dimensions at most, so that it takes eight bytes.  Regions
  * do not shrink to the hull of their rules, for then a part is not found by bits alone; rules that all parts

@@ -1,11 +1,12 @@
 /* Which rules of a set can be the first to match, as far as some dimensions are concerned.
  *
  * Idea: rules with the same intervals in those dimensions are a group.  A rule of a set cannot be the first
- * if an earlier one of the set is of a group that covers its own. Cost: a build sorts the groups twice per
- * dimension and keeps a bitmap for each; a set takes time by its rules. Beyond COVER_GROUPS groups only rules
- * of one group, and those that leave everything free, are known to cover others: sets then keep more than
- * they need. Invariant: every rule left out is covered by an earlier rule that is kept. Threading: none; a
- * set writes stamps.
+ * if an earlier one of the set is of a group that covers its own.
+ * Cost: a build sorts the groups twice per dimension and keeps a bitmap for each; a set takes time by its
+ * rules.  Beyond COVER_GROUPS groups only rules of one group, and those that leave everything free, are known
+ * to cover others: sets then keep more than they need.
+ * Invariant: every rule left out is covered by an earlier rule that is kept.
+ * Threading: none; a set writes stamps.
  */
 #include "dominance.h"
 
@@ -38,8 +39,8 @@ static uint64_t sides_hash(const struct vfdb_rules *rules, uint32_t box, uint32_
     return hash;
 }
 
-/* Remove from each group's covers those that end too early for it along one dimension: at its upper end, or,
- * mirrored, at its lower. */
+/* Remove from each group's covers those that end too early for it along one dimension: at its upper end,
+ * or, mirrored, at its lower. */
 static void narrow(const struct vfdb_rules *rules, const uint32_t *first, uint32_t dim, bool lower,
                    struct dominance *dominance, uint64_t *key, uint64_t *reach)
 {

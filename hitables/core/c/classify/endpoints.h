@@ -7,8 +7,8 @@
 #include "vfdb.h"
 
 /* Where boxes begin and end along one dimension, by rising value; the caller drops *endpoints.  Box number
- * endpoint_box(endpoint) begins at endpoint_value(endpoint), or, if endpoint_ends(endpoint), has ended just
- * before. */
+ * endpoint_box(endpoint) begins at endpoint_value(endpoint), or, if endpoint_ends(endpoint), has ended
+ * just before. */
 int endpoints_sorted(struct scope *scope, const struct vfdb_rules *rules, uint32_t dim, uint64_t **endpoints,
                      uint32_t *count);
 

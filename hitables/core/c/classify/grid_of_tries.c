@@ -2,12 +2,14 @@
  *
  * Idea: a trie over destination prefixes; each prefix that rules have points to a trie over the sources of
  * these rules.  A header descends to the longest of its destination prefixes, then bit by bit through that
- * source trie. Where a branch is missing, a switch pointer leads to the node of the same source bits in the
+ * source trie.  Where a branch is missing, a switch pointer leads to the node of the same source bits in the
  * source trie of the nearest shorter destination prefix that has it.  A node stores the best of all rules
- * that match the bits on the path to it, whichever source trie they are in. Cost: a search takes 2 W / stride
- * steps, however many rules; space is linear in the rules' nodes.  An update may change every switch pointer,
- * so there is none. Invariant: the entry of node s for digit x is the node s x of its own trie, else that of
- * the nearest shorter destination prefix that has one, else nothing. Threading: searches change nothing.
+ * that match the bits on the path to it, whichever source trie they are in.
+ * Cost: a search takes 2 W / stride steps, however many rules; space is linear in the rules' nodes.  An
+ * update may change every switch pointer, so there is none.
+ * Invariant: the entry of node s for digit x is the node s x of its own trie, else that of the nearest
+ * shorter destination prefix that has one, else nothing.
+ * Threading: searches change nothing.
  *
  * Built from the shorter destination prefix to the longer: a missing branch switches to the entry of the
  * shorter prefix's node, which is already complete.  With strides above 1 the paths are those of expanded
@@ -16,7 +18,8 @@
  * More than two dimensions: rules of equal ranges in the others form a group with a grid of its own.  The
  * paper finds the groups by hashing ports that are given or any; here they may be ranges, so a bitmap per
  * elementary interval of each dimension marks the groups that hold it, and those in all bitmaps are searched,
- * best first. Bound: GROUPS groups.
+ * best first.
+ * Bound: GROUPS groups.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -194,8 +197,8 @@ static int by_bound(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The source trie of rules that share their destination, written behind the others; *up*: the root
- * of the next shorter destination's. */
+/* The source trie of rules that share their destination, written behind the others; *up*: the root of the
+ * next shorter destination's. */
 static int write_sources(struct grid_of_tries *db, const struct vfdb_rules *rules, const uint32_t *rule,
                          uint32_t count, uint32_t up, uint32_t *root)
 {

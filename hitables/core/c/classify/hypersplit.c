@@ -1,18 +1,18 @@
 /* HyperSplit (Qi, Xu, Yang, Xue and Li, INFOCOM 2009).
  *
- * Idea: a binary tree whose nodes compare one dimension with one value.  A node's rules cut each
- * dimension into segments; the dimension whose segments hold fewest rules on the average is split
- * where half of all rules, counted per segment, lie on either side.
- * Cost: a search takes a comparison per level, then reads a leaf of at most *leaf* rules.  A build
- * sorts the ends of each node's rules; rules that lie on both sides are copied, so overlap costs
- * memory: a tree of more than *mb* megabytes is VFDB_TOO_LARGE.
+ * Idea: a binary tree whose nodes compare one dimension with one value.  A node's rules cut each dimension
+ * into segments; the dimension whose segments hold fewest rules on the average is split where half of all
+ * rules, counted per segment, lie on either side.
+ * Cost: a search takes a comparison per level, then reads a leaf of at most *leaf* rules.  A build sorts the
+ * ends of each node's rules; rules that lie on both sides are copied, so overlap costs memory: a tree of more
+ * than *mb* megabytes is VFDB_TOO_LARGE.
  * Invariant: the leaves below a node tile its box, and a leaf lists every rule that meets it, by rising
  * priority, up to the first that covers it.
  * Threading: searches change nothing.
  *
- * Where we differ from the paper: its leaves hold one rule; longer ones take a part of the memory at
- * nearly the speed.  Short lists lose the rules that an earlier one covers within the node's
- * box.  Several packets go down the tree at a time, so that the misses of the cache overlap.
+ * Where we differ from the paper: its leaves hold one rule; longer ones take a part of the memory at nearly
+ * the speed.  Short lists lose the rules that an earlier one covers within the node's box.  Several packets
+ * go down the tree at a time, so that the misses of the cache overlap.
  */
 #include "scope.h"
 #include "budget.h"
@@ -62,8 +62,8 @@ static void hypersplit_free(void *built)
     budget_give(budget, db, sizeof *db);
 }
 
-/* The ends of the list's rules within the region, sorted; *first* counts the rules that begin with it.
- * An end at which one rule more begins is even, after the last value of a rule odd. */
+/* The ends of the list's rules within the region, sorted; *first* counts the rules that begin with it.  An
+ * end at which one rule more begins is even, after the last value of a rule odd. */
 static uint32_t ends_along(const struct hypersplit_builder *b, const uint32_t *list, uint32_t count,
                            const uint32_t *side, uint32_t dim, uint32_t *first)
 {

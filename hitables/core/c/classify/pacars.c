@@ -4,12 +4,14 @@
  * smallest that holds it.  That square stores it in its crossing filter set: two lists of prefixes of one
  * dimension, those that cross from left to right and those that cross from top to bottom.  A header meets the
  * squares on its descent, and in each list looks for its longest prefix; the shorter ones that hold it follow
- * from there. Cost: a search takes W / stride squares and in each O(1) steps with cascading (below), O(log n)
- * without, and the prefixes that hold the header; an update moves the entries of one list behind its place, n
- * of them at worst, for each of up to 4^(stride - 1) squares that the rectangle becomes.  (The paper cuts
- * lists into sqrt n buckets.  Here entries of 20 bytes move side by side: 3 us where one list has 10,000, 26
- * us where it has 100,000, and real lists are short.) Invariant: a list is sorted by rising start, at equal
- * starts the larger prefix first; a prefix's parent is the smallest other prefix of the list that holds it.
+ * from there.
+ * Cost: a search takes W / stride squares and in each O(1) steps with cascading (below), O(log n) without,
+ * and the prefixes that hold the header; an update moves the entries of one list behind its place, n of them
+ * at worst, for each of up to 4^(stride - 1) squares that the rectangle becomes.  (The paper cuts lists into
+ * sqrt n buckets.  Here entries of 20 bytes move side by side: 3 us where one list has 10,000, 26 us where it
+ * has 100,000, and real lists are short.)
+ * Invariant: a list is sorted by rising start, at equal starts the larger prefix first; a prefix's parent is
+ * the smallest other prefix of the list that holds it.
  * Threading: searches change nothing.
  *
  * Fractional cascading, which the paper asks for and leaves out: each square weaves its list with every
@@ -263,8 +265,8 @@ static void read_list(const struct pacars *db, const struct square *square, uint
     if (woven) {
         uint32_t hint = walk->known[side] ? walk->hint[side] : woven->count / 2;
         if (hint + SAMPLE <= woven->count) {
-            /* Where nothing has changed the place is one of the next four: counted, since a branch could not
-             * be predicted. */
+            /* Where nothing has changed the place is one of the next four: counted, since a branch could
+             * not be predicted. */
             const uint32_t *key = woven->record + (size_t)hint * apart;
             hint += (key[0] <= value) + (key[apart] <= value) + (key[2 * apart] <= value) +
                     (key[3 * apart] <= value);

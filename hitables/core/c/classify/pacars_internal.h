@@ -8,8 +8,8 @@
 #include "trie.h"
 #include "vfdb.h"
 
-/* The squares of PACARS and their lists, shared by updates and searches (pacars.c) and what keeps the squares
- * (pacars_squares.c). */
+/* The squares of PACARS and their lists, shared by updates and searches (pacars.c) and what keeps the
+ * squares (pacars_squares.c). */
 
 /* WORTH: among 8, 16 and 64 the fastest on random and routed filters (`make papers-layer4`). */
 enum { WORTH = 64, SAMPLE = 4, LEAST_ROOM = 2 };

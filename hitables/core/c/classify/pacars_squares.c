@@ -2,7 +2,8 @@
  *
  * Idea: a list is two arrays, starts and prefixes, by rising start; each prefix knows its parent, the
  * smallest other prefix that holds it.  A woven list joins a square's list with samples of its children's
- * woven lists. Cost: an update moves the entries behind its place; weaving sorts the keys of a square.
+ * woven lists.
+ * Cost: an update moves the entries behind its place; weaving sorts the keys of a square.
  * Invariant: that of pacars.c; woven places are hints, so a search is right whatever they say.
  * Threading: changes are made by one thread at a time, never beside a search.
  */
@@ -217,8 +218,9 @@ static uint32_t woven_keys(const struct square *square)
     return woven_count(square, 0) + woven_count(square, 1);
 }
 
-/* A square weaves anew when a quarter of its keys have changed; of the changes below, one in SAMPLE counts.
- * It does so at once where it may have to be freed: its own list is empty, or no child is woven any more. */
+/* A square weaves anew when a quarter of its keys have changed; of the changes below, one in SAMPLE
+ * counts.  It does so at once where it may have to be freed: its own list is empty, or no child is woven
+ * any more. */
 void squares_changed(const struct pacars *db, uint64_t key, uint32_t level)
 {
     void *node[LEVELS];

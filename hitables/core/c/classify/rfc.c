@@ -1,21 +1,21 @@
 /* Recursive flow classification (Gupta and McKeown, SIGCOMM 1999).
  *
- * Idea: two values of a dimension that meet the same rules are one class, and so are two pairs of
- * classes; a table from pairs to classes after each pair of dimensions leaves one class in the end,
- * and with it the rule.
- * Cost: a search reads one table per chunk of 16 bits and one per reduction, whatever the number of
- * rules.  A build fills all tables: each entry takes time by the rules that its two classes share.
- * The tables may outgrow any memory: more than *entries* entries are VFDB_TOO_LARGE.
- * Invariant: of the rules that meet a class, its set holds at least the first that meets a header,
- * whatever the header's other dimensions are; every rule in the set meets the class.
+ * Idea: two values of a dimension that meet the same rules are one class, and so are two pairs of classes; a
+ * table from pairs to classes after each pair of dimensions leaves one class in the end, and with it the
+ * rule.
+ * Cost: a search reads one table per chunk of 16 bits and one per reduction, whatever the number of rules.  A
+ * build fills all tables: each entry takes time by the rules that its two classes share.  The tables may
+ * outgrow any memory: more than *entries* entries are VFDB_TOO_LARGE.
+ * Invariant: of the rules that meet a class, its set holds at least the first that meets a header, whatever
+ * the header's other dimensions are; every rule in the set meets the class.
  * Threading: searches change nothing.
  *
- * Where we differ from the paper: a dimension of up to 32 bits is swept as a whole and only then split
- * into two chunks, so that any range is one box.  A set drops each rule that another, earlier one covers
- * in all dimensions to come: classes that differ in such rules alone are one.  Dimensions that all rules
- * leave free have no table.  The paper fixes the order of reduction by hand; here the pair with the
- * smallest table is reduced first, and of the last three dimensions every order is tried.  Headers go from
- * table to table in blocks, in loops that are written once for each kind of index.
+ * Where we differ from the paper: a dimension of up to 32 bits is swept as a whole and only then split into
+ * two chunks, so that any range is one box.  A set drops each rule that another, earlier one covers in all
+ * dimensions to come: classes that differ in such rules alone are one.  Dimensions that all rules leave free
+ * have no table.  The paper fixes the order of reduction by hand; here the pair with the smallest table is
+ * reduced first, and of the last three dimensions every order is tried.  Headers go from table to table in
+ * blocks, in loops that are written once for each kind of index.
  */
 #include "rfc_internal.h"
 

@@ -1,10 +1,10 @@
 /* The build of RFC's tables.
  *
  * Idea: each dimension is swept for its runs of values that meet the same rules; then two nodes at a time are
- * reduced to one by a table of their pairs of classes, until two are left, whose pairs have answers. Cost:
- * each entry of a table takes time by the rules that its two classes share. Invariant: as in rfc.c: a class's
- * set holds at least the first rule that a header of the class meets. Threading: none; all belongs to one
- * build.
+ * reduced to one by a table of their pairs of classes, until two are left, whose pairs have answers.
+ * Cost: each entry of a table takes time by the rules that its two classes share.
+ * Invariant: as in rfc.c: a class's set holds at least the first rule that a header of the class meets.
+ * Threading: none; all belongs to one build.
  */
 #include "rfc_internal.h"
 

@@ -27,8 +27,8 @@ struct build_step {
     void *table;
 };
 
-/* The tables of a search.  A table's index has two parts; each is the value of an earlier table, or is read
- * from a chunk of the header, or from a pair of chunks: so a search stores few values. */
+/* The tables of a search.  A table's index has two parts; each is the value of an earlier table, or is
+ * read from a chunk of the header, or from a pair of chunks: so a search stores few values. */
 enum part { VALUE, CHUNK_OF, CHUNKS_OF, PARTS };
 
 /* Where it is the first part of an index, the entries of a chunk's table are multiplied already. */

@@ -5,8 +5,8 @@
 
 struct scope;
 
-/* Sets of rules, each with a number.  Set i has words first[i] to first[i + 1] - 1 of at[] and bits[]: word
- * at[w] of its bitmap is bits[w], all others are zero. */
+/* Sets of rules, each with a number.  Set i has words first[i] to first[i + 1] - 1 of at[] and bits[]:
+ * word at[w] of its bitmap is bits[w], all others are zero. */
 struct rule_sets {
     struct scope *scope;
     uint32_t count, room;

@@ -4,11 +4,12 @@
  * rules are not too interwoven, and which keeps the memory limit.  If more updates a second are expected than
  * rebuilding allows, only candidates that update in place are tried.  Where rules share addresses the buckets
  * and lists of `sides` grow with the rules, while tuple space search reads as many tuples as before: so both
- * are built, compared on headers drawn from the rules, and the cheaper is kept. Cost: that of the selected
- * one; a candidate that does not fit costs a build that is given up, and `sides` costs one of `tss`, which
- * takes a tenth as long. Invariant: reads are counted, never timed, so the same rules give the same
- * structure.  Where the selected one does not update in place, an update selects anew. Threading: that of the
- * selected one.
+ * are built, compared on headers drawn from the rules, and the cheaper is kept.
+ * Cost: that of the selected one; a candidate that does not fit costs a build that is given up, and `sides`
+ * costs one of `tss`, which takes a tenth as long.
+ * Invariant: reads are counted, never timed, so the same rules give the same structure.  Where the selected
+ * one does not update in place, an update selects anew.
+ * Threading: that of the selected one.
  */
 #include <math.h>
 #include <string.h>
@@ -95,8 +96,8 @@ static double length(const struct split_product *db, uint32_t reference)
     return rules == SPLIT_LONG ? db->pool[reference >> 6] : rules;
 }
 
-/* Nanoseconds per search, as measured on nine public and nine generated sets: a part of a bucket or list, of
- * 16 or 32 rules, takes 6, a further step of an address 2.5. */
+/* Nanoseconds per search, as measured on nine public and nine generated sets: a part of a bucket or list,
+ * of 16 or 32 rules, takes 6, a further step of an address 2.5. */
 static double split_product_cost(const struct split_product *db, const uint32_t *header, size_t bytes)
 {
     double parts = 0;

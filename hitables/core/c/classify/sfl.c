@@ -2,11 +2,13 @@
  *
  * Idea (section IV): A, the fast one, keeps the rules as they were; an update goes to a small buffer, which
  * corrects the preliminary answer of a search; after delta updates A is built anew, lazily.  Indices count
- * from 0 here. Cost: an update takes O(delta + n) as in table I (the master list is an array), a search that
- * of A and O(delta), or O(n) where the rule that A returns is deleted. Invariant: for every index of A's
- * rules the buffer knows whether it is deleted, and which rules were inserted in front of it (index n: behind
- * the last); so buffer and A together hold the master list. Threading: searches share a lock; updates, and
- * the exchange of A for a new one, have it alone.  One worker at a time builds.
+ * from 0 here.
+ * Cost: an update takes O(delta + n) as in table I (the master list is an array), a search that of A and
+ * O(delta), or O(n) where the rule that A returns is deleted.
+ * Invariant: for every index of A's rules the buffer knows whether it is deleted, and which rules were
+ * inserted in front of it (index n: behind the last); so buffer and A together hold the master list.
+ * Threading: searches share a lock; updates, and the exchange of A for a new one, have it alone.  One worker
+ * at a time builds.
  *
  * Where we differ: the paper's nodes by index are three equivalent arrays: the inserted rules, best first,
  * each with its index, compared sixteen at a time (box_soa.c); a mark per deleted index; and A's rules in

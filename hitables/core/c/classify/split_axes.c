@@ -1,10 +1,12 @@
 /* Axes, classes and address maps of a split product.
  *
  * Idea: an address is cut at every end of a rule into ranges, and ranges that the same rules meet are one
- * class.  A map leads from an address, in steps of 16 and 8 bits, to the ranges between a few bounds. Cost: a
- * sort of the ends per address; classes take a step per range, members a step per class and rule. Bounds: a
- * pool holds 2^26 words. Invariant: hashes of sets have 128 random bits, so classes of different rules have
- * different hashes (but for a chance of 2^-60 or so). Threading: none; all belongs to one build.
+ * class.  A map leads from an address, in steps of 16 and 8 bits, to the ranges between a few bounds.
+ * Cost: a sort of the ends per address; classes take a step per range, members a step per class and rule.
+ * Bounds: a pool holds 2^26 words.
+ * Invariant: hashes of sets have 128 random bits, so classes of different rules have different hashes (but
+ * for a chance of 2^-60 or so).
+ * Threading: none; all belongs to one build.
  */
 #include "split_product_internal.h"
 

@@ -7,11 +7,13 @@
  * dimensions become one *kind* of packet, found in a product of small tables, and a row of bits tells which
  * *services* (distinct intervals of rules beyond the addresses) match that kind.  Buckets and lists hold
  * rules best first, 16 or 32 of which are compared at a time with AVX-512.  Where it is cheaper, all rules
- * stand in one product table, or in two. Cost: a search reads about four cache lines per address and part,
- * whatever the number of rules, as long as narrow intervals overlap little; a build sweeps over the ends of
- * the rules and writes the buckets.  The split is chosen by counting what each would write. Bounds: the pool
- * of lists, and of each address, holds 2^26 words. Invariant: rules of a bucket or list that an earlier one
- * covers are left out; boxes are numbered by rising priority, so the least number found is the answer.
+ * stand in one product table, or in two.
+ * Cost: a search reads about four cache lines per address and part, whatever the number of rules, as long as
+ * narrow intervals overlap little; a build sweeps over the ends of the rules and writes the buckets.  The
+ * split is chosen by counting what each would write.
+ * Bounds: the pool of lists, and of each address, holds 2^26 words.
+ * Invariant: rules of a bucket or list that an earlier one covers are left out; boxes are numbered by rising
+ * priority, so the least number found is the answer.
  * Threading: searches change nothing.
  */
 #include "split_product_internal.h"
@@ -140,9 +142,9 @@ static double usual_length(const struct range_classes *classes)
     return classes->pairs ? (double)classes->squares / (double)classes->pairs : 0;
 }
 
-/* Nanoseconds of a search, about, as the rules are shared out now; measured in `make bench-engine`'s
- * first runs, where a list or bucket of 16 took 4 and a line from beyond the second-level cache 3.
- * Infinite where the build would take too long, or more than so many bytes. */
+/* Nanoseconds of a search, about, as the rules are shared out now; measured in `make bench-engine`'s first
+ * runs, where a list or bucket of 16 took 4 and a line from beyond the second-level cache 3.  Infinite
+ * where the build would take too long, or more than so many bytes. */
 static double estimate(struct split_product_builder *b, double memory)
 {
     uint32_t rules[PARTS] = {0};

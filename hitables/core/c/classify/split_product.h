@@ -14,8 +14,8 @@ enum {
     SPLIT_TABLE = 63 /* a count of bounds with a meaning of its own: 256 further entries */
 };
 
-/* One address: ranges -> two words each.  An entry is offset * 64 + bounds: at the offset are the
- * bounds, 16 bits each, then two words for each range between them. */
+/* One address: ranges -> two words each.  An entry is offset * 64 + bounds: at the offset are the bounds,
+ * 16 bits each, then two words for each range between them. */
 struct address_map {
     uint32_t shift;  /* of the value, for the root */
     uint32_t depth;  /* further tables on the longest way */

@@ -10,8 +10,8 @@
 #include "vfdb.h"
 
 /* The build of a split product, shared by its stages: axes and classes (split_axes.c), services
- * (split_services.c), buckets and lists (split_lists.c), and the choice of the split (split_product.c).  Each
- * stage returns at once if memory.status is not VFDB_OK, and sets it when it fails. */
+ * (split_services.c), buckets and lists (split_lists.c), and the choice of the split (split_product.c).
+ * Each stage returns at once if memory.status is not VFDB_OK, and sets it when it fails. */
 
 /* In which part a rule is found: buckets of its source or of its destination, the first or the second
  * product. */

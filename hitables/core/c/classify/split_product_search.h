@@ -1,8 +1,8 @@
 /* The search of split_product.c, included once per instruction set: LEVEL 0 for any CPU, 256 for AVX2, 512
  * for AVX-512; TARGET is the attribute of its functions, NAME(x) their names.
  *
- * All headers of a batch take a step before any takes the next, and each step asks for the memory
- * that the next one reads. */
+ * All headers of a batch take a step before any takes the next, and each step asks for the memory that the
+ * next one reads. */
 
 /* How many of the first *bounds* 16-bit words are at most the value. */
 static inline TARGET uint32_t NAME(rank)(const uint32_t *at, uint32_t bounds, uint32_t value)
@@ -259,15 +259,11 @@ static TARGET void NAME(search)(const struct split_product *db, const uint32_t *
 {
     if (db->dims != 5 || db->checks)
         NAME(batches)
-        (db, headers, count, found, db->dims, db->by_source, db->by_destination, db->products, db->checks);
-    else if (db->products)
-        NAME(batches)(db, headers, count, found, 5, false, false, true, false);
+    (db, headers, count, found, db->dims, db->by_source, db->by_destination, db->products, db->checks);
+    else if (db->products) NAME(batches)(db, headers, count, found, 5, false, false, true, false);
     else if (db->by_source && db->by_destination)
         NAME(batches)(db, headers, count, found, 5, true, true, false, false);
-    else if (db->by_source)
-        NAME(batches)(db, headers, count, found, 5, true, false, false, false);
-    else if (db->by_destination)
-        NAME(batches)(db, headers, count, found, 5, false, true, false, false);
-    else
-        NAME(batches)(db, headers, count, found, 5, false, false, false, false);
+    else if (db->by_source) NAME(batches)(db, headers, count, found, 5, true, false, false, false);
+    else if (db->by_destination) NAME(batches)(db, headers, count, found, 5, false, true, false, false);
+    else NAME(batches)(db, headers, count, found, 5, false, false, false, false);
 }

@@ -2,9 +2,11 @@
  *
  * Idea: the values of each dimension that are no address fall into classes, and their combinations into
  * kinds; a row of bits per kind tells which services match it.  The most used services get a bit of their
- * own; rules of the others must be read in full. Cost: a step per value and class, and per combination of
- * classes. Invariant: bit SPLIT_SERVICES - 1 is set in every row: it stands for all services without a bit of
- * their own. Threading: none; all belongs to one build.
+ * own; rules of the others must be read in full.
+ * Cost: a step per value and class, and per combination of classes.
+ * Invariant: bit SPLIT_SERVICES - 1 is set in every row: it stands for all services without a bit of their
+ * own.
+ * Threading: none; all belongs to one build.
  */
 #include "split_product_internal.h"
 
@@ -66,8 +68,8 @@ static bool tabular(const struct vfdb_rules *rules, uint32_t rule)
     return true;
 }
 
-/* Which values of dimension d are of one class for *kept* services, most used first; false if there are too
- * many. */
+/* Which values of dimension d are of one class for *kept* services, most used first; false if there are
+ * too many. */
 static bool cut_class(struct split_product_builder *b, const uint32_t *chosen, uint32_t kept, uint32_t d,
                       uint32_t **bits)
 {

@@ -1,10 +1,11 @@
 /* What the trees over boxes share: leaves, and a stack of regions with the rules that meet them.
  *
  * Idea: the lists of the regions to be split lie one behind the other, so that a tree grows depth first in
- * memory that follows its depth. Cost: a push reads the list of the region above, and takes the square of a
- * list short enough to be thinned. Invariant: a list holds every rule that can be the first to match in its
- * region, by rising priority, up to the first that covers the region. Threading: none; leaves are read only
- * once they are finished.
+ * memory that follows its depth.
+ * Cost: a push reads the list of the region above, and takes the square of a list short enough to be thinned.
+ * Invariant: a list holds every rule that can be the first to match in its region, by rising priority, up to
+ * the first that covers the region.
+ * Threading: none; leaves are read only once they are finished.
  */
 #include "split_stack.h"
 

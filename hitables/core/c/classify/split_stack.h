@@ -23,8 +23,8 @@ struct leaves {
     uint32_t *entry;    /* [room] */
 };
 
-/* A node to be made, over a region and the rules of list[] that meet it.  The list of the region pushed last
- * is the last, too. */
+/* A node to be made, over a region and the rules of list[] that meet it.  The list of the region pushed
+ * last is the last, too. */
 struct open_region {
     uint32_t node, count;
     size_t list;
@@ -55,8 +55,8 @@ int split_stack_start(struct split_stack *stack, struct scope *scope, const stru
                       const struct vfdb_rules *rules);
 /* Make room for *more* rules in the lists. */
 int split_stack_room(struct split_stack *stack, size_t more);
-/* Push a region for *node* with the rules of *from* that meet it; it is copied.  There must be room for all
- * rules of *from*. */
+/* Push a region for *node* with the rules of *from* that meet it; it is copied.  There must be room for
+ * all rules of *from*. */
 int split_stack_push(struct split_stack *stack, uint32_t node, const struct open_region *from,
                      const uint32_t *region);
 /* Pop the top and copy its region; its list stays until split_stack_close_up. */

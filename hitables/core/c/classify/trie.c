@@ -3,10 +3,12 @@
  * Idea: a node takes stride bits of the key at a time.  In plain form it has a pointer for each of its
  * 2^stride children, a leaf none; in bitmap form a bit for each, and its children lie side by side, so that a
  * child is found by counting the bits before its own.  A prefix whose length is no multiple of the stride
- * becomes several nodes of the next level. Cost: width / stride nodes per descent; the space of a node
- * doubles with each bit of stride (plain) or is that of its children (bitmap), which are copied when one is
- * added or removed. Invariant: below the root no node is both without children and with a payload of zeros,
- * once trie_prune has been called for what was cleared. Threading: a descent changes nothing.
+ * becomes several nodes of the next level.
+ * Cost: width / stride nodes per descent; the space of a node doubles with each bit of stride (plain) or is
+ * that of its children (bitmap), which are copied when one is added or removed.
+ * Invariant: below the root no node is both without children and with a payload of zeros, once trie_prune has
+ * been called for what was cleared.
+ * Threading: a descent changes nothing.
  *
  * A node moves when it gets its first child (plain) or another child is added beside it (bitmap), so payloads
  * must be movable.
@@ -150,8 +152,8 @@ static bool add_bitmap(struct trie *trie, struct trie_bitmap *node, uint32_t dig
     return true;
 }
 
-/* The payload of the node at that level on the way of *key*; NULL if it is not there, or cannot be
- * made: then nothing has changed.  Level 0 is the root. */
+/* The payload of the node at that level on the way of *key*; NULL if it is not there, or cannot be made:
+ * then nothing has changed.  Level 0 is the root. */
 void *trie_reach(struct trie *trie, uint64_t key, uint32_t level, bool make)
 {
     void **at = &trie->root, *node = trie->root;

@@ -2,18 +2,20 @@
  *
  * Idea: a tuple is a combination of prefix lengths, one per dimension; a hash table holds its rules under the
  * bits that these lengths keep.  A range has the length of the smallest prefix that encloses it, and every
- * candidate rule is compared as a whole. Cost: a search follows the number of tuples, not of rules; an update
- * is O(1) and O(tuples) moved pointers at worst.  Memory is linear. Invariant: a tuple's bound is at most its
- * best priority, and tuples are sorted by rising bound, so a search stops once no tuple can beat its rule.  A
- * chain's priorities rise. Threading: searches change nothing.
+ * candidate rule is compared as a whole.
+ * Cost: a search follows the number of tuples, not of rules; an update is O(1) and O(tuples) moved pointers
+ * at worst.  Memory is linear.
+ * Invariant: a tuple's bound is at most its best priority, and tuples are sorted by rising bound, so a search
+ * stops once no tuple can beat its rule.  A chain's priorities rise.
+ * Threading: searches change nothing.
  *
- * Where we differ from the paper: with step above 1, lengths of wide dimensions are rounded down to
- * a multiple of it and narrow ones to all or nothing, which leaves a quarter of the tuples or fewer (as
- * TupleMerge does; 16 is a tenth faster than 8 on the WUSTL sets, but half as fast where routes of
- * /24 share their /16); where a chain has CROWD rules already, a rule is stored in the tuple of its own
- * lengths instead.  Before its chains, a table has a word of 32 bits per slot, a Bloom filter of two bits per
- * rule; a block of headers is tried against it tuple by tuple, 16 at a time where the CPU has AVX-512, and
- * what passes is fetched together.
+ * Where we differ from the paper: with step above 1, lengths of wide dimensions are rounded down to a
+ * multiple of it and narrow ones to all or nothing, which leaves a quarter of the tuples or fewer (as
+ * TupleMerge does; 16 is a tenth faster than 8 on the WUSTL sets, but half as fast where routes of /24 share
+ * their /16); where a chain has CROWD rules already, a rule is stored in the tuple of its own lengths
+ * instead.  Before its chains, a table has a word of 32 bits per slot, a Bloom filter of two bits per rule; a
+ * block of headers is tried against it tuple by tuple, 16 at a time where the CPU has AVX-512, and what
+ * passes is fetched together.
  */
 #include <stdbool.h>
 #include <string.h>

@@ -3,11 +3,12 @@
  *
  * Idea: a trie per dimension, and at each node a bitmap of the tuples that have a rule with that prefix.  A
  * header's descent in each trie gives the tuples that may hold its rule in that dimension; those in all of
- * them are looked up in their hash tables. Cost: a search takes one descent per dimension, the words of the
- * bitmaps met, and a lookup per tuple left; an update one descent per dimension, for each of up to 2^(stride
- * - 1) nodes that a prefix becomes.  Counts are kept only for tuples whose bit is set, so they are found by
- * counting ones. Invariant: a node's bit is set if a rule of that tuple has that prefix; the count beside it
- * is the number of such rules.  (A bit whose count is 0 may remain where memory did not allow to remove it.)
+ * them are looked up in their hash tables.
+ * Cost: a search takes one descent per dimension, the words of the bitmaps met, and a lookup per tuple left;
+ * an update one descent per dimension, for each of up to 2^(stride - 1) nodes that a prefix becomes.  Counts
+ * are kept only for tuples whose bit is set, so they are found by counting ones.
+ * Invariant: a node's bit is set if a rule of that tuple has that prefix; the count beside it is the number
+ * of such rules.  (A bit whose count is 0 may remain where memory did not allow to remove it.)
  * Threading: searches change nothing.
  *
  * Where we differ: there may be any number of dimensions, each with its trie; a range is stored under the

@@ -3,9 +3,10 @@
  * Idea: a tuple stores its rules under the bits that its lengths keep; a range has the length of the smallest
  * prefix that encloses it, and a candidate rule is compared as a whole.  In front of its chains a table has a
  * word of 32 bits per slot, a Bloom filter of two bits per rule, so that nearly all searches without a match
- * skip the chains. Cost: O(1) per update, and as many pointers moved as the tuple changes places. Invariant:
- * a tuple's bound is at most its best priority, and tuples are sorted by rising bound.  A chain's priorities
- * rise.  Every tuple has rules.
+ * skip the chains.
+ * Cost: O(1) per update, and as many pointers moved as the tuple changes places.
+ * Invariant: a tuple's bound is at most its best priority, and tuples are sorted by rising bound.  A chain's
+ * priorities rise.  Every tuple has rules.
  * Threading: readers change nothing; an update must run alone.
  */
 #include "tuples.h"

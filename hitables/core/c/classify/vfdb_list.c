@@ -1,9 +1,9 @@
 /* The rules of a database by priority.
  *
- * Idea: boxes in slots, slots of one rule chained; an open hash table from the priority
- * to the first slot.
- * Cost: O(1) a change, O(n log n) to sort.  Invariant: the table is at most half full,
- * and its gaps are closed at each removal, so no marks of the dead pile up.
+ * Idea: boxes in slots, slots of one rule chained; an open hash table from the priority to the first slot.
+ * Cost: O(1) a change, O(n log n) to sort.
+ * Invariant: the table is at most half full, and its gaps are closed at each removal, so no marks of the dead
+ * pile up.
  * Threading: none of its own.
  */
 #include "vfdb_list.h"

@@ -3,8 +3,9 @@
  * Idea: a counter in front of the system's allocator; pieces of a cache line and more start on one.
  * Cost: one call of the system's allocator per piece, and atomic additions.
  * Invariant: *bytes* is the sum of the sizes taken and not given back, and never exceeds the limit; the
- * pieces of a budget under another also count, and are limited, there. Threading: any thread may take and
- * give back at any time, so a structure may be built beside one that is searched.
+ * pieces of a budget under another also count, and are limited, there.
+ * Threading: any thread may take and give back at any time, so a structure may be built beside one that is
+ * searched.
  */
 #define _GNU_SOURCE
 #include "budget.h"
@@ -52,8 +53,8 @@ static void refund(struct budget *budget, size_t size)
         atomic_fetch_sub(&budget->bytes, size);
 }
 
-/* Count *size* bytes in the budget and those above it; false, and nothing is counted, where a limit forbids
- * it. */
+/* Count *size* bytes in the budget and those above it; false, and nothing is counted, where a limit
+ * forbids it. */
 static bool charge(struct budget *budget, size_t size)
 {
     if (budget->above && !charge(budget->above, size))

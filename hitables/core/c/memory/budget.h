@@ -2,8 +2,8 @@
 #define HITABLES_BUDGET_H
 #include <stddef.h>
 
-/* Counted memory that is given back piece by piece, for structures that change.  Any thread may take and give
- * back at any time. */
+/* Counted memory that is given back piece by piece, for structures that change.  Any thread may take and
+ * give back at any time. */
 struct budget;
 
 /* An empty budget of at most *limit* bytes (0: any number), or NULL. */

@@ -3,7 +3,8 @@
  * Idea: chunks of 64 pieces side by side; a piece is known by its number, which its owner keeps.
  * Cost: O(1) each; a chunk without pieces in use is given back to the budget.
  * Invariant: the vacant list holds exactly the chunks that have memory and a free piece, the spare list those
- * without memory. Threading: none; the owner's lock is enough.
+ * without memory.
+ * Threading: none; the owner's lock is enough.
  */
 #include "slab.h"
 

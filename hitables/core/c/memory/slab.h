@@ -8,8 +8,8 @@
 /* Pieces of one size from a budget, taken and given back one by one. */
 struct slab;
 
-/* A slab of pieces of *size* bytes, or NULL.  A piece of a cache line or less never lies across two if size
- * divides the line. */
+/* A slab of pieces of *size* bytes, or NULL.  A piece of a cache line or less never lies across two if
+ * size divides the line. */
 struct slab *slab_new(struct budget *budget, size_t size);
 /* Free the slab and all its pieces.  NULL is no slab. */
 void slab_free(struct slab *slab);

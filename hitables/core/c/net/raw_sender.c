@@ -2,8 +2,10 @@
  *
  * Idea: the whole path of a packet through OUTPUT, or from a tunnel through FORWARD, runs in the caller's own
  * system call, so the thread's CPU time is the cost of that path, and other load on the machine counts
- * little. Cost: a system call per packet, or per 64 through a raw socket. Invariant: packets that the rule
- * set drops are sent like the others. Threading: none; each call uses the caller's descriptor.
+ * little.
+ * Cost: a system call per packet, or per 64 through a raw socket.
+ * Invariant: packets that the rule set drops are sent like the others.
+ * Threading: none; each call uses the caller's descriptor.
  */
 #define _GNU_SOURCE
 #include "raw_sender.h"

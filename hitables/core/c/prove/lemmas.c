@@ -3,10 +3,10 @@
  * Idea: a match with memory leads to the same rules whether its answer is no or, once its effect has
  * happened, yes; and a fact that is written leads to the same rules as one that does not hold.  Thirty such
  * rules in a row are 2^30 paths to the rule behind them.  So a proved pair is kept for a while, and proves
- * every pair that it becomes in a part of its region. Cost: the newest LOOKED_AT candidates are compared with
- * the lists at hand, each in one pass. Invariant: the cache holds proved pairs alone; which rules share a
- * memory was noted when they were proved. Threading: none; a cache belongs to one prover, whose budget counts
- * it.
+ * every pair that it becomes in a part of its region.
+ * Cost: the newest LOOKED_AT candidates are compared with the lists at hand, each in one pass.
+ * Invariant: the cache holds proved pairs alone; which rules share a memory was noted when they were proved.
+ * Threading: none; a cache belongs to one prover, whose budget counts it.
  */
 #include "lemmas.h"
 

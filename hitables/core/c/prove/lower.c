@@ -2,9 +2,10 @@
  *
  * Idea: in a class it is known which fields a packet has and where it is cut off.  So tests of fields that
  * are missing fail, tests that hold for all coordinates fall away, and a match may drop the packet; the rest
- * of the rule is interned as guarded actions, an event splitting the rule in two. Cost: each rule is read
- * once per class; equal guarded actions are found by a hash table. Invariant: a guarded action decides every
- * packet of the class as the rule does. Threading: none; a residual belongs to one prover.
+ * of the rule is interned as guarded actions, an event splitting the rule in two.
+ * Cost: each rule is read once per class; equal guarded actions are found by a hash table.
+ * Invariant: a guarded action decides every packet of the class as the rule does.
+ * Threading: none; a residual belongs to one prover.
  */
 #include "residual.h"
 

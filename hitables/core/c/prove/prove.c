@@ -4,9 +4,10 @@
  * Else the first items that differ select the next step: inline the chain that one surely enters; cut the
  * region by one of their tests; or, when both are decided, process the head of the lists: cut by it, apply
  * its effect in both, or let its match with memory answer no, then yes.  When both heads are decided and
- * differ, so do the programs, for every packet of the region. Cost: a tree against the list that it was made
- * of takes about as long as building the tree. Invariant: PROVE_EQUAL is returned only when the proved
- * regions tile the whole one. Threading: one thread, but for prover_stop.
+ * differ, so do the programs, for every packet of the region.
+ * Cost: a tree against the list that it was made of takes about as long as building the tree.
+ * Invariant: PROVE_EQUAL is returned only when the proved regions tile the whole one.
+ * Threading: one thread, but for prover_stop.
  */
 #include "prove_internal.h"
 
@@ -94,9 +95,10 @@ static bool put_set(struct prover *p, uint32_t dim, uint32_t epoch, const struct
     return put_words(p, head, 3) && put_words(p, set->ends, 2 * (size_t)set->n);
 }
 
-/* Append a record: length, rule of a, rule of b (NONE: the end of the list), rules of a and of b whose effect
- * happened in one program alone (NONE: none), whether the rest is the same, number of sets, sets (dim, epoch,
- * n, low, high, ...), number of evaluations, (key << 1 | memory of the rule itself, answer)... */
+/* Append a record: length, rule of a, rule of b (NONE: the end of the list), rules of a and of b whose
+ * effect happened in one program alone (NONE: none), whether the rest is the same, number of sets, sets
+ * (dim, epoch, n, low, high, ...), number of evaluations, (key << 1 | memory of the rule itself,
+ * answer)... */
 static enum prove_status record(struct prover *p, uint32_t rule_a, uint32_t rule_b, bool same_rest)
 {
     size_t start = p->found_n;
@@ -371,8 +373,8 @@ static enum prove_status behead_and_look_up(struct prover *p, struct residual_li
     return status;
 }
 
-/* Whether both heads ask the same match with memory or chance; PAIRED_OTHERWISE: they do, but one of them is
- * paired with another rule. */
+/* Whether both heads ask the same match with memory or chance; PAIRED_OTHERWISE: they do, but one of them
+ * is paired with another rule. */
 enum alike { APART, ALIKE, PAIRED_OTHERWISE };
 
 static enum alike ask_alike(struct prover *p, const struct residual_list *a, const struct residual_list *b)

@@ -48,8 +48,8 @@ struct set *prover_whole(struct prover *p, uint32_t dim);
 /* Seconds of a monotonic clock. */
 double prover_clock(void);
 
-/* prove.c: prove the lists equal in the current region, which is restored afterwards.  weight: the share of
- * the run's packets that the region counts for; deep: frames around this one. */
+/* prove.c: prove the lists equal in the current region, which is restored afterwards.  weight: the share
+ * of the run's packets that the region counts for; deep: frames around this one. */
 enum prove_status prove(struct prover *p, struct residual_list a, struct residual_list b, double weight,
                         int deep);
 

@@ -2,8 +2,9 @@
  *
  * Idea: user chains of one name are compared by themselves first, for any packet of the class; chains that
  * prove equal then count as equal wherever they are entered.  Pairs that are proved behind a match with
- * memory or a write are kept for the run (lemmas.c). Cost: that of the proofs (prove.c); a class reads each
- * rule once. Invariant: r.canon maps a chain to another only after their equality was proved in this class.
+ * memory or a write are kept for the run (lemmas.c).
+ * Cost: that of the proofs (prove.c); a class reads each rule once.
+ * Invariant: r.canon maps a chain to another only after their equality was proved in this class.
  * Memory: the handle owns the budget from which everything else comes, so it is allocated by itself.
  * Threading: one thread per prover; prover_stop may be called from any.
  */
@@ -163,8 +164,8 @@ static void start_region(struct prover *p)
     p->parted = false, p->parted_a = p->parted_b = NONE;
 }
 
-/* Forget the pairs of memories; of one program against itself each rule is paired with itself: where another
- * rule takes its place, that has a memory of its own. */
+/* Forget the pairs of memories; of one program against itself each rule is paired with itself: where
+ * another rule takes its place, that has a memory of its own. */
 static void reset_pairs(struct prover *p)
 {
     uint32_t half = p->r.in.rules / 2;

@@ -3,12 +3,13 @@
  * Idea: first match takes, of the rules that match a packet, the one that comes first in the list.  Rules may
  * be read by groups, one group behind the other, if rule r of a group is not taken before the rules of later
  * groups that precede r in the list were searched.  A *form* in front of r does that: for the packets that r
- * matches, it searches all preceding rules of some groups (*asked*), or lists a few of them (*listed*). Where
- * it does neither for rule w of a later group that precedes r, no packet may match both; or, if r has no form
- * at all, both must give the same verdict. This file checks all such pairs r and w, as the packets of a class
- * read them.  Pairs are enumerated by halving the header space, since rules in different halves have no
- * packet in common, until few are left on one side.  The caller guarantees that the searched rules are
- * exactly those before r. Cost: little where each rule searches those that it crosses; at worst all pairs.
+ * matches, it searches all preceding rules of some groups (*asked*), or lists a few of them (*listed*).
+ * Where it does neither for rule w of a later group that precedes r, no packet may match both; or, if r has
+ * no form at all, both must give the same verdict.  This file checks all such pairs r and w, as the packets
+ * of a class read them.  Pairs are enumerated by halving the header space, since rules in different halves
+ * have no packet in common, until few are left on one side.  The caller guarantees that the searched rules
+ * are exactly those before r.
+ * Cost: little where each rule searches those that it crosses; at worst all pairs.
  * Invariant: PROVE_EQUAL is returned only when each pair was told apart.
  * Threading: one thread, but for *stopped.
  */

@@ -3,13 +3,14 @@
  * Idea: a region of the header space is a set of coordinates per dimension.  A test that holds in all of the
  * region falls away; a rule with a test that holds nowhere in it falls away; nothing remains behind a rule
  * that surely ends.  Lists of which the same remains decide every packet of the region alike, whatever they
- * were. A test of something that an item in front of it may write stays open (blocked) until that item is
+ * were.  A test of something that an item in front of it may write stays open (blocked) until that item is
  * gone.  A called chain is inlined in its caller's list, followed by an item that marks its end, to which
- * RETURN leads. Cost: an item is 32 bytes and is visited once per cut of the region. Invariant: the list
- * decides each packet of the region as the rules that it was made of do. Memory: lists and sets come from a
- * stack of reserved addresses, freed by restoring its top; what grows comes from the budget, the copy of the
- * input from an arena.  All of it counts towards the limit. Threading: none; a residual belongs to one
- * prover.
+ * RETURN leads.
+ * Cost: an item is 32 bytes and is visited once per cut of the region.
+ * Invariant: the list decides each packet of the region as the rules that it was made of do.
+ * Memory: lists and sets come from a stack of reserved addresses, freed by restoring its top; what grows
+ * comes from the budget, the copy of the input from an arena.  All of it counts towards the limit.
+ * Threading: none; a residual belongs to one prover.
  */
 #include "residual.h"
 
@@ -233,8 +234,8 @@ static enum relation lies(const struct residual *r, uint32_t test, uint32_t *cho
     return found;
 }
 
-/* A test of the item by which the region may be cut; NONE when all open ones are blocked.
- * A test that the region decides already may be given, too. */
+/* A test of the item by which the region may be cut; NONE when all open ones are blocked.  A test that the
+ * region decides already may be given, too. */
 uint32_t residual_open_test(const struct residual *r, const struct residual_item *item, uint32_t blocked)
 {
     const struct guarded_action *guarded = &r->guarded[item->guarded];

@@ -11,8 +11,8 @@
 /* Residual lists: what remains of a list of rules for the packets of a region.  See residual.c.
  *
  * The region is r->region: for each dimension a set of coordinates.  Sets, items and lists live on r's
- * scratch stack: a caller saves r->top and restores it to free them.  When memory is exhausted r->failed is
- * set, and pointers are NULL. */
+ * scratch stack: a caller saves r->top and restores it to free them.  When memory is exhausted r->failed
+ * is set, and pointers are NULL. */
 
 /* Sorted intervals of coordinates that neither overlap nor touch. */
 struct set {
@@ -90,8 +90,8 @@ struct residual {
 enum lowered { LOW_NOT, LOW_BUSY, LOW_DONE, LOW_APART };
 enum relation { REL_OUT, REL_PART, REL_IN };
 
-/* Copy the input and reserve the stack; false when memory is exhausted.  *memory*: the limit in bytes, 0 for
- * none. residual_close frees everything, after a failure too. */
+/* Copy the input and reserve the stack; false when memory is exhausted.  *memory*: the limit in bytes, 0
+ * for none. residual_close frees everything, after a failure too. */
 bool residual_open(struct residual *r, const struct prove_input *input, size_t memory);
 void residual_close(struct residual *r);
 /* Bytes taken, the scratch stack's aside; whether *size* further ones would pass the limit. */
@@ -113,8 +113,8 @@ size_t residual_reading(const struct residual *r, uint32_t *words, size_t room);
 enum relation residual_relation(const struct residual *r, uint32_t test, const struct set *set);
 /* The part of the set inside, or outside, the test. */
 struct set *residual_cut(struct residual *r, const struct set *set, uint32_t test, bool inside);
-/* A test of the item by which the region may be cut; NONE: all open ones read states of *blocked*.  It may be
- * one that the region decides already. */
+/* A test of the item by which the region may be cut; NONE: all open ones read states of *blocked*.  It may
+ * be one that the region decides already. */
 uint32_t residual_open_test(const struct residual *r, const struct residual_item *item, uint32_t blocked);
 
 /* Copy to out[] (which may be list->v) the items that the region leaves; their number.  dim: the one
@@ -136,8 +136,8 @@ struct mismatch {
 };
 /* Whether the two rules may share one memory. */
 typedef bool residual_paired(void *context, uint32_t rule_a, uint32_t rule_b);
-/* Whether both lists decide every packet of the region alike; else *x and *y are the places where they first
- * differ, each perhaps the list's end. */
+/* Whether both lists decide every packet of the region alike; else *x and *y are the places where they
+ * first differ, each perhaps the list's end. */
 bool residual_same(const struct residual *r, const struct residual_list *a, const struct residual_list *b,
                    struct mismatch *x, struct mismatch *y, residual_paired *paired, void *context);
 

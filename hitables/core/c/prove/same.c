@@ -1,9 +1,10 @@
 /* Comparison of two residual lists.
  *
  * Idea: both lists are walked item by item, without the marks that end calls.  Two items are the same if
- * their open tests hold for the same packets of the region and their actions lead to the same places. Cost:
- * one pass over both lists; the end of a call is looked for once per call. Invariant: lists that are the same
- * decide every packet of the region alike. Threading: nothing is written but the caller's mismatches.
+ * their open tests hold for the same packets of the region and their actions lead to the same places.
+ * Cost: one pass over both lists; the end of a call is looked for once per call.
+ * Invariant: lists that are the same decide every packet of the region alike.
+ * Threading: nothing is written but the caller's mismatches.
  */
 #include "residual.h"
 

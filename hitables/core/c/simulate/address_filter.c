@@ -1,10 +1,12 @@
 /* A filter that skips rules whose addresses cannot match, many at a time.
  *
  * Idea: a linear chain is mostly rules that fail at an address, and header tests come before anything with an
- * effect. The first 32 bits of both addresses are kept in arrays by rule number, so the compiler compares a
- * block of rules at once. Cost: half a nanosecond a rule. Invariant: a skipped rule would have failed at its
- * address; the caller counts it as read.  Only for packets whose addresses were not rewritten. Threading: any
- * number of threads may search.
+ * effect.  The first 32 bits of both addresses are kept in arrays by rule number, so the compiler compares a
+ * block of rules at once.
+ * Cost: half a nanosecond a rule.
+ * Invariant: a skipped rule would have failed at its address; the caller counts it as read.  Only for packets
+ * whose addresses were not rewritten.
+ * Threading: any number of threads may search.
  */
 #include "address_filter.h"
 

@@ -6,8 +6,8 @@
 
 struct arena;
 
-/* By rule number: the first 32 bits that the source and the destination must have (low to low + size), where
- * the rule's code starts, and the number behind the last rule of its chain without a gap.  wide: the
+/* By rule number: the first 32 bits that the source and the destination must have (low to low + size),
+ * where the rule's code starts, and the number behind the last rule of its chain without a gap.  wide: the
  * addresses have 128 bits. */
 struct address_filter {
     uint32_t *low[2], *size[2], *code, *end;

@@ -5,8 +5,8 @@
  * most frequent test is one subtraction and one comparison.  Rules whose addresses cannot match are skipped
  * many at a time (address_filter.h).
  * Cost: about one cache line per two rules read.
- * Invariant: interp_build.c has checked the stream, so a run checks no bounds but that of the jump stack. The
- * caller guarantees that no chain reaches itself.
+ * Invariant: interp_build.c has checked the stream, so a run checks no bounds but that of the jump stack.
+ * The caller guarantees that no chain reaches itself.
  * Memory: a table lives in an arena of its own; a run takes its jump stack and index of answers from another,
  * which it frees at its end.
  * Threading: any number of threads may run one table at a time.
@@ -178,8 +178,8 @@ static uint8_t given_answer(const struct packet_walk *walk, uint32_t key, uint32
     return NOT_GIVEN;
 }
 
-/* How many of 256 draws are "yes", by the two lowest bits of the packet's seed: so some packets pass a long
- * row of matches that rarely hold, and others one of matches that mostly do. */
+/* How many of 256 draws are "yes", by the two lowest bits of the packet's seed: so some packets pass a
+ * long row of matches that rarely hold, and others one of matches that mostly do. */
 static const unsigned yes_of_256[4] = {128, 8, 32, 224};
 enum { DROPPED_FROM = 248 };
 
@@ -274,7 +274,7 @@ static bool either(const struct packet_walk *walk, const uint32_t *code)
 }
 
 /* The first rule from *rule* on, in its chain, whose addresses may match, or the 0 behind the chain's last
- * rule. The rules between count as read. */
+ * rule.  The rules between count as read. */
 static inline const uint32_t *skip_rules(struct packet_walk *walk, const uint32_t *rule)
 {
     const struct interp *table = walk->table;

@@ -2,8 +2,8 @@
  *
  * Cost: one pass over the stream.
  * Invariant: every instruction of an accepted stream lies within its rule, every rule within its chain, and
- * every key, chain and rule number is in range; so a run need not check them. Threading: a table is built by
- * one thread.
+ * every key, chain and rule number is in range; so a run need not check them.
+ * Threading: a table is built by one thread.
  */
 #include "interp_internal.h"
 

@@ -1,10 +1,12 @@
 /* The shape of iptables-save text: the text without its literals.
  *
  * Idea: lines that differ only in numbers, addresses, quoted text and chain names have one shape, so
- * expensive work is done once per shape. Cost: one pass. Invariant: a literal is a whole word and never a
- * line's first; shape and text have equally many lines.  The choice of literals affects speed alone: a word
- * more or less changes how many shapes there are, not the result. Threading: any number of threads may call
- * this.
+ * expensive work is done once per shape.
+ * Cost: one pass.
+ * Invariant: a literal is a whole word and never a line's first; shape and text have equally many lines.  The
+ * choice of literals affects speed alone: a word more or less changes how many shapes there are, not the
+ * result.
+ * Threading: any number of threads may call this.
  */
 #include "line_shape.h"
 

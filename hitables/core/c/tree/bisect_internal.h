@@ -23,8 +23,8 @@ struct test_choice {
     uint32_t copies; /* rules that meet both sides */
 };
 
-/* A leaf that may yet be split.  share[] is the traffic that meets each rule here, kept with the rule's first
- * box. */
+/* A leaf that may yet be split.  share[] is the traffic that meets each rule here, kept with the rule's
+ * first box. */
 struct open_leaf {
     struct build_node *node;
     uint32_t nesting, boxes, rules;
@@ -58,10 +58,10 @@ struct crossing_span {
 struct bisection {
     struct space *space;
     const struct tree_options *options;
-    /* Tables of work: the cost of a packet in a list of 2^(size / STEPS) rules when so many tests may still
-     * be taken, if the best fractions could be split off freely.  There is one for each axis that tests may
-     * bisect, for lists that differ along it: what cheap tests cannot part is not estimated by them (in nft,
-     * single ports are told apart at half the price of a range, but one after the other). */
+    /* Tables of work: the cost of a packet in a list of 2^(size / STEPS) rules when so many tests may
+     * still be taken, if the best fractions could be split off freely.  There is one for each axis that
+     * tests may bisect, for lists that differ along it: what cheap tests cannot part is not estimated by
+     * them (in nft, single ports are told apart at half the price of a range, but one after the other). */
     double work[TABLES][NESTINGS][SIZES];
     uint32_t tables, table[TREE_AXES]; /* of each axis; TABLES: no test bisects it */
     struct tree_cost filled[TABLES]; /* cost of the test of each table */
@@ -104,8 +104,8 @@ static inline uint32_t nesting_left(const struct bisection *g, const struct open
 
 /* Fill the tables; axes whose tests cost alike share one. */
 void work_tables_fill(struct bisection *g, const struct subproblem *problem);
-/* The table of the cheapest axis along which the leaf's rules begin at many places; if there is none, of the
- * axis with most places. */
+/* The table of the cheapest axis along which the leaf's rules begin at many places; if there is none, of
+ * the axis with most places. */
 uint32_t work_table_for(const struct bisection *g, const struct open_leaf *leaf);
 
 /* bisect_tests.c */

@@ -2,10 +2,12 @@
  *
  * Idea: candidates are the prefixes on the heavier path of the trie of the rules' hulls and the lighter half
  * at each fork, the edges of ranges, and the intervals that boxes spell.  A test is worth the expected work
- * on both sides (bisect_work.c), its own cost, and a penalty for each rule that it copies. A rule's traffic
+ * on both sides (bisect_work.c), its own cost, and a penalty for each rule that it copies.  A rule's traffic
  * is spread evenly over its box, along addresses and ports; along other axes half of it is taken to pass a
- * test that the rule does not answer. Cost: O(n log n) per axis, n the boxes of the leaf. Invariant: a chosen
- * test makes some list shorter, so growth ends. Threading: none; scratch belongs to one bisection.
+ * test that the rule does not answer.
+ * Cost: O(n log n) per axis, n the boxes of the leaf.
+ * Invariant: a chosen test makes some list shorter, so growth ends.
+ * Threading: none; scratch belongs to one bisection.
  */
 #include "bisect_internal.h"
 
@@ -69,8 +71,8 @@ double probe_part(const struct bisection *g, const struct range *along, const st
 
 /* Keep the test of low..high if it is better than what *best* holds.
  *
- * It must make some list shorter.  One that leaves the region's hull as it was must make
- * the outer one shorter, else it could be chosen there again, for ever. */
+ * It must make some list shorter.  One that leaves the region's hull as it was must make the outer one
+ * shorter, else it could be chosen there again, for ever. */
 static void weigh(const struct bisection *g, const struct open_leaf *leaf, const struct side_counts *counts,
                   double share, uint32_t axis, u128 low, u128 high, struct test_choice *best)
 {
@@ -103,8 +105,8 @@ static struct crossing_span crossing_of(const struct line *line, const struct ra
                                   high < along->high ? high : along->high, *span};
 }
 
-/* The hulls of a leaf's rules along an axis, in g->span: *rules* of them, then those of the background up to
- * *all*. Hulls that span the region are only counted. */
+/* The hulls of a leaf's rules along an axis, in g->span: *rules* of them, then those of the background up
+ * to *all*.  Hulls that span the region are only counted. */
 struct axis_spans {
     uint32_t axis, rules, all;
     uint32_t wide;     /* rules that span the region */
@@ -172,8 +174,9 @@ static void try_edges(struct bisection *g, const struct open_leaf *leaf, const s
     }
     sort_keys(low, g->spare, all, 32);
     sort_keys(high, g->spare, all, 32);
-    /* At an edge: spans that began before it meet the left side, spans that ended before it do not meet the
-     * right. Traffic on the left: that of the ended spans, and of the open ones a share by their density. */
+    /* At an edge: spans that began before it meet the left side, spans that ended before it do not meet
+     * the right.  Traffic on the left: that of the ended spans, and of the open ones a share by their
+     * density. */
     uint32_t l = 0, h = 0, met = 0, left_behind = 0;
     double ended = 0, density = 0, start = 0;
     while (l < all || h < all) {

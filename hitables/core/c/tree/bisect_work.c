@@ -1,15 +1,17 @@
 /* Estimates of the work that a list of rules will cause once it is split further.
  *
  * Idea: dynamic programming over list sizes and the nesting that is left: a list is read, or a test splits
- * off a fraction of it. Cost: NESTINGS * SIZES * 6 steps per table, once per tree. Invariant: the estimate
- * never grows when more nesting is left. Threading: none; the tables belong to one bisection.
+ * off a fraction of it.
+ * Cost: NESTINGS * SIZES * 6 steps per table, once per tree.
+ * Invariant: the estimate never grows when more nesting is left.
+ * Threading: none; the tables belong to one bisection.
  */
 #include "bisect_internal.h"
 
 enum { PLACES = 64 }; /* slots in which the places where rules begin are counted */
 
-/* Tests that cost so much more still count as alike.  With 1.2 legacy trees avoid ports for nothing: the set
- * fw1_10k of ClassBench grows by a seventh. */
+/* Tests that cost so much more still count as alike.  With 1.2 legacy trees avoid ports for nothing: the
+ * set fw1_10k of ClassBench grows by a seventh. */
 static const double ALIKE = 1.5;
 
 static void work_fill(struct bisection *g, double work[NESTINGS][SIZES], struct tree_cost test)

@@ -1,8 +1,8 @@
 /* What reading a rule costs, and a test.
  *
- * Idea: a rule is read up to its first test that fails.  Which one that is follows from the
- * region in which the rule is read: a test that holds all over the region lets every packet by,
- * and the first one that does not is taken to fail.  At a point it is known.
+ * Idea: a rule is read up to its first test that fails.  Which one that is follows from the region in which
+ * the rule is read: a test that holds all over the region lets every packet by, and the first one that does
+ * not is taken to fail.  At a point it is known.
  * Cost: one step per axis.
  * Invariant: without figures (NULL) every rule and every test costs 1.
  * Threading: none is needed; nothing is written.

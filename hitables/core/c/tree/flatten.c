@@ -2,7 +2,8 @@
  *
  * Cost: a few steps per node, entry and branch.
  * Invariant: node numbers are back to 0 afterwards, so several trees can be written from nodes that they
- * share. Threading: none; nodes and scratch belong to the space of one build.
+ * share.
+ * Threading: none; nodes and scratch belong to the space of one build.
  */
 #include "tree_internal.h"
 
@@ -38,8 +39,8 @@ struct tally {
     uint64_t nodes, edges, entries;
 };
 
-/* The entries that the node is written as, into out[] unless NULL: its items, its rules in their forms, and
- * the step to the node that follows; their number. */
+/* The entries that the node is written as, into out[] unless NULL: its items, its rules in their forms,
+ * and the step to the node that follows; their number. */
 static uint32_t node_steps(const struct space *space, const struct build_node *node,
                            struct printed_entry *out)
 {
@@ -89,8 +90,8 @@ static bool node_list_reserve(struct scope *scratch, struct node_list *list, siz
     return true;
 }
 
-/* Number the nodes in preorder, the second branch of a test right behind it, and list them in *order.  A node
- * with several parents is numbered once. */
+/* Number the nodes in preorder, the second branch of a test right behind it, and list them in *order.  A
+ * node with several parents is numbered once. */
 static enum tree_status nodes_number(struct space *space, struct build_node *root, struct node_list *order,
                                      struct tally *tally)
 {

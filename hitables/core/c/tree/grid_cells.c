@@ -2,9 +2,10 @@
  *
  * Idea: the boxes of a node are counted and then listed per cell.  A rule that an earlier final rule hides
  * within a cell is left out of its list.  Cells of equal lists that are leaves, and neighbours, become one
- * node. Cost: per node, its boxes times the cells that they meet, and the square of short lists. Invariant: a
- * point that lies in a cell finds all rules of the node that it meets there. Threading: none; lists live in
- * arenas of the growth.
+ * node.
+ * Cost: per node, its boxes times the cells that they meet, and the square of short lists.
+ * Invariant: a point that lies in a cell finds all rules of the node that it meets there.
+ * Threading: none; lists live in arenas of the growth.
  */
 #include "cut_grid.h"
 
@@ -21,8 +22,8 @@ static uint32_t rules_in(const struct space *space, const uint32_t *box, uint32_
 }
 
 /* Whether all that *later* matches in the region is matched, and ended, by *earlier*.  Along axes that are
- * never tested a rule does more than its boxes say: a match of it may drop packets that another match would
- * have let by. So does a rule of TREE_DROPS along optional axes. */
+ * never tested a rule does more than its boxes say: a match of it may drop packets that another match
+ * would have let by.  So does a rule of TREE_DROPS along optional axes. */
 static bool hides(const struct space *space, uint32_t earlier, uint32_t later, const struct range *region)
 {
     bool drops = space->in->free[space->in->rule[later]] & TREE_DROPS;
@@ -298,8 +299,8 @@ static bool joins(const struct space *space, const struct range *one, const stru
     return space->in->axis[axis].cut != TREE_CUT_PREFIX || (!(low & below) && (high & below) == below);
 }
 
-/* Patches for the lists.  Equal lists that are leaves become one; others only in neighbours along
- * the last cut, since cutting the hull of any cells again and again may never end. */
+/* Patches for the lists.  Equal lists that are leaves become one; others only in neighbours along the last
+ * cut, since cutting the hull of any cells again and again may never end. */
 static bool cells_merge(struct grid_growth *p, struct grid_node *node, const struct cell_lists *cells)
 {
     uint32_t slots = 2, row = node->plan->cut[node->plan->cuts - 1].parts;

@@ -2,8 +2,10 @@
  *
  * Idea: builders of grids (hicuts.c, hypercuts.c) choose among these.  Values that are no intervals for a
  * grid (protocols, interfaces), and values that another axis requires to be known, are tested one by one
- * first. Cost: a sort of the node's boxes per axis. Invariant: the parts of a cut hold all of the region
- * along its axis. Threading: none; scratch belongs to the growth.
+ * first.
+ * Cost: a sort of the node's boxes per axis.
+ * Invariant: the parts of a cut hold all of the region along its axis.
+ * Threading: none; scratch belongs to the growth.
  */
 #include "cut_grid.h"
 

@@ -2,9 +2,10 @@
  *
  * Idea: a tree is grown larger than it pays, and then cut back from its leaves: a node becomes a list if its
  * test saves less than it costs, where each printed rule costs size_penalty.  A rule is printed once per
- * version of its node, so the number of versions counts. Cost: a few steps per node, and the boxes of the
- * leaves that are put in line. Invariant: a pruned tree finds what the grown one finds. Threading: none;
- * everything lives in the space's arena.
+ * version of its node, so the number of versions counts.
+ * Cost: a few steps per node, and the boxes of the leaves that are put in line.
+ * Invariant: a pruned tree finds what the grown one finds.
+ * Threading: none; everything lives in the space's arena.
  */
 #include "group_trees.h"
 

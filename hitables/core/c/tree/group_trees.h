@@ -19,8 +19,8 @@ struct version {
     struct version *next;
 };
 
-/* How a node is printed: as the list of its rules; as its test; or without its test, the rules of the taken
- * leaf in line before the other branch. */
+/* How a node is printed: as the list of its rules; as its test; or without its test, the rules of the
+ * taken leaf in line before the other branch. */
 enum node_form { FORM_LEAF, FORM_SPLIT, FORM_INLINE };
 
 /* How a node will be printed, and at what cost. */

@@ -4,10 +4,11 @@
  * searched first.  They are listed if few of them meet r's boxes; else version r of their group's tree is
  * called: the tree cut down to the rules before r.  Versions are made as in persistent search trees: a node's
  * version depends only on how many of its rules precede r, so equal versions are one.  What stays in line
- * behind a test is copied, what a test takes is shared. Cost: a version costs the nodes in which it differs
- * from others; finding the rules that meet a box is given up after VISITS nodes. Invariant: a version finds
- * the first of its rules that a packet matches, as the tree of all rules would. Threading: none; everything
- * lives in the space's arena.
+ * behind a test is copied, what a test takes is shared.
+ * Cost: a version costs the nodes in which it differs from others; finding the rules that meet a box is given
+ * up after VISITS nodes.
+ * Invariant: a version finds the first of its rules that a packet matches, as the tree of all rules would.
+ * Threading: none; everything lives in the space's arena.
  */
 #include "group_trees.h"
 
@@ -75,8 +76,8 @@ static void prepend(struct group_trees *f, struct build_node *node, const uint32
     node->entries += entries;
 }
 
-/* The node's version of the rules before *limit*; NULL when there is none.  *chain*: as a chain that
- * may be shared; else in line, for one use. */
+/* The node's version of the rules before *limit*; NULL when there is none.  *chain*: as a chain that may
+ * be shared; else in line, for one use. */
 static struct build_node *version(struct group_trees *f, struct build_node *node, uint32_t limit, bool chain,
                                   uint32_t depth)
 {
@@ -272,8 +273,8 @@ struct printed_entry rule_form(struct group_trees *f, uint32_t r)
         return (struct printed_entry){TREE_SEND, (int32_t)r, node};
     }
     struct build_node *versions[GROUPS] = {NULL};
-    /* If the rule is not SENDABLE, packets outside its boxes reach the versions too; then a rule of one group
-     * may precede the one that another group finds, whether it meets the boxes or not. */
+    /* If the rule is not SENDABLE, packets outside its boxes reach the versions too; then a rule of one
+     * group may precede the one that another group finds, whether it meets the boxes or not. */
     for (uint32_t h = g + 1; h < f->grouping.groups; h++)
         if (met[h].rules || !sendable)
             versions[h] = version(f, f->tree[h], r, true, 0);

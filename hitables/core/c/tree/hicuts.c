@@ -1,11 +1,13 @@
 /* HiCuts (Gupta and McKeown, 1999).
  *
- * Idea: a node of too many rules is cut into equal parts along the one axis on which its rules
- * have most distinct intervals.  The number of parts starts at max(4, sqrt(n)) and doubles while
- * the rules of all parts, and the parts, are at most spfac times the rules of the node.
- * In a search a node's region is its part of its parent's, as published; printed it is the hull of the node's
- * rules, which costs nothing there (cut_grid.c). Cost: O(n log n) per node and axis, and the rules of all
- * parts. Invariant: that of cut_grid.c. Threading: none.
+ * Idea: a node of too many rules is cut into equal parts along the one axis on which its rules have most
+ * distinct intervals.  The number of parts starts at max(4, sqrt(n)) and doubles while the rules of all
+ * parts, and the parts, are at most spfac times the rules of the node.  In a search a node's region is its
+ * part of its parent's, as published; printed it is the hull of the node's rules, which costs nothing there
+ * (cut_grid.c).
+ * Cost: O(n log n) per node and axis, and the rules of all parts.
+ * Invariant: that of cut_grid.c.
+ * Threading: none.
  */
 #include "cut_grid.h"
 

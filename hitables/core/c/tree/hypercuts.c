@@ -1,16 +1,15 @@
 /* HyperCuts (Singh, Baboescu, Varghese and Wang, SIGCOMM 2003).
  *
- * Idea: a node of n rules, too many, is cut along several axes at once: those on which its rules
- * have more distinct intervals than on the mean of all axes.  There are at most spfac * sqrt(n)
- * parts.  Along an axis their number doubles while that makes the mean or the longest list of the
- * parts clearly shorter and does not leave most of the new parts empty.
- * With the paper's refinements: regions are compacted to the hull of their rules, rules that all
- * parts have in common are kept above them, leaves of equal lists are one (and neighbours), rules
- * that others hide within a node are left out of it (cut_grid.c).
- * Differs: of the combinations of cuts the paper tries all, here the axis is doubled next that
- * leaves the shortest longest list; parts are powers of two wide, so that a search shifts.
- * Cost: the boxes of a node (at most SAMPLE of them), times the parts that they meet, per doubling
- * and axis.
+ * Idea: a node of n rules, too many, is cut along several axes at once: those on which its rules have more
+ * distinct intervals than on the mean of all axes.  There are at most spfac * sqrt(n) parts.  Along an axis
+ * their number doubles while that makes the mean or the longest list of the parts clearly shorter and does
+ * not leave most of the new parts empty.  With the paper's refinements: regions are compacted to the hull of
+ * their rules, rules that all parts have in common are kept above them, leaves of equal lists are one (and
+ * neighbours), rules that others hide within a node are left out of it (cut_grid.c).
+ * Differs: of the combinations of cuts the paper tries all, here the axis is doubled next that leaves the
+ * shortest longest list; parts are powers of two wide, so that a search shifts.
+ * Cost: the boxes of a node (at most SAMPLE of them), times the parts that they meet, per doubling and axis.
+ * Invariant: that of cut_grid.c.
  * Threading: none.
  */
 #include "cut_grid.h"

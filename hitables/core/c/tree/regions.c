@@ -2,9 +2,10 @@
  *
  * Idea: the ends of all boxes cut an axis into elementary intervals, and a box becomes a pair of their
  * numbers (ranks) per axis.  So builders compare 32-bit numbers, and 128-bit values appear only where a test
- * is written. Cost: ranking sorts the ends of all boxes, per axis; other functions take a step per axis, box
- * or hole. Invariant: a region's ranks are those of all elementary intervals that it touches. Threading:
- * none; a space belongs to the thread that builds in it.
+ * is written.
+ * Cost: ranking sorts the ends of all boxes, per axis; other functions take a step per axis, box or hole.
+ * Invariant: a region's ranks are those of all elementary intervals that it touches.
+ * Threading: none; a space belongs to the thread that builds in it.
  */
 #include "tree_internal.h"
 

@@ -1,13 +1,14 @@
 /* Shape groups with versioned trees: rules that cross are kept apart.
  *
  * Idea: rules wide in one address cross those wide in the other, and in one tree they are copied against each
- * other. So rules are grouped by the address in which they are specific, each group gets a tree by bisection,
- * and the trees are searched in turn.  First match is kept by versions of later groups' trees
- * (group_versions.c). The grouping, its order, and whether to group at all are chosen by what the whole would
- * cost, rules read and rules printed, over points drawn from the rules.  Rules that may not be moved stay in
- * the first group, where a packet meets them once. Cost: that of bisecting each group, for a handful of
- * groupings. Invariant: every point finds its first rule; the budget and the nesting are kept. Threading:
- * none; everything lives in the space's arena.
+ * other.  So rules are grouped by the address in which they are specific, each group gets a tree by
+ * bisection, and the trees are searched in turn.  First match is kept by versions of later groups' trees
+ * (group_versions.c).  The grouping, its order, and whether to group at all are chosen by what the whole
+ * would cost, rules read and rules printed, over points drawn from the rules.  Rules that may not be moved
+ * stay in the first group, where a packet meets them once.
+ * Cost: that of bisecting each group, for a handful of groupings.
+ * Invariant: every point finds its first rule; the budget and the nesting are kept.
+ * Threading: none; everything lives in the space's arena.
  */
 #include "group_trees.h"
 
@@ -104,8 +105,8 @@ static void group_rules(struct group_trees *f)
     }
 }
 
-/* The tree of group g, over all its rules.  Packets of later groups come by, and those of earlier
- * rules that are wide where this group is specific. */
+/* The tree of group g, over all its rules.  Packets of later groups come by, and those of earlier rules
+ * that are wide where this group is specific. */
 static struct build_node *group_grow(struct group_trees *f, uint32_t g, uint32_t nesting)
 {
     const struct tree_boxes *in = f->space->in;
@@ -283,8 +284,8 @@ static double cost_of(const struct group_trees *f, const struct tree *tree, cons
     return mean;
 }
 
-/* Chains that a trees nests at most besides those of its trees: a call of the first tree, an entry
- * of each that leads to a version of the next, and the chain that calls several versions. */
+/* Chains that a trees nests at most besides those of its trees: a call of the first tree, an entry of each
+ * that leads to a version of the next, and the chain that calls several versions. */
 static uint32_t joints(const struct grouping *by)
 {
     return by->groups == 1 ? 0 : by->called + (by->groups - 1) + (by->groups > 2);

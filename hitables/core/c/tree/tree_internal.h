@@ -8,10 +8,11 @@
 #include "scope.h"
 #include "tree.h"
 
-/* What all tree builders share: coordinates as ranks, regions, lists of boxes, and the tree while it grows.
+/* What all tree builders share: coordinates as ranks, regions, lists of boxes, and the tree while it
+ * grows.
  *
- * Functions that return a pointer return NULL when memory is exhausted; those that return bool and allocate
- * return false then. */
+ * Functions that return a pointer return NULL when memory is exhausted; those that return bool and
+ * allocate return false then. */
 
 __extension__ typedef unsigned __int128 u128;
 
@@ -95,8 +96,8 @@ struct build_node {
     bool closed;
     uint32_t listed, *list;   /* its rules */
     double share, hits, work; /* its traffic, the part of it that its own rules match, the expected cost */
-    /* Of bisect alone: costs of a packet.  front: the entries before the test; beside: the list of the taken
-     * branch, read in front of the other branch by a packet that is not taken. */
+    /* Of bisect alone: costs of a packet.  front: the entries before the test; beside: the list of the
+     * taken branch, read in front of the other branch by a packet that is not taken. */
     struct tree_cost test;
     double front, beside;
     struct node_plan *plan; /* of shape_groups alone */
@@ -111,8 +112,8 @@ struct subproblem {
     const struct range *region;
 };
 
-/* One C file per builder.  grow sets *root on success.  Builders listed in tree.c and bounded are offered by
- * `hitables compile --algorithm`. */
+/* One C file per builder.  grow sets *root on success.  Builders listed in tree.c and bounded are offered
+ * by `hitables compile --algorithm`. */
 struct tree_builder {
     const char *name;
     bool bounded; /* keeps the budget, the nesting, and what axes allow */

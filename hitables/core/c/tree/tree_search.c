@@ -1,9 +1,10 @@
 /* Search of a finished tree, and what it costs.
  *
  * Idea: the search reads what the kernel would read of the printed tree, so that reads and costs can be
- * compared. Cost: one edge per decision, and the boxes of each rule that it meets in a leaf. Invariant: calls
- * nest less than CALLS deep, since a group's tree calls trees of later groups only. Threading: nothing shared
- * is written; any number of threads may search one tree.
+ * compared.
+ * Cost: one edge per decision, and the boxes of each rule that it meets in a leaf.
+ * Invariant: calls nest less than CALLS deep, since a group's tree calls trees of later groups only.
+ * Threading: nothing shared is written; any number of threads may search one tree.
  */
 #include "cost.h"
 
@@ -110,8 +111,7 @@ struct tree_walk {
 };
 
 /* Read the node's entries up to the rule that decides (returned; else -1) or the one that leads to another
- * node
- * (*next, else NULL). */
+ * node (*next, else NULL). */
 static int32_t read_entries(struct tree_walk *w, const struct tree_node **next)
 {
     const struct tree *tree = w->tree;
