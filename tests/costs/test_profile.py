@@ -216,7 +216,7 @@ def broken(change: str) -> str:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("version", "a profile of version 9, this hitables reads version 1"), ("negative", "-1 is no number"),
+        ("version", "a profile of version 9, this hitables reads version 1"), ("negative", "-1 is not a number"),
         ("incomplete", "target goto"), ("format", "not a profile of costs"), ("text", "not a profile of costs"),
         ("backend", "incomplete or broken"),
     ],
