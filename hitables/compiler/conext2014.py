@@ -17,7 +17,7 @@ from ..analyse.callgraph import check_loops, graph, levels, writes
 from ..analyse.rule_boxes import BoxReader, Malformed, RuleBoxes, as_boxes
 from ..build.grow import PAPER, grow
 from ..emit.chain_writer import Names
-from ..emit.conext2014 import Run, plant_runs
+from ..emit.conext2014 import Run, write_runs
 from ..ir.fields import TCP, UDP, Family, Field
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Role, Rule
@@ -85,16 +85,16 @@ class _TableTransformer:
                 self.table.name, chain.name, count, count, 0.0, 0.0, count, 0, why
             )
             return chain, []
-        planted = plant_runs(
+        written = write_runs(
             [piece.run or piece.rules for piece in pieces], chain.policy, self.family, self.names
         )
         before, after, longest = _reads(pieces, as_boxes(rule_boxes, self.family), chain.policy is not None)
-        size = len(planted.rules) + sum(len(each.rules) for each in planted.chains)
+        size = len(written.rules) + sum(len(each.rules) for each in written.chains)
         self.nesting[chain.name] = _nesting(pieces)
         self.reports[chain.name] = ChainReport(
             self.table.name, chain.name, count, size, before, after, longest, self.nesting[chain.name], ""
         )
-        return chain.with_rules(planted.rules), planted.chains
+        return chain.with_rules(written.rules), written.chains
 
     def unwanted(self, chain: Chain) -> str:
         """Why *chain* is not even tried; "" when it is."""

@@ -21,8 +21,8 @@ from ..build.grow import grow
 from ..build.tree import Tree
 from ..costs.profile import default
 from ..costs.tree_prices import Priced, nanoseconds, prices
-from ..emit.chain_writer import Names, Planted
-from ..emit.jumps import Segment, any_memory, leaves_chain, plant, read_through_xtables
+from ..emit.chain_writer import Names, WrittenChains
+from ..emit.jumps import Segment, any_memory, leaves_chain, read_through_xtables, write_segments
 from ..emit.leaf_matches import Forms
 from ..emit.sourcemap import Gone
 from ..errors import HitablesError
@@ -88,7 +88,7 @@ class _Planned:
     """A tree as it would be printed; *names*: how many were given then."""
 
     grown: _Grown
-    planted: Planted
+    written: WrittenChains
     size: int
     memory: bool
     names: int
@@ -116,7 +116,7 @@ class TableCompiler:
         self.writes = writes(table)
         self.nesting: dict[str, int] = {}
         self.names = Names([chain.name for chain in table.chains])
-        self.planted: dict[str, tuple[Chain, list[Chain]]] = {}
+        self.written: dict[str, tuple[Chain, list[Chain]]] = {}
         self.reports: dict[str, ChainReport] = {}
         self.gone: list[Gone] = []
         self.keep = keep
@@ -167,7 +167,7 @@ class TableCompiler:
                 f"in {where.name}, {PurePath(where.filename).name} line {where.lineno}",
             )
             self.faults.append(fault)
-            self.planted[chain.name] = (chain, [])
+            self.written[chain.name] = (chain, [])
             self.reports[chain.name] = left_alone(self.table.name, chain, f"left as it was: {fault.why}")
 
     def compile_chain(self, chain: Chain) -> None:
@@ -179,7 +179,7 @@ class TableCompiler:
             why = self.grow(chain, lists)
         if why:
             left = lists[0].chain
-            self.planted[chain.name] = (left, [])
+            self.written[chain.name] = (left, [])
             self.reports[chain.name] = left_alone(self.table.name, chain, why, left)
 
     def weights(self, chain: Chain) -> list[float]:
@@ -226,8 +226,8 @@ class TableCompiler:
             self.names.count = names
             return why
         self.names.count = best.names
-        grown, planted = best.grown, best.planted
-        self.planted[chain.name] = (chain.with_rules(planted.rules), planted.chains)
+        grown, written = best.grown, best.written
+        self.written[chain.name] = (chain.with_rules(written.rules), written.chains)
         self.nesting[chain.name] = grown.nesting + (1 if best.memory else 0)
         count, stay = len(chain.rules), len(lists[0].chain.rules)
         before, after = grown.total / stay
@@ -285,10 +285,10 @@ class TableCompiler:
             grown = self.segments(listed.weights, runs, nesting, budget)
             if all(segment.tree is None for segment in grown.segments):
                 return grown.why
-            planted = plant(grown.segments, self.family, self.names)
-            size = len(planted.rules) + sum(len(made.rules) for made in planted.chains)
+            written = write_segments(grown.segments, self.family, self.names)
+            size = len(written.rules) + sum(len(made.rules) for made in written.chains)
             if size <= allowed:
-                return _Planned(grown, planted, size, memory, self.names.count)
+                return _Planned(grown, written, size, memory, self.names.count)
             budget -= size - allowed
         return f"a tree would need more than {options.max_expansion:g} times its rules"
 
@@ -379,7 +379,7 @@ class TableCompiler:
         made: list[Chain] = []
         origins = {}
         for chain in self.table.chains:
-            kept, new = self.planted.get(chain.name, (chain, []))
+            kept, new = self.written.get(chain.name, (chain, []))
             chains.append(kept)
             made += new
             origins.update({(self.table.name, each.name): chain.name for each in new})
