@@ -77,7 +77,7 @@ class _Grown:
     why: str = "its rules test nothing that a tree could tell packets apart by"
 
     def add(self, weight: Floats, mean: Floats, longest: int) -> None:
-        """Add a segment: rules of *weight*, whose packets read *mean*, and at most *longest* after compiling."""
+        """Add a segment: rules of *weight*, whose packets read *mean*, and afterwards at most *longest*."""
         self.total += (self.passing + mean) * weight.sum()
         self.passing += mean * (np.array([[len(weight)], [longest]]) / mean[:, :1])
 
