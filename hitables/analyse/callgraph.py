@@ -1,7 +1,7 @@
-"""Which chain jumps where: loops, depth, order, chains that nobody reaches.
+"""The call graph of a table: circles of jumps, nesting, order of chains, unreachable chains.
 
-Nodes are chain names, edges carry the lines of the rules that jump.  `-j` and
-`-g` count alike: both nest in nf_tables.
+Nodes are chain names; an edge has the lines of the rules that jump.  `-j` and `-g` count alike, because both
+nest in nf_tables.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ Graph: TypeAlias = Any  # a networkx DiGraph, which brings no types
 def graph(table: Table) -> Graph:
     """The table's chains as a directed graph without circles; an edge's *lines* are those of its rules.
 
-    The kernel takes chains that jump in a circle as long as no packet comes to them.  The edges of such a
-    circle are left out: what these chains do is never asked for.
+    The kernel accepts chains that jump in a circle as long as no packet reaches them.  The edges of such a
+    circle are left out, since no caller needs the effect of these chains.
     """
-    made = _jumps(table)
-    if not nx.is_directed_acyclic_graph(made):
-        for chains in list(nx.strongly_connected_components(made)):
-            made.remove_edges_from([edge for edge in made.subgraph(chains).edges])
-    return made
+    jumps = _jumps(table)
+    if not nx.is_directed_acyclic_graph(jumps):
+        for chains in list(nx.strongly_connected_components(jumps)):
+            jumps.remove_edges_from([edge for edge in jumps.subgraph(chains).edges])
+    return jumps
 
 
 def _jumps(table: Table) -> Graph:
-    made = nx.DiGraph()
+    jumps = nx.DiGraph()
     lines: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for chain in table.chains:
-        made.add_node(chain.name, rules=len(chain.rules), built_in=chain.policy is not None)
+        jumps.add_node(chain.name, rules=len(chain.rules), built_in=chain.policy is not None)
         for rule in chain.rules:
             if rule.target is not None and rule.target.enters:
                 lines[chain.name, rule.target.name].append(rule.line)
-    made.add_edges_from((*edge, {"lines": where}) for edge, where in lines.items())
-    return made
+    jumps.add_edges_from((*edge, {"lines": numbers}) for edge, numbers in lines.items())
+    return jumps
 
 
 def check_loops(program: Program) -> None:
-    """ParseError when chains that a packet may come to jump in a circle; the kernel refuses that too."""
+    """ParseError when chains that a packet may reach jump in a circle; the kernel refuses them, too."""
     for table in program:
         if not _jumps_in_circles(table):
             continue
-        made = _jumps(table)
-        made = made.subgraph(_descend(made, table))
-        if nx.is_directed_acyclic_graph(made):
+        jumps = _jumps(table)
+        reached = jumps.subgraph(_descend(jumps, table))
+        if nx.is_directed_acyclic_graph(reached):
             continue
-        circle = [start for start, _ in nx.find_cycle(made)]
-        line = made.edges[circle[-1], circle[0]]["lines"][0]
+        circle = [start for start, _ in nx.find_cycle(reached)]
+        line = reached.edges[circle[-1], circle[0]]["lines"][0]
         raise ParseError(
             f"chains jump in a circle: {' -> '.join([*circle, circle[0]])} (table {table.name})",
             source=program.name,
@@ -82,15 +82,15 @@ def _jumps_in_circles(table: Table) -> bool:
 
 
 def reachable(table: Table) -> frozenset[str]:
-    """The chains that a packet can come to: the built-in ones and all that they reach."""
+    """The chains that a packet can reach: the built-in ones and all that they enter, directly or not."""
     return _descend(graph(table), table)
 
 
-def _descend(made: Graph, table: Table) -> frozenset[str]:
-    found = {chain.name for chain in table.chains if chain.policy is not None}
-    for name in list(found):
-        found |= nx.descendants(made, name)
-    return frozenset(found)
+def _descend(jumps: Graph, table: Table) -> frozenset[str]:
+    reached = {chain.name for chain in table.chains if chain.policy is not None}
+    for name in list(reached):
+        reached |= nx.descendants(jumps, name)
+    return frozenset(reached)
 
 
 def levels(
@@ -125,14 +125,14 @@ def levels_above(table: Table) -> dict[str, int]:
 
 
 def writes(table: Table) -> dict[str, frozenset[State]]:
-    """What the rules of each chain, and of the chains it reaches, may write."""
-    made = graph(table)
-    found: dict[str, frozenset[State]] = {}
-    for name in reversed(list(nx.topological_sort(made))):
+    """By chain: the state that its rules, and those of the chains that it reaches, may write."""
+    jumps = graph(table)
+    written: dict[str, frozenset[State]] = {}
+    for name in reversed(list(nx.topological_sort(jumps))):
         states: set[State] = set()
         for rule in table[name].rules:
             states |= rule.writes
-        for callee in made.successors(name):
-            states |= found[callee]
-        found[name] = frozenset(states)
-    return found
+        for callee in jumps.successors(name):
+            states |= written[callee]
+        written[name] = frozenset(states)
+    return written

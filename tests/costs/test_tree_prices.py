@@ -153,7 +153,7 @@ def test_a_profile_without_the_backend_is_refused() -> None:
 def test_prices_of_other_rules_are_refused() -> None:
     boxes = boxes_of(read(rules_text(20, 1), family=Family.IPV4), Backend.LEGACY)
     other = read(rules_text(10, 1), family=Family.IPV4).table("filter")["FORWARD"].rules
-    with pytest.raises(ValueError, match="prices of other boxes"):
+    with pytest.raises(ValueError, match="not for these boxes"):
         boxes.priced(nanoseconds(Priced(other, boxes.axes, Family.IPV4), default(), Backend.LEGACY))
 
 
