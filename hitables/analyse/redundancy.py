@@ -6,8 +6,7 @@ cannot describe (memory, chance, a jump, LOG, a field that the chain itself chan
 "anything"; rules are never moved or removed so that new packets reach it.
 
 Invariant: the remaining rules decide every packet as the chain did, and log, write and evaluate the same for
-it; a rule that may fire loses only its counter.  core/c/analyse/redundancy.c does the work, in time quadratic
-in the rules at worst.
+it; a rule that may fire loses only its counter.  core/c/analyse/redundancy.c does the work.
 """
 
 from __future__ import annotations
