@@ -38,7 +38,7 @@ from hitables.kernel.match_truth import Traits, arrange, truth
 from hitables.kernel.namespace import Namespace
 from hitables.kernel.testbed import local_address
 from hitables.simulate.batch import PacketBatch, drawn_facts
-from hitables.simulate.boundary_packets import Edges
+from hitables.simulate.boundary_packets import BoundarySampler
 from hitables.simulate.interpreter import Interner, Interpreter
 
 SEED = 1
@@ -134,7 +134,10 @@ def _drawn(program: Program, count: int) -> list[_Chain]:
     machine = Interpreter(program, Backend.LEGACY)
     places = [(table, name) for table in program for name in BUILT_IN[table.name] if name in table]
     ruled = [(table, name) for table, name in places if table[name].rules]
-    chosen = [(table.name, name, Edges(machine, table.name, name, SEED)) for table, name in ruled or places]
+    chosen = [
+        (table.name, name, BoundarySampler(machine, table.name, name, SEED))
+        for table, name in ruled or places
+    ]
     weights = [len(edges.numbers) + 1 for *_, edges in chosen]
     shares = [max(LEAST, count * weight // max(sum(weights), 1)) for weight in weights]
     return [

@@ -30,7 +30,7 @@ from hitables.kernel.match_truth import Traits, arrange, options, predicates_kno
 from hitables.kernel.stateful_truth import answer
 from hitables.kernel.testbed import local_address
 from hitables.simulate.batch import NOT_GIVEN, PacketBatch
-from hitables.simulate.boundary_packets import Edges
+from hitables.simulate.boundary_packets import BoundarySampler
 from hitables.simulate.interpreter import Interpreter
 
 GATEWAY = """\
@@ -86,7 +86,7 @@ FILTER = GATEWAY.split("*mangle")[0]
 
 
 def drawn(program: Program, table: str, chain: str, count: int = 400) -> PacketBatch:
-    return Edges(Interpreter(program, Backend.LEGACY), table, chain, seed=3).draw(count)
+    return BoundarySampler(Interpreter(program, Backend.LEGACY), table, chain, seed=3).draw(count)
 
 
 @pytest.mark.parametrize("text", [GATEWAY, GATEWAY6])
