@@ -24,8 +24,8 @@ def calibrate(output: str, backend: str) -> None:
     from ..kernel.machine import machine
 
     backends = list(Backend) if backend == "both" else [Backend(backend)]
-    with stages() as tell:
-        found = measure(backends, tell, machine())
+    with stages() as progress:
+        found = measure(backends, progress, machine())
     write_text(output, json.dumps(found.as_data(), indent=1) + "\n")
 
 
@@ -125,7 +125,7 @@ def bench_kernel(
     else:
         batch = (traffic.trace_batch if trace_file else traffic.pcap_batch)(source, program.family)
         traffic.from_packets(program, "filter", chain, batch, Backend(backend), source)
-    with stages() as tell:
+    with stages() as progress:
         found = measure(
             program,
             chain,
@@ -135,7 +135,7 @@ def bench_kernel(
             runs=runs,
             flows=flows,
             costs=figures,
-            tell=tell,
+            progress=progress,
         )
     if as_json:
         click.echo(json.dumps(found.as_data(), indent=1))

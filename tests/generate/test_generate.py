@@ -119,7 +119,7 @@ def test_the_commands_make_what_the_library_makes(tmp_path: Path) -> None:
     [
         ("-pcorr", "-pcor", "there is no section -pcorr"),
         ("-prots\n", "-prots\n6 1.0\n", "2 columns"),
-        ("-scale\n", "-scale\nmany\n", "'many' is no whole number|holds one number"),
+        ("-scale\n", "-scale\nmany\n", "'many' is no whole number|has one number"),
         ("-dpem\n", "-dpem\n0.5 90:80\n", "the range 90:80 is empty"),
         ("-dpem\n", "-dpem\n1.5 80:80\n", "1.5 does not lie in 0..1"),
         ("-snest\n", "", "no section -snest|no section is open"),

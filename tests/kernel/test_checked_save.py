@@ -292,7 +292,7 @@ def test_a_rule_that_cannot_be_loaded_again_is_refused_with_the_words_of_the_too
         with pytest.raises(Misread, match=r"table filter.*: the output cannot be loaded: iptables-") as error:
             namespace.call(read, Family.IPV4, backend)
         # The legacy tool blames the line with COMMIT.
-        assert backend is Backend.LEGACY or "chain OUTPUT: what" in str(error.value)
+        assert backend is Backend.LEGACY or "chain OUTPUT: the output" in str(error.value)
         assert backend is Backend.LEGACY or f"it prints: {rule}\n" in str(error.value)
         left = namespace.call(read, Family.IPV4, backend, "OUTPUT")
     assert left.left_out == (("filter", "OUTPUT"),) and "-A" not in left.text

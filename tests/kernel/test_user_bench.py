@@ -223,7 +223,7 @@ def test_what_makes_no_sense_to_measure_is_refused(args: list[str], said: str, t
 
 def test_a_list_of_addresses_is_told_that_an_ipset_may_serve_better() -> None:
     (said,) = _hints(program_of(*BLOCKED), [])
-    assert said.startswith(f"{len(BLOCKED)} of {len(BLOCKED)} rules differ in one address alone")
+    assert said.startswith(f"{len(BLOCKED)} of {len(BLOCKED)} rules differ in one address only")
     assert _hints(program_of(*BLOCKED), ["ipset"]) == []
     assert _hints(program_of(*BLOCKED, *PORTS, *PORTS), []) == []
     assert _hints(program_of(*PORTS), []) == []
