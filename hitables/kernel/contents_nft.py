@@ -147,7 +147,7 @@ def _expressions(data: bytes) -> list[tuple[bytes, bytes]]:
 
 def _canonical(expressions: bytes, userdata: bytes, family: Family) -> bytes:
     """The bytes of a rule without counters; comments, which are a match or user data, are at the end."""
-    kept, comments = [], []
+    parts, comments = [], []
     for name, one in _expressions(expressions):
         if name == b"counter":
             continue
@@ -160,16 +160,16 @@ def _canonical(expressions: bytes, userdata: bytes, family: Family) -> bytes:
             one = one.replace(info, used(match, int.from_bytes(attrs[_MATCH_REVISION], "big"), info, family))
         elif name == b"range" or (name == b"cmp" and one[_ORDER] > _NEQ):
             one = _interval(name, one)
-        kept.append(one)
+        parts.append(one)
     at = 0
     while at + 2 <= len(userdata):
         end = at + 2 + userdata[at + 1]
         if userdata[at] == _COMMENT:
             comments.append(userdata[at + 2 : end].partition(b"\0")[0])
         else:
-            kept.append(userdata[at:end])
+            parts.append(userdata[at:end])
         at = end
-    return b"".join(kept) + b"\0" + b"\0".join(comments)
+    return b"".join(parts) + b"\0" + b"\0".join(comments)
 
 
 def _interval(name: bytes, one: bytes) -> bytes:
@@ -193,8 +193,8 @@ def _interval(name: bytes, one: bytes) -> bytes:
     else:
         bounds = {_LT: (0, low - 1), _LTE: (0, low), _GT: (low + 1, top), _GTE: (low, top)}
         (low, high), inside = bounds[order], True
-    kept = b"in " if inside else b"not in "
-    return kept + attrs[_CMP_REGISTER] + low.to_bytes(len(first), "big") + high.to_bytes(len(first), "big")
+    prefix = b"in " if inside else b"not in "
+    return prefix + attrs[_CMP_REGISTER] + low.to_bytes(len(first), "big") + high.to_bytes(len(first), "big")
 
 
 def culprits(family: Family) -> Iterator[tuple[ChainId, int, str]]:

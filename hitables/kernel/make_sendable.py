@@ -53,9 +53,9 @@ def interfaces_of(batches: Iterable[PacketBatch]) -> dict[int, str]:
     common = Counter[str]()
     for number, name in names.items():
         common[name] += seen[number]
-    kept = [name for name, _ in common.most_common(MAX_NAMES - 1)]
-    kept += [_SPARE] * (_SPARE not in kept)
-    return {number: name if name in kept else _SPARE for number, name in names.items()}
+    chosen = [name for name, _ in common.most_common(MAX_NAMES - 1)]
+    chosen += [_SPARE] * (_SPARE not in chosen)
+    return {number: name if name in chosen else _SPARE for number, name in names.items()}
 
 
 def make_sendable(
@@ -113,9 +113,9 @@ def _nearest(number: int) -> str:
     name = interface_name(number).split("\0")[0]
     if number and valid_name(interface_name(number)):
         return interface_name(number)
-    kept = "".join(letter for letter in name if letter.isprintable() and letter not in " /:%")
-    kept = kept.encode("ascii", "ignore").decode()[:15]
-    return kept if valid_name(kept) else _SPARE
+    valid = "".join(letter for letter in name if letter.isprintable() and letter not in " /:%")
+    valid = valid.encode("ascii", "ignore").decode()[:15]
+    return valid if valid_name(valid) else _SPARE
 
 
 def _interfaces(rows: Any, chain: str, names: Mapping[int, str]) -> None:
