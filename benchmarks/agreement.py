@@ -39,7 +39,7 @@ from hitables.kernel.namespace import Namespace
 from hitables.kernel.testbed import local_address
 from hitables.simulate.batch import PacketBatch, drawn_facts
 from hitables.simulate.boundary_packets import Edges
-from hitables.simulate.interpreter import Interner, Machine
+from hitables.simulate.interpreter import Interner, Interpreter
 
 SEED = 1
 SLOWLY = 1_000  # packets that go through ir.semantics
@@ -131,7 +131,7 @@ def _drawn(program: Program, count: int) -> list[_Chain]:
 
     Where none has any, packets for all of them: there are still the policies.
     """
-    machine = Machine(program, Backend.LEGACY)
+    machine = Interpreter(program, Backend.LEGACY)
     places = [(table, name) for table in program for name in BUILT_IN[table.name] if name in table]
     ruled = [(table, name) for table, name in places if table[name].rules]
     chosen = [(table.name, name, Edges(machine, table.name, name, SEED)) for table, name in ruled or places]
@@ -168,7 +168,7 @@ def _realised(chain: _Chain, program: Program, names: dict[int, str], own: froze
         )
     ]
     # Reachable is what any of these packets comes to, whatever else is true of it.
-    machine = Machine(alone(program, chain.table, chain.name), Backend.LEGACY)
+    machine = Interpreter(alone(program, chain.table, chain.name), Backend.LEGACY)
     wide = [batch]
     rng = np.random.default_rng(SEED)
     for _ in range(3):
@@ -213,7 +213,7 @@ def _try_chain(
             seen_states.update(result.state for result in results if result.arrived)
             batch = _as_seen(chain.batch, results).pick(asked)
             facts = _facts(chain, tried, asked, results)
-            machine = Machine(tried, backend, interner)
+            machine = Interpreter(tried, backend, interner)
             prediction = predict(machine, chain.table, chain.name, batch, facts)
             passed = np.array([result.passed for result in results], bool)[asked]
             place = f"(c) {chain.table} {chain.name}, {backend.value}, {which}"
@@ -285,7 +285,7 @@ def _compare_counters(
     if len(differs):
         line.failures.append(f"{place}: the counters of {len(differs)} of {len(kernel)} rules differ")
         for at in differs[:SHOWN]:
-            name, _, rule = Machine(program, Backend.LEGACY).rule(chain.table, int(at))
+            name, _, rule = Interpreter(program, Backend.LEGACY).rule(chain.table, int(at))
             line.failures.append(
                 f"     {kernel[at]} in the kernel, {predicted[at]} predicted: line {rule.line}: "
                 + rule_text(rule, name)
@@ -316,7 +316,7 @@ def _by_line(
     chain: _Chain,
     kernel: Counts,
     closed: Bools,
-    machine: Machine,
+    machine: Interpreter,
     batch: PacketBatch,
 ) -> dict[int, int | None]:
     """What the kernel counted for each line of the source, copies added up, malformed packets apart.
@@ -349,7 +349,7 @@ def _slowly(
     program: Program,
     chain: _Chain,
     batch: PacketBatch,
-    machine: Machine,
+    machine: Interpreter,
     backend: Backend,
     count: int,
     line: Line,

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from hitables.api import read
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.emit.text import write
 from hitables.errors import LiveError
 from hitables.files import read_text
@@ -91,7 +92,7 @@ def case(
     rng = random.Random(seed)
     drawn = random_rules(rules, lengths, rng)
     text = rules_text(drawn)
-    compiled = compile_rules(read(text, family=Family.IPV4), Options(backend=backend.value))
+    compiled = compile_rules(read(text, family=Family.IPV4), Options(backend=backend))
     chosen = rng.sample(drawn, min(len(drawn), flows))
     packets = b"".join(rule.packet(rng) for rule in chosen)
     texts = {"empty": EMPTY, "input": text, "compiled": write(compiled.program)}

@@ -120,6 +120,7 @@ def init(
     """
     from hitables import Family, read
     from hitables.files import read_text, write_text
+    from hitables.ir.choices import Malformed, backend_choice
 
     from .kernel import Kernel, loader
     from .layout import Settings
@@ -127,7 +128,9 @@ def init(
     from .state import prove
     from .store import Store
 
-    settings = Settings(backend, malformed, delta, min_length, max_expansion, leave)
+    settings = Settings(
+        backend_choice(backend), Malformed(malformed), delta, min_length, max_expansion, leave
+    )
     chosen = None if family is None else Family(int(family))
     if rules is None and not live:
         raise click.UsageError("give RULES, or --live to begin with what the kernel holds")

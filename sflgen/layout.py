@@ -19,12 +19,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hitables.analyse.rule_boxes import Malformed
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.emit.chain_writer import goto
-from hitables.emit.jumps import leaves_chain
+from hitables.emit.jumps import leaves_chain, stand_in
+from hitables.ir.choices import BackendChoice, Malformed, backend_choice, choose
 from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import EVERYTHING, Ends, Kind, Role, Rule, Target
+from hitables.ir.rule import EVERYTHING, Ends, Kind, Rule, Target
 
 from .edits import Edit, Op, apply, jumps_to, rule_edits, rule_key
 from .lcs import gaps
@@ -95,26 +96,31 @@ Hosts = Mapping[Place, Host]
 class Settings:
     """How a state is compiled and patched.
 
-    backend    "legacy", "nft", or "any": right and loadable in both
+    backend    the iptables that loads the result; "any": right and loadable in both
     delta      rules that entries may make an average packet read more before a tree is grown anew
     left       patterns of chains that others change: never touched, never compared
     prefix     what the names of generated chains begin with
     """
 
-    backend: str = "any"
-    malformed: str = "stricter"
+    backend: BackendChoice = "any"
+    malformed: Malformed = Malformed.STRICTER
     delta: int = 32
     min_length: int = 8
     max_expansion: float = 4.0
     left: tuple[str, ...] = ()
     prefix: str = "sf"
 
+    def __post_init__(self) -> None:
+        # The enums are strings: callers may write the words.
+        object.__setattr__(self, "backend", backend_choice(self.backend))
+        object.__setattr__(self, "malformed", choose(Malformed, self.malformed))
+
     def options(self, table: str, chains: Iterable[str]) -> Options:
         """What hitables is told."""
         return Options(
             as_written=True,  # counters are carried from copy to copy of the same text
             backend=self.backend,
-            malformed=Malformed(self.malformed),
+            malformed=self.malformed,
             min_length=self.min_length,
             max_expansion=self.max_expansion,
             tables=frozenset({table}),
@@ -159,13 +165,6 @@ class Names:
     def is_made(self, name: str) -> bool:
         """Whether the name is one of ours."""
         return name.startswith(self.prefix) and name[len(self.prefix) :].isdigit()
-
-
-def stand_in(rule: Rule, chain: str) -> Rule:
-    """What enters the shared chain of *rule*: it tests what is free to test."""
-    # Up to the first match of another role: one behind it may drop what that keeps from it.
-    free = itertools.takewhile(lambda match: match.role is Role.SPACE, rule.matches)
-    return Rule(tuple(free), Target(chain, Kind.JUMP, f"-j {chain}"))
 
 
 def begins_section(rule: Rule) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from hitables.errors import HitablesError, NotEquivalent
+from hitables.ir.choices import backends_of
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.ir.rule import Rule
@@ -23,8 +24,6 @@ from .rule_index import Listing
 
 # By chain: its rules, and the hull of each (listing.py).
 Hulls = dict[Place, tuple[tuple[Rule, ...], list[dict[int, tuple[int, int]]]]]
-
-BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "nft": (Backend.NFT,)}
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,11 @@ class State:
 
     @property
     def backends(self) -> tuple[Backend, ...]:
-        return BACKENDS[self.settings.backend]
+        return backends_of(self.settings.backend)
 
     def question(self, chains: frozenset[str] = frozenset(), timeout: float | None = None) -> Question:
         """What a proof of the law asks, of all built-in chains or of *chains*."""
-        malformed = "exact" if self.settings.malformed == "exact" else "stricter"
-        return Question(self.backends, malformed, chains=chains, timeout=timeout)  # type: ignore[arg-type]
+        return Question(self.backends, self.settings.malformed, chains=chains, timeout=timeout)
 
     def pending(self) -> int:
         """Entries that wait to be folded."""
@@ -62,8 +60,6 @@ class State:
 
 def bare(master: Program, settings: Settings) -> State:
     """The state in which *master* is loaded as it stands."""
-    if settings.backend not in BACKENDS:
-        raise HitablesError(f"unknown backend {settings.backend!r}; there are {', '.join(BACKENDS)}")
     if settings.delta < 0:
         raise HitablesError("delta is at least 0")
     names = [chain.name for table in master for chain in table.chains]

@@ -30,6 +30,7 @@ from typing import Self, TypeVar
 from hitables import interrupts
 from hitables.emit.text import write
 from hitables.errors import HitablesError
+from hitables.ir.choices import Malformed, backend_choice, choose
 from hitables.ir.fields import Family
 from hitables.parse import iptables
 from hitables.parse.lines import quote, split, unquote
@@ -464,8 +465,8 @@ def _read_generation(folder: Path) -> tuple[State, int]:
         else:
             said[word] = rest
     settings = Settings(
-        backend=said["backend"],
-        malformed=said["malformed"],
+        backend=backend_choice(said["backend"]),
+        malformed=choose(Malformed, said["malformed"]),
         delta=int(said["delta"]),
         min_length=int(said["min_length"]),
         max_expansion=float(said["max_expansion"]),

@@ -44,6 +44,10 @@ class Chain:
     def with_rules(self, rules: tuple[Rule, ...]) -> Chain:
         return replace(self, rules=rules)
 
+    def callees(self) -> list[str]:
+        """The user chain that each rule enters, in order, without rules that enter none."""
+        return [name for rule in self.rules if (name := rule.enters) is not None]
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -79,6 +83,24 @@ class Table:
 
     def rule_count(self) -> int:
         return sum(len(chain.rules) for chain in self.chains)
+
+    def callers_first(self, start: str) -> list[str]:
+        """The chains that *start* reaches, itself included, each after all chains that enter it.
+
+        The chains that it reaches must exist, and must not jump in a circle.
+        """
+        callees_first: list[str] = []
+        seen = {start}
+        path = [(start, self[start].callees())]
+        while path:
+            name, rest = path[-1]
+            if not rest:
+                callees_first.append(name)
+                path.pop()
+            elif (callee := rest.pop()) not in seen:
+                seen.add(callee)
+                path.append((callee, self[callee].callees()))
+        return callees_first[::-1]
 
 
 @dataclass(frozen=True, slots=True)

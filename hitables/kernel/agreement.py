@@ -20,7 +20,7 @@ from ..ir.packet import Outcome
 from ..ir.program import BUILT_IN, Chain, Program, Table
 from ..ir.rule import Ends, Match, Role, Rule, State
 from ..simulate.batch import NOT_GIVEN, PacketBatch
-from ..simulate.interpreter import OPEN_FACT, Machine
+from ..simulate.interpreter import OPEN_FACT, Interpreter
 from .experiment import PacketResult
 from .stateful_truth import answer
 
@@ -85,7 +85,11 @@ class Prediction:
 
 
 def predict(
-    machine: Machine, table: str, chain: str, batch: PacketBatch, facts: Mapping[str, npt.NDArray[np.uint8]]
+    machine: Interpreter,
+    table: str,
+    chain: str,
+    batch: PacketBatch,
+    facts: Mapping[str, npt.NDArray[np.uint8]],
 ) -> Prediction:
     """Run the interpreter over *batch*; *facts*: the truth of CONSTANT matches (predicates), by key."""
     rules = machine.program.table(table)
@@ -139,7 +143,7 @@ def passes(verdict: str) -> bool:
     return name in _PASSING or (name == "NFQUEUE" and "--queue-bypass" in words)
 
 
-def _passes(verdicts: npt.NDArray[np.uint32], machine: Machine) -> Bools:
+def _passes(verdicts: npt.NDArray[np.uint32], machine: Interpreter) -> Bools:
     passing = np.zeros(int(verdicts.max(initial=0)) + 1, bool)
     for number in np.unique(verdicts):
         passing[number] = passes(machine.interner.text(int(number)))

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from ..emit.text import rule_text, write
 from ..errors import LiveError
+from ..ir.choices import Malformed
 from ..ir.fields import STATES, Field, interface_name, interface_number
 from ..ir.headers import is_malformed
 from ..ir.packet import Backend, Outcome, Packet
@@ -35,8 +36,16 @@ from ..ir.program import BUILT_IN, Program, Table
 from ..ir.rule import Ends, Match, Role
 from ..ir.semantics import Walk
 from ..simulate.batch import NOT_GIVEN, PacketBatch
-from ..verify.question import Difference, Malformed, differs
-from .agreement import NEW, alone, counted, follows_connections, passes, predicates_of, written_fields
+from ..verify.question import Difference, differs
+from .agreement import (
+    NEW,
+    alone,
+    counted,
+    follows_connections,
+    passes,
+    predicates_of,
+    written_fields,
+)
 from .craft import Trim
 from .experiment import PacketResult, Trial, furnish, prepare, send_trials, why_not
 from .load_save import clear, ip_sets_named, load, make_ip_sets, save
@@ -115,7 +124,7 @@ def replay(
     after: Program,
     difference: Difference,
     *,
-    malformed: Malformed = "stricter",
+    malformed: Malformed = Malformed.STRICTER,
     verdict_only: bool = False,
     backends: Iterable[Backend] = tuple(Backend),
 ) -> Replay:

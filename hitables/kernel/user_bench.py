@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.compile import Options, compile_rules
+from ..compiler.compile import compile_rules
+from ..compiler.options import Options
 from ..costs import Costs, default, spent
 from ..emit.text import write
 from ..errors import HitablesError, LiveError, Unsupported
@@ -156,7 +157,7 @@ def measure(
     plain = routed(program, chain)
     router = _router(plain)
     progress("compiling")
-    options = replace(options or Options(), backend=backend.value)
+    options = replace(options or Options(), backend=backend)
     compiled = compile_rules(plain, options).program
     good = batch.pick(routable(batch))
     if not len(good):

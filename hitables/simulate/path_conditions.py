@@ -110,7 +110,7 @@ _CARRIERS = {
 
 
 class Reach:
-    """All that a chain reaches.  *numbers*: of its rules, as `Machine.rule` counts them."""
+    """All that a chain reaches.  *numbers*: of its rules, as `Interpreter.rule` counts them."""
 
     def __init__(self, table: Table, start: str, family: Family, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -120,7 +120,7 @@ class Reach:
         for chain in table.chains:
             first[chain.name] = number
             number += len(chain.rules)
-        order = callers_first(table, start)
+        order = table.callers_first(start)
         for name in order:
             for at, rule in enumerate(table[name].rules, first[name]):
                 self._chains[at], self._rules[at] = name, rule
@@ -186,23 +186,3 @@ class Reach:
                 if rule.enters is not None:
                     entries[rule.enters].append((name, number))
         return ways
-
-
-def callers_first(table: Table, start: str) -> list[str]:
-    """Every chain that *start* reaches, each behind all those that enter it."""
-    order: list[str] = []
-    seen = {start}
-    path = [(start, entered(table, start))]
-    while path:
-        name, rest = path[-1]
-        if not rest:
-            order.append(name)
-            path.pop()
-        elif (chain := rest.pop()) not in seen:
-            seen.add(chain)
-            path.append((chain, entered(table, chain)))
-    return order[::-1]
-
-
-def entered(table: Table, chain: str) -> list[str]:
-    return [rule.enters for rule in table[chain].rules if rule.enters is not None]

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from hitables.errors import HitablesError
+from hitables.errors import Disagreement
 from hitables.ir import semantics
+from hitables.ir.choices import Malformed
 from hitables.ir.headers import is_malformed
 from hitables.ir.packet import Backend, Packet
 from hitables.ir.packet_text import listening, show_packet
@@ -24,10 +25,10 @@ from hitables.ir.program import Program, Table
 from hitables.ir.rule import Role
 from hitables.ir.semantics import DROP
 
-from ..verify.question import Difference, Equal, Malformed, Question, differs, places
+from ..verify.question import Difference, Equal, Question, differs, places
 from .batch import PacketBatch
 from .boundary_packets import Edges
-from .interpreter import Interner, Machine, Result
+from .interpreter import Interner, Interpreter, Result
 
 PACKETS = 20_000  # for each chain; half aimed at either program
 PACKETS_PER_RULE, FEWEST = 60, 1000
@@ -59,7 +60,7 @@ def compare(
     after: Program,
     *,
     backends: Sequence[Backend] = tuple(Backend),
-    malformed: Malformed = "stricter",
+    malformed: Malformed = Malformed.STRICTER,
     packets: int = PACKETS,
     seed: int = 0,
 ) -> Difference | None:
@@ -88,17 +89,17 @@ class _Pair:
         self.programs = before, after
         self.backend, self.question = backend, question
         interner = Interner()
-        self.machines = [Machine(program, backend, interner) for program in self.programs]
+        self.interpreters = [Interpreter(program, backend, interner) for program in self.programs]
 
     def draw(self, table: str, chain: str, packets: int, seed: int) -> PacketBatch:
         """Packets at the edges of both programs; few where the chain reads few rules."""
-        edges = [Edges(machine, table, chain, seed) for machine in self.machines]
+        edges = [Edges(interpreter, table, chain, seed) for interpreter in self.interpreters]
         rules = max(len(each.numbers) for each in edges)
         count = min(packets, PACKETS_PER_RULE * rules + FEWEST)
         return PacketBatch.join(each.draw(count // 2) for each in edges)
 
     def compare(self, table: str, chain: str, batch: PacketBatch) -> Difference | None:
-        old, new = (machine.run(table, chain, batch, hits=True) for machine in self.machines)
+        old, new = (interpreter.run(table, chain, batch, hits=True) for interpreter in self.interpreters)
         same = old.verdict == new.verdict
         if not self.question.verdict_only:
             same &= (old.effects == new.effects) & (old.count == new.count)
@@ -115,8 +116,8 @@ class _Pair:
     def _copied(self, table: str, chain: str, old: Result, new: Result) -> Difference | None:
         """Memory that belongs to a rule must not be copied: as many rules said yes in both programs."""
         before, after = (
-            _once_keys(machine.program.table(table), result.hits)
-            for machine, result in zip(self.machines, (old, new), strict=True)
+            _once_keys(interpreter.program.table(table), result.hits)
+            for interpreter, result in zip(self.interpreters, (old, new), strict=True)
         )
         for key in before | after:
             if before[key] != after[key]:
@@ -127,9 +128,9 @@ class _Pair:
 
     def _is_stricter(self, table: str, chain: str, batch: PacketBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Malformed packets that the second program drops, after the first's first effects."""
-        new = self.machines[1].run(table, chain, batch)
-        old = self.machines[0].run(table, chain, batch, limits=np.ascontiguousarray(new.count))
-        drop = self.machines[1].interner.number(DROP)
+        new = self.interpreters[1].run(table, chain, batch)
+        old = self.interpreters[0].run(table, chain, batch, limits=np.ascontiguousarray(new.count))
+        drop = self.interpreters[1].interner.number(DROP)
         allowed = batch.malformed() & (new.verdict == drop)
         stricter: np.ndarray[Any, np.dtype[np.bool_]] = (
             allowed & (old.count >= new.count) & (old.effects == new.effects)
@@ -143,7 +144,7 @@ class _Pair:
         reason = differs(walks[0], walks[1], may_drop, self.question.verdict_only)
         if reason is None:
             spelled = show_packet(packet, table, chain, answers)
-            raise HitablesError(
+            raise Disagreement(
                 "the interpreter finds a difference that semantics does not; this is a fault of hitables, "
                 f"please report it with the rule set ({self.backend.value}: {spelled})"
             )

@@ -75,18 +75,25 @@ MANGLE = scope("mangle")
 class Extension:
     """One match or target.
 
-    options           by every name that they have role              what may be done with the match
-    (ir.rule.Role) needs, strict     see ir.rule.Match protocols         the match is refused unless -p
-    names one of these (empty: any protocol) required          options that the match cannot do without
-    counting          options of which one makes a match of role CONSTANT a NAMED one ends
-    whether the target ends the traversal of the table (ir.rule.Ends) defaults          the value of an
-    option that is omitted one_of            groups of options of which a rule may have one at most needed
-    groups of options of which a rule must have one beside            option -> the option that must
-    accompany it family            the only family that has the extension check             refuses what the
-    grammar cannot express, by a ValueError scopes            option, or "" for the extension itself ->
-    where the kernel accepts it; the key may name the option's value, too option_protocols  option, or ""
-    for the extension itself -> the protocols of which -p must name one access            the states that it
-    reads and writes form              the canonical spelling of its options
+    options           by every name that they have
+    role              what may be done with the match (ir.rule.Role)
+    needs, strict     see ir.rule.Match
+    protocols         the match is refused unless -p names one of these (empty: any protocol)
+    required          options that the match cannot do without
+    counting          options of which one makes a match of role CONSTANT a NAMED one
+    ends              whether the target ends the traversal of the table (ir.rule.Ends)
+    defaults          the value of an option that is omitted
+    one_of            groups of options of which a rule may have one at most
+    needed            groups of options of which a rule must have one
+    beside            option -> the option that must accompany it
+    family            the only family that has the extension
+    check             refuses what the grammar cannot express, by a ValueError
+    scopes            option, or "" for the extension itself -> where the kernel accepts it; the key may
+                      name the option's value, too
+    option_protocols  option, or "" for the extension itself -> the protocols of which -p must name one
+    access            the states that it reads and writes
+    form              the canonical spelling of its options
+    tracks            loading a rule with it makes the kernel track connections or reassemble fragments
     """
 
     name: str
@@ -108,6 +115,7 @@ class Extension:
     option_protocols: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     access: Access = UNKNOWN
     form: Form = field(default_factory=Form)
+    tracks: bool = False
 
 
 _OPTION = re.compile(r"(--?[\w-]+(?:=--?[\w-]+)*)((?::[\w(),]+)*)(\??)(!?)(\*?)")
@@ -166,6 +174,7 @@ def match(
     writes_with: Mapping[str, str] | None = None,
     source: str = "",
     form: Form | None = None,
+    tracks: bool = False,
 ) -> Extension:
     """The row of a match; `Extension` explains the parts.  Groups of options are separated by "|"."""
     written = {option: states(names) for option, names in (writes_with or {}).items()}
@@ -188,6 +197,7 @@ def match(
         option_protocols=option_protocols or {},
         access=Access(states(reads), states(writes), written, source) if source else UNKNOWN,
         form=form or Form(),
+        tracks=tracks,
     )
 
 
@@ -208,6 +218,7 @@ def target(
     writes: str = "",
     source: str = "",
     form: Form | None = None,
+    tracks: bool = False,
 ) -> Extension:
     """The row of a target; `Extension` explains the parts.  Groups of options are separated by "|"."""
     return Extension(
@@ -224,4 +235,5 @@ def target(
         option_protocols=option_protocols or {},
         access=Access(frozenset(), states(writes), {}, source) if source else UNKNOWN,
         form=form or Form(),
+        tracks=tracks,
     )

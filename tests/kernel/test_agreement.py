@@ -14,7 +14,8 @@ import pytest
 import benchmarks.agreement as agreement
 import benchmarks.corpus as corpus
 from hitables import read
-from hitables.compiler.compile import Compiled, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Compiled
 from hitables.emit.text import write
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
@@ -30,7 +31,7 @@ from hitables.kernel.stateful_truth import answer
 from hitables.kernel.testbed import local_address
 from hitables.simulate.batch import NOT_GIVEN, PacketBatch
 from hitables.simulate.boundary_packets import Edges
-from hitables.simulate.interpreter import Machine
+from hitables.simulate.interpreter import Interpreter
 
 GATEWAY = """\
 *filter
@@ -85,7 +86,7 @@ FILTER = GATEWAY.split("*mangle")[0]
 
 
 def drawn(program: Program, table: str, chain: str, count: int = 400) -> PacketBatch:
-    return Edges(Machine(program, Backend.LEGACY), table, chain, seed=3).draw(count)
+    return Edges(Interpreter(program, Backend.LEGACY), table, chain, seed=3).draw(count)
 
 
 @pytest.mark.parametrize("text", [GATEWAY, GATEWAY6])
@@ -333,9 +334,9 @@ def test_a_faulty_compiler_is_found_out(fault: str, tmp_path: Path, monkeypatch:
 
 @pytest.mark.needs_kernel
 def test_a_faulty_interpreter_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def faulty(machine: Machine, *rest: Any) -> Prediction:
+    def faulty(machine: Interpreter, *rest: Any) -> Prediction:
         program = with_first(machine.program, lambda text: text.replace("22,80,443", "22,80"))
-        return predict(Machine(program, machine.backend), *rest)
+        return predict(Interpreter(program, machine.backend), *rest)
 
     monkeypatch.setattr(agreement, "predict", faulty)
     path = tmp_path / "gateway.rules"

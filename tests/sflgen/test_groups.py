@@ -18,7 +18,7 @@ from support.scale import examples
 from support.sflgen_command import step as commit
 
 import hitables
-from hitables.build.tree import grow
+from hitables.build.grow import grow
 from hitables.errors import ParseError, Unsupported
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -28,7 +28,7 @@ from hitables.kernel.load_save import load
 from hitables.kernel.make_sendable import interfaces_of, make_sendable
 from hitables.kernel.namespace import Namespace
 from hitables.simulate.boundary_packets import Edges
-from hitables.simulate.interpreter import Machine
+from hitables.simulate.interpreter import Interpreter
 from sflgen.edits import read_commands
 from sflgen.layout import Settings, Strategy
 from sflgen.local_proof import proved_plan
@@ -42,7 +42,7 @@ PREFERRED = [None, None, Strategy.GRAFT, Strategy.GRAFT, Strategy.OVERLAY]
 def grouped(request: pytest.FixtureRequest) -> Iterator[None]:
     """In either order of the groups, though one tree may be cheaper here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hitables.compiler.compile.grow", functools.partial(grow, grouping=request.param))
+        patch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=request.param))
         yield
 
 
@@ -128,7 +128,7 @@ def any_command(rng: random.Random, master: Program, chain: str, other: float) -
 
 def trials_of(master: Program, backend: Backend, seed: int, count: int) -> list[Trial]:
     """Packets at the edges of the rules; none is malformed, as trees may drop more of these than the list."""
-    batch = Edges(Machine(master, backend), "filter", "FORWARD", seed=seed).draw(count)
+    batch = Edges(Interpreter(master, backend), "filter", "FORWARD", seed=seed).draw(count)
     batch = make_sendable(batch, "FORWARD", dict.fromkeys(interfaces_of([batch]), "eth0"))
     return [Trial(packet) for packet in batch.pick(~batch.malformed())]
 

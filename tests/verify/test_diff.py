@@ -19,7 +19,7 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
 from hitables.report.diff import as_json, show
 from hitables.report.region_text import describe
-from hitables.simulate.interpreter import Interner, Machine
+from hitables.simulate.interpreter import Interner, Interpreter
 from hitables.verify.diff import WHOLE, Change, Changes, changes, join
 from hitables.verify.question import Question
 
@@ -52,7 +52,7 @@ def test_equal_rule_sets_have_nothing_to_tell() -> None:
     assert told(
         "-A INPUT -s 10.0.0.0/8 -j DROP\n",
         "-A INPUT -s 10.0.0.0/9 -j DROP\n-A INPUT -s 10.128.0.0/9 -j DROP\n",
-    ) == ("A and B treat every packet alike.")
+    ) == ("A and B treat every packet the same.")
 
 
 def test_a_new_log_rule_is_told_apart_from_a_new_verdict() -> None:
@@ -68,7 +68,7 @@ def test_the_largest_comes_first_and_the_rest_is_counted() -> None:
     before = "-A INPUT -s 10.0.0.0/24 -j DROP\n-A INPUT -s 11.0.0.0/8 -j DROP\n"
     said = told(before, "", limit=1)
     assert "any protocol from 11.0.0.0/8" in said and "10.0.0.0/24" not in said
-    assert "changes more (--limit)" in said
+    assert "more changes (--limit)" in said
 
 
 @pytest.mark.parametrize(("policy", "count"), [("ACCEPT", 0), ("DROP", 1)])
@@ -162,7 +162,7 @@ def test_every_whole_packet_that_differs_lies_in_just_one_region(rng: random.Ran
     batch = every_packet()
     interner = Interner()
     old, new = (
-        Machine(each, Backend.LEGACY, interner).run("filter", "INPUT", batch) for each in (before, after)
+        Interpreter(each, Backend.LEGACY, interner).run("filter", "INPUT", batch) for each in (before, after)
     )
     apart = (old.verdict != new.verdict) | (old.effects != new.effects)
     broken = batch.malformed()

@@ -17,7 +17,8 @@ from support.programs import make_program, mutate
 from support.scale import examples
 
 from hitables.api import read
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.errors import HitablesError
 from hitables.ir import semantics
 from hitables.ir.headers import inconsistency, is_malformed
@@ -36,7 +37,7 @@ ENGINES: dict[str, Callable[[Program, Program, Question], Answer]] = {
 }
 PROVES = [name for name in ENGINES if name != "sampled"]
 WHOLE = Question()
-QUESTIONS = (WHOLE, Question(malformed="exact"), Question(verdict_only=True))
+QUESTIONS = (WHOLE, Question(malformed="exact"), Question(equivalence="verdict"))
 
 
 def stands(difference: Difference, before: Program, after: Program, question: Question) -> bool:

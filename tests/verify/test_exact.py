@@ -30,6 +30,7 @@ from support.small_programs import (
     source,
 )
 
+from hitables.core.prover import Status
 from hitables.errors import HitablesError, Unsupported
 from hitables.ir import semantics
 from hitables.ir.fields import TCP, UDP, Family, Field, Fragment
@@ -40,9 +41,10 @@ from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Role, Rule, State, Target
 from hitables.ir.rule import Test as FieldTest
 from hitables.simulate import sampling
-from hitables.simulate.interpreter import Interner, Machine
+from hitables.simulate.interpreter import Interner, Interpreter
 from hitables.verify import bdd, exact
-from hitables.verify.question import Answer, Difference, Equal, Malformed, Question, Undecided, differs
+from hitables.verify.encoding import Encoding
+from hitables.verify.question import Answer, Difference, Equal, Question, Undecided, differs
 
 pytestmark = pytest.mark.engine
 NOTRACK = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({State.CT}))
@@ -82,11 +84,11 @@ def tells_apart(before: Program, after: Program, question: Question) -> bool:
     for backend in question.backends:
         interner = Interner()
         old, new = (
-            Machine(each, backend, interner).run("filter", "INPUT", batch) for each in (before, after)
+            Interpreter(each, backend, interner).run("filter", "INPUT", batch) for each in (before, after)
         )
         apart = (old.verdict != new.verdict) | (old.effects != new.effects)
         if question.malformed == "stricter":
-            limited = Machine(before, backend, interner).run("filter", "INPUT", batch, limits=new.count)
+            limited = Interpreter(before, backend, interner).run("filter", "INPUT", batch, limits=new.count)
             drop = interner.number("DROP")
             apart &= ~(batch.malformed() & (new.verdict == drop) & (limited.effects == new.effects))
         if apart.any():
@@ -96,9 +98,7 @@ def tells_apart(before: Program, after: Program, question: Question) -> bool:
 
 @settings(max_examples=examples(120))
 @given(st.randoms(use_true_random=False), st.sampled_from(Backend), st.sampled_from(["stricter", "exact"]))
-def test_it_agrees_with_trying_every_packet(
-    rng: random.Random, backend: Backend, malformed: Malformed
-) -> None:
+def test_it_agrees_with_trying_every_packet(rng: random.Random, backend: Backend, malformed: str) -> None:
     before = small_program(rng)
     after = mutate(rng, before) if rng.random() < 0.9 else small_program(rng)
     question = Question((backend,), malformed)
@@ -224,11 +224,11 @@ def test_effects_count_in_their_order() -> None:
 def test_verdicts_alone_leave_out_what_changes_nothing() -> None:
     logs = program(rule(LOG), Rule((), None), rule(source(0, 9), DROPS))
     bare = program(rule(source(0, 9), DROPS))
-    assert differ(logs, bare) is not None and differ(logs, bare, verdict_only=True) is None
+    assert differ(logs, bare) is not None and differ(logs, bare, equivalence="verdict") is None
     tarpit = program(rule(TARPIT), rule(source(0, 9), DROPS))
-    assert differ(tarpit, bare, verdict_only=True) is not None  # it may end a packet's way
+    assert differ(tarpit, bare, equivalence="verdict") is not None  # it may end a packet's way
     marks = program(rule(MARK), rule(MARKED, DROPS))
-    assert differ(marks, program(rule(MARKED, DROPS)), verdict_only=True) is not None
+    assert differ(marks, program(rule(MARKED, DROPS)), equivalence="verdict") is not None
 
 
 def test_a_fact_has_another_truth_once_what_it_reads_is_written() -> None:
@@ -423,8 +423,8 @@ def test_chains_that_nest_too_deep_to_be_proved_are_said_to() -> None:
 def test_fields_that_no_rule_tests_make_no_classes() -> None:
     one = program(rule(source(0, 9), DROPS))
     tables = one.table("filter"), one.table("filter")
-    prover = exact.Prover(tables, one, Backend.LEGACY, Question(), None)
-    assert [each.later for each in prover.classes] == [False, True]
+    encoding = Encoding(tables, one.family, Backend.LEGACY)
+    assert [each.later for each in encoding.classes()] == [False, True]
 
 
 def test_it_can_be_stopped() -> None:
@@ -436,14 +436,15 @@ def test_it_can_be_stopped() -> None:
     before = program(*rules, rule(LOG))
     after = program(*reversed(rules), rule(MARK))
     tables = before.table("filter"), after.table("filter")
-    prover = exact.Prover(tables, before, Backend.LEGACY, Question(), None)
-    timer = threading.Timer(0.05, lambda: exact.lib.prover_stop(prover.handle))
+    encoding = Encoding(tables, before.family, Backend.LEGACY)
+    pair = exact.TableProver(tables, encoding, Question(), None)
+    timer = threading.Timer(0.05, pair.prover.stop)
     timer.start()
-    status, _ = prover.run("INPUT", prover.classes[0], 10**9)
+    status, _ = pair.run("INPUT", pair.classes[0], 10**9)
     timer.join()
-    assert status in (exact.lib.PROVE_STOPPED, exact.lib.PROVE_DIFFER)
-    # An interrupt may come before the run has begun, which must not forget it.
-    assert prover.run("INPUT", prover.classes[0], 10**9)[0] == exact.lib.PROVE_STOPPED
+    assert status in (Status.STOPPED, Status.DIFFER)
+    # A stop may come before the run begins; the run must still end.
+    assert pair.run("INPUT", pair.classes[0], 10**9)[0] == Status.STOPPED
 
 
 def test_what_cannot_be_compared_is_said() -> None:

@@ -60,6 +60,7 @@ MATCHES = (
         reads="CT",
         source="netfilter/xt_connbytes.c",
         form=Form({"--connbytes": write.span(64, open_ended=True)}, whole=_canonical_connbytes),
+        tracks=True,
     ),
     match(
         "connlabel",
@@ -70,6 +71,7 @@ MATCHES = (
         writes_with={"--set": "LABELS"},
         source="netfilter/xt_connlabel.c",
         form=Form({"--label": _label}),
+        tracks=True,
     ),
     match(
         "connlimit",
@@ -88,6 +90,7 @@ MATCHES = (
             },
             whole=_canonical_connlimit,
         ),
+        tracks=True,
     ),
     match(
         "connmark",
@@ -96,6 +99,7 @@ MATCHES = (
         reads="CT CONNMARK",
         source="netfilter/xt_connmark.c",
         form=Form({"--mark": write.mark}),
+        tracks=True,
     ),
     match(
         "conntrack",
@@ -121,6 +125,7 @@ MATCHES = (
                 **_CT_PORTS,
             }
         ),
+        tracks=True,
     ),
     match(
         "helper",
@@ -143,5 +148,6 @@ MATCHES = (
         readers={"--state": read.state_test()},
         reads="CT",
         source="netfilter/xt_conntrack.c",
+        tracks=True,
     ),
 )

@@ -171,6 +171,7 @@ TARGETS = (
             },
             whole=_canonical_connmark,
         ),
+        tracks=True,
     ),
     target(
         "CONNSECMARK",
@@ -178,6 +179,7 @@ TARGETS = (
         one="--save --restore",
         need="--save --restore",
         scope=scope("mangle security"),
+        tracks=True,
     ),
     target(
         "CT",
@@ -196,6 +198,7 @@ TARGETS = (
             },
             whole=_canonical_ct,
         ),
+        tracks=True,
     ),
     target(
         "HMARK",
@@ -249,6 +252,7 @@ TARGETS = (
         writes="CT CONNMARK LABELS",
         source="netfilter/xt_CT.c",
         form=Form(alone=_canonical_notrack, same_as="CT"),
+        tracks=True,
     ),
     target(
         "SECMARK",

@@ -74,6 +74,7 @@ TARGETS = (
         writes="CT ADDRESSES CHECKSUM PAYLOAD",
         source="netfilter/xt_nat.c",
         form=Form({"--to-destination": _to}),
+        tracks=True,
     ),
     target(
         "DNPT",
@@ -95,6 +96,7 @@ TARGETS = (
         writes="CT ADDRESSES CHECKSUM PAYLOAD",
         source="netfilter/xt_MASQUERADE.c",
         form=Form({"--to-ports": write.to_ports}),
+        tracks=True,
     ),
     target(
         "NETMAP",
@@ -105,6 +107,7 @@ TARGETS = (
         writes="CT ADDRESSES CHECKSUM PAYLOAD",
         source="netfilter/xt_NETMAP.c",
         form=Form({"--to": write.network}),
+        tracks=True,
     ),
     target(
         "REDIRECT",
@@ -114,6 +117,7 @@ TARGETS = (
         writes="CT ADDRESSES CHECKSUM PAYLOAD",
         source="netfilter/xt_REDIRECT.c",
         form=Form({"--to-ports": write.to_ports}),
+        tracks=True,
     ),
     target(
         "SAME",
@@ -129,6 +133,7 @@ TARGETS = (
         writes="CT ADDRESSES CHECKSUM PAYLOAD",
         source="netfilter/xt_nat.c",
         form=Form({"--to-source": _to}),
+        tracks=True,
     ),
     target(
         "SNPT",

@@ -102,6 +102,7 @@ TARGETS = (
         option_protocols={"": (6,)},
         source="ipv4/netfilter/ipt_SYNPROXY.c, ipv6/netfilter/ip6t_SYNPROXY.c",
         form=Form({"--wscale": write.low_bits(8), "--mss": write.low_bits(16)}),
+        tracks=True,
     ),
     target(
         "TPROXY",
@@ -117,5 +118,6 @@ TARGETS = (
             {"--tproxy-mark": "0x0/0x0"},
             whole=_canonical_tproxy,
         ),
+        tracks=True,
     ),
 )
