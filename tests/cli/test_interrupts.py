@@ -224,11 +224,11 @@ def test_what_is_held_back_comes_at_the_end_the_ignored_and_the_others() -> None
     came: list[str] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: came.append("term"))
     try:
-        with pytest.raises(KeyboardInterrupt), interrupts.held_back():
+        with pytest.raises(KeyboardInterrupt), interrupts.deferred():
             signal.raise_signal(signal.SIGINT)
             came.append("behind")
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with interrupts.held_back():
+        with interrupts.deferred():
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGTERM)
             came.append("held")

@@ -116,7 +116,7 @@ def test_packets_cut_off_or_not_ip_are_counted_not_guessed() -> None:
 def test_a_file_that_is_not_a_capture_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     path.write_bytes(b"*filter\nCOMMIT\n")
-    with pytest.raises(ParseError, match=r"x\.pcap: no capture that can be read"):
+    with pytest.raises(ParseError, match=r"x\.pcap: not a readable capture"):
         pcap_batch(str(path), Family.IPV4)
     path.write_bytes(capture([b"\0" * 60], 105))
     with pytest.raises(ParseError, match="link type 105"):
