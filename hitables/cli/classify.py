@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from ..errors import HitablesError
+from .progress import progress_bar
 from .terminal import (
     Size,
     command,
@@ -17,7 +18,6 @@ from .terminal import (
     option,
     output_option,
     section,
-    stages,
 )
 
 
@@ -272,9 +272,9 @@ def bench_classify(
     filters = classbench.parse(read_text(rules_file), rules_file)
     packets = traces.parse(read_text(trace_file), trace_file)
     rows = []
-    with stages() as tell:
+    with progress_bar() as progress:
         for plan in plans:
-            tell(str(plan))
+            progress(str(plan))
             try:
                 rows.append(run(plan, filters, packets, check=True, timed=True, limit=max_memory))
             except DatabaseError as error:

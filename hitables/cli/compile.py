@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from ..errors import HitablesError
+from .progress import progress_bar
 from .terminal import (
     Number,
     backend_option,
@@ -25,7 +26,6 @@ from .terminal import (
     option,
     output_option,
     section,
-    stages,
     timeout_option,
 )
 
@@ -275,7 +275,7 @@ def compile_command(
         if weights.trace_file or weights.pcap_file:
             raise HitablesError("scheme paper weighs all rules the same: it takes neither --trace nor --pcap")
         weigh = None
-    with stages(outputs.quiet) as tell:
+    with progress_bar(outputs.quiet) as progress:
         result = compile_text(
             read_text(file),
             _compile_options(scheme, costs_file, options),
@@ -285,8 +285,8 @@ def compile_command(
             prove=not no_prove,
             timeout=timeout,
             max_memory=max_memory,
-            tell=tell,
-            done=tell.done,
+            tell=progress,
+            done=progress.done,
             weigh=weigh,
         )
     _warn_of_faults(result.faults)
