@@ -50,6 +50,7 @@ class Option(click.Option):
         self.aliases = frozenset(aliases)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        # click shows all of self.opts.
         every, self.opts = self.opts, [name for name in self.opts if name not in self.aliases]
         try:
             return super().get_help_record(ctx)
@@ -258,6 +259,9 @@ class Commands(Group):
     def warn(self, message: str) -> None:
         """Print a message to standard error, after the name of the program."""
         click.echo(f"{self.name}: {message}", err=True)
+
+
+# ---- values of options ----
 
 
 def family_of(choice: str | None) -> Any:
