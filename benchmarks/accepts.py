@@ -34,7 +34,8 @@ from hitables.ir.fields import Family
 from hitables.ir.program import BUILT_IN
 from hitables.kernel.machine import machine
 from hitables.kernel.namespace import Namespace
-from hitables.syntax.options import MATCHES, TARGETS, Extension, Option
+from hitables.syntax.extension import Extension, Option
+from hitables.syntax.extensions import MATCHES, TARGETS
 
 from .doc_tables import DOCS
 

@@ -19,7 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hitables.api import read
-from hitables.compiler.compile import NESTING, ChainReport, Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import NESTING, Options
+from hitables.compiler.result import ChainReport
 from hitables.files import read_text
 from hitables.ir.choices import backend_choice
 from hitables.kernel.machine import machine

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hitables.compiler.compile import Options
+from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.errors import HitablesError
 from hitables.files import read_text

@@ -29,8 +29,8 @@ from typing import Any
 
 import click
 
-from hitables.build.tree import ALGORITHMS
-from hitables.compiler.compile import NESTING, Options
+from hitables.build.grow import ALGORITHMS
+from hitables.compiler.options import NESTING, Options
 from hitables.compiler.pipeline import compile_text
 from hitables.errors import HitablesError, NotEquivalent, ParseError
 from hitables.ir.choices import Equivalence

@@ -27,8 +27,10 @@ from typing import Any
 import numpy as np
 
 from hitables.api import read
-from hitables.compiler.compile import Compiled, Options, compile_rules
+from hitables.compiler.compile import compile_rules
 from hitables.compiler.conext2014 import transform
+from hitables.compiler.options import Options
+from hitables.compiler.result import Compiled
 from hitables.emit.text import write
 from hitables.files import read_text
 from hitables.ir.fields import Family, Field, Fragment
@@ -39,7 +41,7 @@ from hitables.kernel.stopwatch import EMPTY, compare
 from hitables.parse import classbench
 from hitables.parse import trace as traces
 from hitables.simulate.batch import PACKET, PacketBatch
-from hitables.simulate.interpreter import Machine
+from hitables.simulate.interpreter import Interpreter
 
 from .kernel import RandomRule, random_rules
 
@@ -98,7 +100,7 @@ def batch_of(headers: Any) -> PacketBatch:
 
 def decided(program: Program, batch: PacketBatch) -> tuple[Any, Any]:
     """Per packet: the line of the rule that decides (0: the policy, however it is said), and rules read."""
-    result = Machine(program, Backend.LEGACY).run("filter", CHAIN, batch)
+    result = Interpreter(program, Backend.LEGACY).run("filter", CHAIN, batch)
     lines = [rule.line for chain in program.table("filter").chains for rule in chain.rules]
     return np.array([*lines, 0])[result.rule], result.reads
 

@@ -26,7 +26,8 @@ from pathlib import Path
 import click
 
 from hitables.api import read
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.emit.text import write
 from hitables.errors import HitablesError
 from hitables.ir.packet import Backend

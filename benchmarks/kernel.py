@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from hitables.api import read
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.emit.text import write
 from hitables.errors import LiveError
 from hitables.files import read_text

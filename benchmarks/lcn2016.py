@@ -73,7 +73,7 @@ class Classic:
     def __init__(self, plan: str, rules: Rules) -> None:
         self.plan, self.layout = plan, rules.layout
         self.fast = engine.open(plan, rules)
-        self.rebuilds = not engine.Plan.read(plan).algorithm.updates
+        self.rebuilds = not engine.AlgorithmSpec.read(plan).algorithm.updates
         self.slow = engine.open("linear", rules) if self.rebuilds else None
         self.stale = False
         self.kept = dict(zip(rules.priority.tolist(), rules.boxes, strict=True))

@@ -29,7 +29,8 @@ from typing import Any
 import click
 
 from hitables.api import read
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.emit.text import write
 from hitables.errors import HitablesError
 from hitables.ir import semantics

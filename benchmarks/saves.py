@@ -30,15 +30,14 @@ import click
 from hitables.api import read
 from hitables.errors import HitablesError, LiveError
 from hitables.ir.choices import Malformed
-from hitables.ir.fields import Family
+from hitables.ir.fields import Family, top
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
-from hitables.ir.rule import Role, Rule
+from hitables.ir.rule import Role, Rule, Test
 from hitables.kernel.load_save import load, make_ip_sets, save
 from hitables.kernel.machine import machine
 from hitables.kernel.namespace import Namespace
 from hitables.kernel.rule_bytes import Entry, read_entries
-from hitables.syntax.options import universe
 from hitables.verify.portfolio import check
 from hitables.verify.question import Answer, Difference, Equal, Question
 
@@ -182,26 +181,33 @@ def load_section(
     section: Section, family: Family, backend: Backend, rules: Sequence[tuple[int, str]] | None = None
 ) -> Loaded:
     """Load those *rules* that load, the spellings of *section* by default, and see what becomes of them."""
-    taken, refused = [], []
+    wanted = tuple(section.rules() if rules is None else rules)
     with Namespace() as namespace:
         make_ip_sets(IP_SETS, family, namespace)
         load(BEFORE, family, backend, namespace)
-        for number, rule in section.rules() if rules is None else rules:
+
+        def loadable(some: tuple[tuple[int, str], ...]) -> tuple[tuple[int, str], ...]:
+            """Those of *some* that load: all at once where they do, else either half by itself."""
             try:
-                load(section.text([rule]), family, backend, namespace)
-                taken.append((number, rule))
+                load(section.text([rule for _, rule in some]), family, backend, namespace)
             except LiveError:
-                refused.append(rule)
+                half = len(some) // 2
+                return loadable(some[:half]) + loadable(some[half:]) if half else ()
+            return some
+
+        taken = loadable(wanted)
+        refused = tuple(rule for number, rule in wanted if (number, rule) not in taken)
         if not taken:
-            return Loaded((), tuple(refused), (), ())
-        load(section.text([rule for _, rule in taken]), family, backend, namespace)
+            return Loaded((), refused, (), ())
+        if refused:
+            load(section.text([rule for _, rule in taken]), family, backend, namespace)
         printed = save(family, backend, namespace)
         entries = namespace.call(read_entries, section.table, family) if backend is Backend.LEGACY else []
     own = printed[printed.index(f"*{section.table}\n") :]
     own = own[: own.index("COMMIT\n")]
     saved = [line for line in own.splitlines() if line.startswith(f"-A {section.chain}")]
     assert len(saved) == len(taken), f"{len(taken)} rules of {section.name} saved as {len(saved)}"
-    return Loaded(tuple(taken), tuple(refused), tuple(saved), tuple(_of_chain(section, entries, len(taken))))
+    return Loaded(taken, refused, tuple(saved), tuple(_of_chain(section, entries, len(taken))))
 
 
 def _of_chain(section: Section, entries: Sequence[Entry], count: int) -> Iterator[Entry]:
@@ -285,9 +291,14 @@ def _keys(rule: Rule, family: Family) -> Iterator[str]:
         if match.role is not Role.SPACE:
             yield match.key
         elif match.tests or match.needs or (match.is_protocol and family is Family.IPV6):
-            tests = sorted(test for test in match.tests if not universe((test,), family))
+            tests = sorted(test for test in match.tests if not _is_any(test, family))
             yield f"{match.name} {tests} {match.either} {match.native} {match.needs} {match.is_protocol}"
     yield rule.target.key if rule.target is not None else ""
+
+
+def _is_any(test: Test, family: Family) -> bool:
+    """Whether the test holds for every packet that has the field."""
+    return test.values.pairs == ((0, top(test.field, family)),)
 
 
 def _spelt_alike(loaded: Loaded, programs: Sequence[Program | None], section: Section) -> Iterator[str]:

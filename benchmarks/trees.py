@@ -23,9 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from hitables.analyse.callgraph import graph, levels
+from hitables.analyse.callgraph import levels_above
 from hitables.api import read
-from hitables.compiler.compile import NESTING, Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import NESTING, Options
 from hitables.files import read_text
 from hitables.ir.choices import backend_choice
 from hitables.ir.packet import Backend
@@ -137,7 +138,7 @@ def measure(task: tuple[Path, str, str]) -> Row:
     seconds = time.process_time() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     after, reads = decided(made.program, batch)
-    above, _ = levels(graph(made.program.table("filter")), {})
+    above = levels_above(made.program.table("filter"))
     return Row(
         name,
         backend,

@@ -12,6 +12,9 @@ have it for what runs in the background.
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
+import queue
 import signal
 import sys
 import threading
@@ -100,11 +103,10 @@ def in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
         finally:
             ended.set()
 
-    thread = threading.Thread(target=run, daemon=True)
     started = False
     try:
         with held_back():
-            thread.start()
+            _worker().put(run)
             started = True
         ended.wait()
     except BaseException:
@@ -116,6 +118,22 @@ def in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
     if failed:
         raise failed[0]
     return done[0]
+
+
+@functools.cache
+def _worker() -> queue.SimpleQueue[Callable[[], None]]:
+    """The work of a thread that goes on for ever: to start one takes longer than most of its work."""
+    works: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def serve() -> None:
+        while True:
+            works.get()()
+
+    threading.Thread(target=serve, daemon=True).start()
+    return works
+
+
+os.register_at_fork(after_in_child=_worker.cache_clear)  # threads do not come along
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from itertools import pairwise
 from hitables.emit.text import rule_text
 from hitables.errors import HitablesError, ParseError, Unsupported
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
-from hitables.ir.rule import Kind, Match, Role, Rule
+from hitables.ir.rule import Match, Role, Rule
 from hitables.parse import iptables
 from hitables.parse.lines import quote, split, unquote
 from hitables.parse.named_memory import mixed_memories, named_memory
@@ -401,7 +401,7 @@ _JUMPS = frozenset({"-j", "--jump", "-g", "--goto"})
 def jumps_to(rule: Rule) -> str:
     """The chain that the rule enters; "" when it enters none."""
     target = rule.target
-    return target.name if target is not None and target.kind in (Kind.JUMP, Kind.GOTO) else ""
+    return target.name if target is not None and target.enters else ""
 
 
 def _find(rules: Sequence[Rule], wanted: Rule) -> int | None:

@@ -99,7 +99,7 @@ class Walk:
     def below(self, rule: Rule, region: Region, final: bool) -> str:
         """The chain of the tree to which *rule* leads packets, doing nothing else to them; "" for none."""
         target = rule.target
-        if target is None or target.kind not in (Kind.GOTO, Kind.JUMP):
+        if target is None or not target.enters:
             return ""
         if not self.made(target.name) or target.name in self.fixed:
             return ""

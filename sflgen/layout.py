@@ -19,12 +19,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.emit.chain_writer import goto
-from hitables.emit.jumps import has_memory, leaves_chain
+from hitables.emit.jumps import leaves_chain, stand_in
 from hitables.ir.choices import BackendChoice, Malformed, backend_choice, choose
 from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import EVERYTHING, Ends, Kind, Role, Rule, Target
+from hitables.ir.rule import EVERYTHING, Ends, Kind, Rule, Target
 
 from .edits import Edit, Op, apply, jumps_to, rule_edits, rule_key
 from .lcs import gaps
@@ -166,16 +167,9 @@ class Names:
         return name.startswith(self.prefix) and name[len(self.prefix) :].isdigit()
 
 
-def stand_in(rule: Rule, chain: str) -> Rule:
-    """What enters the shared chain of *rule*: it tests what is free to test."""
-    # Up to the first match of another role: one behind it may drop what that keeps from it.
-    free = itertools.takewhile(lambda match: match.role is Role.SPACE, rule.matches)
-    return Rule(tuple(free), Target(chain, Kind.JUMP, f"-j {chain}"))
-
-
 def begins_section(rule: Rule) -> bool:
     """Whether the rule can neither be copied nor be entered by -j."""
-    return has_memory(rule) and leaves_chain(rule)
+    return rule.has_memory and leaves_chain(rule)
 
 
 def section_lists(chain: Chain, served: Served) -> list[tuple[Rule, ...]]:
@@ -201,7 +195,7 @@ def _cut(chain: Chain, old: Served | None, names: Names) -> Served:
     for at, rule in enumerate(chain.rules):
         if begins_section(rule) and at:
             sections.append(Section(starts.get(at) or names.next(), 0, False))
-        elif has_memory(rule) and not begins_section(rule):
+        elif rule.has_memory and not begins_section(rule):
             once.append((at, shared.get(at) or names.next()))
         sections[-1] = replace(sections[-1], size=sections[-1].size + 1)
     return Served(tuple(sections), tuple(once))

@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from hitables.analyse.callgraph import levels_above
 from hitables.analyse.callgraph import writes as written_by
 from hitables.ir.program import Program, Table
 from hitables.ir.rule import Kind, Rule
 from hitables.ir.rule import State as What
 
-from .edits import Edit, Op, apply, jumps_to
+from .edits import Edit, Op, apply
 from .layout import OTHERS, Host, Names, Place, Served, Strategy, section_lists
 from .rule_index import Listing
 from .state import State
@@ -158,21 +158,5 @@ class Draft:
     def level(self, table: str, chain: str) -> int:
         """How many chains nest above *chain*, at most."""
         if table not in self.levels:
-            self.levels[table] = levels(self.loaded.table(table))
+            self.levels[table] = levels_above(self.loaded.table(table))
         return self.levels[table].get(chain, 0)
-
-
-def levels(table: Table) -> dict[str, int]:
-    """How many chains nest above each chain, at most."""
-    below = {chain.name: {name for rule in chain.rules if (name := jumps_to(rule))} for chain in table.chains}
-    above = dict.fromkeys(below, 0)
-    waiting = Counter(name for names in below.values() for name in names)
-    ready = [name for name in below if not waiting[name]]
-    while ready:
-        name = ready.pop()
-        for callee in below[name]:
-            above[callee] = max(above[callee], above[name] + 1)
-            waiting[callee] -= 1
-            if not waiting[callee]:
-                ready.append(callee)
-    return above

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hitables.analyse.callgraph import check_loops
-from hitables.compiler.compile import NESTING
+from hitables.analyse.callgraph import check_loops, levels_above
+from hitables.compiler.options import NESTING
 from hitables.errors import HitablesError, Unsupported
 from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Kind
@@ -29,7 +29,7 @@ from hitables.ir.rule import Kind
 from .edits import Edit, Op, apply, jumps_to, with_memory
 from .edits import text as text_of
 from .layout import Place, Served, Settings, Strategy, grow
-from .plan_state import Draft, levels
+from .plan_state import Draft
 from .state import State, bare
 from .update_rule import LEAF, SectionUpdate
 
@@ -282,7 +282,7 @@ class Planning(Draft):
         """Unsupported when chains nest deeper than the backend takes."""
         backend = "nft" if self.settings.backend == "any" else self.settings.backend
         limit = NESTING[backend]
-        self.levels[table] = levels(self.loaded.table(table))
+        self.levels[table] = levels_above(self.loaded.table(table))
         if max(self.levels[table].values(), default=0) > limit:
             raise Unsupported(
                 f"table {table}: with these updates chains nest deeper than the {limit} that {backend} takes"

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hitables import costs
-from hitables.compiler.compile import NESTING
+from hitables.analyse.callgraph import levels_above
+from hitables.compiler.options import NESTING
 from hitables.emit.chain_writer import goto
-from hitables.emit.jumps import has_memory, leaves_chain
+from hitables.emit.jumps import leaves_chain, stand_in
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Kind, Rule, Target
 from hitables.ir.rule import State as What
@@ -25,8 +26,8 @@ from .copy_index import MOST as MOST_COPIES
 from .copy_index import index, likeness, spelling
 from .edits import Edit, Op, apply, jumps_to, rule_key
 from .graft import Spot, Walk
-from .layout import Front, Host, Place, Served, Strategy, begins_section, stand_in
-from .plan_state import Draft, levels
+from .layout import Front, Host, Place, Served, Strategy, begins_section
+from .plan_state import Draft
 from .region import Region
 from .rule_index import Listing
 
@@ -128,7 +129,7 @@ class SectionUpdate:
         if rule is None:
             return None, ""
         rule = rule._replace(notes=())
-        if not has_memory(rule):
+        if not rule.has_memory:
             return rule, ""
         table = self.edit.table
         name = self.draft.made(table).next()
@@ -493,7 +494,7 @@ class SectionUpdate:
             trial = [Edit(Op.NEW, table, name), *(Edit(Op.APPEND, table, name, at, r) for at, r in rules_of)]
         rule = Rule((), goto(name)) if entry.listed else entry.rule
         trial += [Edit(Op.INSERT, table, spot.chain, 0, rule) for spot in spots]
-        deeper = levels(apply(draft.loaded, trial).table(table))
+        deeper = levels_above(apply(draft.loaded, trial).table(table))
         if max(deeper.values()) > limit:
             return False
         draft.levels[table] = deeper

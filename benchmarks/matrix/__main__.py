@@ -22,7 +22,7 @@ import click
 from hitables.errors import HitablesError
 from hitables.ir.rule import Role
 from hitables.kernel.machine import machine
-from hitables.syntax.options import MATCHES
+from hitables.syntax.extensions import MATCHES
 
 from ..doc_tables import DOCS, fill, markdown
 from .judge import UNTRIED, Disagreement, Judgement, Mistake, is_event, judge, rule_of, try_mistakes

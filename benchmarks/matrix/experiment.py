@@ -32,7 +32,7 @@ from hitables.ir.program import BUILT_IN
 from hitables.kernel.conntrack import forget_flows, make_flows
 from hitables.kernel.namespace import run, set_sysctl
 from hitables.kernel.netlink import Netfilter, message, text
-from hitables.kernel.testbed import Lab, Shot, source_of
+from hitables.kernel.testbed import Send, Testbed, source_of
 
 from .counters import Counters
 from .packets import Sent, Way, listen, packets
@@ -84,7 +84,7 @@ class _Bench:
 
     def __init__(self, family: Family, backend: Backend) -> None:
         self.family, self.backend = family, backend
-        self.lab = Lab(family, ("eth0", "eth1"))
+        self.testbed = Testbed(family, ("eth0", "eth1"))
         self.netfilter = Netfilter()
         self.sockets = listen(family)
         self.refused: dict[tuple[Place, str], str] = {}
@@ -241,9 +241,11 @@ class _Bench:
         for packet in sent:
             way_out = "eth1" if packet.leaves else ""
             way_in = "" if packet.leaves else "eth0"
-            shot = Shot(packet.data, way_in, way_out, owner=(packet.owner, packet.owner), to=packet.to)
+            packet_to_send = Send(
+                packet.data, way_in, way_out, owner=(packet.owner, packet.owner), to=packet.to
+            )
             with contextlib.suppress(OSError):  # the rules, or the routing, may not let it leave
-                self.lab.send([shot])
+                self.testbed.send([packet_to_send])
             after = counters.read()
             yield packet, [now - was for now, was in zip(after, before, strict=True)]
             before = after

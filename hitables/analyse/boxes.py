@@ -6,7 +6,6 @@ does not constrain the field spans 0..top+1, and one that does lies within 1..to
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,20 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hitables.core._engine import lib
+from hitables.core.trees import LENGTHS, AxisInput, Cut, Reorder, TreeInput
 from hitables.ir.fields import Field
 
+__all__ = ["LENGTHS", "Axis", "Boxes", "Cut", "Prices", "Reorder", "Words", "to_words"]
+
 Words = npt.NDArray[np.uint64]
-
-
-class Cut(enum.IntEnum):
-    """Which intervals of an axis may be tested."""
-
-    NONE = lib.TREE_CUT_NONE  # none: the axis only tells which rules can match together
-    PREFIX = lib.TREE_CUT_PREFIX  # aligned powers of two; not on optional axes
-    RANGE = lib.TREE_CUT_RANGE  # all
-    POINT = lib.TREE_CUT_POINT  # single values but 0, which -p takes for any
-    SPELT = lib.TREE_CUT_SPELT  # what a box spells
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +39,6 @@ class Axis:
     def top(self) -> int:
         """The highest coordinate."""
         return (1 << self.bits) - 1 + self.optional
-
-
-# Prefixes of 0 to 128 bits have costs of their own; of other tests, those of one value and of several.
-LENGTHS: int = lib.TREE_LENGTHS
 
 
 @dataclass(frozen=True)
@@ -92,15 +79,15 @@ class Boxes:
     rule       of each box, ascending: a rule may have several boxes, or none
     final      of each rule: whether it surely ends the way of all packets in its boxes
     weight     of each rule: its traffic
-    free       of each rule: what grouping may do with it (Free)
+    reorder    of each rule: what a tree may do with it (Reorder)
     prices     what reading the rules and tests costs; None: 1 each
     """
 
-    __slots__ = ("axes", "final", "free", "high", "low", "prices", "rule", "weight")
+    __slots__ = ("axes", "final", "high", "low", "prices", "reorder", "rule", "weight")
 
     def __init__(
         self, axes: Sequence[Axis], low: Words, high: Words, rule: npt.ArrayLike,
-        final: npt.ArrayLike, weight: npt.ArrayLike | None = None, free: npt.ArrayLike | None = None,
+        final: npt.ArrayLike, weight: npt.ArrayLike | None = None, reorder: npt.ArrayLike | None = None,
         prices: Prices | None = None,
     ) -> None:  # fmt: skip
         self.axes = tuple(axes)
@@ -110,7 +97,9 @@ class Boxes:
         self.rule = np.ascontiguousarray(rule, np.int32)
         self.final = np.ascontiguousarray(final, np.uint8)
         self.weight = np.ascontiguousarray(np.ones(len(self.final)) if weight is None else weight, np.float64)
-        self.free = np.ascontiguousarray(np.zeros(len(self.final)) if free is None else free, np.uint8)
+        self.reorder = np.ascontiguousarray(
+            np.zeros(len(self.final)) if reorder is None else reorder, np.uint8
+        )
         shape = (len(self.rule), len(self.axes), 2)
         if self.low.shape != shape or self.high.shape != shape or self.weight.shape != self.final.shape:
             raise ValueError(f"boxes of shape {self.low.shape}, {self.high.shape}: expected {shape}")
@@ -119,15 +108,27 @@ class Boxes:
         if not np.all(self.weight >= 0):
             raise ValueError("a rule's weight is below 0, or not a number")
 
-    def priced(self, prices: Prices | None, free: npt.ArrayLike | None = None) -> Boxes:
-        """The same boxes at other prices, perhaps free to do something else."""
-        free = self.free if free is None else free
-        return Boxes(self.axes, self.low, self.high, self.rule, self.final, self.weight, free, prices)
+    def priced(self, prices: Prices | None, reorder: npt.ArrayLike | None = None) -> Boxes:
+        """The same boxes with other prices, and with *reorder* in place of their own unless it is None."""
+        reorder = self.reorder if reorder is None else reorder
+        return Boxes(self.axes, self.low, self.high, self.rule, self.final, self.weight, reorder, prices)
+
+    def tree_input(self) -> TreeInput:
+        """The boxes and prices as the tree builders of the engine read them."""
+        fields = [axis.field for axis in self.axes]
+        axes = []
+        for axis in self.axes:
+            needs, needed = -1, []
+            if axis.requires is not None:
+                needs = fields.index(axis.requires[0])
+                needed = [value + self.axes[needs].optional for value in axis.requires[1]]
+            axes.append(AxisInput(axis.bits, axis.optional, axis.cut, needs, needed))
+        return TreeInput(axes, self, self.prices)
 
     @classmethod
     def of(
         cls, axes: Sequence[Axis], rules: Sequence[Sequence[Mapping[Field, tuple[int, int]]]],
-        final: Sequence[bool], weight: Sequence[float] | None = None, free: Sequence[int] | None = None,
+        final: Sequence[bool], weight: Sequence[float] | None = None, reorder: Sequence[int] | None = None,
     ) -> Boxes:  # fmt: skip
         """From values: per rule its boxes, each with the fields that it constrains."""
         ends: list[list[tuple[int, int]]] = []
@@ -144,7 +145,7 @@ class Boxes:
                 )  # fmt: skip
         sides = np.array([to_words(end) for box in ends for side in box for end in side], np.uint64)
         sides = sides.reshape(len(ends), len(axes), 2, 2)
-        return cls(axes, sides[:, :, 0], sides[:, :, 1], owner, final, weight, free)
+        return cls(axes, sides[:, :, 0], sides[:, :, 1], owner, final, weight, reorder)
 
     def points(self, packets: Sequence[Mapping[Field, int]]) -> Words:
         """Packets as points; a field that a packet lacks is "none", or 0 where that cannot be."""
@@ -154,15 +155,6 @@ class Boxes:
             for a in self.axes
         ]
         return np.array(coordinates, np.uint64).reshape(len(packets), len(self.axes), 2)
-
-
-class Free(enum.IntFlag):
-    """What a tree may do with a rule: in groups (core/c/tree/shape_groups.c), and in a search."""
-
-    MOVABLE = lib.TREE_MOVABLE  # it may be asked late, and more than once
-    SENDABLE = lib.TREE_SENDABLE  # its matches may be asked in one place, its action stand in another
-    PASSED = lib.TREE_PASSED  # a search does not end at it
-    DROPS = lib.TREE_DROPS  # it drops packets that lack an optional field, whatever its boxes ask of it
 
 
 def to_words(value: int) -> tuple[int, int]:

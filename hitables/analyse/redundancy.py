@@ -11,15 +11,13 @@ chain did: nothing of a rule that may fire goes, but counting.  core/c/analyse/r
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hitables.core._engine import ffi, lib
+from hitables.core.redundancy import ANYTHING, Reading, Readings, Why
 
 from ..ir.choices import Malformed
 from ..ir.fields import OPTIONAL, Family, Field, Fragment, top
@@ -30,22 +28,15 @@ from ..ir.rule import Ends, Kind, Match, Role, Rule, State, Test
 from ..ir.semantics import DROP, FIELDS_WRITTEN, RETURNS
 from .reorderable import written_in
 
+__all__ = ["WHY_TEXT", "Simplified", "Why", "simplify"]
+
 # More boxes, or more axes for what is no header field, cost more than they find.
 MOST_PIECES, MOST_FACTS = 32, 48
 # A prefix of more bits is specific: such rules make up a group (core/c/tree/shape_groups.c).
 SPECIFIC = 7
 
 
-class Why(enum.IntEnum):
-    """Why a rule may go; STAYS: it may not."""
-
-    STAYS = lib.REDUNDANT_STAYS
-    NEVER = lib.REDUNDANT_NEVER  # rules before it end the way of all its packets
-    NOTHING = lib.REDUNDANT_NOTHING  # what stands behind it does the same to them, or it only counts
-
-    @property
-    def said(self) -> str:
-        return {Why.STAYS: "", Why.NEVER: "never matches", Why.NOTHING: "changes nothing"}[self]
+WHY_TEXT = {Why.STAYS: "", Why.NEVER: "never matches", Why.NOTHING: "changes nothing"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,38 +64,16 @@ def simplify(
     *writes*: what each user chain may write (analyse.callgraph).
     """
     written = written_in(chain.rules, writes)
-    readings = [_Reading(chain, family, backend, malformed, written) for backend in backends]
-    given = ffi.new("struct redundant_reading[]", len(readings))
-    held = [reading.fill(given[at]) for at, reading in enumerate(readings)]
-    count = len(chain.rules)
-    why = np.zeros(count, np.uint8)
-    kept = np.array([id(rule) in keep for rule in chain.rules], np.uint8)
-    bytes_of = ffi.from_buffer("uint8_t *", why)
-    _check(lib.redundant_find(given, len(readings), ffi.from_buffer("uint8_t *", kept), bytes_of))
-    stay = np.flatnonzero(why == 0)
+    readings = Readings([_Pieces(chain, family, each, malformed, written).reading() for each in backends])
+    why = readings.removable(np.array([id(rule) in keep for rule in chain.rules], np.uint8))
+    stay = np.flatnonzero(why == Why.STAYS)
     orders = []
     for groups in _groupings(chain.rules):
-        phases = np.zeros(count, np.uint32)
-        _check(
-            lib.redundant_phases(
-                given,
-                len(readings),
-                ffi.from_buffer("uint8_t *", groups),
-                bytes_of,
-                ffi.from_buffer("uint32_t *", phases),
-            )
-        )
-        order = np.lexsort((stay, groups[stay], phases[stay]))
+        order = np.lexsort((stay, groups[stay], readings.phases(groups, why)[stay]))
         if not np.array_equal(order, np.arange(len(stay))):
             orders.append(tuple(order.tolist()))
-    del held
     rules = tuple(chain.rules[at] for at in stay.tolist())
     return Simplified(rules, tuple(map(Why, why.tolist())), tuple(orders))
-
-
-def _check(status: int) -> None:
-    if status != lib.REDUNDANT_OK:
-        raise MemoryError("no memory is left for finding redundant rules")
 
 
 def _groupings(rules: Sequence[Rule]) -> Iterable[npt.NDArray[np.uint8]]:
@@ -148,8 +117,8 @@ _DROPPED = ("end", DROP)
 _BROKEN = (*_DROPPED, "as its header is broken")  # which the output may do to it anywhere
 
 
-class _Reading:
-    """The pieces of all rules of a chain."""
+class _Pieces:
+    """The pieces of all rules of a chain, as one backend reads them."""
 
     def __init__(
         self, chain: Chain, family: Family, backend: Backend, malformed: Malformed, written: frozenset[State]
@@ -250,8 +219,8 @@ class _Reading:
             return top(axis, self.family) + (axis in OPTIONAL)
         return _TOPS.get(axis, 1)
 
-    def fill(self, given: Any) -> list[object]:
-        """Write it down for the engine; gives what must be kept while that reads it."""
+    def reading(self) -> Reading:
+        """The pieces as arrays; a coordinate is the rank of its value among the ends of boxes."""
         starts: dict[_Axis, set[int]] = {}
         for box in self.boxes:
             for axis, (low, high) in box.items():
@@ -277,23 +246,19 @@ class _Reading:
                 highs.append(ranks[at][last + 1] - 1)
         lowest[rows, columns] = lows
         highest[rows, columns] = highs
-        numbers: dict[_Action, int] = {None: int(lib.REDUNDANT_ACTS)}
-        said = (_DROPPED if action == _BROKEN else action for action in self.actions)
-        actions = [numbers.setdefault(action, len(numbers)) for action in said]
-        broken = np.array([action == _BROKEN for action in self.actions], np.uint8)
-        end = numbers.setdefault(self.end, len(numbers))
-        arrays = {
-            "tops": tops,
-            "low": lowest,
-            "high": highest,
-            "rule": np.array(self.owner, np.uint32),
-            "action": np.array(actions, np.uint32),
-        }
-        for name, array in arrays.items():
-            setattr(given, name, ffi.from_buffer("uint32_t *", array))
-        given.broken = ffi.from_buffer("uint8_t *", broken)
-        given.axes, given.pieces, given.rules, given.end = len(axes), len(self.boxes), self.rules, end
-        return [*arrays.values(), broken]
+        numbers: dict[_Action, int] = {None: ANYTHING}
+        ends = (_DROPPED if action == _BROKEN else action for action in self.actions)
+        actions = [numbers.setdefault(action, len(numbers)) for action in ends]
+        return Reading(
+            tops,
+            lowest,
+            highest,
+            np.array(self.owner, np.uint32),
+            np.array(actions, np.uint32),
+            np.array([action == _BROKEN for action in self.actions], np.uint8),
+            self.rules,
+            numbers.setdefault(self.end, len(numbers)),
+        )
 
 
 def _narrowed(boxes: Sequence[_Box], axis: _Axis, pairs: _Pairs) -> list[_Box]:

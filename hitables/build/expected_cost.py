@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from .tree import (Tree, unsplit)
-from ..analyse.boxes import (Boxes, Free, Prices, Words)
+from ..analyse.boxes import Boxes, Prices, Reorder, Words
 from ..ir.fields import ICMP, ICMPV6, TCP, UDP, Field
+from .tree import Tree, unsplit
 
 # Points tried for a box; a rule that none of them comes to weighs nothing.
 TRIES = 8
@@ -116,7 +116,7 @@ def draw(boxes: Boxes, tree: Tree, most: int = BOXES, seed: int = 0) -> Drawn:
 
 def _ending(tree: Tree, boxes: Boxes) -> Tree:
     """*tree*, whose searches end at final rules alone."""
-    free = np.where(boxes.final, boxes.free, boxes.free | Free.PASSED)
+    free = np.where(boxes.final, boxes.reorder, boxes.reorder | Reorder.PASSED)
     return replace(tree, boxes=boxes.priced(boxes.prices, free))
 
 

@@ -37,12 +37,13 @@ def algorithms(form: str, as_json: bool) -> None:
     import json
 
     from .. import engine
-    from ..build.tree import ALGORITHMS
+    from ..build.grow import ALGORITHMS
     from ..report.classify import show_algorithms
 
     if is_json(form, as_json):
         listed = [each.as_data() for each in engine.ALGORITHMS.values()]
-        click.echo(json.dumps({"builders": list(ALGORITHMS), "classifiers": listed}, indent=1))
+        head = {"format": "hitables-algorithms", "version": 1}
+        click.echo(json.dumps({**head, "builders": list(ALGORITHMS), "classifiers": listed}, indent=1))
     else:
         show_algorithms(ALGORITHMS, engine.ALGORITHMS.values())
 
@@ -200,7 +201,7 @@ def classify(
     """Look up the packets of TRACE in FILTERS (both in ClassBench format) with one classifier in memory."""
     import json
 
-    from ..engine import Plan
+    from ..engine import AlgorithmSpec
     from ..engine.run import classify as run
     from ..files import check_outputs, read_text, write_text
     from ..parse import classbench
@@ -208,14 +209,15 @@ def classify(
     from ..report.classify import show_classified
 
     check_outputs({"--output": output}, {"FILTERS": rules_file, "TRACE": trace_file})
-    plan = Plan.read(algorithm)
+    plan = AlgorithmSpec.read(algorithm)
     filters = classbench.parse(read_text(rules_file), rules_file)
     packets = traces.parse(read_text(trace_file), trace_file)
     done = run(plan, filters, packets, check=check, timed=timed, limit=max_memory or 0)
     if output:
         write_text(output, "".join(f"{rule}\n" for rule in done.found.tolist()))
     if is_json(form, as_json):
-        click.echo(json.dumps(done.as_data(), indent=1))
+        head = {"format": "hitables-classify", "version": 1}
+        click.echo(json.dumps({**head, **done.as_data()}, indent=1))
     elif output != "-":
         show_classified([done])
     if done.mismatches:
@@ -268,7 +270,7 @@ def bench_classify(
     from ..report.classify import show_classified
 
     single = [each.name for each in engine.ALGORITHMS.values() if not each.wraps]
-    plans = [engine.Plan.read(name) for name in (names.split(";") if names else single)]
+    plans = [engine.AlgorithmSpec.read(name) for name in (names.split(";") if names else single)]
     filters = classbench.parse(read_text(rules_file), rules_file)
     packets = traces.parse(read_text(trace_file), trace_file)
     rows = []
@@ -280,7 +282,8 @@ def bench_classify(
             except DatabaseError as error:
                 click.echo(f"hitables: left out: {error}", err=True)
     if is_json(form, as_json):
-        click.echo(json.dumps([row.as_data() for row in rows], indent=1))
+        head = {"format": "hitables-bench-classify", "version": 1}
+        click.echo(json.dumps({**head, "rows": [row.as_data() for row in rows]}, indent=1))
     else:
         show_classified(rows)
     if any(row.mismatches for row in rows):

@@ -325,7 +325,7 @@ def _write(result: Any, outputs: Outputs, backend: str) -> None:
 
     from ..files import write_texts
 
-    texts = [(outputs.map_file, json.dumps(result.map, indent=1) + "\n")] if outputs.map_file else []
+    texts = [(outputs.map_file, json.dumps(result.source_map, indent=1) + "\n")] if outputs.map_file else []
     if outputs.report is not None:
         from ..ir.packet import Backend
         from ..report.page import page

@@ -14,15 +14,16 @@ import numpy as np
 
 from ..analyse.boxes import Axis, Boxes, Cut, Words
 from ..analyse.callgraph import check_loops, graph, levels, writes
-from ..analyse.rule_boxes import Side, Sides, as_boxes
-from ..build.tree import PAPER, grow
+from ..analyse.rule_boxes import BoxReader, RuleBoxes, as_boxes
+from ..build.grow import PAPER, grow
 from ..emit.chain_writer import Names
 from ..emit.conext2014 import Run, plant_runs
 from ..ir.choices import Malformed
 from ..ir.fields import TCP, UDP, Family, Field
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Role, Rule
-from .compile import NESTING, ChainReport, Compiled, Options
+from .options import NESTING, Options
+from .result import ChainReport, Compiled
 
 # Trees of the paper know no bound: what needs more than this while it grows is given up.
 MEMORY = 4 << 30
@@ -71,10 +72,12 @@ class _TableTransformer:
         count = len(chain.rules)
         why = self.unwanted(chain)
         if not why:
-            sides = Sides(self.family, nft=self.options.backend != "legacy", malformed=self.options.malformed)
-            found = sides.sides(chain.rules, self.writes)
+            reader = BoxReader(
+                self.family, nft=self.options.backend != "legacy", malformed=self.options.malformed
+            )
+            rule_boxes = reader.read(chain.rules, self.writes)
             try:
-                pieces = self.pieces(chain.rules, found)
+                pieces = self.pieces(chain.rules, rule_boxes)
             except MemoryError:
                 pieces, why = [], f"its trees would take more than {MEMORY >> 30} GiB"
             why = why or self.unfit(chain, pieces)
@@ -86,7 +89,7 @@ class _TableTransformer:
         planted = plant_runs(
             [piece.run or piece.rules for piece in pieces], chain.policy, self.family, self.names
         )
-        before, after, longest = _reads(pieces, as_boxes(found, self.family), chain.policy is not None)
+        before, after, longest = _reads(pieces, as_boxes(rule_boxes, self.family), chain.policy is not None)
         size = len(planted.rules) + sum(len(each.rules) for each in planted.chains)
         self.nesting[chain.name] = _nesting(pieces)
         self.reports[chain.name] = ChainReport(
@@ -112,20 +115,20 @@ class _TableTransformer:
         printed = sum(piece.run.tree.printed_rules() for piece in pieces if piece.run)
         if printed > MOST_RULES:
             return f"its trees would print {printed} rules"
-        above, below = levels(graph(self.table), self.nesting)
+        above, below = levels(graph(self.table).callees, self.nesting)
         nested = above[chain.name] + _nesting(pieces) + below[chain.name]
         if self.options.backend != "legacy" and nested > NESTING["nft"]:
             return f"its trees would nest {nested} chains, and nf_tables takes {NESTING['nft']}"
         return ""
 
-    def pieces(self, rules: Sequence[Rule], sides: Sequence[Side]) -> list[_Piece]:
+    def pieces(self, rules: Sequence[Rule], rule_boxes: Sequence[RuleBoxes]) -> list[_Piece]:
         """Cut the list into runs with trees, and what is read one by one."""
         out: list[_Piece] = []
         start = 0
         while start < len(rules):
             end = start
-            plain = is_plain(rules[start], sides[start])
-            while end < len(rules) and is_plain(rules[end], sides[end]) == plain:
+            plain = is_plain(rules[start], rule_boxes[start])
+            while end < len(rules) and is_plain(rules[end], rule_boxes[end]) == plain:
                 end += 1
             numbers = range(start, end)
             start = end
@@ -134,12 +137,16 @@ class _TableTransformer:
                 continue
             # No packet meets rules of both protocols, so the run may be sorted by them.
             for protocol in (TCP, UDP):
-                of_one = [at for at in numbers if sides[at].boxes[0][Field.PROTO] == (protocol, protocol)]
+                of_one = [
+                    at for at in numbers if rule_boxes[at].boxes[0][Field.PROTO] == (protocol, protocol)
+                ]
                 if of_one:
-                    out.append(self.piece([rules[at] for at in of_one], of_one, sides, protocol))
+                    out.append(self.piece([rules[at] for at in of_one], of_one, rule_boxes, protocol))
         return out
 
-    def piece(self, rules: list[Rule], numbers: list[int], sides: Sequence[Side], protocol: int) -> _Piece:
+    def piece(
+        self, rules: list[Rule], numbers: list[int], rule_boxes: Sequence[RuleBoxes], protocol: int
+    ) -> _Piece:
         if len(rules) < self.options.min_length:
             return _Piece(rules, numbers)
         v4 = self.family is Family.IPV4
@@ -147,7 +154,7 @@ class _TableTransformer:
         axes = [Axis(field, 16, True, ports) for field in _FIELDS[:2]]
         axes += [Axis(field, 32 if v4 else 128, False, Cut.RANGE) for field in _FIELDS[2:]]
         boxes = [
-            [{field: values for field, values in sides[at].boxes[0].items() if field in _FIELDS}]
+            [{field: values for field, values in rule_boxes[at].boxes[0].items() if field in _FIELDS}]
             for at in numbers
         ]
         tree = grow(
@@ -169,11 +176,13 @@ class _Piece:
         self.nesting = 2 + run.tree.nesting() if run else 0
 
 
-def is_plain(rule: Rule, side: Side) -> bool:
+def is_plain(rule: Rule, space: RuleBoxes) -> bool:
     """A five-tuple rule of tcp or udp with a verdict: what the paper transforms."""
-    if not side.final or len(side.boxes) != 1 or rule.target is None or rule.target.kind is not Kind.VERDICT:
+    if rule.target is None or rule.target.kind is not Kind.VERDICT:
         return False
-    box = side.boxes[0]
+    if not space.final or len(space.boxes) != 1:
+        return False
+    box = space.boxes[0]
     return (
         box.get(Field.PROTO) in ((TCP, TCP), (UDP, UDP))
         and set(box) <= {Field.PROTO, *_FIELDS}

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import __version__
 from ..analyse.weights import Weights
 from ..emit.sourcemap import source_map
 from ..emit.text import write
@@ -29,7 +28,10 @@ from ..ir.program import Program
 from ..parse.iptables import Vocabulary
 from ..reader import read
 from ..verify.question import Difference, Equal, Question, Undecided
-from .compile import ChainReport, Compiled, Fault, Options, compile_rules
+from ..version import __version__
+from .compile import compile_rules
+from .options import Options
+from .result import ChainReport, Compiled, Fault
 
 Weigh = Callable[[Program], Weights | None]  # the weights of a program's rules; None: all alike
 OnStage = Callable[[str], None]  # receives the name of each stage as it begins
@@ -40,19 +42,19 @@ OnShare = Callable[[float], None]  # receives the share of the compiling that is
 class Output:
     """A compiled rule set.
 
-    text     the compiled rule set as iptables-save text; its first line names options and proof
-    program  the same as a Program
-    map      the source map: for each rule of the output its line in the input (hitables/schema/map.json)
-    reports  per chain: what was done to it, and why
-    before   the input as a Program
-    weighed  the source of the rules' weights; "" when all rules weigh alike
-    faults   chains that are printed as they were read because of a fault in hitables; report them
-    proved   whether the text was proved equal to the input
+    text        the compiled rule set as iptables-save text; its first line names options and proof
+    program     the same as a Program
+    source_map  for each rule of the output its line in the input (hitables/schema/map.json)
+    reports     per chain: what was done to it, and why
+    before      the input as a Program
+    weighed     the source of the rules' weights; "" when all rules weigh alike
+    faults      chains that are printed as they were read because of a fault in hitables; report them
+    proved      whether the text was proved equal to the input
     """
 
     text: str
     program: Program
-    map: dict[str, Any]
+    source_map: dict[str, Any]
     reports: tuple[ChainReport, ...]
     before: Program
     weighed: str = ""

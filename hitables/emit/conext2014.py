@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..build.tree import Kind as NodeKind
-from ..build.tree import Tree
+from ..build.tree import NodeKind, Tree
 from ..ir.fields import Family, Field
 from ..ir.rule import Ends, Kind, Match, Rule, Target
 from .chain_writer import Names, Planted, Planter, Written, goto

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..analyse.boxes import Free
-from ..build.tree import Kind as NodeKind
-from ..build.tree import Step, Tree
+from ..analyse.boxes import Reorder
+from ..build.tree import NodeKind, Step, Tree
 from ..ir.fields import Family, Field
 from ..ir.rule import Kind, Match, Role, Rule, Target
 from .chain_writer import Names, Planted, Planter, Written, goto, jump
@@ -52,11 +51,6 @@ class Segment:
         return self.tree is not None and bool(np.isin(self.tree.step, _CALLING).any())
 
 
-def has_memory(rule: Rule) -> bool:
-    """Whether the rule must exist once."""
-    return any(match.role is Role.ONCE for match in rule.matches)
-
-
 def any_memory(rules: Sequence[Rule]) -> bool:
     """Whether any of the rules must exist once."""
     return any(match.role is _ONCE for rule in rules for match in rule.matches)
@@ -65,6 +59,16 @@ def any_memory(rules: Sequence[Rule]) -> bool:
 def leaves_chain(rule: Rule) -> bool:
     """Whether the rule's target leaves the chain that it stands in, so that -j cannot stand for it."""
     return rule.target is not None and rule.target.kind in (Kind.RETURN, Kind.GOTO)
+
+
+def stand_in(rule: Rule, chain: str) -> Rule:
+    """The rule that enters *chain*, where *rule* with its memory is kept, by -j.
+
+    It has the tests that *rule* begins with, up to the first match of another role: a test after that match
+    may drop packets that the match would have kept from the test.
+    """
+    tests = itertools.takewhile(lambda match: match.role is Role.SPACE, rule.matches)
+    return Rule(tuple(tests), jump(chain))
 
 
 def read_through_xtables(rule: Rule) -> bool:
@@ -141,7 +145,7 @@ class _Tree:
         self.tests: dict[tuple[object, ...], tuple[Match, ...]] = {}
         self.stand_ins: dict[int, Rule] = {}
         for number in np.flatnonzero(copies > 1).tolist() if any_memory(segment.rules) else ():
-            if has_memory(segment.rules[number]):
+            if segment.rules[number].has_memory:
                 self.stand_ins[number] = self.share(segment.rules[number])
         # No packet comes to a rule that others cover everywhere; it and its counter are
         # the user's all the same, so it stands in a chain that nobody enters.
@@ -231,12 +235,10 @@ class _Tree:
     # -- rules -------------------------------------------------------------------------------------
 
     def share(self, rule: Rule) -> Rule:
-        """Put *rule* into a chain of its own; the rule that enters it tests what is free to test."""
+        """Put *rule* into a chain of its own; returns the rule that enters the chain."""
         chain = self.planter.open()
         chain.rules.append(self.planter.copy(rule))
-        # Up to the first match of another role: one behind it may drop what that keeps from it.
-        free = itertools.takewhile(lambda match: match.role is Role.SPACE, rule.matches)
-        return Rule(tuple(free), jump(chain.name))
+        return stand_in(rule, chain.name)
 
     def entry(self, step: int, number: int, link: int, known: Known, guarded: frozenset[int]) -> Rule:
         """What an entry is printed as (build.tree.Step)."""
@@ -256,7 +258,7 @@ class _Tree:
             return Rule((), jump(name))
         target = goto(name) if step == Step.SEND else jump(name)
         matches = rule.matches
-        if step == Step.ASK and not self.tree.boxes.free[number] & Free.SENDABLE:
+        if step == Step.ASK and not self.tree.boxes.reorder[number] & Reorder.SPLITTABLE:
             patient = self.segment.patient
             space = itertools.takewhile(lambda match: match.role is Role.SPACE, rule.matches)
             matches = tuple(itertools.takewhile(patient, space))

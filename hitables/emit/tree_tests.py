@@ -11,7 +11,8 @@ from functools import cache
 
 from ..ir.fields import DCCP, ICMP, ICMPV6, SCTP, TCP, UDP, Family, Field, interface_name, top
 from ..ir.rule import Match
-from ..parse.rule_parts import cut, extension_match, header_match
+from ..parse.part_meaning import extension_match, header_match
+from ..parse.rule_parts import cut
 
 PROTOCOL_NAMES = {TCP: "tcp", UDP: "udp", SCTP: "sctp", DCCP: "dccp", ICMP: "icmp", ICMPV6: "ipv6-icmp"}
 PORT_MATCH = {TCP: "tcp", UDP: "udp", SCTP: "sctp", DCCP: "dccp"}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 
 from .fields import Family
-from .rule import Kind, Rule
+from .rule import Rule
 
 # The built-in chains of each table that iptables 1.8.9 knows.
 BUILT_IN = {
@@ -43,6 +43,10 @@ class Chain:
 
     def with_rules(self, rules: tuple[Rule, ...]) -> Chain:
         return replace(self, rules=rules)
+
+    def callees(self) -> list[str]:
+        """The user chain that each rule enters, in order, without rules that enter none."""
+        return [name for rule in self.rules if (name := rule.enters) is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,24 @@ class Table:
     def rule_count(self) -> int:
         return sum(len(chain.rules) for chain in self.chains)
 
+    def callers_first(self, start: str) -> list[str]:
+        """The chains that *start* reaches, itself included, each after all chains that enter it.
+
+        The chains that it reaches must exist, and must not jump in a circle.
+        """
+        callees_first: list[str] = []
+        seen = {start}
+        path = [(start, self[start].callees())]
+        while path:
+            name, rest = path[-1]
+            if not rest:
+                callees_first.append(name)
+                path.pop()
+            elif (callee := rest.pop()) not in seen:
+                seen.add(callee)
+                path.append((callee, self[callee].callees()))
+        return callees_first[::-1]
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -113,7 +135,7 @@ def without_circles(table: Table) -> Table:
         chain.name: {
             target.name
             for target in {id(rule.target): rule.target for rule in chain.rules}.values()
-            if target is not None and target.kind in (Kind.JUMP, Kind.GOTO) and target.name in table
+            if target is not None and target.enters and target.name in table
         }
         for chain in table.chains
     }

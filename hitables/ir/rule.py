@@ -133,6 +133,16 @@ class Target:
         """Whether it leads into a user chain, by -j or by -g."""
         return self.kind in (Kind.JUMP, Kind.GOTO)
 
+    @property
+    def is_final(self) -> bool:
+        """Whether it surely ends the packet's way through the table, by a verdict of its own."""
+        return self.kind is Kind.VERDICT and self.ends is Ends.SURELY
+
+    @property
+    def leaves(self) -> bool:
+        """Whether no packet that it is applied to comes to the next rule of its chain."""
+        return self.kind in (Kind.GOTO, Kind.RETURN) or self.is_final
+
 
 class Rule(NamedTuple):
     """One rule.  *target* None: it only counts.  *line* 0: made by a program."""
@@ -142,6 +152,27 @@ class Rule(NamedTuple):
     line: int = 0
     counters: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()  # comment lines that stand before it in the file
+
+    @property
+    def enters(self) -> str | None:
+        """The name of the user chain that its target leads into; None when there is none."""
+        target = self.target
+        return target.name if target is not None and target.enters else None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it surely ends the way of every packet that it matches, by a verdict of its own."""
+        return self.target is not None and self.target.is_final
+
+    @property
+    def leaves(self) -> bool:
+        """Whether no packet that it matches comes to the next rule of its chain."""
+        return self.target is not None and self.target.leaves
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether it must exist once: one of its matches has memory that belongs to the rule."""
+        return any(match.role is Role.ONCE for match in self.matches)
 
     @property
     def writes(self) -> frozenset[State]:

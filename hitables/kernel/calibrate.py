@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..costs import test_kinds
-from ..costs.packet_cost import Way, near_cost, program_of
-from ..costs.profile import Costs, Far, Figures, MatchCost
+from ..costs.packet_cost import MemoryUse, cached_cost, program_of
+from ..costs.profile import CacheMiss, Costs, Figures, MatchCost
 from ..errors import LiveError
 from ..ir.fields import Family, Field
 from ..ir.packet import Backend
@@ -270,10 +270,10 @@ def _with_memory(figures: Figures, backend: Backend) -> Figures:
     lists = [difference(times[f"list {size}"], times["empty"]) / size - missed for size in KNOTS]
     ahead = np.maximum.accumulate([0.0, *lists[1:]])
     far = [
-        Far(float(knot), *(round(float(ns), 2) for ns in each))
+        CacheMiss(float(knot), *(round(float(ns), 2) for ns in each))
         for knot, *each in zip(KNOTS, taken, read, ahead, strict=True)
     ]
-    return replace(figures, start=round(float(steps[0]), 1), far=tuple(far))
+    return replace(figures, start=round(float(steps[0]), 1), cache_miss=tuple(far))
 
 
 def difference(times: Sequence[float], empty: Sequence[float]) -> float:
@@ -287,15 +287,15 @@ def _flows(leaves: int) -> bytes:
     return b"".join(map(_packet, sources))
 
 
-def _walked(text: str, leaves: int, figures: Figures, backend: Backend) -> tuple[float, Way]:
+def _walked(text: str, leaves: int, figures: Figures, backend: Backend) -> tuple[float, MemoryUse]:
     headers = np.array([(_FIRST_LEAF + at, _TARGET, _SPORT, _DPORT, _UDP) for at in range(leaves)], np.uint32)
     batch = batch_of(headers)
     set_interface(batch, Field.OIF, DEVICE)
     program = program_of(read_rules(text, family=Family.IPV4), "filter", backend)
-    return near_cost(program, "filter", "OUTPUT", batch, figures, backend)
+    return cached_cost(program, "filter", "OUTPUT", batch, figures, backend)
 
 
-def _basis(way: Way) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _basis(way: MemoryUse) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """What each knot's rise over the knot before adds: for rules taken, and for rules read."""
     at = np.log2(np.array(KNOTS, float))
 

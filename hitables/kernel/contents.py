@@ -15,7 +15,7 @@ from ..ir.fields import Family
 # The tables of iptables; `ip` and `ip6` tables of other names are none of its business.
 TABLES = ("raw", "mangle", "nat", "filter", "security")
 
-Place = tuple[str, str]  # table, chain
+ChainId = tuple[str, str]  # table, chain
 
 # Bytes that an extension is given and does not use in IPv4, by its name and revision: there is room for an
 # IPv6 mask, which iptables fills or leaves empty, according to whether a mask was asked for in words.
@@ -31,7 +31,7 @@ def used(name: bytes, revision: int, info: bytes, family: Family) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldChain:
+class ChainContents:
     """One chain.
 
     head     what the chain itself says: of a base chain the policy, and in nft hook, priority and type
@@ -45,8 +45,8 @@ class HeldChain:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Contents:
     """The tables of one family in one backend by name, and their chains in order."""
 
     tables: Sequence[str]
-    chains: Mapping[Place, HeldChain]
+    chains: Mapping[ChainId, ChainContents]

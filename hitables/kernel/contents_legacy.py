@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import LiveError
 from ..ir.fields import Family
-from .contents import Held, HeldChain, Place, used
+from .contents import ChainContents, ChainId, Contents, used
 
 _GET_INFO, _GET_ENTRIES = 64, 65  # IPT_SO_…, and IP6T_SO_…
 _HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")  # NF_INET_…, in order
@@ -63,19 +63,19 @@ def table_names(family: Family) -> list[str]:
         raise LiveError(f"{_LAYOUTS[family].names}: {error.strerror}{hint}") from error
 
 
-def held(family: Family) -> Held:
+def read_contents(family: Family) -> Contents:
     """What the namespace of the caller holds; each table is read in one piece."""
-    chains: dict[Place, HeldChain] = {}
+    chains: dict[ChainId, ChainContents] = {}
     names = table_names(family)
     for table in names:
         chains.update(_chains(table, family))
-    return Held(names, chains)
+    return Contents(names, chains)
 
 
 def tables_present(family: Family) -> list[tuple[str, bool]]:
     """The tables that are there, and whether a packet may be treated by one: it has rules, or a policy
     other than ACCEPT."""
-    found = held(family)
+    found = read_contents(family)
     busy = {
         table
         for (table, _), chain in found.chains.items()
@@ -84,7 +84,7 @@ def tables_present(family: Family) -> list[tuple[str, bool]]:
     return [(table, table in busy) for table in found.tables]
 
 
-def _chains(table: str, family: Family) -> dict[Place, HeldChain]:
+def _chains(table: str, family: Family) -> dict[ChainId, ChainContents]:
     layout = _LAYOUTS[family]
     info, data = _entries(table, family, layout)
     _, hooks, *offsets, _, _ = _INFO.unpack(info)
@@ -106,11 +106,11 @@ def _chains(table: str, family: Family) -> dict[Place, HeldChain]:
         at += size
     cuts.pop()  # the end of the table is an ERROR too
     called = {entries[0][0]: name for name, _, entries in cuts if entries}
-    found: dict[Place, HeldChain] = {}
+    found: dict[ChainId, ChainContents] = {}
     for name, base, entries in cuts:
         *rules, last = (_canonical(layout, called, *each) for each in entries)
         # The last rule of each chain is its policy, or the way back to where it was called.
-        found[table, name] = HeldChain(_head(base, last[-8:-4]) + last[:-8], tuple(rules))
+        found[table, name] = ChainContents(_head(base, last[-8:-4]) + last[:-8], tuple(rules))
     return found
 
 

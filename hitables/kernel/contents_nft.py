@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..errors import LiveError
 from ..ir.fields import Family
-from .contents import TABLES, Held, HeldChain, Place, used
+from .contents import TABLES, ChainContents, ChainId, Contents, used
 from .netlink import NFTABLES, NLM_F_DUMP, Netfilter, attributes, message, text
 
 _GETTABLE, _GETCHAIN, _GETRULE, _GETGEN = 1, 4, 7, 16
@@ -55,7 +55,7 @@ class _Dumped:
     userdata: bytes
 
 
-def held(family: Family) -> Held:
+def read_contents(family: Family) -> Contents:
     """What the namespace of the caller holds, all of it at one moment.
 
     LiveError when it is changed faster than it can be read.
@@ -63,7 +63,7 @@ def held(family: Family) -> Held:
     with contextlib.closing(Netfilter()) as asked:
         for _ in range(_TRIES):
             before = _generation(asked)
-            found = _held(asked, family)
+            found = _read_contents(asked, family)
             if before == _generation(asked):
                 return found
     raise LiveError("nf_tables is changed faster than it can be read; try again when fewer changes are made")
@@ -81,22 +81,23 @@ def _generation(asked: Netfilter) -> bytes:
     return attributes(asked.ask(message(NFTABLES, _GETGEN, 0, 0, b"")))[1]
 
 
-def _held(asked: Netfilter, family: Family) -> Held:
+def _read_contents(asked: Netfilter, family: Family) -> Contents:
     kind = _FAMILIES[family]
     tables = [name for name, _ in _tables(asked, kind) if name in TABLES]
-    heads = {place: head for place, head, _ in _chains(asked, kind) if place[0] in tables}
-    rules: dict[Place, list[bytes]] = {place: [] for place in heads}
-    handles: dict[Place, list[int]] = {place: [] for place in heads}
+    heads = {chain_id: head for chain_id, head, _ in _chains(asked, kind) if chain_id[0] in tables}
+    rules: dict[ChainId, list[bytes]] = {chain_id: [] for chain_id in heads}
+    handles: dict[ChainId, list[int]] = {chain_id: [] for chain_id in heads}
     for table in tables:
         for rule in _rules(asked, kind, table):
-            place = table, rule.chain
-            if place in heads:  # else it is newer than what was dumped, and all is dumped again
-                rules[place].append(_canonical(rule.expressions, rule.userdata, family))
-                handles[place].append(rule.handle)
+            chain_id = table, rule.chain
+            if chain_id in heads:  # else it is newer than what was dumped, and all is dumped again
+                rules[chain_id].append(_canonical(rule.expressions, rule.userdata, family))
+                handles[chain_id].append(rule.handle)
     chains = {
-        place: HeldChain(head, tuple(rules[place]), tuple(handles[place])) for place, head in heads.items()
+        chain_id: ChainContents(head, tuple(rules[chain_id]), tuple(handles[chain_id]))
+        for chain_id, head in heads.items()
     }
-    return Held(tables, chains)
+    return Contents(tables, chains)
 
 
 def _tables(asked: Netfilter, kind: int) -> Iterator[tuple[str, int]]:
@@ -106,7 +107,7 @@ def _tables(asked: Netfilter, kind: int) -> Iterator[tuple[str, int]]:
         yield _name(said[_TABLE_NAME]), int.from_bytes(said.get(_TABLE_FLAGS, b""), "big")
 
 
-def _chains(asked: Netfilter, kind: int) -> Iterator[tuple[Place, bytes, int]]:
+def _chains(asked: Netfilter, kind: int) -> Iterator[tuple[ChainId, bytes, int]]:
     """Place and head of each chain, and how many rules it has, jumps to it counted in."""
     for body in asked.dump(message(NFTABLES, _GETCHAIN, NLM_F_DUMP, kind, b"")):
         said = attributes(body)
@@ -115,8 +116,8 @@ def _chains(asked: Netfilter, kind: int) -> Iterator[tuple[Place, bytes, int]]:
             hook = attributes(said[_CHAIN_HOOK])
             parts = (hook[_HOOK_NUMBER], hook[_HOOK_PRIORITY], said.get(_CHAIN_POLICY, bytes(4)))
             head = b"".join(parts) + said.get(_CHAIN_FLAGS, bytes(4)) + said.get(_CHAIN_TYPE, b"")
-        place = _name(said[_CHAIN_TABLE]), _name(said[_CHAIN_NAME])
-        yield place, head, int.from_bytes(said.get(_CHAIN_USE, b""), "big")
+        chain_id = _name(said[_CHAIN_TABLE]), _name(said[_CHAIN_NAME])
+        yield chain_id, head, int.from_bytes(said.get(_CHAIN_USE, b""), "big")
 
 
 def _rules(asked: Netfilter, kind: int, table: str) -> Iterator[_Dumped]:
@@ -196,14 +197,18 @@ def _interval(name: bytes, one: bytes) -> bytes:
     return kept + said[_CMP_REGISTER] + low.to_bytes(len(first), "big") + high.to_bytes(len(first), "big")
 
 
-def culprits(family: Family) -> Iterator[tuple[Place, int, str]]:
+def culprits(family: Family) -> Iterator[tuple[ChainId, int, str]]:
     """What makes a table one that iptables does not read: place, rule (from 1; 0: the chain), and why."""
     kind = _FAMILIES[family]
     with contextlib.closing(Netfilter()) as asked:
-        for place, head, _ in _chains(asked, kind):
-            if place[0] in TABLES and head and not _is_base_of(place, head):
+        for chain_id, head, _ in _chains(asked, kind):
+            if chain_id[0] in TABLES and head and not _is_base_of(chain_id, head):
                 hook, priority = struct.unpack_from(">Ii", head)
-                yield place, 0, f"a base chain of its own (hook {_HOOKS[hook].lower()}, priority {priority})"
+                yield (
+                    chain_id,
+                    0,
+                    f"a base chain of its own (hook {_HOOKS[hook].lower()}, priority {priority})",
+                )
         for table in TABLES:
             numbers: dict[str, int] = {}
             with contextlib.suppress(LiveError):  # there is no such table
@@ -225,12 +230,12 @@ def _is_read(name: bytes, one: bytes) -> bool:
     return name in _READ
 
 
-def _is_base_of(place: Place, head: bytes) -> bool:
+def _is_base_of(chain_id: ChainId, head: bytes) -> bool:
     """Whether iptables has this base chain."""
-    table, chain = place
+    table, chain = chain_id
     hook, priority = struct.unpack_from(">Ii", head)
     wanted = _PRIORITIES.get(table, -100 if chain in ("PREROUTING", "OUTPUT") else 100)
-    kind = "nat" if table == "nat" else "route" if place == ("mangle", "OUTPUT") else "filter"
+    kind = "nat" if table == "nat" else "route" if chain_id == ("mangle", "OUTPUT") else "filter"
     return (chain, priority, head[16:].rstrip(b"\0")) == (_HOOKS[hook], wanted, kind.encode())
 
 

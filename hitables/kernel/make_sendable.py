@@ -31,7 +31,7 @@ from .testbed import has_hardware, valid_name
 
 Bools = npt.NDArray[np.bool_]
 
-MOST_NAMES = 100  # of interfaces, in one experiment
+MAX_NAMES = 100  # of interfaces, in one experiment
 _LEAVING, _ARRIVING = ("OUTPUT",), ("PREROUTING", "INPUT")
 _SPARE = "hit0"
 # Extension headers: a chain is walked over them, so none is a packet's protocol (AH is one in
@@ -53,12 +53,12 @@ def interfaces_of(batches: Iterable[PacketBatch]) -> dict[int, str]:
     common = Counter[str]()
     for number, name in names.items():
         common[name] += seen[number]
-    kept = [name for name, _ in common.most_common(MOST_NAMES - 1)]
+    kept = [name for name, _ in common.most_common(MAX_NAMES - 1)]
     kept += [_SPARE] * (_SPARE not in kept)
     return {number: name if name in kept else _SPARE for number, name in names.items()}
 
 
-def realise(
+def make_sendable(
     batch: PacketBatch, chain: str, interfaces: Mapping[int, str], fragments: bool = True
 ) -> PacketBatch:
     """The packets of *batch*, changed until they can come to *chain*.

@@ -16,8 +16,8 @@ import socket
 import statistics
 import struct
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from ..errors import LiveError
@@ -92,32 +92,32 @@ def came_through(router: Router) -> int:
 
 def measure_router(router: Router, packets: bytes, count: int, rounds: int, cpu: int | None) -> float:
     """Run inside: nanoseconds per packet that is routed, or dropped on the way."""
-    from ..core._engine import ffi, lib
+    from ..core.raw_sender import forward_time
 
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
-    size = len(packets) // count
-    given = ffi.from_buffer("uint8_t *", packets)
-    spent = lib.sender_forward_time(_tunnels[router.incoming], given, size, count, rounds)
-    return _each(spent, count * rounds)
+    with _errors():
+        return forward_time(_tunnels[router.incoming], packets, count, rounds) / (count * rounds)
 
 
-def _each(spent: int, count: int) -> float:
-    if spent < 0:
-        raise LiveError(f"the packets cannot be sent: {os.strerror(-spent)} ({errno.errorcode.get(-spent)})")
-    return spent / count
+@contextmanager
+def _errors() -> Iterator[None]:
+    """A packet that cannot be sent is a LiveError."""
+    try:
+        yield
+    except OSError as error:
+        name = errno.errorcode.get(error.errno or 0)
+        raise LiveError(f"the packets cannot be sent: {os.strerror(error.errno or 0)} ({name})") from error
 
 
 def measure(packets: bytes, count: int, rounds: int, cpu: int | None) -> float:
     """Run inside: nanoseconds per packet."""
-    from ..core._engine import ffi, lib
+    from ..core.raw_sender import send_time
 
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
-    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as sender:
-        size = len(packets) // count
-        spent = lib.sender_time(sender.fileno(), ffi.from_buffer("uint8_t *", packets), size, count, rounds)
-    return _each(spent, count * rounds)
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as sender, _errors():
+        return send_time(sender.fileno(), packets, count, rounds) / (count * rounds)
 
 
 class Stopwatch:

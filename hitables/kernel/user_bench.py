@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.compile import Options, compile_rules
+from ..compiler.compile import compile_rules
+from ..compiler.options import Options
 from ..costs import Costs, default, spent
 from ..emit.text import write
 from ..errors import HitablesError, LiveError, Unsupported

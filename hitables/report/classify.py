@@ -27,7 +27,7 @@ def show_algorithms(builders: Sequence[str], classifiers: Iterable[Algorithm]) -
         table.add_column(name)
     for each in classifiers:
         lowest, highest = each.dims
-        params = "\n".join(f"{param.name}={param.usual}  {param.meaning}" for param in each.params)
+        params = "\n".join(f"{param.name}={param.default}  {param.meaning}" for param in each.params)
         table.add_row(
             f"{each.name}(…)" if each.wraps else each.name,
             str(lowest) if lowest == highest else f"{lowest}-{highest}",

@@ -13,8 +13,7 @@ from typing import Any
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import Program
-from ..verify.diff import BROKEN, FRAGMENTS, WHOLE, Change, Changes
-from ..verify.diff import Fate as RegionOutcome
+from ..verify.diff import BROKEN, FRAGMENTS, WHOLE, Change, Changes, RegionOutcome
 from ..verify.question import Undecided
 from .finding import Case, Finding, Report, SourceLine
 from .region_text import describe

@@ -21,6 +21,8 @@ from .sarif import sarif
 def as_json(report: Report) -> dict[str, Any]:
     """The document of one report: its facts and findings.  hitables/schema/ has a schema for each command."""
     return {
+        "format": f"hitables-{report.command}",
+        "version": 1,
         "hitables": __version__,
         "command": report.command,
         "status": report.status,

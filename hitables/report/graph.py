@@ -39,7 +39,7 @@ def _graph(program: Program, tables: Sequence[str]) -> nx.DiGraph:
         for chain in table.chains:
             jumps: dict[tuple[str, bool], list[str]] = {}
             for rule in chain.rules:
-                if rule.target is not None and rule.target.kind in (Kind.JUMP, Kind.GOTO):
+                if rule.target is not None and rule.target.enters:
                     tests = " ".join(match_text(match) for match in rule.matches) or "always"
                     jumps.setdefault((rule.target.name, rule.target.kind is Kind.GOTO), []).append(tests)
             for (target, goto), labels in jumps.items():

@@ -17,9 +17,9 @@ from ..compiler.pipeline import Output
 from ..emit.text import match_text, target_text
 from ..ir.packet import Backend
 from ..ir.program import Program
-from ..ir.rule import Kind, Rule
+from ..ir.rule import Rule
 from ..simulate.boundary_packets import draw_packets
-from ..simulate.interpreter import Machine
+from ..simulate.interpreter import Interpreter
 
 # Packets drawn for a chain: enough for a mean that is right to a few per cent.
 PACKETS = 4_000
@@ -97,7 +97,7 @@ def page_data(output: Output, backend: Backend) -> dict[str, Any]:
 def _line(rule: Rule) -> list[Any]:
     """Line of the input (0: generated), matches, target, the chain that the target enters ("": none)."""
     target = rule.target
-    enters = target is not None and target.kind in (Kind.JUMP, Kind.GOTO)
+    enters = target is not None and target.enters
     return [
         rule.line,
         " ".join(map(match_text, rule.matches)),
@@ -109,7 +109,7 @@ def _line(rule: Rule) -> list[Any]:
 def _reads(before: Program, after: Program, table: str, chain: str, backend: Backend) -> dict[str, Any]:
     """The shares of packets aimed at the rules of a chain that read 1, 2 to 3, 4 to 7 ... rules."""
     batch = draw_packets(before, table, chain, PACKETS)
-    reads = [Machine(each, backend).run(table, chain, batch).reads for each in (before, after)]
+    reads = [Interpreter(each, backend).run(table, chain, batch).reads for each in (before, after)]
     bins = max(int(each.max()) for each in reads).bit_length() + 1
     shares = [np.bincount(np.frexp(each)[1], minlength=bins)[:bins] for each in reads]
     return {

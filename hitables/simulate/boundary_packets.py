@@ -27,7 +27,7 @@ from hitables.ir.semantics import FIELDS_WRITTEN
 from ..ir.hooks import NO_IIF, NO_OIF, hook_box
 from .batch import BAD_OFFSET, CUT_SHORT, HALF, OFFSET_ONE, PACKET, RAW, RAW_BIT, PacketBatch, drawn_facts
 from .boundary_values import INTERFACES, MASK, Bools, Catalog, Ints, Wide
-from .interpreter import Machine
+from .interpreter import Interpreter
 from .path_conditions import Aim, Reach
 
 __all__ = ["Edges", "PacketBatch", "draw_packets"]
@@ -46,22 +46,22 @@ def draw_packets(
     program: Program, table: str, chain: str, count: int, seed: int = 0, backend: Backend = Backend.LEGACY
 ) -> PacketBatch:
     """*count* packets at the edges of what *chain* reads."""
-    return Edges(Machine(program, backend), table, chain, seed).draw(count)
+    return Edges(Interpreter(program, backend), table, chain, seed).draw(count)
 
 
 class Edges:
     """Draws packets for one chain.
 
-    numbers  of the rules that the chain can reach, as `Machine.rule` counts them
+    numbers  of the rules that the chain can reach, as `Interpreter.rule` counts them
     reached  those of them that some packet drawn so far has matched
     """
 
-    def __init__(self, machine: Machine, table: str, chain: str, seed: int = 0) -> None:
-        self.family, self.chain = machine.program.family, chain
+    def __init__(self, interpreter: Interpreter, table: str, chain: str, seed: int = 0) -> None:
+        self.family, self.chain = interpreter.program.family, chain
         self.reached: set[int] = set()
-        self._machine, self._table = machine, table
+        self._interpreter, self._table = interpreter, table
         self._rng = np.random.default_rng(seed)
-        self._reach = Reach(machine.program.table(table), chain, self.family, self._rng)
+        self._reach = Reach(interpreter.program.table(table), chain, self.family, self._rng)
         self.numbers = self._reach.numbers
         self._darts = _Darts(self.family, self._rng)
         self._at: dict[int, list[int]] = {}  # darts by the rule they are thrown at
@@ -89,7 +89,7 @@ class Edges:
         return self._rows(first, second, self._rng.integers(4, size=count), plain=False)
 
     def _look(self, batch: PacketBatch) -> None:
-        hits = self._machine.run(self._table, self.chain, batch, hits=True).hits
+        hits = self._interpreter.run(self._table, self.chain, batch, hits=True).hits
         assert hits is not None
         self.reached.update(np.flatnonzero(hits).tolist())
 
@@ -113,7 +113,7 @@ class Edges:
             batch = self._rows(darts, darts, np.zeros(len(darts), np.int64), plain=True)
             batches.append(batch)
             most -= len(batch)
-            result = self._machine.run(self._table, self.chain, batch, matched=NAMED)
+            result = self._interpreter.run(self._table, self.chain, batch, matched=NAMED)
             self.reached.update(np.unique(result.matched[result.matched >= 0]).tolist())
             for dart, number, matched in zip(darts, numbers, result.matched.tolist(), strict=True):
                 if number in matched:

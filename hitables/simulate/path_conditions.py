@@ -19,7 +19,7 @@ from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, Family, Field,
 from hitables.ir.hooks import Box, hook_box
 from hitables.ir.intervals import Values
 from hitables.ir.program import Table
-from hitables.ir.rule import Ends, Kind, Match, Role, Rule, Test
+from hitables.ir.rule import Kind, Match, Role, Rule, Test
 
 PATHS = 4  # ways to a chain that are kept; more would find little and cost time
 
@@ -110,7 +110,7 @@ _CARRIERS = {
 
 
 class Reach:
-    """All that a chain reaches.  *numbers*: of its rules, as `Machine.rule` counts them."""
+    """All that a chain reaches.  *numbers*: of its rules, as `Interpreter.rule` counts them."""
 
     def __init__(self, table: Table, start: str, family: Family, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -120,7 +120,7 @@ class Reach:
         for chain in table.chains:
             first[chain.name] = number
             number += len(chain.rules)
-        order = callers_first(table, start)
+        order = table.callers_first(start)
         for name in order:
             for at, rule in enumerate(table[name].rules, first[name]):
                 self._chains[at], self._rules[at] = name, rule
@@ -154,13 +154,13 @@ class Reach:
                 break
             rule = self._rules[number]
             if self._chains[number] != here:
-                if _is_final(rule):
+                if rule.is_final:
                     return [rule] if jump is None else [rule, jump]
             elif number > aim.way[at]:
                 break
             elif rule.target is not None and rule.target.kind is Kind.JUMP:
                 jump = rule
-            elif _is_final(rule) or (rule.target is not None and rule.target.kind is not Kind.VERDICT):
+            elif rule.is_final or (rule.target is not None and rule.target.kind is not Kind.VERDICT):
                 return [rule]
         return []
 
@@ -183,32 +183,6 @@ class Reach:
                         break
             ways[name] = found
             for number, rule in enumerate(table[name].rules, first[name]):
-                if rule.target is not None and rule.target.kind in (Kind.JUMP, Kind.GOTO):
-                    entries[rule.target.name].append((name, number))
+                if rule.enters is not None:
+                    entries[rule.enters].append((name, number))
         return ways
-
-
-def _is_final(rule: Rule) -> bool:
-    target = rule.target
-    return target is not None and target.kind is Kind.VERDICT and target.ends is Ends.SURELY
-
-
-def callers_first(table: Table, start: str) -> list[str]:
-    """Every chain that *start* reaches, each behind all those that enter it."""
-    order: list[str] = []
-    seen = {start}
-    path = [(start, entered(table, start))]
-    while path:
-        name, rest = path[-1]
-        if not rest:
-            order.append(name)
-            path.pop()
-        elif (chain := rest.pop()) not in seen:
-            seen.add(chain)
-            path.append((chain, entered(table, chain)))
-    return order[::-1]
-
-
-def entered(table: Table, chain: str) -> list[str]:
-    targets = [rule.target for rule in table[chain].rules if rule.target is not None]
-    return [target.name for target in targets if target.kind in (Kind.JUMP, Kind.GOTO)]

@@ -28,7 +28,7 @@ from hitables.ir.semantics import DROP
 from ..verify.question import Difference, Equal, Question, differs, places
 from .batch import PacketBatch
 from .boundary_packets import Edges
-from .interpreter import Interner, Machine, Result
+from .interpreter import Interner, Interpreter, Result
 
 PACKETS = 20_000  # for each chain; half aimed at either program
 PACKETS_PER_RULE, FEWEST = 60, 1000
@@ -89,17 +89,17 @@ class _Pair:
         self.programs = before, after
         self.backend, self.question = backend, question
         interner = Interner()
-        self.machines = [Machine(program, backend, interner) for program in self.programs]
+        self.interpreters = [Interpreter(program, backend, interner) for program in self.programs]
 
     def draw(self, table: str, chain: str, packets: int, seed: int) -> PacketBatch:
         """Packets at the edges of both programs; few where the chain reads few rules."""
-        edges = [Edges(machine, table, chain, seed) for machine in self.machines]
+        edges = [Edges(interpreter, table, chain, seed) for interpreter in self.interpreters]
         rules = max(len(each.numbers) for each in edges)
         count = min(packets, PACKETS_PER_RULE * rules + FEWEST)
         return PacketBatch.join(each.draw(count // 2) for each in edges)
 
     def compare(self, table: str, chain: str, batch: PacketBatch) -> Difference | None:
-        old, new = (machine.run(table, chain, batch, hits=True) for machine in self.machines)
+        old, new = (interpreter.run(table, chain, batch, hits=True) for interpreter in self.interpreters)
         same = old.verdict == new.verdict
         if not self.question.verdict_only:
             same &= (old.effects == new.effects) & (old.count == new.count)
@@ -116,8 +116,8 @@ class _Pair:
     def _copied(self, table: str, chain: str, old: Result, new: Result) -> Difference | None:
         """Memory that belongs to a rule must not be copied: as many rules said yes in both programs."""
         before, after = (
-            _once_keys(machine.program.table(table), result.hits)
-            for machine, result in zip(self.machines, (old, new), strict=True)
+            _once_keys(interpreter.program.table(table), result.hits)
+            for interpreter, result in zip(self.interpreters, (old, new), strict=True)
         )
         for key in before | after:
             if before[key] != after[key]:
@@ -128,9 +128,9 @@ class _Pair:
 
     def _is_stricter(self, table: str, chain: str, batch: PacketBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Malformed packets that the second program drops, after the first's first effects."""
-        new = self.machines[1].run(table, chain, batch)
-        old = self.machines[0].run(table, chain, batch, limits=np.ascontiguousarray(new.count))
-        drop = self.machines[1].interner.number(DROP)
+        new = self.interpreters[1].run(table, chain, batch)
+        old = self.interpreters[0].run(table, chain, batch, limits=np.ascontiguousarray(new.count))
+        drop = self.interpreters[1].interner.number(DROP)
         allowed = batch.malformed() & (new.verdict == drop)
         stricter: np.ndarray[Any, np.dtype[np.bool_]] = (
             allowed & (old.count >= new.count) & (old.effects == new.effects)

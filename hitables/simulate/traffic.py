@@ -25,13 +25,13 @@ def from_packets(
     program: Program, table: str, chain: str, batch: PacketBatch, backend: Backend, source: str
 ) -> Weights:
     """From packets that go through built-in *chain*; HitablesError when they match no rule."""
-    from .interpreter import Machine
+    from .interpreter import Interpreter
 
     if batch.family is not program.family:
         raise HitablesError(
             f"{source}: the packets are IPv{int(batch.family)}, {program.name} is IPv{int(program.family)}"
         )
-    hits = Machine(program, backend).run(table, chain, batch, hits=True).hits
+    hits = Interpreter(program, backend).run(table, chain, batch, hits=True).hits
     assert hits is not None
     if not hits.any():
         raise HitablesError(

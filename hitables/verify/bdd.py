@@ -344,7 +344,7 @@ class _Reader:
         if self._effect(target) is not None or any(map(_is_asked, rule.matches)):
             return None
         entered: _Silent | None = None
-        if target is not None and target.kind in (Kind.JUMP, Kind.GOTO):
+        if target is not None and target.enters:
             entered = self._silent.get(self._numbers[target.name])
             if entered is None:
                 return None
@@ -415,7 +415,7 @@ def callers_first(table: Table, *starts: str) -> list[str]:
         enters[name] = []
         for rule in table[name].rules:
             target = rule.target
-            if target is None or target.kind not in (Kind.JUMP, Kind.GOTO):
+            if target is None or not target.enters:
                 continue
             if target.name not in table:
                 place = f"table {table.name}, chain {name}, line {rule.line}"

@@ -1,51 +1,56 @@
 """All that two programs treat differently, as a short list of disjoint regions of headers.
 
-The prover cuts the header space where the rules do, so one change of a rule may come out in
-many pieces: those with the same story on both sides are joined again, as long as what
-comes out is one set of values per field.
+Idea: the prover cuts the header space where the rules do, so one changed rule may give many regions.
+ Regions in which the same rules decide, in the same way, are joined while the union is one set of values
+per field.
 
-Invariant: the regions of whole packets are disjoint, and hold all that the two programs treat
-differently, unless `Changes.complete` is False.  Those of fragments and of broken headers may meet, as they
-say nothing of the number of bytes.
+Invariant: the regions of whole packets are disjoint and contain every packet that the two programs treat
+differently, unless `Changes.complete` is False.  Regions of fragments and of broken headers may overlap, as
+they do not give the number of bytes.
+
+Cost: one run of the prover per class of packets, chain and backend, then joining up to MOST regions.
+
+Users: the command `hitables diff` and report/diff.py.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
-from hitables.core._engine import lib
+from hitables.core.prover import Status
 from hitables.ir import semantics
 from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, Family, Field, top
+from hitables.ir.hooks import hook_box
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend, Outcome
 from hitables.ir.program import Program
 from hitables.ir.rule import Role, Rule
 from hitables.ir.semantics import Walk
 
-from ..ir.hooks import hook_box
-from .encoding import Place
+from .encoding import RuleRef
 from .exact import Comparison, Region, Tell, comparisons
 from .packet_classes import PacketClass
 from .question import Question, Undecided, with_all_tables
 
-# Regions of one chain and class of packets, before they are joined: more than a person will read.
+# Regions of one chain and class of packets, before they are joined: more than a person reads.
 MOST = 4_000
 
 WHOLE, FRAGMENTS, BROKEN = "whole", "later fragments", "broken headers"
 
-Ends = tuple[int, ...]
-Box = tuple[Ends, ...]
+Ends = tuple[int, ...]  # low, high, low, high, ... as coordinates
+Box = tuple[Ends, ...]  # by dimension
 
 
 @dataclass(frozen=True)
-class Fate:
-    """What becomes of the packets of a region in one program.
+class RegionOutcome:
+    """What one program does with the packets of a region.
 
-    verdict  None: it is as in the other program, and differs within the region
-    line     of the rule that decides; 0: none does, the policy or a made rule
-    effects  what alone happens here: (effect, line)
+    verdict  None: the same as in the other program; it varies within the region
+    line     of the rule that decides; 0: the policy, or a rule without a line
+    effects  that only this program has: (effect, line)
     """
 
     verdict: str | None
@@ -58,8 +63,9 @@ class Change:
     """Packets that the two programs treat differently, all in the same way.
 
     packets  WHOLE, FRAGMENTS (later ones) or BROKEN (headers cut off)
-    box      values by field; a field left out is not constrained
-    facts    truth of CONSTANT matches that it takes; asked: answers of matches with memory
+    box      values by field; a missing field may have any value
+    facts    CONSTANT matches, and whether they hold
+    asked    matches with memory or chance that were asked, and whether they held
     headers  how many: addresses, protocol, and ports or icmp type
     """
 
@@ -71,18 +77,23 @@ class Change:
     facts: tuple[tuple[str, bool], ...]
     asked: tuple[tuple[str, bool], ...]
     headers: int
-    before: Fate
-    after: Fate
+    before: RegionOutcome
+    after: RegionOutcome
 
 
 @dataclass
 class Changes:
-    """complete: these are all; else *undecided* says where the budget ran out, or there were too many."""
+    """All changes, the largest first; not all of them when the budget ran out or there were too many.
+
+    chains     table and chain of those that were compared
+    undecided  chains for which the budget ran out
+    cut_off    some chain has MOST regions or more
+    """
 
     family: Family
-    found: list[Change] = field(default_factory=list)
-    chains: list[tuple[str, str]] = field(default_factory=list)  # table and chain of those looked at
-    undecided: list[Undecided] = field(default_factory=list)
+    found: list[Change] = dataclasses.field(default_factory=list)
+    chains: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    undecided: list[Undecided] = dataclasses.field(default_factory=list)
     cut_off: bool = False
 
     @property
@@ -94,120 +105,105 @@ def changes(before: Program, after: Program, question: Question, *, tell: Tell) 
     """Every difference, the largest region first.  Raises as `hitables.compare.check` does."""
     before, after = with_all_tables(before, after)
     out = Changes(before.family)
-    found: dict[tuple[object, ...], Change] = {}
+    merged: dict[tuple[object, ...], Change] = {}
     for comparison in comparisons(before, after, question):
         tell(f"{comparison.table} {comparison.chain}, {comparison.backend.value}")
         if (comparison.table, comparison.chain) not in out.chains:
             out.chains.append((comparison.table, comparison.chain))
-        for change in _of_chain(comparison, out):
-            what = (
+        for change in _changes_of_chain(comparison, out):
+            content = (
                 change.table, change.chain, change.packets, tuple(change.box.items()), change.facts,
                 change.asked, change.before, change.after,
             )  # fmt: skip
-            known = found.get(what)
-            if known is not None:
-                change = _with_backends(known, (*known.backends, *change.backends))
-            found[what] = change
+            same = merged.get(content)
+            if same is not None:
+                backends = tuple(dict.fromkeys((*same.backends, *change.backends)))
+                change = dataclasses.replace(same, backends=backends)
+            merged[content] = change
     order = {WHOLE: 0, FRAGMENTS: 1, BROKEN: 2}
-    out.found = sorted(found.values(), key=lambda each: (order[each.packets], -each.headers))
+    out.found = sorted(merged.values(), key=lambda each: (order[each.packets], -each.headers))
     return out
-
-
-def _with_backends(change: Change, backends: tuple[Backend, ...]) -> Change:
-    return Change(
-        change.table,
-        change.chain,
-        tuple(dict.fromkeys(backends)),
-        change.packets,
-        change.box,
-        change.facts,
-        change.asked,
-        change.headers,
-        change.before,
-        change.after,
-    )
 
 
 def _kind(packets: PacketClass) -> str:
     return BROKEN if packets.malformed else FRAGMENTS if packets.later else WHOLE
 
 
-def _of_chain(comparison: Comparison, out: Changes) -> Iterator[Change]:
+def _changes_of_chain(comparison: Comparison, out: Changes) -> Iterator[Change]:
+    """The changes of one pair of chains; notes in *out* why some are missing."""
     groups: dict[tuple[object, ...], list[Region]] = {}
-    for packets in comparison.prover.classes:
+    for packets in comparison.tables.classes:
         if out.cut_off and _kind(packets) != WHOLE:
             break
-        status, regions = comparison.prover.run(comparison.chain, packets, MOST)
-        if status not in (lib.PROVE_EQUAL, lib.PROVE_DIFFER):
+        status, regions = comparison.tables.run(comparison.chain, packets, MOST)
+        if status not in (Status.EQUAL, Status.DIFFER):
             out.undecided.append(comparison.undecided(status, packets))
             return
         out.cut_off |= len(regions) >= MOST
         for region in regions:
-            groups.setdefault(_story(region), []).append(region)
+            groups.setdefault(_explanation(region), []).append(region)
     for regions in groups.values():
         yield from _joined(comparison, regions)
 
 
-def _story(region: Region) -> tuple[object, ...]:
-    """Regions with one story may be told together."""
-    rest = tuple(sorted((at, ends) for at, ends in region.sets.items() if at[1]))
-    rules = (_where(each) for each in (*region.places, *region.alone))
-    return _kind(region.packets), *rules, region.same, region.asked, rest
-
-
-def _where(place: Place | None) -> tuple[str, int] | None:
-    return None if place is None else (place.chain, place.index)
+def _explanation(region: Region) -> tuple[object, ...]:
+    """All of a region but its packets as they enter: regions with one explanation may be joined."""
+    after_writes = tuple(sorted((at, ends) for at, ends in region.sets.items() if at[1]))
+    rules = (None if ref is None else (ref.chain, ref.index) for ref in (*region.rules, *region.alone))
+    return _kind(region.packets), *rules, region.same_rest, region.answers, after_writes
 
 
 def _joined(comparison: Comparison, regions: list[Region]) -> Iterator[Change]:
-    prover = comparison.prover
-    dims = len(Field) + len(prover.lowering.facts)
+    """The changes of regions with one explanation."""
+    tables, first = comparison.tables, regions[0]
+    dims = len(Field) + len(tables.encoding.facts)
     boxes = join({tuple(region.sets[dim, 0] for dim in range(dims)) for region in regions})
-    first = regions[0]
-    draft = comparison.draft(first)
-    packet = draft.packet()
-    walks = [semantics.run(table, comparison.chain, packet, comparison.backend) for table in prover.tables]
-    fates = [_fate(walk, first, side) for side, walk in enumerate(walks)]
-    hook = hook_box(comparison.chain, prover.family)
+    packet = comparison.draft(first).packet()
+    walks = [semantics.run(table, comparison.chain, packet, comparison.backend) for table in tables.tables]
+    outcomes = [_outcome(walk, first, side) for side, walk in enumerate(walks)]
+    hook = hook_box(comparison.chain, tables.family)
+    kind = _kind(first.packets)
     for box in boxes:
-        values, facts = _values(comparison, box, hook, _kind(first.packets))
         yield Change(
             comparison.table,
             comparison.chain,
             (comparison.backend,),
-            _kind(first.packets),
-            values,
-            facts,
-            first.asked,
+            kind,
+            _values(comparison, box, hook, kind),
+            _facts(comparison, box),
+            first.answers,
             _headers(comparison, box),
-            fates[0],
-            fates[1],
+            outcomes[0],
+            outcomes[1],
         )
 
 
-def _fate(walk: Walk, region: Region, side: int) -> Fate:
+# ---- what each program does ----
+
+
+def _outcome(walk: Walk, region: Region, side: int) -> RegionOutcome:
     effects: tuple[tuple[str, int], ...] = ()
     alone = region.alone[side]
     if alone is not None:
         effects = ((_effect(alone.rule), alone.rule.line),)
-    if region.same:
-        return Fate(None, 0, effects)
-    parted = region.places[side]
-    if parted is not None and not effects:
-        asked = _asked_at(parted, walk)
+    if region.same_rest:
+        return RegionOutcome(None, 0, effects)
+    parting = region.rules[side]
+    if parting is not None and not effects:
+        asked = _asked_at(parting, walk)
         if asked is not None:
-            effects = ((f"asks {asked}", parted.rule.line),)
-    return Fate(walk.verdict, _deciding_line(walk), effects)
+            effects = ((f"asks {asked}", parting.rule.line),)
+    return RegionOutcome(walk.verdict, _deciding_line(walk), effects)
 
 
 def _effect(rule: Rule) -> str:
     return "counts" if rule.target is None else rule.target.key
 
 
-def _asked_at(place: Place, walk: Walk) -> str | None:
-    """The match with memory that the walk asked at *place*."""
+def _asked_at(ref: RuleRef, walk: Walk) -> str | None:
+    """The match with memory that the walk asked in the rule *ref*."""
     for step in walk.steps:
-        if (step.chain, step.index) == (place.chain, place.index):
+        if (step.chain, step.index) == (ref.chain, ref.index):
             asked = [match.key for match in step.rule.matches if match.role in (Role.NAMED, Role.ONCE)]
             return asked[0] if asked else None
     return None
@@ -222,8 +218,11 @@ def _deciding_line(walk: Walk) -> int:
     return last.rule.line if ends or last.outcome is Outcome.DROPPED else 0
 
 
+# ---- boxes ----
+
+
 def join(boxes: Iterable[Box]) -> list[Box]:
-    """Fewer boxes with the same points: those that differ in one dimension alone become one.
+    """Fewer boxes with the same points: boxes that differ in one dimension only become one.
 
     The boxes must be disjoint.
     """
@@ -248,47 +247,43 @@ def _union(parts: list[Ends]) -> Ends:
     return tuple(end for pair in Values.of(*pairs).pairs for end in pair)
 
 
-def _values(
-    comparison: Comparison, box: Box, hook: Mapping[Field, Values], kind: str
-) -> tuple[dict[Field, Values], tuple[tuple[str, bool], ...]]:
-    lowering, family = comparison.prover.lowering, comparison.prover.family
-    found: dict[Field, Values] = {}
-    for which in Field:
-        coordinates, ends = lowering.coordinates[which], box[which]
-        parts = [coordinates.values(ends[at], ends[at + 1]) for at in range(0, len(ends), 2)]
-        values = Values.of(*(pair for each, _ in parts for pair in each.pairs))
-        lacks = which is Field.MAC and any(none for _, none in parts)
-        full = hook.get(which, Values(((0, top(which, family)),)))
-        if which is Field.FRAG:
+def _values(comparison: Comparison, box: Box, hook: Mapping[Field, Values], kind: str) -> dict[Field, Values]:
+    """The values of the fields that the box restricts."""
+    coordinates, family = comparison.tables.encoding.matches.tests.coordinates, comparison.tables.family
+    restricted: dict[Field, Values] = {}
+    for field in Field:
+        values, may_lack = coordinates[field].values(box[field])
+        full = hook.get(field, Values(((0, top(field, family)),)))
+        if field is Field.FRAG:
             full = Values(((2, 2),)) if kind == FRAGMENTS else Values(((0, 1),))
-        told = values != full if which is not Field.MAC else not (lacks and values == full)
-        if told and not (kind == BROKEN and which in (Field.FRAG, Field.PROTO) and not values):
-            found[which] = values
-    facts = tuple(
-        (key, box[len(Field) + at] == (1, 1))
-        for at, key in enumerate(lowering.facts)
-        if box[len(Field) + at] in ((0, 0), (1, 1))
+        # A packet may lack a mac, no other field.
+        restricts = values != full or (field is Field.MAC and not may_lack)
+        if restricts and not (kind == BROKEN and field in (Field.FRAG, Field.PROTO) and not values):
+            restricted[field] = values
+    return restricted
+
+
+def _facts(comparison: Comparison, box: Box) -> tuple[tuple[str, bool], ...]:
+    """The facts that have one truth value in the box."""
+    truths = {(0, 0): False, (1, 1): True}
+    keys = comparison.tables.encoding.facts
+    return tuple(
+        (key, truths[ends]) for key, ends in zip(keys, box[len(Field) :], strict=True) if ends in truths
     )
-    return found, facts
 
 
 def _headers(comparison: Comparison, box: Box) -> int:
-    lowering, family = comparison.prover.lowering, comparison.prover.family
+    coordinates, family = comparison.tables.encoding.matches.tests.coordinates, comparison.tables.family
 
-    def count(which: Field) -> int:
-        ends = box[which]
-        coordinates = lowering.coordinates[which]
-        return sum(len(coordinates.values(ends[at], ends[at + 1])[0]) for at in range(0, len(ends), 2))
+    def count(field: Field) -> int:
+        return len(coordinates[field].values(box[field])[0])
 
     icmp = ICMP if family is Family.IPV4 else ICMPV6
     ports = count(Field.SPORT) * count(Field.DPORT)
-    ends = box[Field.PROTO]
-    protocols: list[int] = []
-    for at in range(0, len(ends), 2):
-        values, _ = lowering.coordinates[Field.PROTO].values(ends[at], ends[at + 1])
-        protocols += (number for low, high in values.pairs for number in range(low, high + 1))
+    protocols, _ = coordinates[Field.PROTO].values(box[Field.PROTO])
+    numbers = (number for low, high in protocols.pairs for number in range(low, high + 1))
     carried = sum(
         ports if number in PORT_PROTOCOLS else count(Field.ICMP) if number == icmp else 1
-        for number in protocols
+        for number in numbers
     )
     return prod((count(Field.SRC), count(Field.DST), carried))

@@ -1,193 +1,151 @@
-"""Classes of packets that read two programs alike, proved equal at once.
+"""Classes of packets that read two programs alike, proved equal in one run.
 
-A class says how matches are read: which fields are there, what drops the packet.  Most read the
-rules as another does, of the other backend too; such classes are held against the programs as
-one, and by the lists of shape groups (regroup.py) where the second program has them.
+Idea: a class decides how matches are read: which fields exist, what drops the packet.  Most classes read
+the rules as another class does, often one of the other backend; such classes form a group, and one run of
+the prover compares the programs for all of them.  Where the second program is made of shape groups, the
+lists of group_lists.py are compared first.
 
-Invariant: what is proved here is proved of each packet of the classes; more packets may have been
-looked at than there can be, so nothing is said when a difference is found, and exact.py looks at
-each class by itself.
+Invariant: a proof holds for each packet of the classes.  A group may contain packets that no class has, so
+a difference in a group proves nothing: exact.py then examines each class by itself.
+
+Cost: one run per group instead of one per class and backend.
+
+Users: exact.py.
 """
 
 from __future__ import annotations
 
 import time
-from array import array
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from hitables.core._engine import ffi, lib
-from hitables.interrupts import in_thread
+from hitables.core.prover import Prover, Run, Status
 from hitables.ir.fields import Field
+from hitables.ir.hooks import hook_box
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
 
-from ..ir.hooks import hook_box
-from .encoding import Lowering
-from .group_lists import Regrouped, regroup
+from .encoding import Encoding
+from .group_lists import GroupLists, group_lists
 from .packet_classes import PacketClass
 from .question import Question
 
-# Steps for each list of a group, and per rule: a good guess takes one or two a rule.
+# Steps for each list of a group, and per rule: where the groups are read rightly, a rule takes one or two.
 STEPS, STEPS_PER_RULE = 100_000, 50
 
-Which = tuple[Backend, PacketClass]
+BackendClass = tuple[Backend, PacketClass]
 
 
 @dataclass
-class _Alike:
-    """Classes that read all matches alike.  *sets*: what their packets have, together; *which* they are."""
+class ClassGroup:
+    """Classes that read all matches alike.  *sets* holds the packets of all *members*."""
 
     sets: dict[Field, Values]
     may_drop: bool
-    which: list[Which] = field(default_factory=list)
+    members: list[BackendClass] = field(default_factory=list)
 
-    def add(self, each: Which, may_drop: bool) -> None:
-        own = each[1].sets()
+    def add(self, member: BackendClass, may_drop: bool) -> None:
+        own = member[1].sets()
         self.sets = {name: values.union(own[name]) for name, values in self.sets.items() if name in own}
         self.may_drop &= may_drop
-        self.which.append(each)
+        self.members.append(member)
 
 
-class AtOnce:
-    """What can be proved of two tables for many classes at once."""
+class MergedClasses:
+    """Two tables, and what is proved of them for groups of classes."""
 
-    def __init__(self, lowering: Lowering, question: Question, deadline: float | None) -> None:
+    def __init__(self, encoding: Encoding, question: Question, deadline: float | None) -> None:
         self.question, self.deadline = question, deadline
-        self.readings = {backend: lowering.read_by(backend) for backend in question.backends}
-        self.lowering = lowering
-        self._handles: dict[Backend, Any] = {}
-        self._proved: dict[str, tuple[int, frozenset[Which]]] = {}
-        self._alike: list[_Alike] | None = None
+        self.encoding = encoding
+        self.readings = {backend: encoding.read_by(backend) for backend in question.backends}
+        self._provers: dict[Backend, Prover] = {}
+        self._proved: dict[str, tuple[int, frozenset[BackendClass]]] = {}
+        self._groups: list[ClassGroup] | None = None
 
-    def proved(self, chain: str) -> tuple[int, frozenset[Which]]:
-        """The classes for which *chain* is proved equal; and in how many regions."""
-        if self.lowering.has_memory:
-            return 0, frozenset()  # whose memory is whose is noted from one class to the next
+    def proved(self, chain: str) -> tuple[int, frozenset[BackendClass]]:
+        """The number of regions compared, and the classes for which *chain* is proved equal."""
+        if self.encoding.matches.has_memory:
+            return 0, frozenset()  # the prover pairs rules with memory across classes
         if chain not in self._proved:
             self._proved[chain] = self._prove(chain)
         return self._proved[chain]
 
-    def _prove(self, chain: str) -> tuple[int, frozenset[Which]]:
-        regrouped = regroup(self.lowering, chain)
-        handles: dict[Backend, Any] = {}
-        found: list[Which] = []
-        regions = 0
-        for alike in self._kinds():
-            backend = alike.which[0][0]
-            status = lib.PROVE_TOO_DEEP
-            if regrouped is not None:
-                if backend not in handles:
-                    handles[backend] = self._new(backend, regrouped)
-                status = self._regrouped(alike, chain, handles[backend], regrouped)
-            if status == lib.PROVE_TOO_DEEP:
-                status = self._as_they_are(alike, chain)
-            if status in (lib.PROVE_NO_TIME, lib.PROVE_NO_MEMORY):
+    def _prove(self, chain: str) -> tuple[int, frozenset[BackendClass]]:
+        lists = group_lists(self.encoding, chain)
+        list_provers: dict[Backend, Prover] = {}
+        equal: list[BackendClass] = []
+        for group in self._class_groups():
+            backend = group.members[0][0]
+            status = Status.TOO_DEEP
+            if lists is not None:
+                if backend not in list_provers:
+                    list_provers[backend] = self._new(backend, lists)
+                status = self._compare_lists(group, chain, list_provers[backend], lists)
+            if status == Status.TOO_DEEP:
+                status = self._compare_regions(group, chain)
+            if status in (Status.NO_TIME, Status.NO_MEMORY):
                 break
-            if status == lib.PROVE_EQUAL:
-                found += alike.which
-        for handle in [*handles.values(), *self._handles.values()]:
-            regions += int(lib.prover_regions(handle))
-        return regions, frozenset(found)
+            if status == Status.EQUAL:
+                equal += group.members
+        regions = sum(prover.regions for prover in (*list_provers.values(), *self._provers.values()))
+        return regions, frozenset(equal)
 
-    def _kinds(self) -> list[_Alike]:
-        """All classes of all backends, those that are read alike together."""
-        if self._alike is None:
-            kinds: dict[bytes, _Alike] = {}
-            for backend, low in self.readings.items():
-                handle = self._handle(backend)
-                for packets in low.classes():
-                    made, sets = low.class_words(packets)
-                    if lib.prover_enter(handle, made, *words(sets)) != lib.PROVE_EQUAL:
-                        return []
+    def _class_groups(self) -> list[ClassGroup]:
+        """All classes of all backends, grouped by how they read matches; none when the budget runs out."""
+        if self._groups is None:
+            groups: dict[bytes, ClassGroup] = {}
+            for backend, encoding in self.readings.items():
+                prover = self._prover(backend)
+                writes = bool(np.any(encoding.chain_writes))
+                for packets in encoding.classes():
                     may_drop = packets.malformed and self.question.malformed == "stricter"
-                    # Which fields a write leaves alone matters only where something is written.
-                    frozen = made.frozen if np.any(low.chain_writes) else 0
-                    key = frozen.to_bytes(4, "little") + _reading(handle)
+                    words, sets = encoding.class_words(packets, may_drop)
+                    if prover.enter(words, sets) != Status.EQUAL:
+                        return []
+                    # The fields that a write leaves alone matter only if some rule writes.
+                    frozen = words.frozen if writes else 0
+                    reading = frozen.to_bytes(4, "little") + prover.reading()
                     if packets.cut_short:
-                        key += b"cut short"
-                    kinds.setdefault(key, _Alike(packets.sets(), may_drop)).add((backend, packets), may_drop)
-            self._alike = list(kinds.values())
-        return self._alike
+                        reading += b"cut short"
+                    group = groups.setdefault(reading, ClassGroup(packets.sets(), may_drop))
+                    group.add((backend, packets), may_drop)
+            self._groups = list(groups.values())
+        return self._groups
 
-    def _handle(self, backend: Backend) -> Any:
-        if backend not in self._handles:
-            self._handles[backend] = self._new(backend, None)
-        return self._handles[backend]
+    def _prover(self, backend: Backend) -> Prover:
+        if backend not in self._provers:
+            self._provers[backend] = self._new(backend, None)
+        return self._provers[backend]
 
-    def _new(self, backend: Backend, regrouped: Regrouped | None) -> Any:
-        low = self.readings[backend]
-        if regrouped is None:
-            made, held = low.input()
-        else:
-            made, held = low.input_of(regrouped.input, regrouped.chains_before)
-        handle = lib.prover_new(made, self.question.max_memory or 0)
-        del held
-        if handle == ffi.NULL:
-            raise MemoryError(f"table {low.tables[0].name}")
-        return ffi.gc(handle, lib.prover_free)
+    def _new(self, backend: Backend, lists: GroupLists | None) -> Prover:
+        chains = None if lists is None else lists.chains
+        return self.readings[backend].prover(self.question.max_memory, chains)
 
-    def _enter(self, alike: _Alike, handle: Any) -> int:
-        backend, packets = alike.which[0]
-        low = self.readings[backend]
-        made, _ = low.class_words(packets)
-        made.may_drop = alike.may_drop
-        return int(lib.prover_enter(handle, made, *words(low.set_words(alike.sets))))
-
-    def _run(self, alike: _Alike, chain: str, handle: Any, first: int, second: int) -> int:
-        low = self.lowering
-        status = self._enter(alike, handle)
-        if status != lib.PROVE_EQUAL:
+    def _run(self, group: ClassGroup, chain: str, prover: Prover, chains: tuple[int, int]) -> Status:
+        backend, packets = group.members[0]
+        encoding = self.readings[backend]
+        words, _ = encoding.class_words(packets, group.may_drop)
+        status = prover.enter(words, encoding.set_words(group.sets))
+        if status != Status.EQUAL:
             return status
-        hook = low.set_words(hook_box(chain, low.family))
-        return interruptible(
-            handle,
-            first,
-            second,
-            low.end(0, chain),
-            low.end(1, chain),
-            *words(hook),
-            seconds_left(self.deadline),
-            0,
-            1,
-        )
+        encoding = self.encoding
+        hook = encoding.set_words(hook_box(chain, encoding.family))
+        return prover.run(Run(chains, encoding.ends(chain), hook, seconds_left(self.deadline)))
 
-    def _regrouped(self, alike: _Alike, chain: str, handle: Any, regrouped: Regrouped) -> int:
-        """Proved by the lists of groups; TOO_DEEP when they prove nothing."""
-        rules = len(regrouped.input["rule_start"])
-        lib.prover_bound(handle, STEPS + STEPS_PER_RULE * rules)
-        status = self._run(alike, chain, handle, regrouped.start, regrouped.twin)
-        if status == lib.PROVE_EQUAL:
-            made, held = regrouped.order_words()
-            status = int(lib.prover_ordered(handle, made))
-            del held
-        return lib.PROVE_TOO_DEEP if status == lib.PROVE_DIFFER else status
+    def _compare_lists(self, group: ClassGroup, chain: str, prover: Prover, lists: GroupLists) -> Status:
+        """EQUAL when the lists of groups prove it; TOO_DEEP when they prove nothing."""
+        prover.bound(STEPS + STEPS_PER_RULE * len(lists.chains.rule_start))
+        status = self._run(group, chain, prover, lists.start)
+        if status == Status.EQUAL:
+            status = prover.is_ordered(lists.order)
+        return Status.TOO_DEEP if status == Status.DIFFER else status
 
-    def _as_they_are(self, alike: _Alike, chain: str) -> int:
-        low = self.lowering
-        handle = self._handle(alike.which[0][0])
-        return self._run(alike, chain, handle, low.chain(0, chain), low.chain(1, chain))
-
-
-def interruptible(handle: Any, *arguments: Any) -> int:
-    """Run the search beside the main thread, so that the user can stop it."""
-    return int(in_thread(lambda: lib.prover_run(handle, *arguments), lambda: lib.prover_stop(handle)))
+    def _compare_regions(self, group: ClassGroup, chain: str) -> Status:
+        prover = self._prover(group.members[0][0])
+        return self._run(group, chain, prover, self.encoding.both(chain))
 
 
 def seconds_left(deadline: float | None) -> float:
-    """Until the deadline; 0: there is none."""
+    """Until the deadline; 0.0: there is none."""
     return 0.0 if deadline is None else max(1e-6, deadline - time.monotonic())
-
-
-def words(numbers: array[int]) -> tuple[Any, int]:
-    return ffi.from_buffer("uint32_t[]", numbers), len(numbers)
-
-
-def _reading(handle: Any) -> bytes:
-    """How the class that was entered reads each match."""
-    size = lib.prover_reading(handle, ffi.NULL, 0)
-    read = np.empty(size, np.uint32)
-    lib.prover_reading(handle, ffi.from_buffer("uint32_t[]", read), size)
-    return read.tobytes()

@@ -219,9 +219,7 @@ def decided_by(walk: Walk) -> Step | None:
     last = walk.steps[-1] if walk.steps else None
     if last is None or last.outcome is Outcome.DROPPED:
         return last
-    target = last.rule.target
-    ends = target is not None and target.kind is Kind.VERDICT and target.ends is Ends.SURELY
-    return last if ends and last.outcome is Outcome.YES else None
+    return last if last.rule.is_final and last.outcome is Outcome.YES else None
 
 
 def _show_walk(walk: Walk, chain: str) -> list[str]:

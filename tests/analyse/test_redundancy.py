@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from support.hitables_command import run
 from support.programs import make_program
 from support.rule_texts import make_text
+from support.scale import examples
 from support.small_programs import small_program
 
 from hitables import HitablesError, read, write
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.emit.sourcemap import source_map
 from hitables.ir.choices import Equivalence, Malformed, backends_of
@@ -65,7 +67,7 @@ def gone(
 
 @pytest.mark.parametrize("malformed", list(Malformed))
 @pytest.mark.parametrize("backend", ["any", "legacy", "nft"])
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6))
 @given(seed=st.integers(0, 2**32), family=st.sampled_from(Family), least=st.sampled_from((3, 1000)))
 def test_what_is_compiled_gives_every_packet_its_verdict(
     backend: str, malformed: Malformed, seed: int, family: Family, least: int
@@ -79,7 +81,7 @@ def test_what_is_compiled_gives_every_packet_its_verdict(
         assert told(exact.check(program, after, question(chosen))) == "equal"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15))
 @given(st.randoms(use_true_random=False))
 def test_diagrams_find_the_same_verdicts(rng: random.Random) -> None:
     program = small_program(rng)
@@ -87,7 +89,7 @@ def test_diagrams_find_the_same_verdicts(rng: random.Random) -> None:
     assert told(bdd.check(program, made, question(options()))) == "equal"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(st.randoms(use_true_random=False))
 def test_rules_of_every_kind_may_stand_between(rng: random.Random) -> None:
     program = make_program(rng, tiny=True)
@@ -96,7 +98,7 @@ def test_rules_of_every_kind_may_stand_between(rng: random.Random) -> None:
     assert told(exact.check(program, made, question(chosen))) == "equal"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15))
 @given(st.randoms(use_true_random=False))
 def test_what_is_logged_marked_and_asked_stays_as_it_was(rng: random.Random) -> None:
     program = small_program(rng)

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scale import examples
 
 import hitables
 from benchmarks import compiles
@@ -22,7 +23,7 @@ from benchmarks.firewalls import NAMES, STYLES, draw
 from benchmarks.shrink import shrink
 from hitables.build.tree import Tree
 from hitables.compiler import compile as compiling
-from hitables.compiler.compile import NESTING, Options
+from hitables.compiler.options import NESTING, Options
 from hitables.compiler.pipeline import compile_text
 from hitables.ir.choices import Equivalence
 from hitables.ir.fields import Family
@@ -47,7 +48,7 @@ def test_the_kernel_takes_what_is_drawn(style: str) -> None:
 
 
 @pytest.mark.parametrize("style", NAMES)
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 60))
 def test_a_drawing_has_its_size_is_read_and_is_the_same_again(style: str, seed: int, size: int) -> None:
     text, family = draw(style, Random(seed), size)
@@ -276,7 +277,7 @@ def test_anything_but_a_proof_or_a_stated_refusal_is_a_fault(
 # ---- making it small ----
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_what_is_made_small_shows_the_fault_and_nothing_more_can_go(data: st.DataObject) -> None:
     text, family = draw(

@@ -32,7 +32,7 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Role, Rule, State, Target
 from hitables.kernel import Namespace, load, netlink, save
-from hitables.syntax.options import MATCHES, TARGETS
+from hitables.syntax.extensions import MATCHES, TARGETS
 
 PRE, OUT = Place("mangle", "PREROUTING"), Place("mangle", "OUTPUT")
 
@@ -156,7 +156,7 @@ def test_a_table_that_forgets_a_write_is_caught() -> None:
     record = small_record(CHANGED, at, place_of("-m mark --mark 0", list(record.readers)))
     assert not failures(record)
     forgetful = judging.Mistake("MARK writes nothing", "target access", "MARK", (("writes", frozenset()),))
-    with judging.made(forgetful):
+    with judging.injected(forgetful):
         assert failures(record, judging.all_rules(RULES(), "MARK"))
     assert not failures(record)
 

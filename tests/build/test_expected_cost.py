@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hitables.analyse.boxes import Axis, Boxes, Cut
 from hitables.build.expected_cost import points_in, rules_read
-from hitables.build.tree import (grow)
-from hitables.analyse.boxes import (Axis, Boxes, Cut)
+from hitables.build.grow import grow
 from hitables.ir.fields import Field
 
 AXES = (
@@ -21,8 +21,13 @@ NETS = [{Field.SRC: (n << 96, (n + 1 << 96) - 1)} for n in range(200)]
 
 def test_points_lie_in_their_boxes() -> None:
     rng = np.random.default_rng(1)
-    rules = [[{}], [{Field.SRC: (5, 5)}], [{Field.SRC: (2**64 - 3, 2**64 + 3)}], [{Field.DPORT: (0, 0)}],
-             [{Field.SRC: (2**127, 2**128 - 1), Field.PROTO: (255, 255), Field.STATE: (0, 1)}]]
+    rules = [
+        [{}],
+        [{Field.SRC: (5, 5)}],
+        [{Field.SRC: (2**64 - 3, 2**64 + 3)}],
+        [{Field.DPORT: (0, 0)}],
+        [{Field.SRC: (2**127, 2**128 - 1), Field.PROTO: (255, 255), Field.STATE: (0, 1)}],
+    ]
     boxes = Boxes.of(AXES, rules, [True] * len(rules))
 
     def values(words: np.ndarray) -> list[int]:

@@ -211,6 +211,14 @@ def test_a_thread_returns_its_value_or_raises_its_error() -> None:
         interrupts.in_thread(raises, raises)
 
 
+def test_a_forked_process_has_a_thread_of_its_own() -> None:
+    assert interrupts.in_thread(os.getpid, raises) == os.getpid()
+    child = os.fork()
+    if not child:
+        os._exit(interrupts.in_thread(lambda: 7, raises))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
 @pytest.mark.usefixtures("sigint_handled")
 def test_delayed_interrupts_are_handled_at_the_end() -> None:
     events: list[str] = []

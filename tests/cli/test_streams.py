@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from support import forked
 
 from hitables.cli.main import main as hitables_main
 from hitables.errors import HitablesError
@@ -84,15 +85,21 @@ def folder(inputs: Path, tmp_path: Path) -> Path:
 
 
 def run(folder: Path, program: str, words: str, streams: str) -> subprocess.CompletedProcess[str]:
-    """Run a command with shell redirections; a "_" in its words is a blank."""
+    """Run a command with shell redirections; a "_" in its words is a blank.
+
+    Where a stream is closed, or comes from the shell, it is a process that starts.
+    """
     given = [word.replace("{}", str(folder)).replace("_", " ") for word in words.split()]
     if "_" in str(folder):
         given = [word.replace("{}", str(folder)) for word in words.split()]
         given = [word.replace("_", " ") if word.startswith("chain=") else word for word in given]
+    text = "-I INPUT -s 192.0.2.3 -j DROP\n" if "stream" in words else ""
+    if streams in ("", ">/dev/full"):
+        return forked.run([program, *given], text, output=streams[1:])
     script = f'"$0" "$@" {streams}'
     return subprocess.run(
         ["bash", "-c", script, str(BIN / program), *given],
-        input="-I INPUT -s 192.0.2.3 -j DROP\n" if "stream" in words else "",
+        input=text,
         capture_output=True,
         text=True,
         check=False,

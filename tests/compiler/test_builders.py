@@ -6,8 +6,8 @@ import pytest
 from support.crossing_text import crossing
 
 from hitables import read
-from hitables.build.tree import ALGORITHMS
-from hitables.compiler.compile import Options
+from hitables.build.grow import ALGORITHMS
+from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.kernel.namespace import Namespace
 

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.equal_programs import BACKENDS, assert_equal
+from support.equal_programs import assert_equal
 from support.rule_texts import make_text
+from support.scale import examples
 
 from hitables import HitablesError, read, write
-from hitables.analyse.callgraph import graph, levels
-from hitables.build.tree import ALGORITHMS, grow
-from hitables.compiler.compile import Options, compile_rules
+from hitables.analyse.callgraph import levels_above
+from hitables.build.grow import ALGORITHMS, grow
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.emit.sourcemap import source_map
 from hitables.ir.choices import Malformed
 from hitables.ir.fields import Family
@@ -35,8 +37,8 @@ def compiled(text: str, options: Options = SMALL, family: Family | None = None) 
 
 
 @pytest.mark.parametrize("malformed", list(Malformed))
-@pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=12, deadline=None)
+@pytest.mark.parametrize("backend", ["any", "legacy", "nft"])
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 2**32), family=st.sampled_from(Family))
 def test_a_compiled_program_treats_every_packet_alike(
     backend: str, malformed: Malformed, seed: int, family: Family
@@ -47,7 +49,7 @@ def test_a_compiled_program_treats_every_packet_alike(
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 2**32))
 def test_every_builder_gives_equal_programs(algorithm: str, seed: int) -> None:
     options = Options(algorithm=algorithm, leaf_size=3, min_length=3, max_expansion=20.0)
@@ -55,7 +57,7 @@ def test_every_builder_gives_equal_programs(algorithm: str, seed: int) -> None:
     assert_equal(before, after, options)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(6))
 @given(seed=st.integers(0, 2**32))
 def test_compiling_twice_is_equal_still_and_same_input_gives_same_bytes(seed: int) -> None:
     text = make_text(random.Random(seed))
@@ -65,7 +67,7 @@ def test_compiling_twice_is_equal_still_and_same_input_gives_same_bytes(seed: in
     assert_equal(before, twice, SMALL)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15))
 @given(seed=st.integers(0, 2**32))
 def test_rules_with_memory_stand_once_and_counters_keep_their_sums(seed: int) -> None:
     text = make_text(random.Random(seed), memory=0.3, counters=True)
@@ -106,7 +108,7 @@ def all_chains(program: Program) -> Iterator[tuple[str, Chain]]:
     return ((table.name, chain) for table in program for chain in table.chains)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 2**32), expansion=st.sampled_from([1.0, 1.5, 2.0, 4.0]))
 def test_growth_stays_within_its_budget(seed: int, expansion: float) -> None:
     before = read(make_text(random.Random(seed), rules=150, chains=1, memory=0.0))
@@ -115,14 +117,14 @@ def test_growth_stays_within_its_budget(seed: int, expansion: float) -> None:
         assert report.after <= expansion * report.before, report
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 2**32))
 def test_nesting_stays_within_what_nft_takes(seed: int) -> None:
     _, after = compiled(
         make_text(random.Random(seed), rules=300, chains=8), Options(leaf_size=1, max_expansion=50.0)
     )
     for table in after:
-        above, _ = levels(graph(table), {})
+        above = levels_above(table)
         assert max(above.values()) <= 15
 
 
@@ -192,9 +194,9 @@ def crossing_text(rng: random.Random, family: Family, rules: int, others: float)
     return "\n".join([*head, *lines, "-A other -p udp -j DROP", "COMMIT", ""])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["any", "legacy", "nft"])
 @pytest.mark.parametrize("grouping", [1, 2])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(8))
 @given(
     seed=st.integers(0, 2**32),
     family=st.sampled_from(Family),
@@ -208,7 +210,7 @@ def test_rules_in_groups_do_what_they_do_in_their_list(
     options = Options(backend=backend, malformed=malformed, max_expansion=20.0)
     text = crossing_text(random.Random(seed), family, 80, others)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hitables.compiler.compile.grow", functools.partial(grow, grouping=grouping))
+        patch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=grouping))
         before, after = compiled(text, options, family)
     assert_equal(before, after, options)
 

@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from hitables.core._engine import lib
 from support.crossing_text import crossing
 
 from hitables import HitablesError, read
 from hitables.analyse.boxes import Axis, Boxes, Cut
-from hitables.build.tree import ALGORITHMS, EFFORTS, PAPER, grow
-from hitables.compiler.compile import Options, compile_rules
+from hitables.build.grow import ALGORITHMS, EFFORTS, PAPER, grow
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
+from hitables.core import trees
 from hitables.ir.fields import Field
 
 pytestmark = pytest.mark.engine
@@ -25,7 +26,7 @@ AXES = (Axis(Field.SRC, 32, False, Cut.PREFIX), Axis(Field.DST, 32, False, Cut.P
 def crossed(count: int) -> Boxes:
     """Rules wide in the source, among rules wide in the destination."""
     rules = [[{AXES[n % 2].field: (n << 20, (n << 20) + 4095)}] for n in range(count)]
-    return Boxes.of(AXES, rules, [True] * count, free=[3] * count)
+    return Boxes.of(AXES, rules, [True] * count, reorder=[3] * count)
 
 
 @pytest.mark.parametrize("effort", EFFORTS)
@@ -70,25 +71,25 @@ def test_bounds_that_cannot_be_kept_are_refused(wrong: dict[str, object], said: 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
 def test_a_builder_that_is_told_to_stop_stops(algorithm: str) -> None:
-    lib.tree_stop(1)
+    trees.stop(True)
     try:
         with pytest.raises(KeyboardInterrupt):
             grow(crossed(100), algorithm=algorithm)
     finally:
-        lib.tree_stop(0)
+        trees.stop(False)
     assert len(grow(crossed(100), algorithm=algorithm)) > 1
 
 
 INTERRUPTED_BUILD = """
 import os, signal, sys, threading
-import hitables.compiler.compile
+import hitables.compiler.tables
 from hitables.cli.main import main
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background it is ignored
-grow = hitables.compiler.compile.grow
+grow = hitables.compiler.tables.grow
 def interrupted(*given, **options):
     threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()
     return grow(*given, **options)
-hitables.compiler.compile.grow = interrupted
+hitables.compiler.tables.grow = interrupted
 main(sys.argv[1:])
 """
 

@@ -19,11 +19,11 @@ from support.sflgen_command import sflgen
 import hitables
 from hitables import HitablesError, NotEquivalent
 from hitables.analyse.boxes import Boxes
-from hitables.build.tree import Kind, Step, Tree
+from hitables.build.tree import NodeKind, Step, Tree
 from hitables.cli.main import main
 from hitables.compiler import compile as compiling
 from hitables.compiler import pipeline
-from hitables.compiler.compile import Options
+from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -88,7 +88,7 @@ def left_out(tree: Tree) -> Tree:
 def taken_wrongly(tree: Tree) -> Tree:
     """What the tests of a tree take and what they leave change places."""
     edge, node = tree.edge.copy(), tree.node
-    for first in node["edge"][node["kind"] == int(Kind.TEST)].tolist():
+    for first in node["edge"][node["kind"] == int(NodeKind.TEST)].tolist():
         edge["to"][[first, first + 1]] = edge["to"][[first + 1, first]]
     return dataclasses.replace(tree, edge=edge)
 
@@ -156,7 +156,9 @@ def test_when_all_trees_are_wrong_the_input_comes_out(spoil: Callable[..., None]
     made = compile_text(THREE, Options())
     assert {fault.chain for fault in made.faults} == set(COUNT)
     assert made.text.partition("\n")[2] == hitables.write(hitables.read(THREE))
-    assert all(each["origin"] == each["name"] for part in made.map["tables"] for each in part["chains"])
+    assert all(
+        each["origin"] == each["name"] for part in made.source_map["tables"] for each in part["chains"]
+    )
 
 
 @pytest.mark.parametrize("wrong", [misplaced, crashes])
@@ -202,13 +204,13 @@ def test_rules_that_went_for_their_verdict_are_back_where_the_tree_was_wrong(
 ) -> None:
     listed = rules("FORWARD", 48, 2)
     text = table("filter", FILTER, *rules("INPUT", 40, 1), *listed, *listed[:2])
-    (sound,) = compile_text(text, Options(equivalence="verdict")).map["tables"]
+    (sound,) = compile_text(text, Options(equivalence="verdict")).source_map["tables"]
     assert any(gone["chain"] == "FORWARD" for gone in sound["gone"])
     spoil(misplaced, 48)
     made = compile_text(text, Options(equivalence="verdict"))
     assert [fault.chain for fault in made.faults] == ["FORWARD"]
     assert chain_of(made.text, "FORWARD") == chain_of(text, "FORWARD")
-    assert not any(gone["chain"] == "FORWARD" for gone in made.map["tables"][0]["gone"])
+    assert not any(gone["chain"] == "FORWARD" for gone in made.source_map["tables"][0]["gone"])
     report = next(each for each in made.reports if each.chain == "FORWARD")
     assert (report.before, report.after, report.gone) == (50, 50, 0)
 

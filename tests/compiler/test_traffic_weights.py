@@ -14,11 +14,12 @@ from click.testing import CliRunner, Result
 import hitables
 from hitables.analyse.weights import counted
 from hitables.cli.main import main
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
-from hitables.simulate.interpreter import Machine
+from hitables.simulate.interpreter import Interpreter
 from hitables.simulate.traffic import from_packets, trace_batch
 
 RULES = 300
@@ -55,7 +56,7 @@ def trace(tmp_path: Path) -> Path:
 
 def mean_reads(program: Program, trace: Path) -> float:
     batch = trace_batch(str(trace), Family.IPV4)
-    reads = Machine(program, Backend.NFT).run("filter", "FORWARD", batch).reads
+    reads = Interpreter(program, Backend.NFT).run("filter", "FORWARD", batch).reads
     return float(np.mean(reads))
 
 

@@ -30,7 +30,7 @@ from hitables.kernel.calibrate import calibrate, non_negative
 from hitables.kernel.namespace import Namespace
 from hitables.simulate.batch import PacketBatch
 from hitables.simulate.boundary_packets import draw_packets
-from hitables.simulate.interpreter import Machine
+from hitables.simulate.interpreter import Interpreter
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
@@ -53,9 +53,9 @@ def test_what_is_tried_is_what_semantics_reads(rng: random.Random, backend: Back
     chain = table.chains[0].name
     packets = [make_packet(rng, program.family, tiny=True) for _ in range(20)]
     batch = PacketBatch.of(program.family, packets, [rng.getrandbits(64) for _ in packets])
-    result = Machine(program, backend).run(table.name, chain, batch, hits=True, tried=True)
-    assert result.tried is not None
-    start, counts = result.tried.start, result.tried.counts
+    result = Interpreter(program, backend).run(table.name, chain, batch, hits=True, match_counts=True)
+    assert result.match_counts is not None
+    start, counts = result.match_counts.start, result.match_counts.counts
     first = {}
     for each in table.chains:
         for at in range(len(each.rules)):
@@ -80,7 +80,7 @@ def test_a_program_as_nft_reads_it_means_the_same(seed: int) -> None:
         for chain in table.chains:
             batch = draw_packets(program, table.name, chain.name, 500, seed, Backend.NFT)
             one, two = (
-                Machine(each, Backend.NFT).run(table.name, chain.name, batch) for each in (program, other)
+                Interpreter(each, Backend.NFT).run(table.name, chain.name, batch) for each in (program, other)
             )
             assert [one.verdict_text(at) for at in range(500)] == [two.verdict_text(at) for at in range(500)]
             assert (one.reads == two.reads).all() and (one.effects == two.effects).all()
@@ -146,7 +146,9 @@ def test_what_stands_behind_a_failed_test_costs_nothing() -> None:
         "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -s 10.0.0.0/8 -p tcp -j DROP\nCOMMIT\n"
     )
     batch = draw_packets(missed, "filter", "FORWARD", 400)
-    tried = Machine(missed, Backend.LEGACY).run("filter", "FORWARD", batch, tried=True).tried
+    tried = (
+        Interpreter(missed, Backend.LEGACY).run("filter", "FORWARD", batch, match_counts=True).match_counts
+    )
     assert tried is not None
     came, behind, taken = (int(count) / len(batch) for count in tried.counts)
     expected = (came - behind) * 3 + behind * 2 + (behind - taken) * 50 + taken * 40 + taken * 1
@@ -216,7 +218,7 @@ def broken(change: str) -> str:
     ("change", "said"),
     [
         ("version", "a profile of version 9, this hitables reads version 1"), ("negative", "-1 is no number"),
-        ("incomplete", "target goto"), ("format", "no profile of costs"), ("text", "no profile of costs"),
+        ("incomplete", "target goto"), ("format", "not a profile of costs"), ("text", "not a profile of costs"),
         ("backend", "incomplete or broken"),
     ],
 )  # fmt: skip
@@ -231,7 +233,7 @@ def test_a_profile_that_cannot_be_used_is_refused(change: str, said: str, tmp_pa
 
 def test_a_profile_of_one_backend_says_nothing_about_the_other() -> None:
     one = Costs({Backend.NFT: default().of(Backend.NFT)}, "mine.json", {})
-    with pytest.raises(HitablesError, match=r"mine\.json: the profile says nothing about legacy"):
+    with pytest.raises(HitablesError, match=r"mine\.json: the profile has no figures for legacy"):
         one.of(Backend.LEGACY)
 
 
@@ -256,7 +258,7 @@ def test_calibrate_writes_a_profile_that_stats_takes(tmp_path: Path, monkeypatch
     assert found["costs"] == str(path)
     assert next(chain for chain in found["chains"] if chain["chain"] == "INPUT")["modelled_ns"] > 0
     done = CliRunner().invoke(main, ["stats", str(rules), "--costs", str(path)])
-    assert done.exit_code == 2 and "says nothing about legacy" in done.output
+    assert done.exit_code == 2 and "has no figures for legacy" in done.output
 
 
 def test_calibrate_says_why_it_cannot_measure(monkeypatch: pytest.MonkeyPatch) -> None:

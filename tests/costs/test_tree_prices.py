@@ -13,15 +13,17 @@ import pytest
 
 from hitables.analyse.boxes import Boxes
 from hitables.analyse.callgraph import writes
-from hitables.analyse.reorderable import freedom
-from hitables.analyse.rule_boxes import Sides, as_boxes
+from hitables.analyse.reorderable import reorderability
+from hitables.analyse.rule_boxes import BoxReader, as_boxes
 from hitables.api import read
 from hitables.build.expected_cost import read_in_turn, spent
-from hitables.build.tree import Tree, grow, unsplit
-from hitables.compiler.compile import Options, compile_rules
+from hitables.build.grow import grow
+from hitables.build.tree import Tree, unsplit
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.costs import Costs, default
-from hitables.costs.packet_cost import near_cost, program_of
+from hitables.costs.packet_cost import cached_cost, program_of
 from hitables.costs.tree_prices import Priced, nanoseconds, prices
 from hitables.errors import HitablesError
 from hitables.ir.choices import Malformed
@@ -34,7 +36,9 @@ from hitables.simulate.boundary_packets import draw_packets
 
 # Without what the processor learns: the part that the builders count.
 PLAIN = Costs(
-    {backend: replace(each, surprise=0.0, far=()) for backend, each in default().figures.items()}, "plain", {}
+    {backend: replace(each, branch_miss=0.0, cache_miss=()) for backend, each in default().figures.items()},
+    "plain",
+    {},
 )
 
 
@@ -60,9 +64,9 @@ def rules_text(count: int, seed: int, tests: str = "spt") -> str:
 def boxes_of(program: Program, backend: Backend, weights: list[float] | None = None) -> Boxes:
     table = program.table("filter")
     rules = table["FORWARD"].rules
-    sides = Sides(program.family, nft=backend is Backend.NFT, malformed=Malformed.STRICTER)
-    boxes = as_boxes(sides.sides(rules, writes(table)), program.family, weights)
-    boxes.free[:] = freedom(rules, writes(table), sides)
+    reader = BoxReader(program.family, nft=backend is Backend.NFT, malformed=Malformed.STRICTER)
+    boxes = as_boxes(reader.read(rules, writes(table)), program.family, weights)
+    boxes.reorder[:] = reorderability(rules, writes(table), reader)
     return boxes
 
 
@@ -76,7 +80,7 @@ def mean_cost(tree: Tree, boxes: Boxes, batch: PacketBatch) -> float:
 
 def modelled(program: Program, batch: PacketBatch, backend: Backend) -> float:
     alone = program_of(program, "filter", backend)
-    return near_cost(alone, "filter", "FORWARD", batch, PLAIN.of(backend), backend)[0]
+    return cached_cost(alone, "filter", "FORWARD", batch, PLAIN.of(backend), backend)[0]
 
 
 @pytest.mark.parametrize("backend", list(Backend))
@@ -144,7 +148,7 @@ def test_reports_give_time_for_each_backend_that_is_compiled_for() -> None:
 def test_a_profile_without_the_backend_is_refused() -> None:
     program = read(rules_text(20, 1), family=Family.IPV4)
     costs = Costs({Backend.NFT: default().of(Backend.NFT)}, "mine.json", {})
-    with pytest.raises(HitablesError, match="the profile says nothing about legacy"):
+    with pytest.raises(HitablesError, match="the profile has no figures for legacy"):
         compile_rules(program, Options(backend="any", costs=costs))
 
 

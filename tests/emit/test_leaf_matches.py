@@ -9,7 +9,8 @@ import pytest
 from support.crossing_text import crossing
 
 from hitables import read
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.emit.jumps import leaves_chain
 from hitables.emit.leaf_matches import Forms, without

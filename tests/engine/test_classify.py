@@ -47,7 +47,7 @@ def test_bench_classify_has_a_row_for_each_plan(files: list[str]) -> None:
     done = CliRunner().invoke(
         main, ["bench", "classify", *files, "--algorithms", "linear;sfl(linear, delta=3)", "--json"]
     )
-    assert [row["algorithm"] for row in json.loads(done.output)] == ["linear", "sfl(linear, delta=3)"]
+    assert [row["algorithm"] for row in json.loads(done.output)["rows"]] == ["linear", "sfl(linear, delta=3)"]
 
 
 def test_algorithms_lists_every_one() -> None:

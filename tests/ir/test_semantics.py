@@ -20,7 +20,7 @@ from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Role, Rule, State, T
 from hitables.ir.rule import Test as FieldTest
 from hitables.ir.semantics import Walk
 from hitables.simulate.batch import PacketBatch, effects_hash
-from hitables.simulate.interpreter import Machine
+from hitables.simulate.interpreter import Interpreter
 
 LEGACY, NFT = Backend.LEGACY, Backend.NFT
 ACCEPT = Target("ACCEPT", Kind.VERDICT, "ACCEPT")
@@ -109,12 +109,12 @@ def walk(
         "filter", tuple(Chain(n, policy if n == "INPUT" else None, tuple(r)) for n, r in chains.items())
     )
     said = semantics.run(table, chain, packet, backend)
-    machine = Machine(Program(packet.family, (table,)), backend)
+    interpreter = Interpreter(Program(packet.family, (table,)), backend)
     batch = PacketBatch.of(packet.family, [packet])
     facts = {key: _column(int(answer)) for key, answer in answers.facts.items()}
     outcomes = {key: _column(int(answer)) for (key, _), answer in answers.outcomes.items()}
     rewrites = {field: (value,) for (field, _), value in answers.rewrites.items()}
-    result = machine.run(
+    result = interpreter.run(
         "filter", chain, PacketBatch(batch.family, batch.rows, rewrites, facts, outcomes, seeded=False)
     )
     assert result.verdict_text(0) == said.verdict
@@ -218,7 +218,7 @@ def test_a_loop_and_a_missing_chain_are_refused_by_the_interpreter() -> None:
             "filter", tuple(Chain(name, policies.get(name), tuple(rules)) for name, rules in chains.items())
         )
         with pytest.raises(Unsupported, match=words):
-            Machine(Program(Family.IPV4, (table,)), LEGACY).run(
+            Interpreter(Program(Family.IPV4, (table,)), LEGACY).run(
                 "filter", "INPUT", PacketBatch.of(Family.IPV4, [])
             )
 

@@ -172,7 +172,7 @@ def test_a_rule_that_never_matches_is_not_read_as_one_that_always_does(family: F
         text = "*filter\n-A INPUT -p tcp\n-A INPUT -p tcp ! --dport 0:65535 -j ACCEPT\nCOMMIT\n"
         load(text, family, Backend.LEGACY, namespace)
         assert "-A INPUT -p tcp -m tcp -j ACCEPT\n" in save(family, Backend.LEGACY, namespace)
-        with pytest.raises(Misread, match="table filter, chain INPUT, rule 2: the kernel holds another rule"):
+        with pytest.raises(Misread, match="table filter, chain INPUT, rule 2: the kernel has another rule"):
             namespace.call(read, family, Backend.LEGACY)
 
 
@@ -289,9 +289,7 @@ def test_a_rule_that_cannot_be_loaded_again_is_refused_with_the_words_of_the_too
             assert rule in namespace.call(read, Family.IPV4, backend).text
         finally:
             folder.rmdir()
-        with pytest.raises(
-            Misread, match=r"table filter.*: what is printed cannot be loaded: iptables-"
-        ) as error:
+        with pytest.raises(Misread, match=r"table filter.*: the output cannot be loaded: iptables-") as error:
             namespace.call(read, Family.IPV4, backend)
         # The legacy tool blames the line with COMMIT.
         assert backend is Backend.LEGACY or "chain OUTPUT: what" in str(error.value)
@@ -435,11 +433,11 @@ def test_the_rule_that_would_have_opened_every_port_is_refused_and_left_with_its
         done = namespace.call(command, *init, "--leave", "INPUT")
         assert done.returncode == 0, done.stderr
         assert "chain INPUT: left to others" in done.stderr and "60 rules" in done.stderr
-        held = namespace.run(["nft", "-s", "list", "chain", "ip", "filter", "INPUT"])
+        read_contents = namespace.run(["nft", "-s", "list", "chain", "ip", "filter", "INPUT"])
         assert (
-            held.count("accept") == 41
-            and "tcp dport { 22, 80 } counter accept" in held
-            and "policy drop" in held
+            read_contents.count("accept") == 41
+            and "tcp dport { 22, 80 } counter accept" in read_contents
+            and "policy drop" in read_contents
         )
         done = namespace.call(
             command,
@@ -458,7 +456,7 @@ def test_the_rule_that_would_have_opened_every_port_is_refused_and_left_with_its
         assert done.returncode == 0, done.stderr
         done = namespace.call(command, BIN / "sflgen", "status", "--live", "--state", folder)
         assert "the kernel holds what the state says" in done.stdout, done.stderr
-        assert held == namespace.run(["nft", "-s", "list", "chain", "ip", "filter", "INPUT"])
+        assert read_contents == namespace.run(["nft", "-s", "list", "chain", "ip", "filter", "INPUT"])
 
 
 def readers(folder: Path) -> dict[str, list[object]]:
@@ -511,7 +509,7 @@ def test_every_reader_refuses_what_is_misread_and_tells_of_the_other_backend(tmp
             assert done.returncode == 2, (name, done)
             assert "chain web, rule 1: tcp dport { 22, 80 } accept" in done.stderr, (name, done.stderr)
             assert (
-                "warning: packets pass tables of iptables-legacy too, which are not read: filter\n"
+                "warning: packets pass tables of iptables-legacy, too, which are not read: filter\n"
                 in done.stderr
             ), name
             assert "fault of" not in done.stderr and (

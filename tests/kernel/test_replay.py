@@ -10,7 +10,7 @@ import hitables
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.ir.rule import Rule
-from hitables.kernel.outcomes import Known, ways
+from hitables.kernel.outcomes import FixedAnswers, executions
 from hitables.kernel.replay import Finding, replay
 from hitables.simulate.sampling import compare
 from hitables.verify.question import Difference
@@ -191,12 +191,12 @@ def test_every_way_is_walked_once_and_the_wished_one_first() -> None:
     assert witness.packet is not None
     assert witness.answers is not None
     walked = list(
-        ways(
+        executions(
             before.table("filter"),
             "INPUT",
             witness.packet,
             Backend.LEGACY,
-            Known({}, {}, {}),
+            FixedAnswers({}, {}, {}),
             witness.answers,
         )
     )
@@ -204,5 +204,5 @@ def test_every_way_is_walked_once_and_the_wished_one_first() -> None:
     assert len({(way.walk.verdict, way.walk.effects) for way in walked}) == 2 * 3
     assert witness.before is not None
     assert walked[0].walk == witness.before
-    assert all(way.goes_with(way) for way in walked)
-    assert not walked[0].goes_with(walked[-1])
+    assert all(way.is_compatible(way) for way in walked)
+    assert not walked[0].is_compatible(walked[-1])

@@ -18,7 +18,7 @@ from hitables.kernel.routable import crafted, routable
 from hitables.kernel.stopwatch import Router, Stopwatch
 from hitables.kernel.user_bench import Line, _advice, _hints, _in_short, default_batch, measure, routed
 from hitables.simulate.boundary_packets import draw_packets
-from hitables.simulate.interpreter import Interner, Machine
+from hitables.simulate.interpreter import Interner, Interpreter
 
 HEAD = "*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
 BLOCKED = [f"-A FORWARD -s {20 + at}.{at}.0.0/16 -j DROP" for at in range(40)]
@@ -107,8 +107,8 @@ def test_the_chain_that_is_measured_stands_in_forward_and_decides_as_before() ->
     assert [chain.name for chain in other.table("filter").chains] == ["FORWARD"]
     batch = draw_packets(other, "filter", "FORWARD", 500)
     names = Interner()
-    one = Machine(program, Backend.NFT, names).run("filter", "INPUT", batch)
-    two = Machine(other, Backend.NFT, names).run("filter", "FORWARD", batch)
+    one = Interpreter(program, Backend.NFT, names).run("filter", "INPUT", batch)
+    two = Interpreter(other, Backend.NFT, names).run("filter", "FORWARD", batch)
     assert (one.verdict == two.verdict).all()
 
 
@@ -146,7 +146,7 @@ def test_a_router_carries_what_the_rules_let_through(family: Family) -> None:
     program = hitables.read(text, family=family)
     batch = draw_packets(program, "filter", "FORWARD", 3000)
     packets, sent = crafted(batch.pick(routable(batch)))
-    hits = Machine(program, Backend.NFT).run("filter", "FORWARD", sent, hits=True).hits
+    hits = Interpreter(program, Backend.NFT).run("filter", "FORWARD", sent, hits=True).hits
     assert hits is not None and 0 < hits[0] < len(sent)
     for backend in Backend:
         with Stopwatch(backend, piece=0.01, router=Router(family, "in0", "out0")) as watch:

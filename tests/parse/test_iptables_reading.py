@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scale import examples
 
 from hitables import ParseError, read, write
 from hitables.ir.fields import Family, Field
@@ -352,7 +353,7 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(st.lists(WORDS, max_size=9), max_size=6))
 def test_any_heap_of_words_is_read_or_refused(lines: list[list[str]]) -> None:
     text = HEAD + "".join(" ".join(words) + "\n" for words in lines) + "COMMIT\n"

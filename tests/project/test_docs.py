@@ -24,7 +24,7 @@ from hitables.compiler.compile import compile_rules
 from hitables.files import read_text
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Ends, Role
-from hitables.syntax.options import MATCHES, TARGETS
+from hitables.syntax.extensions import MATCHES, TARGETS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "rulesets/README.md"]

@@ -13,7 +13,7 @@ import pytest
 from support.hitables_command import run
 
 from hitables import read
-from hitables.compiler.compile import Options
+from hitables.compiler.options import Options
 from hitables.compiler.pipeline import Output, compile_text
 from hitables.ir.packet import Backend
 from hitables.report.page import page, page_data

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from support.commands import make_updates
 from support.planned_updates import check, favoured, keys, prefixes, with_pending
 from support.rule_texts import make_text
+from support.scale import examples
 
 import hitables
 from hitables.errors import HitablesError, Unsupported
@@ -34,7 +35,7 @@ def wait(folding: Folding) -> None:
         select.select([folding.socket], [], [])
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 1 << 32), backend=st.sampled_from(["any", "nft", "legacy"]))
 def test_a_fold_with_updates_meanwhile_keeps_the_law(seed: int, backend: str) -> None:
     rng = random.Random(seed)
@@ -157,7 +158,7 @@ def test_a_fold_that_fails_says_why_and_one_that_is_not_needed_is_stopped() -> N
     folding.stop()
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(seed=st.integers(0, 1 << 32))
 def test_trees_that_are_grown_aside_serve_nobody_until_they_are_taken_over(seed: int) -> None:
     rng = random.Random(seed)

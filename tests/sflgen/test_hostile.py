@@ -17,8 +17,9 @@ from support.hostile_updates import hostile_command, hostile_text, hostile_updat
 from support.planned_updates import check, keys
 
 import hitables
-from hitables.build.tree import grow
-from hitables.compiler.compile import NESTING
+from hitables.analyse.callgraph import levels_above
+from hitables.build.grow import grow
+from hitables.compiler.options import NESTING
 from hitables.errors import LiveError, ParseError, Unsupported
 from hitables.ir.fields import Family
 from hitables.ir.program import Program
@@ -28,7 +29,6 @@ from sflgen.edits import CommandReader, Edit, sync
 from sflgen.kernel import Kernel
 from sflgen.layout import Settings, Strategy
 from sflgen.local_proof import prove_patch, proved_plan
-from sflgen.plan_state import levels
 from sflgen.planner import Plan, fold, plan, start
 from sflgen.state import State
 from sflgen.store import Store
@@ -51,7 +51,7 @@ def chosen_settings(rng: random.Random) -> Settings:
 def nests_too_deep(program: Program, settings: Settings) -> bool:
     """Whether the list itself does, with the chains that a tree may add."""
     limit = NESTING["nft" if settings.backend == "any" else settings.backend]
-    return any(max(levels(table).values(), default=0) > limit for table in program)
+    return any(max(levels_above(table).values(), default=0) > limit for table in program)
 
 
 def planned(rng: random.Random, state: State, updates: list[Edit], master: Program) -> Plan | None:
@@ -116,7 +116,7 @@ def run(seed: int, folder: Path) -> None:
 def test_the_law_holds_whatever_is_done(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grouping = [None, None, 1, 2][seed % 4]
     if grouping is not None:
-        monkeypatch.setattr("hitables.compiler.compile.grow", functools.partial(grow, grouping=grouping))
+        monkeypatch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=grouping))
     run(seed, tmp_path / "st")
 
 

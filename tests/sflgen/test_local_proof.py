@@ -13,6 +13,7 @@ from support.commands import make_updates
 from support.crossing_rules import crossing_command, crossing_text
 from support.planned_updates import favoured, prefixes
 from support.rule_texts import make_text
+from support.scale import examples
 
 import hitables
 from hitables.errors import HitablesError, NotEquivalent, ParseError
@@ -76,7 +77,7 @@ def spoilt(rng: random.Random, made: Plan) -> Plan | None:
     return replace(made, edits=tuple(edits), after=replace(made.after, loaded=loaded, hulls={}))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(12))
 @given(
     seed=st.integers(0, 1 << 32),
     family=st.sampled_from(Family),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.commands import make_updates
 from support.planned_updates import check, favoured, keys, prefixes
 from support.rule_texts import make_text
+from support.scale import examples
 
 import hitables
 from hitables.errors import HitablesError, ParseError, Unsupported
@@ -22,7 +23,7 @@ from sflgen.planner import Plan, Strategy, fold, plan, start
 from sflgen.state import State, bare, verify
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(16))
 @given(
     seed=st.integers(0, 1 << 32),
     family=st.sampled_from(Family),
@@ -49,7 +50,7 @@ def test_after_every_update_what_is_loaded_is_equal_to_the_list(
         state = made.after
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 1 << 32))
 def test_what_is_kept_between_plans_says_nothing_new(seed: int) -> None:
     """A plan is the same when the state comes from a file, without what was kept."""
@@ -68,7 +69,7 @@ def test_what_is_kept_between_plans_says_nothing_new(seed: int) -> None:
         state = made.after
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(12))
 @given(seed=st.integers(0, 1 << 32))
 def test_sync_makes_one_list_of_another(seed: int) -> None:
     rng = random.Random(seed)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from support.commands import make_updates
 from support.planned_updates import favoured, keys, prefixes
 from support.rule_texts import make_text
+from support.scale import examples
 
 import hitables
 from hitables.errors import HitablesError, LiveError, Unsupported
@@ -51,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "st"
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 1 << 32))
 def test_what_is_committed_is_read_again(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("state") / "st"

@@ -22,7 +22,7 @@ from hitables.ir.rule import Test as FieldTest
 from hitables.simulate.batch import PacketBatch
 from hitables.simulate.boundary_packets import Edges, draw_packets
 from hitables.simulate.boundary_values import Catalog
-from hitables.simulate.interpreter import Machine
+from hitables.simulate.interpreter import Interpreter
 
 pytestmark = pytest.mark.engine
 ACCEPT = Target("ACCEPT", Kind.VERDICT, "ACCEPT")
@@ -93,7 +93,7 @@ def test_a_rule_behind_many_that_catch_its_packets_is_reached() -> None:
     rules = [Rule((each,), ACCEPT) for each in ports]
     rules.append(Rule((match((Field.SRC, Values.of((0, (1 << 31) - 1)))),), ACCEPT))
     last = match((Field.PROTO, Values.only(TCP)), (Field.SRC, Values.of((1 << 30, 3 << 30))))
-    edges = Edges(Machine(chain_of(*rules, Rule((last,), ACCEPT)), Backend.LEGACY), "filter", "INPUT")
+    edges = Edges(Interpreter(chain_of(*rules, Rule((last,), ACCEPT)), Backend.LEGACY), "filter", "INPUT")
     edges.draw(600)
     assert edges.reached == set(range(len(rules) + 1))
 
@@ -101,7 +101,7 @@ def test_a_rule_behind_many_that_catch_its_packets_is_reached() -> None:
 def test_facts_on_the_way_to_a_rule_are_made_true_and_those_before_it_false() -> None:
     facts = [Match("set", (), Role.CONSTANT, f"set {n}") for n in range(12)]
     rules = [Rule((each,), ACCEPT) for each in facts[:10]] + [Rule((facts[10], facts[11]), ACCEPT)]
-    edges = Edges(Machine(chain_of(*rules), Backend.NFT), "filter", "INPUT")
+    edges = Edges(Interpreter(chain_of(*rules), Backend.NFT), "filter", "INPUT")
     edges.draw(400)
     assert edges.reached == set(range(11))
 
@@ -113,16 +113,16 @@ def test_nearly_every_rule_is_reached_that_plain_packets_reach() -> None:
         rng = random.Random(seed)
         program = make_program(rng)
         points = points_of(program)
-        machine = Machine(program, Backend.LEGACY)
+        interpreter = Interpreter(program, Backend.LEGACY)
         for table in program:
             for chain in table.chains:
                 if chain.policy is None:
                     continue
                 drawn = [plain_packet(rng, points, program.family, chain.name) for _ in range(2000)]
                 batch = PacketBatch.of(program.family, drawn, [rng.getrandbits(64) for _ in drawn])
-                hits = machine.run(table.name, chain.name, batch, hits=True).hits
+                hits = interpreter.run(table.name, chain.name, batch, hits=True).hits
                 assert hits is not None
-                edges = Edges(machine, table.name, chain.name, seed)
+                edges = Edges(interpreter, table.name, chain.name, seed)
                 edges.draw(max(50, 8 * len(edges.numbers)))
                 found = set(np.flatnonzero(hits).tolist())
                 plain += len(found)

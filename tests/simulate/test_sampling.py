@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from support.plain_packets import plain_packet, points_of
 from support.programs import make_program, mutate, programs
+from support.scale import examples
 
 from hitables.errors import HitablesError
 from hitables.ir import semantics
@@ -23,7 +24,7 @@ from hitables.ir.rule import Test as FieldTest
 from hitables.ir.semantics import DROP, Walk
 from hitables.simulate import sampling
 from hitables.simulate.batch import PacketBatch
-from hitables.simulate.interpreter import Interner, Machine
+from hitables.simulate.interpreter import Interner, Interpreter
 from hitables.simulate.sampling import Difference, compare, differs
 
 pytestmark = pytest.mark.engine
@@ -50,7 +51,7 @@ def program(*rules: Rule, policy: str = "ACCEPT", **chains: tuple[Rule, ...]) ->
     return Program(Family.IPV4, (Table("filter", (Chain("INPUT", policy, lined), *user)),))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(before=programs())
 def test_a_program_equals_itself(before: Program) -> None:
     assert compare(before, before, packets=40) is None
@@ -63,7 +64,7 @@ def plain_difference(before: Program, after: Program, rng: random.Random) -> boo
     }
     for backend in Backend:
         interner = Interner()
-        machines = [Machine(each, backend, interner) for each in (before, after)]
+        interpreters = [Interpreter(each, backend, interner) for each in (before, after)]
         for table in before:
             for chain in table.chains:
                 if chain.policy is None:
@@ -71,7 +72,7 @@ def plain_difference(before: Program, after: Program, rng: random.Random) -> boo
                 drawn = [plain_packet(rng, points, before.family, chain.name) for _ in range(2000)]
                 batch = PacketBatch.of(before.family, drawn, [rng.getrandbits(64) for _ in drawn])
                 batch = replace(batch, rewrites={field: tuple(values) for field, values in points.items()})
-                old, new = (machine.run(table.name, chain.name, batch) for machine in machines)
+                old, new = (interpreter.run(table.name, chain.name, batch) for interpreter in interpreters)
                 dropped = batch.malformed() & (new.verdict == interner.number(DROP))
                 if (((old.verdict != new.verdict) | (old.effects != new.effects)) & ~dropped).any():
                     return True
@@ -240,13 +241,13 @@ def test_rewritten_fields_are_followed_in_both() -> None:
 
 def test_as_many_packets_as_asked_for_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    run = Machine.run
+    run = Interpreter.run
 
-    def counting(self: Machine, table: str, chain: str, batch: PacketBatch, **more: object) -> object:
+    def counting(self: Interpreter, table: str, chain: str, batch: PacketBatch, **more: object) -> object:
         seen.append(len(batch))
         return run(self, table, chain, batch, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Machine, "run", counting)
+    monkeypatch.setattr(Interpreter, "run", counting)
     one = program(Rule((IS_TCP,), LOG))
     compare(one, one, backends=[Backend.NFT], packets=1000)
     assert np.max(seen) == 1000

@@ -297,7 +297,7 @@ def _edit_matches(rng: random.Random, matches: tuple[Match, ...], family: Family
 
 
 def _edit_target(rng: random.Random, target: Target | None) -> Target | None:
-    if target is not None and target.kind in (Kind.JUMP, Kind.GOTO):
+    if target is not None and target.enters:
         return replace(target, kind=Kind.GOTO if target.kind is Kind.JUMP else Kind.JUMP)
     accept = Target("ACCEPT", Kind.VERDICT, "ACCEPT")
     return rng.choice(

@@ -13,7 +13,8 @@ import pytest
 from support.programs import make_program, mutate
 
 from hitables.api import read
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.errors import HitablesError, Unsupported
 from hitables.ir.fields import STATES, TCP, Family, Field
 from hitables.ir.intervals import Values

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.programs import mutate
+from support.scale import examples
 from support.small_programs import every_packet, proto, small_program
 
 import hitables
@@ -18,7 +19,7 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
 from hitables.report.diff import as_json, show
 from hitables.report.region_text import describe
-from hitables.simulate.interpreter import Interner, Machine
+from hitables.simulate.interpreter import Interner, Interpreter
 from hitables.verify.diff import WHOLE, Change, Changes, changes, join
 from hitables.verify.question import Question
 
@@ -143,7 +144,7 @@ def holds(change: Change, low: dict[Field, int], fact: bool) -> bool:
     return facts and all(field in low and low[field] in values for field, values in change.box.items())
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.randoms(use_true_random=False))
 def test_every_whole_packet_that_differs_lies_in_just_one_region(rng: random.Random) -> None:
     before = asking_for_the_protocol(small_program(rng))
@@ -161,7 +162,7 @@ def test_every_whole_packet_that_differs_lies_in_just_one_region(rng: random.Ran
     batch = every_packet()
     interner = Interner()
     old, new = (
-        Machine(each, Backend.LEGACY, interner).run("filter", "INPUT", batch) for each in (before, after)
+        Interpreter(each, Backend.LEGACY, interner).run("filter", "INPUT", batch) for each in (before, after)
     )
     apart = (old.verdict != new.verdict) | (old.effects != new.effects)
     broken = batch.malformed()

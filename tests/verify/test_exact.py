@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.programs import make_program, mutate, programs
+from support.scale import examples
 from support.small_programs import (
     ACCEPT,
     DROPS,
@@ -29,6 +30,7 @@ from support.small_programs import (
     source,
 )
 
+from hitables.core.prover import Status
 from hitables.errors import HitablesError, Unsupported
 from hitables.ir import semantics
 from hitables.ir.fields import TCP, UDP, Family, Field, Fragment
@@ -39,8 +41,9 @@ from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Role, Rule, State, Target
 from hitables.ir.rule import Test as FieldTest
 from hitables.simulate import sampling
-from hitables.simulate.interpreter import Interner, Machine
+from hitables.simulate.interpreter import Interner, Interpreter
 from hitables.verify import bdd, exact
+from hitables.verify.encoding import Encoding
 from hitables.verify.question import Answer, Difference, Equal, Question, Undecided, differs
 
 pytestmark = pytest.mark.engine
@@ -81,11 +84,11 @@ def tells_apart(before: Program, after: Program, question: Question) -> bool:
     for backend in question.backends:
         interner = Interner()
         old, new = (
-            Machine(each, backend, interner).run("filter", "INPUT", batch) for each in (before, after)
+            Interpreter(each, backend, interner).run("filter", "INPUT", batch) for each in (before, after)
         )
         apart = (old.verdict != new.verdict) | (old.effects != new.effects)
         if question.malformed == "stricter":
-            limited = Machine(before, backend, interner).run("filter", "INPUT", batch, limits=new.count)
+            limited = Interpreter(before, backend, interner).run("filter", "INPUT", batch, limits=new.count)
             drop = interner.number("DROP")
             apart &= ~(batch.malformed() & (new.verdict == drop) & (limited.effects == new.effects))
         if apart.any():
@@ -93,7 +96,7 @@ def tells_apart(before: Program, after: Program, question: Question) -> bool:
     return False
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(st.randoms(use_true_random=False), st.sampled_from(Backend), st.sampled_from(["stricter", "exact"]))
 def test_it_agrees_with_trying_every_packet(rng: random.Random, backend: Backend, malformed: str) -> None:
     before = small_program(rng)
@@ -106,13 +109,13 @@ def test_it_agrees_with_trying_every_packet(rng: random.Random, backend: Backend
         assert isinstance(answer, Difference)  # confirmed by semantics before it is given out
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(before=programs())
 def test_a_program_is_proved_equal_to_itself(before: Program) -> None:
     assert differ(before, before) is None
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.integers(0, 10**6))
 def test_what_sampling_finds_it_finds_and_its_packet_is_confirmed(seed: int) -> None:
     rng = random.Random(seed)
@@ -420,8 +423,8 @@ def test_chains_that_nest_too_deep_to_be_proved_are_said_to() -> None:
 def test_fields_that_no_rule_tests_make_no_classes() -> None:
     one = program(rule(source(0, 9), DROPS))
     tables = one.table("filter"), one.table("filter")
-    prover = exact.Prover(tables, one, Backend.LEGACY, Question(), None)
-    assert [each.later for each in prover.classes] == [False, True]
+    encoding = Encoding(tables, one.family, Backend.LEGACY)
+    assert [each.later for each in encoding.classes()] == [False, True]
 
 
 def test_it_can_be_stopped() -> None:
@@ -433,14 +436,15 @@ def test_it_can_be_stopped() -> None:
     before = program(*rules, rule(LOG))
     after = program(*reversed(rules), rule(MARK))
     tables = before.table("filter"), after.table("filter")
-    prover = exact.Prover(tables, before, Backend.LEGACY, Question(), None)
-    timer = threading.Timer(0.05, lambda: exact.lib.prover_stop(prover.handle))
+    encoding = Encoding(tables, before.family, Backend.LEGACY)
+    pair = exact.TableProver(tables, encoding, Question(), None)
+    timer = threading.Timer(0.05, pair.prover.stop)
     timer.start()
-    status, _ = prover.run("INPUT", prover.classes[0], 10**9)
+    status, _ = pair.run("INPUT", pair.classes[0], 10**9)
     timer.join()
-    assert status in (exact.lib.PROVE_STOPPED, exact.lib.PROVE_DIFFER)
-    # An interrupt may come before the run has begun, which must not forget it.
-    assert prover.run("INPUT", prover.classes[0], 10**9)[0] == exact.lib.PROVE_STOPPED
+    assert status in (Status.STOPPED, Status.DIFFER)
+    # A stop may come before the run begins; the run must still end.
+    assert pair.run("INPUT", pair.classes[0], 10**9)[0] == Status.STOPPED
 
 
 def test_what_cannot_be_compared_is_said() -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hitables.core._engine import lib
 from support.grouped_programs import SLIPS, Grouping, Written, make_list
 
 import hitables
 from hitables.compiler.compile import compile_rules
+from hitables.core.prover import Status
 from hitables.generate import rules as generated
 from hitables.generate import seed as seeds
 from hitables.parse import classbench
 from hitables.verify import bdd, exact, group_lists, merged_classes
-from hitables.verify.encoding import Lowering
+from hitables.verify.encoding import Encoding
 from hitables.verify.question import Difference, Equal, Question
 
 pytestmark = pytest.mark.engine
@@ -34,16 +34,16 @@ def listed(rules: list) -> Written:
 
 def proved_by_lists(before: str, after: str, monkeypatch: pytest.MonkeyPatch) -> bool | None:
     """Whether lists of groups alone prove all classes; None: *after* is not read as groups."""
-    monkeypatch.setattr(merged_classes.AtOnce, "_as_they_are", lambda *_: lib.PROVE_TOO_DEEP)
+    monkeypatch.setattr(merged_classes.MergedClasses, "_compare_regions", lambda *_: Status.TOO_DEEP)
     one, two = hitables.read(before), hitables.read(after)
-    low = Lowering((one.table("filter"), two.table("filter")), one.family, QUESTION.backends[0])
-    if group_lists.regroup(low, "FORWARD") is None:
+    encoding = Encoding((one.table("filter"), two.table("filter")), one.family, QUESTION.backends[0])
+    if group_lists.group_lists(encoding, "FORWARD") is None:
         return None
-    at_once = merged_classes.AtOnce(low, QUESTION, None)
-    _, proved = at_once.proved("FORWARD")
+    merged = merged_classes.MergedClasses(encoding, QUESTION, None)
+    _, proved = merged.proved("FORWARD")
     return all(
         (backend, packets) in proved
-        for backend, reading in at_once.readings.items()
+        for backend, reading in merged.readings.items()
         for packets in reading.classes()
     )
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scale import examples
 from support.small_programs import small_program
 
 import hitables
@@ -15,7 +16,7 @@ from hitables.errors import HitablesError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
-from hitables.ir.rule import Kind, Rule
+from hitables.ir.rule import Rule
 from hitables.verify import exact
 from hitables.verify.lint import DROPS, EMPTY, NEVER, NOTHING, UNREACHED, Flaw, lint
 from hitables.verify.question import Equal, Question
@@ -154,7 +155,7 @@ def without(program: Program, lines: dict[str, set[int]]) -> Program:
     return Program(program.family, (Table(table.name, chains),))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.randoms(use_true_random=False))
 def test_what_is_named_can_go_and_what_can_go_is_named(rng: random.Random) -> None:
     check_what_can_go(small_program(rng))
@@ -209,4 +210,4 @@ def reached(program: Program) -> set[str]:
 
 def enters(rule: Rule) -> str | None:
     target = rule.target
-    return target.name if target is not None and target.kind in (Kind.JUMP, Kind.GOTO) else None
+    return target.name if target is not None and target.enters else None

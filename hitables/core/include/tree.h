@@ -78,14 +78,14 @@ struct tree_options {
     uint32_t longest;      /* bisect: a longer list is split though that saves nothing; 0: none is */
     uint64_t budget;       /* rules printed: entries and decisions */
     double copy_penalty;   /* bisect: list entries that a copied rule counts for */
-    double thrift;         /* auto: cost, for a packet of each rule, that a printed rule must save */
+    double size_penalty;         /* auto: cost, for a packet of each rule, that a printed rule must save */
     uint32_t grouping;     /* auto: 0 the cheapest; else this one alone of those that are tried, from 1 */
     double spfac;          /* hicuts, paper: rules that the parts may hold, over those of the node; hypercuts:
                             * parts, over the root of the node's rules */
     uint8_t unequal;       /* paper: cut between rules, not in equal parts */
     size_t memory;         /* bytes that building may take; 0: any */
-    uint32_t looks;        /* at each box, on the mean, in one tree; then no list is split any more; 0: any */
-    uint32_t tries;        /* auto: 0 the grouping by a small sample, 1 by a larger one, 2 all of them in full */
+    uint32_t work_limit;        /* at each box, on the mean, in one tree; then no list is split any more; 0: any */
+    uint32_t grouping_effort;        /* auto: 0 the grouping by a small sample, 1 by a larger one, 2 all of them in full */
 };
 
 /* entries: rules read before the decision, in list order.  A TEST has two edges,

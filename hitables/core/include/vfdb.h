@@ -52,12 +52,12 @@ struct vfdb_plan {
     const struct vfdb_plan *inner;
 };
 
-struct ledger;
+struct budget;
 
 /* An algorithm: one C file, one exported name.  What it cannot do is NULL: without insert or remove the
  * dispatcher builds anew, as it does for one that is answered by VFDB_ANEW.
  *
- * build copies what it keeps.  It takes all its memory from the ledger, and gives everything back when
+ * build copies what it keeps.  It takes all its memory from the budget, and gives everything back when
  * it fails; insert and remove leave the structure as it was when they fail.  search may run in many
  * threads at a time, never beside insert or remove. */
 struct vfdb_ops {
@@ -66,7 +66,7 @@ struct vfdb_ops {
     uint32_t prefix_dims; /* sides of the first so many dimensions are prefixes: the dispatcher cuts boxes */
     bool wraps;           /* takes an inner plan */
     struct vfdb_param param[8];
-    int (*build)(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built);
+    int (*build)(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built);
     int (*insert)(void *db, const uint32_t *box, uint32_t priority);
     int (*remove)(void *db, const uint32_t *box, uint32_t priority);
     int (*search)(const void *db, const uint32_t *headers, size_t count, uint32_t *found);
@@ -78,7 +78,7 @@ struct vfdb;
 
 const struct vfdb_ops *vfdb_algorithm(uint32_t number);
 int vfdb_open(const struct vfdb_plan *plan, const struct vfdb_rules *rules, size_t limit, struct vfdb **opened);
-int vfdb_open_under(struct ledger *above, const struct vfdb_plan *plan, const struct vfdb_rules *rules, struct vfdb **opened);
+int vfdb_open_under(struct budget *above, const struct vfdb_plan *plan, const struct vfdb_rules *rules, struct vfdb **opened);
 int vfdb_insert(struct vfdb *db, const uint32_t *boxes, uint32_t count, uint32_t priority);
 int vfdb_remove(struct vfdb *db, uint32_t priority);
 int vfdb_put(struct vfdb *db, const uint32_t *box, uint32_t priority);

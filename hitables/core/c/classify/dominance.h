@@ -1,12 +1,12 @@
-#ifndef HITABLES_VIEWS_H
-#define HITABLES_VIEWS_H
+#ifndef HITABLES_DOMINANCE_H
+#define HITABLES_DOMINANCE_H
 #include <stdint.h>
 
 #include "scope.h"
 #include "vfdb.h"
 
 /* How rules look from the dimensions to come: those with the same sides there are one group. */
-struct view {
+struct dominance {
     uint32_t groups;
     uint32_t *group;  /* [rules] */
     uint8_t *full;    /* [groups] it leaves all those dimensions free */
@@ -16,8 +16,8 @@ struct view {
     uint32_t stamps;
 };
 
-int view_from(struct bag *bag, const struct vfdb_rules *rules, uint32_t dims, struct view *view);
-uint32_t view_keep(struct view *view, const uint32_t *at, const uint64_t *bits, uint32_t words, uint32_t *kept_at,
+int dominance_build(struct scope *scope, const struct vfdb_rules *rules, uint32_t dims, struct dominance *dominance);
+uint32_t dominance_keep(struct dominance *dominance, const uint32_t *at, const uint64_t *bits, uint32_t words, uint32_t *kept_at,
                    uint64_t *kept_bits, uint64_t *hash);
 
 #endif

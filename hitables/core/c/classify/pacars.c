@@ -29,6 +29,7 @@
 #include <string.h>
 
 #include "slab.h"
+#include "sort.h"
 #include "trie.h"
 #include "vfdb.h"
 
@@ -39,8 +40,8 @@ enum { BLOCK = 16, LEVELS = 33 };
 /* A list along each of the two dimensions; its prefixes span the square in the other. */
 enum { SIDES = 2 };
 
-struct rule {
-    struct rule *next; /* by rising priority */
+struct pacars_rule {
+    struct pacars_rule *next; /* by rising priority */
     uint32_t priority, number;
     uint32_t box[];
 };
@@ -48,11 +49,11 @@ struct rule {
 /* A prefix of a list; what a search needs of it lies beside its neighbours. */
 struct prefix {
     uint32_t high, parent; /* parent: its place in the list, 0: none, 1: the first */
-    struct rule *rule;     /* NULL only while it is put in */
+    struct pacars_rule *rule;     /* NULL only while it is put in */
 };
 
 /* One piece of memory: [room] starts, then [room] prefixes. */
-struct list {
+struct crossing_list {
     uint32_t count, room;
     uint32_t *low;
 };
@@ -65,22 +66,22 @@ struct woven {
 };
 
 struct square {
-    struct list list[SIDES];
+    struct crossing_list list[SIDES];
     struct woven *woven[SIDES];
     uint32_t changes;
 };
 
 struct pacars {
-    struct ledger *ledger;
+    struct budget *budget;
     struct trie *trie; /* over both keys, stride bits of the one, stride bits of the other, and so on */
-    struct pool *rules;
+    struct slab *rules;
     uint32_t dims, stride, bits[SIDES];
     bool cascade;
 };
 
 /* -- lists ------------------------------------------------------------------------------------ */
 
-static struct prefix *prefixes(const struct list *list)
+static struct prefix *prefixes(const struct crossing_list *list)
 {
     return (struct prefix *)(void *)(list->low + list->room);
 }
@@ -131,22 +132,22 @@ static uint32_t place_in(const uint32_t *key, uint32_t count, uint32_t value)
     return (uint32_t)(base - key) + (*base <= value);
 }
 
-static bool resize(struct ledger *ledger, struct list *list, uint32_t room)
+static bool resize(struct budget *budget, struct crossing_list *list, uint32_t room)
 {
-    struct list other = {list->count, room, room ? ledger_take(ledger, list_bytes(room)) : NULL};
+    struct crossing_list other = {list->count, room, room ? budget_take(budget, list_bytes(room)) : NULL};
     if (room && !other.low)
         return false;
     if (list->count) {
         memcpy(other.low, list->low, list->count * sizeof *list->low);
         memcpy(prefixes(&other), prefixes(list), list->count * sizeof(struct prefix));
     }
-    ledger_give(ledger, list->low, list_bytes(list->room));
+    budget_give(budget, list->low, list_bytes(list->room));
     *list = other;
     return true;
 }
 
 /* The place of the smallest prefix, from *place* back, that holds low to high; 0: none. */
-static inline uint32_t holder(const struct list *list, uint32_t place, uint32_t low, uint32_t high)
+static inline uint32_t holder(const struct crossing_list *list, uint32_t place, uint32_t low, uint32_t high)
 {
     while (place && (list->low[place - 1] > low || prefixes(list)[place - 1].high < high))
         place = prefixes(list)[place - 1].parent;
@@ -154,19 +155,19 @@ static inline uint32_t holder(const struct list *list, uint32_t place, uint32_t 
 }
 
 /* The place of that very prefix, 0: it is not there. */
-static uint32_t place_of(const struct list *list, uint32_t low, uint32_t high)
+static uint32_t place_of(const struct crossing_list *list, uint32_t low, uint32_t high)
 {
     uint32_t place = holder(list, place_in(list->low, list->count, low), low, high);
     return place && list->low[place - 1] == low && prefixes(list)[place - 1].high == high ? place : 0;
 }
 
 /* The prefix of the list, or a new one; NULL when memory is exhausted. */
-static struct prefix *have_prefix(struct ledger *ledger, struct list *list, uint32_t low, uint32_t high)
+static struct prefix *have_prefix(struct budget *budget, struct crossing_list *list, uint32_t low, uint32_t high)
 {
     uint32_t place = place_in(list->low, list->count, low), parent = holder(list, place, low, high);
     if (parent && list->low[parent - 1] == low && prefixes(list)[parent - 1].high == high)
         return prefixes(list) + parent - 1;
-    if (list->count == list->room && !resize(ledger, list, list->room ? 2 * list->room : LEAST_ROOM))
+    if (list->count == list->room && !resize(budget, list, list->room ? 2 * list->room : LEAST_ROOM))
         return NULL;
     struct prefix *prefix = prefixes(list);
     while (place && list->low[place - 1] == low && prefix[place - 1].high < high)
@@ -185,7 +186,7 @@ static struct prefix *have_prefix(struct ledger *ledger, struct list *list, uint
     return prefix + place;
 }
 
-static void drop_prefix(struct ledger *ledger, struct list *list, uint32_t place)
+static void drop_prefix(struct budget *budget, struct crossing_list *list, uint32_t place)
 {
     struct prefix *prefix = prefixes(list);
     uint32_t parent = prefix[place - 1].parent;
@@ -199,9 +200,9 @@ static void drop_prefix(struct ledger *ledger, struct list *list, uint32_t place
             prefix[i].parent = parent;
     }
     if (!list->count)
-        resize(ledger, list, 0);
+        resize(budget, list, 0);
     else if (list->room > LEAST_ROOM && list->count <= list->room / 4)
-        resize(ledger, list, list->room / 2);
+        resize(budget, list, list->room / 2);
 }
 
 /* -- squares ---------------------------------------------------------------------------------- */
@@ -258,14 +259,8 @@ static size_t woven_bytes(const struct pacars *db, uint32_t count)
 
 static void unweave(const struct pacars *db, struct square *square, uint32_t side)
 {
-    ledger_give(db->ledger, square->woven[side], woven_bytes(db, woven_count(square, side)));
+    budget_give(db->budget, square->woven[side], woven_bytes(db, woven_count(square, side)));
     square->woven[side] = NULL;
-}
-
-static int rising(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
 }
 
 static uint32_t sampled(const struct square *square, uint32_t side)
@@ -295,14 +290,14 @@ static void point_below(const struct pacars *db, const void *node, uint32_t leve
 /* Weaves the list of one side anew, or leaves it unwoven: little worth, or no memory. */
 static void weave_side(const struct pacars *db, const void *node, uint32_t level, uint32_t side, struct square *square)
 {
-    const struct list *list = &square->list[side];
+    const struct crossing_list *list = &square->list[side];
     uint32_t slots = 1u << db->stride, apart = record(db), count = list->count, kept = 0;
     unweave(db, square, side);
     for (uint32_t digit = 0; digit < slots * slots; digit++)
         count += sampled(square_below(db, node, digit), side);
     if (count < WORTH)
         return;
-    uint32_t *key = ledger_take(db->ledger, count * sizeof *key);
+    uint32_t *key = budget_take(db->budget, count * sizeof *key);
     if (!key)
         return;
     if (list->count)
@@ -312,11 +307,11 @@ static void weave_side(const struct pacars *db, const void *node, uint32_t level
         for (uint32_t i = 0; i < sampled(child, side); i++)
             key[at++] = child->woven[side]->record[(i * SAMPLE + SAMPLE - 1) * apart];
     }
-    qsort(key, count, sizeof *key, rising);
+    qsort(key, count, sizeof *key, compare_u32);
     for (uint32_t i = 0; i < count; i++)
         if (!i || key[i] != key[i - 1])
             key[kept++] = key[i];
-    struct woven *woven = ledger_take(db->ledger, woven_bytes(db, kept));
+    struct woven *woven = budget_take(db->budget, woven_bytes(db, kept));
     if (woven) {
         woven->count = kept;
         for (uint32_t i = 0, at = 0; i < kept; i++) {
@@ -328,7 +323,7 @@ static void weave_side(const struct pacars *db, const void *node, uint32_t level
         point_below(db, node, level, side, woven);
         square->woven[side] = woven;
     }
-    ledger_give(db->ledger, key, count * sizeof *key);
+    budget_give(db->budget, key, count * sizeof *key);
 }
 
 static bool is_idle(const struct square *square)
@@ -339,8 +334,8 @@ static bool is_idle(const struct square *square)
 static void drop_square(const struct pacars *db, struct square **at)
 {
     for (uint32_t side = 0; side < SIDES; side++)
-        resize(db->ledger, &(*at)->list[side], 0);
-    ledger_give(db->ledger, *at, sizeof **at);
+        resize(db->budget, &(*at)->list[side], 0);
+    budget_give(db->budget, *at, sizeof **at);
     *at = NULL;
 }
 
@@ -355,7 +350,7 @@ static void weave(const struct pacars *db, void *node, uint32_t level)
                 samples[side] += sampled(square_below(db, node, digit), side);
         if (samples[0] < WORTH && samples[1] < WORTH)
             return;
-        square = *at = ledger_take(db->ledger, sizeof *square);
+        square = *at = budget_take(db->budget, sizeof *square);
         if (!square)
             return;
     }
@@ -410,7 +405,7 @@ static void changed(const struct pacars *db, uint64_t key, uint32_t level)
 /* -- rectangles ------------------------------------------------------------------------------- */
 
 /* The rectangle of a rule as the squares of one level that it becomes. */
-struct pieces {
+struct rectangle_pieces {
     uint32_t low[SIDES], length[SIDES], count[SIDES], step[SIDES];
     uint32_t level, side; /* side: the list that it stands in */
 };
@@ -420,9 +415,9 @@ static uint32_t ones_behind(uint32_t length)
     return length < 32 ? UINT32_MAX >> length : 0;
 }
 
-static struct pieces cut(const struct pacars *db, const uint32_t *box)
+static struct rectangle_pieces cut(const struct pacars *db, const uint32_t *box)
 {
-    struct pieces p;
+    struct rectangle_pieces p;
     for (uint32_t d = 0; d < SIDES; d++) {
         uint32_t differ = box[2 * d] ^ box[2 * d + 1];
         p.length[d] = db->bits[d] - (differ ? 32 - (uint32_t)__builtin_clz(differ) : 0);
@@ -442,12 +437,12 @@ static struct pieces cut(const struct pacars *db, const uint32_t *box)
     return p;
 }
 
-static uint32_t pieces(const struct pieces *p)
+static uint32_t pieces(const struct rectangle_pieces *p)
 {
     return p->count[0] * p->count[1];
 }
 
-static uint64_t piece(const struct pacars *db, const struct pieces *p, uint32_t number, uint32_t *low, uint32_t *high)
+static uint64_t piece(const struct pacars *db, const struct rectangle_pieces *p, uint32_t number, uint32_t *low, uint32_t *high)
 {
     uint32_t at[SIDES] = {p->low[0] + number % p->count[0] * p->step[0],
                           p->low[1] + number / p->count[0] * p->step[1]};
@@ -456,7 +451,7 @@ static uint64_t piece(const struct pacars *db, const struct pieces *p, uint32_t 
     return key_of(db, at[0], at[1]);
 }
 
-static bool put_piece(struct pacars *db, const struct pieces *p, uint32_t number, const uint32_t *box,
+static bool put_piece(struct pacars *db, const struct rectangle_pieces *p, uint32_t number, const uint32_t *box,
                       uint32_t priority)
 {
     uint32_t low, high, kept;
@@ -465,47 +460,47 @@ static bool put_piece(struct pacars *db, const struct pieces *p, uint32_t number
     if (!at)
         return false;
     if (!*at)
-        *at = ledger_take(db->ledger, sizeof **at);
-    struct rule *rule = *at ? pool_take(db->rules, &kept) : NULL;
-    struct prefix *prefix = rule ? have_prefix(db->ledger, &(*at)->list[p->side], low, high) : NULL;
+        *at = budget_take(db->budget, sizeof **at);
+    struct pacars_rule *rule = *at ? slab_take(db->rules, &kept) : NULL;
+    struct prefix *prefix = rule ? have_prefix(db->budget, &(*at)->list[p->side], low, high) : NULL;
     if (!prefix) {
         if (rule)
-            pool_give(db->rules, kept);
+            slab_give(db->rules, kept);
         if (*at && is_idle(*at))
             drop_square(db, at);
         trie_prune(db->trie, key, p->level);
         return false;
     }
-    struct rule **next = &prefix->rule;
+    struct pacars_rule **next = &prefix->rule;
     while (*next && (*next)->priority < priority)
         next = &(*next)->next;
-    *rule = (struct rule){*next, priority, kept};
+    *rule = (struct pacars_rule){*next, priority, kept};
     memcpy(rule->box, box, 2 * db->dims * sizeof *box);
     *next = rule;
     return true;
 }
 
-static bool drop_piece(struct pacars *db, const struct pieces *p, uint32_t number, const uint32_t *box,
+static bool drop_piece(struct pacars *db, const struct rectangle_pieces *p, uint32_t number, const uint32_t *box,
                        uint32_t priority)
 {
     uint32_t low, high;
     uint64_t key = piece(db, p, number, &low, &high);
     struct square **at = trie_reach(db->trie, key, p->level, false);
-    struct list *list = at && *at ? &(*at)->list[p->side] : NULL;
+    struct crossing_list *list = at && *at ? &(*at)->list[p->side] : NULL;
     uint32_t place = list ? place_of(list, low, high) : 0;
     if (!place)
         return false;
     struct prefix *prefix = prefixes(list) + place - 1;
-    struct rule **next = &prefix->rule;
+    struct pacars_rule **next = &prefix->rule;
     while (*next && ((*next)->priority != priority || memcmp((*next)->box, box, 2 * db->dims * sizeof *box)))
         next = &(*next)->next;
     if (!*next)
         return false;
     uint32_t kept = (*next)->number;
     *next = (*next)->next;
-    pool_give(db->rules, kept);
+    slab_give(db->rules, kept);
     if (!prefix->rule) {
-        drop_prefix(db->ledger, list, place);
+        drop_prefix(db->budget, list, place);
         changed(db, key, p->level);
         trie_prune(db->trie, key, p->level);
     }
@@ -521,23 +516,23 @@ static void free_square(void *owner, void *payload)
     if (!square)
         return;
     for (uint32_t side = 0; side < SIDES; side++) {
-        ledger_give(db->ledger, square->list[side].low, list_bytes(square->list[side].room));
+        budget_give(db->budget, square->list[side].low, list_bytes(square->list[side].room));
         unweave(db, square, side);
     }
-    ledger_give(db->ledger, square, sizeof *square);
+    budget_give(db->budget, square, sizeof *square);
 }
 
 static void pacars_free(void *built)
 {
     struct pacars *db = built;
     trie_free(db->trie, free_square, db);
-    pool_free(db->rules);
-    ledger_give(db->ledger, db, sizeof *db);
+    slab_free(db->rules);
+    budget_give(db->budget, db, sizeof *db);
 }
 
 static int put(struct pacars *db, const uint32_t *box, uint32_t priority)
 {
-    struct pieces p = cut(db, box);
+    struct rectangle_pieces p = cut(db, box);
     for (uint32_t i = 0; i < pieces(&p); i++)
         if (!put_piece(db, &p, i, box, priority)) {
             while (i-- > 0)
@@ -547,21 +542,21 @@ static int put(struct pacars *db, const uint32_t *box, uint32_t priority)
     return VFDB_OK;
 }
 
-static int pacars_build(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+static int pacars_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
                         void **built)
 {
-    struct pacars *db = ledger_take(ledger, sizeof *db);
+    struct pacars *db = budget_take(budget, sizeof *db);
     if (!db)
         return VFDB_NO_MEMORY;
-    db->ledger = ledger;
+    db->budget = budget;
     db->dims = rules->dims;
     db->stride = plan->value[0] == 3 ? 2 : (uint32_t)plan->value[0];
     db->cascade = plan->value[2];
     db->bits[0] = rules->bits[0];
     db->bits[1] = rules->bits[1];
-    size_t size = sizeof(struct rule) + 2 * db->dims * sizeof(uint32_t);
-    db->rules = pool_new(ledger, (size + 7) / 8 * 8);
-    db->trie = trie_new(ledger, 64, 2 * db->stride, (enum trie_form)plan->value[1], sizeof(struct square *));
+    size_t size = sizeof(struct pacars_rule) + 2 * db->dims * sizeof(uint32_t);
+    db->rules = slab_new(budget, (size + 7) / 8 * 8);
+    db->trie = trie_new(budget, 64, 2 * db->stride, (enum trie_form)plan->value[1], sizeof(struct square *));
     int status = db->rules && db->trie ? VFDB_OK : VFDB_NO_MEMORY;
     for (uint32_t i = 0; i < rules->count && status == VFDB_OK; i++)
         status = put(db, rules->box + (size_t)i * 2 * db->dims, rules->priority[i]);
@@ -581,7 +576,7 @@ static int pacars_insert(void *built, const uint32_t *box, uint32_t priority)
     int status = put(db, box, priority);
     if (status)
         return status;
-    struct pieces p = cut(db, box);
+    struct rectangle_pieces p = cut(db, box);
     for (uint32_t i = 0; i < pieces(&p) && db->cascade; i++) {
         uint32_t low, high;
         uint64_t key = piece(db, &p, i, &low, &high);
@@ -593,7 +588,7 @@ static int pacars_insert(void *built, const uint32_t *box, uint32_t priority)
 static int pacars_remove(void *built, const uint32_t *box, uint32_t priority)
 {
     struct pacars *db = built;
-    struct pieces p = cut(db, box);
+    struct rectangle_pieces p = cut(db, box);
     for (uint32_t i = 0; i < pieces(&p); i++)
         if (!drop_piece(db, &p, i, box, priority))
             return VFDB_ABSENT;
@@ -603,7 +598,7 @@ static int pacars_remove(void *built, const uint32_t *box, uint32_t priority)
 /* -- search ----------------------------------------------------------------------------------- */
 
 /* A header on its way: its node, and where in the woven lists of that node to look, if known. */
-struct walk {
+struct pacars_walk {
     const void *node;
     const uint32_t *header;
     uint64_t key;
@@ -620,10 +615,10 @@ static bool matches(const uint32_t *box, const uint32_t *header, uint32_t dims)
 }
 
 /* The best of the rules of the prefixes from that place on that hold the header. */
-static void read_rules(const struct pacars *db, const struct list *list, uint32_t place, struct walk *walk)
+static void read_rules(const struct pacars *db, const struct crossing_list *list, uint32_t place, struct pacars_walk *walk)
 {
     for (; place; place = prefixes(list)[place - 1].parent)
-        for (const struct rule *rule = prefixes(list)[place - 1].rule; rule && rule->priority < walk->best;
+        for (const struct pacars_rule *rule = prefixes(list)[place - 1].rule; rule && rule->priority < walk->best;
              rule = rule->next)
             if (matches(rule->box, walk->header, db->dims)) {
                 walk->best = rule->priority;
@@ -632,9 +627,9 @@ static void read_rules(const struct pacars *db, const struct list *list, uint32_
 }
 
 static void read_list(const struct pacars *db, const struct square *square, uint32_t side, uint32_t level,
-                      struct walk *walk)
+                      struct pacars_walk *walk)
 {
-    const struct list *list = &square->list[side];
+    const struct crossing_list *list = &square->list[side];
     const struct woven *woven = square->woven[side];
     uint32_t value = walk->at[side], place, apart = record(db);
     if (woven) {
@@ -658,16 +653,16 @@ static void read_list(const struct pacars *db, const struct square *square, uint
     read_rules(db, list, holder(list, place, value, value), walk);
 }
 
-static void begin(const struct pacars *db, const uint32_t *header, struct walk *walk)
+static void begin(const struct pacars *db, const uint32_t *header, struct pacars_walk *walk)
 {
     uint32_t x = header[0] << (32 - db->bits[0]), y = header[1] << (32 - db->bits[1]);
     bool beyond = (uint64_t)header[0] >> db->bits[0] || (uint64_t)header[1] >> db->bits[1];
-    *walk = (struct walk){.node = beyond ? NULL : db->trie->root, .header = header, .key = key_of(db, x, y),
+    *walk = (struct pacars_walk){.node = beyond ? NULL : db->trie->root, .header = header, .key = key_of(db, x, y),
                           .at = {x, y}, .best = VFDB_NONE};
 }
 
 /* Three times over the headers: for their squares, for their lists, for what is in these. */
-static void go_down(const struct pacars *db, struct walk *walk, uint32_t count)
+static void go_down(const struct pacars *db, struct pacars_walk *walk, uint32_t count)
 {
     const struct square *square[BLOCK];
     for (uint32_t level = 0, on = count; on; level++) {
@@ -682,7 +677,7 @@ static void go_down(const struct pacars *db, struct walk *walk, uint32_t count)
                     __builtin_prefetch(square[i]->list[side].low);
         on = 0;
         for (uint32_t i = 0; i < count; i++) {
-            struct walk *w = walk + i;
+            struct pacars_walk *w = walk + i;
             if (!w->node)
                 continue;
             w->node = last ? NULL : trie_child(db->trie, w->node, trie_digit(db->trie, w->key, level));
@@ -700,7 +695,7 @@ static void go_down(const struct pacars *db, struct walk *walk, uint32_t count)
 static int pacars_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
 {
     const struct pacars *db = built;
-    struct walk walk[BLOCK];
+    struct pacars_walk walk[BLOCK];
     for (size_t first = 0; first < count; first += BLOCK) {
         uint32_t some = count - first < BLOCK ? (uint32_t)(count - first) : BLOCK;
         for (uint32_t i = 0; i < some; i++)

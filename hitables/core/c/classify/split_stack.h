@@ -1,5 +1,5 @@
-#ifndef HITABLES_PARCELS_H
-#define HITABLES_PARCELS_H
+#ifndef HITABLES_SPLIT_STACK_H
+#define HITABLES_SPLIT_STACK_H
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@
 enum { LEAF_COVERS = 1U << 31 };
 
 struct leaves {
-    struct bag *bag;
+    struct scope *scope;
     uint32_t dims, rules, entries, room;
     uint32_t *priority; /* [rules] */
     uint32_t *box;      /* [rules][dims][2] */
@@ -23,31 +23,31 @@ struct leaves {
 
 /* A node to be made, over a region and the rules of list[] that meet it.  What was pushed last is on top
  * of the lists, too. */
-struct parcel {
+struct open_region {
     uint32_t node, count;
     size_t list;
 };
 
-struct parcels {
-    struct bag *bag;
+struct split_stack {
+    struct scope *scope;
     const struct leaves *leaves;
     uint32_t count, room;
-    struct parcel *parcel;
+    struct open_region *open;
     uint32_t *region; /* [room][dims][2] */
     uint32_t *list;
     size_t listed, list_room;
 };
 
-int leaves_start(struct leaves *leaves, struct bag *bag, const struct vfdb_rules *rules);
+int leaves_start(struct leaves *leaves, struct scope *scope, const struct vfdb_rules *rules);
 int leaves_add(struct leaves *leaves, const uint32_t *list, uint32_t count, const uint32_t *region, uint32_t *first);
 int leaves_finish(struct leaves *leaves);
 bool box_covers_in(uint32_t dims, const uint32_t *outer, const uint32_t *inner, const uint32_t *region);
 
-int parcels_start(struct parcels *parcels, struct bag *bag, const struct leaves *leaves, const struct vfdb_rules *rules);
-int parcels_room(struct parcels *parcels, size_t more);
-int parcels_push(struct parcels *parcels, uint32_t node, const struct parcel *from, const uint32_t *region);
-struct parcel parcels_pop(struct parcels *parcels, uint32_t *region);
-void parcels_close_up(struct parcels *parcels, const struct parcel *over);
+int split_stack_start(struct split_stack *stack, struct scope *scope, const struct leaves *leaves, const struct vfdb_rules *rules);
+int split_stack_room(struct split_stack *stack, size_t more);
+int split_stack_push(struct split_stack *stack, uint32_t node, const struct open_region *from, const uint32_t *region);
+struct open_region split_stack_pop(struct split_stack *stack, uint32_t *region);
+void split_stack_close_up(struct split_stack *stack, const struct open_region *over);
 
 static inline const uint32_t *leaves_box(const struct leaves *leaves, uint32_t rule)
 {

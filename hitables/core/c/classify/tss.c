@@ -38,21 +38,21 @@ static void tss_free(void *built)
 {
     struct tss *db = built;
     tuples_close(&db->tuples);
-    ledger_give(db->tuples.ledger, db, sizeof *db);
+    budget_give(db->tuples.budget, db, sizeof *db);
 }
 
-static int tss_build(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int tss_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
 {
-    struct tss *db = ledger_take(ledger, sizeof *db);
+    struct tss *db = budget_take(budget, sizeof *db);
     if (!db)
         return VFDB_NO_MEMORY;
     db->step = (uint32_t)plan->value[0];
 #ifdef __x86_64__
     db->vector = plan->value[1] && __builtin_cpu_supports("avx512f");
 #endif
-    int status = tuples_open(&db->tuples, ledger, rules);
+    int status = tuples_open(&db->tuples, budget, rules);
     if (status) {
-        ledger_give(ledger, db, sizeof *db);
+        budget_give(budget, db, sizeof *db);
         return status;
     }
     for (uint32_t i = 0; i < rules->count && status == VFDB_OK; i++)
@@ -67,13 +67,13 @@ static int tss_build(struct ledger *ledger, const struct vfdb_plan *plan, const 
 /* -- updates ---------------------------------------------------------------------------------- */
 
 /* What an update needs to know of a box. */
-struct place {
+struct tuple_place {
     uint8_t exact[VFDB_DIMS], rounded[VFDB_DIMS];
     uint32_t key[VFDB_DIMS];
     bool differ;
 };
 
-static void place_of(const struct tss *db, const uint32_t *box, struct place *place)
+static void place_of(const struct tss *db, const uint32_t *box, struct tuple_place *place)
 {
     const struct tuples *tuples = &db->tuples;
     tuples_key(tuples, box, 2, place->key);
@@ -91,7 +91,7 @@ static void place_of(const struct tss *db, const uint32_t *box, struct place *pl
 static bool crowded(const struct tuple *tuple, const uint32_t *key)
 {
     uint32_t hash = tuple_hash(tuple, key), same = 0;
-    for (const struct rule *rule = tuple->head[tuple_slot(tuple, hash)]; rule; rule = rule->next)
+    for (const struct tuple_rule *rule = tuple->head[tuple_slot(tuple, hash)]; rule; rule = rule->next)
         same += rule->hash == hash;
     return same >= CROWD;
 }
@@ -99,7 +99,7 @@ static bool crowded(const struct tuple *tuple, const uint32_t *key)
 static int tss_insert(void *built, const uint32_t *box, uint32_t priority)
 {
     struct tss *db = built;
-    struct place place;
+    struct tuple_place place;
     place_of(db, box, &place);
     struct tuple *tuple = tuples_have(&db->tuples, place.rounded);
     if (tuple && place.differ && crowded(tuple, place.key))
@@ -110,7 +110,7 @@ static int tss_insert(void *built, const uint32_t *box, uint32_t priority)
 static int tss_remove(void *built, const uint32_t *box, uint32_t priority)
 {
     struct tss *db = built;
-    struct place place;
+    struct tuple_place place;
     place_of(db, box, &place);
     struct tuple *tuple = tuples_find(&db->tuples, place.rounded);
     if (tuple && tuple_drop(&db->tuples, tuple, place.key, box, priority))
@@ -122,14 +122,14 @@ static int tss_remove(void *built, const uint32_t *box, uint32_t priority)
 /* -- search ----------------------------------------------------------------------------------- */
 
 /* Headers that are still looking, and what one tuple's filter lets through. */
-struct block {
+struct header_block {
     uint32_t count, words;
     uint32_t best[BLOCK + LANES], header[BLOCK + LANES]; /* header: where it stands in the batch */
     uint32_t key[VFDB_DIMS][BLOCK + LANES];
     uint32_t passed, lane[BLOCK + LANES], slot[BLOCK + LANES];
 };
 
-static void load(const struct tuples *db, struct block *block, const uint32_t *headers, uint32_t from, uint32_t count)
+static void load(const struct tuples *db, struct header_block *block, const uint32_t *headers, uint32_t from, uint32_t count)
 {
     block->count = count;
     block->words = db->words;
@@ -148,7 +148,7 @@ static void load(const struct tuples *db, struct block *block, const uint32_t *h
 }
 
 /* Tries the filter; gives the number of headers that the tuple may still serve. */
-static uint32_t sift(const struct tuple *tuple, struct block *block)
+static uint32_t sift(const struct tuple *tuple, struct header_block *block)
 {
     uint32_t alive = 0;
     block->passed = 0;
@@ -169,7 +169,7 @@ static uint32_t sift(const struct tuple *tuple, struct block *block)
 }
 
 /* Drops the headers that neither this tuple nor a later one can serve. */
-static void close_ranks(struct block *block, uint32_t bound)
+static void close_ranks(struct header_block *block, uint32_t bound)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < block->count; i++) {
@@ -186,7 +186,7 @@ static void close_ranks(struct block *block, uint32_t bound)
 
 #ifdef __x86_64__
 /* The same as load: sixteen headers at a time, as far as they go; those left over one by one. */
-__attribute__((target("avx512f"))) static void load_512(const struct tuples *db, struct block *block,
+__attribute__((target("avx512f"))) static void load_512(const struct tuples *db, struct header_block *block,
                                                         const uint32_t *headers, uint32_t count)
 {
     const __m512i number = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -213,7 +213,7 @@ __attribute__((target("avx512f"))) static __mmask16 lanes_from(uint32_t at, uint
     return count - at >= LANES ? 0xFFFF : (__mmask16)((1u << (count - at)) - 1);
 }
 
-__attribute__((target("avx512f"))) static uint32_t sift_512(const struct tuple *tuple, struct block *block)
+__attribute__((target("avx512f"))) static uint32_t sift_512(const struct tuple *tuple, struct header_block *block)
 {
     const __m512i bound = _mm512_set1_epi32((int)tuple->bound), again = _mm512_set1_epi32((int)TUPLE_AGAIN);
     const __m512i low = _mm512_set1_epi32(31), one = _mm512_set1_epi32(1);
@@ -247,7 +247,7 @@ __attribute__((target("avx512f"))) static uint32_t sift_512(const struct tuple *
     return alive;
 }
 
-__attribute__((target("avx512f"))) static void close_ranks_512(struct block *block, uint32_t bound)
+__attribute__((target("avx512f"))) static void close_ranks_512(struct header_block *block, uint32_t bound)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < block->count; i += LANES) {
@@ -267,10 +267,10 @@ __attribute__((target("avx512f"))) static void close_ranks_512(struct block *blo
 #endif
 
 /* Compares what passed: first all chains are fetched, then read. */
-static void compare(const struct tuples *db, const struct tuple *tuple, struct block *block,
+static void compare(const struct tuples *db, const struct tuple *tuple, struct header_block *block,
                     const uint32_t *headers, uint32_t *found)
 {
-    const struct rule *chain[BLOCK];
+    const struct tuple_rule *chain[BLOCK];
     for (uint32_t i = 0; i < block->passed; i++)
         __builtin_prefetch(tuple->head + block->slot[i]);
     for (uint32_t i = 0; i < block->passed; i++) {
@@ -280,7 +280,7 @@ static void compare(const struct tuples *db, const struct tuple *tuple, struct b
     for (uint32_t i = 0; i < block->passed; i++) {
         uint32_t lane = block->lane[i], at = block->header[lane];
         const uint32_t *header = headers + (size_t)at * db->dims;
-        for (const struct rule *rule = chain[i]; rule && rule->priority < block->best[lane]; rule = rule->next)
+        for (const struct tuple_rule *rule = chain[i]; rule && rule->priority < block->best[lane]; rule = rule->next)
             if (rule_matches(rule, header, db->dims)) {
                 block->best[lane] = found[at] = rule->priority;
                 break;
@@ -290,7 +290,7 @@ static void compare(const struct tuples *db, const struct tuple *tuple, struct b
 
 static void search_block(const struct tss *db, const uint32_t *headers, uint32_t count, uint32_t *found)
 {
-    struct block block;
+    struct header_block block;
 #ifdef __x86_64__
     if (db->vector)
         load_512(&db->tuples, &block, headers, count);

@@ -6,7 +6,7 @@
 /* The rules of a database as they were given, found by priority: what a rebuild starts from. */
 struct vfdb_list;
 
-struct vfdb_list *vfdb_list_new(struct ledger *ledger, uint32_t dims);
+struct vfdb_list *vfdb_list_new(struct budget *budget, uint32_t dims);
 void vfdb_list_free(struct vfdb_list *list);
 int vfdb_list_add(struct vfdb_list *list, const uint32_t *boxes, uint32_t count, uint32_t priority);
 int vfdb_list_drop(struct vfdb_list *list, uint32_t priority);
@@ -21,7 +21,7 @@ const uint32_t *vfdb_list_box(const struct vfdb_list *list, uint32_t at);
 
 /* How many boxes there are in all, and each by rising priority. */
 uint32_t vfdb_list_boxes(const struct vfdb_list *list);
-int vfdb_list_sorted(const struct vfdb_list *list, struct ledger *ledger, uint32_t **at);
+int vfdb_list_sorted(const struct vfdb_list *list, struct budget *budget, uint32_t **at);
 uint32_t vfdb_list_priority(const struct vfdb_list *list, uint32_t at);
 
 #endif

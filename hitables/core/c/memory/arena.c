@@ -34,7 +34,7 @@ struct arena *arena_new(size_t limit)
 }
 
 /* From now on give nothing once *stop is set, so that whoever builds in the arena ends soon. */
-void arena_heeds(struct arena *arena, const volatile int *stop)
+void arena_stops(struct arena *arena, const volatile int *stop)
 {
     arena->stop = stop;
 }

@@ -2,7 +2,7 @@
  *
  * Cost: one call of the system's allocator each; pieces of a cache line and more start on
  * one.  Invariant: bytes is the sum of the sizes that were taken and not
- * given back, and never exceeds the limit; what a ledger under another holds is
+ * given back, and never exceeds the limit; what a budget under another holds is
  * counted, and limited, there too.  Threading: any thread may take and give
  * back at any time, so a structure may be built beside one that is searched.
  */
@@ -17,68 +17,68 @@
 
 enum { LINE = 64 };
 
-struct ledger {
+struct budget {
     atomic_size_t bytes, peak;
     size_t limit;
-    struct ledger *above;
+    struct budget *above;
 };
 
-/* An empty ledger that will not hold more than limit bytes (0: no limit), or NULL. */
-struct ledger *ledger_new(size_t limit)
+/* An empty budget that will not hold more than limit bytes (0: no limit), or NULL. */
+struct budget *budget_new(size_t limit)
 {
-    struct ledger *ledger = calloc(1, sizeof *ledger);
-    if (ledger)
-        ledger->limit = limit;
-    return ledger;
+    struct budget *budget = calloc(1, sizeof *budget);
+    if (budget)
+        budget->limit = limit;
+    return budget;
 }
 
-/* A ledger of its own whose pieces count in *above* as well, which outlives it. */
-struct ledger *ledger_under(struct ledger *above)
+/* A budget of its own whose pieces count in *above* as well, which outlives it. */
+struct budget *budget_under(struct budget *above)
 {
-    struct ledger *ledger = ledger_new(0);
-    if (ledger)
-        ledger->above = above;
-    return ledger;
+    struct budget *budget = budget_new(0);
+    if (budget)
+        budget->above = above;
+    return budget;
 }
 
 /* Everything must have been given back. */
-void ledger_free(struct ledger *ledger)
+void budget_free(struct budget *budget)
 {
-    assert(!ledger || !atomic_load(&ledger->bytes)); /* else its owner forgot a piece */
-    free(ledger);
+    assert(!budget || !atomic_load(&budget->bytes)); /* else its owner forgot a piece */
+    free(budget);
 }
 
-static void refund(struct ledger *ledger, size_t size)
+static void refund(struct budget *budget, size_t size)
 {
-    for (; ledger; ledger = ledger->above)
-        atomic_fetch_sub(&ledger->bytes, size);
+    for (; budget; budget = budget->above)
+        atomic_fetch_sub(&budget->bytes, size);
 }
 
-static int charge(struct ledger *ledger, size_t size)
+static int charge(struct budget *budget, size_t size)
 {
-    if (ledger->above && !charge(ledger->above, size))
+    if (budget->above && !charge(budget->above, size))
         return 0;
     /* Not added and taken back: another thread would see too much, and be refused what fits. */
-    size_t held = atomic_load(&ledger->bytes), bytes;
+    size_t held = atomic_load(&budget->bytes), bytes;
     do {
         bytes = held + size;
-        if (bytes < size || (ledger->limit && bytes > ledger->limit)) {
-            if (ledger->above)
-                refund(ledger->above, size);
+        if (bytes < size || (budget->limit && bytes > budget->limit)) {
+            if (budget->above)
+                refund(budget->above, size);
             return 0;
         }
-    } while (!atomic_compare_exchange_weak(&ledger->bytes, &held, bytes));
-    size_t peak = atomic_load(&ledger->peak);
-    while (peak < bytes && !atomic_compare_exchange_weak(&ledger->peak, &peak, bytes))
+    } while (!atomic_compare_exchange_weak(&budget->bytes, &held, bytes));
+    size_t peak = atomic_load(&budget->peak);
+    while (peak < bytes && !atomic_compare_exchange_weak(&budget->peak, &peak, bytes))
         ;
     return 1;
 }
 
 /* size zeroed bytes, aligned to a cache line if they fill one, else for any type; NULL when memory or
  * the limit is exhausted, or nothing is asked for. */
-void *ledger_take(struct ledger *ledger, size_t size)
+void *budget_take(struct budget *budget, size_t size)
 {
-    if (!size || size > SIZE_MAX / 2 || !charge(ledger, size))
+    if (!size || size > SIZE_MAX / 2 || !charge(budget, size))
         return NULL;
     void *taken = NULL;
     if (size < LINE)
@@ -88,38 +88,38 @@ void *ledger_take(struct ledger *ledger, size_t size)
     else
         memset(taken, 0, size);
     if (!taken)
-        refund(ledger, size);
+        refund(budget, size);
     return taken;
 }
 
 /* *size* is what was asked for; NULL is no piece. */
-void ledger_give(struct ledger *ledger, void *taken, size_t size)
+void budget_give(struct budget *budget, void *taken, size_t size)
 {
     if (!taken)
         return;
-    refund(ledger, size);
+    refund(budget, size);
     free(taken);
 }
 
 /* The piece in another size, what is new zeroed; NULL leaves the piece as it was.  NULL of size 0 is
  * a piece to begin with. */
-void *ledger_resize(struct ledger *ledger, void *taken, size_t from, size_t to)
+void *budget_resize(struct budget *budget, void *taken, size_t from, size_t to)
 {
-    void *moved = ledger_take(ledger, to);
+    void *moved = budget_take(budget, to);
     if (moved && taken)
         memcpy(moved, taken, from < to ? from : to);
     if (moved)
-        ledger_give(ledger, taken, from);
+        budget_give(budget, taken, from);
     return moved;
 }
 
-size_t ledger_bytes(const struct ledger *ledger)
+size_t budget_bytes(const struct budget *budget)
 {
-    return atomic_load(&ledger->bytes);
+    return atomic_load(&budget->bytes);
 }
 
 /* The most bytes that were held at a time. */
-size_t ledger_peak(const struct ledger *ledger)
+size_t budget_peak(const struct budget *budget)
 {
-    return atomic_load(&ledger->peak);
+    return atomic_load(&budget->peak);
 }

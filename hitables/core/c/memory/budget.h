@@ -1,17 +1,17 @@
-#ifndef HITABLES_LEDGER_H
-#define HITABLES_LEDGER_H
+#ifndef HITABLES_BUDGET_H
+#define HITABLES_BUDGET_H
 #include <stddef.h>
 
 /* Counted memory that can be given back piece by piece, for structures that change. */
-struct ledger;
+struct budget;
 
-struct ledger *ledger_new(size_t limit);
-struct ledger *ledger_under(struct ledger *above);
-void ledger_free(struct ledger *ledger);
-void *ledger_take(struct ledger *ledger, size_t size);
-void ledger_give(struct ledger *ledger, void *taken, size_t size);
-void *ledger_resize(struct ledger *ledger, void *taken, size_t from, size_t to);
-size_t ledger_bytes(const struct ledger *ledger);
-size_t ledger_peak(const struct ledger *ledger);
+struct budget *budget_new(size_t limit);
+struct budget *budget_under(struct budget *above);
+void budget_free(struct budget *budget);
+void *budget_take(struct budget *budget, size_t size);
+void budget_give(struct budget *budget, void *taken, size_t size);
+void *budget_resize(struct budget *budget, void *taken, size_t from, size_t to);
+size_t budget_bytes(const struct budget *budget);
+size_t budget_peak(const struct budget *budget);
 
 #endif

@@ -1,19 +1,20 @@
-#ifndef HITABLES_BAG_H
-#define HITABLES_BAG_H
+#ifndef HITABLES_SCOPE_H
+#define HITABLES_SCOPE_H
 #include <stddef.h>
 
-struct ledger;
+struct budget;
 
-/* Pieces of a ledger that are given back together: a zeroed bag with its ledger set is an empty one. */
-struct bag {
-    struct ledger *ledger;
-    struct bag_piece *piece;
+/* Pieces of a budget that are given back together: a zeroed scope with its budget set is an empty one. */
+struct scope {
+    struct budget *budget;
+    struct scope_piece *piece;
     size_t pieces, room;
 };
 
-void *bag_take(struct bag *bag, size_t size);
-void *bag_resize(struct bag *bag, void *taken, size_t size);
-void bag_drop(struct bag *bag, void *taken);
-void bag_empty(struct bag *bag);
+void *scope_take(struct scope *scope, size_t size);
+void *scope_resize(struct scope *scope, void *taken, size_t size);
+void scope_drop(struct scope *scope, void *taken);
+void scope_shrink(struct scope *scope, size_t pieces);
+void scope_empty(struct scope *scope);
 
 #endif

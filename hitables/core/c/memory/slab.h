@@ -1,16 +1,16 @@
-#ifndef HITABLES_POOL_H
-#define HITABLES_POOL_H
+#ifndef HITABLES_SLAB_H
+#define HITABLES_SLAB_H
 #include <stddef.h>
 #include <stdint.h>
 
 #include "budget.h"
 
-/* Pieces of one size out of a ledger, which come and go one by one. */
-struct pool;
+/* Pieces of one size out of a budget, which come and go one by one. */
+struct slab;
 
-struct pool *pool_new(struct ledger *ledger, size_t size);
-void pool_free(struct pool *pool);
-void *pool_take(struct pool *pool, uint32_t *number);
-void pool_give(struct pool *pool, uint32_t number);
+struct slab *slab_new(struct budget *budget, size_t size);
+void slab_free(struct slab *slab);
+void *slab_take(struct slab *slab, uint32_t *number);
+void slab_give(struct slab *slab, uint32_t number);
 
 #endif

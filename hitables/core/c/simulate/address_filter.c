@@ -15,7 +15,7 @@
 enum { BLOCK = 16 };
 
 /* The addresses that the rule at *code* tests first, if it does. */
-static void read_addresses(struct skip *skip, uint32_t number, const uint32_t *code)
+static void read_addresses(struct address_filter *filter, uint32_t number, const uint32_t *code)
 {
     for (code += 2;;) {
         uint32_t slot = *code >> 8 & 255, low, high;
@@ -29,25 +29,25 @@ static void read_addresses(struct skip *skip, uint32_t number, const uint32_t *c
             low = code[5];
             high = code[9];
             code += 10;
-            skip->wide = 1;
+            filter->wide = 1;
         } else {
             return;
         }
-        skip->low[slot][number] = low;
-        skip->size[slot][number] = high - low;
+        filter->low[slot][number] = low;
+        filter->size[slot][number] = high - low;
     }
 }
 
-static void close_run(struct skip *skip, uint32_t first, uint32_t behind)
+static void close_run(struct address_filter *filter, uint32_t first, uint32_t behind)
 {
     for (uint32_t number = first; number < behind; number++)
-        skip->end[number] = behind;
+        filter->end[number] = behind;
 }
 
-int skip_build(struct skip *skip, struct arena *arena, const uint32_t *code, const uint32_t *starts,
+int address_filter_build(struct address_filter *filter, struct arena *arena, const uint32_t *code, const uint32_t *starts,
                size_t chains, size_t rules)
 {
-    uint32_t **array[] = {&skip->low[0], &skip->low[1], &skip->size[0], &skip->size[1], &skip->code, &skip->end};
+    uint32_t **array[] = {&filter->low[0], &filter->low[1], &filter->size[0], &filter->size[1], &filter->code, &filter->end};
     for (size_t i = 0; i < sizeof array / sizeof *array; i++)
         if (!(*array[i] = arena_take(arena, (rules + BLOCK) * sizeof **array[i])))
             return 0;
@@ -56,14 +56,14 @@ int skip_build(struct skip *skip, struct arena *arena, const uint32_t *code, con
         for (size_t at = starts[chain]; code[at]; at += code[at], behind++) {
             uint32_t number = code[at + 1];
             if (number != behind) { /* not in a row: what stood in a row ends here */
-                close_run(skip, first, behind);
+                close_run(filter, first, behind);
                 first = behind = number;
             }
-            skip->code[number] = (uint32_t)at;
-            skip->size[0][number] = skip->size[1][number] = UINT32_MAX;
-            read_addresses(skip, number, code + at);
+            filter->code[number] = (uint32_t)at;
+            filter->size[0][number] = filter->size[1][number] = UINT32_MAX;
+            read_addresses(filter, number, code + at);
         }
-        close_run(skip, first, behind);
+        close_run(filter, first, behind);
     }
     return 1;
 }
@@ -71,11 +71,11 @@ int skip_build(struct skip *skip, struct arena *arena, const uint32_t *code, con
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
 __attribute__((target_clones("avx2", "default")))
 #endif
-uint32_t skip_to(const struct skip *skip, uint32_t at, uint32_t source, uint32_t destination)
+uint32_t address_filter_next(const struct address_filter *filter, uint32_t at, uint32_t source, uint32_t destination)
 {
-    const uint32_t *low = skip->low[0], *size = skip->size[0];
-    const uint32_t *to_low = skip->low[1], *to_size = skip->size[1];
-    uint32_t end = skip->end[at];
+    const uint32_t *low = filter->low[0], *size = filter->size[0];
+    const uint32_t *to_low = filter->low[1], *to_size = filter->size[1];
+    uint32_t end = filter->end[at];
     for (; at < end; at += BLOCK) {
         /* Behind the chain's end the block reads what belongs to others; that is sorted out below. */
         uint32_t found = 0;

@@ -57,8 +57,8 @@ double cost_missed(const struct space *space, uint32_t box, const struct range *
         uint32_t a = costs->order[i];
         if (missed[a] <= 0)
             continue;
-        struct side side = box_side(space, box, a), along = region[a].side;
-        if (side.low > along.low || side.high < along.high || (region[a].none && side.low))
+        struct rank_range ranks = box_ranks(space, box, a), along = region[a].ranks;
+        if (ranks.low > along.low || ranks.high < along.high || (region[a].none && ranks.low))
             return spent + missed[a];
         spent += holds[a];
     }

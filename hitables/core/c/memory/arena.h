@@ -7,7 +7,7 @@
 struct arena;
 
 struct arena *arena_new(size_t limit);
-void arena_heeds(struct arena *arena, const volatile int *stop);
+void arena_stops(struct arena *arena, const volatile int *stop);
 void *arena_take(struct arena *arena, size_t size);
 size_t arena_bytes(const struct arena *arena);
 void arena_free(struct arena *arena);

@@ -1,0 +1,295 @@
+"""The prover of the C engine: its constants, its input as arrays, and one handle as an object.
+
+Idea: a `Prover` holds two programs.  A caller enters a class of packets, then runs pairs of chains and
+reads what differs.  This module only translates: include/prove.h and include/reorder.h say what each number
+means.
+
+Invariant: an object of this module owns every array that the engine reads while a call lasts; the engine
+keeps copies of its own (`prover_new`), so the caller may drop the input once a `Prover` is built.
+
+Users: hitables/verify/, which decides what to ask.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ._engine import ffi, lib
+from .arrays import pointer, sized
+from .threads import stoppable
+
+U32 = npt.NDArray[np.uint32]
+U32s: TypeAlias = "U32 | array[int]"
+
+NONE = 0xFFFFFFFF  # in place of the number of a rule or a chain
+
+
+class Op(enum.IntEnum):
+    """The steps of a match (enum prove_op)."""
+
+    TEST = lib.PROVE_TEST
+    NATIVE = lib.PROVE_NATIVE
+    EITHER = lib.PROVE_EITHER
+    NEED = lib.PROVE_NEED
+    OPTION = lib.PROVE_OPTION
+    CUT = lib.PROVE_CUT
+    EVENT = lib.PROVE_EVENT
+    WRITE = lib.PROVE_WRITE
+    NEVER = lib.PROVE_NEVER
+
+
+class Action(enum.IntEnum):
+    """What a rule does with the packets that it matches (enum prove_action)."""
+
+    VERDICT = lib.PROVE_VERDICT
+    EFFECT = lib.PROVE_EFFECT
+    SILENT = lib.PROVE_SILENT
+    JUMP = lib.PROVE_JUMP
+    GOTO = lib.PROVE_GOTO
+    RETURN = lib.PROVE_RETURN
+
+
+class Status(enum.IntEnum):
+    """How a call ended (enum prove_status)."""
+
+    EQUAL = lib.PROVE_EQUAL
+    DIFFER = lib.PROVE_DIFFER
+    NO_TIME = lib.PROVE_NO_TIME
+    NO_MEMORY = lib.PROVE_NO_MEMORY
+    STOPPED = lib.PROVE_STOPPED
+    TOO_DEEP = lib.PROVE_TOO_DEEP
+    PAIRS = lib.PROVE_PAIRS  # rules with memory pair up in two ways: run again with *strict*
+
+
+class Alteration(enum.IntEnum):
+    """A change of one rule for the runs that follow (enum prove_alteration)."""
+
+    LEAVE_OUT = lib.PROVE_LEAVE_OUT
+    MARK = lib.PROVE_MARK
+    REMOVE = lib.PROVE_REMOVE
+
+
+# ---- input ----
+
+
+@dataclass(frozen=True, slots=True)
+class MatchArrays:
+    """The matches of both programs, and the coordinates that they test (struct prove_input)."""
+
+    dim_size: U32s
+    dim_states: U32s
+    test_dim: U32s
+    test_start: U32s
+    set_ends: U32s
+    match_start: U32s
+    code: U32s
+
+
+@dataclass(frozen=True, slots=True)
+class ChainArrays:
+    """The rules and chains of both programs (struct prove_input); *chains_before*: of the first program."""
+
+    rule_start: U32s
+    rule_match: U32s
+    rule_action: U32s
+    chain_start: U32s
+    chain_end: U32s
+    chain_writes: U32s
+    chain_partner: U32s
+    chains_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClassWords:
+    """A class of packets (struct prove_class); sets of fields are masks."""
+
+    present: int
+    present_native: int
+    bytes: int
+    frozen: int
+    later: bool
+    bad_offset: bool
+    offset_one: bool
+    cut_short: bool
+    may_drop: bool
+    legacy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A list of rules that is read in another order (struct order)."""
+
+    group_start: U32s
+    place: U32s
+    form: U32s
+    asked: U32s
+    listed_start: U32s
+    listed: U32s
+
+
+class Run(NamedTuple):
+    """A pair of chains, for packets in *sets*, which lie in the class that was entered.
+
+    chains, ends  of the first and of the second program: the chain, the verdict at its end
+    seconds       0.0: no limit
+    limit         of the differences that are recorded; the run ends at the last
+    """
+
+    chains: tuple[int, int]
+    ends: tuple[int, int]
+    sets: array[int]
+    seconds: float
+    limit: int = 1
+
+
+class Mismatch(NamedTuple):
+    """One region in which two chains differ.
+
+    rules, alone  rule of each program at which they part, or that alone had an effect before; None: none
+    same_rest     what follows those effects is the same
+    sets          by dimension and number of writes before: low, high, low, high, ... as coordinates
+    answers       key of each match with memory that was asked so far, and whether it held
+    """
+
+    rules: tuple[int | None, int | None]
+    alone: tuple[int | None, int | None]
+    same_rest: bool
+    sets: dict[tuple[int, int], tuple[int, ...]]
+    answers: tuple[tuple[int, bool], ...]
+
+
+# ---- the handle ----
+
+
+class Prover:
+    """Two programs in the engine.  MemoryError, which names *table*, when they exceed *max_memory*."""
+
+    def __init__(
+        self, matches: MatchArrays, chains: ChainArrays, drop: int, max_memory: int | None, table: str
+    ) -> None:
+        pointers = _pointers(matches) | _pointers(chains)
+        counts = {
+            "dims": len(matches.dim_size), "tests": len(matches.test_dim),
+            "matches": len(matches.match_start) - 1, "rules": len(chains.rule_start) - 1,
+            "chains": len(chains.chain_start), "chains_before": chains.chains_before, "drop": drop,
+        }  # fmt: skip
+        handle = lib.prover_new(ffi.new("struct prove_input *", {**counts, **pointers}), max_memory or 0)
+        if handle == ffi.NULL:
+            raise MemoryError(f"table {table}")
+        self._handle = ffi.gc(handle, lib.prover_free)
+
+    def enter(self, words: ClassWords, sets: array[int]) -> Status:
+        """Read the rules as the packets of a class in *sets* do, until the next call."""
+        values = {each.name: getattr(words, each.name) for each in fields(words)}
+        return Status(lib.prover_enter(self._handle, ffi.new("struct prove_class *", values), *_sized(sets)))
+
+    def run(self, run: Run, *, strict: bool = False, short: bool = False) -> Status:
+        """Compare two chains.  An interrupt stops a run, unless it is *short* (`threads.stoppable`)."""
+        arguments = (*run.chains, *run.ends, *_sized(run.sets), run.seconds, strict, run.limit)
+        return Status(stoppable(lambda: lib.prover_run(self._handle, *arguments), self.stop, short=short))
+
+    def stop(self) -> None:
+        """From any thread: end the run that is under way, and each later one, as STOPPED."""
+        lib.prover_stop(self._handle)
+
+    def mismatches(self) -> Iterator[Mismatch]:
+        """What the last run recorded."""
+        size = ffi.new("size_t *")
+        start = lib.prover_found(self._handle, size)
+        words: list[int] = ffi.unpack(start, size[0]) if size[0] else []
+        at = 0
+        while at < len(words):
+            yield _mismatch(words, at)
+            at += words[at]
+
+    def bound(self, steps: int) -> None:
+        """Let each run end as TOO_DEEP beyond so many steps; 0: no bound."""
+        lib.prover_bound(self._handle, steps)
+
+    def is_ordered(self, order: Order) -> Status:
+        """EQUAL when the list in this order decides as the list does (after a run that was EQUAL)."""
+        counts = {"groups": len(order.group_start) - 1, "rules": len(order.place)}
+        pointers = _pointers(order)
+        return Status(lib.prover_ordered(self._handle, ffi.new("struct order *", {**counts, **pointers})))
+
+    def reading(self) -> bytes:
+        """How the class that was entered reads each match: equal bytes, equal reading."""
+        size = lib.prover_reading(self._handle, ffi.NULL, 0)
+        words = np.empty(size, np.uint32)
+        lib.prover_reading(self._handle, pointer("uint32_t", words), size)
+        return words.tobytes()
+
+    # ---- one program against itself ----
+
+    def treat_as_same(self) -> None:
+        """From the next class on, chains of one name count as equal unless an alteration names them."""
+        lib.prover_same(self._handle)
+
+    def alter(self, rules: tuple[int, int], alteration: Alteration, touched: array[int]) -> Status:
+        """Alter a rule, in both programs, for the runs that follow; *touched*: the chains that reach it."""
+        return Status(lib.prover_alter(self._handle, *rules, alteration, *_sized(touched)))
+
+    def restore(self) -> None:
+        """Undo the alterations that are not for good."""
+        lib.prover_restore(self._handle)
+
+    def rules_met(self, chain: int, before: int, sets: array[int], limit: int) -> list[int]:
+        """The rules of *chain*, at most *limit*, that packets in *sets* may meet before a rule (or NONE)."""
+        rules = ffi.new("uint32_t[]", limit)
+        count = lib.prover_front(self._handle, chain, before, *_sized(sets), rules, limit)
+        return list(rules[0:count])
+
+    # ---- counts ----
+
+    @property
+    def regions(self) -> int:
+        """Regions compared by all runs."""
+        return int(lib.prover_regions(self._handle))
+
+    @property
+    def share_done(self) -> float:
+        """The share of the packets of the last run that it decided."""
+        return float(lib.prover_done(self._handle))
+
+    @property
+    def bytes(self) -> int:
+        """The most memory that the engine held."""
+        return int(lib.prover_bytes(self._handle))
+
+
+def _pointers(arrays: MatchArrays | ChainArrays | Order) -> dict[str, Any]:
+    """By field: a pointer to its array, which lives as long as the pointer."""
+    values = ((each.name, getattr(arrays, each.name)) for each in fields(arrays))
+    return {
+        name: pointer(
+            "uint32_t", words if isinstance(words, array) else np.ascontiguousarray(words, np.uint32)
+        )
+        for name, words in values
+        if not isinstance(words, int)
+    }
+
+
+def _sized(words: array[int]) -> tuple[Any, int]:
+    return sized("uint32_t", words)
+
+
+def _mismatch(words: list[int], at: int) -> Mismatch:
+    """The record that starts at *at*: its length, four rules, a flag, sets, answers."""
+    rules = [None if word == NONE else word for word in words[at + 1 : at + 5]]
+    sets: dict[tuple[int, int], tuple[int, ...]] = {}
+    here = at + 7
+    for _ in range(words[at + 6]):
+        dim, epoch, pairs = words[here : here + 3]
+        sets[dim, epoch] = tuple(words[here + 3 : here + 3 + 2 * pairs])
+        here += 3 + 2 * pairs
+    events = words[here + 1 : here + 1 + 2 * words[here]]
+    # An event is a key and a bit: whether the memory is the rule's own.
+    answers = tuple((events[i] >> 1, bool(events[i + 1])) for i in range(0, len(events), 2))
+    return Mismatch((rules[0], rules[1]), (rules[2], rules[3]), bool(words[at + 5]), sets, answers)

@@ -1,0 +1,52 @@
+"""What a status of the C engine means in Python: one table, from enumerator to exception."""
+
+from __future__ import annotations
+
+from hitables.errors import DatabaseError, OutOfMemory
+
+from ._engine import lib
+
+# The families of statuses; 0 of each is success.
+TREE, REDUNDANCY, INTERPRETER, DATABASE = "tree", "redundancy", "interpreter", "database"
+
+# Text in braces is filled from the keywords of `check`.
+_ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
+    TREE: {
+        lib.TREE_NO_MEMORY: (MemoryError, "no memory is left for the tree"),
+        lib.TREE_STOPPED: (KeyboardInterrupt, ""),
+        lib.TREE_BAD_AXIS: (ValueError, "an axis is impossible: its width, or what it requires"),
+        lib.TREE_BAD_BOX: (ValueError, "a box is empty, beyond its axes, or out of its rule's order"),
+        lib.TREE_BAD_POINT: (ValueError, "a point lies beyond the axes"),
+        lib.TREE_BAD_OPTION: (ValueError, "no such builder"),
+    },
+    REDUNDANCY: {
+        lib.REDUNDANCY_NO_MEMORY: (MemoryError, "no memory is left for finding redundant rules"),
+    },
+    INTERPRETER: {
+        lib.INTERP_NO_MEMORY: (MemoryError, "{what}"),
+        lib.INTERP_BAD_CODE: (AssertionError, "{what}: the code is malformed"),
+        lib.INTERP_TOO_DEEP: (AssertionError, "{what}: a chain nests deeper than its table said"),
+    },
+    DATABASE: {
+        lib.VFDB_NO_MEMORY: (
+            OutOfMemory,
+            "{where}{plan}: the rules do not fit into the memory that there is, or that is allowed",
+        ),
+        lib.VFDB_TWICE: (DatabaseError, "{where}a rule of priority {priority} is there already"),
+        lib.VFDB_ABSENT: (DatabaseError, "{where}no rule of priority {priority} is there"),
+        lib.VFDB_BAD_BOX: (DatabaseError, "{where}a range is empty, or wider than its field"),
+        lib.VFDB_TOO_LARGE: (DatabaseError, "{where}the rules are too many, or too interwoven, for {plan}"),
+        lib.VFDB_DISAGREE: (
+            DatabaseError,
+            "{where}{plan}: the algorithm and linear search gave different answers",
+        ),
+    },
+}
+
+
+def check(family: str, status: int, **facts: object) -> None:
+    """Raise the exception of *status*, unless it is success; *facts* fill the text."""
+    if status == 0:
+        return
+    kind, text = _ERRORS[family][status]
+    raise kind(text.format(**facts))

@@ -1,0 +1,77 @@
+"""Coordinates: the values of a field, numbered so that the prover compares small integers.
+
+The values are cut wherever a test of either program begins or ends, and where classes of packets differ; a
+coordinate is one piece.
+
+Invariant: two values of a field have one coordinate only if no test of either program separates them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from hitables.ir.fields import PORT_PROTOCOLS, Family, Field, top
+from hitables.ir.headers import HEADER_BYTES
+from hitables.ir.intervals import Values
+
+Pairs = tuple[tuple[int, int], ...]
+
+# Values that packet classes separate, whatever the rules test.
+_FIXED = {
+    Field.PROTO: sorted({p + step for p in {*PORT_PROTOCOLS, *HEADER_BYTES} for step in (0, 1)}),
+    Field.FRAG: [1, 2],
+    Field.IIF: [1],
+    Field.OIF: [1],
+}
+
+
+class Coordinates:
+    """The pieces of one field, cut at the bounds of *tests*.  The last of MAC: none."""
+
+    def __init__(self, field: Field, family: Family, tests: Iterable[Pairs]) -> None:
+        self.field, self.top = field, top(field, family)
+        starts = {0, *_FIXED.get(field, ())}
+        for pairs in tests:
+            for low, high in pairs:
+                starts.add(low)
+                starts.add(high + 1)
+        starts.discard(self.top + 1)
+        self.starts = sorted(starts)
+        self._number_of = {start: number for number, start in enumerate(self.starts)}
+        self._number_of[self.top + 1] = len(self.starts)
+
+    @property
+    def size(self) -> int:
+        return len(self.starts) + (self.field is Field.MAC)
+
+    def ends(self, pairs: Pairs) -> list[int]:
+        """low, high, low, high, ... as coordinates.  The bounds of *pairs* are bounds of coordinates."""
+        number_of = self._number_of
+        out: list[int] = []
+        for low, high in pairs:
+            out += (number_of[low], number_of[high + 1] - 1)
+        return out
+
+    def inside(self, values: Values) -> list[int]:
+        """As `ends`, for any values: the coordinates that lie in them wholly."""
+        out: list[int] = []
+        for low, high in values.pairs:
+            first = bisect_right(self.starts, low) - 1
+            first += self.starts[first] != low
+            last = bisect_right(self.starts, high + 1) - 1 if high < self.top else len(self.starts)
+            if first < last:
+                out += (first, last - 1)
+        return out
+
+    def values(self, ends: tuple[int, ...]) -> tuple[Values, bool]:
+        """The values of the coordinates low, high, low, high, ..., and whether "none" is among them."""
+        pairs = []
+        for low, high in zip(ends[::2], ends[1::2], strict=True):
+            last = min(high, len(self.starts) - 1)
+            if low <= last:
+                pairs.append((self.starts[low], self._last_value(last)))
+        return Values.of(*pairs), len(self.starts) in ends[1::2]
+
+    def _last_value(self, number: int) -> int:
+        return self.starts[number + 1] - 1 if number + 1 < len(self.starts) else self.top
