@@ -359,8 +359,8 @@ def _show_summary(reports: Any) -> None:
     columns = [
         *("table", "chain", "rules"),
         *(["removed"] if any_removed else []),
-        *("printed", "read", "then", "longest", "nested"),
-        *(name for backend in backends for name in (f"{backend} ns", "then")),
+        *("printed", "read", "now", "longest", "nested"),
+        *(name for backend in backends for name in (f"{backend} ns", "now")),
         "",
     ]
     table = Table(title="chains", title_justify="left")

@@ -289,7 +289,7 @@ def _hints(plain: Program, against: Sequence[str]) -> list[str]:
         return []
     return [
         f"{sets.replaced} of {plain.rule_count()} rules differ in one address alone: "
-        "an ipset may serve better, --against ipset measures it"
+        "an ipset may serve better, --rivals ipset measures it"
     ]
 
 
