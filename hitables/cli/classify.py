@@ -221,7 +221,9 @@ def classify(
     elif output != "-":
         show_classified([done])
     if done.mismatches:
-        raise HitablesError(f"{plan} and linear search part on {done.mismatches} packets; please report this")
+        raise HitablesError(
+            f"{plan} and linear search disagree on {done.mismatches} packets; please report this"
+        )
 
 
 @command(
@@ -287,4 +289,4 @@ def bench_classify(
     else:
         show_classified(rows)
     if any(row.mismatches for row in rows):
-        raise HitablesError("an algorithm and linear search part; please report this")
+        raise HitablesError("an algorithm and linear search disagree; please report this")

@@ -200,7 +200,7 @@ class Weights:
         type=click.Choice(["fast", "normal", "best"]),
         default="normal",
         show_default=True,
-        help="Bound the search for the cheapest tree, in steps: the result is the same on every machine.",
+        help="Search this hard for the cheapest tree. Steps are counted, so every machine finds the same.",
     ),
 )
 @section(

@@ -319,7 +319,7 @@ class Size(click.ParamType[int]):
 
 # ---- options that several commands have ----
 
-# Where a command has a backend, its help says how to find one's own.
+# The help of every --backend ends with this hint.
 FIND_BACKEND = '"iptables -V" prints yours.'
 
 family_option = option(
@@ -359,7 +359,7 @@ def costs_option(help: str = 'Model times with this profile of "hitables calibra
     return option("--costs", "costs_file", metavar="FILE", help=help)
 
 
-# Commands that print a table for people, or its data as JSON; `is_json` says which.
+# For commands that print a table or its data as JSON; `is_json` reads these options.
 data_options = section(
     "Output",
     option(
