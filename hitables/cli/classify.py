@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from ..errors import HitablesError
+from .progress import progress_bar
 from .terminal import (
     Size,
     command,
@@ -17,7 +18,6 @@ from .terminal import (
     option,
     output_option,
     section,
-    stages,
 )
 
 
@@ -221,7 +221,9 @@ def classify(
     elif output != "-":
         show_classified([done])
     if done.mismatches:
-        raise HitablesError(f"{plan} and linear search part on {done.mismatches} packets; please report this")
+        raise HitablesError(
+            f"{plan} and linear search disagree on {done.mismatches} packets; please report this"
+        )
 
 
 @command(
@@ -274,9 +276,9 @@ def bench_classify(
     filters = classbench.parse(read_text(rules_file), rules_file)
     packets = traces.parse(read_text(trace_file), trace_file)
     rows = []
-    with stages() as tell:
+    with progress_bar() as progress:
         for plan in plans:
-            tell(str(plan))
+            progress(str(plan))
             try:
                 rows.append(run(plan, filters, packets, check=True, timed=True, limit=max_memory))
             except DatabaseError as error:
@@ -287,4 +289,4 @@ def bench_classify(
     else:
         show_classified(rows)
     if any(row.mismatches for row in rows):
-        raise HitablesError("an algorithm and linear search part; please report this")
+        raise HitablesError("an algorithm and linear search disagree; please report this")

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ..errors import HitablesError
+from .progress import progress_bar
 from .terminal import (
     Differ,
     backend_option,
@@ -22,7 +23,6 @@ from .terminal import (
     output_option,
     read_program,
     section,
-    stages,
     timeout_option,
 )
 
@@ -90,13 +90,13 @@ def _question(options: dict[str, Any]) -> Any:
     )
 
 
-def _read_programs(files: Sequence[str], family: str | None, tell: Callable[[str], None]) -> list[Any]:
+def _read_programs(files: Sequence[str], family: str | None, progress: Callable[[str], None]) -> list[Any]:
     """The rule sets of *files*, of which one at most is standard input."""
     if files.count("-") > 1:
         raise HitablesError("two rule sets cannot both be read from standard input")
     programs = []
     for file in files:
-        tell(f"reading {file}")
+        progress(f"reading {file}")
         programs.append(read_program(file, family))
     return programs
 
@@ -197,17 +197,17 @@ def check(
         raise click.UsageError("--max-memory: engine sample keeps no bound; draw fewer --packets")
     question = _question(options)
     reports = []
-    with stages() as tell:
-        before, *programs = _read_programs([against, *files_after], family, tell)
+    with progress_bar() as progress:
+        before, *programs = _read_programs([against, *files_after], family, progress)
         for after in programs:
             checked = compare(
-                before, after, question, engine=engine, sampling=Sampling(**sampling), tell=tell
+                before, after, question, engine=engine, sampling=Sampling(**sampling), tell=progress
             )
-            reports.append(report(checked, _replays(checked, tell) if replay else {}))
+            reports.append(report(checked, _replays(checked, progress) if replay else {}))
     _give(reports, form, output)
 
 
-def _replays(checked: Any, tell: Callable[[str], None]) -> dict[int, Any]:
+def _replays(checked: Any, progress: Callable[[str], None]) -> dict[int, Any]:
     """What the kernel does with the witness of each differing case, by the number of the case."""
     from ..kernel.replay import replay
     from ..verify.question import Difference
@@ -216,7 +216,7 @@ def _replays(checked: Any, tell: Callable[[str], None]) -> dict[int, Any]:
     replays = {}
     for number, case in enumerate(checked.cases):
         if isinstance(case.answer, Difference):
-            tell(f"replaying {case.table} {case.answer.chain}")
+            progress(f"replaying {case.table} {case.answer.chain}")
             replays[number] = replay(
                 checked.before,
                 checked.after,
@@ -267,9 +267,9 @@ def diff(
 
     check_outputs({"--output": output}, {"A": before, "B": after})
     began = time.monotonic()
-    with stages() as tell:
-        first, second = _read_programs([before, after], family, tell)
-        differences = changes(first, second, _question(options), tell=tell)
+    with progress_bar() as progress:
+        first, second = _read_programs([before, after], family, progress)
+        differences = changes(first, second, _question(options), tell=progress)
     _give([report(differences, first, second, limit, time.monotonic() - began)], form, output)
 
 
@@ -330,9 +330,9 @@ def lint(
         timeout=timeout,
     )
     reports = []
-    with stages() as tell:
-        for program in _read_programs(files, family, tell):
+    with progress_bar() as progress:
+        for program in _read_programs(files, family, progress):
             began = time.monotonic()
-            flaws = find_flaws(program, question, tell=tell)
+            flaws = find_flaws(program, question, tell=progress)
             reports.append(report(flaws, program, time.monotonic() - began))
     _give(reports, form, output)

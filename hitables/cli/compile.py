@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from ..errors import HitablesError
+from .progress import progress_bar
 from .terminal import (
     Number,
     backend_option,
@@ -25,7 +26,6 @@ from .terminal import (
     option,
     output_option,
     section,
-    stages,
     timeout_option,
 )
 
@@ -200,7 +200,7 @@ class Weights:
         type=click.Choice(["fast", "normal", "best"]),
         default="normal",
         show_default=True,
-        help="Bound the search for the cheapest tree, in steps: the result is the same on every machine.",
+        help="Search this hard for the cheapest tree. Steps are counted, so every machine finds the same.",
     ),
 )
 @section(
@@ -275,7 +275,7 @@ def compile_command(
         if weights.trace_file or weights.pcap_file:
             raise HitablesError("scheme paper weighs all rules the same: it takes neither --trace nor --pcap")
         weigh = None
-    with stages(outputs.quiet) as tell:
+    with progress_bar(outputs.quiet) as progress:
         result = compile_text(
             read_text(file),
             _compile_options(scheme, costs_file, options),
@@ -285,8 +285,8 @@ def compile_command(
             prove=not no_prove,
             timeout=timeout,
             max_memory=max_memory,
-            tell=tell,
-            done=tell.done,
+            tell=progress,
+            done=progress.done,
             weigh=weigh,
         )
     _warn_of_faults(result.faults)
@@ -359,8 +359,8 @@ def _show_summary(reports: Any) -> None:
     columns = [
         *("table", "chain", "rules"),
         *(["removed"] if any_removed else []),
-        *("printed", "read", "then", "longest", "nested"),
-        *(name for backend in backends for name in (f"{backend} ns", "then")),
+        *("printed", "read", "now", "longest", "nested"),
+        *(name for backend in backends for name in (f"{backend} ns", "now")),
         "",
     ]
     table = Table(title="chains", title_justify="left")

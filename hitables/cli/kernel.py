@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from ..errors import HitablesError
+from .progress import progress_bar
 from .terminal import (
     backend_option,
     command,
@@ -20,7 +21,6 @@ from .terminal import (
     output_option,
     read_program,
     section,
-    stages,
 )
 
 
@@ -52,7 +52,7 @@ def calibrate(output: str, backend: str) -> None:
     from ..kernel.machine import machine
 
     backends = list(Backend) if backend == "both" else [Backend(backend)]
-    with stages() as progress:
+    with progress_bar() as progress:
         profile = measure(backends, progress, machine())
     write_text(output, json.dumps(profile.as_data(), indent=1) + "\n")
 
@@ -204,7 +204,7 @@ def bench_kernel(
     else:
         batch = (traffic.trace_batch if trace_file else traffic.pcap_batch)(source, program.family)
         traffic.from_packets(program, "filter", chain, batch, Backend(backend), source)
-    with stages() as progress:
+    with progress_bar() as progress:
         result = measure(
             program,
             chain,

@@ -45,7 +45,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
 def _dump(value: Any) -> str:
     """JSON in UTF-8.  A byte 0xNN of a rule set that is no UTF-8 is written \\udcNN, as in the source map."""
     text = json.dumps(value, indent=1, ensure_ascii=False)
-    return re.sub("[\udc80-\udcff]", lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+    return re.sub("[\udc80-\udcff]", lambda byte: f"\\u{ord(byte[0]):04x}", text) + "\n"
 
 
 def status(reports: Sequence[Report]) -> int:

@@ -33,8 +33,9 @@ def test_recording_replaces_one_outcome_by_the_other(tmp_path: Path) -> None:
     assert sorted(path.name for path in case.iterdir()) == ["compiled", "rules"]
 
 
-def test_a_case_may_not_switch_off_the_proof(tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["--no-prove", "--no-verify"])
+def test_a_case_may_not_turn_the_proof_off(option: str, tmp_path: Path) -> None:
     case = shutil.copytree(CASES[0], tmp_path / "case")
-    (case / "options").write_text("--no-verify")
+    (case / "options").write_text(option)
     with pytest.raises(ValueError, match="may not turn the proof off"):
         record(case)
