@@ -46,7 +46,6 @@ from hitables.parse import classbench
 from hitables.parse import trace as traces
 from sflgen.counters import counted_text
 from sflgen.kernel import Kernel
-from sflgen.local_proof import proved, proved_plan
 
 from .conext2014 import CHAIN, batch_of, decided
 from .doc_tables import DOCS, fill, markdown
@@ -136,12 +135,12 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
 def times(case: Case, backend: Backend, count: int, seed: int) -> dict[str, Any]:
     """One row: what each update costs, what all anew costs, what the linear set costs."""
     started = time.perf_counter()
-    made = sflgen.start(case.program, sflgen.Settings(backend=backend.value))
+    plan = sflgen.start_unproved(case.program, sflgen.Settings(backend=backend.value))
     compiled = time.perf_counter() - started
-    plain, tree = write(case.program), write(made.after.loaded)
+    plain, tree = write(case.program), write(plan.after.loaded)
     with tempfile.TemporaryDirectory() as folder, Namespace() as namespace:
         load(tree, Family.IPV4, backend, namespace)
-        patched = namespace.call(_patched, Path(folder) / "state", made.after, case, backend, count, seed)
+        patched = namespace.call(_patched, Path(folder) / "state", plan.after, case, backend, count, seed)
     with Namespace() as namespace:
         linear = namespace.call(_linear, plain, case, backend, min(count, 20), seed)
     with Namespace() as namespace:
@@ -182,21 +181,21 @@ def _patched(
             clock = [time.perf_counter()]
             edits = sflgen.read_commands(updates.next(), state.master)
             clock.append(time.perf_counter())
-            made = sflgen.plan(state, edits, sflgen.Strategy.GRAFT, taking=True)
+            plan = sflgen.plan_unproved(state, edits, sflgen.Strategy.GRAFT, delete_in_place=True)
             clock.append(time.perf_counter())
-            _ = made.text  # made once, and kept
+            _ = plan.text  # computed once, and kept
             clock.append(time.perf_counter())
-            made = proved(made, sflgen.Strategy.GRAFT)
+            plan = sflgen.prove_plan(plan, sflgen.Strategy.GRAFT)
             clock.append(time.perf_counter())
-            kernel.load(made.text, store)
+            kernel.load(plan.text, store)
             clock.append(time.perf_counter())
-            state = made.after
+            state = plan.after
             if not number:
                 continue  # the first one lays out what is kept from plan to plan
             for name, start, end in zip(spent, clock, clock[1:], strict=False):
                 spent[name].append(end - start)
-            lines.append(len(made.edits))
-            for _, _, strategy in made.chosen:
+            lines.append(len(plan.edits))
+            for _, _, strategy in plan.chosen:
                 chosen[strategy.value] = chosen.get(strategy.value, 0) + 1
         folded = _folded(state, kernel, store)
     return {
@@ -211,15 +210,15 @@ def _folded(state: sflgen.State, kernel: Kernel, store: sflgen.Store) -> dict[st
     """A fold of what waits: growing, and the time from reading counters to the end of loading, in which
     copies that go count for nothing."""
     clock = [time.perf_counter()]
-    made = sflgen.fold(state)
+    plan = sflgen.fold_unproved(state)
     clock.append(time.perf_counter())
-    text = counted_text(made, kernel.counted({(edit.table, edit.chain) for edit in made.edits}))
+    text = counted_text(plan, kernel.counters({(edit.table, edit.chain) for edit in plan.edits}))
     clock.append(time.perf_counter())
     kernel.load(text, store)
     clock.append(time.perf_counter())
     grown, asked, loaded = (1000 * (end - start) for start, end in itertools.pairwise(clock))
     return {
-        "lines": len(made.edits),
+        "lines": len(plan.edits),
         "grow_ms": grown,
         "kernel_ms": loaded,
         "counter_window_ms": asked + loaded,
@@ -245,21 +244,21 @@ def sustained(case: Case, seconds: float, seed: int, looks: int = 6) -> dict[str
     plain = write(case.program)
     with tempfile.TemporaryDirectory() as folder, Namespace() as namespace:
         load(plain, Family.IPV4, Backend.NFT, namespace)
-        found = namespace.call(_streamed, Path(folder), case, seconds, seed, looks)
-        reads = [_reads(Path(folder) / f"look{number}", case) for number in range(found["looks"])]
+        results = namespace.call(_streamed, Path(folder), case, seconds, seed, looks)
+        reads = [_reads(Path(folder) / f"look{number}", case) for number in range(results["looks"])]
         last = Path(folder) / "state"
         subprocess.run([SFLGEN, "verify", "--state", str(last)], check=True, capture_output=True)
-    found["reads"] = reads
-    found["mean_reads"] = statistics.mean(each["reads"] for each in reads)
-    found["mean_folded"] = statistics.mean(each["folded"] for each in reads)
-    found["ratio"] = found["mean_reads"] / found["mean_folded"]
+    results["reads"] = reads
+    results["mean_reads"] = statistics.mean(each["reads"] for each in reads)
+    results["mean_folded"] = statistics.mean(each["folded"] for each in reads)
+    results["ratio"] = results["mean_reads"] / results["mean_folded"]
     print(
-        f"{case.name}: {found['per_second']:.1f} updates/s for {found['seconds']:.0f} s, answers "
-        f"{found['answer_ms']['median']:.1f} ms (max {found['answer_ms']['max']:.0f}), "
-        f"{found['mean_reads']:.1f} rules read, folded {found['mean_folded']:.1f}",
+        f"{case.name}: {results['per_second']:.1f} updates/s for {results['seconds']:.0f} s, answers "
+        f"{results['answer_ms']['median']:.1f} ms (max {results['answer_ms']['max']:.0f}), "
+        f"{results['mean_reads']:.1f} rules read, folded {results['mean_folded']:.1f}",
         flush=True,
     )
-    return {"set": case.name, "rules": rules_in(case), "backend": "nft", "seed": seed, **found}
+    return {"set": case.name, "rules": rules_in(case), "backend": "nft", "seed": seed, **results}
 
 
 def _streamed(folder: Path, case: Case, seconds: float, seed: int, looks: int) -> dict[str, Any]:
@@ -279,29 +278,29 @@ def _streamed(folder: Path, case: Case, seconds: float, seed: int, looks: int) -
             stream.stdin.flush()
             sent.append(time.perf_counter())
 
-        def hear() -> None:
+        def receive() -> None:
             assert stream.stdout is not None
-            said = next((each for each in stream.stdout if each.startswith(("ok ", "error "))), "the end")
-            if not said.startswith("ok "):
-                raise RuntimeError(said)
+            answer = next((each for each in stream.stdout if each.startswith(("ok ", "error "))), "the end")
+            if not answer.startswith("ok "):
+                raise RuntimeError(answer)
             spent.append(time.perf_counter() - sent.popleft())
 
         for line in ("status", updates.next()):
             send(line)
-            hear()
+            receive()
         spent.clear()
         began = time.perf_counter()
         while (now := time.perf_counter()) - began < seconds:
             if now - began > (taken + 1) * seconds / (looks + 1):
                 while sent:
-                    hear()
+                    receive()
                 shutil.copytree(state, folder / f"look{taken}")
                 taken += 1
             while len(sent) < OUTSTANDING:
                 send(updates.next())
-            hear()
+            receive()
         while sent:
-            hear()
+            receive()
         lasted = time.perf_counter() - began
         stream.stdin.close()
         stream.wait()
@@ -324,7 +323,7 @@ def _reads(folder: Path, case: Case) -> dict[str, float]:
 
     with Store.open(folder, to_write=False) as store:
         state = store.state
-    folded = sflgen.fold(state).after
+    folded = sflgen.fold_unproved(state).after
     batch = trace_of(case)
     return {
         "pending": state.pending(),
@@ -343,7 +342,7 @@ def trace_of(case: Case) -> Any:
 
 def growth(case: Case, deepest: int, every: int, seeds: Sequence[int]) -> dict[str, Any]:
     """Mean rules read by the trace with so many pending updates: insertions, deletions; in front, by cost."""
-    first = sflgen.start(case.program, sflgen.Settings(backend="nft")).after
+    first = sflgen.start_unproved(case.program, sflgen.Settings(backend="nft")).after
     batch = trace_of(case)
     curves: list[dict[str, Any]] = []
     for kind, insert in (("insert", 1.0), ("delete", 0.0)):
@@ -355,7 +354,7 @@ def growth(case: Case, deepest: int, every: int, seeds: Sequence[int]) -> dict[s
                     if pending % every == 0:
                         row.append(float(decided(state.loaded, batch)[1].mean()))
                     edits = sflgen.read_commands(updates.next(), state.master)
-                    state = proved_plan(state, edits, strategy).after
+                    state = sflgen.plan(state, edits, strategy).after
                 means.append(row)
             reads = [statistics.mean(column) for column in zip(*means, strict=True)]
             curves.append({"kind": kind, "strategy": strategy.value, "reads": reads})
@@ -421,8 +420,8 @@ def main() -> None:
     known = args.output is not None and args.output.exists()
     data: dict[str, Any] = json.loads(args.output.read_text()) if known else {}
     data |= {"machine": machine(), "seed": args.seed}
-    for name, found in measured(args):
-        data[name] = found
+    for name, results in measured(args):
+        data[name] = results
         if args.output:
             args.output.write_text(json.dumps(data, indent=1) + "\n")
 

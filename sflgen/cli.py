@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from hitables.ir.program import Program
 
     from .kernel import Kernel
-    from .layout import Strategy
     from .planner import Plan
+    from .settings import Strategy
     from .state import State
     from .store import Store
 
@@ -122,9 +122,8 @@ def init(
     from hitables.files import read_text, write_text
 
     from .kernel import Kernel, loader
-    from .layout import Settings
-    from .planner import start
-    from .state import prove
+    from .proof import start
+    from .settings import Settings
     from .store import Store
 
     settings = Settings(backend, malformed, delta, min_length, max_expansion, leave)
@@ -134,11 +133,11 @@ def init(
     kernel = Kernel(chosen or Family.IPV4, settings)
     if rules is None:
         _warn(kernel)
-        master = kernel.held()
+        master = kernel.contents()
         if not master.tables:
             hint = "; --family 6?" if chosen is None else ""
             raise HitablesError(f"the kernel holds no IPv{int(kernel.family)} rules{hint}")
-        for table, chain in kernel.left_out:
+        for table, chain in kernel.skipped:
             click.echo(
                 f"sflgen: table {table}, chain {chain}: left to others, and iptables does not print what it "
                 "holds; the state has no rules of it",
@@ -151,7 +150,6 @@ def init(
         if live:
             _warn(kernel)
     made = start(master, settings)
-    prove(made.after)
     if live:
         kernel.check(made.before)
     with Store.create(Path(folder), made.before) as store:
@@ -167,7 +165,7 @@ def init(
             raise
         if live:
             store.compact()
-    trees = sum(section.tree for served in made.after.served.values() for section in served.sections)
+    trees = sum(section.tree for layout in made.after.layouts.values() for section in layout.sections)
     count, loaded = master.rule_count(), made.after.loaded.rule_count()
     click.echo(f"{count} rules, {loaded} as loaded, {trees} trees", err=True)
 
@@ -195,14 +193,14 @@ def _store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], No
     or to standard output."""
     from hitables.files import write_text
 
-    from .kernel import Kernel, committed, loader
+    from .kernel import Kernel, finish_commit, loader
     from .store import Store
 
     with Store.open(Path(folder)) as store:
         kernel = Kernel(store.state.master.family, store.state.settings)
         if live:
             _warn(kernel)
-            committed(store, kernel)
+            finish_commit(store, kernel)
             kernel.check(store.state)
 
         def commit(plan: Plan) -> None:
@@ -217,7 +215,7 @@ def _store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], No
 
 
 def _strategy(said: str | None) -> Strategy | None:
-    from .layout import Strategy
+    from .settings import Strategy
 
     return None if said is None else Strategy(said)
 
@@ -225,19 +223,12 @@ def _strategy(said: str | None) -> Strategy | None:
 def _update(
     folder: str, live: bool, strategy: str | None, no_prove: bool, commands: str, source: str
 ) -> None:
-    from .edits import read_commands
-    from .local_proof import proved_plan
+    from .commands import read_commands
+    from .proof import planner
 
     with _store(folder, live) as (store, commit):
         updates = read_commands(commands, store.state.master, source)
-        commit(proved_plan(store.state, updates, _strategy(strategy), not no_prove))
-
-
-def _prove(made: Plan, no_prove: bool) -> None:
-    from .local_proof import prove_patch
-
-    if not no_prove:
-        prove_patch(made)
+        commit(planner(not no_prove)(store.state, updates, _strategy(strategy)))
 
 
 def _command(op: str, table: str, words: Sequence[str]) -> str:
@@ -300,15 +291,15 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
     from hitables import read
     from hitables.files import read_text
 
-    from .edits import sync as least_edits
-    from .local_proof import proved_plan
+    from .least_edits import sync as least_edits
+    from .proof import planner
 
     with _store(folder, live) as (store, commit):
         state = store.state
         new = read(read_text(rules), family=state.master.family, name=rules)
         _complete(new)
-        edits = least_edits(state.master, new, keep=state.settings.is_left)
-        commit(proved_plan(state, edits, _strategy(strategy), not no_prove))
+        edits = least_edits(state.master, new, keep=state.settings.is_foreign)
+        commit(planner(not no_prove)(state, edits, _strategy(strategy)))
         click.echo(f"{len(edits)} updates", err=True)
 
 
@@ -320,15 +311,15 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
 @click.argument("chains", nargs=-1)
 def fold(folder: str, live: bool, no_prove: bool, table: str, chains: tuple[str, ...]) -> None:
     """Build the trees of CHAINS (all when none is named) anew from the rule list as it is."""
-    from .planner import fold as fold_chains
+    from .planner import fold_unproved
+    from .proof import prove_plan
 
     with _store(folder, live) as (store, commit):
         for name in chains:
             if all(each.name != table or name not in each for each in store.state.master):
                 raise HitablesError(f"there is no chain {name} in table {table}")
-        made = fold_chains(store.state, [(table, name) for name in chains] if chains else None)
-        _prove(made, no_prove)
-        commit(made)
+        made = fold_unproved(store.state, [(table, name) for name in chains] if chains else None)
+        commit(made if no_prove else prove_plan(made))
 
 
 @main.command()
@@ -336,7 +327,7 @@ def fold(folder: str, live: bool, no_prove: bool, table: str, chains: tuple[str,
 @_live_option
 def status(folder: str, live: bool) -> None:
     """What the state holds: rules, pending entries, their cost; with --live, whether the kernel has it."""
-    from .kernel import Kernel, committed
+    from .kernel import Kernel, finish_commit
     from .planner import pending
     from .store import Store
 
@@ -345,7 +336,7 @@ def status(folder: str, live: bool) -> None:
         kernel = Kernel(state.master.family, state.settings)
         if live:
             _warn(kernel)
-            committed(store, kernel)
+            finish_commit(store, kernel)
         said = f"version {state.version}, backend {state.settings.backend}"
         click.echo(f"{said}, generation {store.generation}")
         click.echo(f"{state.master.rule_count()} rules, {state.loaded.rule_count()} as loaded")
@@ -371,7 +362,7 @@ def verify(folder: str, timeout: float | None) -> None:
     """Prove that what is loaded does, for every packet, what the rule list says."""
     from hitables.verify.question import Difference, Equal
 
-    from .state import verify as compare
+    from .proof import verify as compare
     from .store import Store
 
     with Store.open(Path(folder), to_write=False) as store:
@@ -422,8 +413,10 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
 
     from hitables.files import write_text
 
-    from .kernel import Kernel, committed
-    from .session import Session, generation, over_lines, over_socket
+    from .kernel import Kernel, finish_commit
+    from .kernel_watch import generation
+    from .server import over_lines, over_socket
+    from .session import Session
     from .store import Store
 
     with Store.open(Path(folder)) as store:
@@ -432,7 +425,7 @@ def stream(folder: str, live: bool, path: str | None, proving: bool) -> None:
         if kernel is not None:
             _warn(kernel)
             seen = generation()  # what is changed from here on is looked at before the first update
-            committed(store, kernel)
+            finish_commit(store, kernel)
             kernel.check(store.state)
         # Commands that end do without the collector.  This one may run for months; but updates leave no
         # circles behind, so it need not look often.

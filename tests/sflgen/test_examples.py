@@ -17,7 +17,7 @@ from hitables.ir.rule import Rule
 from hitables.kernel.namespace import Namespace, run
 from sflgen.edits import rule_key
 from sflgen.kernel import Kernel
-from sflgen.layout import Settings
+from sflgen.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -35,16 +35,16 @@ def counts(backend: str, table: str, *chains: str) -> dict[object, int]:
     """Packets, by what a rule says, summed over its copies: in *chains*, or in all."""
     from hitables.ir.fields import Family
 
-    found: dict[object, int] = {}
+    packets: dict[object, int] = {}
     saved = [
         line for line in run([f"iptables-{backend}-save", "-c"]).splitlines(keepends=True) if line[0] != "#"
     ]
-    held = Kernel(Family.IPV4, Settings(backend)).read(saved).table(table)
-    for chain in held.chains:
+    loaded = Kernel(Family.IPV4, Settings(backend)).parse(saved).table(table)
+    for chain in loaded.chains:
         for rule in chain.rules if not chains or chain.name in chains else ():
             key = said(rule)
-            found[key] = found.get(key, 0) + (rule.counters or (0, 0))[0]
-    return found
+            packets[key] = packets.get(key, 0) + (rule.counters or (0, 0))[0]
+    return packets
 
 
 def said(rule: Rule) -> object:
@@ -122,7 +122,7 @@ def banned(backend: str, state: str) -> None:
 
 
 @both
-def test_bans_and_folds_leave_the_chains_of_fail2ban_and_all_counters(backend: str, tmp_path: Path) -> None:
+def test_bans_and_folds_keep_the_chains_of_fail2ban_and_all_counters(backend: str, tmp_path: Path) -> None:
     with Namespace() as namespace:
         namespace.call(banned, backend, str(tmp_path / "state"))
 
@@ -151,14 +151,14 @@ def contained(backend: str, state: str) -> None:
         )
         sflgen("delete", "--live", "--state", state, "FORWARD", str(8 * host))
     run([str(EXAMPLES / "containers/container.sh"), "down", "172.17.0.3", "80"], env=env)
-    theirs = [
+    foreign = [
         listed(backend, table, chain)
         for table, chain in (("filter", "DOCKER"), ("nat", "DOCKER"), ("filter", "DOCKER-USER"))
     ]
-    assert [len(each) for each in theirs] == [3, 4, 1]
+    assert [len(each) for each in foreign] == [3, 4, 1]
     sflgen("fold", "--live", "--state", state)
     sflgen("fold", "--live", "--state", state, "FORWARD")
-    assert theirs == [
+    assert foreign == [
         listed(backend, table, chain)
         for table, chain in (("filter", "DOCKER"), ("nat", "DOCKER"), ("filter", "DOCKER-USER"))
     ]
@@ -169,6 +169,6 @@ def contained(backend: str, state: str) -> None:
 
 
 @both
-def test_containers_come_and_go_beside_patches_and_folds(backend: str, tmp_path: Path) -> None:
+def test_containers_start_and_stop_between_patches_and_folds(backend: str, tmp_path: Path) -> None:
     with Namespace() as namespace:
         namespace.call(contained, backend, str(tmp_path / "state"))

@@ -24,10 +24,10 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load
 from hitables.kernel.namespace import Namespace
-from sflgen.edits import read_commands
+from sflgen.commands import read_commands
 from sflgen.kernel import Drift, Kernel, loader
-from sflgen.layout import Settings
-from sflgen.planner import plan, start
+from sflgen.planner import plan_unproved, start_unproved
+from sflgen.settings import Settings
 from sflgen.store import Store
 
 Listening = Callable[[], socket.socket]
@@ -36,7 +36,7 @@ Listening = Callable[[], socket.socket]
 @pytest.mark.needs_kernel
 @both
 @pytest.mark.parametrize("seed", range(4))
-def test_the_kernel_holds_what_the_state_says_after_each_patch(
+def test_the_kernel_holds_the_rule_set_of_the_state_after_each_patch(
     backend: str, seed: int, tmp_path: Path
 ) -> None:
     rng = random.Random(seed)
@@ -45,21 +45,21 @@ def test_the_kernel_holds_what_the_state_says_after_each_patch(
     # iptables-legacy-save prints a test that never holds as none, and what is misread is refused.
     loads = "\n".join(line for line in said if not re.search("! --[sd]port 0:65535", line)) + "\n"
     program = hitables.read(loads, family=family)
-    made = start(program, Settings(backend, min_length=3, delta=6))
+    plan = start_unproved(program, Settings(backend, min_length=3, delta=6))
     taken = 0
     with Namespace() as namespace:
         load(hitables.write(program), family, Backend(backend), namespace)
-        Store.create(tmp_path / "st", made.before).close()
-        assert namespace.call(step, str(tmp_path / "st"), made)
-        state = made.after
+        Store.create(tmp_path / "st", plan.before).close()
+        assert namespace.call(step, str(tmp_path / "st"), plan)
+        state = plan.after
         for _ in range(12):
             _, updates, _ = make_updates(rng, state.master, rng.choice([1, 1, 3]), favoured(state))
             try:
-                made = plan(state, updates)
+                plan = plan_unproved(state, updates)
             except Unsupported:
                 continue
-            if namespace.call(step, str(tmp_path / "st"), made):
-                state, taken = made.after, taken + 1
+            if namespace.call(step, str(tmp_path / "st"), plan):
+                state, taken = plan.after, taken + 1
     assert taken > 5
 
 
@@ -67,15 +67,15 @@ def refused(folder: str) -> str:
     """A patch of two tables, of which the kernel takes the first and refuses the second."""
     with Store.open(Path(folder)) as store:
         kernel = Kernel(store.state.master.family, store.state.settings)
-        held, before = keys(kernel.held()), store.state
+        before_load, before = keys(kernel.contents()), store.state
         commands = "-t mangle -A PREROUTING -j MARK --set-mark 1\n-A INPUT -m rateest --rateest none --rateest-gt --rateest-pps 5 -j DROP"
-        made = plan(before, read_commands(commands, before.master))
+        plan = plan_unproved(before, read_commands(commands, before.master))
         try:
-            store.commit(made, loader(kernel, store, made))
+            store.commit(plan, loader(kernel, store, plan))
         except LiveError as error:
             assert store.state is before
-            now = keys(kernel.held())
-            assert {place: now[place] for place in held} == held
+            now = keys(kernel.contents())
+            assert {place: now[place] for place in before_load} == before_load
             assert now.get(("mangle", "PREROUTING"), ["ACCEPT"]) == ["ACCEPT"]
             return str(error)
     return ""
@@ -89,8 +89,8 @@ def surprised(folder: str) -> None:
         settings = store.state.settings
         kernel = Kernel(store.state.master.family, settings)
         run([f"iptables-{settings.backend}", "-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE"])
-        made = plan(store.state, read_commands("-t nat -A OUTPUT -j ACCEPT", store.state.master))
-        store.commit(made, loader(kernel, store, made))
+        plan = plan_unproved(store.state, read_commands("-t nat -A OUTPUT -j ACCEPT", store.state.master))
+        store.commit(plan, loader(kernel, store, plan))
 
 
 def drifted(folder: str, command: list[str]) -> None:
@@ -103,48 +103,46 @@ def drifted(folder: str, command: list[str]) -> None:
 
 @pytest.mark.needs_kernel
 @both
-def test_a_rule_that_the_kernel_refuses_and_drift_change_nothing(backend: str, tmp_path: Path) -> None:
+def test_a_refused_rule_and_drift_change_nothing(backend: str, tmp_path: Path) -> None:
     program = prefixes(40)
-    made = start(program, Settings(backend, left=("f2b-*",)))
+    plan = start_unproved(program, Settings(backend, foreign=("f2b-*",)))
     folder = str(tmp_path / "st")
     with Namespace() as namespace:
         load(hitables.write(program), Family.IPV4, Backend(backend), namespace)
-        Store.create(Path(folder), made.before).close()
-        namespace.call(step, folder, made)
+        Store.create(Path(folder), plan.before).close()
+        namespace.call(step, folder, plan)
         assert "the kernel refuses the patch" in namespace.call(refused, folder)
-        with pytest.raises(Drift, match="table nat, chain POSTROUTING: 1 rules, the state says 0"):
+        with pytest.raises(Drift, match="table nat, chain POSTROUTING: 1 rules, the state has 0"):
             namespace.call(surprised, folder)
         tool = f"iptables-{backend}"
         namespace.call(drifted, folder, [tool, "-N", "f2b-sshd"])  # others may
-        with pytest.raises(Drift, match="chain INPUT: policy DROP, the state says ACCEPT"):
+        with pytest.raises(Drift, match="chain INPUT: policy DROP, the state has ACCEPT"):
             namespace.call(drifted, folder, [tool, "-P", "INPUT", "DROP"])
-        with pytest.raises(Drift, match=r"chain INPUT: .* rules, the state says"):
+        with pytest.raises(Drift, match=r"chain INPUT: .* rules, the state has"):
             namespace.call(drifted, folder, [tool, "-I", "INPUT", "-j", "f2b-sshd"])
 
 
 def run_killed(folder: str, backend: str, program: str, moments: list[tuple[int, float]]) -> list[int]:
-    """`sflgen stream --live`, killed so many updates and seconds after it began; what it had made so."""
+    """`sflgen stream --live`, killed so many answers and seconds after it began; the updates that it performed."""
     from hitables.kernel.namespace import run
 
     run([SFLGEN, "init", program, "--live", "--backend", backend, "--delta", "4", "--state", folder])
     master, done = state_after_kill(Path(folder)).master, []
     for number, (answers, moment) in enumerate(moments):
-        told = [
+        commands = [
             f"-I INPUT {1 + ban % 30} -s 10.{ban}.{number}.0/24 -p tcp --dport 5 -j DROP"
             for ban in range(200)
         ]
-        answered = answered_until_killed(Path(folder), told, answers, moment)
+        answered = answered_until_killed(Path(folder), commands, answers, moment)
         after = state_after_kill(Path(folder)).master
-        done.append(done_of(told, master, after, answered))
+        done.append(done_of(commands, master, after, answered))
         master = after
     return done
 
 
 @pytest.mark.needs_kernel
 @both
-def test_killed_at_any_moment_state_and_kernel_agree_after_the_next_start(
-    backend: str, tmp_path: Path
-) -> None:
+def test_state_and_kernel_agree_after_a_kill_and_the_next_start(backend: str, tmp_path: Path) -> None:
     rng = random.Random(3)
     rules = tmp_path / "plain.rules"
     rules.write_text(hitables.write(prefixes(60)))
@@ -195,14 +193,14 @@ def test_the_commands_change_the_state_and_print_patches(folder: str, tmp_path: 
     (("fold", "NOPE"), "there is no chain NOPE"),
     (("init", "/nowhere"), "/nowhere: No such file"),
 ])  # fmt: skip
-def test_trouble_is_told_and_exits_with_2(folder: str, arguments: tuple[str, ...], said: str) -> None:
+def test_an_error_has_a_message_and_exit_status_2(folder: str, arguments: tuple[str, ...], said: str) -> None:
     before = sflgen("print", "--loaded", "--state", folder).stdout
     done = sflgen(*arguments, "--state", folder)
     assert done.exit_code == 2 and said in done.stderr and not done.stdout
     assert sflgen("print", "--loaded", "--state", folder).stdout == before
 
 
-def test_a_locked_state_is_told_and_exits_with_2(folder: str) -> None:
+def test_a_locked_state_is_an_error_with_exit_status_2(folder: str) -> None:
     with Store.open(Path(folder)):
         done = sflgen("fold", "--state", folder)
     assert done.exit_code == 2 and "is in use by process" in done.stderr
@@ -220,7 +218,7 @@ def test_stream_answers_each_line_with_its_patch(folder: str) -> None:
     assert "43 rules, 1 pending\nok 3\n" in done.stdout and done.stdout.endswith("ok 4\n")
 
 
-def test_comments_in_any_letters_are_answered_however_they_come(folder: str) -> None:
+def test_comments_of_any_bytes_arrive_in_any_chunks(folder: str) -> None:
     command = [SFLGEN, "stream", "--state", folder]
     strict = {**os.environ, "PYTHONIOENCODING": "ascii"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=strict) as stream:
@@ -286,7 +284,7 @@ def test_stream_listens_on_a_socket(listening: Listening) -> None:
         client.close()
 
 
-def test_who_leaves_a_batch_open_or_does_not_read_keeps_nobody_waiting(listening: Listening) -> None:
+def test_no_client_waits_for_an_open_batch_or_a_client_that_does_not_read(listening: Listening) -> None:
     gone, silent, other = listening(), listening(), listening()
     gone.sendall(b"begin\n-F INPUT\n-F OUT")
     count = 60_000  # more answers than are kept for who does not read
@@ -307,7 +305,7 @@ def test_who_leaves_a_batch_open_or_does_not_read_keeps_nobody_waiting(listening
         client.close()
 
 
-def test_more_clients_than_files_wait_until_others_have_gone(listening: Listening) -> None:
+def test_clients_beyond_the_limit_wait_until_others_leave(listening: Listening) -> None:
     clients = [listening() for _ in range(260)]
     clients[-1].sendall(b"status\n")
     for client in clients[:-1]:

@@ -57,7 +57,7 @@ def test_a_state_of_a_newer_format_is_left_alone(folder: str) -> None:
     ("state", "delta 32", "delta 33", "the master list is in master.1.rules"),
     ("state", "sflgen-state", "something", "is no state of sflgen; the master list is in master.1.rules"),
 ])  # fmt: skip
-def test_a_damaged_state_says_which_part_is_whole(
+def test_an_error_of_a_damaged_state_names_the_intact_parts(
     folder: str, name: str, old: str, new: str, said: str
 ) -> None:
     (path,) = [each for each in Path(folder).iterdir() if each.name.split(".")[0] == name.split(".")[0]]
@@ -76,7 +76,7 @@ def test_a_damaged_state_says_which_part_is_whole(
 
 POWERLESS = """
 import ctypes, os, sys
-import sflgen, sflgen.cli, sflgen.kernel, sflgen.local_proof, sflgen.session, sflgen.state, sflgen.planner, encodings.idna
+import sflgen, sflgen.cli, sflgen.kernel, sflgen.proof, sflgen.session, sflgen.state, sflgen.planner, encodings.idna
 import hitables.verify.bdd
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 sys.argv[0] = "sflgen"
@@ -92,7 +92,7 @@ def public() -> Iterator[Path]:
         yield Path(made)
 
 
-def test_who_may_not_read_or_write_the_state_is_told(folder: str, public: Path) -> None:
+def test_missing_permissions_on_the_state_are_an_error(folder: str, public: Path) -> None:
     folder = shutil.copytree(folder, str(public / "st"))
     before = files(folder)
     for mode, command, said in [
@@ -186,7 +186,7 @@ def test_a_state_whose_first_patch_cannot_be_printed_is_not_begun(tmp_path: Path
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1e308", "0.5"])
-def test_a_value_that_is_no_number_for_an_option_is_told(folder: str, tmp_path: Path, value: str) -> None:
+def test_a_value_that_is_no_number_is_an_error(folder: str, tmp_path: Path, value: str) -> None:
     begin = ("init", str(tmp_path / "plain.rules"), "--state", str(tmp_path / "new"))
     done = sflgen(*begin, "--max-expansion", value)
     assert (done.exit_code, done.stdout) == (2, "")
@@ -241,7 +241,7 @@ def holds_one_family(folder: str, backend: str) -> None:
 
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("backend", ["legacy", "nft"])
-def test_a_kernel_of_the_other_family_is_told(backend: str, tmp_path: Path) -> None:
+def test_a_kernel_of_the_other_family_is_an_error(backend: str, tmp_path: Path) -> None:
     with Namespace() as namespace:
         namespace.call(holds_one_family, str(tmp_path / "st"), backend)
 
@@ -298,7 +298,7 @@ def is_interrupted(folder: str, rules: str, backend: str) -> None:
 
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("backend", ["legacy", "nft"])
-def test_an_interrupt_during_a_load_is_answered_behind_it(backend: str, tmp_path: Path) -> None:
+def test_an_interrupt_during_a_load_is_answered_after_it(backend: str, tmp_path: Path) -> None:
     rules = tmp_path / "plain.rules"
     rules.write_text(hitables.write(prefixes(40)))
     with Namespace() as namespace:
@@ -306,14 +306,14 @@ def test_an_interrupt_during_a_load_is_answered_behind_it(backend: str, tmp_path
 
 
 @pytest.mark.needs_kernel
-def test_who_may_not_ask_the_kernel_is_told(public: Path) -> None:
+def test_missing_permission_to_read_the_kernel_is_an_error(public: Path) -> None:
     os.chmod(public, 0o777)
     done = powerless("init", "--live", "--backend", "nft", "--state", str(public / "st"))
     assert done.returncode == 2 and "run it as root" in done.stderr and "a fault of sflgen" not in done.stderr
     assert not (public / "st" / "state").exists()
 
 
-def test_a_rule_set_from_which_rules_went_is_no_list_to_go_on_with(folder: str, tmp_path: Path) -> None:
+def test_a_rule_set_that_lacks_rules_is_refused(folder: str, tmp_path: Path) -> None:
     made = subprocess.run(
         [
             str(Path(SFLGEN).with_name("hitables")),
@@ -339,7 +339,7 @@ def test_a_rule_set_from_which_rules_went_is_no_list_to_go_on_with(folder: str, 
     ("fault", "status"),
     [(KeyboardInterrupt(), 130), (click.Abort(), 130), (MemoryError(), 2), (OSError(28, "full"), 2)],
 )
-def test_a_fault_is_never_the_status_of_a_difference(
+def test_a_fault_never_has_the_status_of_a_difference(
     folder: str, monkeypatch: pytest.MonkeyPatch, fault: BaseException, status: int
 ) -> None:
     """1 says that what is loaded differs from the rule list; an interrupt says nothing of the kind."""
@@ -347,6 +347,6 @@ def test_a_fault_is_never_the_status_of_a_difference(
     def fail(*_: object, **__: object) -> None:
         raise fault
 
-    monkeypatch.setattr("sflgen.state.verify", fail)
+    monkeypatch.setattr("sflgen.proof.verify", fail)
     done = sflgen("verify", "--state", folder)
     assert done.exit_code == status and done.stderr.startswith("sflgen: ")
