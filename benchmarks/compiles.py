@@ -29,11 +29,11 @@ from typing import Any
 
 import click
 
-from hitables.analyse.rule_boxes import Malformed
 from hitables.build.tree import ALGORITHMS
-from hitables.compiler.compile import EQUIVALENCES, NESTING, Options
+from hitables.compiler.compile import NESTING, Options
 from hitables.compiler.pipeline import compile_text
 from hitables.errors import HitablesError, NotEquivalent, ParseError
+from hitables.ir.choices import Equivalence
 from hitables.ir.fields import Family
 from hitables.kernel.machine import machine
 
@@ -64,7 +64,7 @@ class Task:
     options: Mapping[str, Any]
 
     def chosen(self) -> Options:
-        return Options(**{**self.options, "malformed": Malformed(self.options["malformed"])})
+        return Options(**self.options)
 
     @property
     def known(self) -> dict[str, str]:
@@ -170,7 +170,7 @@ def _options(rng: Random) -> tuple[str, dict[str, Any]]:
     options: dict[str, Any] = {
         "backend": rng.choices(list(NESTING), [2, 1, 1])[0],
         "algorithm": "auto" if rng.random() < 0.6 else rng.choice(ALGORITHMS),
-        "equivalence": rng.choices(EQUIVALENCES, [2, 1])[0],
+        "equivalence": rng.choices(list(Equivalence), [2, 1])[0],
         "malformed": rng.choices(["stricter", "exact"], [2, 1])[0],
         "effort": rng.choices(["normal", "fast", "best"], [6, 2, 1])[0],
     }

@@ -72,13 +72,15 @@ Row = dict[str, Any]
 
 def options(binth: int, cuts: str) -> Options:
     """Of scheme paper."""
-    return Options(backend="legacy", leaf_size=binth, min_length=MIN_LENGTH, unequal_cuts=cuts == "unequal")
+    return Options(
+        backend=Backend.LEGACY, leaf_size=binth, min_length=MIN_LENGTH, unequal_cuts=cuts == "unequal"
+    )
 
 
 def schemes(binth: int, cuts: str) -> dict[str, Callable[[Program], Compiled]]:
     return {
         "paper": lambda program: transform(program, options(binth, cuts)),
-        "tree": lambda program: compile_rules(program, Options(backend="legacy")),
+        "tree": lambda program: compile_rules(program, Options(backend=Backend.LEGACY)),
     }
 
 

@@ -75,7 +75,7 @@ def case(
 ) -> list[dict[str, Any]]:
     """The rule set as it is and compiled: model and measurement."""
     program = read(rules.text, family=Family.IPV4)
-    compiled = compile_rules(program, Options(backend=backend.value)).program
+    compiled = compile_rules(program, Options(backend=backend)).program
     batch = rules.batch.pick(routable(rules.batch))
     chosen = np.random.default_rng(seed).permutation(len(batch))[:flows]
     packets, sent = crafted(batch.pick(chosen))

@@ -91,7 +91,7 @@ def case(
     rng = random.Random(seed)
     drawn = random_rules(rules, lengths, rng)
     text = rules_text(drawn)
-    compiled = compile_rules(read(text, family=Family.IPV4), Options(backend=backend.value))
+    compiled = compile_rules(read(text, family=Family.IPV4), Options(backend=backend))
     chosen = rng.sample(drawn, min(len(drawn), flows))
     packets = b"".join(rule.packet(rng) for rule in chosen)
     texts = {"empty": EMPTY, "input": text, "compiled": write(compiled.program)}

@@ -29,6 +29,7 @@ import click
 
 from hitables.api import read
 from hitables.errors import HitablesError, LiveError
+from hitables.ir.choices import Malformed
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
@@ -136,7 +137,7 @@ class Saved:
 
 def compare(before: Program, after: Program, backend: Backend) -> Answer:
     """Whether two texts say the same in *backend*, malformed packets included."""
-    return check(before, after, Question(backends=(backend,), malformed="exact", timeout=TIMEOUT))
+    return check(before, after, Question(backends=(backend,), malformed=Malformed.EXACT, timeout=TIMEOUT))
 
 
 def try_set(name: str, text: str, backend: Backend) -> Saved:

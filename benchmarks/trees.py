@@ -27,6 +27,8 @@ from hitables.analyse.callgraph import graph, levels
 from hitables.api import read
 from hitables.compiler.compile import NESTING, Options, compile_rules
 from hitables.files import read_text
+from hitables.ir.choices import backend_choice
+from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.kernel.machine import machine
 from hitables.parse import classbench
@@ -131,7 +133,7 @@ def measure(task: tuple[Path, str, str]) -> Row:
     batch = batch_of(traces.parse(read_text(str(folder / f"{name}_trace.gz")), name).headers)
     before, linear = decided(program, batch)
     started = time.process_time()
-    made = compile_rules(program, Options(backend=backend))
+    made = compile_rules(program, Options(backend=backend_choice(backend)))
     seconds = time.process_time() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     after, reads = decided(made.program, batch)
@@ -161,7 +163,7 @@ def bounded(task: tuple[Path, str]) -> list[dict[str, Any]]:
     batch = batch_of(traces.parse(read_text(str(folder / f"{name}_trace.gz")), name).headers)
     rows = []
     for bound in FEW_EXPANSIONS if program.rule_count() > MANY else EXPANSIONS:
-        made = compile_rules(program, Options(backend="legacy", max_expansion=bound)).program
+        made = compile_rules(program, Options(backend=Backend.LEGACY, max_expansion=bound)).program
         _, reads = decided(made, batch)
         growth = made.rule_count() / program.rule_count()
         assert growth <= bound, f"{name} grew {growth} times, and {bound} was the bound"

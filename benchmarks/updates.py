@@ -135,7 +135,7 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
 def times(case: Case, backend: Backend, count: int, seed: int) -> dict[str, Any]:
     """One row: what each update costs, what all anew costs, what the linear set costs."""
     started = time.perf_counter()
-    plan = sflgen.start_unproved(case.program, sflgen.Settings(backend=backend.value))
+    plan = sflgen.start_unproved(case.program, sflgen.Settings(backend=backend))
     compiled = time.perf_counter() - started
     plain, tree = write(case.program), write(plan.after.loaded)
     with tempfile.TemporaryDirectory() as folder, Namespace() as namespace:
@@ -342,7 +342,7 @@ def trace_of(case: Case) -> Any:
 
 def growth(case: Case, deepest: int, every: int, seeds: Sequence[int]) -> dict[str, Any]:
     """Mean rules read by the trace with so many pending updates: insertions, deletions; in front, by cost."""
-    first = sflgen.start_unproved(case.program, sflgen.Settings(backend="nft")).after
+    first = sflgen.start_unproved(case.program, sflgen.Settings(backend=Backend.NFT)).after
     batch = trace_of(case)
     curves: list[dict[str, Any]] = []
     for kind, insert in (("insert", 1.0), ("delete", 0.0)):

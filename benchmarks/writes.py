@@ -25,6 +25,7 @@ import click
 from hitables.api import read
 from hitables.errors import HitablesError
 from hitables.ir import semantics
+from hitables.ir.choices import Equivalence, Malformed
 from hitables.ir.headers import is_malformed
 from hitables.ir.packet import Backend
 from hitables.kernel.machine import machine
@@ -192,7 +193,9 @@ def judge(drawn: Drawn, rng: random.Random, tally: Tally, kernel: bool) -> None:
     """Hold both engines against each other on one pair of programs."""
     before, after = read(drawn.before, name="before"), read(drawn.after, name="after")
     question = Question(
-        malformed=rng.choice(("stricter", "exact")), verdict_only=rng.random() < 0.4, timeout=TIMEOUT
+        malformed=rng.choice(list(Malformed)),
+        equivalence=Equivalence.VERDICT if rng.random() < 0.4 else Equivalence.FULL,
+        timeout=TIMEOUT,
     )
     texts = drawn.before + drawn.after
     answers = [engine.check(before, after, question) for engine in (exact, bdd)]

@@ -14,26 +14,26 @@ from contextlib import suppress
 from pathlib import Path
 
 from . import interrupts
-from .errors import HitablesError
+from .errors import FileError
 
 # About 1.3 million rules.  Reading takes some thirty bytes of memory per byte of text.
 LARGEST = 128 << 20
 
 
-def trouble(name: str, error: OSError) -> HitablesError:
+def trouble(name: str, error: OSError) -> FileError:
     """What went wrong with a file or stream: its *name*, and the system's words."""
     if isinstance(error, BrokenPipeError):
         raise error
     if error.errno == errno.EBADF:
-        return HitablesError(f"{name}: it is closed")
-    return HitablesError(f"{name}: {error.strerror or error}")
+        return FileError(f"{name}: it is closed")
+    return FileError(f"{name}: {error.strerror or error}")
 
 
 def read_text(path: str) -> str:
     """The text of *path* ("-": standard input), gzip unpacked.  Bytes that are no UTF-8 survive."""
     name = "standard input" if path == "-" else path
     if path == "-" and sys.stdin is None:
-        raise HitablesError("standard input: it is closed; name a file instead")
+        raise FileError("standard input: it is closed; name a file instead")
     try:
         if path == "-":
             data = sys.stdin.buffer.read(LARGEST + 1)
@@ -44,9 +44,9 @@ def read_text(path: str) -> str:
     except OSError as error:
         raise trouble(name, error) from None
     except (EOFError, zlib.error) as error:
-        raise HitablesError(f"{name}: {error}") from None
+        raise FileError(f"{name}: {error}") from None
     if len(data) > LARGEST:
-        raise HitablesError(f"{name}: more than {LARGEST >> 20} MiB of text, which is the most that is read")
+        raise FileError(f"{name}: more than {LARGEST >> 20} MiB of text, which is the most that is read")
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -115,7 +115,7 @@ def _prepared(path: str, data: bytes, temporaries: list[str]) -> Callable[[], No
 
 def _print(data: bytes) -> None:
     if sys.stdout is None:
-        raise HitablesError("standard output: it is closed")
+        raise FileError("standard output: it is closed")
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
@@ -138,11 +138,11 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | 
     for name, path in outputs.items():
         for key in _identities(path, 1):
             if key in written:
-                raise HitablesError(
+                raise FileError(
                     f"{written[key]} and {name} are the same file, {_shown(path, 1)}; nothing is written"
                 )
             if key in taken:
-                raise HitablesError(
+                raise FileError(
                     f"{name} {_shown(path, 1)} would overwrite {taken[key]}, which is read; "
                     "nothing is written"
                 )

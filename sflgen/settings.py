@@ -9,11 +9,9 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hitables.analyse.rule_boxes import Malformed
 from hitables.compiler.compile import Options
-from hitables.ir.packet import Backend
-
-BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "nft": (Backend.NFT,)}
+from hitables.errors import HitablesError
+from hitables.ir.choices import BackendChoice, Malformed, backend_choice, choose
 
 
 class Strategy(enum.Enum):
@@ -30,27 +28,34 @@ class Strategy(enum.Enum):
 class Settings:
     """How a state is compiled and patched.
 
-    backend    "legacy", "nft", or "any": equal and loadable in both
-    malformed  "stricter": a tree may drop more malformed packets than the list; "exact": it may not
+    backend    the iptables that loads the patches; "any": equal and loadable in both
+    malformed  whether trees may drop more malformed packets than the list
     delta      additional rules that entries may make an average packet read before a tree is grown anew
     foreign    patterns of chains that other programs manage: never changed, never compared
     prefix     the prefix of the names of generated chains
     """
 
-    backend: str = "any"
-    malformed: str = "stricter"
+    backend: BackendChoice = "any"
+    malformed: Malformed = Malformed.STRICTER
     delta: int = 32
     min_length: int = 8
     max_expansion: float = 4.0
     foreign: tuple[str, ...] = ()
     prefix: str = "sf"
 
+    def __post_init__(self) -> None:
+        # The enums are strings, and callers may write the words.
+        object.__setattr__(self, "backend", backend_choice(self.backend))
+        object.__setattr__(self, "malformed", choose(Malformed, self.malformed))
+        if self.delta < 0:
+            raise HitablesError("delta must be at least 0")
+
     def options(self, table: str, chains: Iterable[str]) -> Options:
         """The options of the compiler that grows trees for *chains*."""
         return Options(
             as_written=True,  # counters are carried from copy to copy of the same text
             backend=self.backend,
-            malformed=Malformed(self.malformed),
+            malformed=self.malformed,
             min_length=self.min_length,
             max_expansion=self.max_expansion,
             tables=frozenset({table}),

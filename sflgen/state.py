@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from hitables.errors import HitablesError
+from hitables.ir.choices import backends_of
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.verify.question import Question
 
 from .cache import Cache
 from .layout import ChainId, ChainLayout, EntryChain
-from .settings import BACKENDS, Settings
+from .settings import Settings
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,11 @@ class State:
 
     @property
     def backends(self) -> tuple[Backend, ...]:
-        return BACKENDS[self.settings.backend]
+        return backends_of(self.settings.backend)
 
     def question(self, chains: frozenset[str] = frozenset(), timeout: float | None = None) -> Question:
         """The question whether the law holds, for all built-in chains or for *chains*."""
-        malformed = "exact" if self.settings.malformed == "exact" else "stricter"
-        return Question(self.backends, malformed, chains=chains, timeout=timeout)  # type: ignore[arg-type]
+        return Question(self.backends, self.settings.malformed, chains=chains, timeout=timeout)
 
     def pending(self) -> int:
         """The number of entries, which the next fold removes."""
@@ -54,10 +53,6 @@ class State:
 
 def bare(master: Program, settings: Settings) -> State:
     """The state in which *master* is loaded without trees."""
-    if settings.backend not in BACKENDS:
-        raise HitablesError(f"unknown backend {settings.backend!r}; there are {', '.join(BACKENDS)}")
-    if settings.delta < 0:
-        raise HitablesError("delta must be at least 0")
     names = [chain.name for table in master for chain in table.chains]
     prefix = settings.prefix
     while any(name.startswith(prefix) for name in names):

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from hitables.ir.choices import Malformed, backend_choice, choose
 from hitables.parse.lines import quote, split, unquote
 
 from .edits import text as text_of
@@ -191,8 +192,8 @@ def read_state_text(body: str) -> tuple[dict[str, str], dict[str, str]]:
 
 def read_settings(values: Mapping[str, str]) -> Settings:
     return Settings(
-        backend=values["backend"],
-        malformed=values["malformed"],
+        backend=backend_choice(values["backend"]),
+        malformed=choose(Malformed, values["malformed"]),
         delta=int(values["delta"]),
         min_length=int(values["min_length"]),
         max_expansion=float(values["max_expansion"]),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hitables.emit.jumps import has_memory, leaves_chain
+from hitables.ir.choices import Malformed
 from hitables.ir.rule import Kind, Rule, Target
 from hitables.ir.rule import State as Metadata
 
@@ -126,7 +127,7 @@ class TreeUpdate:
         self.at, self.section = update.at, update.section.name
         self.before, self.after = before, after
         self.head = 1 if before.rules and begins_section(before.rules[0]) else 0
-        self.exact = self.plan.settings.malformed == "exact"
+        self.exact = self.plan.settings.malformed is Malformed.EXACT
         self.entries = SectionEntries(self.plan, self.edit.table, self.section)
         self.placement = Placement(
             self.plan, self.entries, self.edit.table, self.section, self.head, self.exact

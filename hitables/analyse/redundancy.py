@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from hitables.core._engine import ffi, lib
 
+from ..ir.choices import Malformed
 from ..ir.fields import OPTIONAL, Family, Field, Fragment, top
 from ..ir.headers import HEADER_BYTES
 from ..ir.packet import Backend
@@ -28,7 +29,6 @@ from ..ir.program import Chain
 from ..ir.rule import Ends, Kind, Match, Role, Rule, State, Test
 from ..ir.semantics import DROP, FIELDS_WRITTEN, RETURNS
 from .reorderable import written_in
-from .rule_boxes import Malformed
 
 # More boxes, or more axes for what is no header field, cost more than they find.
 MOST_PIECES, MOST_FACTS = 32, 48

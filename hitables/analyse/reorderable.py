@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..ir.choices import Malformed
 from ..ir.rule import Ends, Kind, Match, Role, Rule, State, Target
 from ..ir.semantics import FIELDS_WRITTEN
 from .boxes import Free
-from .rule_boxes import Malformed, Sides
+from .rule_boxes import Sides
 
 
 def written_in(rules: Sequence[Rule], writes: Mapping[str, frozenset[State]]) -> frozenset[State]:

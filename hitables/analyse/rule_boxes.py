@@ -8,7 +8,6 @@ region misses none.
 
 from __future__ import annotations
 
-import enum
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..ir.choices import Malformed
 from ..ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, UDP, Family, Field, Fragment, top
 from ..ir.intervals import Values
 from ..ir.rule import Ends, Kind, Match, Role, Rule, State
@@ -28,13 +28,6 @@ MOST_BOXES = 16
 
 
 _ADDRESSES = (Field.SRC, Field.DST)
-
-
-class Malformed(enum.Enum):
-    """What a compiled set may do to a packet whose header is cut off or broken."""
-
-    STRICTER = "stricter"  # treat it alike, or drop it
-    EXACT = "exact"  # treat it alike
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
-"""What the commands of hitables and sflgen share: exit statuses, what is told while they work, options.
+"""Shared by the commands of hitables and sflgen: exit statuses, help in sections, progress, options.
 
-Every error becomes a message and an exit status.  Exit 1 is an answer ("they differ") and is left to
-`Differ` alone; trouble is 2, an interrupt (Ctrl-C) 130.
+`Commands` is the group of a program; it turns every error into a message and an exit status.  Invariant:
+exit status 1 is an answer ("they differ") and only `Differ` causes it; an error is 2, an interrupt 130.
+`Command` and `section` write the help: options under titles, then examples.  Nothing here loads what a
+command needs, because `--help` must stay quick.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -50,8 +52,142 @@ class Differ(SystemExit):
         super().__init__(1)
 
 
-class Commands(click.Group):
-    """Turns every error into a message and an exit status; the group's name is the program's."""
+# ---- help ----
+
+# Option names wider than this get a line of their own, as click has it.
+NAMES_WIDTH = 26
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Option(click.Option):
+    """An option with a *section* of the help, and *aliases*: old spellings that work but are not shown."""
+
+    def __init__(self, names: Sequence[str], aliases: Sequence[str] = (), **attributes: Any) -> None:
+        super().__init__([*names, *aliases], **attributes)
+        self.section = "Options"
+        self.aliases = frozenset(aliases)
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        every, self.opts = self.opts, [name for name in self.opts if name not in self.aliases]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = every
+
+
+def option(*names: str, aliases: Sequence[str] = (), **attributes: Any) -> Decorator:
+    """Like click.option; *aliases* are further spellings that the help does not show."""
+    return click.option(*names, cls=Option, aliases=aliases, **attributes)
+
+
+def section(title: str, *options: Decorator) -> Decorator:
+    """Give a command these options, which its help lists under *title*."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for add_option in reversed(options):
+            function = add_option(function)
+            added = function.__click_params__[-1]  # type: ignore[attr-defined]
+            assert isinstance(added, Option), "a section takes what `option` returns"
+            added.section = title
+        return function
+
+    return add
+
+
+class _Help(click.Command):
+    """A command whose help lists options by section, and then examples.
+
+    examples  pairs of a purpose and the command line that serves it
+    """
+
+    def __init__(self, *args: Any, examples: Sequence[tuple[str, str]] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if isinstance(parameter, click.Option) and record is not None:
+                sections.setdefault(getattr(parameter, "section", "Help"), []).append(record)
+        general = {"Help": sections.pop("Help")}
+        _write_sections(sections | general, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.examples:
+            with formatter.section("Examples"):
+                for purpose, line in self.examples:
+                    formatter.write_text(f"{purpose}:")
+                    formatter.write(f"{'':{formatter.current_indent + 2}}{line}\n")
+        super().format_epilog(ctx, formatter)
+
+
+def _write_sections(
+    sections: Mapping[str, Sequence[tuple[str, str]]], formatter: click.HelpFormatter
+) -> None:
+    """Write titled lists of names and explanations, with the explanations of all lists in one column."""
+    names = [name for records in sections.values() for name, _ in records]
+    width = min(NAMES_WIDTH, max(map(len, names), default=0))
+    for title, records in sections.items():
+        (name, text), *others = records
+        with formatter.section(title):
+            formatter.write_dl([(name.ljust(width), text), *others], col_max=NAMES_WIDTH)
+
+
+class Command(_Help):
+    """One command of a program."""
+
+
+def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:
+    """Like click.command, with *examples*."""
+    return click.command(name, cls=Command, **attributes)
+
+
+class Group(_Help, click.Group):
+    """A group of commands whose help lists them by section; *sections* maps titles to names of commands."""
+
+    command_class = Command
+
+    def __init__(
+        self, *args: Any, sections: Mapping[str, Sequence[str]] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.sections = sections or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the help: by section, then those that are in none."""
+        ordered = [name for names in self.sections.values() for name in names if name in self.commands]
+        return [*ordered, *sorted(set(self.commands) - set(ordered))]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
+        super().format_options(ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        titles = {name: title for title, names in self.sections.items() for name in names}
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            each = self.commands[name]
+            if not each.hidden:
+                sections.setdefault(titles.get(name, "Commands"), []).append(
+                    (name, each.get_short_help_str(limit=formatter.width - NAMES_WIDTH))
+                )
+        _write_sections(sections, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        formatter.write(f'\n"{ctx.command_path} COMMAND --help" shows the options of a command.\n')
+
+
+Group.group_class = Group
+
+
+# ---- errors and exit statuses ----
+
+
+class Commands(Group):
+    """The commands of a program, named like it: every error becomes a message and an exit status."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         _hold_streams()
@@ -263,32 +399,38 @@ def stages(quiet: bool = False) -> Iterator[Stages]:
 
 
 def family_of(choice: str | None) -> Any:
+    """The `Family` that --family names; None: guess it."""
     from ..ir.fields import Family
 
     return None if choice is None else Family(int(choice))
 
 
-family_option = click.option(
-    "--family", type=click.Choice(["4", "6"]), help="IP version of the rule set; guessed when left out."
-)
+def read_program(file: str, family: str | None) -> Any:
+    """The rule set in *file* ("-": standard input), as --family reads it."""
+    from ..files import read_text
+    from ..reader import read
+
+    return read(read_text(file), family=family_of(family), name=file)
 
 
 class Number(click.FloatRange):
-    """A number from *least* to 1e9: no nan, no inf, and none that makes a product overflow."""
+    """A number from *min* to 1e9: no nan, no inf, and none that makes a product overflow."""
 
-    def __init__(self, least: float, min_open: bool = False) -> None:
-        super().__init__(least, 1e9, min_open=min_open)
+    def __init__(self, min: float, min_open: bool = False) -> None:
+        super().__init__(min, 1e9, min_open=min_open)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found: float = super().convert(value, param, ctx)
-        if found != found:  # nan, which is below nothing and above nothing
+        number: float = super().convert(value, param, ctx)
+        if number != number:  # nan, which compares as neither below nor above the bounds
             self.fail(f"{value!r} is no number", param, ctx)
-        return found
+        return number
+
+    def _describe_range(self) -> str:
+        """For the help: the lower bound alone, as the upper one only excludes nonsense."""
+        return f"x{'>' if self.min_open else '>='}{self.min:g}"
 
 
 _UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
-
-
 LARGEST_SIZE = 1 << 50
 
 
@@ -298,12 +440,74 @@ class Size(click.ParamType[int]):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(?:i?B)?", str(value), re.IGNORECASE)
-        if found is None:
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(?:i?B)?", str(value), re.IGNORECASE)
+        if match is None:
             self.fail(f"{value!r} is no size; write a number and K, M, G or T, as in 512M or 2G", param, ctx)
-        size = float(found[1]) * (1 << _UNITS[found[2].upper()])
+        size = float(match[1]) * (1 << _UNITS[match[2].upper()])
         if size < 1 << 20:
             self.fail(f"{value!r} is less than 1M, which is too little for anything", param, ctx)
         if size > LARGEST_SIZE:
             self.fail(f"{value!r} is more than 1024T, which no machine has", param, ctx)
         return int(size)
+
+
+# ---- options that several commands have ----
+
+# Where a command has a backend, its help says how to find one's own.
+FIND_BACKEND = '"iptables -V" prints yours.'
+
+family_option = option(
+    "--family",
+    type=click.Choice(["4", "6"]),
+    help="Read the rules as IPv4 or IPv6; by default this is guessed from the text and its name.",
+)
+
+
+def backend_option(
+    help: str, choices: Sequence[str] = ("any", "legacy", "nft"), default: str = "any"
+) -> Decorator:
+    """--backend: which variant of iptables a command takes rules for; *help* is completed by FIND_BACKEND."""
+    return option(
+        "--backend",
+        type=click.Choice(choices),
+        default=default,
+        show_default=True,
+        help=f"{help} {FIND_BACKEND}",
+    )
+
+
+def output_option(help: str) -> Decorator:
+    """-o, with standard output as the default."""
+    return option("-o", "--output", default="-", metavar="FILE", help=f'{help}; "-": standard output.')
+
+
+def timeout_option(help: str) -> Decorator:
+    return option("--timeout", type=Number(0, min_open=True), metavar="SECONDS", help=help)
+
+
+def max_memory_option(help: str) -> Decorator:
+    return option("--max-memory", type=Size(), metavar="SIZE", help=f"{help} (512M, 2G).")
+
+
+def costs_option(help: str = 'Model times with this profile of "hitables calibrate".') -> Decorator:
+    return option("--costs", "costs_file", metavar="FILE", help=help)
+
+
+# Commands that print a table for people, or its data as JSON; `is_json` says which.
+data_options = section(
+    "Output",
+    option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Print a table (text), or its data.",
+    ),
+    option("--json", "as_json", is_flag=True, hidden=True),
+)
+
+
+def is_json(form: str, as_json: bool) -> bool:
+    """Whether --format json was given, or --json, its old spelling."""
+    return as_json or form == "json"

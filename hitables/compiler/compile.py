@@ -20,7 +20,7 @@ from ..analyse.boxes import Boxes, Free, Prices
 from ..analyse.callgraph import check_loops, graph, levels, writes
 from ..analyse.redundancy import Why, simplify
 from ..analyse.reorderable import freedom
-from ..analyse.rule_boxes import Malformed, Sides, as_boxes
+from ..analyse.rule_boxes import Sides, as_boxes
 from ..analyse.weights import Weights
 from ..build.expected_cost import read_in_turn, rules_read, spent
 from ..build.tree import ALGORITHMS, EFFORTS, Tree, grow
@@ -30,8 +30,8 @@ from ..emit.chain_writer import Names, Planted
 from ..emit.jumps import Segment, any_memory, has_memory, leaves_chain, plant, read_through_xtables
 from ..emit.leaf_matches import Forms
 from ..emit.sourcemap import Gone
-from ..errors import HitablesError
-from ..ir.packet import Backend
+from ..errors import HitablesError, InvalidOption, UnknownName
+from ..ir.choices import BackendChoice, Equivalence, Malformed, backend_choice, backends_of, choose
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import EVERYTHING, Kind, Match, Rule, State
 from ..parse.named_memory import FIRST
@@ -42,11 +42,6 @@ Floats = npt.NDArray[np.float64]
 # took 5,000, and a tree never needs so many.
 NESTING = {"any": 15, "nft": 15, "legacy": 200}
 
-BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "nft": (Backend.NFT,)}
-
-# full: verdicts and effects, every rule stays; verdict: rules that change no verdict go.
-EQUIVALENCES = ("full", "verdict")
-
 NOT_ASKED = "not asked for"
 
 
@@ -54,7 +49,7 @@ NOT_ASKED = "not asked for"
 class Options:
     """How to compile.
 
-    backend        "legacy", "nft", or "any": right and loadable in both
+    backend        the iptables that loads the result; "any": right and loadable in both
     algorithm      one of build.tree.ALGORITHMS
     leaf_size      rules that a leaf may hold before it is split (binth); auto finds that by itself
     min_length     chains of fewer rules stay as they are
@@ -64,12 +59,12 @@ class Options:
     costs          what reading rules costs; None: the shipped profile
     traffic        how much each rule weighs; None: all alike
     unequal_cuts   scheme paper: cut between rules, not in equal parts
-    equivalence    one of EQUIVALENCES
+    equivalence    full: every rule stays; verdict: rules that change no verdict are removed
     as_written     rules keep all matches in their order, so a copy can be told by what it says
     tables, chains only these (empty: all)
     """
 
-    backend: str = "any"
+    backend: BackendChoice = "any"
     malformed: Malformed = Malformed.STRICTER
     algorithm: str = "auto"
     leaf_size: int = 8
@@ -81,34 +76,32 @@ class Options:
     costs: Costs | None = None
     traffic: Weights | None = None
     unequal_cuts: bool = False
-    equivalence: str = "full"
+    equivalence: Equivalence = Equivalence.FULL
     as_written: bool = False
     tables: frozenset[str] = frozenset()
     chains: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        if self.backend not in NESTING:
-            raise HitablesError(f"unknown backend {self.backend!r}; there are {', '.join(NESTING)}")
+        # The enums are strings: callers may write the words.
+        object.__setattr__(self, "backend", backend_choice(self.backend))
+        object.__setattr__(self, "malformed", choose(Malformed, self.malformed))
+        object.__setattr__(self, "equivalence", choose(Equivalence, self.equivalence))
         if self.algorithm not in ALGORITHMS:
-            raise HitablesError(
+            raise InvalidOption(
                 f"no tree builder is called {self.algorithm!r}; there are {', '.join(ALGORITHMS)}"
             )
-        if self.equivalence not in EQUIVALENCES:
-            raise HitablesError(
-                f"unknown equivalence {self.equivalence!r}; there are {', '.join(EQUIVALENCES)}"
-            )
         if self.max_expansion < 1:
-            raise HitablesError(
+            raise InvalidOption(
                 f"a max-expansion of {self.max_expansion} is below 1: no tree is smaller than its list"
             )
         if not self.max_expansion < inf or not 1 <= self.spfac < inf:
-            raise HitablesError("max-expansion and spfac are numbers from 1, and not infinite")
+            raise InvalidOption("max-expansion and spfac are numbers from 1, and not infinite")
         if self.max_depth is not None and self.max_depth < 1:
-            raise HitablesError(f"a max-depth of {self.max_depth} is below 1: every tree nests one chain")
+            raise InvalidOption(f"a max-depth of {self.max_depth} is below 1: every tree nests one chain")
         if self.effort not in EFFORTS:
-            raise HitablesError(f"unknown effort {self.effort!r}; there are {', '.join(EFFORTS)}")
+            raise InvalidOption(f"unknown effort {self.effort!r}; there are {', '.join(EFFORTS)}")
         if self.leaf_size < 1 or self.min_length < 1:
-            raise HitablesError("binth and min-length are at least 1")
+            raise InvalidOption("binth and min-length are at least 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +281,7 @@ class _TableCompiler:
         self.keep = keep
         self.spent = 0.0
         self.costs = options.costs or default()
-        self.backends = BACKENDS[options.backend]
+        self.backends = backends_of(options.backend)
         for backend in self.backends:
             self.costs.of(backend)  # a profile that says nothing about it is refused whatever there is to do
 
@@ -338,7 +331,7 @@ class _TableCompiler:
 
     def compile_chain(self, chain: Chain) -> None:
         why, lists = self.wanted(chain), [_List(chain, self.weights(chain))]
-        if self.options.equivalence == "verdict" and why != NOT_ASKED:
+        if self.options.equivalence is Equivalence.VERDICT and why != NOT_ASKED:
             lists = self.simplified(chain)
             why = why or self.wanted(lists[0].chain)
         if not why:
@@ -562,16 +555,16 @@ def compile_rules(
     The result decides every packet as *program* does (on packets with broken headers:
     see Malformed).  That is proved by `pipeline.compile_text`, not here.  *spare*: a chain over which
     compiling breaks off by a fault of hitables stays as it is and stands among the faults, instead of an
-    exception.  ParseError when chains jump in a circle; HitablesError when an
+    exception.  ParseError when chains jump in a circle; UnknownName when an
     asked-for table or chain does not exist.
     """
     check_loops(program)
     for name in options.tables:
         if all(table.name != name for table in program):
-            raise HitablesError(f"{program.name}: there is no table {name}")
+            raise UnknownName(f"{program.name}: there is no table {name}")
     for name in options.chains:
         if all(name not in table for table in program):
-            raise HitablesError(f"{program.name}: there is no chain {name}")
+            raise UnknownName(f"{program.name}: there is no chain {name}")
     tables, origins, reports, gone, faults = [], {}, [], [], []
     keep = _must_stay(program)
     total, seen = max(1, program.rule_count()), 0

@@ -14,10 +14,11 @@ import numpy as np
 
 from ..analyse.boxes import Axis, Boxes, Cut, Words
 from ..analyse.callgraph import check_loops, graph, levels, writes
-from ..analyse.rule_boxes import Malformed, Side, Sides, as_boxes
+from ..analyse.rule_boxes import Side, Sides, as_boxes
 from ..build.tree import PAPER, grow
 from ..emit.chain_writer import Names
 from ..emit.conext2014 import Run, plant_runs
+from ..ir.choices import Malformed
 from ..ir.fields import TCP, UDP, Family, Field
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Role, Rule

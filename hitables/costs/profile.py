@@ -27,7 +27,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from ..errors import HitablesError
+from ..errors import ParseError, Unsupported
 from ..files import read_text
 from ..ir.fields import Family
 from ..ir.packet import Backend, Outcome
@@ -93,9 +93,9 @@ class Costs:
     machine: Mapping[str, Any]
 
     def of(self, backend: Backend) -> Figures:
-        """The figures of *backend*; HitablesError when the profile has none."""
+        """The figures of *backend*; Unsupported when the profile has none."""
         if backend not in self.figures:
-            raise HitablesError(
+            raise Unsupported(
                 f"{self.name}: the profile says nothing about {backend.value}; "
                 "measure it with hitables calibrate"
             )
@@ -153,7 +153,7 @@ def _cost(figures: Figures, match: Match, backend: Backend, family: Family) -> M
 
 
 def load(path: str) -> Costs:
-    """The profile in the file *path*; HitablesError says what is wrong with it."""
+    """The profile in the file *path*; ParseError says what is wrong with it."""
     return read(read_text(path), path)
 
 
@@ -168,20 +168,22 @@ def read(text: str, name: str) -> Costs:
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise HitablesError(f"{name}: no profile of costs: {error}") from None
+        raise ParseError(f"no profile of costs: {error}", source=name) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise HitablesError(f'{name}: no profile of costs: "format" is not "{FORMAT}"')
+        raise ParseError(f'no profile of costs: "format" is not "{FORMAT}"', source=name)
     if data.get("version") != VERSION:
-        raise HitablesError(
-            f"{name}: a profile of version {data.get('version')!r}, this hitables reads version {VERSION}; "
-            "measure again with hitables calibrate"
+        raise ParseError(
+            f"a profile of version {data.get('version')!r}, this hitables reads version {VERSION}",
+            source=name,
+            hint="measure again with hitables calibrate",
         )
     try:
         figures = {Backend(key): _figures(each) for key, each in data["backends"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise HitablesError(
-            f"{name}: the profile is incomplete or broken ({type(error).__name__}: {error}); "
-            "measure again with hitables calibrate"
+        raise ParseError(
+            f"the profile is incomplete or broken ({type(error).__name__}: {error})",
+            source=name,
+            hint="measure again with hitables calibrate",
         ) from None
     machine = data.get("machine")
     return Costs(figures, name, machine if isinstance(machine, dict) else {})

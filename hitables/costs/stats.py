@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..analyse.callgraph import reachable
-from ..errors import HitablesError
+from ..errors import UnknownName, Unsupported
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import Chain, Program, Table
@@ -83,17 +83,15 @@ def read_over_trace(
     from . import spent
 
     if program.family is not Family.IPV4:
-        raise HitablesError(f"{name}: the trace is IPv4, the rule set is not")
+        raise Unsupported(f"{name}: the trace is IPv4, the rule set is not")
     try:
         table = program.table("filter")
     except KeyError:
-        raise HitablesError(
-            f"{program.name}: there is no table filter for the trace to run through"
-        ) from None
+        raise UnknownName(f"{program.name}: there is no table filter for the trace to run through") from None
     if chain is None:
         chain = max(table.chains, key=lambda each: (each.policy is not None, len(each.rules))).name
     if chain not in table:
-        raise HitablesError(f"{program.name}: table filter has no chain {chain}")
+        raise UnknownName(f"{program.name}: table filter has no chain {chain}")
     batch = batch_of(parse(text, name).headers)
     reads = Machine(program, backend).run("filter", chain, batch).reads
     return {

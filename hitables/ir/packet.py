@@ -15,8 +15,8 @@ from .fields import Family, Field, Fragment
 from .rule import Match
 
 
-class Backend(enum.Enum):
-    """Whose reading of a rule is meant."""
+class Backend(enum.StrEnum):
+    """Which iptables reads a rule: the kernel's own (legacy) or nf_tables."""
 
     LEGACY = "legacy"
     NFT = "nft"

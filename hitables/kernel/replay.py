@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from ..emit.text import rule_text, write
 from ..errors import LiveError
+from ..ir.choices import Malformed
 from ..ir.fields import STATES, Field, interface_name, interface_number
 from ..ir.headers import is_malformed
 from ..ir.packet import Backend, Outcome, Packet
@@ -35,7 +36,7 @@ from ..ir.program import BUILT_IN, Program, Table
 from ..ir.rule import Ends, Match, Role
 from ..ir.semantics import Walk
 from ..simulate.batch import NOT_GIVEN, PacketBatch
-from ..verify.question import Difference, Malformed, differs
+from ..verify.question import Difference, differs
 from .agreement import NEW, alone, counted, facts_of, follows_connections, passes, written_fields
 from .craft import Trim
 from .experiment import Fate, Trial, fire, furnish, prepare, why_not
@@ -115,7 +116,7 @@ def replay(
     after: Program,
     difference: Difference,
     *,
-    malformed: Malformed = "stricter",
+    malformed: Malformed = Malformed.STRICTER,
     verdict_only: bool = False,
     backends: Iterable[Backend] = tuple(Backend),
 ) -> Replay:

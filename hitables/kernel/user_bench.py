@@ -156,7 +156,7 @@ def measure(
     plain = routed(program, chain)
     router = _router(plain)
     tell("compiling")
-    options = replace(options or Options(), backend=backend.value)
+    options = replace(options or Options(), backend=backend)
     compiled = compile_rules(plain, options).program
     good = batch.pick(routable(batch))
     if not len(good):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import HitablesError, ParseError
+from ..errors import MissingLibrary, ParseError
 from ..ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, STATES, TCP, Family, Field, Fragment
 from ..ir.headers import FIELD_BYTES, TCP_OFFSET_BYTES
 from ..ir.packet import Packet
@@ -45,7 +45,7 @@ class Capture:
 
 
 def parse(data: bytes, family: Family, source: str = "-") -> Capture:
-    """Read a capture; ParseError for what is none, HitablesError without dpkt."""
+    """Read a capture; ParseError for what is none, MissingLibrary without dpkt."""
     seen: Counter[tuple[Any, ...]] = Counter()
     flows: dict[tuple[Any, ...], bool] = {}  # whether both directions were seen
     others = unread = 0
@@ -66,7 +66,7 @@ def _frames(data: bytes, source: str) -> Iterator[tuple[int, bytes]]:
         from dpkt import UnpackError
         from dpkt.pcap import UniversalReader
     except ImportError:
-        raise HitablesError(f'{source}: reading captures needs dpkt; pip install "hitables[pcap]"') from None
+        raise MissingLibrary(f'{source}: reading captures needs dpkt; pip install "hitables[pcap]"') from None
     try:
         reader = UniversalReader(io.BytesIO(data))
         link = reader.datalink()

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from hitables.errors import HitablesError
+from hitables.errors import Disagreement
 from hitables.ir import semantics
+from hitables.ir.choices import Malformed
 from hitables.ir.headers import is_malformed
 from hitables.ir.packet import Backend, Packet
 from hitables.ir.packet_text import listening, show_packet
@@ -24,7 +25,7 @@ from hitables.ir.program import Program, Table
 from hitables.ir.rule import Role
 from hitables.ir.semantics import DROP
 
-from ..verify.question import Difference, Equal, Malformed, Question, differs, places
+from ..verify.question import Difference, Equal, Question, differs, places
 from .batch import PacketBatch
 from .boundary_packets import Edges
 from .interpreter import Interner, Machine, Result
@@ -59,7 +60,7 @@ def compare(
     after: Program,
     *,
     backends: Sequence[Backend] = tuple(Backend),
-    malformed: Malformed = "stricter",
+    malformed: Malformed = Malformed.STRICTER,
     packets: int = PACKETS,
     seed: int = 0,
 ) -> Difference | None:
@@ -143,7 +144,7 @@ class _Pair:
         reason = differs(walks[0], walks[1], may_drop, self.question.verdict_only)
         if reason is None:
             spelled = show_packet(packet, table, chain, answers)
-            raise HitablesError(
+            raise Disagreement(
                 "the interpreter finds a difference that semantics does not; this is a fault of hitables, "
                 f"please report it with the rule set ({self.backend.value}: {spelled})"
             )

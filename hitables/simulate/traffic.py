@@ -13,7 +13,7 @@ import numpy as np
 
 from hitables.analyse.weights import Weights
 
-from ..errors import HitablesError
+from ..errors import FileError, HitablesError, UnknownName, Unsupported
 from ..files import read_text
 from ..ir.fields import Family, Field
 from ..ir.packet import Backend
@@ -51,7 +51,7 @@ def trace_batch(path: str, family: Family) -> PacketBatch:
     from .five_tuple import batch_of
 
     if family is not Family.IPV4:
-        raise HitablesError(f"{path}: the trace is IPv4, the rule set is not")
+        raise Unsupported(f"{path}: the trace is IPv4, the rule set is not")
     return batch_of(parse(read_text(path), path).headers)
 
 
@@ -63,7 +63,7 @@ def pcap_batch(path: str, family: Family, interfaces: Sequence[str] = ("", "")) 
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise HitablesError(f"{path}: {error.strerror}") from None
+        raise FileError(f"{path}: {error.strerror}") from None
     capture = parse(data, family, path)
     if not capture.packets:
         told = f"; {capture.others} are of the other family" if capture.others else ""
@@ -81,12 +81,12 @@ def busiest_chain(program: Program, chain: str | None = None, table: str = "filt
     try:
         found = program.table(table)
     except KeyError:
-        raise HitablesError(f"{program.name}: there is no table {table} for the packets") from None
+        raise UnknownName(f"{program.name}: there is no table {table} for the packets") from None
     built_in = [name for name in BUILT_IN[table] if name in found]
     if chain is None:
         if not built_in:
-            raise HitablesError(f"{program.name}: table {table} has no built-in chain")
+            raise UnknownName(f"{program.name}: table {table} has no built-in chain")
         return max(built_in, key=lambda name: len(found[name].rules))
     if chain not in built_in:
-        raise HitablesError(f"{program.name}: table {table} has no built-in chain {chain}")
+        raise UnknownName(f"{program.name}: table {table} has no built-in chain {chain}")
     return chain

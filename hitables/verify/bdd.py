@@ -27,7 +27,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from hitables.errors import HitablesError, Unsupported
+from hitables.errors import Disagreement, Unsupported
 from hitables.ir import semantics
 from hitables.ir.fields import Family, Field
 from hitables.ir.headers import inconsistency, is_malformed
@@ -651,7 +651,7 @@ class _Tables:
         if reason is None or inconsistency(packet) is not None:
             spelled = show_packet(packet, table, compared.chain, listened)
             said = "is a packet that cannot be" if reason is not None else "semantics finds no difference"
-            raise HitablesError(
+            raise Disagreement(
                 f"decision diagrams find a difference that does not stand ({said}); this is a fault of "
                 f"hitables, please report it with the rule set ({self.backend.value}: {spelled})"
             )

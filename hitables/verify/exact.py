@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from hitables.core._engine import ffi, lib
-from hitables.errors import HitablesError, Unsupported
+from hitables.errors import Disagreement, Unsupported
 from hitables.ir import semantics
 from hitables.ir.fields import Field
 from hitables.ir.headers import is_malformed
@@ -55,7 +55,7 @@ def check(before: Program, after: Program, question: Question, *, tell: Tell = _
     """Hold *after* against *before*: Equal (proved), the plainest packet found that they
     treat differently, or Undecided when the budget of *question* runs out.
 
-    HitablesError when the two cannot be compared (`answer.places`).  *tell* hears what is
+    NotComparable when the two cannot be compared (`question.places`).  *tell* hears what is
     being compared.
     """
     regions = 0
@@ -263,7 +263,7 @@ class Comparison:
     def confirm(self, region: Region) -> Difference:
         """The difference that a packet of *region* shows, as plain as it can be made.
 
-        HitablesError when semantics does not see it.
+        Disagreement when semantics does not see it.
         """
         draft = self.draft(region)
         if self.reason(draft) is None:
@@ -271,7 +271,7 @@ class Comparison:
             if copied is not None:
                 return copied
             packet = draft.packet()
-            raise HitablesError(
+            raise Disagreement(
                 "the prover finds a difference that semantics does not; this is a fault of hitables, "
                 f"please report it with the rule sets ({self.backend.value}: "
                 f"{show_packet(packet, self.table, self.chain)})"

@@ -9,36 +9,43 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
 
-from hitables.errors import HitablesError
+from hitables.errors import NotComparable, UnknownName
+from hitables.ir.choices import Equivalence, Malformed, choose
 from hitables.ir.packet import Backend, Outcome, Packet
 from hitables.ir.packet_text import Answers, show_packet
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Ends, Kind, Rule
 from hitables.ir.semantics import DROP, Step, Walk
 
-Malformed = Literal["stricter", "exact"]
-
 
 @dataclass(frozen=True)
 class Question:
     """What is to be compared, and how long it may take.
 
-    malformed     "stricter": the second program may drop packets with broken headers
-    verdict_only  leave aside effects that change nothing of the packet (LOG, counts)
+    malformed     STRICTER: the second program may drop packets with broken headers
+    equivalence   VERDICT: leave aside effects that change nothing of the packet (LOG, counts)
     tables        these alone, and chains (built-in or user chains): all when empty
     timeout       seconds; None: as long as it takes
     max_memory    bytes; None: no bound
     """
 
     backends: tuple[Backend, ...] = tuple(Backend)
-    malformed: Malformed = "stricter"
-    verdict_only: bool = False
+    malformed: Malformed = Malformed.STRICTER
+    equivalence: Equivalence = Equivalence.FULL
     tables: frozenset[str] = frozenset()
     chains: frozenset[str] = frozenset()
     timeout: float | None = None
     max_memory: int | None = None
+
+    def __post_init__(self) -> None:
+        # The enums are strings: callers may write the words.
+        object.__setattr__(self, "malformed", choose(Malformed, self.malformed))
+        object.__setattr__(self, "equivalence", choose(Equivalence, self.equivalence))
+
+    @property
+    def verdict_only(self) -> bool:
+        return self.equivalence is Equivalence.VERDICT
 
 
 @dataclass(frozen=True)
@@ -123,12 +130,12 @@ def _with_tables_of(program: Program, other: Program) -> Program:
 def places(before: Program, after: Program, question: Question) -> list[tuple[str, str]]:
     """Table and chain of each pair of chains to be compared, in the order of *before*.
 
-    HitablesError when the two cannot be compared: of two families, a table, a chain or an
+    NotComparable when the two cannot be compared: of two families, a table, a chain or an
     ipset that stands on one side only, an asked-for table or chain that stands on neither.
     """
     names = before.name, after.name
     if before.family is not after.family:
-        raise HitablesError(
+        raise NotComparable(
             f"{names[0]} is for IPv{int(before.family)}, {names[1]} for IPv{int(after.family)}: "
             "only rule sets of one family can be compared"
         )
@@ -147,7 +154,7 @@ def places(before: Program, after: Program, question: Question) -> list[tuple[st
             _on_both(f"table {table}: chain {chain}", [chain in each for each in chains], names)
             found.append((table, chain))
     for chain in question.chains - {chain for _, chain in found}:
-        raise HitablesError(f"there is no chain {chain} in {names[0]} or {names[1]}")
+        raise UnknownName(f"there is no chain {chain} in {names[0]} or {names[1]}")
     # Where verdicts alone count, rules that asked a set may have gone, all of them.
     missing = frozenset[str]() if question.verdict_only else _sets(before, asked) - _sets(after, asked)
     for name in sorted(missing | (_sets(after, asked) - _sets(before, asked))):
@@ -158,7 +165,7 @@ def places(before: Program, after: Program, question: Question) -> list[tuple[st
 def _on_both(what: str, stands: list[bool], names: tuple[str, str]) -> None:
     if not all(stands):
         where = f"stands in {names[stands.index(True)]} only" if any(stands) else "stands in neither rule set"
-        raise HitablesError(f"{what} {where}")
+        raise NotComparable(f"{what} {where}")
 
 
 def _sets(program: Program, tables: Set[str]) -> set[str]:

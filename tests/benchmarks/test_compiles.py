@@ -22,8 +22,9 @@ from benchmarks.firewalls import NAMES, STYLES, draw
 from benchmarks.shrink import shrink
 from hitables.build.tree import Tree
 from hitables.compiler import compile as compiling
-from hitables.compiler.compile import EQUIVALENCES, NESTING, Options
+from hitables.compiler.compile import NESTING, Options
 from hitables.compiler.pipeline import compile_text
+from hitables.ir.choices import Equivalence
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load
@@ -73,7 +74,7 @@ def test_options_of_every_kind_are_drawn() -> None:
     tasks = [task_of(3, number, styles=("plain",), most=10) for number in range(400)]
     for name, values in (
         ("backend", set(NESTING)),
-        ("equivalence", set(EQUIVALENCES)),
+        ("equivalence", set(Equivalence)),
         ("malformed", {"stricter", "exact"}),
         ("algorithm", set(compiling.ALGORITHMS)),
         ("effort", set(compiling.EFFORTS)),
@@ -109,7 +110,7 @@ ALL_PORTS = (Path(__file__).parents[1] / "cases/all-ports-beside-one-port/rules"
 
 
 @pytest.mark.parametrize("malformed", ["stricter", "exact"])
-@pytest.mark.parametrize("equivalence", EQUIVALENCES)
+@pytest.mark.parametrize("equivalence", list(Equivalence))
 @pytest.mark.parametrize("backend", NESTING)
 @pytest.mark.parametrize("algorithm", compiling.ALGORITHMS)
 def test_rules_for_all_ports_are_compiled_and_proved(

@@ -19,11 +19,11 @@ from support import forked
 
 import hitables
 from hitables.cli.main import main
-from hitables.compare import ENGINES, Checked, Result, Sampling, check
+from hitables.compare import ENGINES, Comparison, Result, Sampling, check
 from hitables.errors import HitablesError
 from hitables.ir.packet import Backend
 from hitables.report.check import report
-from hitables.report.finding import KINDS, Case, Finding, Place, Report
+from hitables.report.finding import KINDS, Case, Finding, Report, SourceLine
 from hitables.report.formats import FORMATS
 from hitables.verify.question import Answer, Difference, Equal, Question, Undecided
 
@@ -61,7 +61,7 @@ def read(text: str, name: str = "A") -> hitables.Program:
     return hitables.read(text, name=name)
 
 
-def compare(before: str, after: str, engine: str = "sample", **question: Any) -> Checked:
+def compare(before: str, after: str, engine: str = "sample", **question: Any) -> Comparison:
     return check(read(before, "a.rules"), read(after, "b.rules"), Question(**question), engine=engine)
 
 
@@ -127,7 +127,7 @@ def test_a_difference_names_both_files_lines_and_verdicts(run: Any, engine: str,
 def test_effects_count_unless_verdicts_alone_are_asked_for(run: Any, engine: str) -> None:
     assert "ping" in run(A, EFFECT, "--engine", engine, status=1).stdout
     said = run(A, EFFECT, "--engine", engine, "--verdict-only", status=0).stdout
-    assert "compared: verdicts alone" in said
+    assert "compared: verdicts only" in said
 
 
 @engines
@@ -159,7 +159,7 @@ def test_malformed_packets_may_be_dropped_or_not(run: Any, engine: str) -> None:
     strict, lax = (text.replace("-s 10.0.0.0/8 ", "") for text in (strict, lax))
     run(lax, strict, "--engine", engine, status=0)
     said = run(lax, strict, "--engine", engine, "--malformed", "exact", status=1).stdout
-    assert "compared: verdicts and effects; malformed packets like all others" in said
+    assert "compared: verdicts and effects; malformed packets too" in said
     assert "bytes=" in said or "offset=1" in said
 
 
@@ -318,7 +318,7 @@ SET = "*filter\n-A INPUT -m set --match-set {} src -j DROP\nCOMMIT\n"
         (A, A, ["--engine", "oracle"], "oracle"),
         (A, A, ["--format", "yaml"], "yaml"),
         (A, A, ["-o", "/nonexistent/out", "--engine", "sample"], "No such file"),
-        (A, A, ["third.rules"], "third.rules"),
+        (A, A, ["third.rules"], "name two rule sets, A and B; or --against A"),
     ],
 )  # fmt: skip
 def test_bad_input_is_told_and_exits_with_2(
@@ -356,8 +356,8 @@ def test_a_table_that_one_side_lacks_is_empty_there(run: Any, engine: str, table
         (["/nonexistent", "{a}"], "No such file"),
         (["{a}", "/"], "directory"),
         (["{a}", "{broken}"], "broken: "),
-        (["-", "-"], "both rule sets cannot come from standard input"),
-        (["{a}"], "Missing argument"),
+        (["-", "-"], "two rule sets cannot both be read from standard input"),
+        (["{a}"], "name two rule sets, A and B"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, files: list[str], said: str) -> None:
@@ -424,7 +424,7 @@ def test_json_fits_its_schema(made: dict[str, Report]) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     answers = {}
     for name, each in made.items():
-        text = FORMATS["json"](each)
+        text = FORMATS["json"]([each])
         found = json.loads(text.encode())
         jsonschema.validate(found, SCHEMA)
         assert found["status"] == each.status
@@ -446,7 +446,7 @@ def test_json_fits_its_schema(made: dict[str, Report]) -> None:
 
 def test_the_schema_refuses_what_is_wrong(made: dict[str, Report]) -> None:
     """It would not hold anything if it took everything."""
-    found = json.loads(FORMATS["json"](made["verdict"]))
+    found = json.loads(FORMATS["json"]([made["verdict"]]))
     for spoil in (
         lambda it: it.pop("status"),
         lambda it: it.update(answer="maybe"),
@@ -464,7 +464,7 @@ def test_the_schema_refuses_what_is_wrong(made: dict[str, Report]) -> None:
 def test_sarif_fits_the_schema_of_the_standard(made: dict[str, Report]) -> None:
     jsonschema.Draft7Validator.check_schema(SARIF)
     for each in made.values():
-        log = json.loads(FORMATS["sarif"](each).encode())
+        log = json.loads(FORMATS["sarif"]([each]).encode())
         jsonschema.Draft7Validator(SARIF, format_checker=jsonschema.Draft7Validator.FORMAT_CHECKER).validate(
             log
         )
@@ -473,7 +473,7 @@ def test_sarif_fits_the_schema_of_the_standard(made: dict[str, Report]) -> None:
         assert run["invocations"][0]["exitCode"] == each.status
         for result in run["results"]:
             assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
-    assert not json.loads(FORMATS["sarif"](made["undecided"]))["runs"][0]["invocations"][0][
+    assert not json.loads(FORMATS["sarif"]([made["undecided"]]))["runs"][0]["invocations"][0][
         "executionSuccessful"
     ]
 
@@ -484,11 +484,11 @@ def line_of(location: Any) -> tuple[str, int]:
 
 
 def test_a_sarif_result_stands_at_the_deciding_lines(made: dict[str, Report]) -> None:
-    (result,) = json.loads(FORMATS["sarif"](made["policy"]))["runs"][0]["results"]
+    (result,) = json.loads(FORMATS["sarif"]([made["policy"]]))["runs"][0]["results"]
     (here,), (there,) = result["locations"], result["relatedLocations"]
     assert line_of(here) == ("b.rules", 3) and line_of(there) == ("a.rules", 3)
     assert here["logicalLocations"][0]["fullyQualifiedName"] == "filter/FORWARD"
-    (result,) = json.loads(FORMATS["sarif"](made["verdict"]))["runs"][0]["results"]
+    (result,) = json.loads(FORMATS["sarif"]([made["verdict"]]))["runs"][0]["results"]
     lines = {line_of(result[where][0]) for where in ("locations", "relatedLocations")}
     assert lines in ({("b.rules", 2), ("a.rules", 11)}, {("b.rules", 11), ("a.rules", 2)})
     ways = [
@@ -500,7 +500,7 @@ def test_a_sarif_result_stands_at_the_deciding_lines(made: dict[str, Report]) ->
 
 def test_a_sarif_fingerprint_outlives_moved_lines() -> None:
     def fingerprints(before: str, after: str) -> list[str]:
-        log = json.loads(FORMATS["sarif"](report(compare(before, after))))
+        log = json.loads(FORMATS["sarif"]([report(compare(before, after))]))
         return [result["partialFingerprints"]["hitables/v1"] for result in log["runs"][0]["results"]]
 
     moved = "# a note\n# another\n" + POLICY
@@ -511,14 +511,14 @@ def test_a_sarif_fingerprint_outlives_moved_lines() -> None:
     ("file", "uri"), [("a b#c%.rules", "a%20b%23c%25.rules"), ("/etc/ü", "file:///etc/%C3%BC")]
 )
 def test_a_file_name_becomes_a_uri(file: str, uri: str) -> None:
-    finding = Finding("different-verdict", "error", "m", (Place(file, 2),))
-    log = json.loads(FORMATS["sarif"](Report("check", 1, (finding,), (), 0.0, {}, "")))
+    finding = Finding("different-verdict", "error", "m", (SourceLine(file, 2),))
+    log = json.loads(FORMATS["sarif"]([Report("check", (file,), 1, (finding,), (), 0.0, {}, "")]))
     assert line_of(log["runs"][0]["results"][0]["locations"][0]) == (uri, 2)
 
 
 def test_junit_is_read_by_a_real_reader(made: dict[str, Report], tmp_path: Path) -> None:
     for name, each in made.items():
-        (tmp_path / "check.xml").write_text(FORMATS["junit"](each), encoding="utf-8")
+        (tmp_path / "check.xml").write_text(FORMATS["junit"]([each]), encoding="utf-8")
         suites = junitparser.JUnitXml.fromfile(str(tmp_path / "check.xml"))
         assert [suite.name for suite in suites] == ["filter"]
         (suite,) = suites
@@ -554,7 +554,7 @@ def test_junit_is_read_by_a_real_reader(made: dict[str, Report], tmp_path: Path)
 
 def test_a_suite_for_each_table() -> None:
     raw = "*raw\n-A PREROUTING -p udp -j NOTRACK\nCOMMIT\n"
-    text = FORMATS["junit"](report(compare(A + raw, VERDICT + raw)))
+    text = FORMATS["junit"]([report(compare(A + raw, VERDICT + raw))])
     suites = junitparser.JUnitXml.fromstring(text.encode())
     assert {suite.name: (suite.tests, suite.failures) for suite in suites} == {
         "filter": (6, 2),
@@ -564,14 +564,16 @@ def test_a_suite_for_each_table() -> None:
 
 def test_a_case_may_hold_several_findings_or_none() -> None:
     """As other commands will use it."""
-    finding = Finding("different-verdict", "warning", "a message", (Place("x", 0),), text="more\x00 of it")
+    finding = Finding(
+        "different-verdict", "warning", "a message", (SourceLine("x", 0),), text="more\x00 of it"
+    )
     cases = (
         Case("x", "one", 1.5, (finding, finding)),
         Case("x", "two", skipped="not wanted"),
         Case("y", "three"),
     )
     suites = junitparser.JUnitXml.fromstring(
-        FORMATS["junit"](Report("lint", 1, (finding,), cases, 2.0, {}, "")).encode()
+        FORMATS["junit"]([Report("lint", ("x",), 1, (finding,), cases, 2.0, {}, "")]).encode()
     )
     one, two = next(iter(suites))
     assert [result.message for result in one.result] == ["a message"] * 2 and one.time == 1.5

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from support.crossing_text import crossing
 
-from hitables import Options, read
+from hitables import read
 from hitables.build.tree import ALGORITHMS
+from hitables.compiler.compile import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.kernel.namespace import Namespace
 

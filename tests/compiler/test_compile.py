@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from support.equal_programs import BACKENDS, assert_equal
 from support.rule_texts import make_text
 
-from hitables import HitablesError, Options, compile_rules, read, write
+from hitables import HitablesError, read, write
 from hitables.analyse.callgraph import graph, levels
-from hitables.analyse.rule_boxes import Malformed
 from hitables.build.tree import ALGORITHMS, grow
+from hitables.compiler.compile import Options, compile_rules
 from hitables.emit.sourcemap import source_map
+from hitables.ir.choices import Malformed
 from hitables.ir.fields import Family
 from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Kind, Role

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from support.equal_programs import BACKENDS, assert_equal
 from support.rule_texts import make_text
 
-from hitables import Options, read, write
-from hitables.analyse.rule_boxes import Malformed
+from hitables import read, write
+from hitables.compiler.compile import Options
 from hitables.compiler.conext2014 import transform
+from hitables.ir.choices import Malformed
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program

@@ -11,9 +11,10 @@ import pytest
 from hitables.core._engine import lib
 from support.crossing_text import crossing
 
-from hitables import HitablesError, Options, compile_rules, read
+from hitables import HitablesError, read
 from hitables.analyse.boxes import Axis, Boxes, Cut
 from hitables.build.tree import ALGORITHMS, EFFORTS, PAPER, grow
+from hitables.compiler.compile import Options, compile_rules
 from hitables.ir.fields import Field
 
 pytestmark = pytest.mark.engine

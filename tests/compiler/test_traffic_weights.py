@@ -88,11 +88,11 @@ def test_the_counters_of_the_input_weigh_and_can_be_left_aside(trace: Path) -> N
 
 def test_the_report_says_what_rules_weigh_by(trace: Path) -> None:
     done = run("--trace", trace, "--summary", "-o", "/dev/null", text=rules_text())
-    assert done.exit_code == 0 and f"rules weigh by {trace}" in done.stderr
+    assert done.exit_code == 0 and f"rules are weighed by {trace}" in done.stderr
     done = run("--summary", "-o", "/dev/null", text=rules_text(counters=True))
-    assert "rules weigh by the counters of -" in done.stderr
+    assert "rules are weighed by the counters of -" in done.stderr
     done = run("--summary", "-o", "/dev/null", text=rules_text())
-    assert "rules weigh by" not in done.stderr
+    assert "rules are weighed by" not in done.stderr
 
 
 def test_a_capture_weighs_as_a_trace_of_the_same_packets_does(trace: Path, tmp_path: Path) -> None:
@@ -110,12 +110,12 @@ def test_a_capture_weighs_as_a_trace_of_the_same_packets_does(trace: Path, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--trace", "TRACE", "--pcap", "TRACE"], "not by several of them"),
-        (["--trace", "TRACE", "--alike"], "not by several of them"),
-        (["--through", "FORWARD"], "there are none"),
+        (["--trace", "TRACE", "--pcap", "TRACE"], "give one of them"),
+        (["--trace", "TRACE", "--alike"], "give one of them"),
+        (["--through", "FORWARD"], "give one of them"),
         (["--trace", "TRACE", "--through", "OUTPUT"], "none of 3000 packets matches a rule of filter OUTPUT"),
         (["--trace", "TRACE", "--through", "ht1"], "no built-in chain ht1"),
-        (["--trace", "TRACE", "--scheme", "paper"], "weighs all rules alike"),
+        (["--trace", "TRACE", "--scheme", "paper"], "weighs all rules the same"),
         (["--trace", "missing"], "missing: No such file"),
         (["--pcap", "TRACE"], "no capture"),
     ],

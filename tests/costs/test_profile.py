@@ -18,6 +18,7 @@ from support.rule_texts import make_text
 
 import hitables
 from hitables.cli.main import main
+from hitables.compiler.compile import compile_rules
 from hitables.costs import Costs, Reading, default, load, spent
 from hitables.costs.profile import Figures, MatchCost
 from hitables.costs.test_kinds import as_read, kind, program_as_read
@@ -177,7 +178,7 @@ def test_many_flows_cost_more_than_few_in_a_tree() -> None:
         for _ in range(3000)
     )
     program = hitables.read(f"*filter\n:FORWARD ACCEPT [0:0]\n{rules}COMMIT\n")
-    compiled = hitables.compile_rules(program).program
+    compiled = compile_rules(program).program
     batch = draw_packets(compiled, "filter", "FORWARD", 3000)
     for backend in Backend:
         few, many = (

@@ -14,7 +14,7 @@ import pytest
 from hitables.analyse.boxes import Boxes
 from hitables.analyse.callgraph import writes
 from hitables.analyse.reorderable import freedom
-from hitables.analyse.rule_boxes import Malformed, Sides, as_boxes
+from hitables.analyse.rule_boxes import Sides, as_boxes
 from hitables.api import read
 from hitables.build.expected_cost import read_in_turn, spent
 from hitables.build.tree import Tree, grow, unsplit
@@ -24,6 +24,7 @@ from hitables.costs import Costs, default
 from hitables.costs.packet_cost import near_cost, program_of
 from hitables.costs.tree_prices import Priced, nanoseconds, prices
 from hitables.errors import HitablesError
+from hitables.ir.choices import Malformed
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program

@@ -8,11 +8,12 @@ import random
 import pytest
 from support.crossing_text import crossing
 
-from hitables import Options, compile_rules, read
-from hitables.analyse.rule_boxes import Malformed
+from hitables import read
+from hitables.compiler.compile import Options, compile_rules
 from hitables.compiler.pipeline import compile_text
 from hitables.emit.jumps import leaves_chain
 from hitables.emit.leaf_matches import Forms, without
+from hitables.ir.choices import Malformed
 from hitables.ir.fields import Field
 from hitables.ir.program import Program
 from hitables.ir.rule import Match, Rule

@@ -203,7 +203,7 @@ def test_a_map_that_the_kernel_refuses_is_told_in_its_words() -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--against", "ebpf"], "--against ebpf: not known; one of ipset, nft-set, nft-o"),
+        (["--against", "ebpf"], "--rivals ebpf: unknown name; known are ipset, nft-set, nft-o"),
         (["--chain", "MINE"], "table filter has no built-in chain MINE"),
         (["--chain", "OUTPUT"], "chain OUTPUT of table filter has no rules"),
         (["--trace", "x", "--pcap", "y"], "not from both"),

@@ -117,7 +117,7 @@ def banned(backend: str, state: str) -> None:
         key: own[key] for key in own if key not in gone
     }
     assert listed(backend, "filter", "f2b-sshd") == jail
-    assert "the kernel holds what the state says" in sflgen("status", "--live", "--state", state)
+    assert "the kernel holds the rule set of the state" in sflgen("status", "--live", "--state", state)
     assert "proved" in sflgen("verify", "--state", state)
 
 

@@ -1,4 +1,4 @@
-"""Patches in real kernels: after each, the kernel holds what the state says; and the commands."""
+"""Patches in real kernels: after each, the kernel holds the rule set of the state; and the commands."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ def is_interrupted(folder: str, rules: str, backend: str) -> None:
     assert (command.returncode, said) == (130, "sflgen: interrupted\n")
     (journal,) = Path(folder).glob("journal.*")
     assert journal.read_text().endswith("\nsettled 2\n")
-    assert "the kernel holds what the state says" in run([SFLGEN, "status", *state])
+    assert "the kernel holds the rule set of the state" in run([SFLGEN, "status", *state])
     assert "-s 192.0.2.1/32 " in run([f"iptables-{backend}-save"])
 
 

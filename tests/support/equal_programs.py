@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hitables import Options
-from hitables.analyse.rule_boxes import Malformed
+from hitables.compiler.compile import Options
+from hitables.ir.choices import Malformed
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program
 from hitables.simulate.boundary_packets import draw_packets

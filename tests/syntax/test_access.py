@@ -76,8 +76,8 @@ def test_a_question_behind_what_may_change_its_answer_is_a_new_one(
     engine, reader: str, writer: str, place: str
 ) -> None:  # type: ignore[no-untyped-def]
     before, after = read_twice(reader, writer, place)
-    for verdict_only in (False, True):
-        answer = engine.check(before, after, Question(verdict_only=verdict_only))
+    for equivalence in ("full", "verdict"):
+        answer = engine.check(before, after, Question(equivalence=equivalence))
         assert isinstance(answer, Difference), answer
         assert "become" in answer.reason
 
@@ -234,7 +234,9 @@ def test_a_match_of_a_set_whose_counters_a_rule_reads_has_memory_in_every_table(
     once = COUNTED.replace("-A PREROUTING -m set --match-set seen src -j ACCEPT\n", "", 1)
     free = [each.replace(" --packets-gt 10", "") for each in (COUNTED, once)]
     for engine in (exact, bdd):
-        assert isinstance(engine.check(read(COUNTED), read(once), Question(verdict_only=True)), Difference)
+        assert isinstance(
+            engine.check(read(COUNTED), read(once), Question(equivalence="verdict")), Difference
+        )
         assert isinstance(engine.check(read(free[0]), read(free[1]), Question()), Equal)
 
 

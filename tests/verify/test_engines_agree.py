@@ -35,7 +35,7 @@ ENGINES: dict[str, Callable[[Program, Program, Question], Answer]] = {
 }
 PROVES = [name for name in ENGINES if name != "sampled"]
 WHOLE = Question()
-QUESTIONS = (WHOLE, Question(malformed="exact"), Question(verdict_only=True))
+QUESTIONS = (WHOLE, Question(malformed="exact"), Question(equivalence="verdict"))
 
 
 def stands(difference: Difference, before: Program, after: Program, question: Question) -> bool:

@@ -12,6 +12,7 @@ from hitables.core._engine import lib
 from support.grouped_programs import SLIPS, Grouping, Written, make_list
 
 import hitables
+from hitables.compiler.compile import compile_rules
 from hitables.generate import rules as generated
 from hitables.generate import seed as seeds
 from hitables.parse import classbench
@@ -141,5 +142,5 @@ def test_what_the_compiler_prints_in_groups_is_proved_by_lists(monkeypatch: pyte
     """Else it would be proved in regions, which takes twenty times as long on 10,000 rules."""
     drawn = seeds.parse((SEEDS / "fw.seed").read_text(), "fw.seed")
     before = hitables.read(classbench.to_text(generated.rules(drawn, 600)))
-    after = hitables.compile_rules(before).program
+    after = compile_rules(before).program
     assert proved_by_lists(hitables.write(before), hitables.write(after), monkeypatch)
