@@ -1,7 +1,7 @@
 """`sflgen stream --live` killed at random moments: `python -m benchmarks.kills`.
 
-After each kill -9 the next start has to find state and kernel agreeing, with every update that was
-answered in it, those behind in their order as far as they were under way, and nothing else.
+After each kill -9 the next start must find that state and kernel agree.  Both must have every answered
+update, then a prefix of the updates under way, in order, and nothing else.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _killed(folder: Path, backend: Backend, count: int, seed: int) -> dict[str, 
         if number % 20 == 0 or number + 1 == count:
             proved = verify(state)
             if not isinstance(proved, Equal):
-                raise HitablesError("what is loaded is not the list")
+                raise HitablesError("the loaded rule set is not equal to the list")
     return {
         "backend": backend.value,
         "kills": count,
@@ -90,7 +90,9 @@ def done_of(commands: Sequence[str], before: Program, after: Program, answered: 
         if number >= answered and _lists(before) == _lists(after):
             return number
         before = apply(before, read_commands(command, before))
-    raise HitablesError(f"after {answered} answers the rule list is not what they, and those behind, say")
+    raise HitablesError(
+        f"after {answered} answers the rule list is not that of the answered commands, and of those under way"
+    )
 
 
 def _lists(program: Program) -> list[object]:
@@ -140,7 +142,9 @@ def state_after_kill(folder: Path) -> State:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=200, help="Half of them on either backend.")
+    parser.add_argument(
+        "--kills", type=int, default=200, help="Kill so many streams, half of them on either backend."
+    )
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     for backend in Backend:

@@ -1,14 +1,14 @@
 """What updates cost: `make bench-sflgen`, or `python -m benchmarks.updates --short`.
 
-Updates are drawn as the SFL paper's and the goals ask: at random positions, half of them deletions of
-random rules, a tenth of the inserted ones wider than /16 in both addresses, no address twice.
+Updates are drawn as in the evaluation of the SFL paper: at random positions, half of them deletions of
+random rules, a tenth of the insertions wider than /16 in both addresses, no address twice.
 
-    times      per update: plan, text, proof, kernel; beside building and loading all anew, and beside
-               one `iptables -I` or `-D` in the linear set
-    sustained  `sflgen stream --live` asked as fast as it answers; the state is looked at now and then,
-               and what packets of the trace read there is held against the tree folded then
+    times      per update: plan, text, proof, kernel; compared with a compilation of the whole, and
+               with one `iptables -I` or `-D` in the uncompiled set
+    sustained  `sflgen stream --live`, sent commands as fast as it answers; at some moments the rules
+               read by packets of the trace, compared with a fold of the same list
     growth     rules read with pending updates (the paper's figures 6 to 8): all in front of the tree,
-               as the paper has them, and where the cost model puts them
+               as in the paper, and where the cost model puts them
     kills      benchmarks/kills.py
 """
 
@@ -55,7 +55,7 @@ from .public_sets import SHARED
 WUSTL = ("acl1_10K", "fw1_10K", "ipc1_10K")
 PARTS = ("times", "sustained", "growth", "kills")
 
-# Commands that wait for their answer: one is planned while the kernel takes the one before.
+# Commands sent and not answered: one is planned while the kernel loads another.
 OUTSTANDING = 3
 CORPUS = "cmarbach_geo-fencing__iptables-rules.rules"
 SFLGEN = str(Path(sys.executable).parent / "sflgen")
@@ -133,7 +133,7 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def times(case: Case, backend: Backend, count: int, seed: int) -> dict[str, Any]:
-    """One row: what each update costs, what all anew costs, what the linear set costs."""
+    """One row: the cost of each update, of compiling and loading all, and of commands in the linear set."""
     started = time.perf_counter()
     plan = sflgen.start_unproved(case.program, sflgen.Settings(backend=backend))
     compiled = time.perf_counter() - started
@@ -170,7 +170,7 @@ def times(case: Case, backend: Backend, count: int, seed: int) -> dict[str, Any]
 def _patched(
     folder: Path, state: sflgen.State, case: Case, backend: Backend, count: int, seed: int
 ) -> dict[str, Any]:
-    """Updates put off, so that no fold is among them."""
+    """Updates without folds."""
     spent: dict[str, list[float]] = {name: [] for name in ("read", "plan", "text", "proof", "kernel")}
     chosen: dict[str, int] = {}
     lines = []
@@ -191,7 +191,7 @@ def _patched(
             clock.append(time.perf_counter())
             state = plan.after
             if not number:
-                continue  # the first one lays out what is kept from plan to plan
+                continue  # the first one fills the cache
             for name, start, end in zip(spent, clock, clock[1:], strict=False):
                 spent[name].append(end - start)
             lines.append(len(plan.edits))
@@ -207,8 +207,8 @@ def _patched(
 
 
 def _folded(state: sflgen.State, kernel: Kernel, store: sflgen.Store) -> dict[str, float]:
-    """A fold of what waits: growing, and the time from reading counters to the end of loading, in which
-    copies that go count for nothing."""
+    """A fold of the pending updates: growing, and the time from reading counters to the end of loading,
+    in which counts of deleted copies are lost."""
     clock = [time.perf_counter()]
     plan = sflgen.fold_unproved(state)
     clock.append(time.perf_counter())
@@ -240,7 +240,7 @@ def _linear(plain: str, case: Case, backend: Backend, count: int, seed: int) -> 
 
 
 def sustained(case: Case, seconds: float, seed: int, looks: int = 6) -> dict[str, Any]:
-    """`sflgen stream --live` on nft, asked as fast as it answers."""
+    """`sflgen stream --live` on nft, sent commands as fast as it answers."""
     plain = write(case.program)
     with tempfile.TemporaryDirectory() as folder, Namespace() as namespace:
         load(plain, Family.IPV4, Backend.NFT, namespace)
@@ -318,7 +318,7 @@ def _streamed(folder: Path, case: Case, seconds: float, seed: int, looks: int) -
 
 
 def _reads(folder: Path, case: Case) -> dict[str, float]:
-    """Rules that packets of the trace read in a state, and in the tree folded then."""
+    """Mean rules read by packets of the trace in a state, and in the state folded."""
     from sflgen.store import Store
 
     with Store.open(folder, to_write=False) as store:
@@ -341,7 +341,7 @@ def trace_of(case: Case) -> Any:
 
 
 def growth(case: Case, deepest: int, every: int, seeds: Sequence[int]) -> dict[str, Any]:
-    """Mean rules read by the trace with so many pending updates: insertions, deletions; in front, by cost."""
+    """Mean rules read by the trace against pending updates: insertions, deletions; in front, by cost."""
     first = sflgen.start_unproved(case.program, sflgen.Settings(backend=Backend.NFT)).after
     batch = trace_of(case)
     curves: list[dict[str, Any]] = []
@@ -404,13 +404,21 @@ def fill_page() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--short", action="store_true", help="A minute's worth, for development.")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--sets", nargs="+", help="Of the public sets these alone, and not the corpus set.")
-    parser.add_argument("--seconds", type=float, default=60.0, help="How long the stream is asked.")
+    parser.add_argument("--short", action="store_true", help="Measure for a minute only.")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="Measure these parts.")
+    parser.add_argument("--sets", nargs="+", help="Measure these public sets, and not the corpus set.")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="Send commands to the stream for this long."
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", "--output", type=Path, help="JSON; parts not measured stay.")
-    parser.add_argument("--page", action="store_true", help="Write the docs' tables and figure anew.")
+    parser.add_argument(
+        "-o", "--output", type=Path, help="Write the results as JSON; keep the parts that are not measured."
+    )
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="Write the tables and the figure of the docs, and measure nothing.",
+    )
     args = parser.parse_args()
     if args.page:
         fill_page()

@@ -1,7 +1,7 @@
-"""What is derived from a state and kept from plan to plan, so that an update does not compute it anew.
+"""Items derived from a state, kept from plan to plan so that an update does not compute them anew.
 
-Invariant: every item can be computed from the state alone, and the cache says nothing new; a state with
-an empty cache gives the same plans.  A plan works on a copy and hands it to the state after it.  It
+Invariant: every item can be computed from the state alone, so a state with an empty cache gives the
+same plans.  A plan works on a copy and hands it to the state after it.  It
 drops the items of sections and chains that it rebuilds.  `hulls` alone is shared by all copies: its
 items name the rules they are derived from, and are ignored for other rules.
 """

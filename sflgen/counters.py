@@ -99,11 +99,11 @@ class _Carrying:
         self.chains: dict[str, list[_Copy]] = {}
         self.to_set: dict[tuple[str, Key], Count] = {}  # by chain of the list and rule
         before = plan.before.loaded.table(table)
-        held = kernel.table(table) if _has_table(kernel, table) else None
+        present = kernel.table(table) if _has_table(kernel, table) else None
         counting = {chain for where, chain in counting_chains(plan) if where == table}
         for chain in before.chains:
             if chain.name in counting:
-                rules = held[chain.name].rules if held is not None and chain.name in held else ()
+                rules = present[chain.name].rules if present is not None and chain.name in present else ()
                 is_same = len(rules) == len(chain.rules)
                 self.chains[chain.name] = [
                     _Copy(rule, (rules[at].counters if is_same else None) or (0, 0))

@@ -5,7 +5,7 @@ delete in place  the copies of the rule are deleted from the tree and its entrie
 
 Cancelling is right because no newer entry concerns the packets of the rule.  Deleting in place is right
 only if the rule did not hide others, which were left out of the tree behind it; that is not known here,
-so a proof of the patch must follow (proof.py), and the planner does it only when told to.
+so a proof of the patch must follow (proof.py), and the planner does it only on request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The entries of one section with a tree: inserted, removed, moved, and what they cost.
+"""The entries of one section with a tree: inserting, removing and moving them, and their cost.
 
 Invariant: `entry_chains` of the plan names the row of every entry in the loaded chains, and the cached
 regions of a chain are those of its entries, in the same order.
@@ -19,7 +19,7 @@ from .plan_state import PlanState
 from .region import Region
 
 # A chain holds at most this many entries for each rule of delta before its tree is grown anew: more
-# entries in a leaf cost the few packets that come there too much.
+# entries in a leaf cost the few packets that reach it too much.
 ENTRIES_PER_DELTA = 4
 
 
@@ -119,7 +119,7 @@ class SectionEntries:
     ) -> None:
         """Perform *edits*, which insert (*step* 1) or delete (-1) *row* of a chain; move its entries.
 
-        *added*: the entry that comes into this row; an entry in a deleted row is forgotten.
+        *added*: the entry in the inserted row.  The entry in a deleted row is forgotten.
         """
         plan, key = self.plan, (self.table, chain)
         regions = plan.regions(key)

@@ -302,34 +302,34 @@ def _load(kernel: Kernel, store: Store, before: State, after: State, patch: str)
 def _differences(state: State, wanted: Program, contents: Program) -> Iterator[str]:
     settings = state.settings
     for table in wanted:
-        held = next((each for each in contents if each.name == table.name), empty_table(table.name))
-        yield from _table_differences(table, held, settings)
-    for held in contents:
+        present = next((each for each in contents if each.name == table.name), empty_table(table.name))
+        yield from _table_differences(table, present, settings)
+    for present in contents:
         names = Names(settings.prefix, ())
-        for chain in held.chains:
-            is_known = any(table.name == held.name and chain.name in table for table in wanted)
+        for chain in present.chains:
+            is_known = any(table.name == present.name and chain.name in table for table in wanted)
             if names.is_generated(chain.name) and not is_known:
-                yield f"table {held.name}: chain {chain.name} has a generated name and is not in the state"
+                yield f"table {present.name}: chain {chain.name} has a generated name and is not in the state"
 
 
-def _table_differences(wanted: Table, held: Table, settings: Settings) -> Iterator[str]:
+def _table_differences(wanted: Table, present: Table, settings: Settings) -> Iterator[str]:
     for chain in wanted.chains:
         if settings.is_foreign(chain.name):
             continue
         where = f"table {wanted.name}, chain {chain.name}"
-        if chain.name not in held:
+        if chain.name not in present:
             yield f"{where}: the kernel does not have it"
             continue
-        other = held[chain.name]
+        other = present[chain.name]
         if chain.policy is not None and chain.policy != other.policy:
             yield f"{where}: policy {other.policy}, the state has {chain.policy}"
         yield from _rule_differences(where, chain, other)
 
 
-def _rule_differences(where: str, wanted: Chain, held: Chain) -> Iterator[str]:
-    if len(wanted.rules) != len(held.rules):
-        yield f"{where}: {len(held.rules)} rules, the state has {len(wanted.rules)}"
+def _rule_differences(where: str, wanted: Chain, present: Chain) -> Iterator[str]:
+    if len(wanted.rules) != len(present.rules):
+        yield f"{where}: {len(present.rules)} rules, the state has {len(wanted.rules)}"
         return
-    for number, (one, other) in enumerate(zip(wanted.rules, held.rules, strict=True), 1):
+    for number, (one, other) in enumerate(zip(wanted.rules, present.rules, strict=True), 1):
         if rule_key(one) != rule_key(other):
             yield f"{where}: rule {number} differs"

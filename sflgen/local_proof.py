@@ -257,12 +257,12 @@ def _entered(
     below: Mapping[str, Rules],
     written: Mapping[str, frozenset[Metadata]],
 ) -> Program:
-    """A program in which packets of *region* enter *root*; chains that are not given have unknown effect."""
-    given = {_ROOT: root, **below}
-    callees = {name for rules in given.values() for rule in rules if (name := jumps_to(rule))}
-    unknown = {name: _unknown_effect(name, written) for name in callees - given.keys()}
+    """A program in which packets of *region* enter *root*; other chains have unknown effect."""
+    rules_of = {_ROOT: root, **below}
+    callees = {name for rules in rules_of.values() for rule in rules if (name := jumps_to(rule))}
+    unknown = {name: _unknown_effect(name, written) for name in callees - rules_of.keys()}
     front = Chain(chain, listed[chain].policy, (Rule(region.matches, goto(_ROOT)),))
-    chains = [Chain(name, None, rules) for name, rules in {**given, **unknown}.items()]
+    chains = [Chain(name, None, rules) for name, rules in {**rules_of, **unknown}.items()]
     return Program(state.master.family, (Table(listed.name, (front, *chains)),))
 
 

@@ -1,7 +1,7 @@
 """Where a new entry is inserted: in front of the tree, or in the leaves that its region meets.
 
 In front of the tree every packet of the section reads the entry; in the leaves (a *graft*, graft.py)
-only packets that come there do, at one line of the patch for each leaf.  The cost model decides: the
+only packets that reach them do, at one line of the patch for each leaf.  The cost model decides: the
 nanoseconds that packets spend on reading the entry, against the lines of the patch.
 """
 

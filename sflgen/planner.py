@@ -278,7 +278,7 @@ class Planner:
         return replace(master, tables=tuple(padded if each is listed else each for each in master))
 
     def replace_layout(self, chain_id: ChainId, layout: ChainLayout | None) -> None:
-        """Record the new layout of a folded chain; its entries are gone."""
+        """Record the new layout of a folded chain, which has no entries."""
         plan, table = self.plan, chain_id[0]
         before = plan.layouts.pop(chain_id, None)
         sections = {section.name for section in before.sections} if before else set()

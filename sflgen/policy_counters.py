@@ -45,7 +45,7 @@ _LAYOUTS = {
 def with_policy_counters(patch: str, family: Family) -> str:
     """*patch* for iptables-legacy-restore --noflush --counters, with lines that keep counts of policies."""
     return re.sub(
-        r"^\*(\S+)\n", lambda found: found[0] + _policy_lines(found[1], family), patch, flags=re.MULTILINE
+        r"^\*(\S+)\n", lambda head: head[0] + _policy_lines(head[1], family), patch, flags=re.MULTILINE
     )
 
 

@@ -93,7 +93,7 @@ class Restore:
         meanwhile()
         output, is_done = self._read_until(mark, None)
         if not is_done:
-            message = _LINE.sub(lambda found: self._line_of_patch(found.group()), output.strip())
+            message = _LINE.sub(lambda phrase: self._line_of_patch(phrase.group()), output.strip())
             return f"exit status {self._end()}: {message or 'no message'}", False
         self._lines += data.count(b"\n") + 1
         return output, True

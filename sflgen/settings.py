@@ -20,7 +20,7 @@ class Strategy(enum.Enum):
     EDIT = "edit"  # rules are changed in place: in a list, or as copies in a tree
     OVERLAY = "overlay"  # an entry in front of the tree
     GRAFT = "graft"  # entries in the leaves that the update concerns
-    CANCEL = "cancel"  # an insertion that waits in an entry is taken back
+    CANCEL = "cancel"  # the entry of a pending insertion is removed
     FOLD = "fold"  # the tree is grown anew
 
 

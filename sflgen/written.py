@@ -1,7 +1,7 @@
-"""What rules and chains may write about a packet: its addresses, mark, connection, and so on.
+"""The header fields and metadata of a packet (mark, connection, …) that rules and chains may write.
 
-A rule behind one that writes a field sees another value of it than the packet came with; this decides
-how far an entry's region may rely on the header tests of its rule.
+A rule behind one that writes a field sees the new value.  So the region of an entry, which is read first,
+must not rely on tests of fields that an earlier rule of the list may write.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Folds in the background: what was updated meanwhile stands over the new trees, and nothing is lost."""
+"""Folds in the background: updates made meanwhile are planned over the new trees, and none is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sflgen.store import Store
 
 
 def wait(fold: BackgroundFold) -> None:
-    """However long it takes."""
+    """Wait, without a limit, until the fold has a result."""
     while not fold.is_done():
         select.select([fold.socket], [], [])
 
@@ -62,7 +62,7 @@ def test_a_fold_with_updates_meanwhile_keeps_the_law(seed: int, backend: str) ->
     try:
         plan = fold.plan(state, proving=True)
     except (Stale, Unsupported):
-        return  # one of the updates folds by itself
+        return  # an update folds a chain itself
     finally:
         fold.stop()
     check(plan)
@@ -97,7 +97,7 @@ def test_a_fold_removes_entries_except_those_inserted_meanwhile() -> None:
 
 
 def test_the_folding_process_closes_inherited_files() -> None:
-    """A tool that is started at the same time has pipes, and waits until nobody holds their other ends."""
+    """A tool started at the same time waits until no process holds the other ends of its pipes."""
     state = with_pending(delta=32)
     end, ours = os.pipe()
     fold = BackgroundFold(state, [("filter", "INPUT")], proving=False)
@@ -114,7 +114,7 @@ INTERRUPTED = """
 import os, signal
 from sflgen.background import BackgroundFold
 from support.planned_updates import with_pending
-for number in (signal.SIGINT, signal.SIGTERM):  # whatever they do where the tests run
+for number in (signal.SIGINT, signal.SIGTERM):  # the test runner may have set others
     signal.signal(number, signal.default_int_handler)
 state = with_pending(32)
 for number in (signal.SIGINT, signal.SIGTERM):
@@ -148,11 +148,11 @@ def test_a_failed_fold_has_a_reason_and_a_fold_can_be_stopped() -> None:
     state = with_pending(delta=32)
     fold = BackgroundFold(state, [("filter", "INPUT")], proving=False)
     fold.stop()
-    fold = BackgroundFold(state, [("mangle", "INPUT")], proving=True)  # there is no such chain to fold
+    fold = BackgroundFold(state, [("mangle", "INPUT")], proving=True)  # a chain that does not exist
     wait(fold)
     assert fold.plan(state, proving=True).edits == ()
     fold.stop()
-    other = apply(state.master, read_commands("-P INPUT DROP", state.master))  # not what is loaded
+    other = apply(state.master, read_commands("-P INPUT DROP", state.master))  # not the loaded rule set
     broken = State(state.settings, other, state.loaded, state.layouts, state.entry_chains)
     fold = BackgroundFold(broken, [("filter", "INPUT")], proving=True)
     wait(fold)
@@ -176,13 +176,13 @@ def test_no_packet_reaches_staged_trees_until_they_are_taken_over(seed: int) -> 
             assert not plan.updates
             used = {edit.chain for edit in plan.edits}
             assert all(edit.op is Op.NEW or edit.op is Op.APPEND for edit in plan.edits)
-            assert not used & reached(state), "no packet comes there"
+            assert not used & reached(state), "no packet reaches a staged chain"
         elif done:
             break
         elif len(fold.since) < 4:
             _, updates, _ = make_updates(rng, state.master, 1, favoured(state))
             if any(edit.op is Op.REMOVE for edit in updates):
-                continue  # a stream clears away first
+                continue  # a session removes staged chains first
             try:
                 plan = plan_unproved(state, updates, Strategy.GRAFT)
             except Unsupported:
@@ -195,13 +195,13 @@ def test_no_packet_reaches_staged_trees_until_they_are_taken_over(seed: int) -> 
     try:
         plan = fold.plan(state, proving=True)
     except (Stale, Unsupported):
-        return  # one of the updates folds by itself
+        return  # an update folds a chain itself
     finally:
         fold.stop()
     check(plan)
     assert plan.after.master == state.master and plan.after.name_range != state.name_range
     old = {chain.name for table in state.loaded for chain in table.chains} - reached(plan.after)
-    assert not {edit.chain for edit in plan.edits if edit.op is not Op.NEW} & old, "old trees are left alone"
+    assert not {edit.chain for edit in plan.edits if edit.op is not Op.NEW} & old, "old trees are not changed"
     state = plan.after
     for piece in unreachable_pieces(state):
         state = piece_plan(state, piece).after
@@ -212,7 +212,7 @@ def test_no_packet_reaches_staged_trees_until_they_are_taken_over(seed: int) -> 
 
 
 def reached(state: State) -> set[str]:
-    """The chains that packets may come to, and those of the list."""
+    """The chains that packets may reach, and those of the list."""
     chains = {chain.name for table in state.master for chain in table.chains}
     for where, layout in state.layouts.items():
         chains |= layout.fixed_chains() | {section.name for section in layout.sections if where}
@@ -230,7 +230,7 @@ def reached(state: State) -> set[str]:
 
 @pytest.mark.parametrize("behind", ["", "fold", "-I INPUT 1 -s 192.0.2.1 -j DROP", "-F NOWHERE"])
 def test_the_printed_patches_lead_to_the_loaded_rule_set_of_the_state(behind: str, tmp_path: Path) -> None:
-    """New trees are told with an answer, whatever is asked for next, or nothing is."""
+    """The patch of new trees is part of an answer, if there is another request or not."""
     state = start_unproved(prefixes(60), Settings(backend="nft", delta=3)).after
     answers: list[str] = []
     with Store.create(tmp_path / "st", state) as store:
@@ -255,4 +255,4 @@ def test_the_printed_patches_lead_to_the_loaded_rule_set_of_the_state(behind: st
     with Store.open(tmp_path / "st") as store:
         assert keys(loaded) == keys(store.state.loaded)
         assert isinstance(verify(store.state), Equal)
-        assert store.state.pending() < 5 or not behind, "the new trees were told, and are there"
+        assert store.state.pending() < 5 or not behind, "the new trees are loaded"

@@ -1,4 +1,4 @@
-"""Rules taken out where they stand: a line a copy, proved; entries where others were hidden behind them."""
+"""Rules deleted in place: one line per copy, proved; entries for rules that hid others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def after(state: State, *commands: str) -> Plan:
 
 
 def is_deleted_in_place(planned: Plan) -> bool:
-    """Whether nothing but rules that went was edited."""
+    """Whether the patch only deletes rules."""
     return all(edit.op is Op.DELETE for edit in planned.edits) and {c for _, _, c in planned.chosen} == {
         Strategy.EDIT
     }
@@ -75,7 +75,7 @@ def test_a_deleted_rule_that_hid_others_gets_an_entry() -> None:
     assert is_deleted_in_place(after(state, "-D INPUT 21"))
     logged = after(
         state, "-I INPUT 5 -s 10.3.7.0/24 -p tcp -j LOG"
-    ).after  # what it leads to ends with the wide rule
+    ).after  # its overlay ends with the wide rule
     planned = after(logged, "-D INPUT 22")
     assert not is_deleted_in_place(planned) and planned.after.pending()
 
@@ -163,7 +163,7 @@ def test_without_a_proof_a_deletion_is_an_entry() -> None:
 def test_a_plan_whose_local_proof_takes_long_is_proved_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     state = start_unproved(prefixes(300), Settings("nft")).after
     planned = plan(state, read_commands("-D INPUT 100", state.master))
-    # The prover looks at the clock now and then, so it may well end before it sees that its time is over.
+    # The prover reads the clock now and then, so it may finish before it notices that its time is over.
     monkeypatch.setattr("sflgen.local_proof._is_equal_in", lambda *_: None)
     assert holds_locally(planned) is None
     assert is_deleted_in_place(after(state, "-D INPUT 100"))

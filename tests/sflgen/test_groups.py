@@ -1,4 +1,4 @@
-"""The law of sflgen over trees in groups: entries stand where groups and their versions do not mind."""
+"""The law of sflgen over trees in groups: entries are where groups and their versions allow them."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ PREFERRED = [None, None, Strategy.GRAFT, Strategy.GRAFT, Strategy.OVERLAY]
 
 @pytest.fixture(scope="module", params=[1, 2], autouse=True)
 def grouped(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In either order of the groups, though one tree may be cheaper here."""
+    """Force groups, in either order, where one tree may be cheaper."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hitables.compiler.compile.grow", functools.partial(grow, grouping=request.param))
         yield
 
 
 def step(rng: random.Random, plan: Plan, chain: str, other: float, strategy: Strategy | None) -> Plan | None:
-    """The plan of one more update; None when it is refused, which says why."""
+    """The plan of one more update; None if it is refused with a reason."""
     master = plan.after.master
     try:
         commands = "\n".join(
@@ -97,7 +97,7 @@ def test_the_examples_have_groups_and_versions_and_grafts() -> None:
 
 
 class Tried:
-    """A kernel in which one list is loaded, and what becomes of packets there."""
+    """A kernel with one rule set, and the results of packets sent there."""
 
     def __init__(self, namespace: Namespace, family: Family) -> None:
         self.namespace = namespace
@@ -110,25 +110,25 @@ class Tried:
         return [packet.passed for packet in packets]
 
 
-def without_memory(said: str) -> bool:
-    """Whether the same packets meet the same end whenever they come; and every backend takes the rule."""
-    return not re.search(r"-m (limit|statistic|recent|connlimit|mac|ttl)\b", said)
+def without_memory(command: str) -> bool:
+    """Whether the result of a packet does not depend on earlier ones; and every backend accepts the rule."""
+    return not re.search(r"-m (limit|statistic|recent|connlimit|mac|ttl)\b", command)
 
 
 def any_command(rng: random.Random, master: Program, chain: str, other: float) -> str:
-    """An update of *chain*, or now and then of anything else: policies, chains that come and go."""
+    """An update of *chain*, or sometimes another one: of policies, or of whole chains."""
     while True:
-        said = (
+        command = (
             crossing_command(rng, master, chain, other)
             if rng.random() < 0.75
             else make_command(rng, master, [chain])
         )
-        if without_memory(said):
-            return said
+        if without_memory(command):
+            return command
 
 
 def trials_of(master: Program, backend: Backend, seed: int, count: int) -> list[Trial]:
-    """Packets at the edges of the rules; none is malformed, as trees may drop more of these than the list."""
+    """Boundary packets of the rules; none is malformed, as trees may drop more of these than the list."""
     batch = Edges(Machine(master, backend), "filter", "FORWARD", seed=seed).draw(count)
     batch = realise(batch, "FORWARD", dict.fromkeys(interfaces_of([batch]), "eth0"))
     return [Trial(packet) for packet in batch.pick(~batch.malformed())]

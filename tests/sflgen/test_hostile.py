@@ -51,7 +51,7 @@ def chosen_settings(rng: random.Random) -> Settings:
 
 
 def nests_too_deep(program: Program, settings: Settings) -> bool:
-    """Whether the list itself does, with the chains that a tree may add."""
+    """Whether the list nests too deep itself, with the chains that a tree may add."""
     limit = NESTING["nft" if settings.backend == "any" else settings.backend]
     return any(max(depths(table).values(), default=0) > limit for table in program)
 

@@ -41,9 +41,9 @@ def test_the_kernel_holds_the_rule_set_of_the_state_after_each_patch(
 ) -> None:
     rng = random.Random(seed)
     family = [Family.IPV4, Family.IPV6][seed % 2]
-    said = make_text(rng, family, rules=60, memory=0.1).splitlines()
-    # iptables-legacy-save prints a test that never holds as none, and what is misread is refused.
-    loads = "\n".join(line for line in said if not re.search("! --[sd]port 0:65535", line)) + "\n"
+    lines = make_text(rng, family, rules=60, memory=0.1).splitlines()
+    # iptables-legacy-save does not print a test that never holds, and misread rules are refused.
+    loads = "\n".join(line for line in lines if not re.search("! --[sd]port 0:65535", line)) + "\n"
     program = hitables.read(loads, family=family)
     plan = start_unproved(program, Settings(backend, min_length=3, delta=6))
     taken = 0
@@ -81,8 +81,8 @@ def refused(folder: str) -> str:
     return ""
 
 
-def surprised(folder: str) -> None:
-    """An update of a table that holds rules the state never heard of."""
+def update_unknown_table(folder: str) -> None:
+    """An update of a table in which the kernel has rules and the state has none."""
     from hitables.kernel.namespace import run
 
     with Store.open(Path(folder)) as store:
@@ -113,9 +113,9 @@ def test_a_refused_rule_and_drift_change_nothing(backend: str, tmp_path: Path) -
         namespace.call(step, folder, plan)
         assert "the kernel refuses the patch" in namespace.call(refused, folder)
         with pytest.raises(Drift, match="table nat, chain POSTROUTING: 1 rules, the state has 0"):
-            namespace.call(surprised, folder)
+            namespace.call(update_unknown_table, folder)
         tool = f"iptables-{backend}"
-        namespace.call(drifted, folder, [tool, "-N", "f2b-sshd"])  # others may
+        namespace.call(drifted, folder, [tool, "-N", "f2b-sshd"])  # foreign
         with pytest.raises(Drift, match="chain INPUT: policy DROP, the state has ACCEPT"):
             namespace.call(drifted, folder, [tool, "-P", "INPUT", "DROP"])
         with pytest.raises(Drift, match=r"chain INPUT: .* rules, the state has"):
@@ -185,7 +185,7 @@ def test_the_commands_change_the_state_and_print_patches(folder: str, tmp_path: 
     assert sflgen("verify", "--state", folder).stdout == "proved: what is loaded is equal to the rule list\n"
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     (("insert", "NOPE", "-j", "DROP"), "there is no chain NOPE"),
     (("delete", "INPUT", "99"), "position 99 is out of range"),
     (("apply-commands", "/nowhere"), "/nowhere: No such file"),
@@ -193,10 +193,12 @@ def test_the_commands_change_the_state_and_print_patches(folder: str, tmp_path: 
     (("fold", "NOPE"), "there is no chain NOPE"),
     (("init", "/nowhere"), "/nowhere: No such file"),
 ])  # fmt: skip
-def test_an_error_has_a_message_and_exit_status_2(folder: str, arguments: tuple[str, ...], said: str) -> None:
+def test_an_error_has_a_message_and_exit_status_2(
+    folder: str, arguments: tuple[str, ...], message: str
+) -> None:
     before = sflgen("print", "--loaded", "--state", folder).stdout
     done = sflgen(*arguments, "--state", folder)
-    assert done.exit_code == 2 and said in done.stderr and not done.stdout
+    assert done.exit_code == 2 and message in done.stderr and not done.stdout
     assert sflgen("print", "--loaded", "--state", folder).stdout == before
 
 
@@ -207,8 +209,8 @@ def test_a_locked_state_is_an_error_with_exit_status_2(folder: str) -> None:
 
 
 def test_stream_answers_each_line_with_its_patch(folder: str) -> None:
-    said = "-I INPUT 1 -s 192.0.2.7 -j DROP\nbegin\n-A plain -s 10.0.0.2 -j DROP\n-P INPUT DROP\ncommit\n-X INPUT\nstatus\nfold\nquit\n-F plain\n"
-    done = sflgen("stream", "--prove", "--state", folder, text=said)
+    lines = "-I INPUT 1 -s 192.0.2.7 -j DROP\nbegin\n-A plain -s 10.0.0.2 -j DROP\n-P INPUT DROP\ncommit\n-X INPUT\nstatus\nfold\nquit\n-F plain\n"
+    done = sflgen("stream", "--prove", "--state", folder, text=lines)
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith(
         "*filter\n-I INPUT -s 192.0.2.7 -j DROP\nCOMMIT\nok 2\n"
@@ -225,8 +227,8 @@ def test_comments_of_any_bytes_arrive_in_any_chunks(folder: str) -> None:
         assert stream.stdin is not None and stream.stdout is not None
         stream.stdin.write(b'-P OUTPUT DROP\n-A plain -m comment --comment "\xc3')
         stream.stdin.flush()
-        said = [stream.stdout.readline() for _ in range(4)]
-        assert said[-1] == b"ok 2\n", "and half a letter was read"
+        answers = [stream.stdout.readline() for _ in range(4)]
+        assert answers[-1] == b"ok 2\n", "with half of a character read"
         stream.stdin.write(b'\xb6" -j DROP\n-D plain -m comment --comment "\xc3\xb6" -j DROP\n')
         stream.stdin.write(b'-A plain -m comment --comment "\xff" -j DROP\n')
         stream.stdin.close()
@@ -245,7 +247,7 @@ def test_comments_of_any_bytes_arrive_in_any_chunks(folder: str) -> None:
 
 @pytest.fixture
 def listening(folder: str, tmp_path: Path) -> Iterator[Listening]:
-    """What connects to a stream, which may have 256 files open and has to end well."""
+    """A function that connects to a stream, which may open 256 files, and must exit with 0."""
     path = str(tmp_path / "socket")
     command = [
         "sh",
@@ -285,20 +287,20 @@ def test_stream_listens_on_a_socket(listening: Listening) -> None:
 
 
 def test_no_client_waits_for_an_open_batch_or_a_client_that_does_not_read(listening: Listening) -> None:
-    gone, silent, other = listening(), listening(), listening()
-    gone.sendall(b"begin\n-F INPUT\n-F OUT")
-    count = 60_000  # more answers than are kept for who does not read
+    leaving, silent, other = listening(), listening(), listening()
+    leaving.sendall(b"begin\n-F INPUT\n-F OUT")
+    count = 60_000  # more answers than are kept for a client
     asking = threading.Thread(target=silent.sendall, args=(b"status\n" * count + b"quit\n",))
     asking.start()
-    for number in range(20):  # each of which stands behind what is read of the silent one
+    for number in range(20):  # each answered while the silent client is not read
         other.sendall(f"-I INPUT 1 -s 192.0.2.{number} -j DROP\n".encode())
         assert other.recv(4096).endswith(f"ok {number + 2}\n".encode())
         if number == 3:
-            gone.close()
+            leaving.close()
     with silent.makefile() as file:
-        said = file.read().splitlines()
+        answers = file.read().splitlines()
     asking.join()
-    assert len(said) == 2 * count and said[1::2][0] == "ok 1" and said[-1] == "ok 21"
+    assert len(answers) == 2 * count and answers[1::2][0] == "ok 1" and answers[-1] == "ok 21"
     other.sendall(b"begin\n-P INPUT DROP\n-P OUTPUT DROP\ncommit\n")
     assert other.recv(4096) == b"*filter\n-P INPUT DROP\n-P OUTPUT DROP\nCOMMIT\nok 22\n"
     for client in (silent, other):

@@ -1,4 +1,4 @@
-"""Proofs of patches where they are: they hold for what sflgen plans, and for nothing that is wrong."""
+"""Local proofs: they succeed for plans of sflgen, and fail for wrong patches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sflgen.settings import Settings, Strategy
 
 
 def plans(rng: random.Random, family: Family, backend: str, malformed: str) -> Iterator[Plan]:
-    """A few plans, one after the other, of trees of either kind."""
+    """A few consecutive plans, for trees of either kind."""
     crossing = rng.random() < 0.5
     text = (
         crossing_text(rng, family, "FORWARD", 70, 0.1) if crossing else make_text(rng, family, 60, memory=0.1)
@@ -103,7 +103,7 @@ def test_a_local_proof_implies_the_proof_of_the_whole(
                 if wrong is not None and holds_locally(wrong) is True:
                     assert isinstance(verify(wrong.after), Equal), wrong.text
             except HitablesError:
-                continue  # a chain is missing, or two memories
+                continue  # a chain is missing, or a memory exists twice
 
 
 def test_most_patches_are_proved_locally(monkeypatch: pytest.MonkeyPatch) -> None:

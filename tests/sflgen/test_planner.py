@@ -1,4 +1,4 @@
-"""The law of sflgen: what is loaded does, after every update, what the rule list says."""
+"""The law of sflgen: after every update the loaded rule set has the effect of the rule list."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_after_every_update_the_loaded_rule_set_is_equal_to_the_list(
                 state, updates, rng.choice([None, None, None, Strategy.OVERLAY, Strategy.FOLD])
             )
         except Unsupported:
-            continue  # nested too deep, and said so
+            continue  # chains would nest too deep
         check(plan)
         assert plan.after.master == master
         state = plan.after
@@ -58,7 +58,7 @@ def test_after_every_update_the_loaded_rule_set_is_equal_to_the_list(
 @settings(max_examples=15)
 @given(seed=st.integers(0, 1 << 32))
 def test_the_cache_does_not_change_plans(seed: int) -> None:
-    """A plan is the same when the state comes from a file, without what was kept."""
+    """A plan is the same for a state read from a file, with an empty cache."""
     rng = random.Random(seed)
     state = start_unproved(hitables.read(make_text(rng, rules=70, memory=0.1)), Settings(min_length=3)).after
     for _ in range(10):
@@ -132,11 +132,11 @@ def test_a_lifted_ban_leaves_nothing(compiled: State) -> None:
 def test_a_rule_inserted_and_deleted_repeatedly_has_one_entry(compiled: State) -> None:
     state = compiled
     rules = [line for line in hitables.write(state.master).splitlines() if line.startswith("-A INPUT")]
-    said = rules[6].replace("-A INPUT", "-I INPUT 7")
+    command = rules[6].replace("-A INPUT", "-I INPUT 7")
     for _ in range(5):
         state = after(state, "-D INPUT 7").after
         assert state.pending() == 1
-        state = after(state, said).after
+        state = after(state, command).after
         assert state.pending() == 1
 
 
@@ -192,14 +192,14 @@ def test_a_new_chain_is_added_and_removed(compiled: State) -> None:
     lower = after(compiled, "-N bans", "-I INPUT 200 -s 10.1.0.0/16 -j bans").after
     folded = fold_unproved(lower)
     check(folded)
-    gone = after(folded.after, "-D INPUT -s 10.1.0.0/16 -j bans", "-X bans")
-    assert Strategy.FOLD in chosen(gone), "the tree still named the chain"
+    removed = after(folded.after, "-D INPUT -s 10.1.0.0/16 -j bans", "-X bans")
+    assert Strategy.FOLD in chosen(removed), "the tree still jumped to the chain"
 
 
 def test_trees_are_grown_anew_when_a_callee_begins_to_write() -> None:
     rules = "".join(f"-A INPUT -m conntrack --ctstate NEW -s 10.0.{n}.0/24 -j ACCEPT\n" for n in range(40))
-    said = f"*raw\n:PREROUTING ACCEPT\n:mark -\n-A PREROUTING -j mark\n{rules.replace('INPUT', 'PREROUTING')}COMMIT\n"
-    state = start_unproved(hitables.read(said), Settings()).after
+    text = f"*raw\n:PREROUTING ACCEPT\n:mark -\n-A PREROUTING -j mark\n{rules.replace('INPUT', 'PREROUTING')}COMMIT\n"
+    state = start_unproved(hitables.read(text), Settings()).after
     assert ("raw", "PREROUTING") in state.layouts
     plan = after(state, "-t raw -A mark -j CT --notrack")
     assert ("raw", "PREROUTING", Strategy.FOLD) in plan.chosen
@@ -212,7 +212,7 @@ def test_memory_stays_in_its_chain_through_patches_and_folds(compiled: State) ->
     plan = fold_unproved(state)
     check(plan)
     assert state.pending() and not plan.after.pending()
-    assert all(edit.chain != shared for edit in plan.edits), "the chain of the rule with memory is left alone"
+    assert all(edit.chain != shared for edit in plan.edits), "the shared chain is not changed"
 
 
 def test_a_fold_edits_only_the_differences(compiled: State) -> None:

@@ -1,4 +1,4 @@
-"""What policies have counted goes on through patches and folds, on either backend."""
+"""Counters of policies are kept through patches and folds, on either backend."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def long_list(family: Family) -> str:
 
 
 def counted(backend: str, family: Family) -> dict[str, str]:
-    """Of each policy: what it has counted, as the tool tells it."""
+    """The counters of each policy, as the tool prints them."""
     counts, table = {}, ""
     for line in run([f"{_TOOL[family]}-{backend}-save", "-c"]).splitlines():
         if line.startswith("*"):

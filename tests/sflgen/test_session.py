@@ -1,4 +1,4 @@
-"""A stream over a kernel: the tool that stays, updates that go together, trees built beside those that serve."""
+"""A stream over a kernel: the tool that stays, updates loaded together, staged trees."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMMAND = ("iptables-nft-restore", "--noflush", "--counters")
 
 
 def with_tool() -> list[object]:
-    """What the tool that stays says to patches that are taken, refused, taken; and once it was killed."""
+    """The results of the tool that stays for patches that the kernel takes, refuses, takes; and after a kill."""
     tool = Restore(COMMAND, ())
     answers: list[object] = [tool.load("*filter\n-A INPUT -s 10.0.0.1 -j DROP\nCOMMIT\n", lambda: None)]
     pid = tool._tool.pid if tool._tool else 0
@@ -63,16 +63,16 @@ def test_a_tool_that_stays_loads_patches_and_reports_refusals() -> None:
         first, second, same, refused, third, after_kill, (listed, done) = namespace.call(with_tool)  # type: ignore[misc]
     assert (first, second, third, after_kill) == (None, None, None, None) and same and done
     assert "NOWHERE" in refused[0] and refused[0] == refused[1], (
-        "in the words, and of the lines, of one for itself"
+        "with the message and line numbers of a process for one patch"
     )
     sources = [line.split()[3] for line in listed.splitlines() if line.startswith("-A")]
     assert sources == [f"10.0.0.{number}/32" for number in (1, 2, 3, 4)], (
-        "of the refused patch nothing is there"
+        "no rule of the refused patch is loaded"
     )
 
 
 def with_missing() -> None:
-    Restore(("iptables-of-nobody",), ()).load("*filter\nCOMMIT\n", lambda: None)
+    Restore(("iptables-missing",), ()).load("*filter\nCOMMIT\n", lambda: None)
 
 
 def test_a_missing_tool_is_an_error() -> None:
@@ -81,7 +81,7 @@ def test_a_missing_tool_is_an_error() -> None:
 
 
 def with_warnings() -> tuple[str, bool]:
-    """What the tool that stays says to rules of each of which it warns, more than both pipes hold."""
+    """The output of the tool that stays for rules with a warning each, more than both pipes hold."""
     rules = "".join(
         f"-A INPUT -s 10.0.{at // 250}.{at % 250} -j NFLOG --nflog-range 5\n" for at in range(1800)
     )
@@ -107,7 +107,7 @@ def test_a_silent_tool_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_tool_that_cannot_be_started_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a LiveError is answered, and takes the commit back."""
+    """Only a LiveError is answered, and undoes the commit."""
     (tmp_path / "none").write_text("")
     for take in (once, lambda command, *rest: Restore(command, ()).load(*rest[:2])):
         with pytest.raises(LiveError, match="denied"):
@@ -118,13 +118,13 @@ def test_a_tool_that_cannot_be_started_is_an_error(tmp_path: Path, monkeypatch: 
 
 
 def attend(session: Session) -> None:
-    """When there is something to attend to, or soon: what was taken just now tells nothing."""
+    """Attend when the session is ready, or soon: requests just taken do not make it ready."""
     select.select([session], [], [], 0.01)
     session.attend()
 
 
 def streamed(folder: str, lines: list[str], delta: int, wait: bool = False) -> tuple[list[str], int, int]:
-    """Answers to *lines* that come at once; how often trees were built, and the rules that wait then."""
+    """Answers to *lines* sent at once; the number of background folds; the number of rules at the end."""
     state = start_unproved(prefixes(200), Settings(backend="nft", delta=delta)).after
     load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
     with Store.create(Path(folder), state) as store:
@@ -152,7 +152,7 @@ def streamed(folder: str, lines: list[str], delta: int, wait: bool = False) -> t
 
 
 class Here:
-    """The namespace that this runs in."""
+    """The current namespace."""
 
     def run(self, command: list[str], text: str = "") -> str:
         return run(command, text)
@@ -189,7 +189,7 @@ def test_trees_are_staged_and_a_chain_can_be_removed_meanwhile(tmp_path: Path) -
     assert folds > 0 and rules == 242
 
 
-def changed_behind_the_comparison(folder: str) -> str:
+def changed_after_the_comparison(folder: str) -> str:
     state = start_unproved(prefixes(30), Settings(backend="nft")).after
     load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
     with Store.create(Path(folder), state) as store:
@@ -205,12 +205,12 @@ def changed_behind_the_comparison(folder: str) -> str:
 
 def test_a_change_between_the_comparison_and_the_session_is_noticed(tmp_path: Path) -> None:
     with Namespace() as namespace:
-        answers = namespace.call(changed_behind_the_comparison, str(tmp_path / "st"))
+        answers = namespace.call(changed_after_the_comparison, str(tmp_path / "st"))
     assert answers.startswith("error the kernel does not hold the rule set of the state")
 
 
 def forks_while(folder: str, backend: str, lines: list[str]) -> list[bool]:
-    """Whether the thread that loads was idle, each time that trees began to be built."""
+    """For each background fold: whether the second thread was idle when it began."""
     state = start_unproved(prefixes(60), Settings(backend=backend, delta=3)).after
     load(write(state.loaded), Family.IPV4, Backend(backend), Here())  # type: ignore[arg-type]
     idle: list[bool] = []
@@ -276,8 +276,8 @@ def test_a_refusal_while_old_trees_are_removed_leaves_none_of_them(tmp_path: Pat
     assert (reports, left) == ([], 0)
 
 
-def changed_behind_a_patch(folder: str) -> list[str]:
-    """Answers to updates behind the first of which somebody else changes a chain at once."""
+def changed_right_after_a_patch(folder: str) -> list[str]:
+    """Answers to updates, while another program changes a chain right after the first."""
     state = start_unproved(prefixes(30), Settings(backend="nft")).after
     load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
 
@@ -303,15 +303,15 @@ def changed_behind_a_patch(folder: str) -> list[str]:
 
 def test_a_foreign_change_right_behind_a_patch_is_noticed(tmp_path: Path) -> None:
     with Namespace() as namespace:
-        first, second, third, fourth = namespace.call(changed_behind_a_patch, str(tmp_path / "st"))
-    assert first.endswith("ok 2\n") and second.endswith("ok 3\n"), "a chain of others is theirs"
+        first, second, third, fourth = namespace.call(changed_right_after_a_patch, str(tmp_path / "st"))
+    assert first.endswith("ok 2\n") and second.endswith("ok 3\n"), "a foreign chain may be added"
     assert third.startswith("error the kernel does not hold the rule set of the state")
-    assert fourth.endswith("ok 4\n"), "the kernel was plan so again"
+    assert fourth.endswith("ok 4\n"), "the kernel was restored"
 
 
 TOOL = """#!/bin/sh
-# The tool of the same name; the first times so often as the lines of the file .todo say it is killed
-# behind or before its work.
+# Runs the tool of the same name.  Each line of the file .todo makes one run kill itself before or behind
+# its work.
 tool=$(basename "$0") todo="$0.todo"
 IFS= read -r first <"$todo" && sed -i 1d "$todo"
 test "$first" = before && kill -9 $$
@@ -322,8 +322,8 @@ exit $status
 """
 
 
-def killed_behind_their_work(folder: str, tools: dict[str, str], real: str) -> list[str]:
-    """Answers, of a tool that is killed when the kernel has the patch, and while it cannot be asked."""
+def killed_after_their_work(folder: str, tools: dict[str, str], real: str) -> list[str]:
+    """Answers while the tool is killed after the kernel has the patch, and iptables-save fails."""
     state = start_unproved(prefixes(30), Settings(backend="legacy")).after
     load(write(state.loaded), Family.IPV4, Backend.LEGACY, Here())  # type: ignore[arg-type]
     path = Path(folder) / "bin"
@@ -348,7 +348,7 @@ def test_a_patch_that_is_loaded_though_its_tool_failed_is_undone(
     tools = {"iptables-legacy-restore": "behind\n", "iptables-legacy-save": "before\nbefore\n"}
     real = os.path.dirname(shutil.which("iptables-legacy-restore") or "")
     with Namespace() as namespace:
-        first, second, third = namespace.call(killed_behind_their_work, str(tmp_path), tools, real)
+        first, second, third = namespace.call(killed_after_their_work, str(tmp_path), tools, real)
     assert first.startswith("error it is unknown whether the kernel has the patch")
     assert second.startswith("error iptables-legacy-save: exit status -9")
     assert third == "*filter\n-I INPUT -s 192.0.2.3 -j DROP\nCOMMIT\nok 2\n"
@@ -368,11 +368,11 @@ def test_a_fold_that_cannot_fork_stops_no_update(tmp_path: Path, monkeypatch: py
         session.close()
     assert all(each.endswith(f"ok {at + 2}\n") for at, each in enumerate(answers))
     assert set(reports) == {"fold: Resource temporarily unavailable"}
-    assert 2 <= len(reports) <= 25 / 3, "it is tried again when as much waits again"
+    assert 2 <= len(reports) <= 25 / 3, "it is tried again after as many updates"
 
 
 def test_a_stream_runs_with_the_garbage_collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other commands do without the collector, for they end."""
+    """Other commands run without it, as they end soon."""
     (tmp_path / "rules").write_text(write(prefixes(30)))
     folder, seen = str(tmp_path / "state"), []
     assert sflgen("init", str(tmp_path / "rules"), "--state", folder).exit_code == 0

@@ -1,4 +1,4 @@
-"""The state directory: what is written is read again, and is whole whatever happens meanwhile."""
+"""The state directory: it is read as it was written, and is consistent after any interruption."""
 
 from __future__ import annotations
 
@@ -118,14 +118,14 @@ def test_damage_is_reported_with_the_intact_parts(folder: Path) -> None:
         Store.open(folder)
     loaded.write_text(text)
     state = folder / "state"
-    said = state.read_text()
-    state.write_text(said.replace("delta 32", "delta 99"))
+    content = state.read_text()
+    state.write_text(content.replace("delta 32", "delta 99"))
     with pytest.raises(Damaged, match=r"state is damaged .* the master list is in master\.1\.rules"):
         Store.open(folder)
-    state.write_text(said.replace("sflgen-state 2", "sflgen-state 3"))
+    state.write_text(content.replace("sflgen-state 2", "sflgen-state 3"))
     with pytest.raises(HitablesError, match="format 3, this sflgen reads format 2"):
         Store.open(folder)
-    state.write_text(said)
+    state.write_text(content)
     Store.open(folder).close()
 
 
@@ -200,7 +200,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing(folder: Path) -> None:
 
 
 def test_a_loaded_patch_is_committed_even_if_the_disk_is_full_then(folder: Path) -> None:
-    """Whoever were told that it failed would make the update again."""
+    """After an error the user would repeat the update."""
     (journal,) = folder.glob("journal.*")
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -264,12 +264,12 @@ def test_a_killed_writer_leaves_all_answered_commits(folder: Path) -> None:
             [sys.executable, "-c", WRITER, folder], stdout=subprocess.PIPE, text=True
         ) as writer:
             assert writer.stdout is not None
-            said = [writer.stdout.readline() for _ in range(rng.randrange(1, 12))]
-            # Somewhere in the next commits; the time of one is some milliseconds.
+            output = [writer.stdout.readline() for _ in range(rng.randrange(1, 12))]
+            # At some moment of the next commits, which take some milliseconds each.
             signal.sigtimedwait([], rng.random() / 50)
             writer.kill()
-            said += writer.stdout.read().split("\n")[:-1]
-        versions = [int(each) for each in said if each.strip().isdigit()]
+            output += writer.stdout.read().split("\n")[:-1]
+        versions = [int(each) for each in output if each.strip().isdigit()]
         with Store.open(folder) as store:
             assert store.unsettled is None
             assert store.state.version >= max(versions, default=0)

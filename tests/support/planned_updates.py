@@ -15,7 +15,7 @@ from sflgen.state import State
 
 
 def keys(program: hitables.Program) -> dict[tuple[str, str], list[object]]:
-    """What the chains say, in order, however it is spelt."""
+    """By chain: its policy and the keys of its rules, in order."""
     return {
         (table.name, chain.name): [chain.policy, *(rule_key(rule) for rule in chain.rules)]
         for table in program
@@ -24,7 +24,7 @@ def keys(program: hitables.Program) -> dict[tuple[str, str], list[object]]:
 
 
 def check(plan: Plan) -> None:
-    """The plan keeps the law, and its text says its edits."""
+    """Check that the plan keeps the law, and that its text is read again as its edits."""
     answer = verify(plan.after)
     difference = answer if isinstance(answer, Equal) else answer.describe()  # type: ignore[union-attr]
     assert isinstance(answer, Equal), f"{plan.text}\n{difference}"
