@@ -461,7 +461,7 @@ def test_the_rule_that_would_have_opened_every_port_is_refused_and_left_with_its
         )
         assert done.returncode == 0, done.stderr
         done = namespace.call(command, BIN / "sflgen", "status", "--live", "--state", folder)
-        assert "the kernel holds what the state says" in done.stdout, done.stderr
+        assert "the kernel holds the rule set of the state" in done.stdout, done.stderr
         assert read_contents == namespace.run(["nft", "-s", "list", "chain", "ip", "filter", "INPUT"])
 
 

@@ -243,19 +243,19 @@ def test_a_match_of_a_set_whose_counters_a_rule_reads_has_memory_in_every_table(
 
 
 def test_sflgen_takes_no_first_rule_that_reads_counters_of_a_set_in_its_trees() -> None:
-    from sflgen import edits as updates
+    from sflgen import commands as updates
     from sflgen import planner
-    from sflgen.state import Settings
+    from sflgen.settings import Settings
 
     text = COUNTED.replace(" --packets-gt 10", "")
-    state = planner.start(read(text), Settings()).after
+    state = planner.start_unproved(read(text), Settings()).after
     reader = updates.CommandReader(state.master, "command")
     edits = reader.line("-A INPUT -m set --match-set seen src --packets-gt 10 -j DROP")
     with pytest.raises(Unsupported, match="counters of ipsets"):
-        planner.plan(state, edits)
-    state = planner.start(read(COUNTED), Settings()).after
+        planner.plan_unproved(state, edits)
+    state = planner.start_unproved(read(COUNTED), Settings()).after
     edits = updates.CommandReader(state.master, "command").line(
         "-A INPUT -m set --match-set seen src -j DROP"
     )
-    after = planner.plan(state, edits).after
+    after = planner.plan_unproved(state, edits).after
     assert after.master.table("filter")["INPUT"].rules[-1].matches[0].role is Role.NAMED
