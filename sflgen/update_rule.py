@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hitables.emit.jumps import leaves_chain
+from hitables.emit.jumps import leaves_chain, stand_in
 from hitables.ir.choices import Malformed
 from hitables.ir.rule import Kind, Rule, Target
 from hitables.ir.rule import State as Metadata
@@ -19,7 +19,7 @@ from hitables.ir.rule import State as Metadata
 from .deletion import Deletion
 from .edits import Edit, Op, jumps_to
 from .entries import NewEntry, SectionEntries
-from .layout import ChainId, ChainLayout, begins_section, stand_in
+from .layout import ChainId, ChainLayout, begins_section
 from .placement import Placement
 from .plan_state import PlanState
 from .region import Region
