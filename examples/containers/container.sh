@@ -1,6 +1,6 @@
 #!/bin/bash
-# What docker does to the rules when a container that publishes a port comes or goes.
-# usage: container.sh up|down ADDRESS PORT, with IPTABLES naming the tool
+# Changes the rules as docker does when a container that publishes a port starts or stops.
+# usage: container.sh up|down ADDRESS PORT, where $IPTABLES names the tool
 set -euo pipefail
 iptables=${IPTABLES:-iptables}
 case $1 in up) do=-A ;; down) do=-D ;; *) exit 2 ;; esac

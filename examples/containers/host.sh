@@ -1,5 +1,5 @@
 #!/bin/bash
-# The rules of a host with containers, as docker lays them out, behind rules of the host's own.
+# Prints the rules of a host with containers, as docker makes them, with rules of the host in front.
 # usage: host.sh | iptables-restore
 echo "*nat"
 echo ":PREROUTING ACCEPT [0:0]"

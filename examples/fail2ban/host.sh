@@ -1,5 +1,5 @@
 #!/bin/bash
-# The rules of a host with fail2ban: forty services for some networks, and the chain of one jail.
+# Prints the rules of a host with fail2ban: forty services for some networks, and the chain of one jail.
 # usage: host.sh | iptables-restore
 echo "*filter"
 echo ":INPUT DROP [0:0]"

@@ -239,7 +239,7 @@ def verify(folder: str, timeout: float | None) -> None:
     with Store.open(Path(folder), to_write=False) as store:
         answer = compare(store.state, timeout)
     if isinstance(answer, Equal):
-        click.echo("proved: what is loaded is equal to the rule list")
+        click.echo("proved: the loaded rule set is equal to the rule list")
     elif isinstance(answer, Difference):
         click.echo(answer.describe())
         raise Differ

@@ -183,7 +183,10 @@ def test_the_commands_change_the_state_and_print_patches(folder: str, tmp_path: 
     assert "1 updates pending" in sflgen("status", "--state", folder).stdout
     assert sflgen("fold", "--state", folder).stdout
     assert "0 updates pending" in sflgen("status", "--state", folder).stdout
-    assert sflgen("verify", "--state", folder).stdout == "proved: what is loaded is equal to the rule list\n"
+    assert (
+        sflgen("verify", "--state", folder).stdout
+        == "proved: the loaded rule set is equal to the rule list\n"
+    )
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

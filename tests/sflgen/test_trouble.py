@@ -141,7 +141,7 @@ def test_a_full_disk_loses_nothing(folder: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "No space left on device; nothing is changed" in done.stderr
     assert done.stdout.startswith("status 2, 0 bytes\n*filter\n")
-    assert done.stdout.endswith("proved: what is loaded is equal to the rule list\n")
+    assert done.stdout.endswith("proved: the loaded rule set is equal to the rule list\n")
 
 
 UNHEARD = [

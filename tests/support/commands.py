@@ -16,7 +16,7 @@ BUILT_IN = ("INPUT", "FORWARD", "OUTPUT")
 
 
 def make_command(rng: random.Random, program: Program, favour: Sequence[str] = ()) -> str:
-    """A command that may be refused now and then; most change a chain of *favour*."""
+    """A command, which is sometimes refused; most commands change a chain of *favour*."""
     table = program.table("filter")
     user = [chain.name for chain in table.chains if chain.policy is None]
     kind = rng.random()
@@ -53,7 +53,7 @@ def make_updates(
 def read_in_turn(
     program: Program, count: int, make: Callable[[Program], str]
 ) -> tuple[list[str], list[Edit], Program]:
-    """Up to *count* commands that *make* gives for the program as it then is; one that is refused is left out."""
+    """Up to *count* commands that *make* returns for the program at that point; refused ones are left out."""
     reader = CommandReader(program)
     commands: list[str] = []
     edits: list[Edit] = []

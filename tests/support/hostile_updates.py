@@ -1,7 +1,7 @@
 """Rule sets and updates made to be hard for sflgen: two tables, memory of all kinds, and every edit.
 
-Rules cover everything in first place, go where they are widest, come in many copies, and into one
-leaf again and again; chains come, are called and go; rule sets are exchanged for others.
+First rules cover everything, the widest rules are deleted, rules have many copies, and many updates
+concern one leaf; chains are added, called and removed; rule sets are replaced by others.
 """
 
 from __future__ import annotations

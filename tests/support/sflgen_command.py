@@ -22,8 +22,8 @@ SFLGEN = str(Path(sys.executable).parent / "sflgen")
 both = pytest.mark.parametrize("backend", ["legacy", "nft"])
 
 
-def step(folder: str, made: Plan) -> bool:
-    """Commit in the kernel of the namespace that this runs in; whether it is taken.
+def step(folder: str, plan: Plan) -> bool:
+    """Commit a plan in the current namespace, and check the kernel; whether it accepts the patch.
 
     The kernel then holds the new state; or, if it refuses a rule, the old one.
     """
@@ -31,9 +31,9 @@ def step(folder: str, made: Plan) -> bool:
         before = store.state
         kernel = Kernel(before.master.family, before.settings)
         kernel.check(before)
-        made = Plan(before, made.after, made.updates, made.edits, made.chosen)
+        plan = Plan(before, plan.after, plan.updates, plan.edits, plan.chosen)
         try:
-            store.commit(made, loader(kernel, store, made))
+            store.commit(plan, loader(kernel, store, plan))
         except LiveError:
             assert store.state is before
         kernel.check(store.state)
@@ -41,7 +41,7 @@ def step(folder: str, made: Plan) -> bool:
 
 
 def sflgen(*arguments: str, text: str = "") -> Result:
-    """One command, in this process; the installed one is run where it is to be killed or listens."""
+    """Run a command in this process; tests that kill it or connect to it run the installed one."""
     return CliRunner().invoke(main, arguments, input=text)
 
 
@@ -49,7 +49,7 @@ def sflgen(*arguments: str, text: str = "") -> Result:
 def folder(tmp_path: Path) -> str:
     rules = tmp_path / "plain.rules"
     rules.write_text(hitables.write(prefixes(40)))
-    made = sflgen("init", str(rules), "--state", str(tmp_path / "st"))
-    assert made.exit_code == 0, made.stderr
-    assert made.stdout.startswith("*filter\n-N sf1\n")
+    done = sflgen("init", str(rules), "--state", str(tmp_path / "st"))
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("*filter\n-N sf1\n")
     return str(tmp_path / "st")
