@@ -316,7 +316,7 @@ def test_the_package_runs_as_the_command() -> None:
 
 
 # Modules that take long to load, and that these commands do not need.
-HEAVY = {"lint": {"networkx", "rich", "matplotlib", "hitables.compiler.compile", "hitables.simulate.interpreter"},
+HEAVY = {"lint": {"networkx", "lark", "numpy.ma", "rich", "matplotlib", "xml.etree.ElementTree", "hitables.compiler.compile", "hitables.simulate.interpreter"},
          "--help": {"networkx", "rich", "matplotlib", "numpy", "lark", "hitables.parse.iptables"}}  # fmt: skip
 
 
