@@ -80,7 +80,7 @@ def lacks_rules(program: Program) -> bool:
 def _header(options: Options, scheme: str, prove: bool, removed: int) -> str:
     verdicts = options.equivalence is Equivalence.VERDICT
     equal = "to give every packet the verdict of its input" if verdicts else "equal to its input"
-    proof = f"proved {equal}" if prove else f"NOT PROVED {equal} (--no-verify)"
+    proof = f"proved {equal}" if prove else f"NOT PROVED {equal} (--no-prove)"
     lacks = f"{_LACKS}({removed} rules went)" if verdicts else ""
     return (
         f"{_COMPILED}{__version__}: scheme {scheme}, backend {options.backend}, "
@@ -227,7 +227,7 @@ def _mismatch(program: Program, text: str, question: Question, known: Vocabulary
         raise OutOfBudget(
             f"{answer.reason} while proving the compiled rule set (table {answer.table}, chain "
             f"{answer.chain}, {answer.done:.0%} done); nothing is printed.  Give it more (--timeout, "
-            "--max-memory), or do without the proof (--no-verify)"
+            "--max-memory), or do without the proof (--no-prove)"
         )
     return answer if isinstance(answer, Difference) else None
 

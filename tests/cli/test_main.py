@@ -62,7 +62,7 @@ def test_the_header_says_what_was_proved() -> None:
 
 def test_without_a_proof_nothing_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     done = run("compile", "--timeout", "1e-9", text=SMALL, status=2)
-    assert done.stdout == "" and "out of time while proving" in done.stderr and "--no-verify" in done.stderr
+    assert done.stdout == "" and "out of time while proving" in done.stderr and "--no-prove" in done.stderr
 
 
 def test_map_and_summary(small: Path, tmp_path: Path) -> None:

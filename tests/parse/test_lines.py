@@ -37,4 +37,6 @@ def test_the_first_word_that_fits_nowhere_is_named(line: str, word: int) -> None
     with pytest.raises(Fault) as fault:
         parse(line)
     assert fault.value.word == word
-    assert fault.value.reason == ("a quote that is never closed" if '"' in line else "this does not belong here")
+    assert fault.value.reason == (
+        "a quote that is never closed" if '"' in line else "this does not belong here"
+    )
