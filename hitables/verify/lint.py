@@ -39,7 +39,6 @@ NEVER, NOTHING, EMPTY, UNREACHED = "never-matches", "changes-nothing", "empty-ch
 DROPS = "its matches still drop packets with broken headers"
 ASKS = "its matches still ask a memory"
 MOST_MET = 64  # rules that packets of a rule meet first, as far as they are examined
-FEW_RULES = 100  # of a table: a run over all its packets takes less than starting a thread
 
 
 @dataclass(frozen=True)
@@ -180,9 +179,8 @@ class _TableLinter:
             return Status.NO_TIME
         encoding = each.encoding
         run = Run(encoding.both(root), encoding.ends(root), encoding.set_words(box), seconds)
-        # A run over all packets of a large table may take seconds; one of a few rules, or over the box of a
-        # rule, takes less than a thread.
-        short = bool(box) or self.rule_count < FEW_RULES
+        # A run over all packets may take seconds; one over the box of a rule takes less than a thread.
+        short = bool(box)
         status = each.prover.run(run, short=short)
         return each.prover.run(run, strict=True, short=short) if status == Status.PAIRS else status
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import importlib
 import inspect
+import multiprocessing
 import os
 import pkgutil
 import re
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +262,24 @@ def test_a_file_is_read_plain_and_packed_under_its_name(tmp_path: Path) -> None:
 
 
 # ---- types, processes ----
+
+
+def results(number: int) -> tuple[str, hitables.Result, int]:
+    after = OFFICE if number % 2 else CHANGED
+    return (
+        hitables.compile(OFFICE).text,
+        hitables.check(OFFICE, after).result,
+        len(hitables.lint(OFFICE).flaws),
+    )
+
+
+def test_threads_and_forked_processes_get_the_same_results() -> None:
+    expected = [results(0), results(1)] * 3
+    fork = multiprocessing.get_context("fork")
+    with ThreadPoolExecutor(3) as threads, ProcessPoolExecutor(2, fork) as processes:
+        assert list(threads.map(results, range(6))) == expected
+        assert list(processes.map(results, range(6))) == expected
+
 
 USER = """
 import hitables
