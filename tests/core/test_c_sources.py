@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
 from hitables.core._engine import lib
+
 from hitables.ir.fields import Field, Fragment
 
 ROOT = Path(__file__).parents[2]
@@ -60,4 +60,6 @@ def test_c_lines_fit_the_page(source: Path) -> None:
 def test_c_files_open_with_cost_invariant_and_threading(source: Path) -> None:
     head = source.read_text().partition("*/")[0]
     for word in ("Cost", "Invariant", "Threading"):
-        assert re.search(rf"^ \* {word}", head, flags=re.MULTILINE), f"{source}: its head comment names no {word}"
+        assert re.search(rf"^ \* {word}", head, flags=re.MULTILINE), (
+            f"{source}: its head comment names no {word}"
+        )
