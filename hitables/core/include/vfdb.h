@@ -71,7 +71,7 @@ struct vfdb_ops {
                  void **built);
     int (*insert)(void *db, const uint32_t *box, uint32_t priority);
     int (*remove)(void *db, const uint32_t *box, uint32_t priority);
-    int (*search)(const void *db, const uint32_t *headers, size_t count, uint32_t *found);
+    int (*search)(const void *db, const uint32_t *headers, size_t count, uint32_t *answers);
     int (*settle)(void *db); /* wait for what runs in the background; a status */
     void (*free)(void *db);
 };
@@ -105,8 +105,8 @@ int vfdb_take(struct vfdb *db, const uint32_t *box, uint32_t priority);
 int vfdb_update(struct vfdb *db, uint32_t count, const uint8_t *inserts, const uint32_t *boxes,
                 const uint32_t *priority, uint32_t *done);
 
-/* found[i] becomes the priority of the best rule that matches header i ([count][dims]), or VFDB_NONE. */
-int vfdb_search(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *found);
+/* answers[i] becomes the priority of the best rule that matches header i ([count][dims]), or VFDB_NONE. */
+int vfdb_search(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers);
 /* Wait for what runs in the background; its status. */
 int vfdb_settle(struct vfdb *db);
 

@@ -241,7 +241,7 @@ static inline __attribute__((always_inline)) uint32_t first_aggregated(const str
 
 static inline __attribute__((always_inline)) void search_blocks(const struct bit_vector *db,
                                                                 const uint32_t *headers, size_t count,
-                                                                uint32_t *found)
+                                                                uint32_t *answers)
 {
     uint32_t class[BLOCK][VFDB_DIMS];
     for (size_t done = 0; done < count; done += BLOCK) {
@@ -259,7 +259,7 @@ static inline __attribute__((always_inline)) void search_blocks(const struct bit
             }
         for (uint32_t i = 0; i < some; i++) {
             uint32_t rule = db->aggregated ? first_aggregated(db, class[i]) : first_plain(db, class[i]);
-            found[done + i] = rule < db->rules ? db->priority[rule] : VFDB_NONE;
+            answers[done + i] = rule < db->rules ? db->priority[rule] : VFDB_NONE;
         }
     }
 }
@@ -268,21 +268,21 @@ static inline __attribute__((always_inline)) void search_blocks(const struct bit
 /* Counting bits takes one instruction where the processor has it. */
 static __attribute__((target("popcnt"))) void search_popcnt(const struct bit_vector *db,
                                                             const uint32_t *headers, size_t count,
-                                                            uint32_t *found)
+                                                            uint32_t *answers)
 {
-    search_blocks(db, headers, count, found);
+    search_blocks(db, headers, count, answers);
 }
 #endif
 
-static int bit_vector_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+static int bit_vector_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
 #ifdef __x86_64__
     if (__builtin_cpu_supports("popcnt")) {
-        search_popcnt(built, headers, count, found);
+        search_popcnt(built, headers, count, answers);
         return VFDB_OK;
     }
 #endif
-    search_blocks(built, headers, count, found);
+    search_blocks(built, headers, count, answers);
     return VFDB_OK;
 }
 

@@ -93,16 +93,16 @@ static uint32_t next_scalar(const struct box_soa *list, const uint32_t *header, 
 VECTOR static uint32_t next_512(const struct box_soa *list, const uint32_t *header, uint32_t from)
 {
     for (uint32_t at = from / LANES * LANES; at < list->count; at += LANES) {
-        __mmask16 held = list->count - at < LANES ? (__mmask16)((1u << (list->count - at)) - 1) : 0xFFFF;
+        __mmask16 inside = list->count - at < LANES ? (__mmask16)((1u << (list->count - at)) - 1) : 0xFFFF;
         if (at < from)
-            held &= (__mmask16)(0xFFFFu << (from - at));
+            inside &= (__mmask16)(0xFFFFu << (from - at));
         const uint32_t *side = list->word + at;
         for (uint32_t d = 0; d < list->dims; d++, side += 2 * (size_t)list->room) {
             __m512i above = _mm512_sub_epi32(_mm512_set1_epi32((int)header[d]), _mm512_loadu_si512(side));
-            held = _mm512_mask_cmple_epu32_mask(held, above, _mm512_loadu_si512(side + list->room));
+            inside = _mm512_mask_cmple_epu32_mask(inside, above, _mm512_loadu_si512(side + list->room));
         }
-        if (held)
-            return at + (uint32_t)__builtin_ctz(held);
+        if (inside)
+            return at + (uint32_t)__builtin_ctz(inside);
     }
     return list->count;
 }
@@ -121,31 +121,31 @@ VECTOR static inline __attribute__((always_inline)) __m512i word_of_16(const __m
 
 VECTOR static inline __attribute__((always_inline)) __mmask16 within_512(const struct box_soa *list,
                                                                          uint32_t at, uint32_t dim,
-                                                                         __m512i word, __mmask16 held)
+                                                                         __m512i word, __mmask16 inside)
 {
     __m512i above = _mm512_sub_epi32(word, _mm512_set1_epi32((int)column(list, 2 * dim)[at]));
-    return _mm512_mask_cmple_epu32_mask(held, above, _mm512_set1_epi32((int)column(list, 2 * dim + 1)[at]));
+    return _mm512_mask_cmple_epu32_mask(inside, above, _mm512_set1_epi32((int)column(list, 2 * dim + 1)[at]));
 }
 
 /* Sixteen headers of five words against one box after the other: most are ruled out after two dimensions. */
 VECTOR static void first_of_five_512(const struct box_soa *list, const uint32_t *headers, uint32_t *first)
 {
-    __m512i rows[5], word[5], found = _mm512_set1_epi32((int)list->count);
+    __m512i rows[5], word[5], first_box = _mm512_set1_epi32((int)list->count);
     __mmask16 left = 0xFFFF;
     for (int i = 0; i < 5; i++)
         rows[i] = _mm512_loadu_si512(headers + LANES * i);
     for (int d = 0; d < 5; d++)
         word[d] = word_of_16(rows, d);
     for (uint32_t at = 0; at < list->count && left; at++) {
-        __mmask16 held = within_512(list, at, 1, word[1], within_512(list, at, 0, word[0], left));
-        if (!held)
+        __mmask16 inside = within_512(list, at, 1, word[1], within_512(list, at, 0, word[0], left));
+        if (!inside)
             continue;
         for (uint32_t d = 2; d < 5; d++)
-            held = within_512(list, at, d, word[d], held);
-        found = _mm512_mask_mov_epi32(found, held, _mm512_set1_epi32((int)at));
-        left &= (__mmask16)~held;
+            inside = within_512(list, at, d, word[d], inside);
+        first_box = _mm512_mask_mov_epi32(first_box, inside, _mm512_set1_epi32((int)at));
+        left &= (__mmask16)~inside;
     }
-    _mm512_storeu_si512(first, found);
+    _mm512_storeu_si512(first, first_box);
 }
 
 VECTOR static void first_512(const struct box_soa *list, const uint32_t *headers, uint32_t count,

@@ -70,17 +70,17 @@ static int checked_remove(void *built, const uint32_t *box, uint32_t priority)
     return status;
 }
 
-static int checked_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+static int checked_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     const struct checked *db = built;
     enum { BATCH = 512 };
     uint32_t wanted[BATCH];
     for (size_t at = 0, batch; at < count; at += batch, headers += batch * db->dims) {
         batch = count - at < BATCH ? count - at : BATCH;
-        int status = vfdb_search(db->inner, headers, batch, found + at);
+        int status = vfdb_search(db->inner, headers, batch, answers + at);
         if (status == VFDB_OK)
             status = vfdb_search(db->linear, headers, batch, wanted);
-        if (status == VFDB_OK && memcmp(wanted, found + at, batch * sizeof *wanted))
+        if (status == VFDB_OK && memcmp(wanted, answers + at, batch * sizeof *wanted))
             status = VFDB_DISAGREE;
         if (status)
             return status;

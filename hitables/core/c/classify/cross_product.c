@@ -185,7 +185,7 @@ static INLINE void read_cells(const struct cross_product *db, uint32_t p, uint32
 }
 
 static INLINE void read_lists(const struct cross_product *db, uint32_t p, uint32_t count,
-                              const struct header_batch *batch, uint32_t *found, bool narrow)
+                              const struct header_batch *batch, uint32_t *answers, bool narrow)
 {
     const uint32_t *pool = db->pool;
     const uint8_t *line = db->line;
@@ -196,7 +196,7 @@ static INLINE void read_lists(const struct cross_product *db, uint32_t p, uint32
         if (!narrow)
             list &= (1U << shift) - 1;
         uint32_t answer = pool[list + line[start + batch->kind[i]]];
-        found[i] = p && found[i] < answer ? found[i] : answer;
+        answers[i] = p && answers[i] < answer ? answers[i] : answer;
     }
 }
 
@@ -294,23 +294,23 @@ static void read_headers(const struct cross_product *db, const uint32_t *headers
         read_plain(db, headers, count, batch, false, false);
 }
 
-static int cross_product_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+static int cross_product_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     const struct cross_product *db = built;
     struct header_batch batch;
-    for (size_t start = 0; start < count; start += BATCH, headers += 5 * BATCH, found += BATCH) {
+    for (size_t start = 0; start < count; start += BATCH, headers += 5 * BATCH, answers += BATCH) {
         uint32_t some = count - start < BATCH ? (uint32_t)(count - start) : BATCH;
         read_headers(db, headers, some, &batch);
         if (db->product[0].shift) {
             read_cells(db, 0, some, &batch, false);
-            read_lists(db, 0, some, &batch, found, false);
+            read_lists(db, 0, some, &batch, answers, false);
         } else {
             read_cells(db, 0, some, &batch, true);
-            read_lists(db, 0, some, &batch, found, true);
+            read_lists(db, 0, some, &batch, answers, true);
         }
         if (db->products == 2) {
             read_cells(db, 1, some, &batch, false);
-            read_lists(db, 1, some, &batch, found, false);
+            read_lists(db, 1, some, &batch, answers, false);
         }
     }
     return VFDB_OK;

@@ -336,7 +336,7 @@ int cut_tree_build(struct budget *budget, const struct vfdb_plan *plan, const st
     return status;
 }
 
-int cut_tree_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+int cut_tree_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     const struct cut_tree *db = built;
     const struct cut_tree_node *node = db->node;
@@ -356,7 +356,7 @@ int cut_tree_search(const void *built, const uint32_t *headers, size_t count, ui
                 __builtin_prefetch(node + at[i]);
                 continue;
             }
-            found[packet[i]] = leaf_search(&db->leaves, here.first, here.how & ~(uint32_t)IS_LEAF, header);
+            answers[packet[i]] = leaf_search(&db->leaves, here.first, here.how & ~(uint32_t)IS_LEAF, header);
             at[i] = 0;
             if (next < count) {
                 packet[i] = next++;

@@ -225,15 +225,15 @@ out:
 /* The longest destination on the path of *key*, down to that level. */
 static const struct source_root *longest(const struct trie *trie, uint64_t key, uint32_t level)
 {
-    const struct source_root *found = NULL;
+    const struct source_root *longest_root = NULL;
     const void *node = trie->root;
     for (uint32_t l = 0; node; l++) {
         const struct source_root *target = trie_payload(trie, node);
         if (target->root)
-            found = target;
+            longest_root = target;
         node = l < level ? trie_child(trie, node, trie_digit(trie, key, l)) : NULL;
     }
-    return found;
+    return longest_root;
 }
 
 static int build_group(struct grid_of_tries *db, struct grid_group *group, const struct vfdb_rules *rules,
@@ -251,17 +251,17 @@ static int build_group(struct grid_of_tries *db, struct grid_group *group, const
         const uint32_t *dst = side(rules, rule[i], DST);
         for (end = i + 1; end < count && !memcmp(side(rules, rule[end], DST), dst, 2 * sizeof *dst); end++)
             ;
-        struct source_root made = {0, length(rules, rule[i], DST)};
-        struct trie_span span = trie_span(group->dst, dst[0], made.length);
+        struct source_root root = {0, length(rules, rule[i], DST)};
+        struct trie_span span = trie_span(group->dst, dst[0], root.length);
         const struct source_root *shorter = longest(group->dst, span.first, span.level);
-        int status = write_sources(db, rules, rule + i, end - i, shorter ? shorter->root : 0, &made.root);
+        int status = write_sources(db, rules, rule + i, end - i, shorter ? shorter->root : 0, &root.root);
         if (status)
             return status;
         for (uint32_t s = 0; s < span.count; s++) {
             struct source_root *at = trie_reach(group->dst, span.first + s * span.step, span.level, true);
             if (!at)
                 return VFDB_NO_MEMORY;
-            *at = made;
+            *at = root;
         }
     }
     return VFDB_OK;
@@ -459,7 +459,7 @@ static void go(const struct grid_of_tries *db, struct grid_walk **walk, uint32_t
     }
 }
 
-static int grid_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+static int grid_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     const struct grid_of_tries *db = built;
     struct grid_walk walk[BLOCK], *going[BLOCK];
@@ -480,7 +480,7 @@ static int grid_search(const void *built, const uint32_t *headers, size_t count,
             go(db, going, on = kept);
         }
         for (uint32_t i = 0; i < some; i++)
-            found[first + i] = walk[i].best;
+            answers[first + i] = walk[i].best;
     }
     return VFDB_OK;
 }

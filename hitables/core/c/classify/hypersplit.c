@@ -221,7 +221,7 @@ static int hypersplit_build(struct budget *budget, const struct vfdb_plan *plan,
     return status;
 }
 
-static int hypersplit_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+static int hypersplit_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     const struct hypersplit *db = built;
     const struct hypersplit_node *node = db->node, *at[IN_FLIGHT];
@@ -240,7 +240,7 @@ static int hypersplit_search(const void *built, const uint32_t *headers, size_t 
                 __builtin_prefetch(at[i]);
                 continue;
             }
-            found[packet[i]] = leaf_search(&db->leaves, at[i]->value, at[i]->to_dim >> DIM_BITS, header);
+            answers[packet[i]] = leaf_search(&db->leaves, at[i]->value, at[i]->to_dim >> DIM_BITS, header);
             at[i] = node;
             if (next < count) {
                 packet[i] = next++;

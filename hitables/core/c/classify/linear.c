@@ -106,7 +106,7 @@ static int linear_remove(void *built, const uint32_t *box, uint32_t priority)
     return VFDB_OK;
 }
 
-static int linear_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+static int linear_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     const struct linear *db = built;
     uint32_t dims = db->dims;
@@ -120,7 +120,7 @@ static int linear_search(const void *built, const uint32_t *headers, size_t coun
             if (d == dims)
                 break;
         }
-        found[i] = rule < db->count ? db->priority[rule] : VFDB_NONE;
+        answers[i] = rule < db->count ? db->priority[rule] : VFDB_NONE;
     }
     return VFDB_OK;
 }

@@ -327,7 +327,7 @@ static void go_down(const struct pacars *db, struct pacars_walk *walk, uint32_t 
     }
 }
 
-static int pacars_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+static int pacars_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     const struct pacars *db = built;
     struct pacars_walk walk[BLOCK];
@@ -337,7 +337,7 @@ static int pacars_search(const void *built, const uint32_t *headers, size_t coun
             begin(db, headers + (first + i) * db->dims, walk + i);
         go_down(db, walk, some);
         for (uint32_t i = 0; i < some; i++)
-            found[first + i] = walk[i].best;
+            answers[first + i] = walk[i].best;
     }
     return VFDB_OK;
 }

@@ -163,22 +163,22 @@ static void read_block(const struct search_table *table, const char *header, siz
 #undef NUMBER
 }
 
-static int rfc_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+static int rfc_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     const struct rfc *db = built;
     const struct search_table *last = &db->table[db->tables - 1], *table;
     uint32_t value[2 * VFDB_DIMS][BLOCK];
     size_t row = db->dims * sizeof *headers;
     const char *header = (const char *)headers;
-    for (size_t done = 0; done < count; done += BLOCK, header += BLOCK * row, found += BLOCK) {
+    for (size_t done = 0; done < count; done += BLOCK, header += BLOCK * row, answers += BLOCK) {
         uint32_t some = count - done < BLOCK ? (uint32_t)(count - done) : BLOCK;
         for (table = db->table; table < last; table++)
             read_block(table, header, row, some, value, NULL, value[table - db->table]);
         if (last->entry)
-            read_block(last, header, row, some, value, db->answer, found);
+            read_block(last, header, row, some, value, db->answer, answers);
         else
             for (uint32_t i = 0; i < some; i++)
-                found[i] = db->answer[chunk_value(&last->one.chunk[0], header + i * row, false, true)];
+                answers[i] = db->answer[chunk_value(&last->one.chunk[0], header + i * row, false, true)];
     }
     return VFDB_OK;
 }

@@ -116,11 +116,11 @@ static double split_product_cost(const struct split_product *db, const uint32_t 
 }
 
 /* Nanoseconds per search: each tuple that may hold a better rule than the one found takes 1.4. */
-static double tss_cost(const struct tss *db, const uint32_t *found, size_t bytes)
+static double tss_cost(const struct tss *db, const uint32_t *answers, size_t bytes)
 {
     double tried = 0;
     for (uint32_t i = 0; i < DRAWN; i++)
-        for (uint32_t t = 0; t < db->tuples.count && db->tuples.order[t]->bound < found[i]; t++)
+        for (uint32_t t = 0; t < db->tuples.count && db->tuples.order[t]->bound < answers[i]; t++)
             tried++;
     return 15 + 1.4 * tried / DRAWN + 5 * doublings(bytes);
 }
@@ -131,14 +131,14 @@ static void weigh(struct selected *db, const struct vfdb_plan *plan, const struc
 {
     const struct vfdb_plan other = plan_of(&candidates[TSS], plan);
     size_t before = budget_bytes(db->budget), size = (size_t)DRAWN * rules->dims * sizeof(uint32_t);
-    uint32_t *header = budget_take(db->budget, size), found[DRAWN];
+    uint32_t *header = budget_take(db->budget, size), answers[DRAWN];
     void *tss = NULL;
     if (header && rules->count && !vfdb_tss.build(db->budget, &other, rules, &tss)) {
         size_t bytes = budget_bytes(db->budget) - before - size;
         draw(rules, header);
-        vfdb_tss.search(tss, header, DRAWN, found);
+        vfdb_tss.search(tss, header, DRAWN, answers);
         if (!too_much(plan, bytes) &&
-            tss_cost(tss, found, bytes) < split_product_cost(db->picked, header, split_product_bytes)) {
+            tss_cost(tss, answers, bytes) < split_product_cost(db->picked, header, split_product_bytes)) {
             vfdb_split_product.free(db->picked);
             db->ops = &vfdb_tss;
             db->picked = tss;
@@ -195,10 +195,10 @@ static int select_remove(void *built, const uint32_t *box, uint32_t priority)
     return db->ops->remove ? db->ops->remove(db->picked, box, priority) : VFDB_ANEW;
 }
 
-static int select_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+static int select_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     const struct selected *db = built;
-    return db->ops->search(db->picked, headers, count, found);
+    return db->ops->search(db->picked, headers, count, answers);
 }
 
 static void select_free(void *built)

@@ -275,7 +275,7 @@ static int adopt(struct sfl *db)
     return VFDB_OK;
 }
 
-/* Ends a build, with the lock held alone. */
+/* End a build; the caller holds the lock alone. */
 static void finish(struct sfl *db, int status)
 {
     drop_snapshot(db);
@@ -288,9 +288,9 @@ static void finish(struct sfl *db, int status)
     db->building = false;
 }
 
-static void *work(void *given)
+static void *work(void *argument)
 {
-    struct sfl *db = given;
+    struct sfl *db = argument;
     int status = build_next(db);
     pthread_rwlock_wrlock(&db->lock);
     finish(db, status);
@@ -305,7 +305,7 @@ static void join(struct sfl *db)
     db->started = false;
 }
 
-/* After each update, with the lock held alone. */
+/* Start a build if one is due; the caller holds the lock alone. */
 static void build_if_due(struct sfl *db)
 {
     if (db->building || db->updates <= db->due)
@@ -439,28 +439,28 @@ static int sfl_remove(void *built, const uint32_t *box, uint32_t priority)
 }
 
 /* Algorithm 3: preliminary indices (VFDB_NONE: behind A's last rule) become priorities. */
-static void correct(const struct sfl *db, const uint32_t *headers, uint32_t count, uint32_t *found)
+static void correct(const struct sfl *db, const uint32_t *headers, uint32_t count, uint32_t *answers)
 {
     const struct snapshot *base = &db->base;
     uint32_t first[CHUNK];
     box_soa_first(&db->inserted.box, headers, count, first);
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t index = found[i] == VFDB_NONE ? base->count : found[i];
+        uint32_t index = answers[i] == VFDB_NONE ? base->count : answers[i];
         while (base->deleted[index])
             index = box_soa_next(&base->box, headers + (size_t)i * db->dims, index + 1);
         bool better = first[i] < db->inserted.count && db->inserted.rule[first[i]]->index <= index;
-        found[i] = better ? db->inserted.rule[first[i]]->priority : base->priority[index];
+        answers[i] = better ? db->inserted.rule[first[i]]->priority : base->priority[index];
     }
 }
 
-static int sfl_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+static int sfl_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     struct sfl *db = (struct sfl *)built; /* the lock changes */
     pthread_rwlock_rdlock(&db->lock);
-    int status = vfdb_search(db->base.db, headers, count, found);
+    int status = vfdb_search(db->base.db, headers, count, answers);
     for (size_t at = 0; status == VFDB_OK && at < count; at += CHUNK) {
         uint32_t some = count - at < CHUNK ? (uint32_t)(count - at) : CHUNK;
-        correct(db, headers + at * db->dims, some, found + at);
+        correct(db, headers + at * db->dims, some, answers + at);
     }
     pthread_rwlock_unlock(&db->lock);
     return status;

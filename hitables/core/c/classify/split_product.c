@@ -67,17 +67,17 @@ const uint32_t *address_map_leaf(const struct address_map *map, uint32_t value)
     return leaf_plain(map, map->root[value >> map->shift], value);
 }
 
-static int split_product_find(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+static int split_product_find(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     const struct split_product *db = built;
 #ifdef HAVE_X86
     if (db->level == 512)
-        search_avx512(db, headers, count, found);
+        search_avx512(db, headers, count, answers);
     else if (db->level == 256)
-        search_avx2(db, headers, count, found);
+        search_avx2(db, headers, count, answers);
     else
 #endif
-        search_plain(db, headers, count, found);
+        search_plain(db, headers, count, answers);
     return VFDB_OK;
 }
 

@@ -174,7 +174,7 @@ static inline TARGET uint32_t NAME(list)(const struct split_product *db, uint32_
  */
 static inline TARGET __attribute__((always_inline)) void NAME(batches)(const struct split_product *db,
                                                                        const uint32_t *headers, size_t count,
-                                                                       uint32_t *found, uint32_t dims,
+                                                                       uint32_t *answers, uint32_t dims,
                                                                        bool by_source, bool by_destination,
                                                                        bool products, bool checks)
 {
@@ -249,21 +249,21 @@ static inline TARGET __attribute__((always_inline)) void NAME(batches)(const str
             }
             if (!db->numbered && best != VFDB_NONE)
                 best = db->priority[best];
-            found[start + i] = best;
+            answers[start + i] = best;
         }
     }
 }
 
 static TARGET void NAME(search)(const struct split_product *db, const uint32_t *headers, size_t count,
-                                uint32_t *found)
+                                uint32_t *answers)
 {
     if (db->dims != 5 || db->checks)
         NAME(batches)
-    (db, headers, count, found, db->dims, db->by_source, db->by_destination, db->products, db->checks);
-    else if (db->products) NAME(batches)(db, headers, count, found, 5, false, false, true, false);
+    (db, headers, count, answers, db->dims, db->by_source, db->by_destination, db->products, db->checks);
+    else if (db->products) NAME(batches)(db, headers, count, answers, 5, false, false, true, false);
     else if (db->by_source && db->by_destination)
-        NAME(batches)(db, headers, count, found, 5, true, true, false, false);
-    else if (db->by_source) NAME(batches)(db, headers, count, found, 5, true, false, false, false);
-    else if (db->by_destination) NAME(batches)(db, headers, count, found, 5, false, true, false, false);
-    else NAME(batches)(db, headers, count, found, 5, false, false, false, false);
+        NAME(batches)(db, headers, count, answers, 5, true, true, false, false);
+    else if (db->by_source) NAME(batches)(db, headers, count, answers, 5, true, false, false, false);
+    else if (db->by_destination) NAME(batches)(db, headers, count, answers, 5, false, true, false, false);
+    else NAME(batches)(db, headers, count, answers, 5, false, false, false, false);
 }

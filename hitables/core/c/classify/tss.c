@@ -271,7 +271,7 @@ __attribute__((target("avx512f"))) static void close_ranks_512(struct header_blo
 
 /* Compares what passed: first all chains are fetched, then read. */
 static void compare(const struct tuples *db, const struct tuple *tuple, struct header_block *block,
-                    const uint32_t *headers, uint32_t *found)
+                    const uint32_t *headers, uint32_t *answers)
 {
     const struct tuple_rule *chain[BLOCK];
     for (uint32_t i = 0; i < block->passed; i++)
@@ -286,13 +286,13 @@ static void compare(const struct tuples *db, const struct tuple *tuple, struct h
         for (const struct tuple_rule *rule = chain[i]; rule && rule->priority < block->best[lane];
              rule = rule->next)
             if (rule_matches(rule, header, db->dims)) {
-                block->best[lane] = found[at] = rule->priority;
+                block->best[lane] = answers[at] = rule->priority;
                 break;
             }
     }
 }
 
-static void search_block(const struct tss *db, const uint32_t *headers, uint32_t count, uint32_t *found)
+static void search_block(const struct tss *db, const uint32_t *headers, uint32_t count, uint32_t *answers)
 {
     struct header_block block;
 #ifdef __x86_64__
@@ -302,7 +302,7 @@ static void search_block(const struct tss *db, const uint32_t *headers, uint32_t
 #endif
         load(&db->tuples, &block, headers, 0, count);
     for (uint32_t i = 0; i < count; i++)
-        found[i] = VFDB_NONE;
+        answers[i] = VFDB_NONE;
     for (uint32_t t = 0; t < db->tuples.count; t++) {
         const struct tuple *tuple = db->tuples.order[t];
         uint32_t alive;
@@ -314,7 +314,7 @@ static void search_block(const struct tss *db, const uint32_t *headers, uint32_t
         if (!alive)
             return;
         if (block.passed)
-            compare(&db->tuples, tuple, &block, headers, found);
+            compare(&db->tuples, tuple, &block, headers, answers);
         if (alive <= block.count * 3 / 4) {
 #ifdef __x86_64__
             db->vector ? close_ranks_512(&block, tuple->bound) : close_ranks(&block, tuple->bound);
@@ -325,12 +325,12 @@ static void search_block(const struct tss *db, const uint32_t *headers, uint32_t
     }
 }
 
-static int tss_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+static int tss_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     const struct tss *db = built;
     for (size_t at = 0; at < count; at += BLOCK) {
         uint32_t some = count - at < BLOCK ? (uint32_t)(count - at) : BLOCK;
-        search_block(db, headers + at * db->tuples.dims, some, found + at);
+        search_block(db, headers + at * db->tuples.dims, some, answers + at);
     }
     return VFDB_OK;
 }

@@ -288,7 +288,7 @@ static uint32_t look_up(const struct tuples *tuples, const struct tuple *tuple, 
     return best;
 }
 
-static int tss_tries_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+static int tss_tries_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     const struct tss_tries *db = built;
     const struct tuples *tuples = &db->tuples;
@@ -308,7 +308,7 @@ static int tss_tries_search(const void *built, const uint32_t *headers, size_t c
                     if (tuple && tuple->bound < best)
                         best = look_up(tuples, tuple, key, header, best);
                 }
-            found[first + i] = best;
+            answers[first + i] = best;
         }
     }
     return VFDB_OK;

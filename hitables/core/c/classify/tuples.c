@@ -216,8 +216,8 @@ struct tuple *tuples_find(const struct tuples *db, const uint8_t *length)
 /* The tuple of those lengths, made if need be; NULL when memory is exhausted. */
 struct tuple *tuples_have(struct tuples *db, const uint8_t *length)
 {
-    struct tuple *found = *place_in_table(db, length);
-    return found ? found : add_tuple(db, length);
+    struct tuple *answers = *place_in_table(db, length);
+    return answers ? answers : add_tuple(db, length);
 }
 
 /* A tuple that lost its best rule looks for the next one when as many updates have passed as looking

@@ -374,12 +374,12 @@ int vfdb_update(struct vfdb *db, uint32_t count, const uint8_t *inserts, const u
     return status;
 }
 
-int vfdb_search(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *found)
+int vfdb_search(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     if (!count)
         return VFDB_OK;
     pthread_rwlock_rdlock(&db->lock);
-    int status = db->ops->search(db->built, headers, count, found);
+    int status = db->ops->search(db->built, headers, count, answers);
     pthread_rwlock_unlock(&db->lock);
     return status;
 }

@@ -3,7 +3,7 @@
 #include "budget.h"
 #include "vfdb.h"
 
-/* The rules of a database as they were given, found by priority: what a rebuild starts from. */
+/* The rules of a database by priority: the input of a rebuild. */
 struct vfdb_list;
 
 struct vfdb_list *vfdb_list_new(struct budget *budget, uint32_t dims);

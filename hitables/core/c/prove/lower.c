@@ -303,16 +303,16 @@ static void lower_rule(struct residual *r, uint32_t rule)
 
 uint32_t residual_decide(struct residual *r, uint32_t guarded, uint32_t verdict)
 {
-    struct guarded_action made = r->guarded[guarded];
-    uint32_t tests[MOST_TESTS], n = made.n, first = made.first;
+    struct guarded_action decided = r->guarded[guarded];
+    uint32_t tests[MOST_TESTS], n = decided.n, first = decided.first;
     if (n)
         memcpy(tests, r->tests + first, n * sizeof *tests);
-    if (made.kind == ACTION_EVENT)
-        made.next = residual_decide(r, made.next, verdict);
-    else if (made.kind != ACTION_FAIL)
-        made = (struct guarded_action){.kind = ACTION_VERDICT, .arg = verdict, .next = NONE};
-    made.writes = made.kind == ACTION_EVENT ? made.changes | r->guarded[made.next].writes : 0;
-    return guarded_number(r, tests, n, made);
+    if (decided.kind == ACTION_EVENT)
+        decided.next = residual_decide(r, decided.next, verdict);
+    else if (decided.kind != ACTION_FAIL)
+        decided = (struct guarded_action){.kind = ACTION_VERDICT, .arg = verdict, .next = NONE};
+    decided.writes = decided.kind == ACTION_EVENT ? decided.changes | r->guarded[decided.next].writes : 0;
+    return guarded_number(r, tests, n, decided);
 }
 
 /* Read the rules of one chain; canon of the chains that it enters must be known by now. */

@@ -81,11 +81,12 @@ static bool has_once(const struct residual *r, const struct residual_list *list)
 
 static bool put_words(struct prover *p, const uint32_t *words, size_t count)
 {
-    if (!prover_grow(p, (void **)&p->found, &p->found_room, p->found_n + count, sizeof *p->found))
+    if (!prover_grow(p, (void **)&p->differences, &p->differences_room, p->differences_n + count,
+                     sizeof *p->differences))
         return false;
     if (count)
-        memcpy(p->found + p->found_n, words, count * sizeof *words);
-    p->found_n += count;
+        memcpy(p->differences + p->differences_n, words, count * sizeof *words);
+    p->differences_n += count;
     return true;
 }
 
@@ -101,7 +102,7 @@ static bool put_set(struct prover *p, uint32_t dim, uint32_t epoch, const struct
  * answer)... */
 static enum prove_status record(struct prover *p, uint32_t rule_a, uint32_t rule_b, bool same_rest)
 {
-    size_t start = p->found_n;
+    size_t start = p->differences_n;
     uint32_t head[] = {
         0, rule_a, rule_b, p->parted_a, p->parted_b, same_rest, (uint32_t)(p->r.in.dims + p->history_n),
     };
@@ -114,7 +115,7 @@ static enum prove_status record(struct prover *p, uint32_t rule_a, uint32_t rule
     fine = fine && put_words(p, &asked, 1) && put_words(p, p->outcomes, p->outcomes_n);
     if (!fine)
         return PROVE_NO_MEMORY;
-    p->found[start] = (uint32_t)(p->found_n - start);
+    p->differences[start] = (uint32_t)(p->differences_n - start);
     return ++p->records < p->most ? PROVE_EQUAL : PROVE_DIFFER;
 }
 
@@ -189,11 +190,11 @@ static uint32_t choose(const struct prover *p, const struct residual_list *a, co
 
 static struct residual_list copy_list(struct prover *p, const struct residual_list *list, uint32_t dim)
 {
-    struct residual_list made = {.end = list->end};
-    made.v = residual_push(&p->r, (list->n + 1) * sizeof *made.v);
-    if (made.v)
-        made.n = residual_filter(&p->r, list, made.v, dim);
-    return made;
+    struct residual_list copy = {.end = list->end};
+    copy.v = residual_push(&p->r, (list->n + 1) * sizeof *copy.v);
+    if (copy.v)
+        copy.n = residual_filter(&p->r, list, copy.v, dim);
+    return copy;
 }
 
 /* Cut the region by a test: prove the inside, and leave the outside in place; *left: whether there is one. */

@@ -24,8 +24,8 @@ struct prover {
     uint32_t *outcomes;             /* key, answer, ... of the evaluations so far */
     size_t outcomes_n, outcomes_room;
     uint32_t *pair; /* [rules] the rule of the other program with which it shares its memory; NONE: unknown */
-    uint32_t *found; /* records of differences: see prover_found */
-    size_t found_n, found_room, records, most;
+    uint32_t *differences; /* records of differences: see prover_found */
+    size_t differences_n, differences_room, records, most;
     struct lemma_cache lemmas; /* proved in this run */
     struct lemma *pending; /* the lists behind a write, until the current frame is proved */
     bool same; /* both programs are one */

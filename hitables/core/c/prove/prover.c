@@ -69,7 +69,7 @@ void prover_free(struct prover *p)
         budget_give(budget, p->log, p->log_room * sizeof *p->log);
         budget_give(budget, p->history, p->history_room * sizeof *p->history);
         budget_give(budget, p->outcomes, p->outcomes_room * sizeof *p->outcomes);
-        budget_give(budget, p->found, p->found_room * sizeof *p->found);
+        budget_give(budget, p->differences, p->differences_room * sizeof *p->differences);
     }
     residual_close(&p->r);
     free(p);
@@ -82,8 +82,8 @@ void prover_stop(struct prover *p)
 
 const uint32_t *prover_found(const struct prover *p, size_t *words)
 {
-    *words = p->found_n;
-    return p->found;
+    *words = p->differences_n;
+    return p->differences;
 }
 
 void prover_bound(struct prover *p, uint64_t steps)
@@ -184,7 +184,7 @@ static enum prove_status compare_chains(struct prover *p, uint32_t a, uint32_t b
     }
     if (p->strict && (p->r.chain_once[a] || p->r.chain_once[b]))
         return PROVE_EQUAL; /* its rules may never be asked */
-    size_t found = p->found_n, records = p->records, most = p->most;
+    size_t differences = p->differences_n, records = p->records, most = p->most;
     p->in_lemma = true;
     p->most = 1;
     p->end = p->steps + (p->bound ? p->bound : LEMMA_STEPS);
@@ -195,7 +195,7 @@ static enum prove_status compare_chains(struct prover *p, uint32_t a, uint32_t b
     p->r.top = top;
     p->in_lemma = false;
     p->end = 0;
-    p->found_n = found, p->records = records, p->most = most;
+    p->differences_n = differences, p->records = records, p->most = most;
     if (status == PROVE_EQUAL)
         p->r.canon[b] = p->r.canon[a];
     bool fatal = status == PROVE_NO_TIME || status == PROVE_NO_MEMORY || status == PROVE_STOPPED;
@@ -319,7 +319,7 @@ enum prove_status prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t 
 {
     p->deadline = seconds > 0 ? prover_clock() + seconds : 0;
     p->done = 0;
-    p->found_n = p->records = 0;
+    p->differences_n = p->records = 0;
     p->most = most;
     p->r.failed = false;
     lemma_cache_clear(&p->r, &p->lemmas);

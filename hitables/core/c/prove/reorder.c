@@ -209,7 +209,7 @@ static bool choose(const struct reorder_check *j, const uint32_t *rules, uint32_
 {
     uint32_t x[SAMPLE], y[SAMPLE], nx = sampled(rules, n, x), ny = sampled(others, m, y);
     uint32_t fewest = nx * ny - nx * ny / 8;
-    bool found = false;
+    bool helps = false;
     for (uint32_t d = 0; d < j->dims; d++)
         for (uint32_t k = 0; k < nx + ny; k++) {
             uint32_t rule = k < nx ? x[k] : y[k - nx];
@@ -219,10 +219,10 @@ static bool choose(const struct reorder_check *j, const uint32_t *rules, uint32_
                     continue; /* no value lies below */
                 uint32_t left = left_by(j, h, x, nx, y, ny);
                 if (left < fewest)
-                    fewest = left, *best = h, found = true;
+                    fewest = left, *best = h, helps = true;
             }
         }
-    return found;
+    return helps;
 }
 
 static uint32_t half_of(const struct reorder_check *j, struct header_halving h, bool above,

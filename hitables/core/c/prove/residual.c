@@ -39,12 +39,12 @@ void *residual_push(struct residual *r, size_t size)
 
 static void *copied(struct residual *r, const void *from, size_t count, size_t size)
 {
-    void *made = arena_take(r->input, count * size + 1);
-    if (made && count)
-        memcpy(made, from, count * size);
-    if (!made)
+    void *copy = arena_take(r->input, count * size + 1);
+    if (copy && count)
+        memcpy(copy, from, count * size);
+    if (!copy)
         r->failed = true;
-    return made;
+    return copy;
 }
 
 bool residual_open(struct residual *r, const struct prove_input *input, size_t memory)
@@ -220,7 +220,7 @@ static enum relation lies(const struct residual *r, uint32_t test, uint32_t *cho
     if (!(test & EITHER))
         return residual_relation(r, test, r->region[r->in.test_dim[test]]);
     uint32_t at = test & ~EITHER, n = r->in.code[2 * at + 1];
-    enum relation found = REL_OUT;
+    enum relation relation = REL_OUT;
     for (uint32_t t = 1; t <= n; t++) {
         uint32_t op = r->in.code[2 * (at + t)], one = r->in.code[2 * (at + t) + 1];
         if (!has_field(r, r->in.test_dim[one], op == PROVE_NATIVE))
@@ -228,10 +228,10 @@ static enum relation lies(const struct residual *r, uint32_t test, uint32_t *cho
         enum relation each = residual_relation(r, one, r->region[r->in.test_dim[one]]);
         if (each == REL_IN)
             return REL_IN;
-        if (each == REL_PART && found == REL_OUT)
-            found = REL_PART, *chosen = one;
+        if (each == REL_PART && relation == REL_OUT)
+            relation = REL_PART, *chosen = one;
     }
-    return found;
+    return relation;
 }
 
 /* A test of the item by which the region may be cut; NONE when all open ones are blocked.  A test that the
@@ -394,13 +394,13 @@ static size_t put_chain(const struct residual *r, uint32_t chain, uint32_t depth
 struct residual_list residual_list(struct residual *r, uint32_t chain, uint32_t end)
 {
     size_t rules = r->in.chain_end[chain] - r->in.chain_start[chain];
-    struct residual_list made = {.end = end};
-    made.v = residual_push(r, (rules + 1) * sizeof *made.v);
-    if (!made.v)
-        return made;
-    made.n = put_chain(r, chain, 0, made.v);
-    made.n = residual_filter(r, &made, made.v, NONE);
-    return made;
+    struct residual_list result = {.end = end};
+    result.v = residual_push(r, (rules + 1) * sizeof *result.v);
+    if (!result.v)
+        return result;
+    result.n = put_chain(r, chain, 0, result.v);
+    result.n = residual_filter(r, &result, result.v, NONE);
+    return result;
 }
 
 /* The list with the chain that the item at place *at* surely enters in line, on the stack. */
@@ -410,19 +410,19 @@ struct residual_list residual_expand(struct residual *r, const struct residual_l
     uint32_t chain = r->in.rule_action[3 * (size_t)entering->rule + 1];
     bool call = r->guarded[entering->guarded].kind == ACTION_JUMP;
     size_t rules = r->in.chain_end[chain] - r->in.chain_start[chain];
-    struct residual_list made = {.end = list->end};
-    made.v = residual_push(r, (list->n + rules + 1) * sizeof *made.v);
-    if (!made.v)
-        return made;
-    memcpy(made.v, list->v, at * sizeof *made.v);
-    made.n = at;
+    struct residual_list result = {.end = list->end};
+    result.v = residual_push(r, (list->n + rules + 1) * sizeof *result.v);
+    if (!result.v)
+        return result;
+    memcpy(result.v, list->v, at * sizeof *result.v);
+    result.n = at;
     uint32_t depth = entering->depth + (call ? 1 : 0);
-    made.n += put_chain(r, chain, depth, made.v + made.n);
+    result.n += put_chain(r, chain, depth, result.v + result.n);
     if (call)
-        made.v[made.n++] = (struct residual_item){.guarded = NONE, .depth = depth};
-    memcpy(made.v + made.n, list->v + at + 1, (list->n - at - 1) * sizeof *made.v);
-    made.n += list->n - at - 1;
+        result.v[result.n++] = (struct residual_item){.guarded = NONE, .depth = depth};
+    memcpy(result.v + result.n, list->v + at + 1, (list->n - at - 1) * sizeof *result.v);
+    result.n += list->n - at - 1;
     /* What the jump may have blocked is open to tests where its chain writes less in this class. */
-    made.n = residual_filter(r, &made, made.v, r->guarded[entering->guarded].writes ? ALL_DIMS : NONE);
-    return made;
+    result.n = residual_filter(r, &result, result.v, r->guarded[entering->guarded].writes ? ALL_DIMS : NONE);
+    return result;
 }

@@ -29,7 +29,7 @@ static const uint64_t EVENT_SALT = 0x6576656e74000000, FIELD_SALT = 0x6669656c64
 /* One packet in the table. */
 struct packet_walk {
     const struct interp *table;
-    const struct given_answers *given;
+    const struct given_answers *answers;
     const struct interp_counts *counts;
     const struct interp_packet *packet;
     size_t index;                     /* of the packet in the batch */
@@ -142,7 +142,7 @@ static uint32_t writes_to(const struct packet_walk *walk, uint32_t states)
 /* The target writes states: count that, and draw new values for the fields that depend on them. */
 static void write_states(struct packet_walk *walk, uint32_t states)
 {
-    const struct interp_batch *batch = walk->given->batch;
+    const struct interp_batch *batch = walk->answers->batch;
     walk->written = true;
     for (int state = 0; state < INTERP_STATES; state++)
         walk->writes[state] += states >> state & 1;
@@ -169,12 +169,12 @@ static void effect(struct packet_walk *walk, uint32_t id)
 /* The answer that the batch gives, or NOT_GIVEN. */
 static uint8_t given_answer(const struct packet_walk *walk, uint32_t key, uint32_t epoch)
 {
-    const struct given_answers *given = walk->given;
-    if (!given->first)
+    const struct given_answers *answers = walk->answers;
+    if (!answers->first)
         return NOT_GIVEN;
-    for (int32_t row = given->first[key]; row >= 0; row = given->next[row])
-        if (given->batch->given_epoch[row] == epoch)
-            return given->batch->given_value[(size_t)row * given->batch->count + walk->index];
+    for (int32_t row = answers->first[key]; row >= 0; row = answers->next[row])
+        if (answers->batch->given_epoch[row] == epoch)
+            return answers->batch->given_value[(size_t)row * answers->batch->count + walk->index];
     return NOT_GIVEN;
 }
 
@@ -189,7 +189,7 @@ static enum answer fact(struct packet_walk *walk, uint32_t key, uint32_t reads)
     uint8_t answer = given_answer(walk, key, epoch);
     if (answer <= YES)
         return answer;
-    if (!walk->given->batch->seeded) {
+    if (!walk->answers->batch->seeded) {
         walk->result->open |= INTERP_OPEN_FACT;
         return NO;
     }
@@ -204,7 +204,7 @@ static enum answer outcome(struct packet_walk *walk, uint32_t key)
     if (answer <= DROPPED)
         return answer;
     walk->result->open |= INTERP_OPEN_OUTCOME;
-    if (!walk->given->batch->seeded)
+    if (!walk->answers->batch->seeded)
         return NO;
     uint64_t seed = walk->packet->seed;
     uint64_t drawn = interp_draw(seed, walk->table->hashes[key] ^ EVENT_SALT, ordinal) >> 56;
@@ -443,24 +443,24 @@ static bool run_one(struct packet_walk *walk, uint32_t chain)
 }
 
 /* Chain the rows of given answers by their key; false: memory is exhausted. */
-static bool index_answers(struct given_answers *given, struct arena *arena, const struct interp_batch *batch,
-                          size_t keys)
+static bool index_answers(struct given_answers *answers, struct arena *arena,
+                          const struct interp_batch *batch, size_t keys)
 {
-    *given = (struct given_answers){.batch = batch};
+    *answers = (struct given_answers){.batch = batch};
     if (!batch->given)
         return true;
-    given->first = arena_take(arena, keys * sizeof *given->first);
-    given->next = arena_take(arena, batch->given * sizeof *given->next);
-    if (!given->first || !given->next)
+    answers->first = arena_take(arena, keys * sizeof *answers->first);
+    answers->next = arena_take(arena, batch->given * sizeof *answers->next);
+    if (!answers->first || !answers->next)
         return false;
     for (size_t key = 0; key < keys; key++)
-        given->first[key] = -1;
+        answers->first[key] = -1;
     for (size_t row = 0; row < batch->given; row++) {
         uint32_t key = batch->given_key[row];
         if (key >= keys) /* a key that this table does not use */
             continue;
-        given->next[row] = given->first[key];
-        given->first[key] = (int32_t)row;
+        answers->next[row] = answers->first[key];
+        answers->first[key] = (int32_t)row;
     }
     return true;
 }
@@ -473,11 +473,11 @@ enum interp_status interp_run(const struct interp *table, uint32_t chain, const 
     struct arena *arena = arena_new(0);
     if (!arena)
         return INTERP_NO_MEMORY;
-    struct given_answers given;
-    struct packet_walk walk = {.table = table, .given = &given, .counts = counts};
+    struct given_answers answers;
+    struct packet_walk walk = {.table = table, .answers = &answers, .counts = counts};
     walk.stack = arena_take(arena, (table->depth + 1) * sizeof *walk.stack);
     enum interp_status status = INTERP_OK;
-    if (!walk.stack || !index_answers(&given, arena, batch, table->keys))
+    if (!walk.stack || !index_answers(&answers, arena, batch, table->keys))
         status = INTERP_NO_MEMORY;
     for (size_t i = 0; status == INTERP_OK && i < batch->count; i++) {
         memset(results + i, 0, sizeof *results);

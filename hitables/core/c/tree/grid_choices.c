@@ -187,9 +187,9 @@ bool plan_narrows(const struct grid_growth *p, const struct grid_node *node, uin
 bool plan_test(struct grid_growth *p, const struct grid_node *node, uint32_t axis, struct grid_plan *plan)
 {
     bool usable = axis_usable(p->space, node->region, axis);
-    bool found =
+    bool chosen =
         usable ? most_spelt(p, node, axis, &plan->probe) : most_needed(p->space, node, axis, &plan->probe);
-    if (found)
+    if (chosen)
         plan->kind = PLAN_TEST;
-    return found;
+    return chosen;
 }
