@@ -1,1 +1,1 @@
-"""Facts about programs: call graph, boxes, statistics."""
+"""Properties of programs: call graph, boxes, weights, which rules may be reordered or removed."""

@@ -1,1 +1,1 @@
-"""Rules to trees: the face of the C builders."""
+"""Trees over boxes: growing them with the C builders, and their expected cost."""

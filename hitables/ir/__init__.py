@@ -1,1 +1,1 @@
-"""What is said: programs, rules, fields, packets, and what they mean."""
+"""The values of the compiler: programs, rules, packets, header fields, and the meaning of programs."""

@@ -1,4 +1,4 @@
-"""When verdicts alone count: what goes may go, what stays does what it did, and it is said."""
+"""Equivalence "verdict": removed rules affect no verdict, the others do what they did, and reports list both."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def question(chosen: Options, equivalence: Equivalence = Equivalence.VERDICT) ->
     return Question(backends_of(chosen.backend), chosen.malformed, equivalence)
 
 
-def told(answer: Answer) -> str:
+def verdict_of(answer: Answer) -> str:
     return "equal" if isinstance(answer, Equal) else str(getattr(answer, "describe", lambda: answer)())
 
 
@@ -60,9 +60,9 @@ def gone(
     """The rules of FORWARD that go, by their places from 1; what is left is proved."""
     program = read(text_of(rules, policy))
     chosen = options(backend, malformed, least=1000)
-    made = compile_rules(program, chosen)
-    assert told(exact.check(program, made.program, question(chosen))) == "equal"
-    return " ".join(str(each.line - 3) for each in made.gone)
+    result = compile_rules(program, chosen)
+    assert verdict_of(exact.check(program, result.program, question(chosen))) == "equal"
+    return " ".join(str(each.line - 3) for each in result.gone)
 
 
 @pytest.mark.parametrize("malformed", list(Malformed))
@@ -76,17 +76,17 @@ def test_the_output_gives_every_packet_the_verdict_of_the_input(
     chosen = options(backend, malformed, least=least)
     texts = read(make_text(rng, family), family=family)
     for program in (texts, small_program(rng)):
-        made = compile_rules(program, chosen).program
-        after = read(write(made), family=family) if program is texts else made
-        assert told(exact.check(program, after, question(chosen))) == "equal"
+        result = compile_rules(program, chosen).program
+        after = read(write(result), family=family) if program is texts else result
+        assert verdict_of(exact.check(program, after, question(chosen))) == "equal"
 
 
 @settings(max_examples=examples(15))
 @given(st.randoms(use_true_random=False))
 def test_diagrams_find_the_same_verdicts(rng: random.Random) -> None:
     program = small_program(rng)
-    made = compile_rules(program, options()).program
-    assert told(bdd.check(program, made, question(options()))) == "equal"
+    result = compile_rules(program, options()).program
+    assert verdict_of(bdd.check(program, result, question(options()))) == "equal"
 
 
 @settings(max_examples=examples(25))
@@ -94,8 +94,8 @@ def test_diagrams_find_the_same_verdicts(rng: random.Random) -> None:
 def test_rules_of_every_kind_may_be_between(rng: random.Random) -> None:
     program = make_program(rng, tiny=True)
     chosen = options(least=1000)
-    made = compile_rules(program, chosen).program
-    assert told(exact.check(program, made, question(chosen))) == "equal"
+    result = compile_rules(program, chosen).program
+    assert verdict_of(exact.check(program, result, question(chosen))) == "equal"
 
 
 @settings(max_examples=examples(15))
@@ -107,8 +107,8 @@ def test_logs_marks_and_evaluations_stay_unchanged(rng: random.Random) -> None:
         chain.with_rules(tuple(r for r in chain.rules if r.target is not None)) for chain in table.chains
     )
     silent = Program(program.family, (type(table)(table.name, tuple(chains)),))  # without rules that count
-    made = compile_rules(silent, options(least=1000)).program
-    assert told(exact.check(silent, made, question(options(), Equivalence.FULL))) == "equal"
+    result = compile_rules(silent, options(least=1000)).program
+    assert verdict_of(exact.check(silent, result, question(options(), Equivalence.FULL))) == "equal"
 
 
 A, B = "-A FORWARD -s 10.0.0.0/8", "-A FORWARD -s 10.1.0.0/16"
@@ -138,8 +138,8 @@ TCP = "-p tcp -m tcp"
     ],
 )  # fmt: skip
 def test_which_rules_are_removed(rules: str, went: str) -> None:
-    found = gone(rules)
-    assert sorted(found.split()) == sorted(went.split())
+    removed = gone(rules)
+    assert sorted(removed.split()) == sorted(went.split())
 
 
 def test_a_rule_that_drops_broken_packets_stays_where_it_drops_them() -> None:
@@ -181,7 +181,7 @@ def test_rules_of_equal_verdict_are_reordered_and_trees_get_shallower() -> None:
     assert two.read_after < 0.97 * one.read_after and two.ns_after["legacy"] < one.ns_after["legacy"]
     assert two.read_before == pytest.approx(one.read_before, rel=0.05)
     chosen = Options(backend="legacy", equivalence="verdict")
-    assert told(exact.check(program, verdict.program, question(chosen))) == "equal"
+    assert verdict_of(exact.check(program, verdict.program, question(chosen))) == "equal"
     lines = [
         rule.line for table in verdict.program for chain in table.chains for rule in chain.rules if rule.line
     ]
@@ -195,14 +195,14 @@ def test_the_output_the_map_and_the_report_list_removed_rules(tmp_path: Path) ->
         "compile", path, "--equivalence", "verdict", "--map", tmp_path / "map.json", "-o", tmp_path / "out"
     )
     head = (tmp_path / "out").read_text().splitlines()[0]
-    found = json.loads((tmp_path / "map.json").read_text())
-    jsonschema.validate(found, json.loads((ROOT / "hitables/schema/map.json").read_text()))
-    went = found["tables"][0]["gone"]
+    mapped = json.loads((tmp_path / "map.json").read_text())
+    jsonschema.validate(mapped, json.loads((ROOT / "hitables/schema/map.json").read_text()))
+    went = mapped["tables"][0]["gone"]
     assert {"chain": "FORWARD", "line": 64, "why": "changes nothing"} in went and done.stdout == ""
     assert f"equivalence verdict ({len(went)} rules went); proved to give every packet the verdict" in head
     assert "proved equal" in run("check", "--verdict-only", path, tmp_path / "out").stdout
-    said = run("compile", "--equivalence", "verdict", "--no-verify", path).stdout.splitlines()[0]
-    assert "NOT PROVED to give every packet the verdict of its input" in said
+    message = run("compile", "--equivalence", "verdict", "--no-verify", path).stdout.splitlines()[0]
+    assert "NOT PROVED to give every packet the verdict of its input" in message
     assert "equivalence" not in run("compile", path).stdout.splitlines()[0]
 
 
@@ -234,6 +234,6 @@ def test_unusable_options_are_refused() -> None:
 
 def test_full_equivalence_removes_no_rule() -> None:
     program = read(text_of(f"{A} -j ACCEPT\n{B} -j ACCEPT\n"))
-    made = compile_rules(program)
-    assert made.gone == () and made.program.rule_count() == 2
-    assert source_map(made.program, made.origins, "-")["tables"][0]["gone"] == []
+    result = compile_rules(program)
+    assert result.gone == () and result.program.rule_count() == 2
+    assert source_map(result.program, result.origins, "-")["tables"][0]["gone"] == []

@@ -1,4 +1,4 @@
-"""Rules read by packets that come as far as their rule."""
+"""Expected reads and costs, by packets that reach their rule."""
 
 from __future__ import annotations
 

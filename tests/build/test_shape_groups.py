@@ -1,8 +1,8 @@
-"""Trees in groups: the laws of the builder auto of hitables.engine, tried on every point of a small space.
+"""Trees of groups: the laws of the builder auto, tested on every point of a small space.
 
-A rule that may be moved ends the packet's way when it matches, though its box may hold packets
-that it does not match; one that may not be moved does something and, unless it is final, lets the
-packet go on.  What happens to a packet is the list of rules that do something, in order.
+A rule that may be moved decides each packet that it matches, though its box may contain other packets; a rule that
+may not be moved has an effect and, unless it is final, passes the packet on.  The result for a packet is the list of
+rules with an effect on it, in order.
 """
 
 from __future__ import annotations
@@ -124,16 +124,16 @@ def walk(
 
 @settings(max_examples=examples(50))
 @given(
-    made=st.one_of(crossing(), crossing(movable=1.0), crossing(movable=0.5)),
+    sample=st.one_of(crossing(), crossing(movable=1.0), crossing(movable=0.5)),
     nesting=st.integers(0, 20),
     size_penalty=st.sampled_from([0.0, 0.2, 3.0]),
     grouping=st.integers(0, 2),
     lets_in=st.booleans(),
 )
 def test_trees_of_groups_do_what_the_list_does(
-    made: tuple[Boxes, list[bool]], nesting: int, size_penalty: float, grouping: int, lets_in: bool
+    sample: tuple[Boxes, list[bool]], nesting: int, size_penalty: float, grouping: int, lets_in: bool
 ) -> None:
-    boxes, whole = made
+    boxes, whole = sample
     tree = grow(boxes, algorithm="auto", max_nesting=nesting, size_penalty=size_penalty, grouping=grouping)
     for point, holds in zip(POINTS, holds_of(boxes), strict=True):
         got = walk(tree, point, holds, whole, lambda rule: lets_in)
@@ -141,11 +141,11 @@ def test_trees_of_groups_do_what_the_list_does(
 
 
 @settings(max_examples=examples(30))
-@given(made=crossing(), nesting=st.integers(0, 20), spare=st.integers(0, 60), grouping=st.integers(0, 2))
+@given(sample=crossing(), nesting=st.integers(0, 20), spare=st.integers(0, 60), grouping=st.integers(0, 2))
 def test_groups_keep_the_budget_and_the_nesting(
-    made: tuple[Boxes, list[bool]], nesting: int, spare: int, grouping: int
+    sample: tuple[Boxes, list[bool]], nesting: int, spare: int, grouping: int
 ) -> None:
-    boxes, _ = made
+    boxes, _ = sample
     budget = len(boxes.final) + spare
     tree = grow(
         boxes, algorithm="auto", max_nesting=nesting, budget=budget, size_penalty=0.0, grouping=grouping
@@ -171,8 +171,8 @@ def test_rules_that_cross_are_kept_in_groups_that_are_small_and_shallow() -> Non
     assert Step.ASK in apart.step or Step.SEND in apart.step
     assert apart.printed_rules() <= 4000
     points = boxes.low
-    found, reads = apart.search(points)
-    assert np.array_equal(found, together.search(points)[0])
+    first, reads = apart.search(points)
+    assert np.array_equal(first, together.search(points)[0])
     assert reads.mean() < together.search(points)[1].mean() / 2
 
 

@@ -1,7 +1,4 @@
-"""Laws of the tree builders, tried on every point of a small space.
-
-The builders are those of hitables.engine, met through their face.
-"""
+"""Laws of the tree builders, tested on every point of a small space."""
 
 from __future__ import annotations
 
@@ -130,9 +127,9 @@ def test_searching_gives_what_reading_the_list_gives(
 ) -> None:
     tree = grow(rules, algorithm=algorithm, **options)  # type: ignore[arg-type]
     held = matching(rules)
-    found, reads = tree.search(WORDS)
+    decided, reads = tree.search(WORDS)
     first = np.where(held.any(axis=1), held.argmax(axis=1) if held.shape[1] else -1, -1)
-    assert np.array_equal(found, first)
+    assert np.array_equal(decided, first)
     assert reads.max() <= tree.longest_read()
 
 

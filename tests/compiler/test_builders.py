@@ -1,4 +1,4 @@
-"""Every builder of the engine is offered by compile; what it gives is proved, loads, and keeps its bounds."""
+"""Compile offers every builder of the engine; its trees are proved, load, and keep their bounds."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def test_the_published_builders_are_among_them() -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_tree_of_each_builder_is_proved_and_keeps_its_bounds(algorithm: str, backend: str) -> None:
     text = crossing(150, seed=1)
-    made = compile_text(text, Options(algorithm=algorithm, backend=backend, max_expansion=3.0))
-    (report,) = [each for each in made.reports if each.chain == "FORWARD"]
+    result = compile_text(text, Options(algorithm=algorithm, backend=backend, max_expansion=3.0))
+    (report,) = [each for each in result.reports if each.chain == "FORWARD"]
     assert not report.why
     assert report.after <= 3 * report.before
     assert report.read_after < report.read_before
@@ -33,11 +33,11 @@ def test_the_tree_of_each_builder_is_proved_and_keeps_its_bounds(algorithm: str,
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_tree_of_each_builder_loads_in_both_kernels(algorithm: str) -> None:
-    made = compile_text(crossing(150, seed=2), Options(algorithm=algorithm), prove=False)
-    count = read(made.text).rule_count()
+    result = compile_text(crossing(150, seed=2), Options(algorithm=algorithm), prove=False)
+    count = read(result.text).rule_count()
     for kernel in ("legacy", "nft"):
         with Namespace() as namespace:
-            namespace.run([f"iptables-{kernel}-restore"], made.text)
+            namespace.run([f"iptables-{kernel}-restore"], result.text)
             saved = namespace.run([f"iptables-{kernel}-save", "-t", "filter"])
         assert read(saved).rule_count() == count
 

@@ -1,4 +1,4 @@
-"""Every case in tests/cases comes out as recorded (tests/support/golden.py)."""
+"""Every case in tests/cases gives the recorded output (tests/support/golden.py)."""
 
 from __future__ import annotations
 

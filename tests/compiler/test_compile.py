@@ -84,10 +84,10 @@ def test_rules_with_memory_exist_once_and_counters_keep_their_sums(seed: int) ->
         )
 
     assert memories(before) == memories(after)
-    made = compile_rules(before, SMALL)
-    mapped = source_map(made.program, made.origins, "x")
+    result = compile_rules(before, SMALL)
+    mapped = source_map(result.program, result.origins, "x")
     sums: Counter[int] = Counter()
-    for table, entry in zip(made.program, mapped["tables"], strict=True):
+    for table, entry in zip(result.program, mapped["tables"], strict=True):
         for chain, lines in zip(table.chains, entry["chains"], strict=True):
             for rule, line in zip(chain.rules, lines["lines"], strict=True):
                 if line:
@@ -112,8 +112,8 @@ def all_chains(program: Program) -> Iterator[tuple[str, Chain]]:
 @given(seed=st.integers(0, 2**32), expansion=st.sampled_from([1.0, 1.5, 2.0, 4.0]))
 def test_growth_stays_within_its_budget(seed: int, expansion: float) -> None:
     before = read(make_text(random.Random(seed), rules=150, chains=1, memory=0.0))
-    made = compile_rules(before, Options(leaf_size=2, max_expansion=expansion))
-    for report in made.reports:
+    result = compile_rules(before, Options(leaf_size=2, max_expansion=expansion))
+    for report in result.reports:
         assert report.after <= expansion * report.before, report
 
 
@@ -225,19 +225,19 @@ def test_rules_that_cross_are_kept_apart(last: str) -> None:
     ]
     head = ["*filter", ":INPUT DROP", ":cross -", "-A INPUT -j cross"]
     text = "\n".join([*head, *lines, f"-A cross {last}", "COMMIT", ""])
-    made = compile_rules(read(text))
-    (report,) = (each for each in made.reports if each.chain == "cross")
+    result = compile_rules(read(text))
+    (report,) = (each for each in result.reports if each.chain == "cross")
     assert not report.why and report.after <= 4 * report.before
     assert report.read_after < report.read_before / 10
-    made_for = {name for _, name in made.origins}
+    made_for = {name for _, name in result.origins}
     called = [
         rule
-        for _, chain in all_chains(made.program)
+        for _, chain in all_chains(result.program)
         for rule in chain.rules
         if rule.target is not None and rule.target.kind is Kind.JUMP and rule.target.name in made_for
     ]
     assert len(called) > 50
-    mapped = source_map(made.program, made.origins, "x")
+    mapped = source_map(result.program, result.origins, "x")
     lines = {line for entry in mapped["tables"] for chain in entry["chains"] for line in chain["lines"]}
     assert lines >= {rule.line for _, chain in all_chains(read(text)) for rule in chain.rules}
 
@@ -294,20 +294,20 @@ def test_a_shared_rule_drops_no_packet_that_an_earlier_match_kept_from_it() -> N
 
 def test_leaves_are_entered_by_goto_only() -> None:
     before = read(make_text(random.Random(7), rules=200, chains=1, memory=0.2))
-    made = compile_rules(before, SMALL)
+    result = compile_rules(before, SMALL)
     own = {name for table in before for name in (c.name for c in table.chains)}
     shared = {
         chain.name
-        for _, chain in all_chains(made.program)
+        for _, chain in all_chains(result.program)
         if len(chain.rules) == 1 and any(m.role is Role.ONCE for m in chain.rules[0].matches)
     }
     jumped = {
         rule.target.name
-        for _, chain in all_chains(made.program)
+        for _, chain in all_chains(result.program)
         for rule in chain.rules
         if rule.target is not None and rule.target.kind is Kind.JUMP and rule.target.name not in own
     }
-    assert made.origins and jumped <= shared
+    assert result.origins and jumped <= shared
 
 
 def test_names_never_clash_with_the_users() -> None:
@@ -333,9 +333,9 @@ def test_a_first_rule_that_does_not_decide_prevents_no_tree(first: str) -> None:
 
 def test_a_chain_that_gains_nothing_stays_and_the_report_has_the_reason() -> None:
     text = "*filter\n:INPUT ACCEPT [0:0]\n" + "-A INPUT -m mark --mark 0x1 -j DROP\n" * 12 + "COMMIT\n"
-    made = compile_rules(read(text))
-    (report,) = made.reports
-    assert report.why and write(made.program) == text
+    result = compile_rules(read(text))
+    (report,) = result.reports
+    assert report.why and write(result.program) == text
     assert (
         compile_rules(read("*filter\n-A INPUT -s 10.0.0.1 -j DROP\nCOMMIT\n"))
         .reports[0]
@@ -346,8 +346,8 @@ def test_a_chain_that_gains_nothing_stays_and_the_report_has_the_reason() -> Non
 def test_only_what_was_asked_for_is_compiled() -> None:
     rules = "".join(f"-A {c} -s 10.0.{n}.0/24 -j DROP\n" for c in ("INPUT", "FORWARD") for n in range(20))
     program = read("*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n" + rules + "COMMIT\n")
-    made = compile_rules(program, Options(chains=frozenset({"INPUT"}), leaf_size=2))
-    assert {report.chain for report in made.reports if not report.why} == {"INPUT"}
+    result = compile_rules(program, Options(chains=frozenset({"INPUT"}), leaf_size=2))
+    assert {report.chain for report in result.reports if not report.why} == {"INPUT"}
     with pytest.raises(HitablesError, match="no table"):
         compile_rules(program, Options(tables=frozenset({"nat"})))
     with pytest.raises(HitablesError, match="no chain"):

@@ -1,4 +1,4 @@
-"""Scheme "paper": what the 2014 paper publishes, and that it means what the input means."""
+"""Scheme "paper": the figures that the 2014 paper publishes, and equality with the input."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def test_runs_become_trees_and_the_rest_stays_between_them() -> None:
     plain = [f"-A INPUT -s 10.0.{at}.0/24 -p {'tcp' if at % 2 else 'udp'} -j ACCEPT" for at in range(40)]
     lines = [*plain[:20], "-A INPUT -j LOG", *plain[20:], "-A INPUT -p icmp -j ACCEPT"]
     text = "\n".join(["*filter", ":INPUT DROP [0:0]", *lines, "COMMIT", ""])
-    made = transform(read(text), Options(backend="legacy", leaf_size=4, min_length=8))
-    table = made.program.table("filter")
+    transformed = transform(read(text), Options(backend="legacy", leaf_size=4, min_length=8))
+    table = transformed.program.table("filter")
     assert len(table["INPUT"].rules) == 1
     dispatch = [
         rule
@@ -114,7 +114,7 @@ def test_runs_become_trees_and_the_rest_stays_between_them() -> None:
     ]
     assert len(dispatch) == 4
     assert all(rule.target and rule.target.kind is Kind.GOTO for rule in dispatch)
-    (report,) = made.reports
+    (report,) = transformed.reports
     assert (
         report.why == "" and report.before == 42 and report.after == sum(len(c.rules) for c in table.chains)
     )
@@ -123,17 +123,17 @@ def test_runs_become_trees_and_the_rest_stays_between_them() -> None:
 def test_a_short_run_stays_unchanged() -> None:
     lines = [f"-A INPUT -s 10.0.{at}.0/24 -p tcp -j ACCEPT" for at in range(7)]
     program = read("\n".join(["*filter", ":INPUT DROP [0:0]", *lines, "COMMIT", ""]))
-    made = transform(program, Options(backend="legacy", min_length=8))
-    assert made.program == program
-    assert made.reports[0].why == "no 8 plain rules of one protocol in a row"
+    transformed = transform(program, Options(backend="legacy", min_length=8))
+    assert transformed.program == program
+    assert transformed.reports[0].why == "no 8 plain rules of one protocol in a row"
 
 
 def test_a_chain_that_would_nest_too_deep_for_nf_tables_stays_unchanged() -> None:
     lines = [f"-A INPUT -s 10.0.{at}.0/24 -p tcp -j ACCEPT" for at in range(200)]
     program = read("\n".join(["*filter", ":INPUT DROP [0:0]", *lines, "COMMIT", ""]))
-    made = transform(program, Options(backend="any", leaf_size=1))
-    assert made.program == program
-    assert "nf_tables takes 15" in made.reports[0].why
+    transformed = transform(program, Options(backend="any", leaf_size=1))
+    assert transformed.program == program
+    assert "nf_tables takes 15" in transformed.reports[0].why
     assert transform(program, Options(backend="legacy", leaf_size=1)).program != program
 
 
@@ -150,7 +150,7 @@ def test_trees_are_as_large_and_as_deep_as_published(name: str, shared: Path) ->
 
     rules = classbench.parse(lines(name))
     program = read(classbench.to_text(rules, chain="FORWARD"))
-    made = transform(program, Options(backend="legacy", leaf_size=16, min_length=10))
+    transformed = transform(program, Options(backend="legacy", leaf_size=16, min_length=10))
     headers = traces.parse(lines(f"{name}_trace"))
     rows = np.zeros(len(headers), PACKET)
     for column, which in enumerate((Field.SRC, Field.DST, Field.SPORT, Field.DPORT, Field.PROTO)):
@@ -158,7 +158,7 @@ def test_trees_are_as_large_and_as_deep_as_published(name: str, shared: Path) ->
         rows["present"] |= np.uint16(1 << which)
     rows["present"] |= np.uint16(1 << Field.FRAG)
     rows["l4_bytes"] = 64
-    interpreter = Interpreter(made.program, Backend.LEGACY)
+    interpreter = Interpreter(transformed.program, Backend.LEGACY)
     result = interpreter.run("filter", "FORWARD", PacketBatch(Family.IPV4, rows))
     source_line = np.array(
         [rule.line for chain in made.program.table("filter").chains for rule in chain.rules]
@@ -168,6 +168,6 @@ def test_trees_are_as_large_and_as_deep_as_published(name: str, shared: Path) ->
     assert headers.expected is not None
     assert (decided - first == headers.expected).all()
     growth, mean, longest = PUBLISHED[name]
-    assert made.program.rule_count() / len(rules) == pytest.approx(growth, rel=0.05)
+    assert transformed.program.rule_count() / len(rules) == pytest.approx(growth, rel=0.05)
     assert float(result.reads.mean()) == pytest.approx(mean, rel=0.05)
     assert int(result.reads.max()) == pytest.approx(longest, rel=0.05)

@@ -1,4 +1,4 @@
-"""How hard compile looks, how deep it may nest, and how it is stopped."""
+"""Effort and nesting of compile, and how it is stopped."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ def test_no_chain_nests_deeper_than_max_depth(algorithm: str, depth: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"max_depth": 0}, "max-depth of 0"),
         ({"effort": "wild"}, "fast, normal, best"),
         ({"max_expansion": 0.9}, "below 1"),
     ],
 )
-def test_impossible_bounds_are_refused(wrong: dict[str, object], said: str) -> None:
-    with pytest.raises(HitablesError, match=said):
+def test_impossible_bounds_are_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(HitablesError, match=message):
         Options(**wrong)  # type: ignore[arg-type]
 
 

@@ -1,6 +1,6 @@
-"""When a builder does wrong: the chain is printed as it was, the rest compiled and proved, and the user told.
+"""A chain with a faulty tree is printed unchanged, with a warning; the others are compiled and proved.
 
-The faults are injected into what the builder gives; proof, printing and reading are the real ones.
+The faults are injected into the trees; proof, printing and reading are the real ones.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ Spoil = Callable[[Tree], Tree]
 def rules(chain: str, count: int, seed: int) -> list[str]:
     """Rules that differ in the address, so that a tree saves much; of two in a row the first must win."""
     rng = random.Random(seed)
-    made = []
+    result = []
     for number in range((count + 1) // 2):
         source = f"-A {chain} -s 10.{rng.randrange(200)}.{number}.0/24 -p tcp"
-        made += [f"{source} -m tcp --dport {rng.randrange(1, 999)} -j ACCEPT", f"{source} -j DROP"]
-    return made[:count]
+        result += [f"{source} -m tcp --dport {rng.randrange(1, 999)} -j ACCEPT", f"{source} -j DROP"]
+    return result[:count]
 
 
 def table(name: str, built_in: str, *listed: str, user: str = "") -> str:
@@ -137,27 +137,27 @@ def test_a_chain_with_a_wrong_tree_is_left_as_it_was_and_the_others_are_compiled
 ) -> None:
     sound = compile_text(THREE, Options(equivalence=equivalence))
     spoil(wrong, COUNT[chain])
-    made = compile_text(THREE, Options(equivalence=equivalence))
-    assert [(fault.table, fault.chain) for fault in made.faults] == [("filter", chain)]
-    assert chain_of(made.text, chain) == chain_of(THREE, chain)
-    assert_equal(THREE, made.text, equivalence)
-    reports = {report.chain: report for report in made.reports}
-    assert reports[chain].why == f"left as it was: {made.faults[0].why}"
+    result = compile_text(THREE, Options(equivalence=equivalence))
+    assert [(fault.table, fault.chain) for fault in result.faults] == [("filter", chain)]
+    assert chain_of(result.text, chain) == chain_of(THREE, chain)
+    assert_equal(THREE, result.text, equivalence)
+    reports = {report.chain: report for report in result.reports}
+    assert reports[chain].why == f"left as it was: {result.faults[0].why}"
     assert {name for name, report in reports.items() if report.why} == {chain}
     for other in COUNT.keys() - {chain}:
         (was,) = (report for report in sound.reports if report.chain == other)
         assert (reports[other].after, reports[other].gone) == (was.after, was.gone)
-    assert "; proved " in made.text.partition("\n")[0]
+    assert "; proved " in result.text.partition("\n")[0]
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_when_all_trees_are_wrong_the_input_is_printed(spoil: Callable[..., None], wrong: Spoil) -> None:
     spoil(wrong)
-    made = compile_text(THREE, Options())
-    assert {fault.chain for fault in made.faults} == set(COUNT)
-    assert made.text.partition("\n")[2] == hitables.write(hitables.read(THREE))
+    result = compile_text(THREE, Options())
+    assert {fault.chain for fault in result.faults} == set(COUNT)
+    assert result.text.partition("\n")[2] == hitables.write(hitables.read(THREE))
     assert all(
-        each["origin"] == each["name"] for part in made.source_map["tables"] for each in part["chains"]
+        each["origin"] == each["name"] for part in result.source_map["tables"] for each in part["chains"]
     )
 
 
@@ -183,10 +183,10 @@ def test_a_sound_compile_warns_of_nothing() -> None:
 def test_chains_of_two_tables_are_distinguished(spoil: Callable[..., None]) -> None:
     text = table("mangle", "PREROUTING INPUT FORWARD OUTPUT POSTROUTING", *rules("FORWARD", 45, 5)) + THREE
     spoil(misplaced, 45)
-    made = compile_text(text, Options())
-    assert [(fault.table, fault.chain) for fault in made.faults] == [("mangle", "FORWARD")]
-    assert_equal(text, made.text)
-    assert not any(each.why for each in made.reports if each.table == "filter")
+    result = compile_text(text, Options())
+    assert [(fault.table, fault.chain) for fault in result.faults] == [("mangle", "FORWARD")]
+    assert_equal(text, result.text)
+    assert not any(each.why for each in result.reports if each.table == "filter")
 
 
 def test_counters_and_comments_of_the_chain_are_restored_too(spoil: Callable[..., None]) -> None:
@@ -194,9 +194,9 @@ def test_counters_and_comments_of_the_chain_are_restored_too(spoil: Callable[...
     listed[3] = '[7:70] -A FORWARD -m comment --comment "two words \\"quoted\\"" -j DROP '
     text = table("filter", FILTER, *(line.strip() for line in listed))
     spoil(misplaced)
-    made = compile_text(text, Options(), weigh=lambda program: None)
-    assert made.faults
-    assert made.text.partition("\n")[2] == hitables.write(hitables.read(text))
+    result = compile_text(text, Options(), weigh=lambda program: None)
+    assert result.faults
+    assert result.text.partition("\n")[2] == hitables.write(hitables.read(text))
 
 
 def test_removed_rules_are_restored_where_the_tree_was_wrong(
@@ -207,11 +207,11 @@ def test_removed_rules_are_restored_where_the_tree_was_wrong(
     (sound,) = compile_text(text, Options(equivalence="verdict")).source_map["tables"]
     assert any(gone["chain"] == "FORWARD" for gone in sound["gone"])
     spoil(misplaced, 48)
-    made = compile_text(text, Options(equivalence="verdict"))
-    assert [fault.chain for fault in made.faults] == ["FORWARD"]
-    assert chain_of(made.text, "FORWARD") == chain_of(text, "FORWARD")
-    assert not any(gone["chain"] == "FORWARD" for gone in made.source_map["tables"][0]["gone"])
-    report = next(each for each in made.reports if each.chain == "FORWARD")
+    result = compile_text(text, Options(equivalence="verdict"))
+    assert [fault.chain for fault in result.faults] == ["FORWARD"]
+    assert chain_of(result.text, "FORWARD") == chain_of(text, "FORWARD")
+    assert not any(gone["chain"] == "FORWARD" for gone in result.source_map["tables"][0]["gone"])
+    report = next(each for each in result.reports if each.chain == "FORWARD")
     assert (report.before, report.after, report.gone) == (50, 50, 0)
 
 
@@ -225,9 +225,9 @@ def test_a_tree_that_cannot_be_read_back_is_left_out(
     text = table("filter", FILTER, *rules("FORWARD", 50, 2))
     assert right in compile_text(text, Options(leaf_size=1)).text
     monkeypatch.setattr(pipeline, "write", lambda program: real(program).replace(right, wrong))
-    made = compile_text(text, Options(leaf_size=1))
-    assert [fault.why for fault in made.faults] == ["its tree, once printed, cannot be read back"]
-    assert made.text.partition("\n")[2] == real(hitables.read(text))
+    result = compile_text(text, Options(leaf_size=1))
+    assert [fault.why for fault in result.faults] == ["its tree, once printed, cannot be read back"]
+    assert result.text.partition("\n")[2] == real(hitables.read(text))
 
 
 def test_a_difference_without_a_faulty_tree_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,11 +251,11 @@ def test_compile_rules_raises_faults_unless_they_are_spared(spoil: Callable[...,
     program = hitables.read(THREE)
     with pytest.raises(AssertionError, match="no prefix"):
         compiling.compile_rules(program)
-    made = compiling.compile_rules(program, spare=True)
-    assert [(fault.chain, fault.detail.partition(",")[0]) for fault in made.faults] == [
+    result = compiling.compile_rules(program, spare=True)
+    assert [(fault.chain, fault.detail.partition(",")[0]) for fault in result.faults] == [
         ("long", "in crashes")
     ]
-    assert made.program.table("filter")["long"] == program.table("filter")["long"]
+    assert result.program.table("filter")["long"] == program.table("filter")["long"]
 
 
 @pytest.mark.parametrize("error", [MemoryError, RecursionError, KeyboardInterrupt, HitablesError])
@@ -303,8 +303,8 @@ def test_sflgen_init_with_a_wrong_tree_loads_nothing(backend: str, tmp_path: Pat
     with Namespace() as namespace:
         load(THREE, Family.IPV4, Backend(backend), namespace)
         before = save(Family.IPV4, Backend(backend), namespace)
-        status, said = namespace.call(init_live, str(tmp_path / "state"), backend)
-        assert (status, "nothing is changed" in said) == (2, True)
+        status, message = namespace.call(init_live, str(tmp_path / "state"), backend)
+        assert (status, "nothing is changed" in message) == (2, True)
         assert save(Family.IPV4, Backend(backend), namespace) == before
     assert not (tmp_path / "state").exists()
 

@@ -1,4 +1,4 @@
-"""Compile weighs rules by traffic: what many packets match is found early; traffic that says nothing is refused."""
+"""Weights by traffic: rules that many packets match are read early; traffic without information is refused."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_capture_and_a_trace_of_the_same_packets_give_the_same_weights(trace: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--trace", "TRACE", "--pcap", "TRACE"], "give one of them"),
         (["--trace", "TRACE", "--alike"], "give one of them"),
@@ -121,10 +121,10 @@ def test_a_capture_and_a_trace_of_the_same_packets_give_the_same_weights(trace: 
         (["--pcap", "TRACE"], "no capture"),
     ],
 )  # fmt: skip
-def test_unusable_sources_of_weights_are_refused(arguments: list[str], said: str, trace: Path) -> None:
+def test_unusable_sources_of_weights_are_refused(arguments: list[str], message: str, trace: Path) -> None:
     given = [str(trace) if word == "TRACE" else word for word in arguments]
     done = run(*given, "-o", trace.parent / "out", text=rules_text())
-    assert done.exit_code == 2 and said in done.stderr
+    assert done.exit_code == 2 and message in done.stderr
     assert not (trace.parent / "out").exists()
 
 

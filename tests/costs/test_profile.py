@@ -1,4 +1,4 @@
-"""The cost model: what it counts is what semantics reads, and profiles are read and refused as said."""
+"""The cost model counts the tests of semantics; profiles are read back, and broken ones refused."""
 
 from __future__ import annotations
 
@@ -215,20 +215,20 @@ def broken(change: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ("version", "a profile of version 9, this hitables reads version 1"), ("negative", "-1 is not a number"),
         ("incomplete", "target goto"), ("format", "not a profile of costs"), ("text", "not a profile of costs"),
         ("backend", "incomplete or broken"),
     ],
 )  # fmt: skip
-def test_a_profile_that_cannot_be_used_is_refused(change: str, said: str, tmp_path: Path) -> None:
+def test_a_profile_that_cannot_be_used_is_refused(change: str, message: str, tmp_path: Path) -> None:
     path, rules = tmp_path / "profile.json", tmp_path / "rules"
     path.write_text(broken(change))
     rules.write_text("*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n")
     done = CliRunner().invoke(main, ["stats", str(rules), "--costs", str(path)])
     assert done.exit_code == 2
-    assert said in done.output and "profile.json" in done.output
+    assert message in done.output and "profile.json" in done.output
 
 
 def test_a_profile_of_one_backend_has_no_figures_for_the_other() -> None:

@@ -1,4 +1,4 @@
-"""What reading costs, as the tree builders count it: as the model does, and to effect."""
+"""The prices of the tree builders agree with the cost model, and change trees."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def rules_text(count: int, seed: int, tests: str = "spt") -> str:
     rng = random.Random(seed)
 
     def rule() -> str:
-        said = ""
+        message = ""
         if "s" in tests:
             length = rng.choice((8, 16, 20, 24, 25, 32))
-            said += f"-s {rng.randrange(1, 224)}.{rng.randrange(256)}.{rng.randrange(256)}.0/{length} "
+            message += f"-s {rng.randrange(1, 224)}.{rng.randrange(256)}.{rng.randrange(256)}.0/{length} "
         if "d" in tests:
-            said += f"-d 10.{rng.randrange(256)}.{rng.randrange(256)}.0/24 "
+            message += f"-d 10.{rng.randrange(256)}.{rng.randrange(256)}.0/24 "
         if "p" in tests and rng.random() < 0.8:
             low = rng.randrange(60000)
             port = rng.choice((f"{low}", f"{low}:{low + rng.randrange(1, 900)}"))
-            said += f"-p {rng.choice(('tcp', 'udp'))} --dport {port} "
-        return f"-A FORWARD {said}-j {rng.choice(('ACCEPT', 'DROP'))}\n"
+            message += f"-p {rng.choice(('tcp', 'udp'))} --dport {port} "
+        return f"-A FORWARD {message}-j {rng.choice(('ACCEPT', 'DROP'))}\n"
 
     return "*filter\n:FORWARD DROP [0:0]\n" + "".join(rule() for _ in range(count)) + "COMMIT\n"
 
@@ -112,8 +112,8 @@ def test_without_prices_every_rule_read_costs_one() -> None:
     tree = grow(boxes, algorithm="auto")
     rng = np.random.default_rng(1)
     points = boxes.low[rng.integers(len(boxes.rule), size=500)]
-    found, reads, cost = tree.spend(points)
-    assert (reads == cost).all() and (found == tree.search(points)[0]).all()
+    rule_found, reads, cost = tree.spend(points)
+    assert (reads == cost).all() and (rule_found == tree.search(points)[0]).all()
 
 
 def test_the_estimate_of_a_list_agrees_with_points() -> None:
@@ -132,9 +132,9 @@ def test_a_chain_that_would_cost_more_stays_and_the_report_has_the_reason() -> N
     figures = default().of(Backend.LEGACY)
     slow = replace(figures, targets={**figures.targets, "goto": 1000.0, "jump": 1000.0})
     costs = Costs({Backend.LEGACY: slow}, "slow jumps", {})
-    made = compile_rules(program, Options(backend="legacy", costs=costs))
-    assert "would not cost less" in made.reports[0].why or "would not read fewer" in made.reports[0].why
-    assert made.program.table("filter")["FORWARD"].rules == program.table("filter")["FORWARD"].rules
+    result = compile_rules(program, Options(backend="legacy", costs=costs))
+    assert "would not cost less" in result.reports[0].why or "would not read fewer" in result.reports[0].why
+    assert result.program.table("filter")["FORWARD"].rules == program.table("filter")["FORWARD"].rules
 
 
 def test_reports_give_time_for_each_backend_that_is_compiled_for() -> None:
@@ -205,8 +205,8 @@ def test_halves_that_lead_to_one_chain_are_proved() -> None:
             for _ in range(500)
         )
         text = f"*filter\n:FORWARD DROP [0:0]\n{rules}COMMIT\n"
-        made = compile_text(text, Options(backend="nft"), family=Family.IPV4)
-        entered = Counter(re.findall(r"/25 -g (\S+)$", made.text, re.MULTILINE))
+        result = compile_text(text, Options(backend="nft"), family=Family.IPV4)
+        entered = Counter(re.findall(r"/25 -g (\S+)$", result.text, re.MULTILINE))
         halved += sum(times > 1 for times in entered.values())
     assert halved > 10
 

@@ -1,4 +1,4 @@
-"""Rules in their cheapest form: what is left out, what changes places, and what must not."""
+"""Rules in their cheapest form: which matches are left out, which are reordered, and which must stay."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ def sorted_out(rules: int) -> str:
 
 @pytest.mark.parametrize("backend", ["legacy", "nft", "any"])
 def test_leaves_do_not_test_what_their_path_decides(backend: str) -> None:
-    made = compile_text(sorted_out(80), Options(backend=backend, algorithm="bisect", leaf_size=1))
+    result = compile_text(sorted_out(80), Options(backend=backend, algorithm="bisect", leaf_size=1))
     leaves = [
         rule
-        for chain in made.program.table("filter").chains
+        for chain in result.program.table("filter").chains
         for rule in chain.rules
         if rule.target is not None and rule.target.name in ("ACCEPT", "DROP")
     ]
@@ -138,10 +138,10 @@ def called(program: Program) -> list[str]:
 def test_rules_that_cross_are_grouped_before_a_rule_that_cuts_the_chain_too(backend: str) -> None:
     text = with_returns_that_are_limited(seed=6)
     options = Options(backend=backend, max_expansion=6.0)
-    made = compile_text(text, options)
-    (report,) = [each for each in made.reports if each.chain == "FORWARD"]
+    result = compile_text(text, options)
+    (report,) = [each for each in result.reports if each.chain == "FORWARD"]
     assert report.read_after < report.read_before and report.after <= 6 * report.before
-    assert backend == "any" or called(made.program)
+    assert backend == "any" or called(result.program)
 
 
 def test_a_segment_with_a_return_of_its_own_is_not_called() -> None:
@@ -149,16 +149,16 @@ def test_a_segment_with_a_return_of_its_own_is_not_called() -> None:
     lines = [f"-A FORWARD -s 10.{rng.randrange(200)}.0.0/16 -d 10.{n}.0.0/16 -j RETURN" for n in range(60)]
     lines += ["-A FORWARD -p icmp -m limit --limit 5/min -j RETURN", "-A FORWARD -j DROP"]
     text = "\n".join(["*filter", ":FORWARD ACCEPT [0:0]", *lines, "COMMIT", ""])
-    made = compile_text(text, Options(backend="legacy"))
+    result = compile_text(text, Options(backend="legacy"))
     assert all(leaves_chain(rule) for rule in read(text).table("filter")["FORWARD"].rules[:60])
-    assert not called(made.program)
+    assert not called(result.program)
 
 
 @pytest.mark.needs_kernel
 def test_segments_that_are_called_load_in_both_kernels() -> None:
-    made = compile_rules(read(with_returns_that_are_limited(seed=8)), Options(malformed=Malformed.STRICTER))
+    result = compile_rules(read(with_returns_that_are_limited(seed=8)), Options(malformed=Malformed.STRICTER))
     from hitables import write
 
     for kernel in ("legacy", "nft"):
         with Namespace() as namespace:
-            namespace.run([f"iptables-{kernel}-restore"], write(made.program))
+            namespace.run([f"iptables-{kernel}-restore"], write(result.program))

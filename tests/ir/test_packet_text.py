@@ -1,4 +1,4 @@
-"""Packets in words and back, and errors that help."""
+"""Packets written as text and read back, and helpful errors."""
 
 from __future__ import annotations
 
@@ -142,5 +142,5 @@ def test_the_docs_list_every_word() -> None:
     text = (Path(__file__).parents[2] / "docs/semantics.md").read_text()
     table = text.split("## Packets in words")[1]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    said = {word for cell in cells for word in re.findall(r"`(\w+)=\w*`", cell)}
-    assert said == set(NAMES)
+    message = {word for cell in cells for word in re.findall(r"`(\w+)=\w*`", cell)}
+    assert message == set(NAMES)

@@ -1,4 +1,4 @@
-"""What a program means, rule by rule; the C interpreter must say the same in every case."""
+"""The meaning of programs, rule by rule; the C interpreter agrees in every case."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def walk(
     table = Table(
         "filter", tuple(Chain(n, policy if n == "INPUT" else None, tuple(r)) for n, r in chains.items())
     )
-    said = semantics.run(table, chain, packet, backend)
+    message = semantics.run(table, chain, packet, backend)
     interpreter = Interpreter(Program(packet.family, (table,)), backend)
     batch = PacketBatch.of(packet.family, [packet])
     facts = {key: _column(int(answer)) for key, answer in answers.facts.items()}
@@ -117,9 +117,9 @@ def walk(
     result = interpreter.run(
         "filter", chain, PacketBatch(batch.family, batch.rows, rewrites, facts, outcomes, seeded=False)
     )
-    assert result.verdict_text(0) == said.verdict
-    assert (result.effects[0], result.reads[0]) == (effects_hash(said.effects), len(said.steps))
-    return said
+    assert result.verdict_text(0) == message.verdict
+    assert (result.effects[0], result.reads[0]) == (effects_hash(message.effects), len(message.steps))
+    return message
 
 
 def _column(value: int) -> npt.NDArray[np.uint8]:
@@ -130,14 +130,14 @@ def _column(value: int) -> npt.NDArray[np.uint8]:
 
 
 def test_the_first_rule_that_matches_decides() -> None:
-    said = walk({"INPUT": [rule(MULTIPORT, to=DROP), rule()]}, changed(WHOLE, dport=80))
-    assert (said.verdict, len(said.steps)) == ("ACCEPT", 2)
+    message = walk({"INPUT": [rule(MULTIPORT, to=DROP), rule()]}, changed(WHOLE, dport=80))
+    assert (message.verdict, len(message.steps)) == ("ACCEPT", 2)
 
 
 @pytest.mark.parametrize("policy", ["ACCEPT", "DROP"])
 def test_the_policy_decides_at_the_end_and_counts_as_no_rule_read(policy: str) -> None:
-    said = walk({"INPUT": [rule(MAC, to=None)]}, policy=policy)
-    assert (said.verdict, len(said.steps), said.effects) == (policy, 1, ("counts",))
+    message = walk({"INPUT": [rule(MAC, to=None)]}, policy=policy)
+    assert (message.verdict, len(message.steps), message.effects) == (policy, 1, ("counts",))
 
 
 def test_an_empty_chain_gives_its_policy() -> None:
@@ -149,8 +149,8 @@ def test_a_user_chain_run_alone_returns() -> None:
 
 
 def test_a_jump_returns_to_the_next_rule() -> None:
-    said = walk({"INPUT": [rule(to=jump("A")), rule(to=ACCEPT)], "A": [rule(to=LOG)]})
-    assert (said.verdict, said.effects, len(said.steps)) == ("ACCEPT", ("fires LOG",), 3)
+    message = walk({"INPUT": [rule(to=jump("A")), rule(to=ACCEPT)], "A": [rule(to=LOG)]})
+    assert (message.verdict, message.effects, len(message.steps)) == ("ACCEPT", ("fires LOG",), 3)
 
 
 def test_a_goto_from_a_built_in_chain_ends_in_its_policy() -> None:
@@ -163,8 +163,11 @@ def test_a_goto_returns_to_the_caller_of_its_chain() -> None:
         "A": [rule(to=goto("B")), rule(to=DROP)],
         "B": [rule(to=None)],
     }
-    said = walk(chains)
-    assert (said.verdict, [step.chain for step in said.steps]) == ("ACCEPT", ["INPUT", "A", "B", "INPUT"])
+    message = walk(chains)
+    assert (message.verdict, [step.chain for step in message.steps]) == (
+        "ACCEPT",
+        ["INPUT", "A", "B", "INPUT"],
+    )
 
 
 def test_a_goto_and_then_a_jump_return_to_the_right_callers() -> None:
@@ -174,8 +177,8 @@ def test_a_goto_and_then_a_jump_return_to_the_right_callers() -> None:
         "B": [rule(to=jump("C")), rule(to=LOG)],
         "C": [rule(to=RETURN), rule(to=DROP)],
     }
-    said = walk(chains)
-    assert (said.verdict, [step.chain for step in said.steps]) == (
+    message = walk(chains)
+    assert (message.verdict, [step.chain for step in message.steps]) == (
         "ACCEPT",
         ["INPUT", "A", "B", "C", "B", "INPUT"],
     )
@@ -193,18 +196,18 @@ def test_return_in_a_built_in_chain_gives_the_policy() -> None:
 
 def test_a_verdict_in_a_deep_chain_ends_everything() -> None:
     chains = {f"C{n}": [rule(to=jump(f"C{n + 1}")), rule(to=DROP)] for n in range(300)}
-    said = walk({"INPUT": [rule(to=jump("C0"))], **chains, "C300": [rule()]})
-    assert (said.verdict, len(said.steps)) == ("ACCEPT", 302)
+    message = walk({"INPUT": [rule(to=jump("C0"))], **chains, "C300": [rule()]})
+    assert (message.verdict, len(message.steps)) == ("ACCEPT", 302)
 
 
 def test_a_chain_may_be_entered_twice() -> None:
-    said = walk({"INPUT": [rule(to=jump("A")), rule(to=jump("A"))], "A": [rule(to=LOG)]})
-    assert said.effects == ("fires LOG", "fires LOG")
+    message = walk({"INPUT": [rule(to=jump("A")), rule(to=jump("A"))], "A": [rule(to=LOG)]})
+    assert message.effects == ("fires LOG", "fires LOG")
 
 
 def test_a_target_that_may_end_is_an_effect_and_does_not_end() -> None:
-    said = walk({"INPUT": [rule(to=TARPIT), rule()]})
-    assert (said.verdict, said.effects) == ("ACCEPT", ("fires TARPIT",))
+    message = walk({"INPUT": [rule(to=TARPIT), rule()]})
+    assert (message.verdict, message.effects) == ("ACCEPT", ("fires TARPIT",))
 
 
 def test_a_loop_and_a_missing_chain_are_refused_by_the_interpreter() -> None:
@@ -271,9 +274,9 @@ def test_a_match_without_options_matches_no_later_fragment() -> None:
 @pytest.mark.parametrize(("backend", "dropped"), [(LEGACY, True), (NFT, False)])
 def test_a_short_header_is_dropped_by_the_xtables_match_alone(backend: Backend, dropped: bool) -> None:
     short = replace(changed(WHOLE, (Field.FLAGS,)), l4_bytes=10)
-    said = walk({"INPUT": [rule(PORT_22, to=LOG)]}, short, backend, policy="ACCEPT")
-    assert (said.verdict, said.effects) == (("DROP", ()) if dropped else ("ACCEPT", ("fires LOG",)))
-    assert said.steps[-1].outcome is (Outcome.DROPPED if dropped else Outcome.YES)
+    message = walk({"INPUT": [rule(PORT_22, to=LOG)]}, short, backend, policy="ACCEPT")
+    assert (message.verdict, message.effects) == (("DROP", ()) if dropped else ("ACCEPT", ("fires LOG",)))
+    assert message.steps[-1].outcome is (Outcome.DROPPED if dropped else Outcome.YES)
 
 
 def test_matches_before_the_one_that_drops_are_evaluated_first() -> None:
@@ -309,11 +312,11 @@ def test_legacy_drops_a_packet_whose_protocol_is_hidden(backend: Backend, outcom
 
 
 def test_an_unknown_predicate_counts_as_false_and_is_reported() -> None:
-    said = walk({"INPUT": [rule(MARKED)]})
-    assert (said.verdict, said.open) == ("DROP", frozenset({"mark 1"}))
+    message = walk({"INPUT": [rule(MARKED)]})
+    assert (message.verdict, message.open) == ("DROP", frozenset({"mark 1"}))
     given = Answers(facts={("mark 1", 0): True})
     assert walk({"INPUT": [rule(MARKED)]}, answers=given) == replace(
-        said,
+        message,
         verdict="ACCEPT",
         open=frozenset(),
         steps=(semantics.Step("INPUT", 0, rule(MARKED), Outcome.YES),),
@@ -323,8 +326,8 @@ def test_an_unknown_predicate_counts_as_false_and_is_reported() -> None:
 def test_a_write_makes_a_new_predicate_of_one_that_reads_it() -> None:
     given = Answers(facts={("mark 1", 0): False, ("mark 1", 1): True, ("time", 0): False})
     chain = [rule(MARKED), rule(TIME), rule(to=MARK), rule(TIME), rule(MARKED, to=LOG)]
-    said = walk({"INPUT": chain}, answers=given)
-    assert (said.effects, said.open) == (("fires MARK 1", "fires LOG"), frozenset())
+    message = walk({"INPUT": chain}, answers=given)
+    assert (message.effects, message.open) == (("fires MARK 1", "fires LOG"), frozenset())
 
 
 def test_an_unknown_target_makes_every_predicate_a_new_one() -> None:
@@ -335,8 +338,8 @@ def test_an_unknown_target_makes_every_predicate_a_new_one() -> None:
 def test_notrack_changes_the_state_and_nothing_else() -> None:
     given = Answers(rewrites={(Field.STATE, 1): STATES.index("UNTRACKED"), (Field.SRC, 1): 9})
     chain = [rule(NEW, to=LOG), rule(to=NOTRACK), rule(NEW), rule(FROM_1, to=ACCEPT)]
-    said = walk({"INPUT": chain}, answers=given)
-    assert (said.verdict, len(said.steps)) == ("ACCEPT", 4)
+    message = walk({"INPUT": chain}, answers=given)
+    assert (message.verdict, len(message.steps)) == ("ACCEPT", 4)
 
 
 def test_a_write_gives_no_field_to_a_packet_that_lacks_it() -> None:
@@ -359,8 +362,8 @@ def test_a_match_with_memory_is_evaluated_only_after_matches_that_hold() -> None
 )
 def test_an_evaluation_has_three_outcomes(outcome: Outcome, verdict: str) -> None:
     given = Answers(outcomes={("recent", -1): outcome})
-    said = walk({"INPUT": [], "A": [rule(RECENT)]}, chain="A", answers=given)
-    assert (said.verdict, said.effects) == (verdict, (f"asks recent: {outcome.name.lower()}",))
+    message = walk({"INPUT": [], "A": [rule(RECENT)]}, chain="A", answers=given)
+    assert (message.verdict, message.effects) == (verdict, (f"asks recent: {outcome.name.lower()}",))
 
 
 def test_two_evaluations_of_one_key_may_differ() -> None:

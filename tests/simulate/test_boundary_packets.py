@@ -1,4 +1,4 @@
-"""Packets at the edges: they can be, they come everywhere, and they are the same every time."""
+"""Boundary packets are possible, reach all rules, and are the same for equal seeds."""
 
 from __future__ import annotations
 
@@ -93,19 +93,19 @@ def test_a_rule_after_many_that_match_its_packets_is_reached() -> None:
     rules = [Rule((each,), ACCEPT) for each in ports]
     rules.append(Rule((match((Field.SRC, Values.of((0, (1 << 31) - 1)))),), ACCEPT))
     last = match((Field.PROTO, Values.only(TCP)), (Field.SRC, Values.of((1 << 30, 3 << 30))))
-    edges = BoundarySampler(
+    sampler = BoundarySampler(
         Interpreter(chain_of(*rules, Rule((last,), ACCEPT)), Backend.LEGACY), "filter", "INPUT"
     )
-    edges.draw(600)
-    assert edges.reached == set(range(len(rules) + 1))
+    sampler.draw(600)
+    assert sampler.reached == set(range(len(rules) + 1))
 
 
 def test_predicates_on_the_path_to_a_rule_are_true_and_those_before_it_false() -> None:
     facts = [Match("set", (), Role.CONSTANT, f"set {n}") for n in range(12)]
     rules = [Rule((each,), ACCEPT) for each in facts[:10]] + [Rule((facts[10], facts[11]), ACCEPT)]
-    edges = BoundarySampler(Interpreter(chain_of(*rules), Backend.NFT), "filter", "INPUT")
-    edges.draw(400)
-    assert edges.reached == set(range(11))
+    sampler = BoundarySampler(Interpreter(chain_of(*rules), Backend.NFT), "filter", "INPUT")
+    sampler.draw(400)
+    assert sampler.reached == set(range(11))
 
 
 def test_nearly_every_rule_is_reached_that_plain_packets_reach() -> None:
@@ -124,11 +124,11 @@ def test_nearly_every_rule_is_reached_that_plain_packets_reach() -> None:
                 batch = PacketBatch.of(program.family, drawn, [rng.getrandbits(64) for _ in drawn])
                 hits = interpreter.run(table.name, chain.name, batch, hits=True).hits
                 assert hits is not None
-                edges = BoundarySampler(interpreter, table.name, chain.name, seed)
-                edges.draw(max(50, 8 * len(edges.numbers)))
-                found = set(np.flatnonzero(hits).tolist())
-                plain += len(found)
-                reached += len(found & edges.reached)
+                sampler = BoundarySampler(interpreter, table.name, chain.name, seed)
+                sampler.draw(max(50, 8 * len(sampler.numbers)))
+                matched = set(np.flatnonzero(hits).tolist())
+                plain += len(matched)
+                reached += len(matched & sampler.reached)
     assert plain > 150
     assert reached >= 0.97 * plain
 

@@ -1,4 +1,4 @@
-"""The C interpreter of programs means what ir/semantics.py means."""
+"""The C interpreter of programs agrees with ir/semantics.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two programs compared on packets at their edges: what differs is found, and only that."""
+"""Two programs compared on boundary packets: differences are found, and nothing else."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ FLOOR = 0.95
 
 
 def test_one_edit_in_a_random_program_is_found() -> None:
-    known = found = 0
+    known = refuted = 0
     for seed in range(30):
         rng = random.Random(seed)
         before = make_program(rng)
@@ -94,10 +94,10 @@ def test_one_edit_in_a_random_program_is_found() -> None:
         difference = compare(before, after, packets=2000, seed=seed)
         if difference is not None or plain_difference(before, after, rng):
             known += 1
-            found += difference is not None
+            refuted += difference is not None
             assert difference is None or replay(difference, before, after) is not None
     assert known >= 9
-    assert found >= FLOOR * known
+    assert refuted >= FLOOR * known
 
 
 def replay(difference: Difference, before: Program, after: Program) -> str | None:
@@ -124,12 +124,14 @@ def test_a_difference_shows_the_packet_and_both_paths() -> None:
     difference = compare(before, after, backends=[Backend.LEGACY])
     assert difference is not None and difference.packet is not None
     assert difference.packet.values[Field.DPORT] == 29
-    said = difference.describe()
-    assert said.splitlines()[0] == "table filter, chain INPUT, legacy: verdict DROP becomes ACCEPT"
-    assert "dport=29" in said
-    assert "  line 3: -A INPUT -p tcp -j LOG\n  line 4: -A INPUT -p tcp -m tcp --dport 20:29 -j A\n" in said
-    assert "rule 1: -A A -j DROP" in said
-    assert said.endswith("… 1 that do not match\n  end of INPUT: ACCEPT")
+    message = difference.describe()
+    assert message.splitlines()[0] == "table filter, chain INPUT, legacy: verdict DROP becomes ACCEPT"
+    assert "dport=29" in message
+    assert (
+        "  line 3: -A INPUT -p tcp -j LOG\n  line 4: -A INPUT -p tcp -m tcp --dport 20:29 -j A\n" in message
+    )
+    assert "rule 1: -A A -j DROP" in message
+    assert message.endswith("… 1 that do not match\n  end of INPUT: ACCEPT")
     named = difference.describe(("old.rules", "new.rules"))
     assert "\nold.rules: DROP, rules read: 3\n" in named and "\nnew.rules: ACCEPT, rules read: 2\n" in named
 
@@ -142,11 +144,11 @@ def test_effects_and_their_order_count() -> None:
     assert difference is not None and "fires MARK 1 become fires LOG" in difference.reason
 
 
-@pytest.mark.parametrize(("malformed", "found"), [("stricter", False), ("exact", True)])
-def test_a_dropped_short_header_is_a_difference_only_to_exact(malformed: str, found: bool) -> None:
+@pytest.mark.parametrize(("malformed", "refuted"), [("stricter", False), ("exact", True)])
+def test_a_dropped_short_header_is_a_difference_only_to_exact(malformed: str, refuted: bool) -> None:
     """The second program asks for ports first, and so drops what the first accepts."""
     before, after = program(), program(Rule((IS_TCP, ports(9, 9), NEVER), DROPS))
-    assert (compare(before, after, backends=[Backend.LEGACY], malformed=malformed) is not None) == found
+    assert (compare(before, after, backends=[Backend.LEGACY], malformed=malformed) is not None) == refuted
     assert compare(before, after, backends=[Backend.NFT], malformed="exact") is None
 
 
@@ -190,12 +192,12 @@ def test_chains_and_tables_that_one_program_lacks() -> None:
     one = program()
     mangle = Program(Family.IPV4, (*one.tables, Table("mangle", ())))
     more = Program(Family.IPV4, (Table("filter", (*one.tables[0].chains, Chain("OUTPUT", "DROP"))),))
-    for pair, said in (
+    for pair, message in (
         ((one, mangle), "table mangle is only in -"),
         ((more, one), "table filter: chain OUTPUT is only in -"),
         ((one, Program(Family.IPV6, ())), "only rule sets of one family can be compared"),
     ):
-        with pytest.raises(HitablesError, match=said):
+        with pytest.raises(HitablesError, match=message):
             compare(*pair)
 
 

@@ -1,4 +1,4 @@
-"""Weights of rules: counters, traces and captures give them, and what says nothing is refused."""
+"""Weights of rules from counters, traces and captures; sources without information are refused."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_counters_give_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             RULES.replace("[30:300] ", "").replace("[0:0] -A", "-A").replace("[10:100] ", ""),
@@ -146,8 +146,8 @@ def test_counters_give_weights() -> None:
         (RULES.replace("[30:300]", "[0:0]").replace("[10:100]", "[0:0]"), "all counters are 0"),
     ],
 )
-def test_counters_that_are_missing_or_0_are_refused(text: str, said: str) -> None:
-    with pytest.raises(HitablesError, match=said):
+def test_counters_that_are_missing_or_0_are_refused(text: str, message: str) -> None:
+    with pytest.raises(HitablesError, match=message):
         from_counters(hitables.read(text))
 
 

@@ -1,7 +1,7 @@
-"""Random rule sets whose rules cross: what names a source meets what names a destination.
+"""Random rule sets whose rules cross: rules with a source overlap rules with a destination.
 
-Such are compiled into groups, whose trees come in versions (`--algorithm auto`).  Updates of them
-are drawn from the same places, so they meet several leaves, listed rules and versions.
+They are compiled into groups, whose trees have versions (`--algorithm auto`).  Updates are drawn from the same
+values, so they concern several leaves, listed rules and versions.
 """
 
 from __future__ import annotations

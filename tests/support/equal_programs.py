@@ -1,4 +1,4 @@
-"""Two programs must be equal, on every backend."""
+"""A check that two programs are equal on every backend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def built_in(program: Program) -> Iterator[tuple[str, Chain]]:
 
 
 def assert_equal(before: Program, after: Program, options: Options, count: int = 1500) -> None:
-    """Both treat packets from the edges of both alike, as far as *options* promise."""
+    """Assert that both treat packets at the boundaries of both alike, as far as *options* require."""
     interpreters = []
     for backend in backends_of(options.backend):
         interner = Interner()

@@ -1,4 +1,4 @@
-"""First matches by reading the whole list: what faster searches are compared with."""
+"""First matches by reading the whole list, for comparison with faster searches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hitables.parse.classbench import Filter
 
 
 def first_matches(filters: Filter, headers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """The index of the first rule that matches each header; -1 where none does."""
+    """The index of the first rule that matches each header; -1 where no rule does."""
     table, best = headers.astype(np.int64), np.full(len(headers), -1)
     for index in reversed(range(len(filters))):
         rule = filters.rules[index]

@@ -1,12 +1,12 @@
-"""Cases as folders of text: tests/cases/NAME holds `rules` and what `hitables compile` makes of it.
+"""Cases as folders of text: tests/cases/NAME has `rules`, and the result of `hitables compile` for them.
 
     rules      the input
     options    more arguments of the command, if any
-    compiled   what it prints, or
-    error      what it says when it refuses
+    compiled   the output, or
+    error      the message of a refusal
 
-`python tests/support/golden.py` (make golden) records all anew.  Compile proves what it prints equal to its
-source, so an output that is not equivalent is never recorded; nor is a case that turns the proof off.
+`python tests/support/golden.py` (make golden) records all cases anew.  Compile proves its output equal to its
+input, so an output that is not equivalent is never recorded; nor is a case that switches off the proof.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Packets drawn in the plainest way: each field by itself, at the ends of any test of it.
+"""Packets drawn in the simplest way: each field independently, at the ends of the intervals of its tests.
 
-Slower to find a difference than hitables.simulate.boundary_packets, and made without its code, so that
-the one can be measured by the other.
+Slower to find a difference than hitables.simulate.boundary_packets, and independent of its code, so that one can be
+compared with the other.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ RAW = (Field.SPORT, Field.DPORT, Field.FLAGS)
 
 def points_of(program: Program) -> dict[Field, list[int]]:
     """By field, both ends of each interval of any test, and what stands beside them."""
-    found: dict[Field, set[int]] = {field: {0, top(field, program.family)} for field in Field}
+    points: dict[Field, set[int]] = {field: {0, top(field, program.family)} for field in Field}
     for table in program:
         for chain in table.chains:
             for rule in chain.rules:
                 for match in rule.matches:
                     for test in match.tests:
                         for low, high in test.values.pairs:
-                            found[test.field] |= {low, high, low - 1, high + 1}
-    found[Field.PROTO] |= {TCP, 17, 132, 47, ICMP if program.family is Family.IPV4 else ICMPV6}
-    found[Field.STATE] = set(range(len(STATES)))
+                            points[test.field] |= {low, high, low - 1, high + 1}
+    points[Field.PROTO] |= {TCP, 17, 132, 47, ICMP if program.family is Family.IPV4 else ICMPV6}
+    points[Field.STATE] = set(range(len(STATES)))
     return {
         field: sorted(value for value in values if 0 <= value <= top(field, program.family))
-        for field, values in found.items()
+        for field, values in points.items()
     }
 
 

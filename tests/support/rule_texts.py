@@ -1,7 +1,7 @@
-"""Random rule sets as text, of every kind of rule that the compiler treats differently.
+"""Random rule sets as text, with every kind of rule that the compiler treats differently.
 
-`make_text` draws from a random.Random; chains jump to later chains only.  Values come
-from small pools, so boxes overlap, nest and shadow each other often.
+`make_text` draws from a random.Random; chains jump to later chains only.  Values are drawn from small pools, so
+boxes overlap, nest and cover each other often.
 """
 
 from __future__ import annotations
