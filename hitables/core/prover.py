@@ -106,8 +106,7 @@ class ChainArrays:
     chains_before: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClassWords:
+class ClassWords(NamedTuple):
     """A class of packets (struct prove_class); sets of fields are masks."""
 
     present: int
@@ -187,8 +186,8 @@ class Prover:
 
     def enter(self, words: ClassWords, sets: array[int]) -> Status:
         """Read the rules as the packets of a class in *sets* do, until the next call."""
-        values = {each.name: getattr(words, each.name) for each in fields(words)}
-        return Status(lib.prover_enter(self._handle, ffi.new("struct prove_class *", values), *_sized(sets)))
+        packets = ffi.new("struct prove_class *", words._asdict())
+        return Status(lib.prover_enter(self._handle, packets, *_sized(sets)))
 
     def run(self, run: Run, *, strict: bool = False, short: bool = False) -> Status:
         """Compare two chains.  An interrupt stops a run, unless it is *short* (`threads.stoppable`)."""

@@ -151,9 +151,10 @@ class Encoding:
 
     def set_words(self, sets: dict[Field, Values]) -> array[int]:
         """dim, count, low, high, ... of each."""
+        coordinates = self.matches.tests.coordinates
         words = array("I")
         for field, values in sets.items():
-            ends = self.matches.tests.coordinates[field].inside(values)
+            ends = coordinates[field].inside(values)
             words.extend((field, len(ends) // 2, *ends))
         return words
 

@@ -94,6 +94,8 @@ def read_rules(encoding: Encoding, list_chain: int, root: int) -> GroupedRules:
     action = encoding.rule_action[first:end, 0]
     if first == end or np.any(action != Action.VERDICT) or _asks_memory(encoding, first, end):
         raise NotGrouped
+    if not _begins_with_call(encoding, root):
+        raise NotGrouped
     data = encoding.rule_match.tobytes()
     start = (encoding.rule_start.astype(np.int64) * 4).tolist()
     by_matches: dict[bytes, int] = {}
@@ -111,7 +113,7 @@ def read_rules(encoding: Encoding, list_chain: int, root: int) -> GroupedRules:
     )
     start_of = encoding.chain_start[encoding.chains_before :].astype(np.int64)
     sizes = start_of[1:] - start_of[:-1]
-    rules = GroupedRules(
+    return GroupedRules(
         encoding,
         first,
         encoding.rule_action[first:end, 1],
@@ -123,9 +125,14 @@ def read_rules(encoding: Encoding, list_chain: int, root: int) -> GroupedRules:
         encoding.rule_action[split:, 1].astype(np.int64),
         np.repeat(np.arange(len(sizes)) + encoding.chains_before, sizes),
     )
-    if not rules.calls(root):
-        raise NotGrouped
-    return rules
+
+
+def _begins_with_call(encoding: Encoding, chain: int) -> bool:
+    """Whether the first rule of *chain* sends every packet to another chain."""
+    rule, end = (int(encoding.chain_start[at]) for at in (chain, chain + 1))
+    if rule == end or encoding.rule_start[rule] != encoding.rule_start[rule + 1]:
+        return False
+    return bool(encoding.rule_action[rule, 0] == Action.JUMP)
 
 
 def _asks_memory(encoding: Encoding, first: int, end: int) -> bool:
