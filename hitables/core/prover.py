@@ -151,14 +151,15 @@ class Run(NamedTuple):
 class Mismatch(NamedTuple):
     """One region in which two chains differ.
 
-    rules, alone  rule of each program at which they part, or that alone had an effect before; None: none
-    same_rest     what follows those effects is the same
-    sets          by dimension and number of writes before: low, high, low, high, ... as coordinates
-    answers       key of each match with memory that was asked so far, and whether it held
+    rules      rule of each program at which they part; None: the end of the chain
+    extra      rule of each program that had an effect in that program only, before; None: none had
+    same_rest  what follows those effects is the same
+    sets       by dimension and number of writes before: low, high, low, high, ... as coordinates
+    answers    key of each match with memory that was asked so far, and whether it held
     """
 
     rules: tuple[int | None, int | None]
-    alone: tuple[int | None, int | None]
+    extra: tuple[int | None, int | None]
     same_rest: bool
     sets: dict[tuple[int, int], tuple[int, ...]]
     answers: tuple[tuple[int, bool], ...]

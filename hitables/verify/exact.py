@@ -96,7 +96,7 @@ class Region:
     sets       by dimension and number of writes before: low, high, low, high, ... as coordinates
     answers    keys of the matches with memory that were asked so far, and whether they held
     rules      the rules at which the two programs part; None: the end of the chain
-    alone      rules that had an effect in one program only, before that; None: none had
+    extra      rules that had an effect in one program only, before that; None: none had
     same_rest  what follows those effects is the same
     """
 
@@ -104,7 +104,7 @@ class Region:
     sets: dict[tuple[int, int], tuple[int, ...]]
     answers: tuple[tuple[str, bool], ...]
     rules: tuple[RuleRef | None, RuleRef | None]
-    alone: tuple[RuleRef | None, RuleRef | None] = (None, None)
+    extra: tuple[RuleRef | None, RuleRef | None] = (None, None)
     same_rest: bool = False
 
 
@@ -157,8 +157,8 @@ class TableProver:
         for mismatch in self.prover.mismatches():
             answers = tuple((keys[key], held) for key, held in mismatch.answers)
             rules = rule(mismatch.rules[0]), rule(mismatch.rules[1])
-            alone = rule(mismatch.alone[0]), rule(mismatch.alone[1])
-            yield Region(packets, mismatch.sets, answers, rules, alone, mismatch.same_rest)
+            extra = rule(mismatch.extra[0]), rule(mismatch.extra[1])
+            yield Region(packets, mismatch.sets, answers, rules, extra, mismatch.same_rest)
 
 
 # ---- one pair of chains ----
@@ -254,7 +254,7 @@ class Comparison:
         return differs(walks[0], walks[1], may_drop, question.verdict_only)
 
     def _copied_memory(self, region: Region) -> Difference | None:
-        """A rule whose memory corresponds to two memories: the rules show that, no single packet does."""
+        """The difference when one memory became two, which no packet shows; None: the memories match."""
         a, b = region.rules
         if a is None or b is None or not (a.rule.has_memory and b.rule.has_memory):
             return None
