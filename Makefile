@@ -23,6 +23,9 @@ setup: .venv/ready ## build .venv/ with the package in it (editable)
 test: setup ## run the tests
 	@python -m pytest -q -n 3 --dist worksteal $(PYTEST_FLAGS)
 
+deep: setup ## the tests with ten times as many examples of each law, other ones in each run
+	@python -m pytest -q -n 3 --dist worksteal --hypothesis-profile=deep -o faulthandler_timeout=0 --timeout=0 $(PYTEST_FLAGS)
+
 flaky: setup ## the tests again and again, in other orders, beside load; FLAKY_FLAGS="--runs 20 --load 2 tests/cli/test_main.py"
 	python tools/flaky.py $(FLAKY_FLAGS)
 

@@ -23,23 +23,23 @@ from hitables.ir.packet_text import show_packet
 from hitables.ir.program import BUILT_IN, Program, Table
 from hitables.kernel.agreement import (
     alone,
+    answer_sets,
     consulted,
     counted,
-    facts_of,
     follows_connections,
-    guesses,
+    predicates_of,
     predict,
 )
 from hitables.kernel.craft import Trim
-from hitables.kernel.experiment import Fate, Trial, fire, furnish, prepare
+from hitables.kernel.experiment import PacketResult, Trial, furnish, prepare, send_trials
 from hitables.kernel.load_save import clear, ip_sets_named, load, make_ip_sets, save
-from hitables.kernel.make_sendable import interfaces_of, misread, open_connections, realise
-from hitables.kernel.match_truth import Traits, truth, wish
+from hitables.kernel.make_sendable import interfaces_of, make_sendable, misread, open_connections
+from hitables.kernel.match_truth import Traits, arrange, truth
 from hitables.kernel.namespace import Namespace
 from hitables.kernel.testbed import local_address
 from hitables.simulate.batch import PacketBatch, drawn_facts
-from hitables.simulate.boundary_packets import Edges
-from hitables.simulate.interpreter import Interner, Machine
+from hitables.simulate.boundary_packets import BoundarySampler
+from hitables.simulate.interpreter import Interner, Interpreter
 
 SEED = 1
 SLOWLY = 1_000  # packets that go through ir.semantics
@@ -76,14 +76,14 @@ class Line:
     def text(self) -> str:
         share = self.open / self.packets if self.packets else 0.0
         reach = self.reached / self.reachable if self.reachable else 1.0
-        said = (
+        summary = (
             f"{'FAIL' if self.failures else 'ok  '} {self.name}: {self.rules} rules, "
             f"{self.compiled} compiled; "
             f"{self.packets} packets in {self.chains} chains, {self.states} states, {share:.1%} open; "
             f"rules reached {self.reached}/{self.reachable} ({reach:.0%}); {self.slow} slowly; "
             f"{self.seconds:.1f} s"
         )
-        return "\n".join([said, *(f"     {failure}" for failure in self.failures)])
+        return "\n".join([summary, *(f"     {failure}" for failure in self.failures)])
 
 
 @dataclass
@@ -131,10 +131,13 @@ def _drawn(program: Program, count: int) -> list[_Chain]:
 
     Where none has any, packets for all of them: there are still the policies.
     """
-    machine = Machine(program, Backend.LEGACY)
+    machine = Interpreter(program, Backend.LEGACY)
     places = [(table, name) for table in program for name in BUILT_IN[table.name] if name in table]
     ruled = [(table, name) for table, name in places if table[name].rules]
-    chosen = [(table.name, name, Edges(machine, table.name, name, SEED)) for table, name in ruled or places]
+    chosen = [
+        (table.name, name, BoundarySampler(machine, table.name, name, SEED))
+        for table, name in ruled or places
+    ]
     weights = [len(edges.numbers) + 1 for *_, edges in chosen]
     shares = [max(LEAST, count * weight // max(sum(weights), 1)) for weight in weights]
     return [
@@ -147,15 +150,15 @@ def _realised(chain: _Chain, program: Program, names: dict[int, str], own: froze
     """Make the packets such that they can be sent, and the facts of them as wished."""
     table = program.table(chain.table)
     nat = chain.table == "nat"
-    batch = realise(chain.batch, chain.name, names, fragments=not nat)
+    batch = make_sendable(chain.batch, chain.name, names, fragments=not nat)
     if nat:
         # Only whole headers are rewritten.
         batch = batch.pick(batch.rows["l4_bytes"] >= 20)
         open_connections(batch)
     traits = Traits(batch, chain.name, own)
-    asked = facts_of(table)
+    asked = predicates_of(table)
     for key, match in asked.items():
-        wish(traits, match, drawn_facts(batch.rows["seed"], key))
+        arrange(traits, match, drawn_facts(batch.rows["seed"], key))
     misread(batch, traits.tos)
     chain.batch, chain.traits = batch, traits
     columns = (
@@ -168,7 +171,7 @@ def _realised(chain: _Chain, program: Program, names: dict[int, str], own: froze
         )
     ]
     # Reachable is what any of these packets comes to, whatever else is true of it.
-    machine = Machine(alone(program, chain.table, chain.name), Backend.LEGACY)
+    machine = Interpreter(alone(program, chain.table, chain.name), Backend.LEGACY)
     wide = [batch]
     rng = np.random.default_rng(SEED)
     for _ in range(3):
@@ -206,24 +209,24 @@ def _try_chain(
             types = ip_sets_named(text)
             make_ip_sets(types, family, namespace, chain.traits.entries(types))
             load(text, family, backend, namespace)
-            fates = fire(namespace)
+            results = send_trials(namespace)
             saved = save(family, backend, namespace, counters=True)
             clear(family, backend, namespace)
-            asked = consulted(chain.table, fates)
-            seen_states.update(fate.state for fate in fates if fate.arrived)
-            batch = _as_seen(chain.batch, fates).pick(asked)
-            facts = _facts(chain, tried, asked, fates)
-            machine = Machine(tried, backend, interner)
-            told = predict(machine, chain.table, chain.name, batch, facts)
-            passed = np.array([fate.passed for fate in fates], bool)[asked]
+            asked = consulted(chain.table, results)
+            seen_states.update(result.state for result in results if result.arrived)
+            batch = _as_seen(chain.batch, results).pick(asked)
+            facts = _facts(chain, tried, asked, results)
+            machine = Interpreter(tried, backend, interner)
+            prediction = predict(machine, chain.table, chain.name, batch, facts)
+            passed = np.array([result.passed for result in results], bool)[asked]
             place = f"(c) {chain.table} {chain.name}, {backend.value}, {which}"
-            _compare_verdicts(place, batch, passed, told.passes, told.closed, asked, line)
+            _compare_verdicts(place, batch, passed, prediction.passes, prediction.closed, asked, line)
             kernel = counted(saved, tried.table(chain.table))
-            _compare_counters(place, tried, chain, kernel, told.hits, told.hits_closed, line)
-            counts.append((int(asked.sum()), int((~told.closed).sum())))
-            verdicts.append((passed, told.closed, asked))
-            guess = guesses(tried.table(chain.table), batch, facts)[0]
-            sums.append(_by_line(tried, chain, kernel, told.hits_closed, machine, guess))
+            _compare_counters(place, tried, chain, kernel, prediction.hits, prediction.hits_closed, line)
+            counts.append((int(asked.sum()), int((~prediction.closed).sum())))
+            verdicts.append((passed, prediction.closed, asked))
+            guess = answer_sets(tried.table(chain.table), batch, facts)[0]
+            sums.append(_by_line(tried, chain, kernel, prediction.hits_closed, machine, guess))
             if which == "before":
                 chain.reached |= _lines_hit(tried.table(chain.table), kernel)
             _slowly(place, tried, chain, guess, machine, backend, slow, line)
@@ -235,20 +238,22 @@ def _try_chain(
     line.open += max(unknown for _, unknown in counts)
 
 
-def _as_seen(batch: PacketBatch, fates: Sequence[Fate]) -> PacketBatch:
+def _as_seen(batch: PacketBatch, results: Sequence[PacketResult]) -> PacketBatch:
     """The packets with the connection states that they had in the kernel."""
     rows = batch.rows.copy()
-    rows["low"][:, Field.STATE] = [fate.state for fate in fates]
+    rows["low"][:, Field.STATE] = [result.state for result in results]
     return replace(batch, rows=rows, seeded=False)
 
 
 def _facts(
-    chain: _Chain, program: Program, asked: Bools, fates: Sequence[Fate]
+    chain: _Chain, program: Program, asked: Bools, results: Sequence[PacketResult]
 ) -> dict[str, npt.NDArray[np.uint8]]:
     assert chain.traits is not None
     seen = copy.copy(chain.traits)
-    seen.batch = _as_seen(chain.batch, fates)
-    return {key: truth(seen, match)[asked] for key, match in facts_of(program.table(chain.table)).items()}
+    seen.batch = _as_seen(chain.batch, results)
+    return {
+        key: truth(seen, match)[asked] for key, match in predicates_of(program.table(chain.table)).items()
+    }
 
 
 def _compare_verdicts(
@@ -283,7 +288,7 @@ def _compare_counters(
     if len(differs):
         line.failures.append(f"{place}: the counters of {len(differs)} of {len(kernel)} rules differ")
         for at in differs[:SHOWN]:
-            name, _, rule = Machine(program, Backend.LEGACY).rule(chain.table, int(at))
+            name, _, rule = Interpreter(program, Backend.LEGACY).rule(chain.table, int(at))
             line.failures.append(
                 f"     {kernel[at]} in the kernel, {predicted[at]} predicted: line {rule.line}: "
                 + rule_text(rule, name)
@@ -314,7 +319,7 @@ def _by_line(
     chain: _Chain,
     kernel: Counts,
     closed: Bools,
-    machine: Machine,
+    machine: Interpreter,
     batch: PacketBatch,
 ) -> dict[int, int | None]:
     """What the kernel counted for each line of the source, copies added up, malformed packets apart.
@@ -347,7 +352,7 @@ def _slowly(
     program: Program,
     chain: _Chain,
     batch: PacketBatch,
-    machine: Machine,
+    machine: Interpreter,
     backend: Backend,
     count: int,
     line: Line,

@@ -21,7 +21,7 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import BUILT_IN, Program
 from hitables.ir.semantics import DROP
 from hitables.simulate.boundary_packets import draw_packets
-from hitables.simulate.interpreter import Interner, Machine
+from hitables.simulate.interpreter import Interner, Interpreter
 
 SEED = 1
 
@@ -39,7 +39,7 @@ class Gain:
 def gains(before: Program, after: Program, packets: int, backend: Backend) -> list[Gain]:
     """A line for each built-in chain of *before* that has rules."""
     interner = Interner()
-    machines = Machine(before, backend, interner), Machine(after, backend, interner)
+    machines = Interpreter(before, backend, interner), Interpreter(after, backend, interner)
     lines = []
     for table in before:
         for name in BUILT_IN[table.name]:

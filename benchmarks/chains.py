@@ -19,8 +19,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hitables.api import read
-from hitables.compiler.compile import BACKENDS, ChainReport, Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import NESTING, Options
+from hitables.compiler.result import ChainReport
 from hitables.files import read_text
+from hitables.ir.choices import backend_choice
 from hitables.kernel.machine import machine
 
 from .corpus import SHARED
@@ -97,7 +100,7 @@ def measure(folder: Path, backends: Iterable[str]) -> list[Row]:
         if all(len(chain.rules) < LONG for table in program for chain in table.chains):
             continue
         for backend in backends:
-            reports = compile_rules(program, Options(backend=backend)).reports
+            reports = compile_rules(program, Options(backend=backend_choice(backend))).reports
             rows += [
                 row_of(group.get(path.name, path.name), path.name, backend, each)
                 for each in reports
@@ -128,7 +131,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, nargs="?", default=SHARED)
-    parser.add_argument("--backends", nargs="*", default=list(BACKENDS), choices=list(BACKENDS))
+    parser.add_argument("--backends", nargs="*", default=list(NESTING), choices=list(NESTING))
     parser.add_argument("-o", "--output", type=Path, help=f"write the figures there, as {OUTPUT}")
     args = parser.parse_args()
     if not args.folder.is_dir():

@@ -27,8 +27,10 @@ from typing import Any
 import numpy as np
 
 from hitables.api import read
-from hitables.compiler.compile import Compiled, Options, compile_rules
+from hitables.compiler.compile import compile_rules
 from hitables.compiler.conext2014 import transform
+from hitables.compiler.options import Options
+from hitables.compiler.result import Compiled
 from hitables.emit.text import write
 from hitables.files import read_text
 from hitables.ir.fields import Family, Field, Fragment
@@ -39,7 +41,7 @@ from hitables.kernel.stopwatch import EMPTY, compare
 from hitables.parse import classbench
 from hitables.parse import trace as traces
 from hitables.simulate.batch import PACKET, PacketBatch
-from hitables.simulate.interpreter import Machine
+from hitables.simulate.interpreter import Interpreter
 
 from .kernel import RandomRule, random_rules
 
@@ -72,13 +74,15 @@ Row = dict[str, Any]
 
 def options(binth: int, cuts: str) -> Options:
     """Of scheme paper."""
-    return Options(backend="legacy", leaf_size=binth, min_length=MIN_LENGTH, unequal_cuts=cuts == "unequal")
+    return Options(
+        backend=Backend.LEGACY, leaf_size=binth, min_length=MIN_LENGTH, unequal_cuts=cuts == "unequal"
+    )
 
 
 def schemes(binth: int, cuts: str) -> dict[str, Callable[[Program], Compiled]]:
     return {
         "paper": lambda program: transform(program, options(binth, cuts)),
-        "tree": lambda program: compile_rules(program, Options(backend="legacy")),
+        "tree": lambda program: compile_rules(program, Options(backend=Backend.LEGACY)),
     }
 
 
@@ -96,7 +100,7 @@ def batch_of(headers: Any) -> PacketBatch:
 
 def decided(program: Program, batch: PacketBatch) -> tuple[Any, Any]:
     """Per packet: the line of the rule that decides (0: the policy, however it is said), and rules read."""
-    result = Machine(program, Backend.LEGACY).run("filter", CHAIN, batch)
+    result = Interpreter(program, Backend.LEGACY).run("filter", CHAIN, batch)
     lines = [rule.line for chain in program.table("filter").chains for rule in chain.rules]
     return np.array([*lines, 0])[result.rule], result.reads
 
@@ -164,7 +168,7 @@ def line_of(row: Row) -> str:
 
 def failures(rows: Sequence[Row]) -> list[str]:
     """What should have come out and did not."""
-    found = [
+    misses = [
         f"{row['set']}, {row['scheme']}: {row['differ']} packets are decided by another rule"
         for row in rows
         if row["differ"]
@@ -174,19 +178,19 @@ def failures(rows: Sequence[Row]) -> list[str]:
         if row["scheme"] != "paper":
             continue
         if best[row["set"]] >= row["mean"]:
-            found.append(
+            misses.append(
                 f"{row['set']}: the default reads {best[row['set']]:.1f} rules, the paper {row['mean']:.1f}"
             )
         tool = TOOL.get((row["set"], row["binth"], row["cuts"]))
         if tool and best[row["set"]] >= tool[1]:
-            found.append(
+            misses.append(
                 f"{row['set']}: the default reads {best[row['set']]:.1f} rules, the 2014 tool {tool[1]}"
             )
         if tool and (row["set"], row["binth"]) == ("fw1_10K", 20):
             for what, wanted in (("growth", tool[0]), ("longest", tool[2])):
                 if abs(row[what] - wanted) > 0.05 * wanted:
-                    found.append(f"fw1_10K at binth 20: {what} is {row[what]:.1f}, published is {wanted}")
-    return found
+                    misses.append(f"fw1_10K at binth 20: {what} is {row[what]:.1f}, published is {wanted}")
+    return misses
 
 
 # -- synthetic sets --------------------------------------------------------------------------------
@@ -232,8 +236,8 @@ def synthetic_case(
         texts[scheme] = write(compiler(program).program)
     if kernel:
         flows = [rule.packet(rng) for rule in rng.sample(rules, min(count, 1000))]
-        found = compare(texts, b"".join(flows), len(flows), Backend.LEGACY, 3)
-        times = {name: statistics.median(each) for name, each in found.items()}
+        measured = compare(texts, b"".join(flows), len(flows), Backend.LEGACY, 3)
+        times = {name: statistics.median(each) for name, each in measured.items()}
         for row in rows:
             row["ns"] = {"empty": times["empty"], "input": times["input"], "output": times[row["scheme"]]}
     return rows
@@ -244,10 +248,12 @@ def synthetic(
 ) -> list[Row]:
     rows = []
     for count, barred in cases:
-        made = [row for run in range(runs) for row in synthetic_case(count, barred, run, seed, kernel, match)]
+        case_rows = [
+            row for run in range(runs) for row in synthetic_case(count, barred, run, seed, kernel, match)
+        ]
         for scheme in ("paper", "tree"):
-            print(synthetic_line([row for row in made if row["scheme"] == scheme]), flush=True)
-        rows += made
+            print(synthetic_line([row for row in case_rows if row["scheme"] == scheme]), flush=True)
+        rows += case_rows
     return rows
 
 
@@ -286,10 +292,10 @@ def lost(rows: Sequence[Row], scheme: str) -> dict[str, float]:
     def faster(row: Row) -> float:
         return gains(row["ns"])[0]
 
-    found = {"rules read": 1 - mean(True, saved) / mean(False, saved)}
+    shares = {"rules read": 1 - mean(True, saved) / mean(False, saved)}
     if all("ns" in row for row in rows):
-        found["time"] = 1 - mean(True, faster) / mean(False, faster)
-    return found
+        shares["time"] = 1 - mean(True, faster) / mean(False, faster)
+    return shares
 
 
 def limited(runs: int, seed: int, kernel: bool) -> tuple[list[Row], list[str]]:
@@ -344,17 +350,17 @@ def main() -> None:
     from .figures.conext2014 import draw
 
     draw(data, args.output)
-    found = failures(public)
-    found += [
+    misses = failures(public)
+    misses += [
         f"{row['rules']} rules, {row['scheme']}: a packet is decided by another rule"
         for row in (*sizes, *barred, *with_limits)
         if row["differ"]
     ]
-    found += missed
+    misses += missed
     print(f"\nfigures and data: {args.output}/")
-    for line in found:
+    for line in misses:
         print(line, file=sys.stderr)
-    sys.exit(1 if found else 0)
+    sys.exit(1 if misses else 0)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from hitables.api import read
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.costs import Costs, default, load, spent
 from hitables.emit.text import write
 from hitables.files import read_text
@@ -75,7 +76,7 @@ def case(
 ) -> list[dict[str, Any]]:
     """The rule set as it is and compiled: model and measurement."""
     program = read(rules.text, family=Family.IPV4)
-    compiled = compile_rules(program, Options(backend=backend.value)).program
+    compiled = compile_rules(program, Options(backend=backend)).program
     batch = rules.batch.pick(routable(rules.batch))
     chosen = np.random.default_rng(seed).permutation(len(batch))[:flows]
     packets, sent = crafted(batch.pick(chosen))
@@ -96,8 +97,8 @@ def case(
                 "flows": len(sent),
                 "rules": tried.rule_count(),
                 "reads": modelled.reads,
-                "near_ns": modelled.near,
-                "far_ns": modelled.far,
+                "near_ns": modelled.cached,
+                "far_ns": modelled.cache_miss,
                 "modelled_ns": modelled.total,
                 "measured_ns": measured,
                 # What the median of so many differences may be off by, at two standard deviations.

@@ -1,7 +1,7 @@
 """`sflgen stream --live` killed at random moments: `python -m benchmarks.kills`.
 
-After each kill -9 the next start has to find state and kernel agreeing, with every update that was
-answered in it, those behind in their order as far as they were under way, and nothing else.
+After each kill -9 the next start must find that state and kernel agree.  Both must have every answered
+update, then a prefix of the updates under way, in order, and nothing else.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from hitables.ir.program import Program
 from hitables.kernel.load_save import load
 from hitables.kernel.namespace import Namespace, run
 from hitables.verify.question import Equal
-from sflgen.edits import apply, read_commands, rule_key
-from sflgen.kernel import Kernel, committed
-from sflgen.session import AHEAD
-from sflgen.state import State, verify
+from sflgen.commands import read_commands
+from sflgen.edits import apply, rule_key
+from sflgen.kernel import Kernel, finish_commit
+from sflgen.proof import verify
+from sflgen.session import MAX_AHEAD
+from sflgen.state import State
 from sflgen.store import Store
 
 SFLGEN = str(Path(sys.executable).parent / "sflgen")
@@ -41,7 +43,7 @@ DELTA, RULES, LONGEST = 4, 200, 0.1
 
 
 def kills(backend: Backend, count: int, seed: int) -> dict[str, Any]:
-    """Kill *count* streams; what was found.  HitablesError where state and kernel do not agree."""
+    """Kill *count* streams; the counts.  HitablesError if state and kernel do not agree."""
     rng = random.Random(seed)
     rules = "".join(
         f"-A INPUT -s 10.{rng.randrange(256)}.{rng.randrange(256)}.0/24 -p tcp -m tcp "
@@ -70,7 +72,7 @@ def _killed(folder: Path, backend: Backend, count: int, seed: int) -> dict[str, 
         if number % 20 == 0 or number + 1 == count:
             proved = verify(state)
             if not isinstance(proved, Equal):
-                raise HitablesError("what is loaded is not the list")
+                raise HitablesError("the loaded rule set is not equal to the list")
     return {
         "backend": backend.value,
         "kills": count,
@@ -84,11 +86,13 @@ def _killed(folder: Path, backend: Backend, count: int, seed: int) -> dict[str, 
 def done_of(commands: Sequence[str], before: Program, after: Program, answered: int) -> int:
     """How many of *commands* lead from *before* to *after*, which has at least those *answered*;
     HitablesError where it has anything else."""
-    for number, command in enumerate([*commands, ""][: answered + 2 * AHEAD]):
+    for number, command in enumerate([*commands, ""][: answered + 2 * MAX_AHEAD]):
         if number >= answered and _lists(before) == _lists(after):
             return number
         before = apply(before, read_commands(command, before))
-    raise HitablesError(f"after {answered} answers the rule list is not what they, and those behind, say")
+    raise HitablesError(
+        f"after {answered} answers the rule list is not that of the answered commands, and of those under way"
+    )
 
 
 def _lists(program: Program) -> list[object]:
@@ -96,33 +100,33 @@ def _lists(program: Program) -> list[object]:
 
 
 def _until_killed(folder: Path, rng: random.Random, number: int) -> tuple[list[str], int]:
-    """What a stream was told, and how much of it was answered, before it was killed."""
-    told = []
+    """The commands sent to a stream, and the number that it answered before it was killed."""
+    commands = []
     for at in range(100):
         where = f"-s 10.{rng.randrange(256)}.{number % 256}.{at}"
         place = rng.randint(1, 90)
-        told.append(f"-D INPUT {place}" if at % 2 else f"-I INPUT {place} {where} -j DROP")
-    return told, answered_until_killed(folder, told, rng.randrange(4), rng.random() * LONGEST)
+        commands.append(f"-D INPUT {place}" if at % 2 else f"-I INPUT {place} {where} -j DROP")
+    return commands, answered_until_killed(folder, commands, rng.randrange(4), rng.random() * LONGEST)
 
 
-def answered_until_killed(folder: Path, told: Sequence[str], answers: int, seconds: float) -> int:
-    """How many of the commands *told* a stream answered, killed so many *seconds* after so many *answers*."""
+def answered_until_killed(folder: Path, commands: Sequence[str], count: int, seconds: float) -> int:
+    """How many of *commands* a stream answers if it is killed *seconds* after *count* answers."""
     command = [SFLGEN, "stream", "--live", "--state", str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stream:
         assert stream.stdin is not None and stream.stdout is not None
         stream.stdin.write("status\n")
         stream.stdin.flush()
-        said = [stream.stdout.readline() for _ in range(2)]
-        stream.stdin.write("".join(f"{each}\n" for each in told))
+        answers = [stream.stdout.readline() for _ in range(2)]
+        stream.stdin.write("".join(f"{each}\n" for each in commands))
         stream.stdin.flush()
-        while sum(each.startswith("ok ") for each in said) <= answers:
-            said.append(stream.stdout.readline())
-            if not said[-1].startswith(("ok ", "-", "*", "COMMIT")):
-                raise HitablesError(f"the stream says {said[-1]!r}")
+        while sum(each.startswith("ok ") for each in answers) <= count:
+            answers.append(stream.stdout.readline())
+            if not answers[-1].startswith(("ok ", "-", "*", "COMMIT")):
+                raise HitablesError(f"the stream printed {answers[-1]!r}")
         time.sleep(seconds)
         os.kill(stream.pid, signal.SIGKILL)
-        said += stream.stdout.read().split("\n")
-    return sum(each.startswith("ok ") for each in said) - 1
+        answers += stream.stdout.read().split("\n")
+    return sum(each.startswith("ok ") for each in answers) - 1
 
 
 def state_after_kill(folder: Path) -> State:
@@ -131,14 +135,16 @@ def state_after_kill(folder: Path) -> State:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the tool that loads the last patch outlives who called it
     with Store.open(folder) as store:
         kernel = Kernel(store.state.master.family, store.state.settings)
-        committed(store, kernel)
+        finish_commit(store, kernel)
         kernel.check(store.state)
         return store.state
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=200, help="Half of them on either backend.")
+    parser.add_argument(
+        "--kills", type=int, default=200, help="Kill so many streams, half of them on either backend."
+    )
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     for backend in Backend:

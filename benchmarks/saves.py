@@ -29,15 +29,15 @@ import click
 
 from hitables.api import read
 from hitables.errors import HitablesError, LiveError
-from hitables.ir.fields import Family
+from hitables.ir.choices import Malformed
+from hitables.ir.fields import Family, top
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
-from hitables.ir.rule import Role, Rule
+from hitables.ir.rule import Role, Rule, Test
 from hitables.kernel.load_save import load, make_ip_sets, save
 from hitables.kernel.machine import machine
 from hitables.kernel.namespace import Namespace
 from hitables.kernel.rule_bytes import Entry, read_entries
-from hitables.syntax.options import universe
 from hitables.verify.portfolio import check
 from hitables.verify.question import Answer, Difference, Equal, Question
 
@@ -136,7 +136,7 @@ class Saved:
 
 def compare(before: Program, after: Program, backend: Backend) -> Answer:
     """Whether two texts say the same in *backend*, malformed packets included."""
-    return check(before, after, Question(backends=(backend,), malformed="exact", timeout=TIMEOUT))
+    return check(before, after, Question(backends=(backend,), malformed=Malformed.EXACT, timeout=TIMEOUT))
 
 
 def try_set(name: str, text: str, backend: Backend) -> Saved:
@@ -181,26 +181,33 @@ def load_section(
     section: Section, family: Family, backend: Backend, rules: Sequence[tuple[int, str]] | None = None
 ) -> Loaded:
     """Load those *rules* that load, the spellings of *section* by default, and see what becomes of them."""
-    taken, refused = [], []
+    wanted = tuple(section.rules() if rules is None else rules)
     with Namespace() as namespace:
         make_ip_sets(IP_SETS, family, namespace)
         load(BEFORE, family, backend, namespace)
-        for number, rule in section.rules() if rules is None else rules:
+
+        def loadable(some: tuple[tuple[int, str], ...]) -> tuple[tuple[int, str], ...]:
+            """Those of *some* that load: all at once where they do, else either half by itself."""
             try:
-                load(section.text([rule]), family, backend, namespace)
-                taken.append((number, rule))
+                load(section.text([rule for _, rule in some]), family, backend, namespace)
             except LiveError:
-                refused.append(rule)
-        if not taken:
-            return Loaded((), tuple(refused), (), ())
-        load(section.text([rule for _, rule in taken]), family, backend, namespace)
+                half = len(some) // 2
+                return loadable(some[:half]) + loadable(some[half:]) if half else ()
+            return some
+
+        accepted = loadable(wanted)
+        refused = tuple(rule for number, rule in wanted if (number, rule) not in accepted)
+        if not accepted:
+            return Loaded((), refused, (), ())
+        if refused:
+            load(section.text([rule for _, rule in accepted]), family, backend, namespace)
         printed = save(family, backend, namespace)
         entries = namespace.call(read_entries, section.table, family) if backend is Backend.LEGACY else []
     own = printed[printed.index(f"*{section.table}\n") :]
     own = own[: own.index("COMMIT\n")]
     saved = [line for line in own.splitlines() if line.startswith(f"-A {section.chain}")]
-    assert len(saved) == len(taken), f"{len(taken)} rules of {section.name} saved as {len(saved)}"
-    return Loaded(tuple(taken), tuple(refused), tuple(saved), tuple(_of_chain(section, entries, len(taken))))
+    assert len(saved) == len(accepted), f"{len(accepted)} rules of {section.name} saved as {len(saved)}"
+    return Loaded(accepted, refused, tuple(saved), tuple(_of_chain(section, entries, len(accepted))))
 
 
 def _of_chain(section: Section, entries: Sequence[Entry], count: int) -> Iterator[Entry]:
@@ -256,9 +263,9 @@ def _against_saves(
             after = read(section.text([line]), family=family)
         except HitablesError as error:
             programs.append(None)
-            said = f"not read: {rule} or its save {line}: {error}".splitlines()[0]
+            problem = f"not read: {rule} or its save {line}: {error}".splitlines()[0]
             reason = next((r for p, r in NOT_READ if re.search(p, rule)), None)
-            (result.otherwise if reason is None else result.known).append(said)
+            (result.otherwise if reason is None else result.known).append(problem)
             continue
         programs.append(before)
         answer = compare(before, after, backend)
@@ -284,9 +291,14 @@ def _keys(rule: Rule, family: Family) -> Iterator[str]:
         if match.role is not Role.SPACE:
             yield match.key
         elif match.tests or match.needs or (match.is_protocol and family is Family.IPV6):
-            tests = sorted(test for test in match.tests if not universe((test,), family))
+            tests = sorted(test for test in match.tests if not _is_any(test, family))
             yield f"{match.name} {tests} {match.either} {match.native} {match.needs} {match.is_protocol}"
     yield rule.target.key if rule.target is not None else ""
+
+
+def _is_any(test: Test, family: Family) -> bool:
+    """Whether the test holds for every packet that has the field."""
+    return test.values.pairs == ((0, top(test.field, family)),)
 
 
 def _spelt_alike(loaded: Loaded, programs: Sequence[Program | None], section: Section) -> Iterator[str]:
@@ -334,14 +346,14 @@ def _alike(rule: str) -> bool:
     return any(re.search(pattern, rule) for pattern, _ in ALIKE)
 
 
-def total(found: Sequence[Saved]) -> dict[str, Any]:
+def total(results: Sequence[Saved]) -> dict[str, Any]:
     """The sums of some lines."""
     return {
-        "texts": len(found),
-        "rules": sum(each.rules for each in found),
-        "otherwise": sum(len(each.otherwise) for each in found),
-        "known": sum(len(each.known) for each in found),
-        "not_loaded": sum(len(each.not_loaded) for each in found),
+        "texts": len(results),
+        "rules": sum(each.rules for each in results),
+        "otherwise": sum(len(each.otherwise) for each in results),
+        "known": sum(len(each.known) for each in results),
+        "not_loaded": sum(len(each.not_loaded) for each in results),
     }
 
 
@@ -412,26 +424,26 @@ def jobs_of(only: str, drawn: int, seed: int) -> Iterator[Job]:
 def main(only: str, drawn: int, seed: int, jobs: int, output: Path | None) -> None:
     """Prove every rule set and every spelling equal to its own save."""
     try:
-        given = list(jobs_of(only, drawn, seed))
+        jobs_ = list(jobs_of(only, drawn, seed))
     except HitablesError as error:
         click.echo(f"saves: {error}", err=True)
         sys.exit(2)
     began = time.monotonic()
-    found = []
+    results = []
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=50) as pool:
-        for saved in pool.imap(Job.run, given, chunksize=1):
-            found.append(saved)
+        for saved in pool.imap(Job.run, jobs_, chunksize=1):
+            results.append(saved)
             click.echo(saved.text())
     kinds = ("extensions", "drawn", "sets")
-    pairs = list(zip(found, given, strict=True))
+    pairs = list(zip(results, jobs_, strict=True))
     figures: dict[str, Any] = {
         "machine": machine(), "seed": seed, "seconds": round(time.monotonic() - began, 1),
         **{kind: total([each for each, job in pairs if job.kind == kind]) for kind in kinds},
-        "saved otherwise": sorted({line for each in found for line in each.known}),
-        "not loaded": sorted({line for each in found for line in each.not_loaded}),
+        "saved otherwise": sorted({line for each in results for line in each.known}),
+        "not loaded": sorted({line for each in results for line in each.not_loaded}),
         "all": [
             {"name": each.name, "family": each.family, "backend": each.backend, "rules": each.rules,
-             "otherwise": each.otherwise, "seconds": round(each.seconds, 2)} for each in found
+             "otherwise": each.otherwise, "seconds": round(each.seconds, 2)} for each in results
         ],
     }  # fmt: skip
     for kind in kinds:
@@ -442,7 +454,7 @@ def main(only: str, drawn: int, seed: int, jobs: int, output: Path | None) -> No
         output.write_text(json.dumps(figures, indent=1) + "\n")
     if output == FIGURES:
         fill(DOCS / "proof.md", "saves", table(figures))
-    sys.exit(1 if any(each.otherwise for each in found) else 0)
+    sys.exit(1 if any(each.otherwise for each in results) else 0)
 
 
 if __name__ == "__main__":

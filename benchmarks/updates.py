@@ -1,14 +1,14 @@
 """What updates cost: `make bench-sflgen`, or `python -m benchmarks.updates --short`.
 
-Updates are drawn as the SFL paper's and the goals ask: at random positions, half of them deletions of
-random rules, a tenth of the inserted ones wider than /16 in both addresses, no address twice.
+Updates are drawn as in the evaluation of the SFL paper: at random positions, half of them deletions of
+random rules, a tenth of the insertions wider than /16 in both addresses, no address twice.
 
-    times      per update: plan, text, proof, kernel; beside building and loading all anew, and beside
-               one `iptables -I` or `-D` in the linear set
-    sustained  `sflgen stream --live` asked as fast as it answers; the state is looked at now and then,
-               and what packets of the trace read there is held against the tree folded then
+    times      per update: plan, text, proof, kernel; compared with a compilation of the whole, and
+               with one `iptables -I` or `-D` in the uncompiled set
+    sustained  `sflgen stream --live`, sent commands as fast as it answers; at some moments the rules
+               read by packets of the trace, compared with a fold of the same list
     growth     rules read with pending updates (the paper's figures 6 to 8): all in front of the tree,
-               as the paper has them, and where the cost model puts them
+               as in the paper, and where the cost model puts them
     kills      benchmarks/kills.py
 """
 
@@ -46,7 +46,6 @@ from hitables.parse import classbench
 from hitables.parse import trace as traces
 from sflgen.counters import counted_text
 from sflgen.kernel import Kernel
-from sflgen.local_proof import proved, proved_plan
 
 from .conext2014 import CHAIN, batch_of, decided
 from .doc_tables import DOCS, fill, markdown
@@ -56,7 +55,7 @@ from .public_sets import SHARED
 WUSTL = ("acl1_10K", "fw1_10K", "ipc1_10K")
 PARTS = ("times", "sustained", "growth", "kills")
 
-# Commands that wait for their answer: one is planned while the kernel takes the one before.
+# Commands sent and not answered: one is planned while the kernel loads another.
 OUTSTANDING = 3
 CORPUS = "cmarbach_geo-fencing__iptables-rules.rules"
 SFLGEN = str(Path(sys.executable).parent / "sflgen")
@@ -134,14 +133,14 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def times(case: Case, backend: Backend, count: int, seed: int) -> dict[str, Any]:
-    """One row: what each update costs, what all anew costs, what the linear set costs."""
+    """One row: the cost of each update, of compiling and loading all, and of commands in the linear set."""
     started = time.perf_counter()
-    made = sflgen.start(case.program, sflgen.Settings(backend=backend.value))
+    plan = sflgen.start_unproved(case.program, sflgen.Settings(backend=backend))
     compiled = time.perf_counter() - started
-    plain, tree = write(case.program), write(made.after.loaded)
+    plain, tree = write(case.program), write(plan.after.loaded)
     with tempfile.TemporaryDirectory() as folder, Namespace() as namespace:
         load(tree, Family.IPV4, backend, namespace)
-        patched = namespace.call(_patched, Path(folder) / "state", made.after, case, backend, count, seed)
+        patched = namespace.call(_patched, Path(folder) / "state", plan.after, case, backend, count, seed)
     with Namespace() as namespace:
         linear = namespace.call(_linear, plain, case, backend, min(count, 20), seed)
     with Namespace() as namespace:
@@ -171,7 +170,7 @@ def times(case: Case, backend: Backend, count: int, seed: int) -> dict[str, Any]
 def _patched(
     folder: Path, state: sflgen.State, case: Case, backend: Backend, count: int, seed: int
 ) -> dict[str, Any]:
-    """Updates put off, so that no fold is among them."""
+    """Updates without folds."""
     spent: dict[str, list[float]] = {name: [] for name in ("read", "plan", "text", "proof", "kernel")}
     chosen: dict[str, int] = {}
     lines = []
@@ -182,21 +181,21 @@ def _patched(
             clock = [time.perf_counter()]
             edits = sflgen.read_commands(updates.next(), state.master)
             clock.append(time.perf_counter())
-            made = sflgen.plan(state, edits, sflgen.Strategy.GRAFT, taking=True)
+            plan = sflgen.plan_unproved(state, edits, sflgen.Strategy.GRAFT, delete_in_place=True)
             clock.append(time.perf_counter())
-            _ = made.text  # made once, and kept
+            _ = plan.text  # computed once, and kept
             clock.append(time.perf_counter())
-            made = proved(made, sflgen.Strategy.GRAFT)
+            plan = sflgen.prove_plan(plan, sflgen.Strategy.GRAFT)
             clock.append(time.perf_counter())
-            kernel.load(made.text, store)
+            kernel.load(plan.text, store)
             clock.append(time.perf_counter())
-            state = made.after
+            state = plan.after
             if not number:
-                continue  # the first one lays out what is kept from plan to plan
+                continue  # the first one fills the cache
             for name, start, end in zip(spent, clock, clock[1:], strict=False):
                 spent[name].append(end - start)
-            lines.append(len(made.edits))
-            for _, _, strategy in made.chosen:
+            lines.append(len(plan.edits))
+            for _, _, strategy in plan.chosen:
                 chosen[strategy.value] = chosen.get(strategy.value, 0) + 1
         folded = _folded(state, kernel, store)
     return {
@@ -208,18 +207,18 @@ def _patched(
 
 
 def _folded(state: sflgen.State, kernel: Kernel, store: sflgen.Store) -> dict[str, float]:
-    """A fold of what waits: growing, and the time from reading counters to the end of loading, in which
-    copies that go count for nothing."""
+    """A fold of the pending updates: growing, and the time from reading counters to the end of loading,
+    in which counts of deleted copies are lost."""
     clock = [time.perf_counter()]
-    made = sflgen.fold(state)
+    plan = sflgen.fold_unproved(state)
     clock.append(time.perf_counter())
-    text = counted_text(made, kernel.counted({(edit.table, edit.chain) for edit in made.edits}))
+    text = counted_text(plan, kernel.counters({(edit.table, edit.chain) for edit in plan.edits}))
     clock.append(time.perf_counter())
     kernel.load(text, store)
     clock.append(time.perf_counter())
     grown, asked, loaded = (1000 * (end - start) for start, end in itertools.pairwise(clock))
     return {
-        "lines": len(made.edits),
+        "lines": len(plan.edits),
         "grow_ms": grown,
         "kernel_ms": loaded,
         "counter_window_ms": asked + loaded,
@@ -241,25 +240,25 @@ def _linear(plain: str, case: Case, backend: Backend, count: int, seed: int) -> 
 
 
 def sustained(case: Case, seconds: float, seed: int, looks: int = 6) -> dict[str, Any]:
-    """`sflgen stream --live` on nft, asked as fast as it answers."""
+    """`sflgen stream --live` on nft, sent commands as fast as it answers."""
     plain = write(case.program)
     with tempfile.TemporaryDirectory() as folder, Namespace() as namespace:
         load(plain, Family.IPV4, Backend.NFT, namespace)
-        found = namespace.call(_streamed, Path(folder), case, seconds, seed, looks)
-        reads = [_reads(Path(folder) / f"look{number}", case) for number in range(found["looks"])]
+        results = namespace.call(_streamed, Path(folder), case, seconds, seed, looks)
+        reads = [_reads(Path(folder) / f"look{number}", case) for number in range(results["looks"])]
         last = Path(folder) / "state"
         subprocess.run([SFLGEN, "verify", "--state", str(last)], check=True, capture_output=True)
-    found["reads"] = reads
-    found["mean_reads"] = statistics.mean(each["reads"] for each in reads)
-    found["mean_folded"] = statistics.mean(each["folded"] for each in reads)
-    found["ratio"] = found["mean_reads"] / found["mean_folded"]
+    results["reads"] = reads
+    results["mean_reads"] = statistics.mean(each["reads"] for each in reads)
+    results["mean_folded"] = statistics.mean(each["folded"] for each in reads)
+    results["ratio"] = results["mean_reads"] / results["mean_folded"]
     print(
-        f"{case.name}: {found['per_second']:.1f} updates/s for {found['seconds']:.0f} s, answers "
-        f"{found['answer_ms']['median']:.1f} ms (max {found['answer_ms']['max']:.0f}), "
-        f"{found['mean_reads']:.1f} rules read, folded {found['mean_folded']:.1f}",
+        f"{case.name}: {results['per_second']:.1f} updates/s for {results['seconds']:.0f} s, answers "
+        f"{results['answer_ms']['median']:.1f} ms (max {results['answer_ms']['max']:.0f}), "
+        f"{results['mean_reads']:.1f} rules read, folded {results['mean_folded']:.1f}",
         flush=True,
     )
-    return {"set": case.name, "rules": rules_in(case), "backend": "nft", "seed": seed, **found}
+    return {"set": case.name, "rules": rules_in(case), "backend": "nft", "seed": seed, **results}
 
 
 def _streamed(folder: Path, case: Case, seconds: float, seed: int, looks: int) -> dict[str, Any]:
@@ -279,29 +278,29 @@ def _streamed(folder: Path, case: Case, seconds: float, seed: int, looks: int) -
             stream.stdin.flush()
             sent.append(time.perf_counter())
 
-        def hear() -> None:
+        def receive() -> None:
             assert stream.stdout is not None
-            said = next((each for each in stream.stdout if each.startswith(("ok ", "error "))), "the end")
-            if not said.startswith("ok "):
-                raise RuntimeError(said)
+            answer = next((each for each in stream.stdout if each.startswith(("ok ", "error "))), "the end")
+            if not answer.startswith("ok "):
+                raise RuntimeError(answer)
             spent.append(time.perf_counter() - sent.popleft())
 
         for line in ("status", updates.next()):
             send(line)
-            hear()
+            receive()
         spent.clear()
         began = time.perf_counter()
         while (now := time.perf_counter()) - began < seconds:
             if now - began > (taken + 1) * seconds / (looks + 1):
                 while sent:
-                    hear()
+                    receive()
                 shutil.copytree(state, folder / f"look{taken}")
                 taken += 1
             while len(sent) < OUTSTANDING:
                 send(updates.next())
-            hear()
+            receive()
         while sent:
-            hear()
+            receive()
         lasted = time.perf_counter() - began
         stream.stdin.close()
         stream.wait()
@@ -319,12 +318,12 @@ def _streamed(folder: Path, case: Case, seconds: float, seed: int, looks: int) -
 
 
 def _reads(folder: Path, case: Case) -> dict[str, float]:
-    """Rules that packets of the trace read in a state, and in the tree folded then."""
+    """Mean rules read by packets of the trace in a state, and in the state folded."""
     from sflgen.store import Store
 
     with Store.open(folder, to_write=False) as store:
         state = store.state
-    folded = sflgen.fold(state).after
+    folded = sflgen.fold_unproved(state).after
     batch = trace_of(case)
     return {
         "pending": state.pending(),
@@ -342,8 +341,8 @@ def trace_of(case: Case) -> Any:
 
 
 def growth(case: Case, deepest: int, every: int, seeds: Sequence[int]) -> dict[str, Any]:
-    """Mean rules read by the trace with so many pending updates: insertions, deletions; in front, by cost."""
-    first = sflgen.start(case.program, sflgen.Settings(backend="nft")).after
+    """Mean rules read by the trace against pending updates: insertions, deletions; in front, by cost."""
+    first = sflgen.start_unproved(case.program, sflgen.Settings(backend=Backend.NFT)).after
     batch = trace_of(case)
     curves: list[dict[str, Any]] = []
     for kind, insert in (("insert", 1.0), ("delete", 0.0)):
@@ -355,7 +354,7 @@ def growth(case: Case, deepest: int, every: int, seeds: Sequence[int]) -> dict[s
                     if pending % every == 0:
                         row.append(float(decided(state.loaded, batch)[1].mean()))
                     edits = sflgen.read_commands(updates.next(), state.master)
-                    state = proved_plan(state, edits, strategy).after
+                    state = sflgen.plan(state, edits, strategy).after
                 means.append(row)
             reads = [statistics.mean(column) for column in zip(*means, strict=True)]
             curves.append({"kind": kind, "strategy": strategy.value, "reads": reads})
@@ -405,13 +404,21 @@ def fill_page() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--short", action="store_true", help="A minute's worth, for development.")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--sets", nargs="+", help="Of the public sets these alone, and not the corpus set.")
-    parser.add_argument("--seconds", type=float, default=60.0, help="How long the stream is asked.")
+    parser.add_argument("--short", action="store_true", help="Measure for a minute only.")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="Measure these parts.")
+    parser.add_argument("--sets", nargs="+", help="Measure these public sets, and not the corpus set.")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="Send commands to the stream for this long."
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", "--output", type=Path, help="JSON; parts not measured stay.")
-    parser.add_argument("--page", action="store_true", help="Write the docs' tables and figure anew.")
+    parser.add_argument(
+        "-o", "--output", type=Path, help="Write the results as JSON; keep the parts that are not measured."
+    )
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="Write the tables and the figure of the docs, and measure nothing.",
+    )
     args = parser.parse_args()
     if args.page:
         fill_page()
@@ -421,8 +428,8 @@ def main() -> None:
     known = args.output is not None and args.output.exists()
     data: dict[str, Any] = json.loads(args.output.read_text()) if known else {}
     data |= {"machine": machine(), "seed": args.seed}
-    for name, found in measured(args):
-        data[name] = found
+    for name, results in measured(args):
+        data[name] = results
         if args.output:
             args.output.write_text(json.dumps(data, indent=1) + "\n")
 

@@ -4,8 +4,8 @@
     refresh_rules.py [--source FILE] [--backend any|legacy|nft] [--family 4|6] DESTINATION
 
 Reads the rules from FILE, or, without it, those that the host runs, as `hitables save` does; compiles
-them; checks the result against them; and writes DESTINATION if that changes it, in one step.  Nothing is
-loaded: that is for `iptables-restore DESTINATION`, once the manager sees that there is something new.
+them; proves the result equal to them; and writes DESTINATION if that changes it, in one step.  It loads
+nothing: run `iptables-restore DESTINATION` when the exit status says that DESTINATION is new.
 
 Exit status: 0 nothing to do, 10 DESTINATION is new, 2 trouble, 130 interrupted (DESTINATION is as it was).
 """
@@ -28,9 +28,8 @@ UNCHANGED, TROUBLE, CHANGED = 0, 2, 10
 
 
 def main() -> int:
-    # Imported here, where an interrupt is heard.
+    # Imported here, where an interrupt ends the script without a traceback.
     import hitables
-    from hitables.compiler.pipeline import compile_text
     from hitables.files import check_outputs, read_text, write_texts
 
     parser = argparse.ArgumentParser(description="Keep a compiled rule set up to date.")
@@ -42,15 +41,18 @@ def main() -> int:
     family = hitables.Family(int(args.family))
     try:
         check_outputs({"DESTINATION": args.destination}, {"--source": args.source})
-        text = read_text(args.source) if args.source else rules_of_host(family, args.backend)
-        options = hitables.Options(backend=args.backend)
-        compiled = compile_text(text, options, family=family, name=args.source or "the host's rules")
+        if args.source:
+            rules = hitables.read_file(args.source, family=family)
+        else:
+            rules = hitables.read(rules_of_host(family, args.backend), family=family, name="the host's rules")
+        # Counters change all the time; the destination must change only when the rules do.
+        output = hitables.compile(rules, backend=args.backend, alike=True)
         old = read_text(args.destination) if Path(args.destination).exists() else None
-        if compiled.text == old:
+        if output.text == old:
             return UNCHANGED
-        # Told first: what cannot be told is not written.
-        told = f"{args.destination}: {compiled.program.rule_count()} rules\n"
-        write_texts([("-", told), (args.destination, compiled.text)])
+        # The message first: when it cannot be written, neither is the destination.
+        message = f"{args.destination}: {output.program.rule_count()} rules\n"
+        write_texts([("-", message), (args.destination, output.text)])
     except hitables.HitablesError as error:
         return trouble(str(error))
     except BrokenPipeError:
@@ -58,16 +60,18 @@ def main() -> int:
     return CHANGED
 
 
-def trouble(said: str) -> int:
-    print(f"refresh_rules: {said}", file=sys.stderr)
-    if sys.stdout is not None:  # what is left to write must not fail again at exit, with another status
+def trouble(message: str) -> int:
+    print(f"refresh_rules: {message}", file=sys.stderr)
+    if sys.stdout is not None:  # buffered output must not fail again at exit, with another status
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return TROUBLE
 
 
 def rules_of_host(family: hitables.Family, backend: str) -> str:
-    """What iptables-save prints, shown to be what is loaded, without what changes by itself: the counters of
-    policies.  LiveError where iptables-save does not print what the kernel holds."""
+    """The output of iptables-save, checked against the kernel, with the counters of policies set to 0.
+
+    LiveError where iptables-save does not print the rules that the kernel holds.
+    """
     import hitables
     from hitables.kernel.checked_save import Reader, also_present
 

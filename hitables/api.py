@@ -1,33 +1,417 @@
-"""Reading and tracing for callers: what `hitables.read` and `hitables.trace` are."""
+"""The functions of the library: what the commands do, as calls.
+
+Each function takes rule sets as iptables-save text or as a `Program`, and keyword arguments with the names
+and defaults of the command's options.  Words ("nft", "exact") and enums (`Backend.NFT`) are both accepted.
+
+Invariant: no function but `read_file` touches a file, and none touches the running system.
+Every error is a HitablesError (errors.py).  docs/library.md has an example of each function.
+
+Cost: importing this module is cheap; each function imports what it needs when it is called.
+"""
 
 from __future__ import annotations
 
-from .analyse.callgraph import check_loops
+import math
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
+
+from .errors import InvalidOption, UnknownName
+from .ir.choices import Equivalence, Malformed, backend_choice, backends_of, choose
 from .ir.fields import Family
 from .ir.packet import Backend, Packet
 from .ir.program import Program
-from .ir.semantics import Walk, run
-from .parse import iptables
+
+if TYPE_CHECKING:
+    from .compare import Comparison
+    from .compiler.pipeline import Output
+    from .costs.profile import Costs
+    from .ir.semantics import Walk
+    from .verify.diff import Changes
+    from .verify.lint import Lint
+    from .verify.question import Question
+
+Rules: TypeAlias = str | Program
+Names: TypeAlias = str | Iterable[str]  # of tables or chains; one name may be written as a str
+IPVersion: TypeAlias = Family | Literal[4, 6]
+Progress: TypeAlias = Callable[[str], None]
+
+SMALLEST_MEMORY = 1 << 20  # bytes; less than that is too little for any proof
 
 
-def read(
-    text: str, *, family: Family | None = None, name: str = "-", known: iptables.Vocabulary | None = None
-) -> Program:
-    """Read iptables-save or ip6tables-save text; *name* is what errors call it.
+def _ignore(stage: str) -> None:
+    """The default of *progress*."""
 
-    Without *family* it is guessed from the text and the name.  ParseError for what
-    iptables-restore would refuse, loops of jumps among it.
+
+# ---- reading and writing ----
+
+
+def read(text: str, *, family: IPVersion | None = None, name: str = "-") -> Program:
+    """Read iptables-save or ip6tables-save text; *name* is the source that errors and reports name.
+
+    Without *family* it is guessed from the text and the name.  ParseError for text that iptables-restore
+    would refuse, and for chains that jump in a circle.
     """
-    program = iptables.read(text, family=family, name=name, known=known)
-    check_loops(program)
-    return program
+    from . import reader
+
+    return reader.read(text, family=_family(family), name=name)
+
+
+def read_file(path: str | os.PathLike[str], *, family: IPVersion | None = None) -> Program:
+    """Read the rule set in the file *path*, plain or gzip; "-" is standard input.
+
+    FileError when the file cannot be read, else as `read`.
+    """
+    from .files import read_text
+
+    name = os.fspath(path)
+    return read(read_text(name), family=family, name=name)
+
+
+def write(program: Program) -> str:
+    """*program* as iptables-save text."""
+    from .emit import text
+
+    return text.write(program)
+
+
+# ---- compiling ----
+
+
+class CompileOptions(TypedDict, total=False):
+    """The keyword arguments of `compile`, as the options of `hitables compile`; the default is named first.
+
+    backend        "any", "legacy", "nft": the iptables that loads the result; any: right and loadable in both
+    scheme         "tree": whole chains, any rule; "paper": the transformation of CoNEXT 2014
+    algorithm      "auto", or another tree builder (`hitables algorithms`)
+    binth          rules that a leaf may hold before it is split: 8 (scheme paper: 16)
+    spfac          4.0: space factor of HiCuts and HyperCuts
+    cuts           "equal", "unequal": scheme paper cuts in equal parts or between rules
+    min_length     8: chains (paper: runs) of fewer rules stay as they are
+    max_expansion  4.0: rules printed over rules read, per chain, at most
+    max_depth      None (as the backend takes): chains nested below a compiled one, at most
+    effort         "normal", "fast", "best": how hard to look for the cheapest tree
+    malformed      "stricter", "exact": packets with cut-off headers may be dropped, or not
+    equivalence    "full", "verdict": every rule stays, or rules that change no verdict are removed
+    tables, chains (): compile these only; () means all
+    costs          None (as shipped): a profile of `hitables calibrate`, as its JSON text
+    alike          False: True ignores the counters of the rules, so that all rules weigh alike
+    """
+
+    backend: Backend | str
+    scheme: str
+    algorithm: str
+    binth: int | None
+    spfac: float
+    cuts: str
+    min_length: int
+    max_expansion: float
+    max_depth: int | None
+    effort: str
+    malformed: Malformed | str
+    equivalence: Equivalence | str
+    tables: Names
+    chains: Names
+    costs: Costs | str | None
+    alike: bool
+
+
+def compile(
+    rules: Rules,
+    *,
+    family: IPVersion | None = None,
+    name: str = "-",
+    timeout: float | None = None,
+    max_memory: int | None = None,
+    progress: Progress = _ignore,
+    **options: Unpack[CompileOptions],
+) -> Output:
+    """Compile *rules* and prove the result equal to them; `CompileOptions` lists the options.
+
+    *timeout* (seconds) and *max_memory* (bytes) bound the proof: OutOfBudget when they end it.
+    NotEquivalent, with a packet, when the result differs.  A chain whose tree turns out wrong is printed as
+    it was and listed in the output's *faults*.
+    """
+    _check_budget(timeout, max_memory)
+    return _compiled(rules, family, name, options, True, timeout, max_memory, progress)
+
+
+def compile_unproved(
+    rules: Rules,
+    *,
+    family: IPVersion | None = None,
+    name: str = "-",
+    progress: Progress = _ignore,
+    **options: Unpack[CompileOptions],
+) -> Output:
+    """Compile *rules* without a proof; the first line of the output says that there is none."""
+    return _compiled(rules, family, name, options, False, None, None, progress)
+
+
+def _compiled(
+    rules: Rules,
+    family: IPVersion | None,
+    name: str,
+    options: CompileOptions,
+    prove: bool,
+    timeout: float | None,
+    max_memory: int | None,
+    progress: Progress,
+) -> Output:
+    from .analyse.weights import counted
+    from .compiler.compile import Options
+    from .compiler.pipeline import compile_program, compile_text
+    from .costs import profile
+
+    unknown = options.keys() - CompileOptions.__annotations__.keys()
+    if unknown:
+        raise InvalidOption(f"compile has no option {', '.join(sorted(unknown))}")
+    scheme = options.get("scheme", "tree")
+    cuts = options.get("cuts", "equal")
+    if cuts not in ("equal", "unequal"):
+        raise InvalidOption(f"unknown cuts {cuts!r}; there are equal, unequal")
+    costs = options.get("costs")
+    chosen = Options(
+        backend=backend_choice(options.get("backend", "any")),
+        malformed=choose(Malformed, options.get("malformed", "stricter")),
+        algorithm=options.get("algorithm", "auto"),
+        leaf_size=options.get("binth") or (16 if scheme == "paper" else 8),
+        spfac=options.get("spfac", 4.0),
+        min_length=options.get("min_length", 8),
+        max_expansion=options.get("max_expansion", 4.0),
+        max_depth=options.get("max_depth"),
+        effort=options.get("effort", "normal"),
+        costs=profile.read(costs, "costs") if isinstance(costs, str) else costs,
+        unequal_cuts=cuts == "unequal",
+        equivalence=choose(Equivalence, options.get("equivalence", "full")),
+        tables=_names(options.get("tables", ())),
+        chains=_names(options.get("chains", ())),
+    )
+    weigh = None if scheme == "paper" or options.get("alike") else counted
+    if isinstance(rules, Program):
+        return compile_program(
+            rules,
+            chosen,
+            scheme=scheme,
+            prove=prove,
+            timeout=timeout,
+            max_memory=max_memory,
+            tell=progress,
+            weigh=weigh,
+        )
+    return compile_text(
+        rules,
+        chosen,
+        family=_family(family),
+        name=name,
+        scheme=scheme,
+        prove=prove,
+        timeout=timeout,
+        max_memory=max_memory,
+        tell=progress,
+        weigh=weigh,
+    )
+
+
+# ---- comparing and examining ----
+
+
+def check(
+    before: Rules,
+    after: Rules,
+    *,
+    backend: Backend | str = "any",
+    malformed: Malformed | str = "stricter",
+    equivalence: Equivalence | str = "full",
+    tables: Names = (),
+    chains: Names = (),
+    engine: str = "exact",
+    packets: int | None = None,
+    seed: int | None = None,
+    timeout: float | None = None,
+    max_memory: int | None = None,
+    family: IPVersion | None = None,
+    names: tuple[str, str] = ("before", "after"),
+    progress: Progress = _ignore,
+) -> Comparison:
+    """Prove that two rule sets treat every packet alike, or find packets that they do not.
+
+    engine         "exact": a proof; "diagrams": another proof, slower; "sample": drawn packets, no proof
+    packets, seed  of engine sample: packets drawn for each chain (20,000), and the seed (0)
+    names          the sources that the result and errors name, where a rule set is text
+
+    NotComparable when a table or chain, or the family, prevents a comparison.
+    """
+    from . import compare
+
+    question = _question(backend, malformed, equivalence, tables, chains, timeout, max_memory)
+    drawn = {key: value for key, value in (("packets", packets), ("seed", seed)) if value is not None}
+    if engine not in compare.ENGINES:
+        raise InvalidOption(f"unknown engine {engine!r}; there are {', '.join(compare.ENGINES)}")
+    if drawn and engine != "sample":
+        raise InvalidOption(f"{next(iter(drawn))}: engine {engine} draws no packets")
+    if engine == "sample" and max_memory is not None:
+        raise InvalidOption("max_memory: engine sample keeps no bound; draw fewer packets")
+    return compare.check(
+        _program(before, family, names[0]),
+        _program(after, family, names[1]),
+        question,
+        engine=engine,
+        sampling=compare.Sampling(**drawn),
+        tell=progress,
+    )
+
+
+def diff(
+    before: Rules,
+    after: Rules,
+    *,
+    backend: Backend | str = "any",
+    malformed: Malformed | str = "stricter",
+    equivalence: Equivalence | str = "full",
+    tables: Names = (),
+    chains: Names = (),
+    timeout: float | None = None,
+    max_memory: int | None = None,
+    family: IPVersion | None = None,
+    names: tuple[str, str] = ("before", "after"),
+    progress: Progress = _ignore,
+) -> Changes:
+    """All packets that two rule sets treat differently, as regions of headers, the largest first.
+
+    The result is complete unless its *complete* is False.  Errors are those of `check`.
+    """
+    from .verify.diff import changes
+
+    question = _question(backend, malformed, equivalence, tables, chains, timeout, max_memory)
+    programs = _program(before, family, names[0]), _program(after, family, names[1])
+    return changes(*programs, question, tell=progress)
+
+
+def lint(
+    rules: Rules,
+    *,
+    backend: Backend | str = "any",
+    tables: Names = (),
+    chains: Names = (),
+    timeout: float | None = None,
+    family: IPVersion | None = None,
+    name: str = "-",
+    progress: Progress = _ignore,
+) -> Lint:
+    """Rules that never match or change nothing, and chains that are empty or unreachable.
+
+    All rules that the result names may be removed together.
+    """
+    from .verify import lint as linter
+
+    question = _question(backend, "stricter", "full", tables, chains, timeout, None)
+    return linter.lint(_program(rules, family, name), question, tell=progress)
 
 
 def trace(
-    program: Program, packet: Packet, *, table: str = "filter", chain: str, backend: Backend = Backend.LEGACY
+    rules: Rules,
+    packet: Packet | str,
+    *,
+    table: str | None = None,
+    chain: str | None = None,
+    backend: Backend | str = "legacy",
+    family: IPVersion | None = None,
+    name: str = "-",
 ) -> Walk:
-    """Send *packet* into *chain*: its verdict, its effects, and every rule read (ir.semantics).
+    """Send *packet* into a chain: its verdict, its effects, and every rule that it reads (ir.semantics).
 
-    KeyError for a table or chain that the program does not have.
+    A packet as text, as `hitables trace --packet` takes it, names its chain, and its table unless that is
+    filter.  A `Packet` needs *chain*.  UnknownName for a table or chain that the rule set does not have.
     """
-    return run(program.table(table), chain, packet, backend)
+    from .ir.packet_text import read_packet
+    from .ir.semantics import run
+
+    program = _program(rules, family, name)
+    (read_as,) = backends_of(_one_backend(backend))
+    if isinstance(packet, str):
+        parsed = read_packet(packet, program.family)
+        packet, table, chain = parsed.packet, table or parsed.table, chain or parsed.chain
+    if chain is None:
+        raise InvalidOption("a Packet does not name its chain; name it, as in chain='INPUT'")
+    table = table or "filter"
+    if all(each.name != table for each in program):
+        raise UnknownName(f"{program.name}: there is no table {table}")
+    if chain not in program.table(table):
+        raise UnknownName(f"{program.name}: table {table} has no chain {chain}")
+    return run(program.table(table), chain, packet, read_as)
+
+
+def stats(
+    rules: Rules,
+    *,
+    backend: Backend | str = "legacy",
+    costs: Costs | str | None = None,
+    family: IPVersion | None = None,
+    name: str = "-",
+) -> dict[str, Any]:
+    """Per chain: rules, their roles, rules read per packet, modelled cost (hitables/schema/stats.json).
+
+    *costs*: a profile of `hitables calibrate` as its JSON text; the shipped one when left out.
+    """
+    from .costs import profile
+    from .costs.stats import profile as chain_statistics
+
+    figures = profile.read(costs, "costs") if isinstance(costs, str) else costs or profile.default()
+    (read_as,) = backends_of(_one_backend(backend))
+    return chain_statistics(_program(rules, family, name), read_as, figures)
+
+
+# ---- arguments ----
+
+
+def _program(rules: Rules, family: IPVersion | None, name: str) -> Program:
+    return rules if isinstance(rules, Program) else read(rules, family=family, name=name)
+
+
+def _family(family: IPVersion | None) -> Family | None:
+    try:
+        return None if family is None else Family(family)
+    except ValueError:
+        raise InvalidOption(f"unknown family {family!r}; there are 4, 6") from None
+
+
+def _one_backend(backend: Backend | str) -> Backend:
+    choice = backend_choice(backend)
+    if choice == "any":
+        raise InvalidOption("backend any: a packet is read by one backend, legacy or nft")
+    return choice
+
+
+def _names(names: Names) -> frozenset[str]:
+    return frozenset({names} if isinstance(names, str) else names)
+
+
+def _check_budget(timeout: float | None, max_memory: int | None) -> None:
+    if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
+        raise InvalidOption(f"a timeout of {timeout} is not above 0 seconds")
+    if max_memory is not None and max_memory < SMALLEST_MEMORY:
+        raise InvalidOption(f"a max_memory of {max_memory} is below {SMALLEST_MEMORY} bytes")
+
+
+def _question(
+    backend: Backend | str,
+    malformed: Malformed | str,
+    equivalence: Equivalence | str,
+    tables: Names,
+    chains: Names,
+    timeout: float | None,
+    max_memory: int | None,
+) -> Question:
+    from .verify.question import Question
+
+    _check_budget(timeout, max_memory)
+    return Question(
+        backends_of(backend_choice(backend)),
+        choose(Malformed, malformed),
+        choose(Equivalence, equivalence),
+        _names(tables),
+        _names(chains),
+        timeout,
+        max_memory,
+    )

@@ -1,8 +1,15 @@
-"""Two rule sets, compared table by table: what `hitables check` does between reading and telling.
+"""Two rule sets, compared table by table, by any of three engines.
 
-A table is one question, since a rule with memory may be reached from several chains and
-must be one rule for all of them.  Where a table is not equal, its other chains are asked for
-one by one, so that one difference does not hide the next.
+Idea: a table is one question, because a rule with memory may be reached from several chains and must be
+one rule for all of them.  Where a table differs, its chains are compared one by one, so that one difference
+does not hide the next.
+
+Invariant: every chain that the question names is in exactly one case for each backend.
+
+Cost: one run of the engine for each table that is equal; for one that differs, up to one more for each
+chain and backend.
+
+Callers: `hitables.check` (api.py) and the command `hitables check`.
 """
 
 from __future__ import annotations
@@ -12,8 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from .errors import HitablesError
+from .errors import NotComparable
 from .ir import semantics
+from .ir.choices import Malformed
 from .ir.headers import is_malformed
 from .ir.packet import Backend
 from .ir.program import Program
@@ -28,12 +36,12 @@ from .verify.question import (
     with_all_tables,
 )
 
-Tell = Callable[[str], None]
+Tell = Callable[[str], None]  # receives the name of each step as it begins
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """What engine "sample" draws: *packets* for each chain; equal seeds draw equal packets."""
+    """The packets of engine "sample": at most *packets* for each chain; equal seeds draw equal packets."""
 
     packets: int = 20_000
     seed: int = 0
@@ -43,7 +51,7 @@ Engine = Callable[[Program, Program, Question, Sampling, Tell], Answer]
 
 
 class Result(Enum):
-    """What became of a comparison, most telling first, and its exit status."""
+    """The result of a comparison; the value is the exit status of `hitables check`."""
 
     DIFFERENT = 1
     UNDECIDED = 2
@@ -52,10 +60,10 @@ class Result(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The one answer for *chains* of a table, read as *backends*.
+    """One answer for *chains* of a table, read as *backends*.
 
     chains  () when the answer is about the table as a whole
-    answer  None: not asked, as the table as a whole differs
+    answer  None: not compared, because the table as a whole differs
     """
 
     table: str
@@ -66,8 +74,8 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What was asked, of which engine, and every answer, in the order of the first rule set."""
+class Comparison:
+    """The question, the engine, and every answer, in the order of the first rule set."""
 
     before: Program
     after: Program
@@ -87,13 +95,17 @@ class Checked:
         return Result.EQUAL
 
     @property
+    def differences(self) -> tuple[Difference, ...]:
+        return tuple(case.answer for case in self.cases if isinstance(case.answer, Difference))
+
+    @property
     def proved(self) -> bool:
-        """Whether all of it is a proof; packets drawn are none."""
+        """Whether all answers are proofs of equality; drawn packets prove nothing."""
         return all(isinstance(case.answer, Equal) and case.answer.proved for case in self.cases)
 
     @property
     def looked_at(self) -> int:
-        """Regions of the header space, or packets, where no difference was found."""
+        """How many regions of the header space (a proof), or packets, have no difference."""
         return sum(case.answer.looked_at for case in self.cases if isinstance(case.answer, Equal))
 
 
@@ -105,56 +117,58 @@ def check(
     engine: str = "exact",
     sampling: Sampling = Sampling(),
     tell: Tell = lambda stage: None,
-) -> Checked:
-    """Compare the chains that *question* asks for; HitablesError for what cannot be compared.
+) -> Comparison:
+    """Compare the chains that *question* names; NotComparable or UnknownName when that cannot be done.
 
-    A table that only one of them has is empty in the other, with policies ACCEPT.
+    A table that only one rule set has counts as empty in the other, with policies ACCEPT.
     """
-    began = time.monotonic()
+    started = time.monotonic()
     before, after = with_all_tables(before, after)
-    asked = chain_pairs(before, after, question)
-    if not asked:
-        raise HitablesError(f"{before.name} and {after.name} have no chains that could be compared")
-    asking = _Asking(before, after, question, ENGINES[engine], sampling, tell, began)
+    chains = chain_pairs(before, after, question)
+    if not chains:
+        raise NotComparable(f"{before.name} and {after.name} have no chains that could be compared")
+    run = _Run(before, after, question, ENGINES[engine], sampling, tell, started)
     cases: list[Case] = []
-    for table in dict.fromkeys(table for table, _ in asked):
-        cases += asking.table(table, tuple(chain for name, chain in asked if name == table))
-    seconds = time.monotonic() - began
-    return Checked(before, after, question, engine, sampling, tuple(cases), seconds)
+    for table in dict.fromkeys(table for table, _ in chains):
+        cases += run.compare_table(table, tuple(chain for name, chain in chains if name == table))
+    seconds = time.monotonic() - started
+    return Comparison(before, after, question, engine, sampling, tuple(cases), seconds)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class _Run:
+    """One comparison in progress."""
+
     before: Program
     after: Program
     question: Question
     engine: Engine
     sampling: Sampling
     tell: Tell
-    began: float
+    started: float
 
-    def table(self, table: str, chains: tuple[str, ...]) -> list[Case]:
+    def compare_table(self, table: str, chains: tuple[str, ...]) -> list[Case]:
         backends = self.question.backends
         answer, seconds = self.timed(table, chains, backends)
         if isinstance(answer, Equal):
             return [Case(table, chains, backends, answer, seconds)]
         if not answer.chain or (isinstance(answer, Difference) and answer.packet is None):
-            # Memory of rules, of which the other chains' rules are a part.
-            known = (answer.backend,) if answer.backend is not None else backends
-            return [Case(table, (), known, answer, seconds), Case(table, chains, backends, None, 0.0)]
-        assert answer.chain in chains, "an engine answers what it was asked"
+            # The difference is in rules with memory, which the chains of the table share.
+            answered = (answer.backend,) if answer.backend is not None else backends
+            return [Case(table, (), answered, answer, seconds), Case(table, chains, backends, None, 0.0)]
+        assert answer.chain in chains, "an engine answers for the chains and backends of its question"
         cases: list[Case] = []
         for chain in chains:
-            cases += self.chain(table, chain, (answer, seconds) if chain == answer.chain else None)
+            cases += self.compare_chain(table, chain, (answer, seconds) if chain == answer.chain else None)
         return cases
 
-    def chain(self, table: str, chain: str, known: tuple[Answer, float] | None) -> list[Case]:
-        """Ask until every backend has an answer: more than once only where some differ."""
+    def compare_chain(self, table: str, chain: str, first: tuple[Answer, float] | None) -> list[Case]:
+        """Compare until every backend has an answer.  *first* is the first answer, if it is known."""
         cases: list[Case] = []
         rest = self.question.backends
         while rest:
-            answer, seconds = known or self.timed(table, (chain,), rest)
-            known = None
+            answer, seconds = first or self.timed(table, (chain,), rest)
+            first = None
             answered = self.answered(answer, rest)
             cases.append(Case(table, (chain,), answered, answer, seconds))
             rest = tuple(backend for backend in rest if backend not in answered)
@@ -167,22 +181,26 @@ class _Asking:
         return self.ask(table, chains, backends), time.monotonic() - started
 
     def ask(self, table: str, chains: tuple[str, ...], backends: tuple[Backend, ...]) -> Answer:
-        left = self.question.timeout
-        if left is not None:
-            left -= time.monotonic() - self.began
-            if left <= 0:
+        timeout = self.question.timeout
+        if timeout is not None:
+            timeout -= time.monotonic() - self.started
+            if timeout <= 0:
                 return Undecided("the time was over before", table, chains[0], backends[0], 0.0)
         self.tell(f"comparing table {table}" + (f", chain {chains[0]}" if len(chains) == 1 else ""))
-        here = replace(self.question, tables=frozenset({table}), chains=frozenset(chains))
-        return self.engine(
-            self.before, self.after, replace(here, backends=backends, timeout=left), self.sampling, self.tell
+        narrow = replace(
+            self.question,
+            backends=backends,
+            tables=frozenset({table}),
+            chains=frozenset(chains),
+            timeout=timeout,
         )
+        return self.engine(self.before, self.after, narrow, self.sampling, self.tell)
 
     def answered(self, answer: Answer, backends: tuple[Backend, ...]) -> tuple[Backend, ...]:
         """The backends for which *answer* holds."""
         if isinstance(answer, Equal):
             return backends
-        assert answer.backend in backends, "an engine answers what it was asked"
+        assert answer.backend in backends, "an engine answers for the chains and backends of its question"
         if isinstance(answer, Undecided):
             return (answer.backend,)
         return tuple(b for b in backends if b is answer.backend or self.differs_too(answer, b))
@@ -190,12 +208,12 @@ class _Asking:
     def differs_too(self, difference: Difference, backend: Backend) -> bool:
         """Whether the same packet makes the same difference under *backend*."""
         packet = difference.packet
-        assert packet is not None, "without one, the table as a whole differs"
+        assert packet is not None, "a difference without a packet is one of the whole table"
         before, after = (
             semantics.run(program.table(difference.table), difference.chain, packet, backend)
             for program in (self.before, self.after)
         )
-        may_drop = self.question.malformed == "stricter" and is_malformed(packet)
+        may_drop = self.question.malformed is Malformed.STRICTER and is_malformed(packet)
         reason = differs(before, after, may_drop, self.question.verdict_only)
         return reason == difference.reason and not before.open | after.open
 
@@ -213,10 +231,10 @@ def _diagrams(before: Program, after: Program, question: Question, sampling: Sam
 
 
 def _sample(before: Program, after: Program, question: Question, sampling: Sampling, tell: Tell) -> Answer:
-    from .simulate import sampling as sampled
+    from .simulate import sampling as sampler
 
-    return sampled.check(before, after, question, packets=sampling.packets, seed=sampling.seed)
+    return sampler.check(before, after, question, packets=sampling.packets, seed=sampling.seed)
 
 
-# Each loads what it needs when it is asked: numpy and the C engine take longer than `--help` may.
+# Each engine is imported when it is first used: numpy and the C engine would slow down `--help`.
 ENGINES: dict[str, Engine] = {"exact": _exact, "diagrams": _diagrams, "sample": _sample}

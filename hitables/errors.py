@@ -1,16 +1,38 @@
-"""Every error.  Each kind answers one question; all descend from HitablesError."""
+"""Every error that hitables raises for its callers.  All descend from HitablesError.
+
+Each class answers one question, so that a program can act on the class alone:
+
+    ParseError       which text could not be read, where, and why
+    Unsupported      what is understood but not supported
+    InvalidOption    which argument has no meaning, or contradicts another
+    UnknownName      which table or chain the rule set lacks
+    NotComparable    why two rule sets cannot be compared at all
+    NotEquivalent    which packet a compiled rule set treats differently
+    OutOfBudget      which limit ended a proof before its end: time or memory
+    Disagreement     which two parts of hitables contradict each other: a fault to report
+    MissingLibrary   which optional library is not installed
+    FileError        which file or stream could not be read or written
+    LiveError        what the running system refused
+    DatabaseError    what a classifier in memory refused
+    OutOfMemory      what did not fit into memory, or into the limit that was set
+
+None of them is a KeyError or an OSError.  Every other exception is a fault of hitables.
+"""
 
 from __future__ import annotations
 
+# A longer line is cut to this many columns around the fault, so that the caret stays in sight.
+SHOWN_COLUMNS = 120
+
 
 class HitablesError(Exception):
-    """What a user is told when something cannot be done."""
+    """A request that cannot be fulfilled; the text is a message for the user."""
 
 
 class ParseError(HitablesError):
-    """What could not be read: *source*, *line* and *column* (both from 1), and why.
+    """Text that could not be read: *source*, *line* and *column* (both from 1), and the *reason*.
 
-    *text* is the line, *length* how many of its characters are meant, *hint* what to do.
+    *text* is the line, *length* the number of its characters at fault, *hint* a proposal.
     """
 
     def __init__(
@@ -30,23 +52,34 @@ class ParseError(HitablesError):
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.source, self.line, self.column) if part)
-        said = f"{place}: {self.reason}" + (f"; {self.hint}" if self.hint else "")
+        message = f"{place}: {self.reason}" + (f"; {self.hint}" if self.hint else "")
         if not self.text or not self.column:
-            return said
-        # A long line is cut to what stands around the fault, so that the caret stays in sight.
-        first = max(0, self.column - 1 - 60)
-        shown = self.text[first : first + 120].replace("\t", " ")
-        caret = " " * (self.column - 1 - first) + "^" * max(1, min(self.length, 120))
+            return message
+        first = max(0, self.column - 1 - SHOWN_COLUMNS // 2)
+        shown = self.text[first : first + SHOWN_COLUMNS].replace("\t", " ")
+        caret = " " * (self.column - 1 - first) + "^" * max(1, min(self.length, SHOWN_COLUMNS))
         dots = "…" if first else ""
-        return f"{said}\n  {dots}{shown}\n  {' ' * len(dots)}{caret}"
+        return f"{message}\n  {dots}{shown}\n  {' ' * len(dots)}{caret}"
 
 
 class Unsupported(HitablesError):
-    """What is understood but not supported."""
+    """Input that is understood but not supported."""
+
+
+class InvalidOption(HitablesError, ValueError):
+    """An argument out of its range, an unknown word, or two arguments that exclude each other."""
+
+
+class UnknownName(HitablesError):
+    """A table or chain that the rule set does not have."""
+
+
+class NotComparable(HitablesError):
+    """Two rule sets that cannot be compared: of two families, or with chains or ipsets that only one has."""
 
 
 class NotEquivalent(HitablesError):
-    """What came out wrong: two programs differ on a packet (*witness*, as text)."""
+    """A compiled rule set that differs from its source; *witness*: a packet that shows it, as text."""
 
     def __init__(self, reason: str, witness: str = "") -> None:
         super().__init__(reason)
@@ -57,13 +90,29 @@ class NotEquivalent(HitablesError):
         return f"{reason}\n{self.witness}" if self.witness else reason
 
 
+class OutOfBudget(HitablesError):
+    """A proof that its time or memory limit ended; nothing is known about the rest."""
+
+
+class Disagreement(HitablesError):
+    """Two parts of hitables that must agree on a packet do not: a fault of hitables; please report it."""
+
+
+class MissingLibrary(HitablesError):
+    """An optional library that is not installed; the text says how to install it."""
+
+
+class FileError(HitablesError):
+    """A file or stream that could not be read or written; the text names it."""
+
+
 class LiveError(HitablesError):
-    """What the running system refused: a command, its exit status and its words."""
+    """A request that the running system refused: the command, its exit status and its message."""
 
 
 class DatabaseError(HitablesError, ValueError):
-    """What a classifier refused: rules, headers, a plan, or an update; it stays as it was."""
+    """A request that a classifier refused: rules, headers, a plan or an update; it stays as it was."""
 
 
 class OutOfMemory(DatabaseError, MemoryError):
-    """What did not fit into memory, or into the limit that was set."""
+    """Data that does not fit into memory, or into the limit that was set."""

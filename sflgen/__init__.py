@@ -2,12 +2,13 @@
 
     with sflgen.open("/var/lib/sflgen") as store:
         updates = sflgen.read_commands("-I INPUT 1 -s 192.0.2.7 -j DROP", store.state.master)
-        plan = sflgen.proved_plan(store.state, updates)
+        plan = sflgen.plan(store.state, updates)
         store.commit(plan)
     print(plan.text)
 
-Planning is a function of values.  Files are touched by `open`, `create` and the store they give;
-the kernel by nothing here.
+`start`, `plan` and `fold` return a proved Plan: `Plan.text` is the patch, `Plan.after` the state after it.
+Functions whose names end in `_unproved` do the same without a proof.  Planning is a function of values:
+only `open`, `create` and their Store touch files, and nothing here touches the kernel.
 """
 
 from __future__ import annotations
@@ -15,29 +16,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .edits import Edit, read_commands, sync
-    from .layout import Settings, Strategy
-    from .local_proof import proved_plan
-    from .planner import Plan, fold, plan, start
-    from .state import State, prove, verify
+    from .commands import read_commands
+    from .edits import Edit
+    from .least_edits import sync
+    from .planner import Plan, fold_unproved, plan_unproved, start_unproved
+    from .proof import fold, plan, prove, prove_plan, start, verify
+    from .settings import Settings, Strategy
+    from .state import State
     from .store import Store
 
 __all__ = [
-    "Edit", "Plan", "Settings", "State", "Store", "Strategy", "create", "fold", "open", "plan", "prove",
-    "proved_plan", "read_commands", "start", "sync", "verify",
+    "Edit", "Plan", "Settings", "State", "Store", "Strategy", "create", "fold", "fold_unproved", "open",
+    "plan", "plan_unproved", "prove", "prove_plan", "read_commands", "start", "start_unproved", "sync",
+    "verify",
 ]  # fmt: skip
 
-# Found when asked for, as in hitables: what they need takes longer to load than --help may.
-_HOME = {
-    "Edit": "edits", "Plan": "planner", "Settings": "layout", "State": "state", "Store": "store",
-    "Strategy": "layout", "fold": "planner", "plan": "planner", "prove": "state",
-    "proved_plan": "local_proof", "read_commands": "edits", "start": "planner", "sync": "edits",
-    "verify": "state",
+# Modules are imported when a name is first used, as in hitables: numpy takes longer to load than --help may.
+_MODULE_OF = {
+    "Edit": "edits", "Plan": "planner", "Settings": "settings", "State": "state", "Store": "store",
+    "Strategy": "settings", "fold": "proof", "fold_unproved": "planner", "plan": "proof",
+    "plan_unproved": "planner", "prove": "proof", "prove_plan": "proof", "read_commands": "commands",
+    "start": "proof", "start_unproved": "planner", "sync": "least_edits", "verify": "proof",
 }  # fmt: skip
 
 
 def open(folder: str) -> Store:
-    """The state in *folder*, locked for us until the store is closed."""
+    """The state directory *folder*, locked until the store is closed."""
     from pathlib import Path
 
     from .store import Store
@@ -46,7 +50,7 @@ def open(folder: str) -> Store:
 
 
 def create(folder: str, state: State) -> Store:
-    """A new state directory that holds *state*."""
+    """A new state directory that holds *state*, locked until the store is closed."""
     from pathlib import Path
 
     from .store import Store
@@ -55,8 +59,8 @@ def create(folder: str, state: State) -> Store:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'sflgen' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)

@@ -1,15 +1,15 @@
-"""Folds in the background: trees are grown in a process of their own while patches go on.
+"""Folds in the background: trees are grown in a process of their own while updates go on.
 
-The process begins with the state as it is then.  When its trees are grown and proved, it plans what
-was updated meanwhile over them, until it has come as far as patches have.  Then one patch leads
-from what is loaded to that.  Rules with memory keep the chains that they have in the kernel.
+The process starts from the state of that moment.  When its trees are grown and proved, it plans the
+updates that came meanwhile over them, until few are left.  Then one patch leads from the loaded rule set
+to the new trees.  Rules with memory keep their shared chains in the kernel.
 
-Grown *aside*, the trees have chains of their own.  These are handed out as pieces, to be loaded while
-the old trees serve and patches go on; the patch at the end only leads packets to the new trees, and
-the old ones are cleared away in pieces again.  No packet comes to a chain that stands aside.
+*Staged* trees get new chains.  These are handed out in pieces, to be loaded while the old trees are in
+use and updates go on; the last patch only leads packets to the new trees, and the old trees are removed
+in pieces again.  No packet reaches a staged chain.
 
-Invariant: a fold that is taken over has the master list of the state that it replaces, and the
-law of state.py holds for it.
+Invariant: the state after a fold has the master list of the state that it replaces, and the law of
+state.py holds for it.  The caller is session.py, in one thread.
 """
 
 from __future__ import annotations
@@ -26,160 +26,169 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hitables.errors import HitablesError
-from hitables.interrupts import held_back
+from hitables.interrupts import deferred
 from hitables.ipc import close_all_but, receive, send
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Rule, Target
 
-from .edits import Edit, Op, apply, jumps_to, sync
-from .layout import Host, Names, Place, Served, Strategy, unreached
-from .local_proof import proved_plan
-from .planner import Plan, fold
-from .state import State, prove
+from .cache import Cache
+from .chain_names import Names
+from .edits import Edit, Op, apply, jumps_to
+from .layout import ChainId, ChainLayout, EntryChain, fixed_chains, unreachable_chains
+from .least_edits import sync
+from .planner import Plan, fold_unproved
+from .proof import planner, prove
+from .settings import Strategy
+from .state import State
 
-# Edits of a piece: loading them takes about as long as a few updates.
+# Edits in a piece: loading them takes about as long as a few updates.
 PIECE = 400
 
-# The fold is taken over when no more updates than FEW are to be planned over it, or after so many ROUNDS.
-FEW, ROUNDS = 3, 20
+# The process ends when at most so many updates are left to plan, or after so many rounds of updates.
+FEW_UPDATES, MAX_ROUNDS = 3, 20
 
 _PR_SET_PDEATHSIG = 1
 
+Piece = tuple[Edit, ...]
+
 
 class Stale(HitablesError):
-    """What was grown does not fit what the list has become."""
+    """The new trees do not fit the updated list."""
+
+
+# Messages from the process.
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """Edits that make chains to which nothing leads."""
+class _StagedPiece:
+    """Edits that load chains which no rule enters yet."""
 
-    edits: tuple[Edit, ...]
+    edits: Piece
 
 
 @dataclass(frozen=True)
-class _More:
+class _UpdateRequest:
     """Asks for the updates that came meanwhile."""
 
 
 @dataclass(frozen=True)
-class _Grown:
-    """What was grown, and planned over it since: the edits behind those of the pieces, how the chains are
-    served then, and of how many updates; or why not."""
+class _Result:
+    """The new trees with *updates* updates over them, as edits behind those of the pieces; or an error."""
 
     edits: tuple[Edit, ...] = ()
-    served: tuple[tuple[Place, Served], ...] = ()
-    hosts: tuple[tuple[Place, Host], ...] = ()
+    layouts: tuple[tuple[ChainId, ChainLayout], ...] = ()
+    entry_chains: tuple[tuple[ChainId, EntryChain], ...] = ()
     chosen: tuple[tuple[str, str, Strategy], ...] = ()
     updates: int = 0
     error: str = ""
-    stale: bool = False
+    is_stale: bool = False
 
 
-class Folding:
-    """A fold of *places* that is under way; `socket` can be read when there is something to `attend` to.
+class BackgroundFold:
+    """A fold of *chains* in a process of its own.
 
-    No other thread may be at work when it begins: what it has locked stays locked in the process.
+    `socket` is readable when `attend` has a message to read.  `pieces` are to be loaded in order; `note`
+    must be called with every plan made since.  No other thread may run when it starts: locks that it
+    holds would stay locked in the process.
     """
 
-    def __init__(self, state: State, places: Sequence[Place], proving: bool, aside: bool = False) -> None:
-        self.state, self.places, self.aside = state, tuple(places), aside
+    def __init__(self, state: State, chains: Sequence[ChainId], proving: bool, staged: bool = False) -> None:
+        self.state, self.chains, self.staged = state, tuple(chains), staged
         self.since: list[Plan] = []
-        self.stale = False
-        self.pieces: deque[tuple[Edit, ...]] = deque()  # to be taken, and loaded
-        self._edits: list[Edit] = []  # of all pieces
-        self._told = 0  # updates that the process knows
-        self._asks = False  # for those that it does not
+        self.is_stale = False
+        self.pieces: deque[Piece] = deque()
+        self._piece_edits: list[Edit] = []  # of all pieces so far
+        self._sent = 0  # updates sent to the process
+        self._is_asked = False  # the process waits for updates
         self._rounds = 0
-        self._grown: _Grown | None = None
+        self._result: _Result | None = None
         parent = os.getpid()
-        self.socket, theirs = socket.socketpair()
-        with held_back():
+        self.socket, child_socket = socket.socketpair()
+        with deferred():
             self._pid = os.fork()
             if self._pid == 0:
                 try:
-                    self._work(parent, proving, theirs)
+                    self._run_child(parent, proving, child_socket)
                 finally:
                     os._exit(0)
-        theirs.close()
+        child_socket.close()
 
-    # In the process.
+    # In the child process.
 
-    def _work(self, parent: int, proving: bool, connection: socket.socket) -> None:
+    def _run_child(self, parent: int, proving: bool, connection: socket.socket) -> None:
         close_all_but(connection)
-        gc.disable()  # it ends soon, and the collector would write to, so copy, all pages that are shared
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_IGN if each == signal.SIGINT else signal.SIG_DFL)
+        gc.disable()  # the process is short-lived, and a collection would write to, so copy, shared pages
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             return
         try:
-            grown = self._grow(proving, connection)
+            result = self._grow(proving, connection)
         except Stale as error:
-            grown = _Grown(error=str(error), stale=True)
+            result = _Result(error=str(error), is_stale=True)
         except HitablesError as error:
-            grown = _Grown(error=str(error))
-        send(connection, grown)
+            result = _Result(error=str(error))
+        send(connection, result)
 
-    def _grow(self, proving: bool, connection: socket.socket) -> _Grown:
-        begun = replace(self.state, half=1 - self.state.half)
-        made = fold(begun, self.places, aside=self.aside)
+    def _grow(self, proving: bool, connection: socket.socket) -> _Result:
+        start = replace(self.state, name_range=1 - self.state.name_range)
+        fold = fold_unproved(start, self.chains, staged=self.staged)
         if proving:
-            prove(made.after)
-        pieces, edits = _in_pieces(made) if self.aside else ([], list(made.edits))
+            prove(fold.after)
+        pieces, edits = _split_off_new_chains(fold) if self.staged else ([], list(fold.edits))
         for piece in pieces:
-            send(connection, _Piece(piece))
-        state, count = made.after, 0
+            send(connection, _StagedPiece(piece))
+        state, count = fold.after, 0
         while True:
-            send(connection, _More())
-            updates, last = receive(connection)
-            for each in updates:
-                over = _over(state, each, proving)
-                edits += over.edits
-                state, count = over.after, count + 1
-            if last:
-                served, hosts = tuple(state.served.items()), tuple(state.hosts.items())
-                return _Grown(tuple(edits), served, hosts, made.chosen, count)
+            send(connection, _UpdateRequest())
+            batches, is_last = receive(connection)
+            for updates in batches:
+                plan = _plan_over(state, updates, proving)
+                edits += plan.edits
+                state, count = plan.after, count + 1
+            if is_last:
+                layouts, entry_chains = tuple(state.layouts.items()), tuple(state.entry_chains.items())
+                return _Result(tuple(edits), layouts, entry_chains, fold.chosen, count)
 
-    # In ours.
+    # In the parent process.
 
-    def note(self, made: Plan) -> None:
-        """Something was planned since."""
-        self.since.append(made)
-        folded = {(table, chain) for table, chain, strategy in made.chosen if strategy is Strategy.FOLD}
-        self.stale |= bool(folded)
+    def note(self, plan: Plan) -> None:
+        """Record a plan that was made since the fold began."""
+        self.since.append(plan)
+        self.is_stale |= plan.folds
 
     def attend(self) -> None:
-        """Read what the process says, without waiting for it to say something."""
-        while self._grown is None and select.select([self.socket], [], [], 0)[0]:
+        """Read the messages of the process, without waiting for one."""
+        while self._result is None and select.select([self.socket], [], [], 0)[0]:
             try:
-                said = receive(self.socket)
-                if isinstance(said, _Piece):
-                    self.pieces.append(said.edits)
-                    self._edits += said.edits
-                elif isinstance(said, _More):
-                    self._asks = True
+                message = receive(self.socket)
+                if isinstance(message, _StagedPiece):
+                    self.pieces.append(message.edits)
+                    self._piece_edits += message.edits
+                elif isinstance(message, _UpdateRequest):
+                    self._is_asked = True
                 else:
-                    assert isinstance(said, _Grown), "nothing else is said"
-                    self._grown = said
+                    assert isinstance(message, _Result), "there are three kinds of messages"
+                    self._result = message
             except (EOFError, ConnectionError):
-                self._grown = _Grown(error="the process that folds ended without a result (out of memory?)")
-        if self._asks and self._grown is None:
-            self._give()
+                self._result = _Result(error="the process that folds ended without a result (out of memory?)")
+        if self._is_asked and self._result is None:
+            self._send_updates()
 
-    def _give(self) -> None:
-        """Give the process the updates that it does not know; the last ones once all pieces are taken."""
-        known, count = self._told, len(self.since)
-        last = not self.pieces and (count - known <= FEW or self._rounds == ROUNDS)
-        if last or count - known > FEW:
-            self._told, self._asks, self._rounds = count, False, min(ROUNDS, self._rounds + 1)
+    def _send_updates(self) -> None:
+        """Send the updates that the process lacks: the last ones once all pieces are taken."""
+        sent, count = self._sent, len(self.since)
+        is_last = not self.pieces and (count - sent <= FEW_UPDATES or self._rounds == MAX_ROUNDS)
+        if is_last or count - sent > FEW_UPDATES:
+            self._sent, self._is_asked, self._rounds = count, False, min(MAX_ROUNDS, self._rounds + 1)
             with contextlib.suppress(ConnectionError):
-                send(self.socket, ([each.updates for each in self.since[known:]], last))
+                send(self.socket, ([plan.updates for plan in self.since[sent:]], is_last))
 
     def is_done(self) -> bool:
-        """Whether the process has come to an end."""
+        """Whether the process has ended, with a result or an error."""
         self.attend()
-        return self._grown is not None
+        return self._result is not None
 
     def stop(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -188,73 +197,77 @@ class Folding:
         self.socket.close()
 
     def plan(self, now: State, proving: bool) -> Plan:
-        """From *now*, which has all that was noted and the pieces, to the new trees with what was updated
-        meanwhile over them, which is proved, too.
+        """From *now*, which has all noted plans and all pieces, to the new trees with the same list.
 
-        Stale when they do not fit any more; HitablesError when growing them failed.
+        The updates that the process did not see are planned, and proved, over the new trees.  Stale if
+        the trees do not fit any more; HitablesError if growing them failed.
         """
-        grown = self._grown
-        assert grown is not None, "the process has come to an end"
-        if grown.error:
-            raise (Stale if grown.stale else HitablesError)(grown.error)
-        if self.stale:
-            raise Stale("trees were built anew meanwhile")
-        state = self._with_trees(grown)
-        for each in self.since[grown.updates :]:
-            state = _over(state, each.updates, proving).after
-        state = _called_as(state, now)
-        wanted = _beside(state.loaded, now.loaded) if self.aside else state.loaded
-        edits = tuple(sync(_as_far_as_alike(now.loaded, wanted), wanted))
+        result = self._result
+        assert result is not None, "the process has ended"
+        if result.error:
+            raise (Stale if result.is_stale else HitablesError)(result.error)
+        if self.is_stale:
+            raise Stale("trees were grown anew meanwhile")
+        state = self._with_new_trees(result)
+        for plan in self.since[result.updates :]:
+            state = _plan_over(state, plan.updates, proving).after
+        state = _with_shared_chains_of(state, now)
+        wanted = _with_old_chains(state.loaded, now.loaded) if self.staged else state.loaded
+        edits = tuple(sync(_sharing_equal_chains(now.loaded, wanted), wanted))
         after = replace(state, loaded=apply(now.loaded, edits), version=now.version + 1)
-        assert after.master == now.master, "the fold has the list that it replaces"
-        return Plan(now, after, (), edits, grown.chosen)
+        assert after.master == now.master, "a fold does not change the list"
+        return Plan(now, after, (), edits, result.chosen)
 
-    def _with_trees(self, grown: _Grown) -> State:
-        """The state that the process had in the end."""
-        last = self.since[grown.updates - 1].after if grown.updates else self.state
-        loaded = apply(self.state.loaded, [*self._edits, *grown.edits])
-        served = dict(grown.served)
-        listings = {
-            (place[0], section.name): last.listings[place[0], section.name]
-            for place, how in served.items()
-            if place in last.served and _listed_alike(how, last.served[place])
-            for section in how.sections
-            if (place[0], section.name) in last.listings
+    def _with_new_trees(self, result: _Result) -> State:
+        """The state at the end of the process."""
+        last = self.since[result.updates - 1].after if result.updates else self.state
+        loaded = apply(self.state.loaded, [*self._piece_edits, *result.edits])
+        layouts = dict(result.layouts)
+        known = last.cache.rule_indexes
+        rule_indexes = {
+            (chain_id[0], section.name): known[chain_id[0], section.name]
+            for chain_id, layout in layouts.items()
+            if chain_id in last.layouts and _has_same_lists(layout, last.layouts[chain_id])
+            for section in layout.sections
+            if (chain_id[0], section.name) in known
         }
         return State(
             self.state.settings,
             last.master,
             loaded,
-            served,
-            dict(grown.hosts),
+            layouts,
+            dict(result.entry_chains),
             last.version,
-            half=1 - self.state.half,
-            listings=listings,
+            name_range=1 - self.state.name_range,
+            cache=Cache(rule_indexes=rule_indexes),
         )
 
 
-def put_aside(state: State, edits: tuple[Edit, ...]) -> Plan:
-    """A piece, loaded: its chains are new or were put aside before, so nothing is done to any packet."""
-    loaded = apply(state.loaded, edits)
-    return Plan(state, replace(state, loaded=loaded, version=state.version + 1), (), edits, ())
+# Pieces.
 
 
-def cleared_away(state: State) -> list[tuple[Edit, ...]]:
-    """Pieces that remove the chains of ours to which nothing leads."""
+def piece_plan(state: State, piece: Piece) -> Plan:
+    """A plan that loads or removes chains which no packet reaches."""
+    loaded = apply(state.loaded, piece)
+    return Plan(state, replace(state, loaded=loaded, version=state.version + 1), (), piece, ())
+
+
+def unreachable_pieces(state: State) -> list[Piece]:
+    """Pieces that remove the generated chains which no packet can enter."""
     edits: list[Edit] = []
     for table in state.loaded:
         names = Names(state.settings.prefix, ())
-        if not any(names.is_made(chain.name) for chain in table.chains):
+        if not any(names.is_generated(chain.name) for chain in table.chains):
             continue
-        serving = (how.names() for (where, _), how in state.served.items() if where == table.name)
-        gone = [name for name in unreached(table, set().union(*serving), names) if names.is_made(name)]
-        edits += [Edit(Op.FLUSH, table.name, name) for name in gone if table[name].rules]
-        edits += [Edit(Op.REMOVE, table.name, name) for name in gone]
-    return _cut(edits)
+        keep = fixed_chains(layout for (name, _), layout in state.layouts.items() if name == table.name)
+        chains = [name for name in unreachable_chains(table, keep, names) if names.is_generated(name)]
+        edits += [Edit(Op.FLUSH, table.name, name) for name in chains if table[name].rules]
+        edits += [Edit(Op.REMOVE, table.name, name) for name in chains]
+    return _in_pieces(edits)
 
 
-def _cut(edits: Sequence[Edit]) -> list[tuple[Edit, ...]]:
-    """Pieces of one table each."""
+def _in_pieces(edits: Sequence[Edit]) -> list[Piece]:
+    """*edits* in pieces of one table each."""
     pieces: list[list[Edit]] = []
     for edit in edits:
         if not pieces or len(pieces[-1]) == PIECE or pieces[-1][0].table != edit.table:
@@ -263,100 +276,114 @@ def _cut(edits: Sequence[Edit]) -> list[tuple[Edit, ...]]:
     return [tuple(piece) for piece in pieces]
 
 
-def _in_pieces(made: Plan) -> tuple[list[tuple[Edit, ...]], list[Edit]]:
-    """The edits of a fold that make new chains, in pieces; the others."""
-    new = {(edit.table, edit.chain) for edit in made.edits if edit.op is Op.NEW}
-    ours = [edit for edit in made.edits if (edit.table, edit.chain) in new]
-    chains = [edit for edit in ours if edit.op is Op.NEW]
-    rules = [edit for edit in ours if edit.op is not Op.NEW]
-    return _cut([*chains, *rules]), [edit for edit in made.edits if (edit.table, edit.chain) not in new]
+def _split_off_new_chains(fold: Plan) -> tuple[list[Piece], list[Edit]]:
+    """The edits of a fold that make new chains, in pieces; and the others."""
+    new = {(edit.table, edit.chain) for edit in fold.edits if edit.op is Op.NEW}
+    staged = [edit for edit in fold.edits if (edit.table, edit.chain) in new]
+    chains = [edit for edit in staged if edit.op is Op.NEW]
+    rules = [edit for edit in staged if edit.op is not Op.NEW]
+    others = [edit for edit in fold.edits if (edit.table, edit.chain) not in new]
+    return _in_pieces([*chains, *rules]), others
 
 
-def _over(state: State, updates: Sequence[Edit], proving: bool) -> Plan:
-    """Updates planned over new trees."""
-    made = proved_plan(state, updates, Strategy.GRAFT, proving)
-    if any(strategy is Strategy.FOLD for _, _, strategy in made.chosen):
+# New trees taken over.
+
+
+def _plan_over(state: State, updates: Sequence[Edit], proving: bool) -> Plan:
+    """Updates planned over new trees; Stale if they fold a chain."""
+    plan = planner(proving)(state, updates, Strategy.GRAFT)
+    if plan.folds:
         raise Stale("an update needs new trees")
-    return made
+    return plan
 
 
-def _listed_alike(one: Served, other: Served) -> bool:
-    """Whether the lists of the sections are the same."""
-    names = [[(section.name, section.size) for section in how.sections] for how in (one, other)]
-    return names[0] == names[1] and one.once == other.once
+def _has_same_lists(one: ChainLayout, other: ChainLayout) -> bool:
+    """Whether the lists of the sections are the same in both layouts of a chain."""
+    one_sizes, other_sizes = (
+        [(section.name, section.size) for section in layout.sections] for layout in (one, other)
+    )
+    return one_sizes == other_sizes and one.shared == other.shared
 
 
-def _beside(trees: Program, held: Program) -> Program:
-    """*trees*, with the chains of *held* that are not among them and are cleared away later."""
+def _with_old_chains(trees: Program, loaded: Program) -> Program:
+    """*trees*, with the chains of *loaded* that they lack, which are removed later."""
     tables = []
     for table in trees:
-        there = next((each.chains for each in held if each.name == table.name), ())
-        old = [chain for chain in there if chain.name not in table]
+        chains = next((each.chains for each in loaded if each.name == table.name), ())
+        old = [chain for chain in chains if chain.name not in table]
         tables.append(replace(table, chains=(*table.chains, *old)))
     return replace(trees, tables=tuple(tables))
 
 
-def _as_far_as_alike(held: Program, wanted: Program) -> Program:
-    """*held* with the chains of *wanted* where the rules are the very same, so that nobody compares them."""
+def _sharing_equal_chains(loaded: Program, wanted: Program) -> Program:
+    """*loaded* with the chain objects of *wanted* where all rules are identical: `sync` skips those."""
     tables = []
-    for table in held:
-        there = next((each for each in wanted if each.name == table.name), None)
+    for table in loaded:
+        wanted_table = next((each for each in wanted if each.name == table.name), None)
         chains: list[Chain] = []
         for chain in table.chains:
-            other = there[chain.name] if there is not None and chain.name in there else None
-            same = (
+            has_wanted = wanted_table is not None and chain.name in wanted_table
+            other = wanted_table[chain.name] if wanted_table is not None and has_wanted else None
+            is_same = (
                 other is not None
                 and len(other.rules) == len(chain.rules)
                 and other.policy == chain.policy
                 and all(a is b for a, b in zip(chain.rules, other.rules, strict=True))
             )
-            chains.append(other if same and other is not None else chain)
+            chains.append(other if is_same and other is not None else chain)
         tables.append(replace(table, chains=tuple(chains)))
-    return replace(held, tables=tuple(tables))
+    return replace(loaded, tables=tuple(tables))
 
 
-def _called_as(state: State, now: State) -> State:
-    """*state* with the chains of rules with memory called as they are in *now*."""
-    names: dict[str, dict[str, str]] = {}
-    for place, how in state.served.items():
-        known = dict(now.served[place].once) if place in now.served else {}
-        for at, name in how.once:
+def _with_shared_chains_of(state: State, now: State) -> State:
+    """*state* with the names that shared chains have in *now*."""
+    names: dict[str, dict[str, str]] = {}  # by table: old name -> new name
+    for chain_id, layout in state.layouts.items():
+        known = dict(now.layouts[chain_id].shared) if chain_id in now.layouts else {}
+        for at, name in layout.shared:
             if known.get(at, name) != name:
-                names.setdefault(place[0], {})[name] = known[at]
+                names.setdefault(chain_id[0], {})[name] = known[at]
     if not names:
         return state
-    for table, called in names.items():
-        taken = [chain.name for each in (state, now) for chain in each.loaded.table(table).chains]
-        fresh = Names(state.settings.prefix, taken, state.half)
-        for name in list(called.values()):
-            if name in state.loaded.table(table) and name not in called:
-                called[name] = fresh.next()  # it was made meanwhile for something else
-    served = {}
-    for place, how in state.served.items():
-        called = names.get(place[0], {})
-        served[place] = replace(how, once=tuple((at, called.get(name, name)) for at, name in how.once))
+    for table, new_names in names.items():
+        used = [chain.name for each in (state, now) for chain in each.loaded.table(table).chains]
+        fresh = Names(state.settings.prefix, used, state.name_range)
+        for name in list(new_names.values()):
+            if name in state.loaded.table(table) and name not in new_names:
+                new_names[name] = fresh.next()  # another chain took the name meanwhile
+    layouts = {}
+    for chain_id, layout in state.layouts.items():
+        new_names = names.get(chain_id[0], {})
+        layouts[chain_id] = replace(
+            layout, shared=tuple((at, new_names.get(name, name)) for at, name in layout.shared)
+        )
+    entry_chains = {}
+    for (table, chain), entry_chain in state.entry_chains.items():
+        new_names = names.get(table, {})
+        entries = tuple(
+            replace(entry, overlay=new_names.get(entry.overlay, entry.overlay))
+            for entry in entry_chain.entries
+        )
+        entry_chains[table, new_names.get(chain, chain)] = replace(entry_chain, entries=entries)
     tables = tuple(_renamed(table, names.get(table.name, {})) for table in state.loaded)
     loaded = replace(state.loaded, tables=tables)
-    hosts = {}
-    for (table, chain), host in state.hosts.items():
-        called = names.get(table, {})
-        fronts = tuple(replace(front, chain=called.get(front.chain, front.chain)) for front in host.fronts)
-        hosts[table, called.get(chain, chain)] = replace(host, fronts=fronts)
-    return replace(state, loaded=loaded, served=served, hosts=hosts, listings={}, levels={}, regions={})
+    return replace(state, loaded=loaded, layouts=layouts, entry_chains=entry_chains, cache=Cache())
 
 
 def _renamed(table: Table, names: dict[str, str]) -> Table:
-    def called(rule: Rule) -> Rule:
+    """The table with chains renamed, in their rules' targets too."""
+
+    def renamed(rule: Rule) -> Rule:
         name = names.get(jumps_to(rule))
         if name is None or rule.target is None:
             return rule
-        kind = rule.target.key.split()[0]
-        return rule._replace(target=Target(name, rule.target.kind, f"{kind} {name}"))
+        option = rule.target.key.split()[0]
+        return rule._replace(target=Target(name, rule.target.kind, f"{option} {name}"))
 
     chains = []
     for chain in table.chains:
         name = names.get(chain.name, chain.name)
         if name != chain.name or any(jumps_to(rule) in names for rule in chain.rules):
-            chain = replace(chain, name=name, rules=tuple(called(rule) for rule in chain.rules))
+            chain = replace(chain, name=name, rules=tuple(renamed(rule) for rule in chain.rules))
         chains.append(chain)
     return replace(table, chains=tuple(chains))

@@ -1,25 +1,26 @@
-"""Counters carried over: what copies of a rule have counted goes on in the copies that take their place.
+"""Counters carried over from copies of a rule that a patch deletes to copies that it inserts.
 
-A rule of the list may stand in several leaves and overlays; its count is the sum over them.  When a
-patch takes copies away, what they counted is read from the kernel just before, and set in a copy that
-the patch puts up (`iptables-restore -c`), or in one that stays.  Packets that come between the
-reading and the loading are not counted in copies that go; all others are.
+A rule of the list may have copies in several leaves and overlays; its count is their sum.  When a patch
+deletes copies, their counts are read from the kernel just before, and set in a copy that the patch
+inserts (`iptables-restore -c`), or in one that stays.  Packets that deleted copies count between the
+reading and the loading are lost; no other count is.
 
-Invariant: over the rules of one chain of the list that say the same, the counts that were read are
-the counts that are set, unless none of these rules is left.
+Invariant: over equal rules of one chain of the list, the sum of the counts read is the sum of the counts
+set, unless the list has no such rule any more.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hitables.ir.program import Program, Table
+from hitables.ir.program import Program
 from hitables.ir.rule import Rule
 
+from .chain_names import Names
 from .edits import Edit, Key, Op, line, rule_key
-from .layout import Names, Place, Served, Strategy, owned
+from .layout import ChainId, tree_chains
 from .planner import Plan
 from .state import State
 
@@ -28,51 +29,51 @@ Count = tuple[int, int]  # packets, bytes
 
 @dataclass(slots=True)
 class _Copy:
-    """A rule that stands in a chain; *edit*: the one that put it there, if any did."""
+    """A rule in a chain; *edit*: the index of the edit that inserted it, if one did."""
 
     rule: Rule
     count: Count
     edit: int | None = None
 
 
-def takes_away(plan: Plan) -> bool:
-    """Whether *plan* takes copies away that may have counted for rules that stay: a tree's, an overlay's."""
+def deletes_copies(plan: Plan) -> bool:
+    """Whether *plan* deletes copies, in trees or overlays, of rules that stay in the list."""
     if not plan.updates and not plan.chosen:
-        return False  # of chains to which nothing leads
-    if any(strategy is Strategy.FOLD for _, _, strategy in plan.chosen):
+        return False  # it edits chains that no packet reaches
+    if plan.folds:
         return bool(plan.edits)
     return any(
-        edit.op is Op.FLUSH and _has(plan.before.loaded, edit.table, edit.chain) for edit in plan.edits
+        edit.op is Op.FLUSH and _has_chain(plan.before.loaded, edit.table, edit.chain) for edit in plan.edits
     )
 
 
-def counting(plan: Plan) -> set[Place]:
-    """The chains whose counts `counted_text` asks for."""
-    found = {(edit.table, edit.chain) for edit in plan.edits}
-    if any(strategy is Strategy.FOLD for _, _, strategy in plan.chosen):
+def counting_chains(plan: Plan) -> set[ChainId]:
+    """The chains whose counts `counted_text` needs."""
+    chains = {(edit.table, edit.chain) for edit in plan.edits}
+    if plan.folds:
         for table in {edit.table for edit in plan.edits}:
             for state in (plan.before, plan.after):
-                found |= {(table, chain) for chain in _owners(state, table)}
-    return {(table, chain) for table, chain in found if _has(plan.before.loaded, table, chain)}
+                chains |= {(table, chain) for chain in _owners(state, table)}
+    return {(table, chain) for table, chain in chains if _has_chain(plan.before.loaded, table, chain)}
 
 
-def _has(program: Program, table: str, chain: str) -> bool:
+def _has_chain(program: Program, table: str, chain: str) -> bool:
     return any(each.name == table and chain in each for each in program)
 
 
-def counted_text(plan: Plan, held: Program) -> str:
-    """The patch of *plan* with the counts that *held*, read from the kernel, has for what goes.
+def counted_text(plan: Plan, kernel: Program) -> str:
+    """The patch of *plan*, with the counts that the deleted copies have in *kernel*.
 
-    A chain that *held* does not have, or has otherwise, counts for nothing.
+    A chain that *kernel* lacks, or has with other rules, counts as zero.
     """
-    if not held.tables:
+    if not kernel.tables:
         return plan.text
     counts: dict[int, Count] = {}
     more: dict[str, list[str]] = defaultdict(list)
     tables = dict.fromkeys(edit.table for edit in plan.edits)
     for table in tables:
         if _has_table(plan.before.loaded, table):
-            _Carrying(plan, table, held).run(counts, more[table])
+            _Carrying(plan, table, kernel).run(counts, more[table])
     lines: dict[str, list[str]] = {table: [] for table in tables}
     for number, edit in enumerate(plan.edits):
         count = counts.get(number)
@@ -87,89 +88,90 @@ def _has_table(program: Program, name: str) -> bool:
 
 
 class _Carrying:
-    """The edits of one table, done once more to lists of rules with their counts.
+    """Repeats the edits of one table on lists of rules with their counts.
 
-    A tree that the plan leaves standing aside is gone, as one that it takes away.
+    Copies in trees that the plan replaces, but leaves to be removed later, count as deleted.
     """
 
-    def __init__(self, plan: Plan, table: str, held: Program) -> None:
+    def __init__(self, plan: Plan, table: str, kernel: Program) -> None:
         self.plan, self.table = plan, table
         self.names = Names(plan.before.settings.prefix, ())
         self.chains: dict[str, list[_Copy]] = {}
-        self.pool: dict[tuple[str, Key], Count] = {}
+        self.to_set: dict[tuple[str, Key], Count] = {}  # by chain of the list and rule
         before = plan.before.loaded.table(table)
-        counts = held.table(table) if _has_table(held, table) else None
-        concerned = {chain for where, chain in counting(plan) if where == table}
+        present = kernel.table(table) if _has_table(kernel, table) else None
+        counting = {chain for where, chain in counting_chains(plan) if where == table}
         for chain in before.chains:
-            if chain.name in concerned:
-                there = counts[chain.name].rules if counts is not None and chain.name in counts else ()
-                known = len(there) == len(chain.rules)
+            if chain.name in counting:
+                rules = present[chain.name].rules if present is not None and chain.name in present else ()
+                is_same = len(rules) == len(chain.rules)
                 self.chains[chain.name] = [
-                    _Copy(rule, (there[at].counters if known else None) or (0, 0))
+                    _Copy(rule, (rules[at].counters if is_same else None) or (0, 0))
                     for at, rule in enumerate(chain.rules)
                 ]
         after = _owners(plan.after, table)
-        self.left = _owners(plan.before, table).keys() - after.keys()  # no packet comes there any more
+        self.unreachable = _owners(plan.before, table).keys() - after.keys()
         self.owners = _owners(plan.before, table) | after
 
     def run(self, counts: dict[int, Count], more: list[str]) -> None:
-        """What each edit's rule is to have counted; and lines that add to copies that stay."""
+        """Add the count of each edit's rule to *counts*; to *more*, lines that set counts of other copies."""
         for number, edit in enumerate(self.plan.edits):
             if edit.table == self.table:
                 self.apply(number, edit)
-        for name in self.left & self.chains.keys():
+        for name in self.unreachable & self.chains.keys():
             for copy in self.chains.pop(name):
-                self.gone(name, copy)
-        for _, copy, name in self.standing():
-            key = self.owners.get(name, name), rule_key(copy.rule)
-            if copy.edit is not None and key in self.pool:
-                counts[copy.edit] = self.pool.pop(key)
-        if not self.pool:
+                self.delete(name, copy)
+        for _, copy, key in self.remaining():
+            if copy.edit is not None and key in self.to_set:
+                counts[copy.edit] = self.to_set.pop(key)
+        if not self.to_set:
             return
         after = self.plan.after.loaded.table(self.table)
-        for place, copy, name in self.standing():
-            key = self.owners.get(name, name), rule_key(copy.rule)
-            if key in self.pool:
-                packets, size = self.pool.pop(key)
-                edit = Edit(Op.REPLACE, self.table, name, place, after[name].rules[place])
+        for (name, at), copy, key in self.remaining():
+            if key in self.to_set:
+                packets, size = self.to_set.pop(key)
+                edit = Edit(Op.REPLACE, self.table, name, at, after[name].rules[at])
                 more.append(f"[{packets + copy.count[0]}:{size + copy.count[1]}] {line(edit)}")
 
     def apply(self, number: int, edit: Edit) -> None:
-        listed = self.chains.setdefault(edit.chain, [])
+        copies = self.chains.setdefault(edit.chain, [])
         if edit.op is Op.FLUSH:
-            for copy in listed:
-                self.gone(edit.chain, copy)
-            listed.clear()
+            for copy in copies:
+                self.delete(edit.chain, copy)
+            copies.clear()
         elif edit.op in (Op.DELETE, Op.REPLACE):
-            self.gone(edit.chain, listed.pop(edit.at))
+            self.delete(edit.chain, copies.pop(edit.at))
         if edit.rule is not None:
-            at = len(listed) if edit.op is Op.APPEND else edit.at
-            listed.insert(at, _Copy(edit.rule, (0, 0), number))
+            at = len(copies) if edit.op is Op.APPEND else edit.at
+            copies.insert(at, _Copy(edit.rule, (0, 0), number))
 
-    def gone(self, chain: str, copy: _Copy) -> None:
+    def delete(self, chain: str, copy: _Copy) -> None:
         target = copy.rule.target
-        if copy.count == (0, 0) or (target is not None and self.names.is_made(target.name)):
+        if copy.count == (0, 0) or (target is not None and self.names.is_generated(target.name)):
             return
-        key = self.owners.get(chain, chain), rule_key(copy.rule)
-        packets, size = self.pool.get(key, (0, 0))
-        self.pool[key] = packets + copy.count[0], size + copy.count[1]
+        key = self.key(chain, copy)
+        packets, size = self.to_set.get(key, (0, 0))
+        self.to_set[key] = packets + copy.count[0], size + copy.count[1]
 
-    def standing(self) -> Iterator[tuple[int, _Copy, str]]:
-        """What stands in the edited chains after all edits."""
-        for name, listed in self.chains.items():
-            for place, copy in enumerate(listed):
-                yield place, copy, name
+    def key(self, chain: str, copy: _Copy) -> tuple[str, Key]:
+        return self.owners.get(chain, chain), rule_key(copy.rule)
+
+    def remaining(self) -> Iterator[tuple[tuple[str, int], _Copy, tuple[str, Key]]]:
+        """The copies in the edited chains after all edits: chain and row, copy, key."""
+        for name, copies in self.chains.items():
+            for at, copy in enumerate(copies):
+                yield (name, at), copy, self.key(name, copy)
 
 
 def _owners(state: State, table: str) -> dict[str, str]:
-    """Of each generated chain: the chain of the list that it is for."""
+    """By generated chain: the chain of the list that it belongs to."""
     if not _has_table(state.loaded, table):
         return {}
-    held: Table = state.loaded.table(table)
+    loaded = state.loaded.table(table)
     names = Names(state.settings.prefix, ())
-    served: Mapping[Place, Served] = state.served
-    found: dict[str, str] = {}
-    for (where, chain), how in served.items():
+    owners: dict[str, str] = {}
+    for (where, chain), layout in state.layouts.items():
         if where == table:
-            found.update(dict.fromkeys(owned(held, how, names) | how.names(), chain))
-    return found
+            chains = tree_chains(loaded, layout, names) | layout.fixed_chains()
+            owners.update(dict.fromkeys(chains, chain))
+    return owners

@@ -1,18 +1,17 @@
-"""Grafts: where in a tree an entry for a region may stand, instead of in front of it all.
+"""Grafts: the spots in a tree where an entry for a region has the same effect as in front of the tree.
 
-A packet of the region goes down the tree by its decisions, passing rules that do nothing to it,
-until it comes to one that may; an entry there finds it as an entry in front of the tree would
-have.  So the leaves that the region meets are edited, and other packets do not pay for it.
+A packet of the region descends the tree by its decisions, and passes rules that have no effect on it,
+until it reaches a rule that may have one.  An entry in front of that rule sees the packet as an entry
+in front of the tree would, and packets of other leaves do not read it.
 
-Invariant: every packet of the region, and every packet that the entry's tests may drop, comes
-to exactly one of the spots before anything was done to it.  The chains passed belong to trees
-that a packet goes through once: versions of later groups are entered behind rules that the
-region does not pass.
+Invariant: every packet of the region, and every packet that the entry's tests may drop, reaches exactly
+one of the spots, before any rule had an effect on it.  Only trees that a packet enters once are
+searched: versions of later groups are entered behind rules that the region does not pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from hitables.ir.program import Table
@@ -20,13 +19,13 @@ from hitables.ir.rule import Kind, Match, Role, Rule
 
 from .region import Region
 
-# A region that meets more leaves is put in front of the tree.
-MOST = 8
+# An entry whose region meets more leaves is put in front of the tree.
+MAX_SPOTS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A place for an entry: before row *row* of *chain*, behind decisions that took *path*."""
+    """A position for an entry: before row *row* of *chain*, behind the decisions *path*."""
 
     chain: str
     row: int
@@ -37,73 +36,75 @@ class Spot:
 class Walk:
     """How to walk a tree.
 
-    entries  the rows of a chain in which entries stand
-    made     whether a name is that of a chain of ours
-    fixed    chains of ours that are no part of a tree: sections, and those of rules with memory
-    exact    whether no test may drop a malformed packet
+    entry_rows    the rows of a chain that hold entries
+    is_generated  whether a name is that of a generated chain
+    fixed         generated chains that are not part of a tree: section chains and shared chains
+    exact         whether no test may drop a malformed packet
     """
 
     table: Table
-    entries: Callable[[str], frozenset[int]]
-    made: Callable[[str], bool]
-    fixed: frozenset[str]
+    entry_rows: Callable[[str], frozenset[int]]
+    is_generated: Callable[[str], bool]
+    fixed: Set[str]
     exact: bool
 
-    def spots(self, root: str, head: int, region: Region, final: bool) -> list[Spot] | None:
-        """The spots of *region* in the tree of chain *root*; None when there are more than MOST.
+    def spots(self, root: str, head: int, region: Region, is_final: bool) -> list[Spot] | None:
+        """The spots of *region* in the tree of chain *root*; None if there are more than MAX_SPOTS.
 
-        *final*: the entry ends the way of all its packets and comes back to no caller, so trees
-        that are called may be looked into.
+        *is_final*: the entry decides about all its packets and returns none to a caller, so trees that
+        are called may be searched.
         """
         wide = region.touched()
-        found = self._spots(root, head, wide, final, narrowing=True)
-        if found == []:
-            # Two ways meet in one chain: what either knows does not hold there.
-            found = self._spots(root, head, wide, final, narrowing=False)
-        return found
+        spots = self._spots(root, head, wide, is_final, narrowing=True)
+        if spots == []:
+            # Two paths lead to one chain, so the decisions of neither hold there.
+            spots = self._spots(root, head, wide, is_final, narrowing=False)
+        return spots
 
-    def _spots(self, root: str, head: int, region: Region, final: bool, narrowing: bool) -> list[Spot] | None:
-        """As `spots`; [] when *narrowing* a chain is met twice."""
-        found: list[Spot] = []
+    def _spots(
+        self, root: str, head: int, region: Region, is_final: bool, narrowing: bool
+    ) -> list[Spot] | None:
+        """As `spots`; with *narrowing* [] if a chain is reached twice."""
+        spots: list[Spot] = []
         seen = {root}
-        todo: list[tuple[str, int, Region, tuple[Match, ...]]] = [(root, head, region, ())]
-        while todo:
-            chain, row, here, path = todo.pop()
-            rules, entries = self.table[chain].rules, self.entries(chain)
+        pending: list[tuple[str, int, Region, tuple[Match, ...]]] = [(root, head, region, ())]
+        while pending:
+            chain, row, here, path = pending.pop()
+            rules, entry_rows = self.table[chain].rules, self.entry_rows(chain)
             while row < len(rules):
                 rule = rules[row]
                 if here.escapes(rule):
                     row += 1
                     continue
-                name = "" if row in entries else self.below(rule, here, final)
-                if not name:
+                subtree = "" if row in entry_rows else self.subtree(rule, here, is_final)
+                if not subtree:
                     break
-                if name in seen:
+                if subtree in seen:
                     if narrowing:
                         return []
                 else:
-                    seen.add(name)
-                    taken = (*path, *rule.matches)
+                    seen.add(subtree)
+                    deeper = (*path, *rule.matches)
                     inside = Region((*here.matches, *rule.matches), here.family, here.backends)
-                    todo.append((name, 0, inside if narrowing else here, taken if narrowing else ()))
+                    pending.append((subtree, 0, inside if narrowing else here, deeper if narrowing else ()))
                 if here.passes(rule.matches):
-                    row = -1  # nothing of the region is left in this chain
+                    row = -1  # no packet of the region reads on in this chain
                     break
                 row += 1
             if row >= 0:
-                found.append(Spot(chain, row, path))
-                if len(found) > MOST:
+                spots.append(Spot(chain, row, path))
+                if len(spots) > MAX_SPOTS:
                     return None
-        return found
+        return spots
 
-    def below(self, rule: Rule, region: Region, final: bool) -> str:
-        """The chain of the tree to which *rule* leads packets, doing nothing else to them; "" for none."""
+    def subtree(self, rule: Rule, region: Region, is_final: bool) -> str:
+        """The chain of the tree that *rule* enters without any other effect; "" if there is none."""
         target = rule.target
         if target is None or not target.enters:
             return ""
-        if not self.made(target.name) or target.name in self.fixed:
+        if not self.is_generated(target.name) or target.name in self.fixed:
             return ""
-        if target.kind is Kind.JUMP and (rule.matches or not final):
+        if target.kind is Kind.JUMP and (rule.matches or not is_final):
             return ""
         if any(match.role is not Role.SPACE for match in rule.matches):
             return ""

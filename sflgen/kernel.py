@@ -1,7 +1,8 @@
-"""The running kernel: what it holds, held against what the state says, and patches taken to it.
+"""The running kernel: its rule set compared with the state, and patches loaded into it.
 
-Nothing is overwritten: a patch is loaded only where the kernel holds what the patch was made for.  What the
-tools print of the kernel is not believed: hitables.kernel.checked_save compares it with what is loaded.
+A patch is loaded only if the kernel holds the rule set that the patch was made for, so changes of other
+programs are never overwritten.  The output of iptables-save is not trusted: it is compared with the
+kernel's own rules (hitables.kernel.checked_save).  A patch is loaded as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -22,227 +23,253 @@ from hitables.kernel.namespace import Namespace, run
 from hitables.parse import iptables
 from hitables.parse.lines import quote
 
-from .counters import counted_text, counting, takes_away
-from .edits import empty_table, jumps_to, rule_key, sync
+from .chain_names import Names
+from .counters import counted_text, counting_chains, deletes_copies
+from .edits import empty_table, jumps_to, rule_key
 from .edits import text as text_of
-from .layout import Names, Place, Settings
+from .layout import ChainId
+from .least_edits import sync
 from .planner import Plan
 from .policy_counters import with_policy_counters
 from .restore import Restore, Silent, once
+from .settings import Settings
 from .state import State
 from .store import Store
 
 _TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 
-
-# Of more chains iptables-save tells sooner.
+# For more chains iptables-save reads counters faster than the tool that stays.
 FEW_CHAINS = 64
 
 
 class Drift(LiveError):
-    """The kernel does not hold what the state says."""
+    """The kernel does not hold the loaded rule set of the state."""
 
 
 class Kernel:
-    """The tables of the network namespace that we run in, by the tools of one backend.
+    """The tables of the current network namespace, through the tools of one backend.
 
-    *stays*: the tool that loads is kept running where that can be, until `close`.
+    stays    one iptables-restore process is kept, if possible, until `close`
+    doubt    the states before and after a patch that failed and may nevertheless be loaded
+    skipped  foreign chains whose rules the last `contents` could not read
     """
 
     def __init__(self, family: Family, settings: Settings, stays: bool = False) -> None:
         self.family, self.settings = family, settings
         self.stays = stays and settings.backend == "nft"
-        self.restoring: Restore | None = None
-        self.doubt: tuple[State, State] | None = None  # around a patch that failed, if it may be there
+        self.doubt: tuple[State, State] | None = None
         self.tool = _TOOL[family] + {"any": "", "legacy": "-legacy", "nft": "-nft"}[settings.backend]
-        self.reader = Reader(family, self.tool, settings.is_left)
-        self.left_out: tuple[Place, ...] = ()  # chains of others whose rules the last `held` does not have
+        self.reader = Reader(family, self.tool, settings.is_foreign)
+        self.skipped: tuple[ChainId, ...] = ()
+        self._restore: Restore | None = None
 
     @cached_property
     def resets_policies(self) -> bool:
-        """Whether the tools are those that set the counters of policies to zero."""
+        """Whether the tools set the counters of policies to zero."""
         if self.settings.backend == "any":
             return "nf_tables" not in run([self.tool, "--version"])
         return self.settings.backend == "legacy"
 
-    def held(self) -> Program:
-        """What the kernel holds; Misread where the tools do not print that.
+    # Reading.
 
-        A chain that others manage may be misread: it has no rules here then.
+    def contents(self) -> Program:
+        """The rule set in the kernel; Misread if the tools print another one.
+
+        A foreign chain that is misread has no rules here.
         """
         reading = self.reader.read()
-        self.left_out = reading.left_out
-        return self.read([reading.text])
+        self.skipped = reading.left_out
+        return self.parse([reading.text])
 
     def warnings(self) -> list[str]:
-        """What a user should know of a kernel that is read: tables of the other backend."""
-        said = also_present(self.family, self.reader.backend)
-        return [said] if said else []
+        """Warnings for a user whose kernel is read: tables of the other backend."""
+        warning = also_present(self.family, self.reader.backend)
+        return [warning] if warning else []
 
-    def counted(self, places: Set[Place], loaded: Program | None = None) -> Program:
-        """The chains of *places* with their counters as they are now; nothing where all of them are zero.
+    def counters(self, chains: Set[ChainId], loaded: Program | None = None) -> Program:
+        """*chains* with their present counters; an empty program if all of these are zero.
 
-        Only the counters are made use of, so what is printed of the rules is not compared.
-
-        Where *loaded*, what the kernel holds, is given, the tool that stays tells of a few chains at once.
+        *loaded*: the rule set in the kernel, if known; then the tool that stays lists few chains fast.
+        The rules are not compared with the kernel's own, as only their counters are used.
         """
-        if loaded is not None and self.stays and self.restoring is not None and len(places) <= FEW_CHAINS:
-            return self.listed(places, loaded, self.restoring)
-        kept, table, counts = [], "", False
-        for line in self.saved("-c"):
+        if loaded is not None and self.stays and self._restore is not None and len(chains) <= FEW_CHAINS:
+            return self._listed_counters(chains, loaded, self._restore)
+        lines, table, has_counts = [], "", False
+        for line in run([f"{self.tool}-save", "-c"]).splitlines(keepends=True):
             if line.startswith("["):
                 count, _, chain, *_ = line.split(" ", 3)
-                if (table, chain) not in places:
+                if (table, chain) not in chains:
                     continue
-                counts |= count != "[0:0]"
+                has_counts |= count != "[0:0]"
             elif line.startswith("*"):
                 table = line[1:].strip()
             if not line.startswith("#"):
-                kept.append(line)
-        return self.read(kept if counts else [])
+                lines.append(line)
+        return self.parse(lines if has_counts else [])
 
-    def listed(self, places: Set[Place], loaded: Program, tool: Restore) -> Program:
-        """As `counted`, of *places* that *loaded* has."""
-        kept: list[str] = []
-        counts = False
+    def _listed_counters(self, chain_ids: Set[ChainId], loaded: Program, tool: Restore) -> Program:
+        """As `counters`, through the tool that stays."""
+        lines: list[str] = []
+        has_counts = False
         for table in loaded:
-            chains = [table[name] for where, name in sorted(places) if where == table.name and name in table]
-            asked = "".join(f"-v -S {quote(chain.name)}\n" for chain in chains)
-            said, done = tool.run(f"*{table.name}\n{asked}COMMIT\n") if asked else ("", True)
-            if not done:
-                raise LiveError(f"{tool.command[0]}: {said}")
-            rules = [line for line in said.splitlines(keepends=True) if line.startswith("-A ")]
-            counts |= any(" -c 0 0" not in line for line in rules)
-            below = {name for chain in chains for rule in chain.rules if (name := jumps_to(rule))}
-            names = {chain.name: chain.policy for chain in chains} | dict.fromkeys(below)
-            heads = [f":{quote(name)} {policy or '-'} [0:0]\n" for name, policy in names.items()]
-            kept += [f"*{table.name}\n", *heads, *rules, "COMMIT\n"] if chains else []
-        return self.read(kept if counts else [])
+            chains = [
+                table[name] for where, name in sorted(chain_ids) if where == table.name and name in table
+            ]
+            commands = "".join(f"-v -S {quote(chain.name)}\n" for chain in chains)
+            output, is_done = tool.run(f"*{table.name}\n{commands}COMMIT\n") if commands else ("", True)
+            if not is_done:
+                raise LiveError(f"{tool.command[0]}: {output}")
+            rules = [line for line in output.splitlines(keepends=True) if line.startswith("-A ")]
+            has_counts |= any(" -c 0 0" not in line for line in rules)
+            callees = {name for chain in chains for rule in chain.rules if (name := jumps_to(rule))}
+            policies = {chain.name: chain.policy for chain in chains} | dict.fromkeys(callees)
+            heads = [f":{quote(name)} {policy or '-'} [0:0]\n" for name, policy in policies.items()]
+            lines += [f"*{table.name}\n", *heads, *rules, "COMMIT\n"] if chains else []
+        return self.parse(lines if has_counts else [])
 
-    def saved(self, *options: str) -> list[str]:
-        return run([f"{self.tool}-save", *options]).splitlines(keepends=True)
-
-    def read(self, lines: Iterable[str]) -> Program:
-        said = "".join(lines)
-        if not said:
+    def parse(self, lines: Iterable[str]) -> Program:
+        """The output of iptables-save as a program."""
+        text = "".join(lines)
+        if not text:
             return Program(self.family, (), "the kernel")
-        return iptables.read(said, family=self.family, name="the kernel")
+        return iptables.read(text, family=self.family, name="the kernel")
 
-    def load(self, patch: str, store: Store) -> None:
-        """Take a patch to the kernel; LiveError with the tool's words when it is refused.
+    # Comparing.
 
-        The tool holds the lock of *store* too: if we are killed, nobody looks at the kernel
-        before it is done.
-        """
-        if not patch:
-            return
-        if self.resets_policies:
-            patch = with_policy_counters(patch, self.family)
-        trouble: list[HitablesError] = []
+    def check(self, state: State) -> None:
+        """Drift unless the kernel holds the loaded rule set of *state*."""
+        differences = self.differences(state)
+        if differences:
+            shown = "\n".join(f"  {each}" for each in differences[:10])
+            more = f"\n  … and {len(differences) - 10} more" if len(differences) > 10 else ""
+            raise Drift(
+                "the kernel does not hold the rule set of the state; nothing is overwritten\n"
+                + shown
+                + more
+                + "\nRestore the kernel's rules, or begin a new state from them (sflgen init --live)"
+            )
 
-        def flush() -> None:
-            try:
-                store.flush()
-            except HitablesError as error:
-                trouble.append(error)
+    def differences(self, state: State) -> list[str]:
+        """The differences between the kernel and *state*; none if they agree."""
+        contents = self.contents()
+        differences = list(_differences(state, state.loaded, contents))
+        if differences and self.settings.backend != "any":
+            # The kernel may spell a rule otherwise than the program that inserted it.
+            differences = list(_differences(state, self.as_stored(state.loaded), contents))
+        return differences
 
-        command = [f"{self.tool}-restore", "--noflush", "--counters"]
-        command += ["-w"] if self.settings.backend == "legacy" else []
-        refused = self.done(command, patch, flush, store.handles())
-        if refused is not None:
-            raise LiveError(f"{' '.join(command)}: {refused}")
-        if trouble:
-            raise LiveError(str(trouble[0]))
-
-    def done(
-        self, command: Sequence[str], patch: str, meanwhile: Callable[[], None], handles: Sequence[int]
-    ) -> str | None:
-        """Why *patch* was refused, if it was."""
-        if self.stays:
-            self.restoring = self.restoring or Restore(command, handles)
-            try:
-                return self.restoring.load(patch, meanwhile)
-            except Silent:
-                self.stays = False
-        return once(command, patch, meanwhile, handles)
-
-    def close(self) -> None:
-        """Wait until the tool that stays has ended."""
-        if self.restoring:
-            self.restoring.close()
-
-    def drift(self, state: State) -> list[str]:
-        """Where the kernel holds something else than *state* says; nothing where all is well."""
-        held = self.held()
-        found = list(_differences(state, state.loaded, held))
-        if found and self.settings.backend != "any":
-            # A rule may be spelt otherwise by the kernel than by whoever inserted it.
-            found = list(_differences(state, self.as_kept(state.loaded), held))
-        return found
-
-    def as_kept(self, program: Program) -> Program:
-        """*program* in the words of the kernel, which is asked in a namespace of its own."""
+    def as_stored(self, program: Program) -> Program:
+        """*program* as the kernel stores it, read from a scratch namespace."""
         from hitables.emit.text import write
 
         backend = Backend(self.settings.backend)
         with Namespace() as namespace:
             load_into(write(program), self.family, backend, namespace)
-            kept = save_from(self.family, backend, namespace)
-        return iptables.read(kept, family=self.family, name="loaded")
+            stored = save_from(self.family, backend, namespace)
+        return iptables.read(stored, family=self.family, name="loaded")
 
-    def check(self, state: State) -> None:
-        """Drift unless the kernel holds what *state* says."""
-        found = self.drift(state)
-        if found:
-            shown = "\n".join(f"  {each}" for each in found[:10])
-            more = f"\n  … and {len(found) - 10} more" if len(found) > 10 else ""
-            raise Drift(
-                "the kernel does not hold what the state says; nothing is overwritten\n"
-                + shown
-                + more
-                + "\nMake the kernel so again, or begin a new state from what it holds (sflgen init --live)"
-            )
+    # Loading.
 
-    def restore(self, before: State, after: State, store: Store) -> None:
-        """Bring the kernel back to *before* if only some tables of a patch were loaded."""
-        if not self.drift(before):
+    def load(self, patch: str, store: Store) -> None:
+        """Load a patch; LiveError with the tool's message if it is refused.
+
+        The tool holds the lock of *store* too, so if this process is killed, no other one reads the
+        kernel before the tool is done.
+        """
+        if not patch:
             return
-        ours = {
+        if self.resets_policies:
+            patch = with_policy_counters(patch, self.family)
+        errors: list[HitablesError] = []
+
+        def flush() -> None:
+            try:
+                store.flush()
+            except HitablesError as error:
+                errors.append(error)
+
+        command = [f"{self.tool}-restore", "--noflush", "--counters"]
+        command += ["-w"] if self.settings.backend == "legacy" else []
+        refusal = self._run_restore(command, patch, flush, store.handles())
+        if refusal is not None:
+            raise LiveError(f"{' '.join(command)}: {refusal}")
+        if errors:
+            raise LiveError(str(errors[0]))
+
+    def _run_restore(
+        self, command: Sequence[str], patch: str, meanwhile: Callable[[], None], handles: Sequence[int]
+    ) -> str | None:
+        """Run the tool; the reason if it refuses *patch*."""
+        if self.stays:
+            self._restore = self._restore or Restore(command, handles)
+            try:
+                return self._restore.load(patch, meanwhile)
+            except Silent:
+                self.stays = False
+        return once(command, patch, meanwhile, handles)
+
+    def close(self) -> None:
+        """Wait until the tool that stays has exited."""
+        if self._restore:
+            self._restore.close()
+
+    # Undoing.
+
+    def roll_back(self, before: State, after: State, store: Store) -> None:
+        """Bring the kernel back to *before* if only some tables of a patch were loaded."""
+        if not self.differences(before):
+            return
+        own = {
             chain.name
             for state in (before, after)
             for table in state.loaded
             for chain in table.chains
-            if not before.settings.is_left(chain.name)
+            if not before.settings.is_foreign(chain.name)
         }
         tables = {table.name for table in before.loaded}
-        held = self.held()
-        held = replace(held, tables=tuple(table for table in held if table.name in tables))
-        self.load(text_of(sync(held, before.loaded, keep=lambda name: name not in ours)), store)
+        contents = self.contents()
+        contents = replace(contents, tables=tuple(table for table in contents if table.name in tables))
+        self.load(text_of(sync(contents, before.loaded, keep=lambda name: name not in own)), store)
 
     def resolve(self, store: Store) -> None:
-        """Find out what became of a patch that failed, and take it back if it is there."""
+        """If it is in doubt whether a patch was loaded, find out, and undo it if it was."""
         if self.doubt is None:
             return
         before, after = self.doubt
-        if self.drift(before) and not self.drift(after):
+        if self.differences(before) and not self.differences(after):
             self.load(text_of(sync(after.loaded, before.loaded)), store)
         self.doubt = None
 
 
-def committed(store: Store, kernel: Kernel) -> None:
-    """Find out what became of a commit that a crash cut off, and bring it to its end.
+# Commits.
 
-    The kernel has it: settled.  It has what was before: the patch is loaded now.  Else: Drift.
+
+def loader(kernel: Kernel, store: Store, plan: Plan) -> Callable[[str], None]:
+    """A function that loads the patch of *plan*, all of it or nothing, and carries counters over."""
+
+    def load(patch: str) -> None:
+        if deletes_copies(plan):
+            patch = counted_text(plan, kernel.counters(counting_chains(plan), plan.before.loaded))
+        _load(kernel, store, plan.before, plan.after, patch)
+
+    return load
+
+
+def finish_commit(store: Store, kernel: Kernel) -> None:
+    """Complete the last commit if a crash interrupted it.
+
+    If the kernel has its patch, it is settled; if the kernel has the state before, the patch is loaded
+    now; else Drift.
     """
     before = store.unsettled
     if before is None:
         return
-    if not kernel.drift(store.state):
+    if not kernel.differences(store.state):
         store.settle()
         return
     kernel.check(before)
     after = store.state
-    with interrupts.held_back():
+    with interrupts.deferred():
         try:
             _load(kernel, store, before, after, text_of(sync(before.loaded, after.loaded)))
         except LiveError:
@@ -251,66 +278,58 @@ def committed(store: Store, kernel: Kernel) -> None:
         store.settle()
 
 
-def loader(kernel: Kernel, store: Store, plan: Plan) -> Callable[[str], None]:
-    """What takes a plan's patch to the kernel, all of it or nothing; counters are carried over."""
-
-    def load(patch: str) -> None:
-        if takes_away(plan):
-            patch = counted_text(plan, kernel.counted(counting(plan), plan.before.loaded))
-        _load(kernel, store, plan.before, plan.after, patch)
-
-    return load
-
-
 def _load(kernel: Kernel, store: Store, before: State, after: State, patch: str) -> None:
     known = {table.name for table in before.loaded}
-    fresh = [empty_table(table.name) for table in after.loaded if table.name not in known]
-    if fresh:  # of these the kernel may have rules that the state never heard of
-        before = replace(before, loaded=replace(before.loaded, tables=(*before.loaded.tables, *fresh)))
+    new = [empty_table(table.name) for table in after.loaded if table.name not in known]
+    if new:  # the kernel may have rules in these tables, which the state did not include
+        before = replace(before, loaded=replace(before.loaded, tables=(*before.loaded.tables, *new)))
         kernel.check(before)
     try:
         kernel.load(patch, store)
     except LiveError as error:
         kernel.doubt = before, after
         try:
-            kernel.restore(before, after, store)
+            kernel.roll_back(before, after, store)
         except LiveError as other:
-            raise LiveError(f"nobody knows whether the kernel has the patch\n{error}\n{other}") from None
+            raise LiveError(f"it is unknown whether the kernel has the patch\n{error}\n{other}") from None
         kernel.doubt = None
         raise LiveError(f"the kernel refuses the patch; nothing is changed\n{error}") from None
 
 
-def _differences(state: State, wanted: Program, held: Program) -> Iterator[str]:
+# Differences.
+
+
+def _differences(state: State, wanted: Program, contents: Program) -> Iterator[str]:
     settings = state.settings
     for table in wanted:
-        there = next((each for each in held if each.name == table.name), empty_table(table.name))
-        yield from _table_differences(table, there, settings)
-    for there in held:
+        present = next((each for each in contents if each.name == table.name), empty_table(table.name))
+        yield from _table_differences(table, present, settings)
+    for present in contents:
         names = Names(settings.prefix, ())
-        for chain in there.chains:
-            known = any(table.name == there.name and chain.name in table for table in wanted)
-            if names.is_made(chain.name) and not known:
-                yield f"table {there.name}: chain {chain.name}, which has a name of ours, is not in the state"
+        for chain in present.chains:
+            is_known = any(table.name == present.name and chain.name in table for table in wanted)
+            if names.is_generated(chain.name) and not is_known:
+                yield f"table {present.name}: chain {chain.name} has a generated name and is not in the state"
 
 
-def _table_differences(wanted: Table, held: Table, settings: Settings) -> Iterator[str]:
+def _table_differences(wanted: Table, present: Table, settings: Settings) -> Iterator[str]:
     for chain in wanted.chains:
-        if settings.is_left(chain.name):
+        if settings.is_foreign(chain.name):
             continue
-        place = f"table {wanted.name}, chain {chain.name}"
-        if chain.name not in held:
-            yield f"{place}: the kernel does not have it"
+        where = f"table {wanted.name}, chain {chain.name}"
+        if chain.name not in present:
+            yield f"{where}: the kernel does not have it"
             continue
-        there = held[chain.name]
-        if chain.policy is not None and chain.policy != there.policy:
-            yield f"{place}: policy {there.policy}, the state says {chain.policy}"
-        yield from _rule_differences(place, chain, there)
+        other = present[chain.name]
+        if chain.policy is not None and chain.policy != other.policy:
+            yield f"{where}: policy {other.policy}, the state has {chain.policy}"
+        yield from _rule_differences(where, chain, other)
 
 
-def _rule_differences(place: str, wanted: Chain, held: Chain) -> Iterator[str]:
-    if len(wanted.rules) != len(held.rules):
-        yield f"{place}: {len(held.rules)} rules, the state says {len(wanted.rules)}"
+def _rule_differences(where: str, wanted: Chain, present: Chain) -> Iterator[str]:
+    if len(wanted.rules) != len(present.rules):
+        yield f"{where}: {len(present.rules)} rules, the state has {len(wanted.rules)}"
         return
-    for number, (one, other) in enumerate(zip(wanted.rules, held.rules, strict=True), 1):
+    for number, (one, other) in enumerate(zip(wanted.rules, present.rules, strict=True), 1):
         if rule_key(one) != rule_key(other):
-            yield f"{place}: rule {number} is another"
+            yield f"{where}: rule {number} differs"

@@ -1,9 +1,9 @@
-"""What two sequences do not have in common.
+"""Longest common subsequences of rules, for least edits.
 
-Two ways to a longest common subsequence, for rules rarely repeat, but where they do (thousands of
-equal `-j LOG` in one chain) nearly every pair is equal.  Hunt and Szymanski (CACM 20, 1977) look for the
-longest rising run among the pairs of equal members, and cost their number; Hyyrö (2004) goes through
-all pairs, a row of bits at a time.
+There are two algorithms, because rules rarely repeat, but where they do (thousands of equal `-j LOG`
+in one chain) nearly all pairs are equal.  Hunt and Szymanski (CACM 20, 1977) search the longest
+increasing sequence among the equal pairs, at a cost of their number; Hyyrö (2004) computes all pairs,
+a row of bits at a time.  `gaps` chooses between them.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 
-# Equal pairs for each member from which on rows of bits are faster, and the bits that may be kept of them.
+# Rows of bits are faster from this many equal pairs per member on; they may take this many bits.
 MANY = 30
 MOST_BITS = 1 << 32
 
 Pair = tuple[int, int]
-_Run = tuple[int, int, "_Run | None"]
+_Link = tuple[int, int, "_Link | None"]
 
 
 def gaps(old: Sequence[Hashable], new: Sequence[Hashable]) -> Iterator[tuple[range, range]]:
-    """What stands between the members of a longest common subsequence: places of *old*, of *new*."""
+    """The ranges of *old* and of *new* between the members of a longest common subsequence."""
     first = 0
     while first < min(len(old), len(new)) and old[first] == new[first]:
         first += 1
@@ -29,8 +29,8 @@ def gaps(old: Sequence[Hashable], new: Sequence[Hashable]) -> Iterator[tuple[ran
     while end < min(len(old), len(new)) - first and old[-1 - end] == new[-1 - end]:
         end += 1
     one, two = old[first : len(old) - end], new[first : len(new) - end]
-    here = Counter(two)
-    equal = sum(here[each] for each in one)
+    count = Counter(two)
+    equal = sum(count[member] for member in one)
     many = equal > MANY * (len(one) + len(two)) and len(one) * len(two) <= MOST_BITS
     a = b = first
     for at, there in [*(by_bits if many else by_pairs)(one, two), (len(one), len(two))]:
@@ -40,27 +40,27 @@ def gaps(old: Sequence[Hashable], new: Sequence[Hashable]) -> Iterator[tuple[ran
 
 
 def by_pairs(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Pair]:
-    """The places of a longest common subsequence, in order: rising runs among the equal pairs."""
-    places: defaultdict[Hashable, list[int]] = defaultdict(list)
+    """The index pairs of a longest common subsequence, in order, from the equal pairs."""
+    indices: defaultdict[Hashable, list[int]] = defaultdict(list)
     for at in range(len(new) - 1, -1, -1):
-        places[new[at]].append(at)
-    lowest: list[int] = []  # by length: the lowest place in *new* at which such a run ends
-    runs: list[_Run] = []
+        indices[new[at]].append(at)
+    lowest: list[int] = []  # by length: the lowest index of *new* at which a sequence of it ends
+    links: list[_Link] = []  # by length: the last pair of that sequence
     for at, member in enumerate(old):
-        for there in places.get(member, ()):
+        for there in indices.get(member, ()):
             length = bisect_left(lowest, there)
-            run: _Run = (at, there, runs[length - 1] if length else None)
-            lowest[length : length + 1], runs[length : length + 1] = [there], [run]
+            link: _Link = (at, there, links[length - 1] if length else None)
+            lowest[length : length + 1], links[length : length + 1] = [there], [link]
     pairs = []
-    link = runs[-1] if runs else None
-    while link is not None:
-        pairs.append(link[:2])
-        link = link[2]
+    last = links[-1] if links else None
+    while last is not None:
+        pairs.append(last[:2])
+        last = last[2]
     return pairs[::-1]
 
 
 def by_bits(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Pair]:
-    """The same from rows of bits, one per place of *old*; bit j is 0 if a run grows with new[j]."""
+    """The same by rows of bits, one per member of *old*; bit j is 0 if new[j] makes a sequence longer."""
     size = len(new) // 8 + 1
     whole = (1 << 8 * size) - 1
     at: defaultdict[Hashable, int] = defaultdict(int)

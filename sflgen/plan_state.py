@@ -1,178 +1,192 @@
-"""What a plan is made of, as far as it is made: the state that changes, and the edits that say so.
+"""The mutable state of a plan under construction.
 
-`load` is the one way to change what is loaded, so `apply(state.loaded, edits)` is `loaded` all the time.
+`load` is the only operation that changes the loaded rule set, so `apply(state.loaded, edits)` is
+`loaded` at any time.  Entries and layouts are changed by planner.py and the modules of one update
+(update_rule.py); items of the cache are computed here when they are first asked for.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass
 
-from hitables.analyse.callgraph import writes as written_by
-from hitables.ir.program import Program, Table
-from hitables.ir.rule import Kind, Rule
-from hitables.ir.rule import State as What
+from hitables.analyse.callgraph import levels_above
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.ir.program import Program
+from hitables.ir.rule import Rule
+from hitables.ir.rule import State as Metadata
 
-from .edits import Edit, Op, apply, jumps_to
-from .layout import OTHERS, Host, Names, Place, Served, Strategy, section_lists
-from .rule_index import Listing
+from .cache import Cache
+from .chain_names import Names
+from .edits import Edit, Op, apply
+from .layout import ChainId, ChainLayout, EntryChain, section_lists
+from .region import Region
+from .rule_index import RuleIndex
+from .settings import Strategy
 from .state import State
+from .written import Written, has_table
 
 
-class Draft:
-    """What changes: `loaded`, what serves it, what is known of that, the edits so far, what is to fold."""
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A point to which a plan can return (`PlanState.restore`)."""
+
+    loaded: Program
+    edit_count: int
+    entry_chains: dict[ChainId, EntryChain]
+    unused_overlays: dict[str, dict[str, None]]
+    cache: Cache
+
+
+class PlanState:
+    """
+    state, master         the state before the plan, and the master list after its updates
+    loaded, layouts, entry_chains, cache   as in a State, after the edits so far
+    edits                 of the loaded rule set, in order
+    chosen                for each update or fold: table, chain, strategy
+    to_fold               by table: the chains to grow anew once all updates are seen
+    unused_overlays       by table: overlays that lost an entry and may now be unreferenced
+    deepened              tables whose nesting has changed
+    delete_in_place       whether a rule may be deleted from a tree where it is, without an entry
+    deleted_in_place      whether a rule was
+    """
 
     def __init__(
-        self, state: State, master: Program, strategy: Strategy | None, taking: bool = False
+        self, state: State, master: Program, strategy: Strategy | None, delete_in_place: bool = False
     ) -> None:
         self.state, self.settings, self.strategy = state, state.settings, strategy
-        self.taking, self.taken = taking, False
+        self.delete_in_place, self.deleted_in_place = delete_in_place, False
         self.master, self.loaded = master, state.loaded
-        self.served: dict[Place, Served] = dict(state.served)
-        self.hosts: dict[Place, Host] = dict(state.hosts)
-        self.costs: dict[Place, int] = dict(state.costs)
-        self.listings = dict(state.listings)
-        self.regions = dict(state.regions)
-        self.indexes = dict(state.indexes)
+        self.layouts: dict[ChainId, ChainLayout] = dict(state.layouts)
+        self.entry_chains: dict[ChainId, EntryChain] = dict(state.entry_chains)
+        self.cache = state.cache.copy()
+        self.written = Written(state.master, master, state.settings)
         self.edits: list[Edit] = []
         self.chosen: list[tuple[str, str, Strategy]] = []
-        self.unused: dict[str, dict[str, None]] = {}  # overlays that an entry less leads to
-        self.folding: dict[str, dict[str, None]] = {}
-        self.levels = dict(state.levels)
-        self.deepened: set[str] = set()  # tables of which levels are not known any more
-        self.names: dict[str, Names] = {}
-        self.written: dict[tuple[str, bool], dict[str, frozenset[What]]] = {}
+        self.to_fold: dict[str, dict[str, None]] = {}
+        self.unused_overlays: dict[str, dict[str, None]] = {}
+        self.deepened: set[str] = set()
+        self._names: dict[str, Names] = {}
 
-    def choose(self, place: Place, strategy: Strategy) -> None:
-        self.chosen.append((*place, strategy))
+    @property
+    def family(self) -> Family:
+        return self.master.family
 
-    def mark(self) -> tuple[object, ...]:
-        """What `back_to` goes back to."""
-        return (
+    @property
+    def backends(self) -> tuple[Backend, ...]:
+        return self.state.backends
+
+    # Changes.
+
+    def load(self, *edits: Edit) -> None:
+        """Apply *edits* to the loaded rule set, and add them to the patch."""
+        self.loaded = apply(self.loaded, edits)
+        self.edits += edits
+
+    def choose(self, chain_id: ChainId, strategy: Strategy) -> None:
+        self.chosen.append((*chain_id, strategy))
+
+    def fold_later(self, table: str, chain: str) -> None:
+        """Grow the chain's trees anew once all updates are seen."""
+        self.to_fold.setdefault(table, {})[chain] = None
+
+    def will_fold(self, table: str, chain: str) -> bool:
+        return chain in self.to_fold.get(table, {})
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
             self.loaded,
             len(self.edits),
-            dict(self.hosts),
-            dict(self.costs),
-            dict(self.regions),
-            {table: dict(names) for table, names in self.unused.items()},
-            dict(self.levels),
+            dict(self.entry_chains),
+            {table: dict(names) for table, names in self.unused_overlays.items()},
+            self.cache.copy(),
         )
 
-    def back_to(self, mark: tuple[Any, ...]) -> None:
-        """Forget what was put in front of trees since."""
-        self.loaded, count, self.hosts, self.costs, self.regions, self.unused, self.levels = mark
-        del self.edits[count:]
+    def restore(self, snapshot: Snapshot) -> None:
+        """Undo all edits, and all changes of entries, since *snapshot*."""
+        self.loaded, self.entry_chains = snapshot.loaded, snapshot.entry_chains
+        self.unused_overlays, self.cache = snapshot.unused_overlays, snapshot.cache
+        del self.edits[snapshot.edit_count :]
 
-    def cost(self, table: str, section: str) -> int:
-        """What the entries of a section cost, in thousandths of a rule read."""
-        key = table, section
-        if key not in self.costs:
-            hosts = (host for (at, _), host in self.hosts.items() if at == table and host.section == section)
-            self.costs[key] = sum(front.cost for host in hosts for front in host.fronts)
-        return self.costs[key]
-
-    def add_cost(self, table: str, section: str, more: int) -> None:
-        key = table, section
-        if key in self.costs:
-            self.costs[key] += more
-
-    def clear_unused(self, table: str) -> None:
+    def remove_unused_overlays(self, table: str) -> None:
         """Remove the overlays to which no entry leads any more."""
-        names = self.unused.pop(table, {})
+        names = self.unused_overlays.pop(table, {})
         if not names:
             return
-        used = {front.chain for (at, _), host in self.hosts.items() if at == table for front in host.fronts}
+        used = {
+            entry.overlay
+            for (at, _), entry_chain in self.entry_chains.items()
+            if at == table
+            for entry in entry_chain.entries
+        }
         for name in names:
             if name not in used:
                 self.load(Edit(Op.FLUSH, table, name), Edit(Op.REMOVE, table, name))
 
-    # What the kernel is told.
+    # Names.
 
-    def load(self, *edits: Edit) -> None:
-        self.loaded = apply(self.loaded, edits)
-        self.edits += edits
+    def names(self, table: str) -> Names:
+        """Fresh names for chains of *table*."""
+        if table not in self._names:
+            used = self.loaded.table(table).by_name() if has_table(self.loaded, table) else {}
+            self._names[table] = Names(self.settings.prefix, used, self.state.name_range)
+        return self._names[table]
 
-    def made(self, table: str) -> Names:
-        if table not in self.names:
-            held = self.loaded.table(table).by_name() if self.has(self.loaded, table) else {}
-            self.names[table] = Names(self.settings.prefix, held, self.state.half)
-        return self.names[table]
+    def reset_names(self, table: str) -> None:
+        """Chains were added or removed: compute the free names anew."""
+        self._names.pop(table, None)
 
-    @staticmethod
-    def has(program: Program, table: str) -> bool:
-        return any(each.name == table for each in program)
+    # Derived items.
 
-    # Folding.
+    def writes(self, table: str, rule: Rule) -> frozenset[Metadata]:
+        """What *rule* may write, the chains that it enters by -j included."""
+        return self.written.by_rule(table, rule, self.loaded)
 
-    def fold(self, table: str, chain: str) -> None:
-        """Grow the chain's trees anew once all updates are seen."""
-        self.folding.setdefault(table, {})[chain] = None
+    def rule_index(self, chain_id: ChainId, layout: ChainLayout, number: int) -> RuleIndex:
+        """The list of section *number* as it is before the update at hand."""
+        table, chain = chain_id
+        key = table, layout.sections[number].name
+        if key not in self.cache.rule_indexes:
+            # The first update of the chain in this plan, so the list is that of the state before.
+            lists = section_lists(self.state.master.table(table)[chain], self.state.layouts[chain_id])
+            for section, rules in zip(layout.sections, lists, strict=True):
+                self.cache.rule_indexes.setdefault(
+                    (table, section.name), RuleIndex.of(rules, self.master.family)
+                )
+        return self.cache.rule_indexes[key]
 
-    # What the rules around an update do.
+    def regions(self, chain_id: ChainId) -> tuple[Region, ...]:
+        """The regions of the entries in a chain."""
+        regions = self.cache.regions.get(chain_id)
+        if regions is None:
+            table, chain = chain_id
+            entry_chain = self.entry_chains.get(chain_id)
+            rules = self.loaded.table(table)[chain].rules
+            regions = tuple(
+                Region.of(rules[entry.row], frozenset(), False, self.family, self.backends)
+                for entry in (entry_chain.entries if entry_chain else ())
+            )
+            self.cache.regions[chain_id] = regions
+        return regions
 
-    def states(self, table: str, after: bool) -> dict[str, frozenset[What]]:
-        """What each chain of the master list may write."""
-        key = table, after
-        if key not in self.written:
-            program = self.master if after else self.state.master
-            self.written[key] = {}
-            if self.has(program, table):
-                found = written_by(self.as_left(program.table(table)))
-                self.written[key] = found
-        return self.written[key]
+    def entry_cost(self, table: str, section: str) -> int:
+        """The cost of a section's entries, in thousandths of a rule read."""
+        key = table, section
+        if key not in self.cache.entry_costs:
+            self.cache.entry_costs[key] = sum(
+                entry.cost
+                for (at, _), entry_chain in self.entry_chains.items()
+                if at == table and entry_chain.section == section
+                for entry in entry_chain.entries
+            )
+        return self.cache.entry_costs[key]
 
-    def as_left(self, table: Table) -> Table:
-        """The table with chains of others as chains that may do anything."""
-        if not any(self.settings.is_left(chain.name) for chain in table.chains):
-            return table
-        return replace(
-            table,
-            chains=tuple(
-                chain.with_rules((Rule((), OTHERS),)) if self.settings.is_left(chain.name) else chain
-                for chain in table.chains
-            ),
-        )
+    def add_entry_cost(self, table: str, section: str, more: int) -> None:
+        if (table, section) in self.cache.entry_costs:
+            self.cache.entry_costs[table, section] += more
 
-    def writes(self, table: str, rule: Rule) -> frozenset[What]:
-        """What *rule* may write, chains that it enters and comes back from included."""
-        target = rule.target
-        if target is None or target.kind is not Kind.JUMP:
-            return rule.writes
-        states = self.states(table, True)
-        if target.name in states:
-            return rule.writes | states[target.name]
-        shared = self.loaded.table(table)[target.name].rules  # a chain of one rule with memory
-        return rule.writes.union(*(self.writes(table, each) for each in shared))
-
-    def listing(self, place: Place, served: Served, number: int) -> Listing:
-        """The list of a section as it is before the update at hand."""
-        key = place[0], served.sections[number].name
-        if key not in self.listings:
-            chain = self.state.master.table(place[0])[place[1]]  # as no update of it was seen so far
-            lists = section_lists(chain, self.state.served[place])
-            for section, listed in zip(served.sections, lists, strict=True):
-                self.listings.setdefault((place[0], section.name), Listing.of(listed, self.master.family))
-        return self.listings[key]
-
-    def level(self, table: str, chain: str) -> int:
-        """How many chains nest above *chain*, at most."""
-        if table not in self.levels:
-            self.levels[table] = levels(self.loaded.table(table))
-        return self.levels[table].get(chain, 0)
-
-
-def levels(table: Table) -> dict[str, int]:
-    """How many chains nest above each chain, at most."""
-    below = {chain.name: {name for rule in chain.rules if (name := jumps_to(rule))} for chain in table.chains}
-    above = dict.fromkeys(below, 0)
-    waiting = Counter(name for names in below.values() for name in names)
-    ready = [name for name in below if not waiting[name]]
-    while ready:
-        name = ready.pop()
-        for callee in below[name]:
-            above[callee] = max(above[callee], above[name] + 1)
-            waiting[callee] -= 1
-            if not waiting[callee]:
-                ready.append(callee)
-    return above
+    def depth(self, table: str, chain: str) -> int:
+        """The greatest number of chains that nest above a loaded chain."""
+        if table not in self.cache.nesting:
+            self.cache.nesting[table] = levels_above(self.loaded.table(table))
+        return self.cache.nesting[table].get(chain, 0)

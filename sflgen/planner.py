@@ -1,15 +1,13 @@
 """Plans: from a state and updates to a patch and the state after it.
 
-A chain that is read rule by rule is edited in place.  In front of a tree goes, for the region
-that an update touches, an entry that leads by `-g` to an *overlay*: what the list says now for
-that region, in order, up to the first rule that ends the way of all its packets (the update
-buffer of "The Small, the Fast and the Lazy", section IV, with a region of packets where the
-paper has a rule).  The newest entry stands first, so a packet meets the newest overlay of a
-region it is in, and the list has not changed for it since.  When the entries cost more rules
-read than `delta`, the tree is grown anew (base.py), and only what differs is said.
+A chain without a tree is edited in place.  In front of a tree, an update inserts an *entry* for the
+region of packets that it may concern (update_rule.py): the update buffer of "The Small, the Fast and the
+Lazy", section IV, with a region where the paper has a rule.  The newest entry is read first, so a packet
+reads the newest overlay of any region it is in, and the list has not changed for it since.  When the
+entries of a section cost more than `delta`, its tree is grown anew (grow.py).
 
-Invariant: `apply(state.loaded, plan.edits)` is `plan.after.loaded`, and the law of state.py
-holds for it.
+Invariant: `apply(state.loaded, plan.edits)` is `plan.after.loaded`, and the law of state.py holds for
+`plan.after`.  Nothing is proved here; proof.py plans and proves.
 """
 
 from __future__ import annotations
@@ -20,31 +18,35 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hitables.analyse.callgraph import check_loops
-from hitables.compiler.compile import NESTING
+from hitables.analyse.callgraph import check_loops, levels_above
 from hitables.errors import HitablesError, Unsupported
 from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Kind
 
-from .edits import Edit, Op, apply, jumps_to, with_memory
+from .edits import Edit, Op, apply, jumps_to
 from .edits import text as text_of
-from .layout import Place, Served, Settings, Strategy, grow
-from .plan_state import Draft, levels
+from .entries import is_crowded
+from .grow import Loaded, grow
+from .layout import ChainId, ChainLayout
+from .nesting import depth_limit
+from .plan_state import PlanState
+from .settings import Settings, Strategy
+from .shared_memory import with_set_counters
 from .state import State, bare
-from .update_rule import LEAF, SectionUpdate
+from .update_rule import RuleUpdate
 
-# A chain that is read rule by rule is looked at again when it has grown to twice this, and twice that …
+# A chain without a tree is tried for one when it has grown to twice this many rules, and twice that …
 WORTH_A_TREE = 64
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A patch, and what is so once it is loaded.
+    """A patch, with the states before and after it.
 
-    updates  what happens to the master list
-    edits    what happens to what is loaded; `text` says it to iptables-restore --noflush
-    chosen   for each update (and each fold) of a chain: table, chain, strategy
-    taken    rules were taken out where they stand, which a proof has to show to be right
+    updates           edits of the master list
+    edits             edits of the loaded rule set; `text` is their iptables-restore text
+    chosen            for each update (and each fold) of a chain: table, chain, strategy
+    deleted_in_place  a rule was deleted from a tree where it was, which is right only if proved
     """
 
     before: State
@@ -52,16 +54,21 @@ class Plan:
     updates: tuple[Edit, ...]
     edits: tuple[Edit, ...]
     chosen: tuple[tuple[str, str, Strategy], ...]
-    taken: bool = False
+    deleted_in_place: bool = False
 
     @cached_property
     def text(self) -> str:
         """The patch, for `iptables-restore --noflush` of the state's backend."""
         return text_of(self.edits)
 
+    @property
+    def folds(self) -> bool:
+        """Whether a tree is grown anew."""
+        return any(strategy is Strategy.FOLD for _, _, strategy in self.chosen)
+
 
 def merged(plans: Sequence[Plan]) -> Plan:
-    """Plans, each for the state behind the one before, as one."""
+    """Consecutive plans as one."""
     if len(plans) == 1:
         return plans[0]
     updates, edits, chosen = (
@@ -71,245 +78,276 @@ def merged(plans: Sequence[Plan]) -> Plan:
     return Plan(plans[0].before, plans[-1].after, updates, edits, chosen)
 
 
-def plan(
-    state: State, updates: Sequence[Edit], strategy: Strategy | None = None, *, taking: bool = False
+def plan_unproved(
+    state: State, updates: Sequence[Edit], strategy: Strategy | None = None, *, delete_in_place: bool = False
 ) -> Plan:
-    """Plan *updates*, which were read against `state.master`.
+    """Plan *updates*, which were read against `state.master`, without a proof.
 
-    *strategy* OVERLAY puts off folding whatever it costs, FOLD folds each chain at once.  *taking*: rules
-    that are deleted may be taken out where they stand; the law is then for a proof to show (local.py).
-    ParseError when chains would jump in a circle; HitablesError for what cannot be served.
+    *strategy* OVERLAY or GRAFT never folds because of costs, FOLD folds each chain at once.
+    *delete_in_place*: rules may be deleted from trees where they are; the plan is right only if
+    a proof of it succeeds.  ParseError if chains would jump in a circle; HitablesError for
+    updates that are not possible.
     """
-    updates = with_memory(state.master, updates)
+    updates = with_set_counters(state.master, updates)
     master = apply(state.master, updates)
     if any(edit.rule is not None and jumps_to(edit.rule) for edit in updates):
         check_loops(master)
-    return Planning(state, master, strategy, taking).run(updates)
+    return Planner(state, master, strategy, delete_in_place).run(updates)
 
 
-def start(master: Program, settings: Settings) -> Plan:
-    """From *master* as it stands to *master* compiled."""
-    return fold(bare(master, settings))
+def start_unproved(master: Program, settings: Settings) -> Plan:
+    """From *master* loaded without trees to *master* compiled; `Plan.after` is the new state."""
+    return fold_unproved(bare(master, settings))
 
 
-def fold(state: State, chains: Iterable[Place] | None = None, *, aside: bool = False) -> Plan:
-    """Grow the trees of *chains* anew (all that hitables would compile, when None).
+def fold_unproved(state: State, chains: Iterable[ChainId] | None = None, *, staged: bool = False) -> Plan:
+    """Grow the trees of *chains* anew (if None, of all that hitables would compile), without a proof.
 
-    *aside*: in chains of their own, so that they can be loaded before they take the place of the old.
+    *staged*: in new chains, so that these can be loaded before they take the place of the old ones.
     """
-    planning = Planning(state, state.master, Strategy.FOLD)
-    planning.aside = aside
+    planner = Planner(state, state.master, Strategy.FOLD, staged=staged)
     for table in state.master:
         for chain in table.chains:
             if chains is not None:
                 wanted = (table.name, chain.name) in chains
             else:
-                long = len(chain.rules) >= state.settings.min_length
-                wanted = long or (table.name, chain.name) in state.served
-            if wanted and not state.settings.is_left(chain.name):
-                planning.fold(table.name, chain.name)
-    return planning.run(())
+                is_long = len(chain.rules) >= state.settings.min_length
+                wanted = is_long or (table.name, chain.name) in state.layouts
+            if wanted and not state.settings.is_foreign(chain.name):
+                planner.plan.fold_later(table.name, chain.name)
+    return planner.run(())
 
 
-class Planning(Draft):
-    """One plan being made."""
+class Planner:
+    """Makes one plan: every update of *master* in order, then the folds that they require."""
 
     def __init__(
-        self, state: State, master: Program, strategy: Strategy | None, taking: bool = False
+        self,
+        state: State,
+        master: Program,
+        strategy: Strategy | None,
+        delete_in_place: bool = False,
+        staged: bool = False,
     ) -> None:
-        super().__init__(state, master, strategy, taking)
-        self.folded: set[Place] = set()
-        self.aside = False
+        self.plan = PlanState(state, master, strategy, delete_in_place)
+        self.staged = staged
+        self.folded: set[ChainId] = set()
 
     def run(self, updates: Sequence[Edit]) -> Plan:
+        plan = self.plan
         for edit in updates:
-            self.allowed(edit)
-        busy = Counter((edit.table, edit.chain) for edit in updates)
-        for place, count in busy.items():
-            if place in self.served and (self.strategy is Strategy.FOLD or count > self.settings.delta):
-                self.fold(*place)
+            self.check_allowed(edit)
+        self.fold_busy_chains(updates)
         for edit in updates:
             self.update(edit)
         for table in dict.fromkeys(edit.table for edit in updates):
             self.fold_callers(table, updates)
         self.fold_all()
-        for table in self.deepened:
+        for table in plan.deepened:
             self.check_nesting(table)
         after = replace(
-            self.state,
-            master=self.master,
-            loaded=self.loaded,
-            served=self.served,
-            hosts=self.hosts,
-            listings=self.listings,
-            levels=self.levels,
-            regions=self.regions,
-            costs=self.costs,
-            indexes=self.indexes,
-            version=self.state.version + 1,
+            plan.state,
+            master=plan.master,
+            loaded=plan.loaded,
+            layouts=plan.layouts,
+            entry_chains=plan.entry_chains,
+            cache=plan.cache,
+            version=plan.state.version + 1,
         )
-        return Plan(self.state, after, tuple(updates), tuple(self.edits), tuple(self.chosen), self.taken)
+        edits, chosen = tuple(plan.edits), tuple(plan.chosen)
+        return Plan(plan.state, after, tuple(updates), edits, chosen, plan.deleted_in_place)
 
-    def allowed(self, edit: Edit) -> None:
-        if self.settings.is_left(edit.chain):
+    def check_allowed(self, edit: Edit) -> None:
+        settings = self.plan.settings
+        if settings.is_foreign(edit.chain):
             raise HitablesError(
                 f"chain {edit.chain} of table {edit.table} is left to others (init --leave); update it there"
             )
-        if edit.op is Op.NEW and self.made(edit.table).is_made(edit.chain):
+        if edit.op is Op.NEW and self.plan.names(edit.table).is_generated(edit.chain):
             raise HitablesError(
-                f"a chain cannot be called {edit.chain}: {self.settings.prefix} and a number are ours"
+                f"a chain cannot be called {edit.chain}: names of {settings.prefix} and a number are reserved"
             )
 
     # One update.
 
     def update(self, edit: Edit) -> None:
-        place = edit.table, edit.chain
+        plan, chain_id = self.plan, (edit.table, edit.chain)
         if edit.op is Op.REMOVE:
-            self.remove(edit)
+            self.remove_chain(edit)
         elif edit.op in (Op.NEW, Op.POLICY):
-            self.load(edit)
-            self.chosen.append((*place, Strategy.EDIT))
-        elif place in self.folded:
-            pass  # it is already as it will be after all updates
-        elif place in self.served:
+            plan.load(edit)
+            plan.choose(chain_id, Strategy.EDIT)
+        elif chain_id in self.folded:
+            pass  # it was grown for the list after all updates
+        elif chain_id in plan.layouts:
             if edit.op is Op.FLUSH:
-                self.fold(*place)
-                emptied = tuple(replace(each, size=0) for each in self.served[place].sections)
-                self.served[place] = Served(emptied)
+                plan.fold_later(*chain_id)
+                empty = tuple(replace(section, size=0) for section in plan.layouts[chain_id].sections)
+                plan.layouts[chain_id] = ChainLayout(empty)
             else:
-                SectionUpdate(self, edit).run()
-        elif edit.chain not in self.folding.get(edit.table, {}):
-            self.load(edit)
-            if edit.rule is not None and jumps_to(edit.rule):
-                self.deepened.add(edit.table)
-            self.chosen.append((*place, Strategy.EDIT))
-            if edit.op in (Op.APPEND, Op.INSERT):
-                count = len(self.loaded.table(edit.table)[edit.chain].rules)
-                if count > WORTH_A_TREE and count & count - 1 == 0:
-                    self.fold(*place)
+                RuleUpdate(plan, edit).run()
+        elif not plan.will_fold(*chain_id):
+            self.update_list(edit)
 
-    def remove(self, edit: Edit) -> None:
-        """Remove a user chain; trees in which nobody comes to its jumps any more may still hold them."""
-        if (edit.table, edit.chain) in self.served:
-            self.fold(edit.table, edit.chain)
-        for (table, chain), served in self.served.items():
-            if table == edit.table and chain != edit.chain and self.enters(table, served, edit.chain):
-                self.fold(table, chain)
-        self.fold_all(emptied=(edit.table, edit.chain))
-        self.load(edit)
-        self.folded.discard((edit.table, edit.chain))
-        self.chosen.append((edit.table, edit.chain, Strategy.EDIT))
+    def update_list(self, edit: Edit) -> None:
+        """Edit a chain without a layout in place; fold it when it has grown long."""
+        plan = self.plan
+        plan.load(edit)
+        if edit.rule is not None and jumps_to(edit.rule):
+            plan.deepened.add(edit.table)
+        plan.choose((edit.table, edit.chain), Strategy.EDIT)
+        if edit.op in (Op.APPEND, Op.INSERT):
+            count = len(plan.loaded.table(edit.table)[edit.chain].rules)
+            is_power_of_two = count & count - 1 == 0
+            if count > WORTH_A_TREE and is_power_of_two:
+                plan.fold_later(edit.table, edit.chain)
 
-    def enters(self, table: str, served: Served, chain: str) -> bool:
-        """Whether what serves a chain jumps to *chain*, be it where no packet comes."""
-        held, made = self.loaded.table(table), self.made(table)
-        seen = {section.name for section in served.sections} | served.names()
-        todo = list(seen)
-        while todo:
-            for rule in held[todo.pop()].rules:
-                name = jumps_to(rule)
-                if name == chain:
+    def remove_chain(self, edit: Edit) -> None:
+        """Remove a user chain; trees may still hold jumps to it, in rules that no packet reaches."""
+        plan, chain_id = self.plan, (edit.table, edit.chain)
+        if chain_id in plan.layouts:
+            plan.fold_later(*chain_id)
+        for (table, chain), layout in plan.layouts.items():
+            if table == edit.table and chain != edit.chain and self.jumps_below(table, layout, edit.chain):
+                plan.fold_later(table, chain)
+        self.fold_all(removed=chain_id)
+        plan.load(edit)
+        self.folded.discard(chain_id)
+        plan.choose(chain_id, Strategy.EDIT)
+
+    def jumps_below(self, table: str, layout: ChainLayout, chain: str) -> bool:
+        """Whether a loaded chain of *layout* jumps to *chain*, even in a rule that no packet reaches."""
+        loaded, names = self.plan.loaded.table(table), self.plan.names(table)
+        seen = {section.name for section in layout.sections} | layout.fixed_chains()
+        pending = list(seen)
+        while pending:
+            for rule in loaded[pending.pop()].rules:
+                callee = jumps_to(rule)
+                if callee == chain:
                     return True
-                if made.is_made(name) and name not in seen:
-                    seen.add(name)
-                    todo.append(name)
+                if names.is_generated(callee) and callee not in seen:
+                    seen.add(callee)
+                    pending.append(callee)
         return False
 
-    # Folding.
+    # Folds.
 
-    def fold_all(self, emptied: Place | None = None) -> None:
-        """Grow what is to be folded, as it is after all updates.
+    def fold_busy_chains(self, updates: Sequence[Edit]) -> None:
+        """Fold chains with more updates than entries are worth, or all if the strategy is FOLD."""
+        plan = self.plan
+        count_of = Counter((edit.table, edit.chain) for edit in updates)
+        for chain_id, count in count_of.items():
+            is_busy = plan.strategy is Strategy.FOLD or count > plan.settings.delta
+            if chain_id in plan.layouts and is_busy:
+                plan.fold_later(*chain_id)
 
-        *emptied* is about to be removed, and so is what the list does not have any more.
+    def fold_all(self, removed: ChainId | None = None) -> None:
+        """Grow the trees of all chains to fold, for the list after all updates.
+
+        *removed*: a chain that is about to be removed; it is emptied, like those that the list lacks.
         """
-        folding, self.folding = self.folding, {}
-        for table, chains in folding.items():
-            master = self.master
-            held = master.table(table)
-            gone = {name for name in chains if name not in held or (table, name) == emptied}
-            if gone:
-                others = tuple(chain for chain in held.chains if chain.name not in gone)
-                left = replace(held, chains=(*others, *(Chain(name, None) for name in gone)))
-                master = replace(master, tables=tuple(left if each is held else each for each in master))
-            grown = grow(
-                self.loaded,
-                master,
-                self.served,
-                self.hosts,
+        plan = self.plan
+        to_fold, plan.to_fold = plan.to_fold, {}
+        for table, chains in to_fold.items():
+            regrown = grow(
+                Loaded(plan.loaded, plan.layouts, plan.entry_chains),
+                self.master_with_empty(table, chains, removed),
                 table,
                 list(chains),
-                self.settings,
-                self.state.half,
-                self.aside,
+                plan.settings,
+                plan.state.name_range,
+                self.staged,
             )
-            self.load(*grown.edits)
-            self.names.pop(table, None)
-            for place, served in grown.served.items():
-                before = self.served.pop(place, None)
-                gone_sections = {section.name for section in before.sections} if before else set()
-                for name in gone_sections:
-                    self.listings.pop((table, name), None)
-                    self.costs.pop((table, name), None)
-                    self.indexes.pop((table, name), None)
-                for key in [key for key, host in self.hosts.items() if host.section in gone_sections]:
-                    if key[0] == table:
-                        del self.hosts[key]
-                        self.regions.pop(key, None)
-                if served is not None:
-                    self.served[place] = served
-                self.folded.add(place)
-            self.chosen += [(table, name, Strategy.FOLD) for name in chains]
-            self.deepened.add(table)
+            plan.load(*regrown.edits)
+            plan.reset_names(table)
+            for chain_id, layout in regrown.layouts.items():
+                self.replace_layout(chain_id, layout)
+            for name in chains:
+                plan.choose((table, name), Strategy.FOLD)
+            plan.deepened.add(table)
+
+    def master_with_empty(self, table: str, chains: Iterable[str], removed: ChainId | None) -> Program:
+        """The master list, in which those of *chains* that it lacks, and *removed*, are empty."""
+        master = self.plan.master
+        listed = master.table(table)
+        empty = {name for name in chains if name not in listed or (table, name) == removed}
+        if not empty:
+            return master
+        others = tuple(chain for chain in listed.chains if chain.name not in empty)
+        padded = replace(listed, chains=(*others, *(Chain(name, None) for name in empty)))
+        return replace(master, tables=tuple(padded if each is listed else each for each in master))
+
+    def replace_layout(self, chain_id: ChainId, layout: ChainLayout | None) -> None:
+        """Record the new layout of a folded chain, which has no entries."""
+        plan, table = self.plan, chain_id[0]
+        before = plan.layouts.pop(chain_id, None)
+        sections = {section.name for section in before.sections} if before else set()
+        for name in sections:
+            plan.cache.drop_section((table, name))
+        for key in [key for key, each in plan.entry_chains.items() if each.section in sections]:
+            if key[0] == table:
+                del plan.entry_chains[key]
+                plan.cache.regions.pop(key, None)
+        if layout is not None:
+            plan.layouts[chain_id] = layout
+        self.folded.add(chain_id)
 
     def fold_callers(self, table: str, updates: Sequence[Edit]) -> None:
-        """Fold the chains whose trees were laid out for a callee that writes less than it does now."""
+        """Fold the chains that enter a chain which may now write more than when their trees were grown."""
+        plan = self.plan
         if not any(
-            jumps_to(edit.rule) or self.writes(table, edit.rule)
+            jumps_to(edit.rule) or plan.writes(table, edit.rule)
             for edit in updates
             if edit.table == table and edit.rule is not None
         ):
             return
-        before, after = self.states(table, False), self.states(table, True)
-        more = {chain for chain, states in after.items() if states - before.get(chain, frozenset())}
-        for where, chain in list(self.served):
+        before, after = plan.written.by_chain(table, updated=False), plan.written.by_chain(table)
+        widened = {chain for chain, written in after.items() if written - before.get(chain, frozenset())}
+        for where, chain in list(plan.layouts):
             if where == table and any(
-                rule.target is not None and rule.target.kind is Kind.JUMP and rule.target.name in more
-                for rule in self.master.table(table)[chain].rules
+                rule.target is not None and rule.target.kind is Kind.JUMP and rule.target.name in widened
+                for rule in plan.master.table(table)[chain].rules
             ):
-                self.fold(table, chain)
+                plan.fold_later(table, chain)
 
     def check_nesting(self, table: str) -> None:
-        """Unsupported when chains nest deeper than the backend takes."""
-        backend = "nft" if self.settings.backend == "any" else self.settings.backend
-        limit = NESTING[backend]
-        self.levels[table] = levels(self.loaded.table(table))
-        if max(self.levels[table].values(), default=0) > limit:
+        """Unsupported if chains nest deeper than the backend accepts."""
+        plan = self.plan
+        limit = depth_limit(plan.settings)
+        plan.cache.nesting[table] = levels_above(plan.loaded.table(table))
+        if max(plan.cache.nesting[table].values(), default=0) > limit:
+            backend = "nft" if plan.settings.backend == "any" else plan.settings.backend
             raise Unsupported(
-                f"table {table}: with these updates chains nest deeper than the {limit} that {backend} takes"
+                f"table {table}: with these updates chains nest deeper than the {limit} levels that "
+                f"{backend} accepts"
             )
 
 
-def due(state: State) -> list[Place]:
-    """The chains whose entries cost more than what is let wait for new trees."""
+# Pending entries.
+
+
+def due(state: State) -> list[ChainId]:
+    """The chains whose entries cost more than `delta`, or crowd a leaf."""
     delta = state.settings.delta
-    costs: dict[Place, float] = defaultdict(float)
-    for (table, _), host in state.hosts.items():
-        crowded = len(host.fronts) > LEAF * delta
-        more = sum(front.cost for front in host.fronts)
-        costs[table, host.section] += more + (1000 * delta + 1 if crowded else 0)
+    costs: dict[ChainId, float] = defaultdict(float)
+    for (table, _), entry_chain in state.entry_chains.items():
+        cost = sum(entry.cost for entry in entry_chain.entries)
+        costs[table, entry_chain.section] += cost + (
+            1000 * delta + 1 if is_crowded(entry_chain, delta) else 0
+        )
     sections = {key for key, cost in costs.items() if cost > 1000 * delta}
     if not sections:
         return []
     return [
         (table, chain)
-        for (table, chain), served in state.served.items()
-        if any((table, section.name) in sections for section in served.sections)
+        for (table, chain), layout in state.layouts.items()
+        if any((table, section.name) in sections for section in layout.sections)
     ]
 
 
 @dataclass(frozen=True)
 class Pending:
-    """What waits in front of one chain: entries, and the rules read more for them, on average."""
+    """The entries of one chain, and the additional rules that an average packet reads because of them."""
 
     table: str
     chain: str
@@ -318,11 +356,15 @@ class Pending:
 
 
 def pending(state: State) -> list[Pending]:
-    """What a fold would gain, by chain with a tree."""
-    found = []
-    for (table, chain), served in state.served.items():
-        names = {section.name for section in served.sections}
-        hosts = [host for (at, _), host in state.hosts.items() if at == table and host.section in names]
-        fronts = [front for host in hosts for front in host.fronts]
-        found.append(Pending(table, chain, len(fronts), sum(front.cost for front in fronts) / 1000))
-    return found
+    """The pending entries of each chain with a tree: what a fold would save."""
+    items = []
+    for (table, chain), layout in state.layouts.items():
+        sections = {section.name for section in layout.sections}
+        entries = [
+            entry
+            for (at, _), entry_chain in state.entry_chains.items()
+            if at == table and entry_chain.section in sections
+            for entry in entry_chain.entries
+        ]
+        items.append(Pending(table, chain, len(entries), sum(entry.cost for entry in entries) / 1000))
+    return items

@@ -1,9 +1,9 @@
-"""The counters of policies in a legacy kernel, which the tools set to zero with every change.
+"""The counters of policies in a legacy kernel, which the tools reset with every change.
 
-`iptables-legacy` writes a whole table back, its rules with their counts and its policies without.
-So the counts of the policies are read just before a patch is loaded, and said in the patch
-(`:INPUT ACCEPT [packets:bytes]`, with `iptables-restore --counters`).  They are asked of the
-kernel itself, in some milliseconds: `iptables-save` would write out all rules for them.
+`iptables-legacy` writes a whole table back: rules with their counts, policies without.  So the counts of
+the policies are read just before a patch is loaded, and set by the patch (`:INPUT ACCEPT
+[packets:bytes]`, with `iptables-restore --counters`).  They are read from the kernel by getsockopt, in
+some milliseconds; `iptables-save` would print all rules.
 
 The layouts are those of linux/netfilter_ipv4/ip_tables.h and ip6_tables.h, which do not change.
 """
@@ -29,7 +29,7 @@ _TARGET = 32  # bytes of struct xt_entry_target before the verdict
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where the parts of a rule stand.  *level* of the socket option; *target*: of its offset."""
+    """Level of the socket option; where an entry holds the offset of its target, and its counters."""
 
     level: int
     target: int
@@ -43,11 +43,13 @@ _LAYOUTS = {
 
 
 def with_policy_counters(patch: str, family: Family) -> str:
-    """*patch*, for iptables-legacy-restore --noflush --counters, so that policies keep what they counted."""
-    return re.sub(r"^\*(\S+)\n", lambda found: found[0] + _said(found[1], family), patch, flags=re.MULTILINE)
+    """*patch* for iptables-legacy-restore --noflush --counters, with lines that keep counts of policies."""
+    return re.sub(
+        r"^\*(\S+)\n", lambda head: head[0] + _policy_lines(head[1], family), patch, flags=re.MULTILINE
+    )
 
 
-def _said(table: str, family: Family) -> str:
+def _policy_lines(table: str, family: Family) -> str:
     return "".join(
         f":{chain} {policy} [{packets}:{size}]\n"
         for chain, policy, packets, size in policy_counters(table, family)
@@ -56,15 +58,15 @@ def _said(table: str, family: Family) -> str:
 
 
 def policy_counters(table: str, family: Family) -> Iterator[tuple[str, str, int, int]]:
-    """Chain, policy, packets and bytes of each built-in chain; nothing where the table is not to be had."""
+    """Chain, policy, packets and bytes of each built-in chain; nothing if the kernel lacks the table."""
     layout = _LAYOUTS[family]
     kind = socket.AF_INET if family is Family.IPV4 else socket.AF_INET6
     name = table.encode()
     try:
-        with socket.socket(kind, socket.SOCK_RAW, socket.IPPROTO_RAW) as asked:
-            info = option(asked, layout.level, _GET_INFO, _INFO.pack(name, *(0,) * 13), 0)
+        with socket.socket(kind, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+            info = option(raw, layout.level, _GET_INFO, _INFO.pack(name, *(0,) * 13), 0)
             _, hooks, *offsets, _, size = _INFO.unpack_from(info)
-            entries = option(asked, layout.level, _GET_ENTRIES, _ENTRIES.pack(name, size), size)
+            entries = option(raw, layout.level, _GET_ENTRIES, _ENTRIES.pack(name, size), size)
     except OSError:
         return
     for hook, (chain, offset) in enumerate(zip(_HOOKS, offsets[5:], strict=True)):

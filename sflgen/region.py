@@ -1,10 +1,11 @@
-"""Regions: the packets that pass a few header tests of a rule, and what a rule may do to them.
+"""Regions: the packets that pass some header tests of a rule, and the effect of other rules on them.
 
-A region is what a rule in front of a chain lets into its overlay.  It is said by matches of
-the rule that was updated, in their order and their spelling, so the test in front reads a
-packet as the rule itself would: whatever the rule does anything to (matches, drops, asks its
-memory) is in the region.  The two questions below may answer "no" out of ignorance, which
-makes an overlay longer; a "yes" holds for every packet of the region.
+A region is the set of packets that an entry leads to its overlay.  It is written as matches of the
+updated rule, in their order and spelling, so the entry reads a packet as that rule would: every
+packet on which the rule has an effect (it matches, drops, or uses memory) is in the region.
+
+Invariant: the questions below are answered conservatively.  "Yes" holds for every packet of the region;
+"no" may mean that it is unknown, which makes an overlay longer and never wrong.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule, Test
 
-# Read by nf_tables out of the payload when written natively (docs/semantics.md, "Two readings").
+# Native matches of nf_tables read these from the payload (docs/semantics.md, "Two readings").
 _RAW = frozenset({Field.SPORT, Field.DPORT, Field.FLAGS})
 _NONE: frozenset[Field] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What is known of a region's packets in one backend.
+    """What holds for a region's packets in one backend.
 
-    values  by field: a test of it held, so the packet has it
-    native  fields of which every test was read natively
-    solid   bytes of layer 4 that are there for sure, and no later fragment; 0 when that is not known
-    walked  a -p held, so the chain of IPv6 headers can be walked
+    values  by field: its possible values; a packet of the region has the field
+    native  fields that only native matches have tested
+    solid   bytes of layer 4 that are present, in a packet that is no later fragment; 0 if unknown
+    walked  a -p has matched, so the chain of IPv6 headers is complete
     """
 
     values: dict[Field, Values]
@@ -51,60 +52,61 @@ class Region:
     def of(
         cls, rule: Rule, dirty: Set[Field], exact: bool, family: Family, backends: Iterable[Backend]
     ) -> Region:
-        """A region, as small as its tests can say it, that holds every packet which *rule* touches.
+        """The smallest region, of tests of *rule*, that holds every packet on which *rule* has an effect.
 
-        *dirty*: fields that a rule before may have written, so that the front sees another value.
+        *dirty*: fields that an earlier rule may have written, so that the entry reads other values.
         With *exact* no test may drop a malformed packet.
         """
-        taken = []
+        matches = []
         for match in rule.matches:
             clean = all(test.field not in dirty for test in match.tests)
             drops = match.needs > 0 or match.option or (match.is_protocol and family is Family.IPV6)
             if match.role is Role.SPACE and clean and not (exact and drops):
-                taken.append(match)
+                matches.append(match)
             elif drops or match.role in (Role.NAMED, Role.ONCE):
-                break  # it acts on packets whatever stands behind it
-        return cls(taken, family, backends)
+                break  # it has an effect whether or not later matches hold
+        return cls(matches, family, backends)
 
     @classmethod
     def around(cls, rule: Rule, family: Family, backends: Iterable[Backend]) -> Region:
-        """A region that holds all packets to which *rule* may do anything: of its header options, which
-        drop none."""
-        taken = []
+        """A region that holds every packet on which *rule* may have an effect, of those of its header
+        options that drop no packet."""
+        matches = []
         for match in rule.matches:
             if match.name or match.role is not Role.SPACE:
                 break
             if not (match.is_protocol and family is Family.IPV6):
-                taken.append(match)
-        return cls(taken, family, backends)
+                matches.append(match)
+        return cls(matches, family, backends)
 
-    def is_behind(self, front: Region) -> bool:
-        """Whether *front*, tested before, takes or drops all packets that this region takes or drops."""
-        if self.matches[: len(front.matches)] == front.matches:
-            return True  # what one of these drops, it drops in front, too
-        return self.touched().passes(front.matches)
+    def is_behind(self, earlier: Region) -> bool:
+        """Whether *earlier*, tested first, matches or drops all packets that this region does."""
+        if self.matches[: len(earlier.matches)] == earlier.matches:
+            return True  # a packet that one of these drops is dropped by *earlier*, too
+        return self.touched().passes(earlier.matches)
 
     def touched(self) -> Region:
-        """A region that holds, too, what the tests of this one drop."""
+        """This region, and the packets that its tests drop, or a larger one."""
         for at, match in enumerate(self.matches):
             if any(self._drops(match, backend) for backend in self.backends):
                 return Region(self.matches[:at], self.family, self.backends)
         return self
 
     def values(self, field: Field) -> Values | None:
-        """The values of *field* that its packets have, as far as is known in every backend."""
+        """The possible values of *field*; None if the region does not restrict it."""
         return next(iter(self._views.values())).values.get(field)
 
     @property
     def walked(self) -> bool:
+        """Whether the chain of IPv6 headers is complete."""
         return all(view.walked for view in self._views.values())
 
     def escapes(self, rule: Rule, dirty: Set[Field] = _NONE) -> bool:
-        """Whether *rule* does nothing at all to any packet of the region."""
+        """Whether *rule* has no effect on any packet of the region."""
         return all(self._escapes(rule, dirty, backend) for backend in self.backends)
 
     def ends_in(self, rule: Rule, dirty: Set[Field] = _NONE) -> bool:
-        """Whether *rule* ends the way of every packet of the region."""
+        """Whether *rule* decides about every packet of the region."""
         target = rule.target
         if target is None or target.kind is Kind.JUMP:
             return False
@@ -113,7 +115,7 @@ class Region:
         return self.passes(rule.matches, dirty)
 
     def passes(self, matches: Iterable[Match], dirty: Set[Field] = _NONE) -> bool:
-        """Whether every packet of the region passes *matches*, or is dropped by one of them."""
+        """Whether every packet of the region matches *matches*, or is dropped by one of them."""
         return all(self._passes(match, dirty, backend) for match in matches for backend in self.backends)
 
     def may_be_dropped_by(self, matches: Iterable[Match]) -> bool:
@@ -126,12 +128,12 @@ class Region:
         )
 
     def overlaps(self, other: Region) -> bool:
-        """Whether a packet may be in both; never False when one is."""
+        """Whether a packet may be in both; never False if one is."""
         return not self.escapes(Rule(other.matches, None))
 
     def _view(self, backend: Backend) -> _View:
         values: dict[Field, Values] = {}
-        natively: dict[Field, bool] = {}
+        only_native: dict[Field, bool] = {}
         solid = 0
         for match in self.matches:
             native = _native(match, backend)
@@ -140,10 +142,10 @@ class Region:
             if match.either:
                 continue
             for test in match.tests:
-                known = values.get(test.field)
-                values[test.field] = test.values if known is None else known.intersect(test.values)
-                natively[test.field] = native and natively.get(test.field, True)
-        native_fields = frozenset(field for field, only in natively.items() if only)
+                before = values.get(test.field)
+                values[test.field] = test.values if before is None else before.intersect(test.values)
+                only_native[test.field] = native and only_native.get(test.field, True)
+        native_fields = frozenset(field for field, only in only_native.items() if only)
         return _View(values, native_fields, solid, any(match.is_protocol for match in self.matches))
 
     def _escapes(self, rule: Rule, dirty: Set[Field], backend: Backend) -> bool:
@@ -158,25 +160,25 @@ class Region:
         return False
 
     def _may_drop(self, match: Match, view: _View, backend: Backend) -> bool:
-        """Whether the match may drop a packet of the region before it looks at its values."""
+        """Whether the match may drop a packet of the region instead of testing it."""
         if match.is_protocol and self.family is Family.IPV6 and backend is Backend.LEGACY:
             return not view.walked
         return not _native(match, backend) and match.needs > view.solid
 
     def _drops(self, match: Match, backend: Backend) -> bool:
-        """Whether the match drops any packet at all."""
+        """Whether the match may drop any packet."""
         if match.is_protocol and self.family is Family.IPV6:
             return backend is Backend.LEGACY
         return match.option or (match.needs > 0 and not _native(match, backend))
 
     def _comparable(self, match: Match, field: Field, view: _View, backend: Backend) -> bool:
-        """Whether the match reads what the region's tests of *field* have read."""
+        """Whether the match reads the same bytes as the region's tests of *field*."""
         if field not in _RAW or backend is Backend.LEGACY or view.solid:
             return True
         return _native(match, backend) == (field in view.native)
 
     def _fails(self, match: Match, dirty: Set[Field], view: _View, backend: Backend) -> bool:
-        """Whether no packet of the region passes the match's tests."""
+        """Whether no packet of the region matches."""
 
         def fails(test: Test) -> bool:
             if not test.values:

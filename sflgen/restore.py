@@ -1,10 +1,10 @@
-"""Patches taken to the kernel by iptables-restore: one process for each, or one that stays.
+"""Patches loaded by iptables-restore: one process for each patch, or one that stays.
 
-Starting the tool takes several times as long as a patch of a few lines.  That of nft commits at each
-`COMMIT` that it reads, and with `--verbose` repeats comments, so a comment behind a patch comes back
-once the kernel has all of it.  At what the kernel refuses the tool ends with its words, and a new one
-is started for the next patch.  When we are killed, what has come to it whole is committed, the rest is
-not, and it ends.
+Starting the tool takes several times as long as loading a patch of a few lines.  The nft tool commits at
+each `COMMIT` that it reads, and with `--verbose` prints comments again, so a comment behind a patch is
+printed when the kernel has all of the patch.  If the kernel refuses a patch, the tool exits with its
+message, and a new one is started for the next patch.  If this process is killed, the tool commits every
+complete transaction that it has read, and exits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 from hitables.errors import LiveError
 
-# Seconds after which a tool that has not repeated a comment is one that repeats none.
+# Seconds after which a tool that has not printed a comment again is taken for one that prints none.
 PATIENCE = 5.0
 
 _LINE = re.compile(r"\bline:? \d+")
@@ -30,9 +30,9 @@ _LINE = re.compile(r"\bline:? \d+")
 def once(
     command: Sequence[str], patch: str, meanwhile: Callable[[], None], handles: Sequence[int]
 ) -> str | None:
-    """Take a patch to the kernel, and call *meanwhile* while it is under way; why it was refused.
+    """Load a patch with a process of its own, and call *meanwhile* while it runs.
 
-    The tool's process holds the open files *handles*.
+    Returns the reason of a refusal, or None.  The process inherits the open files *handles*.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -42,7 +42,7 @@ def once(
         except OSError as error:
             raise LiveError(f"{tempfile.gettempdir()}: {error.strerror}") from error
         try:
-            # A session of its own: Ctrl-C is for us, and ends no patch between two tables.
+            # A session of its own, so that Ctrl-C does not end it between two tables of a patch.
             tool = subprocess.Popen(
                 command,
                 stdin=file,
@@ -52,60 +52,60 @@ def once(
                 start_new_session=True,
             )
         except OSError as error:
-            raise _not_started(command, error) from error
+            raise _start_error(command, error) from error
         with tool:
             meanwhile()
-            said = tool.communicate()[0].decode("utf-8", "replace").strip()
-    return f"exit status {tool.returncode}: {said or 'no message'}" if tool.returncode else None
+            output = tool.communicate()[0].decode("utf-8", "replace").strip()
+    return f"exit status {tool.returncode}: {output or 'no message'}" if tool.returncode else None
 
 
-def _not_started(command: Sequence[str], error: OSError) -> LiveError:
+def _start_error(command: Sequence[str], error: OSError) -> LiveError:
     if isinstance(error, FileNotFoundError):
         return LiveError(f"{command[0]}: no such command; install it, or put it on the PATH")
     return LiveError(f"{command[0]}: {error.strerror}")
 
 
 class Silent(LiveError):
-    """The tool does not repeat comments, so nobody knows when it has done a patch."""
+    """The tool does not print comments again, so it is unknown when it has loaded a patch."""
 
 
 class Restore:
-    """The tool of *command*, started when it is needed; its process holds the open files *handles*."""
+    """The tool *command*, started when it is needed; its process inherits the open files *handles*."""
 
     def __init__(self, command: Sequence[str], handles: Sequence[int]) -> None:
         self.command, self.handles = [*command, "--verbose"], tuple(handles)
         self._tool: subprocess.Popen[bytes] | None = None
         self._number = itertools.count()
         self._lines = 0  # that this process has read
-        self._rest = b""
+        self._unread = b""  # output behind the last comment
 
     def load(self, patch: str, meanwhile: Callable[[], None]) -> str | None:
-        """As `once`."""
-        said, done = self.run(patch, meanwhile)
-        return None if done else said
+        """Load a patch, as `once` does."""
+        output, is_done = self.run(patch, meanwhile)
+        return None if is_done else output
 
     def run(self, text: str, meanwhile: Callable[[], None] = lambda: None) -> tuple[str, bool]:
-        """What the tool says to *text*, and whether it has done all of it."""
+        """The output of the tool for *text*, and whether it has executed all of it."""
         data = text.encode("utf-8", "surrogateescape")
         if self._tool is None or self._tool.poll() is not None:
             self._start()
-        mark = self._tell(data)
+        mark = self._write(data)
         meanwhile()
-        said, done = self._hear(mark, None)
-        if not done:
-            shown = _LINE.sub(lambda at: self._own(at.group()), said.strip())
-            return f"exit status {self._end()}: {shown or 'no message'}", False
+        output, is_done = self._read_until(mark, None)
+        if not is_done:
+            message = _LINE.sub(lambda phrase: self._line_of_patch(phrase.group()), output.strip())
+            return f"exit status {self._end()}: {message or 'no message'}", False
         self._lines += data.count(b"\n") + 1
-        return said, True
+        return output, True
 
     def close(self) -> None:
-        """Wait until it has ended, which it does when it has read all."""
+        """Wait until the tool exits, which it does when it has read all of its input."""
         self._end()
 
     def _start(self) -> None:
         self._end()
         try:
-            # A session of its own: Ctrl-C is for us, and ends no patch that is under way.
+            # A session of its own, so that Ctrl-C does not end it during a patch.
             self._tool = subprocess.Popen(
                 self.command,
                 stdin=subprocess.PIPE,
@@ -116,67 +116,67 @@ class Restore:
                 start_new_session=True,
             )
         except OSError as error:
-            raise _not_started(self.command, error) from error
+            raise _start_error(self.command, error) from error
         assert self._tool.stdin is not None
         os.set_blocking(self._tool.stdin.fileno(), False)
-        self._lines, self._rest = 1, b""
+        self._lines, self._unread = 1, b""
         try:
-            said, done = self._hear(self._tell(b""), PATIENCE)
+            output, is_done = self._read_until(self._write(b""), PATIENCE)
         except TimeoutError:
-            self._tool.kill()  # it was told nothing yet, and may not even end with its input
+            self._tool.kill()  # it has no patch yet, and may not even exit at the end of its input
             self._end()
             raise Silent(f"{self.command[0]} repeats no comments") from None
-        if not done:
-            raise Silent(f"{' '.join(self.command)}: exit status {self._end()}: {said.strip()}")
+        if not is_done:
+            raise Silent(f"{' '.join(self.command)}: exit status {self._end()}: {output.strip()}")
 
-    def _tell(self, data: bytes) -> bytes:
+    def _write(self, data: bytes) -> bytes:
         """Write *data* and a comment; the comment.
 
-        A tool that warns of each rule is read meanwhile, or it would wait for us as we for it.
+        Output is read meanwhile: a tool that warns of each rule would wait for us as we wait for it.
         """
         assert self._tool is not None and self._tool.stdin is not None and self._tool.stdout is not None
         mark = b"# sflgen %d\n" % next(self._number)
-        left = memoryview(data + mark)
-        to, out = self._tool.stdin.fileno(), self._tool.stdout.fileno()
-        with selectors.PollSelector() as waiting, contextlib.suppress(BrokenPipeError):
-            waiting.register(to, selectors.EVENT_WRITE)
-            waiting.register(out, selectors.EVENT_READ)
-            while left:
-                ready = {key.fd for key, _ in waiting.select()}
-                if out in ready:
-                    said = os.read(out, 1 << 16)
-                    if not said:
+        unwritten = memoryview(data + mark)
+        stdin, stdout = self._tool.stdin.fileno(), self._tool.stdout.fileno()
+        with selectors.PollSelector() as selector, contextlib.suppress(BrokenPipeError):
+            selector.register(stdin, selectors.EVENT_WRITE)
+            selector.register(stdout, selectors.EVENT_READ)
+            while unwritten:
+                ready = {key.fd for key, _ in selector.select()}
+                if stdout in ready:
+                    output = os.read(stdout, 1 << 16)
+                    if not output:
                         break
-                    self._rest += said
-                if to in ready:
-                    left = left[os.write(to, left) :]
-        return mark  # where the tool has ended, what it said is read next
+                    self._unread += output
+                if stdin in ready:
+                    unwritten = unwritten[os.write(stdin, unwritten) :]
+        return mark  # if the tool has exited, its message is read next
 
-    def _hear(self, mark: bytes, patience: float | None) -> tuple[str, bool]:
-        """What the tool says until *mark* comes back; or until it ends instead."""
+    def _read_until(self, mark: bytes, patience: float | None) -> tuple[str, bool]:
+        """The output before *mark*, and True; or all output, and False, if the tool exits instead."""
         assert self._tool is not None and self._tool.stdout is not None
         handle = self._tool.stdout.fileno()
-        until = None if patience is None else time.monotonic() + patience
-        while mark not in self._rest:
-            if until is not None:
-                with selectors.DefaultSelector() as waiting:
-                    waiting.register(handle, selectors.EVENT_READ)
-                    if not waiting.select(max(0.0, until - time.monotonic())):
+        deadline = None if patience is None else time.monotonic() + patience
+        while mark not in self._unread:
+            if deadline is not None:
+                with selectors.DefaultSelector() as selector:
+                    selector.register(handle, selectors.EVENT_READ)
+                    if not selector.select(max(0.0, deadline - time.monotonic())):
                         raise TimeoutError
             data = os.read(handle, 1 << 16)
             if not data:
-                return self._rest.decode("utf-8", "surrogateescape"), False
-            self._rest += data
-        said, _, self._rest = self._rest.partition(mark)
-        return said.decode("utf-8", "surrogateescape"), True
+                return self._unread.decode("utf-8", "surrogateescape"), False
+            self._unread += data
+        output, _, self._unread = self._unread.partition(mark)
+        return output.decode("utf-8", "surrogateescape"), True
 
-    def _own(self, said: str) -> str:
-        """`line 325` of all that the tool has read as a line of the last patch."""
-        words, _, number = said.rpartition(" ")
-        return f"{words} {int(number) - self._lines}" if int(number) > self._lines else said
+    def _line_of_patch(self, phrase: str) -> str:
+        """`line 325` of the tool's whole input as a line of the last patch."""
+        words, _, number = phrase.rpartition(" ")
+        return f"{words} {int(number) - self._lines}" if int(number) > self._lines else phrase
 
     def _end(self) -> int:
-        """Let the tool come to its end; its exit status."""
+        """Close the tool's input and wait for it; its exit status."""
         tool, self._tool = self._tool, None
         if tool is None:
             return 0

@@ -1,7 +1,8 @@
-"""The list of a section, kept so that the rules that may meet a region are found at once.
+"""The list of a section, indexed so that the rules that may concern a region are found without a walk.
 
-Invariant: row *i* holds, for five header fields, an interval outside of which rule *i* does
-nothing to any packet; what is not told apart by these is looked at by region.py.
+Invariant: row *i* holds, for five header fields, an interval outside of which rule *i* has no effect on
+any packet.  The index may report rules that do not concern a region, never the reverse; region.py
+decides about those it reports.  An update changes one column of the arrays and copies the rest.
 """
 
 from __future__ import annotations
@@ -14,146 +15,154 @@ import numpy as np
 import numpy.typing as npt
 
 from hitables.ir.fields import Family, Field, top
-from hitables.ir.rule import Kind, Rule, State
+from hitables.ir.rule import Kind, Rule
+from hitables.ir.rule import State as Metadata
 from hitables.ir.semantics import FIELDS_WRITTEN
 
 from .region import Region
 
 _FIELDS = (Field.SRC, Field.DST, Field.PROTO, Field.IIF, Field.OIF)
-_COLUMN = {field: column for column, field in enumerate(_FIELDS)}
+_ROW = {field: row for row, field in enumerate(_FIELDS)}
 _TOP = (1 << 64) - 1
 
-Rows = npt.NDArray[np.uint64]
-Writes = Callable[[Rule], frozenset[State]]
+Bounds = npt.NDArray[np.uint64]
+Hull = dict[int, tuple[int, int]]  # by index of the field: lowest and highest value
+Writes = Callable[[Rule], frozenset[Metadata]]
 
 
-def fields_written(states: Set[State]) -> frozenset[Field]:
-    """The header fields that writing *states* may change."""
-    return frozenset().union(*(FIELDS_WRITTEN.get(state, frozenset()) for state in states))
+def fields_written(written: Set[Metadata]) -> frozenset[Field]:
+    """The header fields that writing *written* may change."""
+    return frozenset().union(*(FIELDS_WRITTEN.get(item, frozenset()) for item in written))
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """Rules in order.  *low*, *high*: a column per rule; *acts*: it jumps or writes."""
+class RuleIndex:
+    """Rules in order.
+
+    low, high  a row for each of FIELDS, a column for each rule
+    acts       by rule: whether it jumps or writes
+    """
 
     FIELDS: ClassVar = _FIELDS
 
     rules: tuple[Rule, ...]
     family: Family
-    low: Rows
-    high: Rows
+    low: Bounds
+    high: Bounds
     acts: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, rules: Sequence[Rule], family: Family) -> Listing:
+    def of(cls, rules: Sequence[Rule], family: Family) -> RuleIndex:
         low = np.zeros((len(_FIELDS), len(rules)), np.uint64)
         high = np.full((len(_FIELDS), len(rules)), _TOP, np.uint64)
         for at, rule in enumerate(rules):
-            for column, (first, last) in hull(rule, family).items():
-                low[column, at], high[column, at] = first, last
+            for row, (first, last) in hull(rule, family).items():
+                low[row, at], high[row, at] = first, last
         return cls(tuple(rules), family, low, high, np.array([_acts(rule) for rule in rules], bool))
 
-    def with_rule(self, at: int, rule: Rule) -> Listing:
-        """The list with *rule* before place *at*."""
-        one = Listing.of([rule], self.family)
+    def with_rule(self, at: int, rule: Rule) -> RuleIndex:
+        """The list with *rule* inserted at index *at*."""
+        single = RuleIndex.of([rule], self.family)
         low, high = (
             np.concatenate((old[:, :at], new, old[:, at:]), axis=1)
-            for old, new in ((self.low, one.low), (self.high, one.high))
+            for old, new in ((self.low, single.low), (self.high, single.high))
         )
         rules = (*self.rules[:at], rule, *self.rules[at:])
-        return Listing(rules, self.family, low, high, np.insert(self.acts, at, one.acts[0]))
+        return RuleIndex(rules, self.family, low, high, np.insert(self.acts, at, single.acts[0]))
 
-    def without(self, at: int) -> Listing:
-        """The list without the rule at place *at*."""
+    def without(self, at: int) -> RuleIndex:
+        """The list without the rule at index *at*."""
         low, high = (np.concatenate((old[:, :at], old[:, at + 1 :]), axis=1) for old in (self.low, self.high))
         rules = (*self.rules[:at], *self.rules[at + 1 :])
-        return Listing(rules, self.family, low, high, np.delete(self.acts, at))
+        return RuleIndex(rules, self.family, low, high, np.delete(self.acts, at))
 
     def written_before(self, at: int, writes: Writes) -> frozenset[Field]:
-        """The header fields that a rule before place *at* may change."""
-        states: set[State] = set()
-        for place in np.flatnonzero(self.acts[:at]):
-            states |= writes(self.rules[place])
-        return fields_written(states)
+        """The header fields that a rule before index *at* may change."""
+        written: set[Metadata] = set()
+        for index in np.flatnonzero(self.acts[:at]):
+            written |= writes(self.rules[index])
+        return fields_written(written)
 
-    def on(self, region: Region, writes: Writes, start: int = 0) -> tuple[list[int], bool]:
-        """The places, from *start* on, of the rules that may do something to packets of *region*, up to the
-        first that ends the way of them all; and whether there is one."""
-        found: list[int] = []
+    def relevant(self, region: Region, writes: Writes, start: int = 0) -> tuple[list[int], bool]:
+        """The indices, from *start*, of the rules that may have an effect on packets of *region*, up to the
+        first that decides about all of them; and whether there is one that does."""
+        indices: list[int] = []
         dirty: frozenset[Field] = frozenset()
         while True:
-            for place in self.near(region, dirty, start):
-                rule = self.rules[place]
+            for at in self.near(region, dirty, start):
+                rule = self.rules[at]
                 if region.escapes(rule, dirty):
                     continue
-                found.append(int(place))
+                indices.append(int(at))
                 if region.ends_in(rule, dirty):
-                    return found, True
-                if self.acts[place]:
+                    return indices, True
+                if self.acts[at]:
                     more = fields_written(writes(rule)) - dirty
                     dirty |= more
                     if more & frozenset(_FIELDS):
-                        start = int(place) + 1
+                        start = int(at) + 1
                         break
             else:
-                return found, False
+                return indices, False
 
     def share(self, region: Region) -> float:
-        """The share of the packets that are in *region*: each rule's packets weigh alike, spread evenly over
-        what the five fields say of its box."""
+        """The estimated share of packets that are in *region*.
+
+        Every rule weighs the same, with its packets spread evenly over its box in the five fields.
+        """
         near = self.near(region, frozenset(), 0)
         inside = np.ones(len(near))
-        for column, field in enumerate(_FIELDS):
-            known = region.values(field)
-            if not known:
+        for row, field in enumerate(_FIELDS):
+            values = region.values(field)
+            if not values:
                 continue
-            first, last = (float(_short(end, field, self.family)) for end in known.hull())
-            low, high = self.low[column, near].astype(float), self.high[column, near].astype(float)
-            high = np.minimum(high, float(_short(top(field, self.family), field, self.family)))
+            first, last = (float(_upper_half(end, field, self.family)) for end in values.hull())
+            low, high = self.low[row, near].astype(float), self.high[row, near].astype(float)
+            high = np.minimum(high, float(_upper_half(top(field, self.family), field, self.family)))
             inside *= np.clip((np.minimum(high, last) - np.maximum(low, first) + 1) / (high - low + 1), 0, 1)
         return float(inside.sum()) / max(1, len(self.rules))
 
     def near(self, region: Region, dirty: Set[Field], start: int = 0) -> npt.NDArray[np.intp]:
-        """Places from *start* on whose intervals meet the region, fields of *dirty* apart."""
+        """Indices from *start* of the rules whose intervals meet the region in fields other than *dirty*."""
         meets = np.ones(len(self.rules) - start, bool)
-        for column, field in enumerate(_FIELDS):
-            known = region.values(field)
-            if known is None or field in dirty:
+        for row, field in enumerate(_FIELDS):
+            values = region.values(field)
+            if values is None or field in dirty:
                 continue
             if field is Field.PROTO and self.family is Family.IPV6 and not region.walked:
-                continue  # asking for the protocol may drop
-            if not known:
+                continue  # the test of the protocol may drop the packet
+            if not values:
                 continue
-            first, last = (np.uint64(_short(end, field, self.family)) for end in known.hull())
-            meets &= (self.low[column, start:] <= last) & (self.high[column, start:] >= first)
+            first, last = (np.uint64(_upper_half(end, field, self.family)) for end in values.hull())
+            meets &= (self.low[row, start:] <= last) & (self.high[row, start:] >= first)
         return np.flatnonzero(meets) + start
 
 
-def _short(value: int, field: Field, family: Family) -> int:
-    """The upper half of what takes 128 bits."""
-    wide = field in (Field.IIF, Field.OIF) or (family is Family.IPV6 and field in (Field.SRC, Field.DST))
-    return value >> 64 if wide else value
+def _upper_half(value: int, field: Field, family: Family) -> int:
+    """The upper 64 bits of a field of 128 bits; other values unchanged."""
+    is_wide = field in (Field.IIF, Field.OIF) or (family is Family.IPV6 and field in (Field.SRC, Field.DST))
+    return value >> 64 if is_wide else value
 
 
-def hull(rule: Rule, family: Family) -> dict[int, tuple[int, int]]:
-    """By column: the interval outside of which *rule* does nothing."""
-    found: dict[int, tuple[int, int]] = {}
+def hull(rule: Rule, family: Family) -> Hull:
+    """By field: the interval outside of which *rule* has no effect."""
+    bounds: Hull = {}
     for match in rule.matches:
         if match.name:
-            break  # an extension may drop or ask; header options come first
+            break  # an extension may drop the packet or use memory; header options are tested first
         if not match.either:
             for test in match.tests:
-                column = _COLUMN.get(test.field)
-                if column is not None and test.values:
+                row = _ROW.get(test.field)
+                if row is not None and test.values:
                     pairs = test.values.pairs
-                    low = _short(pairs[0][0], test.field, family)
-                    high = _short(pairs[-1][1], test.field, family)
-                    if column in found:
-                        low, high = max(low, found[column][0]), min(high, found[column][1])
-                    found[column] = (low, high)
+                    low = _upper_half(pairs[0][0], test.field, family)
+                    high = _upper_half(pairs[-1][1], test.field, family)
+                    if row in bounds:
+                        low, high = max(low, bounds[row][0]), min(high, bounds[row][1])
+                    bounds[row] = (low, high)
         if family is Family.IPV6 and match.is_protocol:
             break
-    return found
+    return bounds
 
 
 def _acts(rule: Rule) -> bool:

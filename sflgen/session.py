@@ -1,76 +1,65 @@
-"""A state kept open: commands come in, line by line, and each is answered with its patch.
+"""A state kept open: commands are taken line by line, and each is answered with its patch.
 
     -I INPUT 1 -s 192.0.2.7 -j DROP      a command of iptables is one update
     begin … commit                       the commands between them are one patch, all or none
-    fold [TABLE CHAIN]                   trees are built anew
+    fold [TABLE CHAIN]                   trees are grown anew
     status
 
-An answer is the lines of the patch, then `ok VERSION` or, if nothing was changed, `error REASON`.
-With a kernel a patch is loaded before it is answered with `ok`.  Where entries cost more than new
-trees, these are grown in the background (background.py); without a kernel the patch that brings
-them is part of the next answer to an update.
+An answer is the lines of the patch, then `ok VERSION`; or `error REASON` if nothing was changed.  With a
+kernel, `ok` is answered when the kernel has the patch.  Chains are folded in the background
+(fold_scheduler.py); without a kernel the patch of a fold is part of the next answer to an update.
+
+Updates are planned and proved one behind the other while the kernel loads earlier ones, and go to it
+together when it is ready.  Two threads: one plans, the other loads and commits; the store belongs to the
+second while it is busy.  server.py connects a session to files and sockets.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
-import selectors
-import socket
-import struct
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TextIO
 
 from hitables.errors import HitablesError
 
-from .background import Folding, Stale, cleared_away, put_aside
-from .edits import CommandReader, Edit, Op
+from .commands import CommandReader
+from .edits import Op
+from .fold_scheduler import FoldScheduler
 from .kernel import Kernel, loader
-from .layout import Strategy
-from .local_proof import prove_patch, proved_plan
-from .planner import Plan, due, fold, merged
+from .kernel_watch import KernelWatch
+from .planner import Plan, fold_unproved, merged
+from .proof import planner, prove_plan
+from .settings import Strategy
 from .state import State
 from .store import Store
 
-# A kernel that cannot tell whether somebody changed its rules is read again after so many seconds.
-LOOK_AGAIN = 5.0
-
-# Updates that are planned ahead of what the kernel has, at most.
-AHEAD = 16
-
-# A socket: clients at a time (more wait until one has gone), and in bytes answers that one has not read
-# before it is not read either, and what it may send without the end of a line.
-CLIENTS, UNREAD, LONGEST_LINE = 200, 1 << 20, 1 << 20
+# Updates that are planned ahead of those that the kernel has, at most.
+MAX_AHEAD = 16
 
 Reply = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class _Asked:
-    """Lines that get one answer: once *plan* is loaded; with none, it is *said* when its turn comes."""
+class _Request:
+    """Lines with one answer: the text of *plan* once it is loaded; without a plan, *answer* in its turn.
+
+    The plans of a background fold are requests without a client: their *reply* is None.
+    """
 
     lines: Sequence[str]
-    reply: Reply
+    reply: Reply | None
     plan: Plan | None
-    said: str = ""
-
-
-def _nobody(said: str) -> None:
-    """Nobody asked for it: a piece of a fold."""
+    answer: str = ""
 
 
 class Session:
-    """One stream of commands over an open store, whose kernel (if any) holds what the state says.
+    """One stream of commands over an open store, whose kernel (if any) holds the state.
 
-    Updates are planned and proved one behind the other (`waiting`) while the kernel takes those
-    before (`loading`, which a thread waits for; it alone touches the store then).  What waits when
-    the kernel is ready goes to it as one patch.
+    waiting  requests whose plans are made and proved, each for the state behind the one before
+    loading  requests that the second thread loads as one patch, and its result
     """
 
     def __init__(
@@ -78,470 +67,249 @@ class Session:
         store: Store,
         kernel: Kernel | None,
         proving: bool = True,
-        tell: Callable[[str], None] = lambda said: None,
-        seen: int | None = None,
+        report: Callable[[str], None] = lambda message: None,
+        generation: int | None = None,
     ) -> None:
-        """*seen*: the `generation` before the kernel was compared with the state; now, if left out."""
-        self.store, self.kernel, self.proving, self.tell = store, kernel, proving, tell
-        self.aside = kernel is not None and kernel.settings.backend == "nft"  # legacy loads all at each piece
-        self.folding: Folding | None = None
-        self.again = 0  # the version at which trees are grown again after that failed
-        self.pieces: deque[tuple[Edit, ...]] = deque()  # that clear away, to be loaded when there is time
-        self.clearing = self.aside  # old trees, or what a crash has left of new ones, may stand aside
-        self.batches: dict[object, list[str]] = {}  # that were begun, by who did
-        self.waiting: deque[_Asked] = deque()
-        self.loading: tuple[list[_Asked], Future[None]] | None = None
+        """*report* gets messages that answer no client.  *generation*: see KernelWatch."""
+        self.store, self.kernel, self.proving = store, kernel, proving
+        self.watch = None if kernel is None else KernelWatch(kernel, generation)
+        self.batches: dict[object, list[str]] = {}  # begun and not committed, by client
+        self.waiting: deque[_Request] = deque()
+        self.loading: tuple[list[_Request], Future[None]] | None = None
         self.thread = ThreadPoolExecutor(1)
-        self.ended, self.end = os.pipe()  # a byte for what was loaded
+        self.wake_reader, self.wake_writer = os.pipe()  # the second thread writes a byte when it is done
         self.events = select.epoll()
-        self.events.register(self.ended, select.EPOLLIN)
-        self.seen = None if kernel is None else seen if seen is not None else generation()
-        self.looked = time.monotonic()
+        self.events.register(self.wake_reader, select.EPOLLIN)
+        staged = kernel is not None and kernel.settings.backend == "nft"
+        self.folds = FoldScheduler(proving, staged, self.events, report)
 
     def fileno(self) -> int:
-        """What can be read when `attend` has something to do."""
+        """A descriptor that is readable when `attend` has work to do."""
         return self.events.fileno()
 
     def close(self) -> None:
-        """Wait for what is under way; stop what is folded in the background."""
+        """Wait for the patch under way; stop the background fold."""
         self.thread.shutdown()
-        self.drop_folding()
+        self.folds.cancel()
         if self.kernel is not None:
             self.kernel.close()
         self.events.close()
-        os.close(self.ended)
-        os.close(self.end)
+        os.close(self.wake_reader)
+        os.close(self.wake_writer)
+
+    # Commands.
 
     def answer(self, line: str) -> str:
-        """What *line* is answered with; "" for one that only adds to a batch."""
-        said: list[str] = []
-        self.take([line], said.append)
+        """The answer to *line*, waited for; "" if it only adds to a batch."""
+        answers: list[str] = []
+        self.take([line], answers.append)
         self.finish()
-        return "".join(said)
+        return "".join(answers)
 
-    def take(self, lines: Iterable[str], reply: Reply, who: object = None) -> None:
-        """Make what *lines* of *who*, who has a batch of its own, say so; *reply* gets the answers, in
-        their order, as they come."""
+    def take(self, lines: Iterable[str], reply: Reply, client: object = None) -> None:
+        """Execute *lines* from *client* (each client has its own batch).
+
+        *reply* is called with the answers, in their order, now or in later calls of `attend`.
+        """
         for line in lines:
-            said = line.strip()
-            batch = self.batches.get(who)
-            if said == "begin":
-                self.batches[who] = []
-            elif batch is not None and said != "commit":
+            command = line.strip()
+            batch = self.batches.get(client)
+            if command == "begin":
+                self.batches[client] = []
+            elif batch is not None and command != "commit":
                 batch.append(line)
-            elif said.partition(" ")[0] in ("status", "fold"):
+            elif command.partition(" ")[0] in ("status", "fold"):
                 self.finish()
-                reply(self.asked(said))
+                reply(self.execute(command))
             else:
-                self.batches.pop(who, None)
+                self.batches.pop(client, None)
                 self.update([line] if batch is None else batch, reply)
         self.attend()
 
-    def attend(self) -> None:
-        """Answer what was loaded meanwhile, and go on; without waiting."""
-        if self.loading is not None and self.loading[1].done():
-            self.loaded()
-        self.step()
-        self.load()
-
-    def finish(self) -> None:
-        """Wait until all is answered."""
-        while self.waiting or self.loading is not None:
-            self.load()
-            if self.loading is not None:
-                self.loaded()
-
-    def settle(self) -> None:
-        """Wait until all is answered, and no tree is half built or half cleared away."""
-        self.drop_folding()
-        self.finish()
-        while self.pieces or self.clearing:
-            self.step()
-            self.finish()
-
-    # Updates.
-
-    @property
-    def head(self) -> State:
-        """The state behind all that is under way."""
-        planned = [each.plan for each in self.waiting if each.plan is not None]
-        if not planned and self.loading is not None:
-            planned = [each.plan for each in self.loading[0] if each.plan is not None]
-        return planned[-1].after if planned else self.store.state
-
-    def update(self, lines: Sequence[str], reply: Reply) -> None:
-        self.attend()
-        asked = _Asked(lines, reply, *self.planned(lines))
-        if asked.plan is not None:
-            self.watch(asked.plan)
-            if self.kernel is None:  # new trees come with an answer: nobody else would be told of them
-                trees = self.new_trees(asked.plan.after)
-                asked.plan = merged([asked.plan, trees]) if trees is not None else asked.plan
-        self.waiting.append(asked)
-        self.attend()
-        while self.loading is not None and (self.kernel is None or len(self.waiting) >= AHEAD):
-            self.loaded()
-
-    def planned(self, lines: Sequence[str]) -> tuple[Plan | None, str]:
-        """The proved plan of *lines* behind all that is under way; or what is answered without one."""
-        state = self.head
+    def execute(self, command: str) -> str:
+        """The answer to `status` or `fold`."""
         try:
-            reader = CommandReader(state.master, "stream")
-            updates = [edit for number, each in enumerate(lines, 1) for edit in reader.line(each, number)]
-            if self.is_building and any(edit.op is Op.REMOVE for edit in updates):
-                self.settle()  # what stands aside may lead to the chain
-                state = self.head
-            made = proved_plan(state, updates, Strategy.GRAFT, self.proving)
+            return self.status() if command == "status" else self.fold(command)
         except HitablesError as error:
-            return None, _error(error)
-        return (made, "") if made.updates or made.edits else (None, f"ok {state.version}\n")
+            return _error_answer(error)
 
-    def load(self) -> None:
-        """Begin to load what waits, if the kernel is ready."""
-        while self.waiting and self.loading is None:
-            if self.waiting[0].plan is None:
-                asked = self.waiting.popleft()
-                asked.reply(asked.said)
-                continue
-            together = [self.waiting.popleft()]
-            while self.waiting and _goes_with(together[0].plan, self.waiting[0].plan):
-                together.append(self.waiting.popleft())
-            future = self.thread.submit(self.make, merged([each.plan for each in together if each.plan]))
-            self.loading = together, future
-            future.add_done_callback(self.tell_end)
-
-    def loaded(self) -> None:
-        """Wait for what is under way, answer it, and load what waits."""
-        assert self.loading is not None, "something is under way"
-        (together, future), error = self.loading, None
-        try:
-            future.result()
-        except HitablesError as found:
-            error = found
-        os.read(self.ended, 1)
-        self.loading = None
-        if error is not None:
-            self.refused(together, error)
-            return
-        for each in together:
-            assert each.plan is not None, "it was loaded"
-            if each.reply is not _nobody:
-                each.reply(f"{each.plan.text}ok {each.plan.after.version}\n")
-        self.load()
-
-    def tell_end(self, future: Future[None]) -> None:
-        os.write(self.end, b".")
-
-    def refused(self, together: Sequence[_Asked], error: HitablesError) -> None:
-        """*together* cannot be loaded: what comes behind is planned anew, one at a time, and so are they
-        if they are several."""
-        self.drop_folding()  # it counts on the updates
-        behind = [*together, *self.waiting]
-        self.waiting.clear()
-        if together[0].reply is _nobody:
-            self.failed(self.store.state, str(error))
-            self.pieces.clear()
-        else:
-            if any(each.reply is _nobody for each in behind):  # the pieces behind it are nothing without it
-                self.pieces.clear()
-                self.clearing = self.aside
-            if len(together) == 1:
-                behind.pop(0).reply(_error(error))
-        for each in behind:
-            if each.reply is _nobody:
-                continue
-            each.plan, each.said = self.planned(each.lines)
-            self.waiting.append(each)
-            self.load()
-            self.finish()
-
-    def asked(self, said: str) -> str:
-        try:
-            return self.told(said)
-        except HitablesError as error:
-            return _error(error)
-
-    def told(self, said: str) -> str:
+    def status(self) -> str:
         state = self.store.state
-        if said == "status":
-            return f"{state.master.rule_count()} rules, {state.pending()} pending\nok {state.version}\n"
-        _, *place = said.split()
-        if len(place) not in (0, 2):
+        return f"{state.master.rule_count()} rules, {state.pending()} pending\nok {state.version}\n"
+
+    def fold(self, command: str) -> str:
+        _, *chain_id = command.split()
+        if len(chain_id) not in (0, 2):
             raise HitablesError("fold takes nothing, or a table and a chain")
         self.settle()
-        made = fold(state := self.store.state, [(place[0], place[1])] if place else None)
-        if not made.edits:
+        state = self.store.state
+        plan = fold_unproved(state, [(chain_id[0], chain_id[1])] if chain_id else None)
+        if not plan.edits:
             return f"ok {state.version}\n"
         if self.proving:
-            prove_patch(made)
-        self.make(made)
-        return f"{made.text}ok {made.after.version}\n"
+            plan = prove_plan(plan)
+        self.commit(plan)
+        return _answer(plan)
 
-    # Folding in the background.
+    def update(self, lines: Sequence[str], reply: Reply) -> None:
+        """Plan the commands *lines* as one patch, and let it wait to be loaded."""
+        self.attend()
+        request = _Request(lines, reply, *self.planned(lines))
+        if request.plan is not None:
+            self.folds.note(request.plan, self.wait_for_thread)
+            if self.kernel is None:  # only an answer can carry the new trees to the user
+                trees = self.folds.new_trees(request.plan.after)
+                request.plan = merged([request.plan, trees]) if trees is not None else request.plan
+        self.waiting.append(request)
+        self.attend()
+        while self.loading is not None and (self.kernel is None or len(self.waiting) >= MAX_AHEAD):
+            self.finish_load()
+
+    def planned(self, lines: Sequence[str]) -> tuple[Plan | None, str]:
+        """The plan of *lines* for the state behind all others; or no plan and the answer."""
+        state = self.planned_state
+        try:
+            reader = CommandReader(state.master, "stream")
+            updates = [edit for number, line in enumerate(lines, 1) for edit in reader.line(line, number)]
+            if self.folds.is_busy and any(edit.op is Op.REMOVE for edit in updates):
+                self.settle()  # a staged chain may jump to the chain that is removed
+                state = self.planned_state
+            plan = planner(self.proving)(state, updates, Strategy.GRAFT)
+        except HitablesError as error:
+            return None, _error_answer(error)
+        return (plan, "") if plan.updates or plan.edits else (None, f"ok {state.version}\n")
 
     @property
-    def is_building(self) -> bool:
-        """Whether trees are under way, or chains stand aside."""
-        return self.folding is not None or bool(self.pieces) or self.clearing
+    def planned_state(self) -> State:
+        """The state behind all plans under way."""
+        plans = [request.plan for request in self.waiting if request.plan is not None]
+        if not plans and self.loading is not None:
+            plans = [request.plan for request in self.loading[0] if request.plan is not None]
+        return plans[-1].after if plans else self.store.state
 
-    def watch(self, made: Plan) -> None:
-        """Fold in the background where it pays; *made* comes behind that."""
-        if not self.is_building and made.after.version >= self.again:
-            places = due(made.before)
-            if places:
-                if self.loading is not None:
-                    wait([self.loading[1]])  # the thread is idle while we fork
-                try:
-                    self.folding = Folding(made.before, places, self.proving, self.aside)
-                except OSError as error:  # no more processes, or files
-                    self.failed(made.after, str(error.strerror))
-                    return
-                self.events.register(self.folding.socket, select.EPOLLIN)
-        if self.folding is not None:
-            self.folding.note(made)
+    # Progress.
 
-    def step(self) -> None:
-        """Let the next piece of a fold wait to be loaded, behind what was asked for."""
-        if self.folding is not None and self.folding.is_done():
-            self.unwatch()
-        if any(each.reply is _nobody for each in (*self.waiting, *(self.loading[0] if self.loading else ()))):
-            return
-        if self.clearing and not self.pieces:
-            self.pieces += cleared_away(self.head)
-            self.clearing = False
-        pieces = self.pieces or (self.folding.pieces if self.folding is not None else self.pieces)
-        if pieces:
-            self.waiting.append(_Asked((), _nobody, put_aside(self.head, pieces.popleft())))
-        elif self.kernel is not None:
-            made = self.new_trees(self.head)
-            if made is not None:
-                self.waiting.append(_Asked((), _nobody, made))
+    def attend(self) -> None:
+        """Answer requests that are loaded, and start the next load, without waiting."""
+        if self.loading is not None and self.loading[1].done():
+            self.finish_load()
+        self.request_fold_step()
+        self.start_load()
 
-    def new_trees(self, now: State) -> Plan | None:
-        """What leads from *now* to the new trees, once they are grown."""
-        if self.folding is None or not self.folding.is_done():
-            return None
+    def finish(self) -> None:
+        """Wait until all requests are answered."""
+        while self.waiting or self.loading is not None:
+            self.start_load()
+            if self.loading is not None:
+                self.finish_load()
+
+    def settle(self) -> None:
+        """Wait until all requests are answered, stop the background fold, and remove unreachable chains."""
+        self.folds.cancel()
+        self.finish()
+        while self.folds.is_busy:
+            self.request_fold_step()
+            self.finish()
+
+    def request_fold_step(self) -> None:
+        """Let the next plan of a background fold wait behind the requests of clients."""
+        self.folds.unregister_if_done()
+        loading = self.loading[0] if self.loading else ()
+        if any(request.reply is None for request in (*self.waiting, *loading)):
+            return  # one at a time
+        plan = self.folds.next_piece(self.planned_state)
+        if plan is None and self.kernel is not None:
+            plan = self.folds.new_trees(self.planned_state)
+        if plan is not None:
+            self.waiting.append(_Request((), None, plan))
+
+    # Loading.
+
+    def start_load(self) -> None:
+        """Start to load waiting requests, as many as can be one patch, if the second thread is idle."""
+        while self.waiting and self.loading is None:
+            first = self.waiting.popleft()
+            if first.plan is None:
+                assert first.reply is not None, "the requests of folds have plans"
+                first.reply(first.answer)
+                continue
+            requests, plans = [first], [first.plan]
+            while self.waiting and _can_merge(first.plan, self.waiting[0].plan):
+                requests.append(self.waiting.popleft())
+                plans += [plan for plan in [requests[-1].plan] if plan is not None]
+            future = self.thread.submit(self.commit, merged(plans))
+            self.loading = requests, future
+            future.add_done_callback(self.wake)
+
+    def finish_load(self) -> None:
+        """Wait for the load under way, answer its requests, and start the next one."""
+        assert self.loading is not None, "a load is under way"
+        (requests, future), error = self.loading, None
         try:
-            made = self.folding.plan(now, self.proving)
-            return made if made.edits else None
-        except Stale:
-            return None
-        except HitablesError as error:
-            self.failed(now, str(error))
-            return None
-        finally:
-            self.drop_folding()
+            future.result()
+        except HitablesError as load_error:
+            error = load_error
+        os.read(self.wake_reader, 1)
+        self.loading = None
+        if error is not None:
+            self.handle_failure(requests, error)
+            return
+        for request in requests:
+            assert request.plan is not None, "it was loaded"
+            if request.reply is not None:
+                request.reply(_answer(request.plan))
+        self.start_load()
 
-    def failed(self, now: State, why: str) -> None:
-        """Tell it, and try again when so much waits again as makes a fold due."""
-        self.tell(f"fold: {why}")
-        self.again = now.version + now.settings.delta
+    def wait_for_thread(self) -> None:
+        if self.loading is not None:
+            wait([self.loading[1]])
 
-    def drop_folding(self) -> None:
-        if self.folding is not None:
-            self.unwatch()
-            self.folding.stop()
-            self.folding = None
-            self.pieces.clear()
-            self.clearing = self.aside
+    def wake(self, future: Future[None]) -> None:
+        os.write(self.wake_writer, b".")
 
-    def unwatch(self) -> None:
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            if self.folding is not None:
-                self.events.unregister(self.folding.socket)
-
-    def make(self, made: Plan) -> None:
-        """Commit a plan, and bring it to the kernel."""
-        kernel = self.kernel
-        if kernel is None:
-            self.store.commit(made)
+    def handle_failure(self, failed: Sequence[_Request], error: HitablesError) -> None:
+        """*failed* cannot be loaded together.  A single request is answered with the error; several, and
+        all that wait behind them, are planned anew and loaded one at a time."""
+        self.folds.cancel()  # it includes their updates
+        requests = [*failed, *self.waiting]
+        self.waiting.clear()
+        if failed[0].reply is None:
+            self.folds.fail(self.store.state, str(error))
+            self.folds.pieces.clear()
         else:
-            self.look(kernel)
-            self.store.commit(made, loader(kernel, self.store, made))
-            if self.seen is not None:  # whatever else was committed meanwhile is not ours
-                self.seen += len({edit.table for edit in made.edits})
+            if any(request.reply is None for request in requests):
+                self.folds.remove_later()
+            if len(failed) == 1:
+                requests.pop(0)
+                failed[0].reply(_error_answer(error))
+        for request in requests:
+            if request.reply is not None:
+                request.plan, request.answer = self.planned(request.lines)
+                self.waiting.append(request)
+                self.start_load()
+                self.finish()
 
-    def look(self, kernel: Kernel) -> None:
-        """Drift if the kernel does not hold what the state says; read only when it may have changed."""
-        now, doubted = time.monotonic(), kernel.doubt is not None
-        kernel.resolve(self.store)
-        if kernel.settings.backend == "nft":
-            found = generation()
-            changed = found is None or found != self.seen
+    def commit(self, plan: Plan) -> None:
+        """Commit a plan, and load it into the kernel."""
+        if self.kernel is None or self.watch is None:
+            self.store.commit(plan)
         else:
-            found, changed = None, now - self.looked > LOOK_AGAIN
-        if changed or doubted:
-            kernel.check(self.store.state)
-            self.seen, self.looked = found, now
+            self.watch.check(self.store)
+            self.store.commit(plan, loader(self.kernel, self.store, plan))
+            self.watch.committed(plan)
 
 
-def generation() -> int | None:
-    """How often nf_tables was changed in this namespace; None where that is not told."""
-    try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12) as asked:  # NETLINK_NETFILTER
-            asked.settimeout(1)
-            # nlmsghdr, nfgenmsg: NFT_MSG_GETGEN of the subsystem nf_tables, NLM_F_REQUEST
-            asked.send(struct.pack("=IHHIIBBH", 20, 10 << 8 | 16, 1, 1, 0, 0, 0, 0))
-            told = asked.recv(4096)
-    except OSError:
-        return None
-    at = 20
-    while at + 8 <= len(told):
-        size, kind = struct.unpack_from("=HH", told, at)
-        if kind == 1:  # NFTA_GEN_ID
-            return int(struct.unpack_from(">I", told, at + 4)[0])
-        at += max(4, size + 3 & ~3)
-    return None
+def _answer(plan: Plan) -> str:
+    return f"{plan.text}ok {plan.after.version}\n"
 
 
-def _error(error: HitablesError) -> str:
+def _error_answer(error: HitablesError) -> str:
     return "error " + " | ".join(str(error).splitlines()) + "\n"
 
 
-def _goes_with(before: Plan | None, behind: Plan | None) -> bool:
-    """Whether two plans can be loaded as one: of one table, so that all is loaded or nothing."""
-    if before is None or behind is None:
-        return False
-    if not before.updates or not behind.updates:
-        return False  # a piece of a fold
-    tables = {edit.table for each in (before, behind) for edit in each.edits}
+def _can_merge(first: Plan, following: Plan | None) -> bool:
+    """Whether two plans can be one patch: of one table, so that the kernel has all of it or nothing."""
+    if following is None or not first.updates or not following.updates:
+        return False  # an answer without a plan, or a plan of a fold
+    tables = {edit.table for plan in (first, following) for edit in plan.edits}
     return len(tables) == 1
-
-
-def over_lines(session: Session, file: TextIO, write: Reply) -> None:
-    """Answer the lines of *file* until it ends or one says quit."""
-    rest = b""
-    for data in _chunks(session, file):
-        *lines, rest = (rest + data).split(b"\n")
-        quits = next((at for at, line in enumerate(lines) if line.strip() == b"quit"), None)
-        session.take(map(_text, lines[:quits]), write)
-        if quits is not None:
-            break
-    else:
-        session.take([_text(rest)] if rest else [], write)
-    session.finish()
-    session.settle()
-
-
-def _text(line: bytes) -> str:
-    return line.decode("utf-8", "surrogateescape")
-
-
-def _chunks(session: Session, file: TextIO) -> Iterator[bytes]:
-    """What comes in, as it comes, be it half a letter; the session goes on meanwhile."""
-    try:
-        handle = file.fileno()
-    except OSError:  # no file of the system: all of it is there
-        yield file.read().encode("utf-8", "surrogateescape")
-        return
-    with selectors.PollSelector() as waiting:
-        waiting.register(handle, selectors.EVENT_READ)
-        waiting.register(session, selectors.EVENT_READ)
-        while True:
-            ready = {key.fd for key, _ in waiting.select()}
-            session.attend()
-            if handle in ready:
-                data = os.read(handle, 1 << 16)
-                if not data:
-                    return
-                yield data
-
-
-def over_socket(session: Session, path: Path, tell: Callable[[], None]) -> None:
-    """Answer whoever connects to a Unix socket at *path*, many at a time, until KeyboardInterrupt;
-    *tell* is called once it listens."""
-    with contextlib.suppress(FileNotFoundError):
-        if path.is_socket():
-            path.unlink()
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o077)
-    try:
-        listening.bind(str(path))
-    except OSError as error:
-        raise HitablesError(f"{path}: {error.strerror}") from None
-    finally:
-        os.umask(mask)
-    listening.listen()
-    tell()
-    waiting = selectors.DefaultSelector()
-    waiting.register(listening, selectors.EVENT_READ)
-    waiting.register(session, selectors.EVENT_READ)
-    clients: set[_Client] = set()
-    try:
-        while True:
-            for key, events in waiting.select():
-                if key.fileobj is session:
-                    session.attend()
-                elif key.fileobj is listening:
-                    client = _Client(listening.accept()[0])
-                    clients.add(client)
-                    waiting.register(client.connection, client.wants, client)
-                    if len(clients) == CLIENTS:
-                        waiting.unregister(listening)
-                elif events & selectors.EVENT_READ:
-                    key.data.serve(session)
-            for client in [*clients]:
-                client.write()
-                if client.wants:
-                    waiting.modify(client.connection, client.wants, client)
-                    continue
-                waiting.unregister(client.connection)
-                client.connection.close()
-                clients.remove(client)
-                session.batches.pop(client, None)
-                if len(clients) == CLIENTS - 1:
-                    waiting.register(listening, selectors.EVENT_READ)
-    finally:
-        path.unlink(missing_ok=True)
-        listening.close()
-
-
-class _Client:
-    """Who has connected.  One that does not read its answers waits by itself: nobody waits for it."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        self.connection = connection
-        self.rest = b""  # no whole line yet
-        self.unread = bytearray()  # answers that it did not take yet
-        self.leaves = False
-
-    @property
-    def wants(self) -> int:
-        """The events to wait for; 0 once it is to go."""
-        reads = not self.leaves and len(self.unread) < UNREAD
-        return (selectors.EVENT_READ if reads else 0) | (selectors.EVENT_WRITE if self.unread else 0)
-
-    def serve(self, session: Session) -> None:
-        """Take what it sent."""
-        try:
-            data = self.connection.recv(1 << 16)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        *lines, self.rest = (self.rest + data).split(b"\n")
-        quits = next((at for at, line in enumerate(lines) if line.strip() == b"quit"), None)
-        session.take(map(_text, lines[:quits]), self.reply, self)
-        self.leaves = quits is not None or not data
-        if len(self.rest) > LONGEST_LINE:
-            session.finish()
-            self.reply("error the line is too long\n")
-            self.leaves = True
-        if self.leaves:
-            session.finish()
-
-    def reply(self, said: str) -> None:
-        self.unread += said.encode("utf-8", "surrogateescape")
-        self.write()
-
-    def write(self) -> None:
-        """Say as much as it takes."""
-        try:
-            while self.unread:
-                del self.unread[: self.connection.send(self.unread)]
-        except BlockingIOError:
-            pass
-        except OSError:  # it is gone; its updates are made all the same
-            self.unread.clear()
-            self.leaves = True

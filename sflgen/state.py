@@ -1,7 +1,7 @@
-"""What sflgen knows at one time: the master list, what is loaded for it, and how the two belong.
+"""The state of sflgen at one time: the master list, the rule set loaded for it, and how they correspond.
 
-A State is a value: planning makes a new one, and nothing here touches files or the kernel.
-Law: for every packet, what is loaded does what the master list says.
+A State is a value: a plan creates a new one, and nothing here touches files or the kernel.
+Law: for every packet, the loaded rule set has the effect of the master list (proof.py checks it).
 """
 
 from __future__ import annotations
@@ -9,83 +9,52 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from hitables.errors import HitablesError, NotEquivalent
+from hitables.ir.choices import backends_of
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
-from hitables.ir.rule import Rule
-from hitables.verify.portfolio import check
-from hitables.verify.question import Answer, Difference, Equal, Question
+from hitables.verify.question import Question
 
-from .copy_index import Index
-from .layout import Host, Place, Served, Settings
-from .region import Region
-from .rule_index import Listing
-
-# By chain: its rules, and the hull of each (listing.py).
-Hulls = dict[Place, tuple[tuple[Rule, ...], list[dict[int, tuple[int, int]]]]]
-
-BACKENDS = {"any": (Backend.LEGACY, Backend.NFT), "legacy": (Backend.LEGACY,), "nft": (Backend.NFT,)}
+from .cache import Cache
+from .layout import ChainId, ChainLayout, EntryChain
+from .settings import Settings
 
 
 @dataclass(frozen=True)
 class State:
-    """*version* counts the commits; *half*: what names new chains get (base.Names).  What stands behind it
-    is kept from plan to plan, and says nothing new; *hulls* is filled as proofs look at chains."""
+    """
+    layouts       of the master chains that have trees
+    entry_chains  of the loaded chains that hold entries
+    version       the number of commits
+    name_range    the range of names for new chains (chain_names.py)
+    cache         derived items, kept for the next plan
+    """
 
     settings: Settings
     master: Program
     loaded: Program
-    served: Mapping[Place, Served]
-    hosts: Mapping[Place, Host] = field(default_factory=dict)
+    layouts: Mapping[ChainId, ChainLayout]
+    entry_chains: Mapping[ChainId, EntryChain] = field(default_factory=dict)
     version: int = 0
-    half: int = field(default=0, compare=False)
-    levels: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False, repr=False)
-    listings: Mapping[Place, Listing] = field(default_factory=dict, compare=False, repr=False)
-    regions: Mapping[Place, tuple[Region, ...]] = field(default_factory=dict, compare=False, repr=False)
-    indexes: Mapping[Place, Index] = field(default_factory=dict, compare=False, repr=False)
-    costs: Mapping[Place, int] = field(default_factory=dict, compare=False, repr=False)
-    hulls: Hulls = field(default_factory=dict, compare=False, repr=False)
+    name_range: int = field(default=0, compare=False)
+    cache: Cache = field(default_factory=Cache, compare=False, repr=False)
 
     @property
     def backends(self) -> tuple[Backend, ...]:
-        return BACKENDS[self.settings.backend]
+        return backends_of(self.settings.backend)
 
     def question(self, chains: frozenset[str] = frozenset(), timeout: float | None = None) -> Question:
-        """What a proof of the law asks, of all built-in chains or of *chains*."""
-        malformed = "exact" if self.settings.malformed == "exact" else "stricter"
-        return Question(self.backends, malformed, chains=chains, timeout=timeout)  # type: ignore[arg-type]
+        """The question whether the law holds, for all built-in chains or for *chains*."""
+        return Question(self.backends, self.settings.malformed, chains=chains, timeout=timeout)
 
     def pending(self) -> int:
-        """Entries that wait to be folded."""
-        return sum(len(host.fronts) for host in self.hosts.values())
+        """The number of entries, which the next fold removes."""
+        return sum(len(entry_chain.entries) for entry_chain in self.entry_chains.values())
 
 
 def bare(master: Program, settings: Settings) -> State:
-    """The state in which *master* is loaded as it stands."""
-    if settings.backend not in BACKENDS:
-        raise HitablesError(f"unknown backend {settings.backend!r}; there are {', '.join(BACKENDS)}")
-    if settings.delta < 0:
-        raise HitablesError("delta is at least 0")
+    """The state in which *master* is loaded without trees."""
     names = [chain.name for table in master for chain in table.chains]
     prefix = settings.prefix
     while any(name.startswith(prefix) for name in names):
         prefix += "_"
     return State(replace(settings, prefix=prefix), master, master, {})
-
-
-def verify(state: State, timeout: float | None = None) -> Answer:
-    """Hold what is loaded against the master list: a proof, or a packet."""
-    return check(state.master, state.loaded, state.question(timeout=timeout))
-
-
-def prove(state: State, timeout: float | None = None) -> None:
-    """NotEquivalent, with a packet, unless the law holds; HitablesError when time runs out."""
-    answer = verify(state, timeout)
-    if isinstance(answer, Difference):
-        raise NotEquivalent(
-            "what would be loaded treats a packet differently; nothing is changed "
-            "(this is a fault of sflgen: please report it with the rule set and the updates)",
-            answer.describe(),
-        )
-    if not isinstance(answer, Equal):
-        raise HitablesError(f"{answer.reason} while proving (table {answer.table}, chain {answer.chain})")

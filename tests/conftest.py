@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.scale import DEEP, USUAL
 
 # An editable install compiles the engine when it is imported.  Done here it is done once, before
 # the workers start; two at a time would spoil ninja's records.
@@ -29,6 +30,9 @@ settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.register_profile("sanitize", settings.get_profile("default"), max_examples=25)
+settings.register_profile(
+    "deep", settings.get_profile("default"), max_examples=DEEP * USUAL, derandomize=False
+)
 if not os.environ.get("CI"):  # there Hypothesis takes its own profile, whose examples never change
     settings.load_profile("default")
 

@@ -1,9 +1,9 @@
-"""Figures 6 to 8 of "The Small, the Fast and the Lazy" (LCN 2016) for jump trees, from the data of
-bench.sflgen alone.
+"""Figures 6 to 8 of "The Small, the Fast and the Lazy" (LCN 2016) for jump trees, drawn from the data of
+benchmarks.updates alone.
 
-Left: rules read with pending updates, all in front of the tree and where the cost model puts them.
-Middle: what delta costs at a given load, whose lowest point is the best delta.  Right: updates that
-could be made in a second, by delta.  One line of panels per rule set.
+Left: rules read against pending updates, all in front of the tree and where the cost model puts them.
+Middle: the cost of delta at a given load; its lowest point is the best delta.  Right: possible updates
+per second, by delta.  One row of panels per rule set.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ def draw(data: Row, path: Path) -> None:
 
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "hitables"  # the same file for the same data
-    matplotlib.rcParams["svg.fonttype"] = "path"  # whatever was drawn before in this process
+    matplotlib.rcParams["svg.fonttype"] = "path"  # independent of earlier figures
     from matplotlib import pyplot as plt
 
     sets = data["growth"]
     figure, panels = plt.subplots(len(sets), 3, figsize=(13, 3.6 * len(sets)), squeeze=False)
-    for line, made in zip(panels, sets, strict=True):
-        times = next(row for row in data["times"] if (row["set"], row["backend"]) == (made["set"], "nft"))
-        for curve in made["curves"]:
+    for line, growth in zip(panels, sets, strict=True):
+        times = next(row for row in data["times"] if (row["set"], row["backend"]) == (growth["set"], "nft"))
+        for curve in growth["curves"]:
             look = {
                 "linestyle": STYLES[curve["kind"]],
                 "color": SHADES[curve["strategy"]],
                 "label": f"{curve['kind']}, {NAMES[curve['strategy']]}",
             }
-            line[0].plot(made["pending"], curve["reads"], **look)
-            costs = delta_costs(curve["reads"], made["pending"], times)
-            line[1].plot(made["pending"], costs, **look)
+            line[0].plot(growth["pending"], curve["reads"], **look)
+            costs = delta_costs(curve["reads"], growth["pending"], times)
+            line[1].plot(growth["pending"], costs, **look)
             lowest = costs.index(min(costs))
-            line[1].plot([made["pending"][lowest]], [costs[lowest]], "o", color=look["color"])
-        line[2].plot(made["pending"], updates_per_second(times, made["pending"]), color="black")
-        title(line, made["set"])
+            line[1].plot([growth["pending"][lowest]], [costs[lowest]], "o", color=look["color"])
+        line[2].plot(growth["pending"], updates_per_second(times, growth["pending"]), color="black")
+        title(line, growth["set"])
     panels[0][0].legend()
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
@@ -68,22 +68,22 @@ def title(line: Sequence[Any], name: str) -> None:
 
 
 def delta_costs(reads: Sequence[float], deltas: Sequence[int], times: Row) -> list[float]:
-    """What delta costs, in processors: packets read more, and a fold is paid every delta + 1 updates."""
-    found = []
+    """The cost of each delta, in processors: more rules read, and a fold every delta + 1 updates."""
+    costs = []
     for at, delta in enumerate(deltas):
         more = statistics.mean(reads[: at + 1]) - reads[0]
         each = (delta * patch_ms(times) + times["rebuild_ms"] + times["load_ms"]) / (delta + 1)
-        found.append(PACKETS * more * RULE * 1e-9 + UPDATES * each / 1000)
-    return found
+        costs.append(PACKETS * more * RULE * 1e-9 + UPDATES * each / 1000)
+    return costs
 
 
 def patch_ms(times: Row) -> float:
-    """What one update takes, from reading its command to the kernel's answer."""
+    """The time of one update, from reading its command to the kernel's answer."""
     return float(sum(each["mean"] for each in times["spent_ms"].values()))
 
 
 def updates_per_second(times: Row, deltas: Sequence[int]) -> list[float]:
-    """When after every delta + 1 updates one waits for a fold."""
+    """The rate if one of delta + 1 updates waits for a fold."""
     fold = times["rebuild_ms"] + times["load_ms"]
     return [1000 * (delta + 1) / (delta * patch_ms(times) + fold) for delta in deltas]
 
@@ -104,7 +104,7 @@ def times_table(data: Row) -> tuple[list[str], list[list[object]]]:
 
 
 def sustained_table(data: Row) -> tuple[list[str], list[list[object]]]:
-    """Head and rows for the page: what `stream` sustains."""
+    """Head and rows for the page: the rate that `stream` sustains."""
     head = ["set", "updates/s", "answer, ms", "longest, ms", "rules read", "folded then", "times"]
     rows: list[list[object]] = []
     for row in data["sustained"]:
@@ -127,20 +127,20 @@ def growth_table(data: Row) -> tuple[list[str], list[list[object]]]:
     """Head and rows for the page: rules read with no and with all pending updates, the best delta."""
     head = ["set", "updates", "entries", "rules read, none pending", "all pending", "best delta"]
     rows: list[list[object]] = []
-    for made in data["growth"]:
-        times = next(row for row in data["times"] if (row["set"], row["backend"]) == (made["set"], "nft"))
-        for curve in made["curves"]:
-            costs = delta_costs(curve["reads"], made["pending"], times)
+    for growth in data["growth"]:
+        times = next(row for row in data["times"] if (row["set"], row["backend"]) == (growth["set"], "nft"))
+        for curve in growth["curves"]:
+            costs = delta_costs(curve["reads"], growth["pending"], times)
             first, last = curve["reads"][0], curve["reads"][-1]
             where = NAMES[curve["strategy"]]
             rows.append(
                 [
-                    made["set"],
-                    f"{made['pending'][-1]} × {curve['kind']}",
+                    growth["set"],
+                    f"{growth['pending'][-1]} × {curve['kind']}",
                     where,
                     f"{first:.1f}",
                     f"{last:.1f}",
-                    made["pending"][costs.index(min(costs))],
+                    growth["pending"][costs.index(min(costs))],
                 ]
             )
     return head, rows

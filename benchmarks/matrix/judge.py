@@ -21,8 +21,8 @@ from hitables.ir.fields import Family, Field
 from hitables.ir.program import BUILT_IN
 from hitables.ir.rule import EVERYTHING, Ends, Role, Rule, State
 from hitables.ir.semantics import FIELDS_WRITTEN
-from hitables.syntax import access
-from hitables.syntax.options import MATCHES, TARGETS
+from hitables.syntax import access, options
+from hitables.syntax.extensions import MATCHES, TARGETS
 
 from .record import APART, CHANGED, NEVER, NO_PACKET, SETTINGS, WRITERS, Record, identity
 from .record import BY_ITSELF as EVENT
@@ -76,11 +76,11 @@ def rule_of(each: Try, family: Family) -> Rule:
     return parsed(each.rule(family), family, table, chain)
 
 
-def all_rules(held: Rules | None = None, naming: str = "") -> Rules:
+def all_rules(previous: Rules | None = None, naming: str = "") -> Rules:
     """The rules of all readers and writers: *held*, where those that name *naming* are read anew."""
-    out = dict(held or {})
+    out = dict(previous or {})
     for each in (*READERS, *WRITERS):
-        if held is None or each.name == naming or f" {naming} " in f" {each.words} ":
+        if previous is None or each.name == naming or f" {naming} " in f" {each.words} ":
             out.update({(each, family): rule_of(each, family) for family in each.families})
     return out
 
@@ -150,7 +150,7 @@ def _judge_pair(
             where = "; ".join(f"{name}, {shown[name]}" for name in wrong)
             out.failures.append(Disagreement(CALLED_INDEPENDENT, writer, reader, where))
     elif never:
-        if any(found[to] for found in dependent.values()):
+        if any(row[to] for row in dependent.values()):
             out.idle.append((writer, reader))
     elif not set(letters) <= {APART, NO_PACKET}:
         # A pair that no chain takes together, or whose writer always ends the way, is never asked.
@@ -220,9 +220,10 @@ class Mistake:
 
 def mistakes() -> Iterator[Mistake]:
     """Each way in which one entry of the table can forget one thing."""
-    for kind in ("match access", "target access"):
-        for name, line in _PLACES[kind].items():
-            yield from _access_mistakes(kind, name, line)
+    yield from _access_mistakes("match access", "", options.HEADER_ACCESS)
+    for kind, table in (("match access", MATCHES), ("target access", TARGETS)):
+        for name, extension in table.items():
+            yield from _access_mistakes(kind, name, extension.access)
     for kind, table in (("match", MATCHES), ("target", TARGETS)):
         for name, extension in table.items():
             if kind == "match" and extension.role in (Role.NAMED, Role.ONCE):
@@ -251,33 +252,37 @@ def _access_mistakes(kind: str, name: str, line: access.Access) -> Iterator[Mist
             yield Mistake(text, kind, name, (("writes_with", left),))
 
 
-_PLACES: dict[str, dict[str, Any]] = {
-    "match": MATCHES,
-    "target": TARGETS,
-    "match access": access.MATCHES,
-    "target access": access.TARGETS,
-}
-
-
 @contextmanager
-def made(mistake: Mistake) -> Iterator[None]:
+def injected(mistake: Mistake) -> Iterator[None]:
     """The table with *mistake*, while the block runs."""
     if mistake.kind == "fields":
         assert mistake.state is not None and mistake.field is not None
-        held = FIELDS_WRITTEN[mistake.state]
-        FIELDS_WRITTEN[mistake.state] = held - {mistake.field}
+        fields = FIELDS_WRITTEN[mistake.state]
+        FIELDS_WRITTEN[mistake.state] = fields - {mistake.field}
         try:
             yield
         finally:
-            FIELDS_WRITTEN[mistake.state] = held
+            FIELDS_WRITTEN[mistake.state] = fields
         return
-    table = _PLACES[mistake.kind]
-    right = table[mistake.name]
-    table[mistake.name] = dataclasses.replace(right, **dict(mistake.change))
+    change: dict[str, Any] = dict(mistake.change)
+    if not mistake.name:
+        header = options.HEADER_ACCESS
+        options.HEADER_ACCESS = dataclasses.replace(header, **change)
+        try:
+            yield
+        finally:
+            options.HEADER_ACCESS = header
+        return
+    kind, _, part = mistake.kind.partition(" ")
+    table = MATCHES if kind == "match" else TARGETS
+    row = table[mistake.name]
+    if part == "access":
+        change = {"access": dataclasses.replace(row.access, **change)}
+    table[mistake.name] = dataclasses.replace(row, **change)
     try:
         yield
     finally:
-        table[mistake.name] = right
+        table[mistake.name] = row
 
 
 @dataclass(slots=True)
@@ -296,7 +301,7 @@ def try_mistakes(record: Record) -> Sorted:
     out = Sorted()
     for mistake in mistakes():
         try:
-            with made(mistake):
+            with injected(mistake):
                 rules = all_rules(right, mistake.name) if mistake.name else right
                 new = [f for f in judge(record, rules).failures if f.text() not in usual]
         except HitablesError:

@@ -1,12 +1,14 @@
-"""Rules as boxes over a list of axes, and what reading them costs: the input of the tree builders.
+"""Boxes over a list of axes, and the cost of reading rules: the input of the tree builders.
 
-A packet may lack an *optional* field.  Coordinate 0 then means "none" and v+1 the value v, so a box that
-does not constrain the field spans 0..top+1, and one that does lies within 1..top+1.
+A packet may lack an *optional* field.  Coordinate 0 then means "none" and v+1 the value v, so a box that does
+not constrain the field spans 0..top+1, and one that does lies within 1..top+1.
+
+Invariant: boxes are in the order of their rules, and arrays have the types and the layout of the C engine
+(core/trees.py), so passing them copies nothing.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,28 +16,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hitables.core._engine import lib
+from hitables.core.trees import LENGTHS, AxisInput, Cut, Reorder, TreeInput
 from hitables.ir.fields import Field
+
+__all__ = ["LENGTHS", "Axis", "Boxes", "Cut", "Prices", "Reorder", "Words", "to_words"]
 
 Words = npt.NDArray[np.uint64]
 
 
-class Cut(enum.IntEnum):
-    """Which intervals of an axis may be tested."""
-
-    NONE = lib.TREE_CUT_NONE  # none: the axis only tells which rules can match together
-    PREFIX = lib.TREE_CUT_PREFIX  # aligned powers of two; not on optional axes
-    RANGE = lib.TREE_CUT_RANGE  # all
-    POINT = lib.TREE_CUT_POINT  # single values but 0, which -p takes for any
-    SPELT = lib.TREE_CUT_SPELT  # what a box spells
-
-
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One side of all boxes: *field*, whose values are 0..2**bits - 1.
+    """One dimension of the boxes: *field*, whose values are 0..2**bits - 1.
 
-    *requires*: the axis may be tested only where that field is known to be one of
-    the values.
+    *requires*: a field and values; the axis may be tested only where the field is known to have one of them.
     """
 
     field: Field
@@ -50,19 +43,15 @@ class Axis:
         return (1 << self.bits) - 1 + self.optional
 
 
-# Prefixes of 0 to 128 bits have costs of their own; of other tests, those of one value and of several.
-LENGTHS: int = lib.TREE_LENGTHS
-
-
 @dataclass(frozen=True)
 class Prices:
-    """What reading costs, where a rule read costs 1 without them.
+    """The costs of reading rules and tests; without them every rule read costs 1.
 
-    test          [axis, LENGTHS, 2] what a test in a tree costs who passes it by, and who takes it
-    order         the axes, in the order in which a rule's tests are tried
-    missed, holds [rule, axis] a rule's test of the axis, when it fails and when it holds; 0: there is none
-    taken         [rule] what is left of a rule when all of those hold
-    jump, go, act entering a chain and coming back; not coming back; a verdict
+    test           [axis, LENGTHS, 2] a test in a tree, for packets that it does not take, and that it takes
+    order          the axes, in the order in which the tests of a rule are evaluated
+    missed, holds  [rule, axis] a rule's test of the axis, when it fails and when it holds; 0: it has none
+    taken          [rule] the rest of a rule whose tests of axes all hold, its target included
+    jump, go, act  entering a chain that returns; one that does not; a verdict
     """
 
     test: npt.NDArray[np.floating[Any]]
@@ -80,9 +69,9 @@ class Prices:
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), kind))
         axes = len(self.order)
         if self.test.shape != (axes, LENGTHS, 2) or sorted(self.order) != list(range(axes)):
-            raise ValueError("prices of other axes")
+            raise ValueError("the prices are not for these axes")
         if not self.missed.shape == self.holds.shape == (len(self.taken), axes):
-            raise ValueError("prices of other rules")
+            raise ValueError("the prices are not for these rules")
 
 
 class Boxes:
@@ -90,17 +79,17 @@ class Boxes:
 
     low, high  coordinates [box, axis, 2], the high word first
     rule       of each box, ascending: a rule may have several boxes, or none
-    final      of each rule: whether it surely ends the way of all packets in its boxes
+    final      of each rule: whether it surely decides all packets in its boxes
     weight     of each rule: its traffic
-    free       of each rule: what grouping may do with it (Free)
-    prices     what reading the rules and tests costs; None: 1 each
+    reorder    of each rule: what a tree may do with it (Reorder)
+    prices     the costs of reading rules and tests; None: 1 each
     """
 
-    __slots__ = ("axes", "final", "free", "high", "low", "prices", "rule", "weight")
+    __slots__ = ("axes", "final", "high", "low", "prices", "reorder", "rule", "weight")
 
     def __init__(
         self, axes: Sequence[Axis], low: Words, high: Words, rule: npt.ArrayLike,
-        final: npt.ArrayLike, weight: npt.ArrayLike | None = None, free: npt.ArrayLike | None = None,
+        final: npt.ArrayLike, weight: npt.ArrayLike | None = None, reorder: npt.ArrayLike | None = None,
         prices: Prices | None = None,
     ) -> None:  # fmt: skip
         self.axes = tuple(axes)
@@ -110,26 +99,40 @@ class Boxes:
         self.rule = np.ascontiguousarray(rule, np.int32)
         self.final = np.ascontiguousarray(final, np.uint8)
         self.weight = np.ascontiguousarray(np.ones(len(self.final)) if weight is None else weight, np.float64)
-        self.free = np.ascontiguousarray(np.zeros(len(self.final)) if free is None else free, np.uint8)
+        self.reorder = np.ascontiguousarray(
+            np.zeros(len(self.final)) if reorder is None else reorder, np.uint8
+        )
         shape = (len(self.rule), len(self.axes), 2)
         if self.low.shape != shape or self.high.shape != shape or self.weight.shape != self.final.shape:
             raise ValueError(f"boxes of shape {self.low.shape}, {self.high.shape}: expected {shape}")
         if prices is not None and prices.missed.shape != (len(self.final), len(self.axes)):
-            raise ValueError("prices of other boxes")
+            raise ValueError("the prices are not for these boxes")
         if not np.all(self.weight >= 0):
             raise ValueError("a rule's weight is below 0, or not a number")
 
-    def priced(self, prices: Prices | None, free: npt.ArrayLike | None = None) -> Boxes:
-        """The same boxes at other prices, perhaps free to do something else."""
-        free = self.free if free is None else free
-        return Boxes(self.axes, self.low, self.high, self.rule, self.final, self.weight, free, prices)
+    def priced(self, prices: Prices | None, reorder: npt.ArrayLike | None = None) -> Boxes:
+        """The same boxes with other prices, and with *reorder* in place of their own unless it is None."""
+        reorder = self.reorder if reorder is None else reorder
+        return Boxes(self.axes, self.low, self.high, self.rule, self.final, self.weight, reorder, prices)
+
+    def tree_input(self) -> TreeInput:
+        """The boxes and prices as the tree builders of the engine read them."""
+        fields = [axis.field for axis in self.axes]
+        axes = []
+        for axis in self.axes:
+            needs, needed = -1, []
+            if axis.requires is not None:
+                needs = fields.index(axis.requires[0])
+                needed = [value + self.axes[needs].optional for value in axis.requires[1]]
+            axes.append(AxisInput(axis.bits, axis.optional, axis.cut, needs, needed))
+        return TreeInput(axes, self, self.prices)
 
     @classmethod
     def of(
         cls, axes: Sequence[Axis], rules: Sequence[Sequence[Mapping[Field, tuple[int, int]]]],
-        final: Sequence[bool], weight: Sequence[float] | None = None, free: Sequence[int] | None = None,
+        final: Sequence[bool], weight: Sequence[float] | None = None, reorder: Sequence[int] | None = None,
     ) -> Boxes:  # fmt: skip
-        """From values: per rule its boxes, each with the fields that it constrains."""
+        """Boxes from values: for each rule its boxes, each with the fields that it constrains."""
         ends: list[list[tuple[int, int]]] = []
         owner = []
         for number, boxes in enumerate(rules):
@@ -142,27 +145,18 @@ class Boxes:
                         for a in axes
                     ]
                 )  # fmt: skip
-        sides = np.array([to_words(end) for box in ends for side in box for end in side], np.uint64)
-        sides = sides.reshape(len(ends), len(axes), 2, 2)
-        return cls(axes, sides[:, :, 0], sides[:, :, 1], owner, final, weight, free)
+        bounds = np.array([to_words(end) for box in ends for pair in box for end in pair], np.uint64)
+        bounds = bounds.reshape(len(ends), len(axes), 2, 2)
+        return cls(axes, bounds[:, :, 0], bounds[:, :, 1], owner, final, weight, reorder)
 
     def points(self, packets: Sequence[Mapping[Field, int]]) -> Words:
-        """Packets as points; a field that a packet lacks is "none", or 0 where that cannot be."""
+        """Packets as points; a field that a packet lacks is "none", or 0 on an axis that is not optional."""
         coordinates = [
             to_words(packet[a.field] + a.optional if a.field in packet else 0)
             for packet in packets
             for a in self.axes
         ]
         return np.array(coordinates, np.uint64).reshape(len(packets), len(self.axes), 2)
-
-
-class Free(enum.IntFlag):
-    """What a tree may do with a rule: in groups (core/c/tree/shape_groups.c), and in a search."""
-
-    MOVABLE = lib.TREE_MOVABLE  # it may be asked late, and more than once
-    SENDABLE = lib.TREE_SENDABLE  # its matches may be asked in one place, its action stand in another
-    PASSED = lib.TREE_PASSED  # a search does not end at it
-    DROPS = lib.TREE_DROPS  # it drops packets that lack an optional field, whatever its boxes ask of it
 
 
 def to_words(value: int) -> tuple[int, int]:

@@ -1,123 +1,210 @@
-"""Which chain jumps where: loops, depth, order, chains that nobody reaches.
+"""Which chain enters which: circles, depth, order, chains that no packet reaches.
 
-Nodes are chain names, edges carry the lines of the rules that jump.  `-j` and
-`-g` count alike: both nest in nf_tables.
+`-j` and `-g` count alike: both nest in nf_tables.
+
+Invariant: a `CallGraph` has no circles.  The kernel accepts chains that jump in a circle as long as no
+packet reaches them; the edges on such a circle are left out, because no packet ever takes them.
+
+Cost: each function is linear in rules and edges.  Plain dictionaries: a graph library takes longer to
+import than a small rule set takes to compile.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, TypeAlias
-
-import networkx as nx
+from typing import TypeAlias
 
 from ..errors import ParseError
 from ..ir.program import Program, Table
-from ..ir.rule import Kind, State
+from ..ir.rule import Kind, State, Target
 
-Graph: TypeAlias = Any  # a networkx DiGraph, which brings no types
+Callees: TypeAlias = dict[str, tuple[str, ...]]  # by chain, the chains that its rules enter, in order
 
 
-def graph(table: Table) -> Graph:
-    """The table's chains as a directed graph without circles; an edge's *lines* are those of its rules.
+@dataclass(frozen=True, slots=True)
+class CallGraph:
+    """The chains of a table and their jumps, without circles.
 
-    The kernel takes chains that jump in a circle as long as no packet comes to them.  The edges of such a
-    circle are left out: what these chains do is never asked for.
+    order  every chain after all chains that enter it
     """
-    made = _jumps(table)
-    if not nx.is_directed_acyclic_graph(made):
-        for chains in list(nx.strongly_connected_components(made)):
-            made.remove_edges_from([edge for edge in made.subgraph(chains).edges])
-    return made
+
+    callees: Callees
+    order: tuple[str, ...]
 
 
-def _jumps(table: Table) -> Graph:
-    made = nx.DiGraph()
-    lines: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-    for chain in table.chains:
-        made.add_node(chain.name, rules=len(chain.rules), built_in=chain.policy is not None)
-        for rule in chain.rules:
-            if rule.target is not None and rule.target.enters:
-                lines[chain.name, rule.target.name].append(rule.line)
-    made.add_edges_from((*edge, {"lines": where}) for edge, where in lines.items())
-    return made
+def graph(table: Table) -> CallGraph:
+    """The call graph of *table*."""
+    callees = _callees(table)
+    order = _order(callees)
+    if order is None:
+        component = _components(callees)
+        callees = {
+            name: tuple(callee for callee in below if component[callee] != component[name])
+            for name, below in callees.items()
+        }
+        order = _order(callees)
+        assert order is not None, "every circle lies within one component"
+    return CallGraph(callees, order)
 
 
 def check_loops(program: Program) -> None:
-    """ParseError when chains that a packet may come to jump in a circle; the kernel refuses that too."""
+    """ParseError when chains that a packet may reach jump in a circle; the kernel refuses that too."""
     for table in program:
-        if not _jumps_in_circles(table):
+        callees = _callees(table)
+        if _order(callees) is not None:
             continue
-        made = _jumps(table)
-        made = made.subgraph(_descend(made, table))
-        if nx.is_directed_acyclic_graph(made):
+        entered = _descendants(callees, _built_in(table))
+        circle = _circle({name: below for name, below in callees.items() if name in entered})
+        if circle is None:
             continue
-        circle = [start for start, _ in nx.find_cycle(made)]
-        line = made.edges[circle[-1], circle[0]]["lines"][0]
+        jumps = (rule for rule in table[circle[-1]].rules if _entered(rule.target) == circle[0])
         raise ParseError(
             f"chains jump in a circle: {' -> '.join([*circle, circle[0]])} (table {table.name})",
             source=program.name,
-            line=line,
+            line=next(jumps).line,
             hint="the kernel refuses such a rule set",
         )
 
 
-def _jumps_in_circles(table: Table) -> bool:
-    entering = (Kind.JUMP, Kind.GOTO)
-    after = {
-        chain.name: {
-            target.name
-            for target in {id(rule.target): rule.target for rule in chain.rules}.values()
-            if target is not None and target.kind in entering
-        }
-        for chain in table.chains
-    }
-    try:
-        TopologicalSorter(after).prepare()
-    except CycleError:
-        return True
-    return False
-
-
 def reachable(table: Table) -> frozenset[str]:
-    """The chains that a packet can come to: the built-in ones and all that they reach."""
-    return _descend(graph(table), table)
+    """The chains that a packet can reach: the built-in ones and all that these enter."""
+    return frozenset(_descendants(_callees(table), _built_in(table)))
 
 
-def _descend(made: Graph, table: Table) -> frozenset[str]:
-    found = {chain.name for chain in table.chains if chain.policy is not None}
-    for name in list(found):
-        found |= nx.descendants(made, name)
-    return frozenset(found)
+def levels(
+    callees: Mapping[str, Iterable[str]], nesting: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """How many chains nest above each chain, and how many below its rules, at most.
 
-
-def levels(made: Graph, nesting: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """How deep each chain is entered at most, and how deep the nesting below its rules goes.
-
-    *nesting*: taken tests on the longest path of a chain's own tree.
+    *callees*: by chain, the chains that its rules enter.  *nesting*: by chain, the nesting of its own tree; 0
+    when left out.  Chains on or behind a circle of jumps count as if the circle ended before them.
     """
-    order = list(nx.topological_sort(made))
-    above = dict.fromkeys(order, 0)
-    for name in order:
-        for callee in made.successors(name):
+    above, below = dict.fromkeys(callees, 0), dict.fromkeys(callees, 0)
+    calls = Counter(callee for name in callees for callee in callees[name])
+    ready = [name for name in callees if not calls[name]]
+    for name in ready:  # which grows: callers first
+        for callee in callees[name]:
             above[callee] = max(above[callee], above[name] + nesting.get(name, 0) + 1)
-    below = dict.fromkeys(order, 0)
-    for name in reversed(order):
-        below[name] = max((1 + nesting.get(c, 0) + below[c] for c in made.successors(name)), default=0)
+            calls[callee] -= 1
+            if not calls[callee]:
+                ready.append(callee)
+    for name in reversed(ready):
+        below[name] = max((1 + nesting.get(each, 0) + below[each] for each in callees[name]), default=0)
     return above, below
 
 
+def levels_above(table: Table) -> dict[str, int]:
+    """How many chains nest above each chain of the table, at most."""
+    callees = {
+        chain.name: {name for rule in chain.rules if (name := rule.enters) is not None}
+        for chain in table.chains
+    }
+    return levels(callees, {})[0]
+
+
 def writes(table: Table) -> dict[str, frozenset[State]]:
-    """What the rules of each chain, and of the chains it reaches, may write."""
-    made = graph(table)
-    found: dict[str, frozenset[State]] = {}
-    for name in reversed(list(nx.topological_sort(made))):
+    """The state that the rules of each chain, and of the chains it reaches, may write."""
+    calls = graph(table)
+    written: dict[str, frozenset[State]] = {}
+    for name in reversed(calls.order):
         states: set[State] = set()
         for rule in table[name].rules:
             states |= rule.writes
-        for callee in made.successors(name):
-            states |= found[callee]
-        found[name] = frozenset(states)
-    return found
+        for callee in calls.callees[name]:
+            states |= written[callee]
+        written[name] = frozenset(states)
+    return written
+
+
+# ---- graphs as dictionaries, which may have circles ----
+
+
+def _callees(table: Table) -> Callees:
+    callees: Callees = {}
+    for chain in table.chains:
+        # Rules share their targets: of 10,000 rules most have one of a few.
+        targets = {id(rule.target): rule.target for rule in chain.rules}.values()
+        callees[chain.name] = tuple(dict.fromkeys(filter(None, map(_entered, targets))))
+    for entered in list(callees.values()):
+        for name in entered:
+            callees.setdefault(name, ())
+    return callees
+
+
+def _entered(target: Target | None) -> str:
+    """The chain that a rule with *target* enters; "" when it enters none."""
+    return target.name if target is not None and target.kind in (Kind.JUMP, Kind.GOTO) else ""
+
+
+def _built_in(table: Table) -> list[str]:
+    return [chain.name for chain in table.chains if chain.policy is not None]
+
+
+def _order(callees: Callees) -> tuple[str, ...] | None:
+    """Callers before callees; None when there is a circle."""
+    try:
+        return tuple(TopologicalSorter(callees).static_order())[::-1]
+    except CycleError:
+        return None
+
+
+def _descendants(callees: Callees, starts: Iterable[str]) -> set[str]:
+    """*starts*, and all chains that they reach."""
+    reached = set(starts)
+    waiting = list(reached)
+    while waiting:
+        new = set(callees[waiting.pop()]) - reached
+        reached |= new
+        waiting += new
+    return reached
+
+
+def _circle(callees: Callees) -> list[str] | None:
+    """The first circle that a depth-first search meets, in the order of its jumps; None: there is none."""
+    finished: set[str] = set()
+    for start in callees:
+        if start in finished:
+            continue
+        path, rest = [start], [iter(callees[start])]
+        while path:
+            callee = next(rest[-1], None)
+            if callee is None:
+                finished.add(path.pop())
+                rest.pop()
+            elif callee in path:
+                return path[path.index(callee) :]
+            elif callee not in finished:
+                path.append(callee)
+                rest.append(iter(callees[callee]))
+    return None
+
+
+def _components(callees: Callees) -> dict[str, int]:
+    """For each chain the number of its strongly connected component (Kosaraju's algorithm)."""
+    entered: set[str] = set()
+    finished: list[str] = []  # in the order in which a depth-first search leaves the chains
+    for start in callees:
+        waiting = [(start, False)]
+        while waiting:
+            name, is_left = waiting.pop()
+            if is_left:
+                finished.append(name)
+            elif name not in entered:
+                entered.add(name)
+                waiting.append((name, True))
+                waiting += [(callee, False) for callee in callees[name]]
+    callers: dict[str, list[str]] = {name: [] for name in callees}
+    for name, below in callees.items():
+        for callee in below:
+            callers[callee].append(name)
+    component: dict[str, int] = {}
+    for number, root in enumerate(reversed(finished)):
+        same = [root] if root not in component else []
+        while same:
+            name = same.pop()
+            component[name] = number
+            same += [caller for caller in callers[name] if caller not in component]
+    return component

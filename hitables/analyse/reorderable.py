@@ -1,33 +1,35 @@
-"""Which rules may be kept in groups, out of the order of their list.
+"""Which rules a tree may evaluate out of list order, in groups.
 
-A rule of a later group is asked late, perhaps more than once for one packet, and behind
-rules that stood after it.  So it has no memory, it surely ends the packet's way by itself
-(no RETURN, no jump: what is left then depends on where it stands), nothing that the chain
-writes changes its answer, and, where malformed packets must be treated exactly alike, it
-drops none of them.
+A rule of a later group is evaluated late, perhaps more than once for one packet, and after rules that follow
+it in the list.  Such a rule therefore has no memory; it surely decides the packet by itself (no RETURN, no
+jump, whose effect depends on the place of the rule); nothing that the chain writes changes its answer; and,
+where malformed packets must be treated exactly as in the input, it drops none of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..ir.choices import Malformed
 from ..ir.rule import Match, Role, Rule, State
 from ..ir.semantics import FIELDS_WRITTEN
-from .boxes import Free
-from .rule_boxes import Malformed, Sides
+from .boxes import Reorder
+from .rule_boxes import BoxReader
 
 
 def written_in(rules: Sequence[Rule], writes: Mapping[str, frozenset[State]]) -> frozenset[State]:
     """What the rules, and the user chains that they jump to, may write."""
-    found: set[State] = set()
+    written: set[State] = set()
     for rule in rules:
-        found |= rule.writes
+        written |= rule.writes
         if rule.target is not None and rule.target.enters:
-            found |= writes.get(rule.target.name, frozenset())
-    return frozenset(found)
+            written |= writes.get(rule.target.name, frozenset())
+    return frozenset(written)
 
 
-def freedom(rules: Sequence[Rule], writes: Mapping[str, frozenset[State]], sides: Sides) -> list[Free]:
+def reorderability(
+    rules: Sequence[Rule], writes: Mapping[str, frozenset[State]], reader: BoxReader
+) -> list[Reorder]:
     """What may be done with each of *rules*, which make up one list."""
     written = written_in(rules, writes)
     fields = frozenset(field for state in written for field in FIELDS_WRITTEN.get(state, ()))
@@ -39,10 +41,10 @@ def freedom(rules: Sequence[Rule], writes: Mapping[str, frozenset[State]], sides
             return False
         if any(test.field in fields for test in match.tests):
             return False
-        return not (sides.malformed is Malformed.EXACT and sides.may_drop(match))
+        return not (reader.malformed is Malformed.EXACT and reader.may_drop(match))
 
     # Matches are shared by rules: each is looked at once.
     free = {id(match): match for rule in rules for match in rule.matches}
     bound = {key for key, match in free.items() if not is_free(match)}
-    movable, none = Free.MOVABLE | Free.SENDABLE, Free(0)
+    movable, none = Reorder.DEFERRABLE | Reorder.SPLITTABLE, Reorder(0)
     return [movable if rule.is_final and bound.isdisjoint(map(id, rule.matches)) else none for rule in rules]

@@ -1,14 +1,15 @@
-"""Rules as boxes: which headers a rule can match at all.
+"""Rules as boxes: which packets a rule can affect, as intervals of header fields.
 
-Invariant: a packet that a rule does anything to (match, be charged for by a
-memory, be dropped by a match) lies in one of the rule's boxes.  The boxes may be
-too large, never too small, so a leaf that lists all rules whose boxes meet its
-region misses none.
+Invariant: every packet that a rule affects (the rule matches it, a match counts it in its memory, a match
+drops it) lies in one of the rule's boxes.  The boxes may be too large, never too small; so a leaf of a tree
+that lists all rules whose boxes meet its region misses none.
+
+A `BoxReader` reads the rules of one chain from the first to the last, because a rule may write fields that
+later rules test.  Cost: a few microseconds a rule; rules of plain tests take a shorter path.
 """
 
 from __future__ import annotations
 
-import enum
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,30 +17,23 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..ir.choices import Malformed
 from ..ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, UDP, Family, Field, Fragment, top
 from ..ir.intervals import Values
 from ..ir.rule import Kind, Match, Role, Rule, State
 from ..ir.semantics import FIELDS_WRITTEN
 from ..syntax.values import ICMP_ANY
-from .boxes import Axis, Boxes, Cut
+from .boxes import Axis, Boxes, Cut, to_words
 
-# More boxes than this for one rule cost more than they save: its hull stands for them.
+# A rule of more boxes than this gets its hull instead: more boxes cost more than they save.
 MOST_BOXES = 16
-
 
 _ADDRESSES = (Field.SRC, Field.DST)
 
 
-class Malformed(enum.Enum):
-    """What a compiled set may do to a packet whose header is cut off or broken."""
-
-    STRICTER = "stricter"  # treat it alike, or drop it
-    EXACT = "exact"  # treat it alike
-
-
 @dataclass(frozen=True, slots=True)
-class Side:
-    """A rule's boxes (fields left out: unconstrained) and whether it surely ends a packet's way in them."""
+class RuleBoxes:
+    """A rule's boxes, whose missing fields are unconstrained; whether it surely decides their packets."""
 
     boxes: tuple[dict[Field, tuple[int, int]], ...]
     final: bool
@@ -47,40 +41,41 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """What a match tests, one interval of each field, and says no more; whether it may drop the packet."""
+    """A match that only tests one interval of each field: the intervals; whether it may drop packets."""
 
     box: dict[Field, tuple[int, int]]
     drops: bool
 
 
 def _foreign_reading(match: Match, nft: bool) -> bool:
-    """Whether the match is read through xtables where the tree's own tests are read natively."""
+    """Whether nf_tables evaluates the match through xtables, while it evaluates the tree's tests natively."""
     return nft and not match.native and match.needs > 0
 
 
-class Sides:
-    """Turns the rules of one chain into boxes, front to back.
+class BoxReader:
+    """Reads the rules of one chain as boxes, from the first to the last.
 
-    nft    whether the result is (also) for nf_tables, which reads some fields in two ways
-    dirty  fields that a rule before may have written: no sides any more
-    guards protocols for which a rule is read through xtables; in nft a packet whose
-           header is cut off must meet such a match before a port is asked for (emit)
+    nft     whether the result is (also) for nf_tables, which reads some fields in two ways
+    dirty   fields that an earlier rule may have written; boxes do not constrain them
+    guards  protocols with rules that nf_tables evaluates through xtables.  There a packet whose header is cut
+            off must meet such a match before any test of a port (emit/jumps.py)
     """
 
     def __init__(self, family: Family, *, nft: bool, malformed: Malformed) -> None:
         self.family, self.nft, self.malformed = family, nft, malformed
         self.dirty: set[Field] = set()
         self.guards: set[int] = set()
-        # What is said of a match wherever it stands (id: None if that depends on where); matches stay alive.
+        # By id of a match: the match, which keeps the id valid, and its intervals if they depend on nothing
+        # else.
         self._plain: dict[int, tuple[Match, _Plain | None]] = {}
 
-    def sides(self, rules: Sequence[Rule], writes: dict[str, frozenset[State]]) -> list[Side]:
-        """The sides of *rules*; *writes*: what each user chain may write (analyse.callgraph)."""
-        out = []
+    def read(self, rules: Sequence[Rule], writes: dict[str, frozenset[State]]) -> list[RuleBoxes]:
+        """The boxes of each of *rules*; *writes*: what each user chain may write (analyse.callgraph)."""
+        boxes = []
         for rule in rules:
-            out.append(self.side(rule))
+            boxes.append(self.boxes_of(rule))
             self.note_writes(rule, writes)
-        return out
+        return boxes
 
     def note_writes(self, rule: Rule, writes: dict[str, frozenset[State]]) -> None:
         target = rule.target
@@ -90,15 +85,15 @@ class Sides:
         for state in written:
             self.dirty |= FIELDS_WRITTEN.get(state, frozenset())
 
-    def side(self, rule: Rule) -> Side:
-        return self.plain_side(rule) or self.any_side(rule)
+    def boxes_of(self, rule: Rule) -> RuleBoxes:
+        return self.plain_boxes(rule) or self.general_boxes(rule)
 
-    def plain_side(self, rule: Rule) -> Side | None:
-        """The side of a rule whose matches test a field each, one interval of it; None of others."""
+    def plain_boxes(self, rule: Rule) -> RuleBoxes | None:
+        """The box of a rule whose matches each test one interval of their fields; None for other rules."""
         if self.dirty or self.malformed is Malformed.EXACT:
             return None
         box: dict[Field, tuple[int, int]] = {}
-        asked = False
+        may_drop = False
         for match in rule.matches:
             known = self._plain.get(id(match))
             if known is None:
@@ -107,13 +102,14 @@ class Sides:
             if plain is None:
                 return None
             for field, pair in plain.box.items():
-                if field in box or (asked and field in _ADDRESSES):
+                if field in box or (may_drop and field in _ADDRESSES):
                     return None
                 box[field] = pair
-            asked = asked or plain.drops
-        return Side((box,), rule.leaves)
+            may_drop = may_drop or plain.drops
+        return RuleBoxes((box,), rule.leaves)
 
     def plain(self, match: Match) -> _Plain | None:
+        """The intervals of a match that says nothing else; None for other matches."""
         if match.role is not Role.SPACE or match.either or _foreign_reading(match, self.nft):
             return None
         if self.is_broken_chain_dropped_by(match) or not match.tests:
@@ -128,10 +124,11 @@ class Sides:
             box[test.field] = pairs[0]
         return _Plain(box, match.needs > 0)
 
-    def any_side(self, rule: Rule) -> Side:
+    def general_boxes(self, rule: Rule) -> RuleBoxes:
+        """The boxes of any rule."""
         allowed: dict[Field, Values] = {}
         exact = True
-        asked: list[Match] = []  # matches so far that may have dropped the packet
+        droppers: list[Match] = []  # earlier matches that may have dropped the packet
         for match in rule.matches:
             if match.role in (Role.NAMED, Role.ONCE):
                 exact = False
@@ -140,35 +137,35 @@ class Sides:
                 exact = exact and match.role is Role.SPACE and not match.tests and not match.needs
                 continue
             dropping = match.needs > 0 or self.is_broken_chain_dropped_by(match)
-            # One that is not SPACE may drop for the sake of more than its tests: chunks, options.
-            before = [*asked, match] if dropping and match.role is not Role.SPACE else asked
+            # A match of another role than SPACE drops by more than its tests read: chunks, options.
+            before = [*droppers, match] if dropping and match.role is not Role.SPACE else droppers
             exact = self.narrow(allowed, match, before) and exact
-            asked += [match] if dropping else []
+            droppers += [match] if dropping else []
         boxes, whole = self.split(allowed)
-        return Side(boxes, exact and whole and rule.leaves)
+        return RuleBoxes(boxes, exact and whole and rule.leaves)
 
     def may_drop(self, match: Match) -> bool:
-        """Whether asking this match earlier than the input did could drop a malformed packet."""
+        """Whether this match could drop a malformed packet when evaluated earlier than in the input."""
         return bool(match.name) or self.is_broken_chain_dropped_by(match)
 
     def is_broken_chain_dropped_by(self, match: Match) -> bool:
-        """Whether the match asks for the protocol where a chain of headers may hide it."""
+        """Whether the match tests the protocol, which a broken chain of IPv6 headers may hide."""
         return self.family is Family.IPV6 and match.is_protocol
 
-    def still_dropped(self, field: Field, asked: Sequence[Match]) -> bool:
-        """Whether what *asked* drop is dropped, too, when the tree asks for *field* before them."""
+    def still_dropped(self, field: Field, droppers: Sequence[Match]) -> bool:
+        """Whether the packets that *droppers* drop are still dropped when the tree tests *field* first."""
         if field in (Field.SRC, Field.DST):
-            return not asked
+            return not droppers
         if field in (Field.SPORT, Field.DPORT, Field.ICMP):
-            if any(_foreign_reading(match, self.nft) for match in asked):
+            if any(_foreign_reading(match, self.nft) for match in droppers):
                 self.guards |= {TCP, UDP}
-            return all(match.role is Role.SPACE for match in asked)
-        return True  # the tree never asks for the others, or they are asked for before any match
+            return all(match.role is Role.SPACE for match in droppers)
+        return True  # the tree never tests the other fields, or rules test them before any match
 
-    def narrow(self, allowed: dict[Field, Values], match: Match, asked: Sequence[Match]) -> bool:
-        """Intersect with the match's tests; whether they say all that it says.
+    def narrow(self, allowed: dict[Field, Values], match: Match, droppers: Sequence[Match]) -> bool:
+        """Intersect *allowed* with the match's tests; whether the result is exactly the match.
 
-        A rule's box must hold what *asked*, the matches before, drop.
+        The packets that *droppers*, the matches before, drop must stay in the rule's boxes.
         """
         exact = match.role is Role.SPACE
         if (
@@ -176,7 +173,7 @@ class Sides:
             and (_foreign_reading(match, self.nft) or not (match.tests or match.native))
             and self.family is Family.IPV4
         ):
-            # Such a match never holds for a later fragment, whatever the tree found in its ports.
+            # Such a match never holds for a later fragment, whatever the tree reads as its ports.
             exact = self.add(allowed, Field.FRAG, Values.of((Fragment.WHOLE, Fragment.FIRST))) and exact
         elif (match.needs and not match.tests) or _foreign_reading(match, self.nft):
             exact = False
@@ -185,7 +182,7 @@ class Sides:
         for test in match.tests:
             full = test.values.pairs == ((0, top(test.field, self.family)),)
             unread = test.field in self.dirty or (self.nft and full and not match.native)
-            if unread or not self.still_dropped(test.field, asked):
+            if unread or not self.still_dropped(test.field, droppers):
                 exact = False
             else:
                 if _foreign_reading(match, self.nft) and test.field in (Field.SPORT, Field.DPORT):
@@ -195,7 +192,7 @@ class Sides:
 
     @staticmethod
     def add(allowed: dict[Field, Values], field: Field, values: Values) -> bool:
-        """Narrow *field*; a rule that can never match keeps its box, as it may still drop or count."""
+        """Narrow *field*.  A rule that can never match keeps its box, because it may still drop or count."""
         narrowed = allowed[field].intersect(values) if field in allowed else values
         if not narrowed:
             return False
@@ -203,28 +200,28 @@ class Sides:
         return True
 
     def split(self, allowed: dict[Field, Values]) -> tuple[tuple[dict[Field, tuple[int, int]], ...], bool]:
-        """The product of the intervals as boxes, or hulls where there are too many."""
-        many = sorted(allowed, key=lambda field: len(allowed[field].pairs))
+        """The product of the intervals as boxes, hulls where there are too many; whether it has no hulls."""
+        fields = sorted(allowed, key=lambda field: len(allowed[field].pairs))
         pairs: dict[Field, tuple[tuple[int, int], ...]] = {}
         count, whole = 1, True
-        for field in many:
-            found = allowed[field].pairs
-            # The part of `! --icmp-type 254` that is type 255 could not be asked for by itself.
-            untold = field is Field.ICMP and self.family is Family.IPV4 and found[-1][0] >= ICMP_ANY
-            if count * len(found) > MOST_BOXES or untold:
-                found, whole = (allowed[field].hull(),), False
-            count *= len(found)
-            pairs[field] = found
+        for field in fields:
+            intervals = allowed[field].pairs
+            # No option of iptables tests for type 255 alone, a part of `! --icmp-type 254`.
+            untestable = field is Field.ICMP and self.family is Family.IPV4 and intervals[-1][0] >= ICMP_ANY
+            if count * len(intervals) > MOST_BOXES or untestable:
+                intervals, whole = (allowed[field].hull(),), False
+            count *= len(intervals)
+            pairs[field] = intervals
         boxes = tuple(dict(zip(pairs, chosen, strict=True)) for chosen in itertools.product(*pairs.values()))
         return boxes, whole
 
 
-# Ports and ICMP types may be asked for only where the protocol is known.
+# Ports and ICMP types may be tested only where the protocol is known.
 _PORTS = (Field.PROTO, tuple(sorted(PORT_PROTOCOLS)))
 
 
 def axis(field: Field, family: Family) -> Axis:
-    """How the tree may cut *field*."""
+    """The axis of *field*: its width, and how a tree may cut it."""
     v4 = family is Family.IPV4
     cuts: dict[Field, Axis] = {
         Field.SRC: Axis(Field.SRC, 32 if v4 else 128, False, Cut.PREFIX),
@@ -243,41 +240,39 @@ def axis(field: Field, family: Family) -> Axis:
     return cuts[field]
 
 
-def as_boxes(sides: Sequence[Side], family: Family, weights: Sequence[float] | None = None) -> Boxes:
-    """The sides in the form that the builders take; only fields that some rule constrains become axes."""
-    used = {field for side in sides for box in side.boxes for field in box}
+def as_boxes(rules: Sequence[RuleBoxes], family: Family, weights: Sequence[float] | None = None) -> Boxes:
+    """The rules in the form that tree builders take; only fields that some rule constrains become axes."""
+    used = {field for rule in rules for box in rule.boxes for field in box}
     axes = [axis(field, family) for field in Field if field in used]
-    # Without the field that it requires (a tree that may not ask for it) an axis cannot be cut.
+    # An axis whose required field is no axis cannot be cut.
     axes = [
         Axis(each.field, each.bits, each.optional, Cut.NONE)
         if each.requires and each.requires[0] not in used
         else each
         for each in axes
     ]
-    place = {made.field: at for at, made in enumerate(axes)}
-    count = sum(len(side.boxes) for side in sides)
+    place = {each.field: at for at, each in enumerate(axes)}
+    count = sum(len(rule.boxes) for rule in rules)
     low = np.zeros((count, len(axes), 2), np.uint64)
     high = np.empty((count, len(axes), 2), np.uint64)
-    for at, made in enumerate(axes):
-        high[:, at] = (made.top >> 64, made.top & (1 << 64) - 1)
-    owner = np.repeat(np.arange(len(sides), dtype=np.int32), [len(side.boxes) for side in sides])
-    all_boxes = [box for side in sides for box in side.boxes]
+    for at, each in enumerate(axes):
+        high[:, at] = to_words(each.top)
+    owner = np.repeat(np.arange(len(rules), dtype=np.int32), [len(rule.boxes) for rule in rules])
+    all_boxes = [box for rule in rules for box in rule.boxes]
     for field, at in place.items():
         rows = [number for number, box in enumerate(all_boxes) if field in box]
         ends = [all_boxes[number][field] for number in rows]
         shift = axes[at].optional
         low[rows, at] = _words([first for first, _ in ends], axes[at].bits, shift)
         high[rows, at] = _words([last for _, last in ends], axes[at].bits, shift)
-    return Boxes(axes, low, high, owner, [side.final for side in sides], weights)
+    return Boxes(axes, low, high, owner, [rule.final for rule in rules], weights)
 
 
 def _words(values: list[int], bits: int, shift: int) -> npt.NDArray[np.uint64]:
-    """Coordinates in two words, the high one first; *shift* more than the values."""
+    """The coordinates *values* + *shift* as two words each, the high one first."""
     if bits < 64:
-        made = np.zeros((len(values), 2), np.uint64)
-        made[:, 1] = values
-        made[:, 1] += np.uint64(shift)
-        return made
-    word = (1 << 64) - 1
-    pairs = [(value + shift >> 64, value + shift & word) for value in values]
-    return np.array(pairs, np.uint64).reshape(-1, 2)
+        words = np.zeros((len(values), 2), np.uint64)
+        words[:, 1] = values
+        words[:, 1] += np.uint64(shift)
+        return words
+    return np.array([to_words(value + shift) for value in values], np.uint64).reshape(-1, 2)

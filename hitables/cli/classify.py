@@ -1,46 +1,106 @@
-"""The commands about classifiers in memory, and about rule sets to measure them with."""
+"""`hitables algorithms`, `classify`, `generate`, `seed`, `bench classify`: research on classifiers in memory.
+
+These commands read and write the formats of ClassBench: filter sets, seeds and traces.
+"""
 
 from __future__ import annotations
 
 import click
 
 from ..errors import HitablesError
-from .terminal import Size, stages
+from .progress import progress_bar
+from .terminal import (
+    Size,
+    command,
+    data_options,
+    is_json,
+    max_memory_option,
+    option,
+    output_option,
+    section,
+)
 
 
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def algorithms(as_json: bool) -> None:
-    """List the tree builders, and the classifiers with what each can do."""
+@command(
+    short_help="List the tree builders and the classifiers.",
+    examples=(
+        ("List all algorithms", "hitables algorithms"),
+        (
+            "Print the names of the classifiers",
+            "hitables algorithms --format json | jq -r '.classifiers[].name'",
+        ),
+    ),
+)
+@data_options
+def algorithms(form: str, as_json: bool) -> None:
+    """List the tree builders of compile, and the classifiers with their parameters."""
     import json
 
     from .. import engine
-    from ..build.tree import ALGORITHMS
+    from ..build.grow import ALGORITHMS
     from ..report.classify import show_algorithms
 
-    if as_json:
+    if is_json(form, as_json):
         listed = [each.as_data() for each in engine.ALGORITHMS.values()]
-        click.echo(json.dumps({"builders": list(ALGORITHMS), "classifiers": listed}, indent=1))
+        head = {"format": "hitables-algorithms", "version": 1}
+        click.echo(json.dumps({**head, "builders": list(ALGORITHMS), "classifiers": listed}, indent=1))
     else:
         show_algorithms(ALGORITHMS, engine.ALGORITHMS.values())
 
 
-@click.command()
-@click.argument("seed_file", metavar="SEED")
-@click.option("-n", "--rules", "count", type=int, required=True, help="How many rules.")
-@click.option("-o", "--output", default="-", help='Where the rules go; "-" is standard output.')
-@click.option("--smoothness", type=click.IntRange(0, 32), default=0, help="Spread of prefix lengths.")
-@click.option("--trace", "trace_file", help="Write packets of the rules there, with the first rule of each.")
-@click.option("--packets", type=int, help="How many; ten for each rule when left out.")
-@click.option(
-    "--pareto",
-    type=float,
-    nargs=2,
-    default=(1.0, 0.0),
-    metavar="SHAPE SCALE",
-    help="Repeat packets: more than x times with chance (SCALE/x)**SHAPE; 1 0.1 is little, 1 1 much.",
+@command(
+    short_help="Draw a filter set, and a trace, from the statistics of a seed.",
+    examples=(
+        ("Draw 10,000 rules", "hitables generate acl1.seed --rules 10000 -o acl1.filter"),
+        (
+            "Draw another set, and packets that match it",
+            "hitables generate acl1.seed -n 99 --random-seed 1 -o b.rules --trace b.trace",
+        ),
+    ),
 )
-@click.option("--random", "number", type=click.IntRange(0), default=0, help="Another number, another set.")
+@click.argument("seed_file", metavar="SEED")
+@section(
+    "Rules",
+    option("-n", "--rules", "count", metavar="N", type=int, required=True, help="Draw this many rules."),
+    option(
+        "--smoothness",
+        metavar="BITS",
+        type=click.IntRange(0, 32),
+        default=0,
+        show_default=True,
+        help="Spread the prefix lengths by up to this many bits.",
+    ),
+    option(
+        "--random-seed",
+        "number",
+        aliases=["--random"],
+        metavar="N",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Draw another rule set from the same statistics.",
+    ),
+    output_option("Write the rules to FILE"),
+)
+@section(
+    "Trace",
+    option(
+        "--trace",
+        "trace_file",
+        metavar="FILE",
+        help="Write packets that match the rules, each with its first rule.",
+    ),
+    option("--packets", metavar="N", type=int, help="Draw this many packets; by default ten for each rule."),
+    option(
+        "--pareto",
+        type=float,
+        nargs=2,
+        default=(1.0, 0.0),
+        metavar="SHAPE SCALE",
+        help="Repeat a packet more than x times with probability (SCALE/x)**SHAPE: seldom with 1 0.1, often "
+        "with 1 1.",
+    ),
+)
 def generate(
     seed_file: str,
     count: int,
@@ -51,16 +111,16 @@ def generate(
     pareto: tuple[float, float],
     number: int,
 ) -> None:
-    """Make a rule set from the statistics in SEED, a ClassBench seed file (see hitables seed)."""
+    """Draw a filter set from the statistics in SEED, a ClassBench seed file ("hitables seed" writes one)."""
     from .. import engine
     from ..files import check_outputs, read_text, write_texts
-    from ..generate import rules as made
+    from ..generate import rules as drawn_rules
     from ..generate import seed as seeds
     from ..generate import trace as traces
     from ..parse import classbench
 
     check_outputs({"--output": output, "--trace": trace_file}, {"SEED": seed_file})
-    filters = made.rules(seeds.parse(read_text(seed_file), seed_file), count, number, smoothness)
+    filters = drawn_rules.rules(seeds.parse(read_text(seed_file), seed_file), count, number, smoothness)
     texts = []
     if trace_file:
         rules = engine.Rules.of_filter(filters)
@@ -70,28 +130,63 @@ def generate(
     write_texts([*texts, (output, classbench.to_filter_text(filters))])
 
 
-@click.command()
-@click.argument("rules_file", metavar="RULES")
-@click.option("-o", "--output", default="-", help='Where the seed goes; "-" is standard output.')
+@command(
+    short_help="Learn a seed from a filter set.",
+    examples=(
+        ("Learn from a filter set", "hitables seed acl1.filter -o acl1.seed"),
+        ("Draw a set twice as large", "hitables seed acl1.filter | hitables generate - -n 20000"),
+    ),
+)
+@click.argument("rules_file", metavar="FILTERS")
+@output_option("Write the seed to FILE")
 def seed(rules_file: str, output: str) -> None:
-    """Learn the statistics of RULES, a ClassBench filter set, for hitables generate."""
+    """Write the statistics of FILTERS, a ClassBench filter set, as a seed for "hitables generate"."""
     from ..files import check_outputs, read_text, write_text
     from ..generate.seed import learn, to_text
     from ..parse import classbench
 
-    check_outputs({"--output": output}, {"RULES": rules_file})
+    check_outputs({"--output": output}, {"FILTERS": rules_file})
     write_text(output, to_text(learn(classbench.parse(read_text(rules_file), rules_file))))
 
 
-@click.command()
-@click.argument("rules_file", metavar="RULES")
+@command(
+    short_help="Look up the packets of a trace with one classifier in memory.",
+    examples=(
+        (
+            "Look up the packets of a trace, and check each result",
+            "hitables classify acl1.filter acl1.trace --check",
+        ),
+        (
+            "Measure one classifier",
+            'hitables classify --time --algorithm "sfl(tss)" acl1.filter acl1.trace',
+        ),
+    ),
+)
+@click.argument("rules_file", metavar="FILTERS")
 @click.argument("trace_file", metavar="TRACE")
-@click.option("--algorithm", default="linear", show_default=True, help="As in sfl(linear, delta=20).")
-@click.option("--check", is_flag=True, help="Ask linear search too, and count where they part.")
-@click.option("--time", "timed", is_flag=True, help="Measure lookups per second.")
-@click.option("--max-memory", type=Size(), help="For the structure, as in 512M or 2G.")
-@click.option("-o", "--output", help="Write the rule of each packet, a line each, from 0, -1: none.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@section(
+    "Classifier",
+    option(
+        "--algorithm",
+        metavar="NAME",
+        default="linear",
+        show_default=True,
+        help='Use this classifier, as in "sfl(linear, delta=20)"; "hitables algorithms" lists them.',
+    ),
+    option("--check", is_flag=True, help="Compare each result with linear search, and count the mismatches."),
+    option("--time", "timed", is_flag=True, help="Measure lookups per second."),
+    max_memory_option("Refuse a classifier beyond this much memory"),
+)
+@section(
+    "Output",
+    option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help='Write the rule of each packet, one per line, from 0, -1 for none; "-": standard output.',
+    ),
+)
+@data_options
 def classify(
     rules_file: str,
     trace_file: str,
@@ -100,43 +195,72 @@ def classify(
     timed: bool,
     max_memory: int | None,
     output: str | None,
+    form: str,
     as_json: bool,
 ) -> None:
-    """Classify the packets of TRACE by RULES (both as ClassBench writes them), in memory."""
+    """Look up the packets of TRACE in FILTERS (both in ClassBench format) with one classifier in memory."""
     import json
 
-    from ..engine import Plan
+    from ..engine import AlgorithmSpec
     from ..engine.run import classify as run
     from ..files import check_outputs, read_text, write_text
     from ..parse import classbench
     from ..parse import trace as traces
     from ..report.classify import show_classified
 
-    check_outputs({"--output": output}, {"RULES": rules_file, "TRACE": trace_file})
-    plan = Plan.read(algorithm)
+    check_outputs({"--output": output}, {"FILTERS": rules_file, "TRACE": trace_file})
+    plan = AlgorithmSpec.read(algorithm)
     filters = classbench.parse(read_text(rules_file), rules_file)
     packets = traces.parse(read_text(trace_file), trace_file)
     done = run(plan, filters, packets, check=check, timed=timed, limit=max_memory or 0)
     if output:
         write_text(output, "".join(f"{rule}\n" for rule in done.found.tolist()))
-    if as_json:
-        click.echo(json.dumps(done.as_data(), indent=1))
+    if is_json(form, as_json):
+        head = {"format": "hitables-classify", "version": 1}
+        click.echo(json.dumps({**head, **done.as_data()}, indent=1))
     elif output != "-":
         show_classified([done])
     if done.mismatches:
-        raise HitablesError(f"{plan} and linear search part on {done.mismatches} packets; please report this")
+        raise HitablesError(
+            f"{plan} and linear search disagree on {done.mismatches} packets; please report this"
+        )
 
 
-@click.command("classify")
-@click.argument("rules_file", metavar="RULES")
+@command(
+    "classify",
+    short_help="Check and time all classifiers on one trace.",
+    examples=(
+        ("Measure all classifiers", "hitables bench classify acl1.filter acl1.trace"),
+        (
+            "Measure two of them",
+            'hitables bench classify acl1.filter acl1.trace --algorithms "tss;hypersplit"',
+        ),
+    ),
+)
+@click.argument("rules_file", metavar="FILTERS")
 @click.argument("trace_file", metavar="TRACE")
-@click.option("--algorithms", "names", help="Plans, with semicolons; every classifier when left out.")
-@click.option("--max-memory", type=Size(), default="2G", help="For each structure; 2G when left out.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@section(
+    "Classifiers",
+    option(
+        "--algorithms",
+        "names",
+        metavar="NAMES",
+        help="Measure these, separated by semicolons; by default all.",
+    ),
+    option(
+        "--max-memory",
+        type=Size(),
+        metavar="SIZE",
+        default="2G",
+        show_default=True,
+        help="Leave out a classifier beyond this much memory.",
+    ),
+)
+@data_options
 def bench_classify(
-    rules_file: str, trace_file: str, names: str | None, max_memory: int, as_json: bool
+    rules_file: str, trace_file: str, names: str | None, max_memory: int, form: str, as_json: bool
 ) -> None:
-    """Every classifier on the packets of TRACE and the RULES: checked, timed, side by side."""
+    """Check and time every classifier on the packets of TRACE and the rules of FILTERS."""
     import json
 
     from .. import engine
@@ -148,20 +272,21 @@ def bench_classify(
     from ..report.classify import show_classified
 
     single = [each.name for each in engine.ALGORITHMS.values() if not each.wraps]
-    plans = [engine.Plan.read(name) for name in (names.split(";") if names else single)]
+    plans = [engine.AlgorithmSpec.read(name) for name in (names.split(";") if names else single)]
     filters = classbench.parse(read_text(rules_file), rules_file)
     packets = traces.parse(read_text(trace_file), trace_file)
     rows = []
-    with stages() as tell:
+    with progress_bar() as progress:
         for plan in plans:
-            tell(str(plan))
+            progress(str(plan))
             try:
                 rows.append(run(plan, filters, packets, check=True, timed=True, limit=max_memory))
             except DatabaseError as error:
                 click.echo(f"hitables: left out: {error}", err=True)
-    if as_json:
-        click.echo(json.dumps([row.as_data() for row in rows], indent=1))
+    if is_json(form, as_json):
+        head = {"format": "hitables-bench-classify", "version": 1}
+        click.echo(json.dumps({**head, "rows": [row.as_data() for row in rows]}, indent=1))
     else:
         show_classified(rows)
     if any(row.mismatches for row in rows):
-        raise HitablesError("an algorithm and linear search part; please report this")
+        raise HitablesError("an algorithm and linear search disagree; please report this")

@@ -1,20 +1,48 @@
-"""The commands that measure in the running kernel, in scratch network namespaces."""
+"""`hitables save`, `calibrate` and `bench kernel`: commands that use the running kernel.
+
+`save` reads the rules of this host; the others measure, in scratch network namespaces of their own.
+"""
 
 from __future__ import annotations
 
 import click
 
 from ..errors import HitablesError
-from .terminal import family_of, family_option, stages
+from .progress import progress_bar
+from .terminal import (
+    backend_option,
+    command,
+    costs_option,
+    data_options,
+    family_of,
+    family_option,
+    is_json,
+    option,
+    output_option,
+    read_program,
+    section,
+)
 
 
-@click.command()
-@click.option("-o", "--output", default="-", help='Where the profile goes; "-" is standard output.')
-@click.option("--backend", type=click.Choice(["both", "legacy", "nft"]), default="both", show_default=True)
+@command(
+    short_help="Measure what rules cost in this kernel, for compile --costs.",
+    examples=(
+        (
+            "Measure this kernel, for compile --costs",
+            "hitables calibrate -o here.json",
+        ),
+        ("Measure nft only", "hitables calibrate --backend nft"),
+    ),
+)
+@section(
+    "Measurement",
+    backend_option("Measure this iptables, or both.", ("both", "legacy", "nft"), "both"),
+    output_option("Write the profile to FILE"),
+)
 def calibrate(output: str, backend: str) -> None:
-    """Measure what rules cost in the running kernel, and print it as a profile for --costs.
+    """Measure the time of each kind of rule in this kernel, and print a profile for --costs.
 
-    Takes up to a minute, in scratch network namespaces; the machine should have little else to do.
+    This takes up to a minute, in scratch network namespaces, as root; the machine should be idle.
     """
     import json
 
@@ -24,35 +52,54 @@ def calibrate(output: str, backend: str) -> None:
     from ..kernel.machine import machine
 
     backends = list(Backend) if backend == "both" else [Backend(backend)]
-    with stages() as tell:
-        found = measure(backends, tell, machine())
-    write_text(output, json.dumps(found.as_data(), indent=1) + "\n")
+    with progress_bar() as progress:
+        profile = measure(backends, progress, machine())
+    write_text(output, json.dumps(profile.as_data(), indent=1) + "\n")
 
 
-@click.command()
-@click.option(
-    "--backend",
-    type=click.Choice(["auto", "legacy", "nft"]),
-    default="auto",
-    show_default=True,
-    help="Whose rules are read; auto: those of `iptables-save`.",
+@command(
+    short_help="Print the rules of this host, checked against the kernel.",
+    examples=(
+        (
+            "Compare the rules of this host with the reviewed ones",
+            "hitables save | hitables check reviewed.rules -",
+        ),
+        ("Save the IPv6 rules with their counters", "hitables save -c --family 6 -o office6.rules"),
+    ),
 )
-@click.option("--family", type=click.Choice(["4", "6"]), default="4", show_default=True, help="IP version.")
-@click.option("-c", "--counters", is_flag=True, help="Print the counters of rules too.")
-@click.option("-o", "--output", default="-", help='Where the rules go; "-" is standard output.')
+@section(
+    "Rule set",
+    backend_option(
+        "Read the rules of this iptables; auto: of the one that iptables-save is.",
+        ("auto", "legacy", "nft"),
+        "auto",
+    ),
+    option(
+        "--family",
+        type=click.Choice(["4", "6"]),
+        default="4",
+        show_default=True,
+        help="Read the IPv4 or the IPv6 rules.",
+    ),
+)
+@section(
+    "Output",
+    option("-c", "--counters", is_flag=True, help="Print the counters of the rules too."),
+    output_option("Write the rules to FILE"),
+)
 def save(backend: str, family: str, counters: bool, output: str) -> None:
-    """Print the rules of this kernel as iptables-save does, once they are shown to be what is loaded.
+    """Print the rules of this kernel as iptables-save does, after checking that the text is what is loaded.
 
-    What iptables-save prints is loaded into a scratch network namespace and compared with the kernel, rule by
-    rule.  Exit 2 where it is not the same, with the chain and the rule.
+    The text of iptables-save is loaded into a scratch network namespace and compared with the kernel, rule by
+    rule. Where they differ the exit status is 2, and the message names the chain and the rule.
     """
     from ..files import write_text
     from ..kernel.checked_save import Reader, also_present
 
     reader = Reader(family_of(family), tool_of(backend, family))
-    said = also_present(reader.family, reader.backend)
-    if said:
-        click.echo(f"hitables: {said}", err=True)
+    warning = also_present(reader.family, reader.backend)
+    if warning:
+        click.echo(f"hitables: {warning}", err=True)
     write_text(output, reader.read(counters).text)
 
 
@@ -61,61 +108,93 @@ def tool_of(backend: str, family: str) -> str:
     return ("ip6tables" if family == "6" else "iptables") + ("" if backend == "auto" else f"-{backend}")
 
 
-@click.command("kernel")
+@command(
+    "kernel",
+    short_help="Measure packets under a rule set, plain and compiled.",
+    examples=(
+        ("Measure a rule set and its compiled form", "hitables bench kernel office.rules"),
+        (
+            "Compare with an ipset and nft sets, on the packets of a capture",
+            "hitables bench kernel --rivals ipset,nft-set --pcap office.pcap office.rules",
+        ),
+    ),
+)
 @click.argument("file", default="-")
-@click.option("--chain", default=None, help="Built-in chain of table filter; the longest when left out.")
-@click.option("--trace", "trace_file", help="ClassBench trace whose packets are sent.")
-@click.option("--pcap", "pcap_file", help="Capture whose packets are sent.")
-@click.option("--backend", type=click.Choice(["legacy", "nft"]), default="nft", show_default=True)
-@click.option(
-    "--against",
-    default="",
-    metavar="NAMES",
-    help="What else to measure, with commas: ipset, nft-set (one map of five fields), nft-o (nft -o).",
+@section(
+    "Rule set",
+    backend_option("Load the rules with this iptables.", ("legacy", "nft"), "nft"),
+    family_option,
+    option(
+        "--chain",
+        metavar="CHAIN",
+        help="Measure this built-in chain of table filter; by default the longest.",
+    ),
+    option(
+        "--rivals",
+        aliases=["--against"],
+        default="",
+        metavar="NAMES",
+        help="Measure these too, separated by commas: ipset, nft-set (a map of five fields), nft-o (nft -o).",
+    ),
+    costs_option(),
 )
-@click.option(
-    "--flows", type=click.IntRange(1, 60_000), default=2000, show_default=True, help="Packets in turn."
+@section(
+    "Traffic",
+    option("--trace", "trace_file", metavar="FILE", help="Send the packets of this ClassBench trace."),
+    option("--pcap", "pcap_file", metavar="FILE", help="Send the packets of this capture."),
+    option(
+        "--flows",
+        metavar="N",
+        type=click.IntRange(1, 60_000),
+        default=2000,
+        show_default=True,
+        help="Send this many packets in turn.",
+    ),
+    option(
+        "--runs",
+        metavar="N",
+        type=click.IntRange(3),
+        default=10,
+        show_default=True,
+        help="Repeat each measurement this often.",
+    ),
 )
-@click.option("--runs", type=click.IntRange(3), default=10, show_default=True)
-@click.option("--costs", "costs_file", help="Profile to model costs by; the shipped one when left out.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@family_option
+@data_options
 def bench_kernel(
     file: str,
     chain: str | None,
     trace_file: str | None,
     pcap_file: str | None,
     backend: str,
-    against: str,
+    rivals: str,
     flows: int,
     runs: int,
     costs_file: str | None,
+    form: str,
     as_json: bool,
     family: str | None,
 ) -> None:
-    """What a packet costs under FILE, as it is and compiled, and under what else could be done.
+    """Measure the time of a packet under FILE, as it is and compiled, and under alternatives such as ipset.
 
-    Without --trace or --pcap packets are aimed evenly at the rules.
+    Without --trace or --pcap the packets are aimed evenly at the rules. Run it as root.
     """
     import json
 
     from .. import costs
-    from ..api import read
-    from ..files import read_text
     from ..ir.packet import Backend
     from ..kernel.rivals import NAMES
     from ..kernel.user_bench import default_batch, measure
     from ..report.bench import show_bench
     from ..simulate import traffic
 
-    wanted = [name for name in against.split(",") if name]
+    wanted = [name for name in rivals.split(",") if name]
     for name in wanted:
         if name not in NAMES:
-            raise HitablesError(f"--against {name}: not known; one of {', '.join(NAMES)}")
+            raise HitablesError(f"--rivals {name}: unknown name; known are {', '.join(NAMES)}")
     if trace_file and pcap_file:
         raise HitablesError("packets come from --trace or from --pcap, not from both")
     figures = costs.load(costs_file) if costs_file else costs.default()
-    program = read(read_text(file), family=family_of(family), name=file)
+    program = read_program(file, family)
     chain = traffic.busiest_chain(program, chain)
     if not program.table("filter")[chain].rules:
         raise HitablesError(f"{file}: chain {chain} of table filter has no rules")
@@ -125,8 +204,8 @@ def bench_kernel(
     else:
         batch = (traffic.trace_batch if trace_file else traffic.pcap_batch)(source, program.family)
         traffic.from_packets(program, "filter", chain, batch, Backend(backend), source)
-    with stages() as tell:
-        found = measure(
+    with progress_bar() as progress:
+        result = measure(
             program,
             chain,
             batch,
@@ -135,9 +214,9 @@ def bench_kernel(
             runs=runs,
             flows=flows,
             costs=figures,
-            tell=tell,
+            progress=progress,
         )
-    if as_json:
-        click.echo(json.dumps(found.as_data(), indent=1))
+    if is_json(form, as_json):
+        click.echo(json.dumps(result.as_data(), indent=1))
     else:
-        show_bench(found.as_data())
+        show_bench(result.as_data())

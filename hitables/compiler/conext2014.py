@@ -1,8 +1,8 @@
 """Scheme "paper": the transformation of "Trees in the List" (CoNEXT 2014), the baseline.
 
-Runs of plain five-tuple rules with a verdict become trees, one for tcp and one for
-udp, as the 2014 tool had it; everything else stays between them, in order.  Only the
-filter table is touched.  docs/papers.md says where the tool did otherwise, and wrong.
+Runs of plain five-tuple rules with a verdict become trees, one for tcp and one for udp, as in the 2014 tool;
+all other rules stay between them, in order.  Only the filter table is transformed.  docs/papers.md lists the
+differences from the tool, where the tool was wrong.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ import numpy as np
 
 from ..analyse.boxes import Axis, Boxes, Cut, Words
 from ..analyse.callgraph import check_loops, graph, levels, writes
-from ..analyse.rule_boxes import Malformed, Side, Sides, as_boxes
-from ..build.tree import PAPER, grow
+from ..analyse.rule_boxes import BoxReader, RuleBoxes, as_boxes
+from ..build.grow import PAPER, grow
 from ..emit.chain_writer import Names
-from ..emit.conext2014 import Run, plant_runs
+from ..emit.conext2014 import Run, write_runs
+from ..ir.choices import Malformed
 from ..ir.fields import TCP, UDP, Family, Field
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Role, Rule
-from .compile import NESTING, ChainReport, Compiled, Options
+from .options import NESTING, Options
+from .result import ChainReport, Compiled
 
-# Trees of the paper know no bound: what needs more than this while it grows is given up.
+# The paper's trees have no bound: one that needs more memory while it is built is given up.
 MEMORY = 4 << 30
 MOST_RULES = 10_000_000
 
@@ -39,10 +41,10 @@ def transform(program: Program, options: Options) -> Compiled:
     check_loops(program)
     tables, origins, reports = [], {}, []
     for table in program:
-        made = _TableTransformer(program.family, table, options)
-        tables.append(made.run())
-        origins.update({(table.name, new): old for new, old in made.origins.items()})
-        reports += [made.reports[chain.name] for chain in table.chains if chain.rules]
+        transformer = _TableTransformer(program.family, table, options)
+        tables.append(transformer.run())
+        origins.update({(table.name, new): old for new, old in transformer.origins.items()})
+        reports += [transformer.reports[chain.name] for chain in table.chains if chain.rules]
     return Compiled(replace(program, tables=tuple(tables)), origins, tuple(reports))
 
 
@@ -56,24 +58,26 @@ class _TableTransformer:
         self.reports: dict[str, ChainReport] = {}
 
     def run(self) -> Table:
-        kept: list[Chain] = []
-        made: list[Chain] = []
+        old_chains: list[Chain] = []
+        new_chains: list[Chain] = []
         for chain in self.table.chains:
-            transformed, new = self.transform(chain)
-            kept.append(transformed)
-            made += new
-            self.origins.update({each.name: chain.name for each in new})
-        return replace(self.table, chains=(*kept, *made))
+            transformed, added = self.transform(chain)
+            old_chains.append(transformed)
+            new_chains += added
+            self.origins.update({each.name: chain.name for each in added})
+        return replace(self.table, chains=(*old_chains, *new_chains))
 
     def transform(self, chain: Chain) -> tuple[Chain, list[Chain]]:
-        """The chain, and the chains made for it."""
+        """The transformed chain, and the new chains that it needs."""
         count = len(chain.rules)
         why = self.unwanted(chain)
         if not why:
-            sides = Sides(self.family, nft=self.options.backend != "legacy", malformed=self.options.malformed)
-            found = sides.sides(chain.rules, self.writes)
+            reader = BoxReader(
+                self.family, nft=self.options.backend != "legacy", malformed=self.options.malformed
+            )
+            rule_boxes = reader.read(chain.rules, self.writes)
             try:
-                pieces = self.pieces(chain.rules, found)
+                pieces = self.pieces(chain.rules, rule_boxes)
             except MemoryError:
                 pieces, why = [], f"its trees would take more than {MEMORY >> 30} GiB"
             why = why or self.unfit(chain, pieces)
@@ -82,19 +86,19 @@ class _TableTransformer:
                 self.table.name, chain.name, count, count, 0.0, 0.0, count, 0, why
             )
             return chain, []
-        planted = plant_runs(
+        written = write_runs(
             [piece.run or piece.rules for piece in pieces], chain.policy, self.family, self.names
         )
-        before, after, longest = _reads(pieces, as_boxes(found, self.family), chain.policy is not None)
-        size = len(planted.rules) + sum(len(each.rules) for each in planted.chains)
+        before, after, longest = _reads(pieces, as_boxes(rule_boxes, self.family), chain.policy is not None)
+        size = len(written.rules) + sum(len(each.rules) for each in written.chains)
         self.nesting[chain.name] = _nesting(pieces)
         self.reports[chain.name] = ChainReport(
             self.table.name, chain.name, count, size, before, after, longest, self.nesting[chain.name], ""
         )
-        return chain.with_rules(planted.rules), planted.chains
+        return chain.with_rules(written.rules), written.chains
 
     def unwanted(self, chain: Chain) -> str:
-        """Why *chain* is not even tried; "" when it is."""
+        """Why *chain* is not transformed; "" when it is tried."""
         options = self.options
         if options.tables and self.table.name not in options.tables:
             return "not asked for"
@@ -105,26 +109,26 @@ class _TableTransformer:
         return ""
 
     def unfit(self, chain: Chain, pieces: Sequence[_Piece]) -> str:
-        """Why the pieces are no good; "" when they are."""
+        """Why the pieces cannot be used; "" when they can."""
         if all(piece.run is None for piece in pieces):
             return f"no {self.options.min_length} plain rules of one protocol in a row"
         printed = sum(piece.run.tree.printed_rules() for piece in pieces if piece.run)
         if printed > MOST_RULES:
             return f"its trees would print {printed} rules"
-        above, below = levels(graph(self.table), self.nesting)
+        above, below = levels(graph(self.table).callees, self.nesting)
         nested = above[chain.name] + _nesting(pieces) + below[chain.name]
         if self.options.backend != "legacy" and nested > NESTING["nft"]:
             return f"its trees would nest {nested} chains, and nf_tables takes {NESTING['nft']}"
         return ""
 
-    def pieces(self, rules: Sequence[Rule], sides: Sequence[Side]) -> list[_Piece]:
-        """Cut the list into runs with trees, and what is read one by one."""
+    def pieces(self, rules: Sequence[Rule], rule_boxes: Sequence[RuleBoxes]) -> list[_Piece]:
+        """Cut the list into runs with trees, and rules that are read one by one."""
         out: list[_Piece] = []
         start = 0
         while start < len(rules):
             end = start
-            plain = is_plain(rules[start], sides[start])
-            while end < len(rules) and is_plain(rules[end], sides[end]) == plain:
+            plain = is_plain(rules[start], rule_boxes[start])
+            while end < len(rules) and is_plain(rules[end], rule_boxes[end]) == plain:
                 end += 1
             numbers = range(start, end)
             start = end
@@ -133,12 +137,16 @@ class _TableTransformer:
                 continue
             # No packet meets rules of both protocols, so the run may be sorted by them.
             for protocol in (TCP, UDP):
-                of_one = [at for at in numbers if sides[at].boxes[0][Field.PROTO] == (protocol, protocol)]
+                of_one = [
+                    at for at in numbers if rule_boxes[at].boxes[0][Field.PROTO] == (protocol, protocol)
+                ]
                 if of_one:
-                    out.append(self.piece([rules[at] for at in of_one], of_one, sides, protocol))
+                    out.append(self.piece([rules[at] for at in of_one], of_one, rule_boxes, protocol))
         return out
 
-    def piece(self, rules: list[Rule], numbers: list[int], sides: Sequence[Side], protocol: int) -> _Piece:
+    def piece(
+        self, rules: list[Rule], numbers: list[int], rule_boxes: Sequence[RuleBoxes], protocol: int
+    ) -> _Piece:
         if len(rules) < self.options.min_length:
             return _Piece(rules, numbers)
         v4 = self.family is Family.IPV4
@@ -146,7 +154,7 @@ class _TableTransformer:
         axes = [Axis(field, 16, True, ports) for field in _FIELDS[:2]]
         axes += [Axis(field, 32 if v4 else 128, False, Cut.RANGE) for field in _FIELDS[2:]]
         boxes = [
-            [{field: values for field, values in sides[at].boxes[0].items() if field in _FIELDS}]
+            [{field: values for field, values in rule_boxes[at].boxes[0].items() if field in _FIELDS}]
             for at in numbers
         ]
         tree = grow(
@@ -161,18 +169,20 @@ class _TableTransformer:
 
 
 class _Piece:
-    """Rules in a row, their places in the chain, and the run they make if they have a tree."""
+    """Consecutive rules, their indexes in the chain, and their run if they have a tree."""
 
     def __init__(self, rules: list[Rule], numbers: list[int], run: Run | None = None) -> None:
         self.rules, self.numbers, self.run = rules, numbers, run
         self.nesting = 2 + run.tree.nesting() if run else 0
 
 
-def is_plain(rule: Rule, side: Side) -> bool:
-    """A five-tuple rule of tcp or udp with a verdict: what the paper transforms."""
-    if not side.final or len(side.boxes) != 1 or rule.target is None or rule.target.kind is not Kind.VERDICT:
+def is_plain(rule: Rule, space: RuleBoxes) -> bool:
+    """Whether the paper transforms the rule: a five-tuple rule of tcp or udp with a verdict."""
+    if rule.target is None or rule.target.kind is not Kind.VERDICT:
         return False
-    box = side.boxes[0]
+    if not space.final or len(space.boxes) != 1:
+        return False
+    box = space.boxes[0]
     return (
         box.get(Field.PROTO) in ((TCP, TCP), (UDP, UDP))
         and set(box) <= {Field.PROTO, *_FIELDS}
@@ -181,12 +191,12 @@ def is_plain(rule: Rule, side: Side) -> bool:
 
 
 def _nesting(pieces: Sequence[_Piece]) -> int:
-    """Chains that nest in what the pieces print as."""
+    """Chains that nest in the printed pieces."""
     return 1 + sum(piece.nesting for piece in pieces)
 
 
 def _reads(pieces: Sequence[_Piece], boxes: Boxes, built_in: bool) -> tuple[float, float, int]:
-    """Mean rules read at a corner of each box, before and after; the most that any packet may read."""
+    """Mean rules read at a corner of each box, before and after; the most that a packet may read after."""
     corners = boxes.low
     count = len(boxes.final)
     first = grow(boxes, budget=4 * count).search(corners)[0]

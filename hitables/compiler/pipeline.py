@@ -1,4 +1,15 @@
-"""The stages in a row: text -> program -> compiled program -> text, proved before it is given out."""
+"""The whole compiler: text -> program -> compiled program -> text, proved before it is returned.
+
+Idea: the proof trusts nothing of the compiler.  The text that would be printed is read again, as a kernel
+tool would read it, and the prover (verify/) compares the two programs.
+
+Invariant: with *prove*, the text that is returned was proved equal to the input.  A chain whose tree is
+wrong is printed as it was read, the whole is proved again, and the chain is listed in `Output.faults`.
+
+Cost: compiling and proving take about the same time; *timeout* and *max_memory* bound the proof.
+
+Callers: the command `hitables compile`, and `hitables.compile` (api.py).
+"""
 
 from __future__ import annotations
 
@@ -7,76 +18,77 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import __version__
 from ..analyse.weights import Weights
-from ..api import read
 from ..emit.sourcemap import source_map
 from ..emit.text import write
-from ..errors import HitablesError, NotEquivalent, ParseError
+from ..errors import InvalidOption, NotEquivalent, OutOfBudget, ParseError
+from ..ir.choices import Equivalence, backends_of
 from ..ir.fields import Family
 from ..ir.program import Program
 from ..parse.iptables import Vocabulary
+from ..reader import read
 from ..verify.question import Difference, Equal, Question, Undecided
-from .compile import BACKENDS, ChainReport, Compiled, Fault, Options, compile_rules
+from ..version import __version__
+from .compile import compile_rules
+from .options import Options
+from .result import ChainReport, Compiled, Fault
 
-Stage = Callable[[str], None]
-Share = Callable[[float], None]
+Weigh = Callable[[Program], Weights | None]  # the weights of a program's rules; None: all alike
+OnStage = Callable[[str], None]  # receives the name of each stage as it begins
+OnShare = Callable[[float], None]  # receives the share of the compiling that is done, from 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What compile gives: the text, its source map (hitables/schema/map.json), a report per chain.
+    """A compiled rule set.
 
-    before   what was read
-    weighed  whose packets said how much rules weigh; "" when all weighed alike
-    faults   chains that are printed as they were because of a fault in hitables, each to be told to the user
+    text        the compiled rule set as iptables-save text; its first line names options and proof
+    program     the same as a Program
+    source_map  for each rule of the output its line in the input (hitables/schema/map.json)
+    reports     per chain: what was done to it, and why
+    before      the input as a Program
+    weighed     the source of the rules' weights; "" when all rules weigh alike
+    faults      chains that are printed as they were read because of a fault in hitables; report them
+    proved      whether the text was proved equal to the input
     """
 
     text: str
     program: Program
-    map: dict[str, Any]
+    source_map: dict[str, Any]
     reports: tuple[ChainReport, ...]
     before: Program
     weighed: str = ""
     faults: tuple[Fault, ...] = ()
+    proved: bool = True
 
 
-def _silent(stage: str) -> None:
-    """Nobody is told how far it came."""
+def _ignore(progress: object) -> None:
+    """The default of the functions that receive progress."""
 
+
+# ---- the first line of the output ----
 
 _COMPILED, _LACKS = "# Compiled by hitables ", ", equivalence verdict "
 
 
 def lacks_rules(program: Program) -> bool:
-    """Whether the first line says that rules went when it was compiled: it is no source to go on with."""
+    """Whether the first line says that compiling removed rules: such a rule set is no source for updates."""
     notes = program.tables[0].notes if program.tables else ()
     return bool(notes) and notes[0].startswith(_COMPILED) and _LACKS in notes[0]
 
 
-def _header(options: Options, scheme: str, proves: bool, gone: int) -> str:
-    verdicts = options.equivalence == "verdict"
+def _header(options: Options, scheme: str, prove: bool, removed: int) -> str:
+    verdicts = options.equivalence is Equivalence.VERDICT
     equal = "to give every packet the verdict of its input" if verdicts else "equal to its input"
-    proved = f"proved {equal}" if proves else f"NOT PROVED {equal} (--no-verify)"
-    went = f"{_LACKS}({gone} rules went)" if verdicts else ""
+    proof = f"proved {equal}" if prove else f"NOT PROVED {equal} (--no-prove)"
+    lacks = f"{_LACKS}({removed} rules went)" if verdicts else ""
     return (
         f"{_COMPILED}{__version__}: scheme {scheme}, backend {options.backend}, "
-        f"malformed packets {options.malformed.value}{went}; {proved}\n"
+        f"malformed packets {options.malformed}{lacks}; {proof}\n"
     )
 
 
-def _silent_share(share: float) -> None:
-    """Nobody is told how much is done."""
-
-
-def _transform(program: Program, options: Options, scheme: str, done: Share) -> Compiled:
-    if scheme == "tree":
-        return compile_rules(program, options, done, spare=True)
-    if options.equivalence != "full":
-        raise HitablesError("scheme paper prints every rule: equivalence verdict goes with scheme tree only")
-    from .conext2014 import transform
-
-    return transform(program, options)
+# ---- compiling ----
 
 
 def compile_text(
@@ -89,147 +101,200 @@ def compile_text(
     prove: bool = True,
     timeout: float | None = None,
     max_memory: int | None = None,
-    tell: Stage = _silent,
-    weigh: Callable[[Program], Weights | None] | None = None,
-    done: Share = _silent_share,
+    tell: OnStage = _ignore,
+    weigh: Weigh | None = None,
+    done: OnShare = _ignore,
 ) -> Output:
-    """Read, compile, print, read again, prove the two equal.
-
-    Where the proof finds a difference in one chain, or compiling the chain breaks off, the chain is
-    printed as it was read, the whole is proved again, and the chain stands among the output's faults.
-    NotEquivalent, with a packet, when that does not help either; HitablesError when *timeout* (seconds,
-    for all proofs together) or *max_memory* (bytes) do not suffice to tell.  Without *prove* the output
-    says that it was not proved.  *tell* hears the name of each stage, *done* how much of the compiling is
-    done.  *weigh* says how much the program's rules weigh.
-    """
+    """Read *text*, then `compile_program`."""
     tell("reading")
     known = Vocabulary()
     program = read(text, family=family, name=name, known=known)
+    return compile_program(
+        program,
+        options,
+        scheme=scheme,
+        prove=prove,
+        timeout=timeout,
+        max_memory=max_memory,
+        tell=tell,
+        weigh=weigh,
+        done=done,
+        known=known,
+    )
+
+
+def compile_program(
+    program: Program,
+    options: Options,
+    *,
+    scheme: str = "tree",
+    prove: bool = True,
+    timeout: float | None = None,
+    max_memory: int | None = None,
+    tell: OnStage = _ignore,
+    weigh: Weigh | None = None,
+    done: OnShare = _ignore,
+    known: Vocabulary | None = None,
+) -> Output:
+    """Compile *program*, print it, read the text again, prove the two equal.
+
+    NotEquivalent, with a packet, when the result differs even after the chains at fault were put back;
+    OutOfBudget when *timeout* (seconds, for all proofs together) or *max_memory* (bytes) ends a proof.
+    Without *prove* the first line of the output says that it was not proved.
+    *known* is the vocabulary that *program* was read with.
+    """
     if weigh is not None:
         tell("weighing")
         options = replace(options, traffic=weigh(program))
     tell("compiling")
     compiled = _transform(program, options, scheme, done)
-    ends = None if timeout is None else time.monotonic() + timeout
+    deadline = None if timeout is None else time.monotonic() + timeout
     question = Question(
-        BACKENDS[options.backend],
-        options.malformed.value,
-        options.equivalence == "verdict",
+        backends_of(options.backend),
+        options.malformed,
+        options.equivalence,
         timeout=timeout,
         max_memory=max_memory,
     )
     while True:
         tell("printing")
-        printed = _header(options, scheme, prove, len(compiled.gone)) + write(compiled.program)
+        text = _header(options, scheme, prove, len(compiled.gone)) + write(compiled.program)
         if not prove:
             break
         tell("proving")
-        found = _unequal(program, printed, question, known)
-        if found is None:
+        mismatch = _mismatch(program, text, question, known)
+        if mismatch is None:
             break
-        if ends is not None:
-            question = replace(question, timeout=max(1e-3, ends - time.monotonic()))
-        fault = _fault(program, compiled, printed, found, question)
+        if deadline is not None:
+            question = replace(question, timeout=max(1e-3, deadline - time.monotonic()))
+        fault = _fault(program, compiled, text, mismatch, question)
         if fault is None:
-            raise _not_equivalent(found)
+            raise _not_equivalent(mismatch)
         compiled = compiled.leaving(program, fault)
-    mapped = source_map(compiled.program, compiled.origins, name, compiled.gone)
-    weighed = options.traffic.source if options.traffic else ""
-    return Output(printed, compiled.program, mapped, compiled.reports, program, weighed, compiled.faults)
+    return Output(
+        text,
+        compiled.program,
+        source_map(compiled.program, compiled.origins, program.name, compiled.gone),
+        compiled.reports,
+        program,
+        options.traffic.source if options.traffic else "",
+        compiled.faults,
+        prove,
+    )
 
 
-def prove_equal(program: Program, printed: str, question: Question, known: Vocabulary | None = None) -> None:
-    """Hold what *printed* says, once it is read again, against *program*, which was read with *known*.
+def _transform(program: Program, options: Options, scheme: str, done: OnShare) -> Compiled:
+    if scheme == "tree":
+        return compile_rules(program, options, done, spare=True)
+    if scheme != "paper":
+        raise InvalidOption(f"unknown scheme {scheme!r}; there are tree, paper")
+    if options.equivalence is not Equivalence.FULL:
+        raise InvalidOption("scheme paper prints every rule: equivalence verdict goes with scheme tree only")
+    from .conext2014 import transform
 
-    NotEquivalent on a difference, HitablesError when the budget of *question* runs out.
+    return transform(program, options)
+
+
+# ---- proving ----
+
+
+def prove_equal(program: Program, text: str, question: Question, known: Vocabulary | None = None) -> None:
+    """Compare *program*, read with *known*, with *text* once that is read again.
+
+    NotEquivalent on a difference, OutOfBudget when the budget of *question* ends the proof.
     """
-    found = _unequal(program, printed, question, known)
-    if found is not None:
-        raise _not_equivalent(found)
+    mismatch = _mismatch(program, text, question, known)
+    if mismatch is not None:
+        raise _not_equivalent(mismatch)
 
 
 _PRINTED = "the compiled rule set"
 
-# Why a set is not what it was read as: a packet, or a line that cannot be read back.
-_Found = Difference | ParseError
+# Why a text does not mean what its source means: a packet, or a line that cannot be read back.
+_Mismatch = Difference | ParseError
 
 
-def _unequal(program: Program, printed: str, question: Question, known: Vocabulary | None) -> _Found | None:
-    """How what *printed* says differs from *program*; HitablesError when the budget runs out."""
+def _mismatch(program: Program, text: str, question: Question, known: Vocabulary | None) -> _Mismatch | None:
+    """How the rules of *text* differ from *program*; None when they are equal."""
     from ..verify.portfolio import check
 
     try:
-        again = read(printed, family=program.family, name=_PRINTED, known=known)
+        reread = read(text, family=program.family, name=_PRINTED, known=known)
     except ParseError as error:
         return error
-    answer = check(program, again, question)
+    answer = check(program, reread, question)
     if isinstance(answer, Undecided):
-        raise HitablesError(
+        raise OutOfBudget(
             f"{answer.reason} while proving the compiled rule set (table {answer.table}, chain "
             f"{answer.chain}, {answer.done:.0%} done); nothing is printed.  Give it more (--timeout, "
-            "--max-memory), or do without the proof (--no-verify)"
+            "--max-memory), or do without the proof (--no-prove)"
         )
     return answer if isinstance(answer, Difference) else None
 
 
-def _not_equivalent(found: _Found) -> NotEquivalent:
-    what = "cannot be read back" if isinstance(found, ParseError) else "would treat a packet differently"
+def _not_equivalent(mismatch: _Mismatch) -> NotEquivalent:
+    verb = "cannot be read back" if isinstance(mismatch, ParseError) else "would treat a packet differently"
     return NotEquivalent(
-        f"the compiled rule set {what}; nothing is printed "
+        f"the compiled rule set {verb}; nothing is printed "
         "(this is a fault of hitables: please report it with the rule set)",
-        _detail(found),
+        _details(mismatch),
     )
 
 
-def _detail(found: _Found) -> str:
-    return str(found) if isinstance(found, ParseError) else found.describe()
+def _details(mismatch: _Mismatch) -> str:
+    return str(mismatch) if isinstance(mismatch, ParseError) else mismatch.describe()
+
+
+# ---- finding the chain at fault ----
 
 
 def _fault(
-    program: Program, compiled: Compiled, printed: str, found: _Found, question: Question
+    program: Program, compiled: Compiled, text: str, mismatch: _Mismatch, question: Question
 ) -> Fault | None:
-    """The chain at fault; None when no chain that was changed has to do with it."""
-    if isinstance(found, ParseError):
-        places, why = _named(compiled, printed, found.line), "its tree, once printed, cannot be read back"
+    """The chain at fault; None when no chain that was changed can have caused *mismatch*."""
+    if isinstance(mismatch, ParseError):
+        suspects = _chains_in_line(compiled, text, mismatch.line)
+        why = "its tree, once printed, cannot be read back"
     else:
-        places, why = _met(compiled, found), "its tree would treat a packet differently"
-    faults = [Fault(table, chain, why, _detail(found)) for table, chain in places]
+        suspects = _chains_on_path(compiled, mismatch)
+        why = "its tree would treat a packet differently"
+    faults = [Fault(table, chain, why, _details(mismatch)) for table, chain in suspects]
     if len(faults) > 1:
         for fault in faults:
-            # Alone as it was: where that mends it, the others are not to blame.
-            if _mended(program, compiled.leaving(program, fault).program, found, question):
+            # If putting this chain back suffices, the other suspects keep their trees.
+            if _is_repaired(program, compiled.leaving(program, fault).program, mismatch, question):
                 return fault
     return faults[0] if faults else None
 
 
-def _mended(program: Program, made: Program, found: _Found, question: Question) -> bool:
-    """Whether *made* does not have the difference, or the line, that was *found*."""
+def _is_repaired(program: Program, candidate: Program, mismatch: _Mismatch, question: Question) -> bool:
+    """Whether *candidate* does not have the *mismatch*."""
     from ..verify.portfolio import check
 
-    if isinstance(found, Difference):
-        chains = frozenset({found.chain} if found.chain else ())
-        narrow = replace(question, tables=frozenset({found.table}), chains=chains)
-        return isinstance(check(program, made, narrow), Equal)
+    if isinstance(mismatch, Difference):
+        chains = frozenset({mismatch.chain} if mismatch.chain else ())
+        narrow = replace(question, tables=frozenset({mismatch.table}), chains=chains)
+        return isinstance(check(program, candidate, narrow), Equal)
     try:
-        read(write(made), family=program.family, name=_PRINTED)
+        read(write(candidate), family=program.family, name=_PRINTED)
     except ParseError:
         return False
     return True
 
 
-def _met(compiled: Compiled, found: Difference) -> list[tuple[str, str]]:
-    """The changed chains that the packet came through; without a packet, all of the table."""
-    changed = [place for place in compiled.changed() if place[0] == found.table]
-    if found.before is None or found.after is None:
+def _chains_on_path(compiled: Compiled, difference: Difference) -> list[tuple[str, str]]:
+    """The changed chains on the packet's path; without a packet, all changed chains of the table."""
+    changed = [place for place in compiled.changed() if place[0] == difference.table]
+    if difference.before is None or difference.after is None:
         return changed
-    steps = (*found.before.steps, *found.after.steps)
-    met = {compiled.origins.get((found.table, step.chain), step.chain) for step in steps} | {found.chain}
-    return [place for place in changed if place[1] in met]
+    steps = (*difference.before.steps, *difference.after.steps)
+    entered = {compiled.origins.get((difference.table, step.chain), step.chain) for step in steps}
+    return [place for place in changed if place[1] in entered | {difference.chain}]
 
 
-def _named(compiled: Compiled, printed: str, line: int) -> list[tuple[str, str]]:
-    """The changed chain that the line of *printed* (from 1; 0: unknown) names; all when it names none."""
-    lines = printed.splitlines()[:line]
+def _chains_in_line(compiled: Compiled, text: str, line: int) -> list[tuple[str, str]]:
+    """The changed chain that *line* of *text* (from 1; 0: unknown) names; all when it names none."""
+    lines = text.splitlines()[:line]
     table = next((each[1:].strip() for each in reversed(lines) if each.startswith("*")), "")
     words = lines[-1].split() if lines else []
     if words and words[0].startswith(":"):

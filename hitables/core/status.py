@@ -20,11 +20,12 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
         lib.TREE_BAD_OPTION: (ValueError, "no such builder"),
     },
     REDUNDANCY: {
-        lib.REDUNDANT_NO_MEMORY: (MemoryError, "no memory is left for finding redundant rules"),
+        lib.REDUNDANCY_NO_MEMORY: (MemoryError, "no memory is left for finding redundant rules"),
     },
     INTERPRETER: {
-        -1: (MemoryError, "{packets} packets"),
-        -2: (AssertionError, "a chain nests deeper than its table said"),
+        lib.INTERP_NO_MEMORY: (MemoryError, "{what}"),
+        lib.INTERP_BAD_CODE: (AssertionError, "{what}: the code is malformed"),
+        lib.INTERP_TOO_DEEP: (AssertionError, "{what}: a chain nests deeper than its table said"),
     },
     DATABASE: {
         lib.VFDB_NO_MEMORY: (

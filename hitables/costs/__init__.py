@@ -1,4 +1,4 @@
-"""What reading rules costs, in nanoseconds: profiles of kernels, and what a rule set costs by them."""
+"""The cost of reading rules, in nanoseconds: profiles of kernels, and the cost of a rule set by a profile."""
 
 from .packet_cost import Spent, spent
 from .profile import Costs, Reading, default, load

@@ -1,15 +1,17 @@
-"""What a rule set costs under given packets.
+"""What a rule set costs the packets of a batch, in nanoseconds.
 
-The interpreter counts how often each test of each rule is tried and holds; the profile says what
-each costs.  The packets are taken for flows that take turns.  Two things come on top:
+The interpreter counts how often each test of each rule is evaluated and holds; the profile gives the cost of
+each. The packets count as flows that take turns.  Two costs come on top:
 
-Memory: a rule that was not read for long is fetched from afar.  How long ago follows from how often it
-is read: between two readings of a rule that one packet in a thousand reads, a thousand packets pass,
-and read what they read.
+Cache misses: a rule that was not read recently is fetched from a farther cache.  The reuse distance (other
+rules read since) follows from how often the rule is read: between two readings of a rule that one packet in a
+thousand reads, a thousand packets pass, and read what they read.
 
-Surprise: the processor guesses how a test of an address or a port will end and is set back when it
-guessed wrong.  It learns by heart what few flows do at few tests; of many it knows what is usual for a
-test of that kind.  (What a protocol test does it learns: there are few protocols.)
+Branch misses: the processor predicts the result of a test of an address or a port, and loses time when the
+prediction is wrong.  It learns the results of few flows at few tests by heart; of many it knows only the
+common result of a test of that kind.  (It learns the results of protocol tests, as there are few protocols.)
+
+Cost: one run of the interpreter that counts, about a microsecond a rule read.
 """
 
 from __future__ import annotations
@@ -23,54 +25,58 @@ from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import Program, Table
 from ..simulate.batch import PacketBatch
-from ..simulate.interpreter import Machine, Tried
+from ..simulate.interpreter import Interpreter, MatchCounts
 from . import test_kinds
 from .profile import Costs, Figures, MatchCost
 
 Floats = npt.NDArray[np.float64]
 
-# Tests that a round of all flows makes: so many the processor learns by heart, and of so many nothing.
+# Tests per round of all flows: up to the first number the processor learns all results, from the second none.
 LEARNT, UNLEARNT = 2_000, 16_000
 
-# Wrong guesses for each rule of a list that names a source where the one before named none, or the other
-# way round: ClassBench's acl_1k costs 0.5 more, fw_1k 0.25 more (legacy, 64 flows and 2,000).
+# Branch misses for each rule of a list that names a source where the previous one named none, or the reverse:
+# ClassBench's acl_1k costs 0.5 more, fw_1k 0.25 more (legacy, 64 flows and 2,000).
 CHANGES = 0.4
 
-# A rule that enters no chain fetches its target and its counter alone, about half (ClassBench's sets of
-# 10,000 rules, compiled, 2,000 flows: legacy was modelled a quarter too dear without this).
+# A rule that enters no chain fetches only its target and its counter, about half (ClassBench's sets of 10,000
+# rules, compiled, 2,000 flows: without this the modelled cost of legacy is a quarter too high).
 ENTERS_NONE = 0.5
 
-# What fetching a taken rule costs in a tree over a whole rule set, over what it costs in calibration's
-# trees, where no packet goes on in line: legacy's short rules are fetched ahead a little.  The public
-# sets of 10,000 rules, compiled: 0.75 on the mean, from 0.62 (acl1, 2,000 flows) to 0.92 (ipc1, 64).
+# Cost of fetching a taken rule in a tree over a whole rule set, relative to calibration's trees, where no
+# packet continues in line: some of legacy's short rules are prefetched.  The public sets of 10,000 rules,
+# compiled: 0.75 on the mean, from 0.62 (acl1, 2,000 flows) to 0.92 (ipc1, 64).
 FETCHED = {Backend.LEGACY: 0.75, Backend.NFT: 1.0}
 
-# Rules of a chain behind this many lie in a row, so that the processor fetches them ahead.
+# After this many rules of a chain the processor prefetches the next ones, which are adjacent in memory.
 RUN = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Means over packets: *reads* in rules, *near* in nanoseconds as if all lay in the near cache,
-    *far* what fetching adds."""
+    """Means over packets.
+
+    reads       rules read
+    cached      nanoseconds if all rules were in the nearest cache
+    cache_miss  nanoseconds that fetching rules adds
+    """
 
     reads: float
-    near: float
-    far: float
+    cached: float
+    cache_miss: float
 
     @property
     def total(self) -> float:
-        return self.near + self.far
+        return self.cached + self.cache_miss
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """What memory sees of the packets.
+class MemoryUse:
+    """How packets use the memory of each rule.
 
-    rules       by rule: times read per packet
-    ahead       by rule: whether it is fetched ahead
-    taken       by rule: times taken per packet, ENTERS_NONE times as much if it enters no chain
-    *_distance  how many other rules were read or taken since the last time
+    rules       times read per packet
+    ahead       whether the processor prefetches it
+    taken       times taken per packet, weighed by ENTERS_NONE if the rule enters no chain
+    *_distance  reuse distance: other rules read or taken since the last time
     """
 
     rules: Floats
@@ -85,18 +91,22 @@ def spent(
 ) -> Spent:
     """What the packets of *batch* spend in *chain* of *table*."""
     figures = costs.of(backend)
-    near, way = near_cost(program_of(program, table, backend), table, chain, batch, figures, backend)
-    reads = float(way.rules.sum())
-    return Spent(reads, near + (figures.start if reads else 0.0), _far(way, figures, backend))
+    read = program_of(program, table, backend)
+    cached, memory = cached_cost(read, table, chain, batch, figures, backend)
+    reads = float(memory.rules.sum())
+    return Spent(reads, cached + (figures.start if reads else 0.0), _cache_miss(memory, figures, backend))
 
 
-def near_cost(
+def cached_cost(
     read: Program, table: str, chain: str, batch: PacketBatch, figures: Figures, backend: Backend
-) -> tuple[float, Way]:
-    """Nanoseconds per packet as if all were near, and what memory sees; *read*: from `program_of`."""
-    tried = Machine(read, backend).run(table, chain, batch, tried=True).tried
-    assert tried is not None
-    return _near(read.table(table), tried, len(batch), figures, backend, read.family)
+) -> tuple[float, MemoryUse]:
+    """Nanoseconds per packet if all rules were in the nearest cache, and the use of memory.
+
+    *read*: from `program_of`.
+    """
+    counts = Interpreter(read, backend).run(table, chain, batch, match_counts=True).match_counts
+    assert counts is not None
+    return _cached(read.table(table), counts, len(batch), figures, backend, read.family)
 
 
 def program_of(program: Program, table: str, backend: Backend) -> Program:
@@ -105,25 +115,26 @@ def program_of(program: Program, table: str, backend: Backend) -> Program:
     return test_kinds.program_as_read(alone, backend)
 
 
-def _near(
-    table: Table, tried: Tried, packets: int, figures: Figures, backend: Backend, family: Family
-) -> tuple[float, Way]:
-    """Nanoseconds per packet, and what memory sees."""
-    miss, holds, group = _figures_in_a_row(table, figures, backend, family)
-    counts = tried.counts.astype(np.float64) / max(packets, 1)
-    ends = tried.start[1:] - 1
+def _cached(
+    table: Table, match_counts: MatchCounts, packets: int, figures: Figures, backend: Backend, family: Family
+) -> tuple[float, MemoryUse]:
+    miss, holds, group = _figure_arrays(table, figures, backend, family)
+    counts = match_counts.counts.astype(np.float64) / max(packets, 1)
+    ends = match_counts.start[1:] - 1
     passed = np.append(counts[1:], 0.0)
-    passed[ends] = counts[ends]  # a target: all that come to it
-    near = float(((counts - passed) * miss + passed * holds).sum())
-    reads = counts[tried.start[:-1]]
+    passed[ends] = counts[ends]  # a target: all packets that reach it
+    cached = float(((counts - passed) * miss + passed * holds).sum())
+    reads = counts[match_counts.start[:-1]]
     changes = CHANGES * float(reads[_changes(table)].sum()) if backend is Backend.LEGACY else 0.0
-    near += figures.surprise * (_surprises(group, counts, passed) + changes) * _unlearnt(reads, packets)
+    misses = _branch_misses(group, counts, passed) + changes
+    cached += figures.branch_miss * misses * _unlearnt(reads, packets)
     position = np.concatenate([np.zeros(0, np.int64), *(np.arange(len(each.rules)) for each in table.chains)])
     taken = counts[ends]
     every = np.concatenate([reads, taken])
     weighed = taken * np.where(_entering(table), 1.0, ENTERS_NONE)
-    way = Way(reads, position >= RUN, _distance(reads, every), weighed, _distance(taken, every))
-    return near, way
+    ahead = position >= RUN
+    memory = MemoryUse(reads, ahead, _distance(reads, every), weighed, _distance(taken, every))
+    return cached, memory
 
 
 def _entering(table: Table) -> npt.NDArray[np.bool_]:
@@ -134,39 +145,39 @@ def _entering(table: Table) -> npt.NDArray[np.bool_]:
 
 
 def _unlearnt(reads: Floats, packets: int) -> float:
-    """The share of what a round of all packets does that the processor does not know by heart."""
+    """The share of the tests of a round of all packets whose results the processor has not learnt."""
     tests = max(float(reads.sum()) * packets, 1.0)
     return float(np.interp(np.log(tests), np.log([LEARNT, UNLEARNT]), [0.0, 1.0]))
 
 
-def _surprises(group: npt.NDArray[np.int64], counts: Floats, passed: Floats) -> float:
-    """Wrong guesses per packet, at tests of the same *group*; -1: none is made."""
+def _branch_misses(group: npt.NDArray[np.int64], counts: Floats, passed: Floats) -> float:
+    """Wrong predictions per packet; tests of one *group* are predicted alike, those of group -1 correctly."""
     tests = group >= 0
-    tried = np.bincount(group[tests], counts[tests])
-    held = np.bincount(group[tests], passed[tests])
-    return float(np.minimum(held, tried - held).sum())
+    evaluated = np.bincount(group[tests], counts[tests])
+    true = np.bincount(group[tests], passed[tests])
+    return float(np.minimum(true, evaluated - true).sum())
 
 
 def _changes(table: Table) -> npt.NDArray[np.bool_]:
-    """Which rules name a source and the one before does not, or the other way round.
+    """Which rules name a source where the previous rule of their chain does not, or the reverse.
 
-    Legacy tests the source of every rule; where none is named the test holds.
+    Legacy tests the source of every rule; the test of a rule without a source holds.
     """
-    found: list[bool] = []
+    changes: list[bool] = []
     for chain in table.chains:
         before = None
         for rule in chain.rules:
             named = any(match.words[-2:-1] == ("-s",) for match in rule.matches[:1])
-            found.append(before is not None and named != before)
+            changes.append(before is not None and named != before)
             before = named
-    return np.array(found, bool)
+    return np.array(changes, bool)
 
 
-def _distance(which: Floats, every: Floats) -> Floats:
-    """How many of *every* a packet in 1 / *which* packets finds read since the one before it."""
+def _distance(rates: Floats, every: Floats) -> Floats:
+    """The reuse distances of rules of *rates* (reads per packet) among rules of the rates *every*."""
     often = np.clip(every[every > 0], 0.0, 1.0)
     if not len(often):
-        return np.zeros(len(which))
+        return np.zeros(len(rates))
     levels, sizes = np.unique(np.round(np.log2(often), 2), return_counts=True)
     often = np.exp2(levels)
     between = np.exp2(np.arange(0.0, 33.0, 0.5))  # packets
@@ -174,27 +185,31 @@ def _distance(which: Floats, every: Floats) -> Floats:
     with np.errstate(divide="ignore"):
         unread = np.exp(between[:, None] * np.log1p(-np.minimum(often, 1 - 1e-12))[None])
     seen = ((1 - unread) * sizes).sum(1)
-    found: Floats = np.interp(-np.log2(np.clip(which, 2.0**-33, 1.0)), np.log2(between), seen)
-    return found
+    distance: Floats = np.interp(-np.log2(np.clip(rates, 2.0**-33, 1.0)), np.log2(between), seen)
+    return distance
 
 
-def _far(way: Way, figures: Figures, backend: Backend) -> float:
-    if not figures.far:
+def _cache_miss(memory: MemoryUse, figures: Figures, backend: Backend) -> float:
+    """Nanoseconds per packet for fetching rules."""
+    knots = figures.cache_miss
+    if not knots:
         return 0.0
-    at = np.log2([max(far.distance, 1.0) for far in figures.far])
-    taken = np.interp(np.log2(way.taken_distance + 1), at, [far.taken for far in figures.far])
-    place = np.log2(way.rule_distance + 1)
-    read = np.interp(place, at, [far.read for far in figures.far])
-    ahead = np.interp(place, at, [far.ahead for far in figures.far])
-    fetched = FETCHED[backend] * float((way.taken * taken).sum())
-    return fetched + float((way.rules * np.where(way.ahead, ahead, read)).sum())
+    at = np.log2([max(knot.distance, 1.0) for knot in knots])
+    taken = np.interp(np.log2(memory.taken_distance + 1), at, [knot.taken for knot in knots])
+    distance = np.log2(memory.rule_distance + 1)
+    read = np.interp(distance, at, [knot.read for knot in knots])
+    ahead = np.interp(distance, at, [knot.ahead for knot in knots])
+    fetched = FETCHED[backend] * float((memory.taken * taken).sum())
+    return fetched + float((memory.rules * np.where(memory.ahead, ahead, read)).sum())
 
 
-def _figures_in_a_row(
+def _figure_arrays(
     table: Table, figures: Figures, backend: Backend, family: Family
 ) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
-    """In the order of `Tried.counts`: what a miss and what a hold costs, and a number for tests of one
-    kind and option, -1 where nothing is guessed."""
+    """In the order of `MatchCounts.counts`: the costs of a miss and of a hold, and the group of the test.
+
+    Tests of one kind and option are one group; -1: its results are not mispredicted.
+    """
     by_match: dict[int, tuple[MatchCost, int]] = {}
     groups: dict[tuple[str, str], int] = {}
     miss: list[float] = []
@@ -203,22 +218,22 @@ def _figures_in_a_row(
     for chain in table.chains:
         for rule in chain.rules:
             for match in rule.matches:
-                found = by_match.get(id(match))
-                if found is None:
+                entry = by_match.get(id(match))
+                if entry is None:
                     kind = test_kinds.kind(match, backend, family)
                     cost = figures.test(kind) if kind else MatchCost(0.0, 0.0)
                     option = match.name or "".join(match.words[-2:-1])
-                    foreseen = kind in _FORESEEN
-                    found = cost, -1 if foreseen else groups.setdefault((kind, option), len(groups))
-                    by_match[id(match)] = found
-                miss.append(found[0].miss)
-                holds.append(found[0].holds)
-                group.append(found[1])
+                    is_predicted = kind in _PREDICTED
+                    entry = cost, -1 if is_predicted else groups.setdefault((kind, option), len(groups))
+                    by_match[id(match)] = entry
+                miss.append(entry[0].miss)
+                holds.append(entry[0].holds)
+                group.append(entry[1])
             miss.append(0.0)
             holds.append(figures.target(test_kinds.target_kind(rule.target)))
             group.append(-1)
     return np.array(miss), np.array(holds), np.array(group, np.int64)
 
 
-# Outcomes that hang on few things about a packet, and so come in few patterns.
-_FORESEEN = frozenset({"protocol", "interface", "fragment"})
+# Tests whose results depend on little of a packet, and so come in few patterns.
+_PREDICTED = frozenset({"protocol", "interface", "fragment"})

@@ -1,20 +1,18 @@
-"""A profile: what each kind of test and target costs in one kernel, as data.
+"""A profile: the cost of each kind of test and target in one kernel, as data.
 
-Nanoseconds above what a packet costs without rules:
+Costs are nanoseconds above those of a packet without rules:
 
-    miss     of a rule whose first test is of this kind and fails, all of it
-    holds    of a test that holds, what stands behind it apart
-    target   of a rule without tests
-    start    of coming to the rules at all
-    surprise of a test that ends otherwise than the processor had guessed
-    far      what it costs besides when the rule is no longer in the processor's near cache:
-             by how many other rules were read since the last time: for a rule that is
-             taken (its target, its counter, the chain that it enters), for one that is read,
-             and for one that is fetched ahead as it lies far down
-             in a chain
+    miss         a rule whose first test is of this kind and fails
+    holds        a test that holds, without the tests after it
+    target       a rule without tests
+    start        entering the rules at all
+    branch_miss  a test whose result the processor predicted wrongly (JSON key: surprise)
+    cache_miss   fetching a rule that is no longer in the processor's nearest cache, by reuse distance (other
+                 rules read since it was read last): for a rule that is taken (its target, its counter, the
+                 chain that it enters), for one that is read, and for one that is prefetched because it is far
+                 down in a chain (JSON key: far)
 
-The shipped profile and those that `hitables calibrate` writes have one form
-(hitables/schema/costs.json).
+The shipped profile and the output of `hitables calibrate` have the same form (hitables/schema/costs.json).
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from ..errors import HitablesError
+from ..errors import ParseError, Unsupported
 from ..files import read_text
 from ..ir.fields import Family
 from ..ir.packet import Backend, Outcome
@@ -40,7 +38,7 @@ SHIPPED = ("linux-6.18",)
 
 
 class Reading(enum.Enum):
-    """How reading a rule ends: its first test fails, or all hold and the target is done."""
+    """The result of reading a rule: its first test fails, or all tests hold and its target is applied."""
 
     MISS = "miss"
     TAKEN = "taken"
@@ -53,9 +51,8 @@ class MatchCost(NamedTuple):
     holds: float
 
 
-class Far(NamedTuple):
-    """Nanoseconds besides, when *distance* other rules were read since: for a rule taken, for one read,
-    and for one far down in a chain."""
+class CacheMiss(NamedTuple):
+    """Nanoseconds for fetching a rule at this reuse *distance*: taken, read, and read far down in a chain."""
 
     distance: float
     taken: float
@@ -70,14 +67,14 @@ class Figures:
     tests: Mapping[str, MatchCost]
     targets: Mapping[str, float]
     start: float
-    surprise: float
-    far: tuple[Far, ...]
+    branch_miss: float
+    cache_miss: tuple[CacheMiss, ...]
 
     def test(self, kind: str) -> MatchCost:
-        """Of a test of this kind; one that was not measured counts as a call of an xtables match."""
-        found = self.tests.get(kind)
-        if found is not None:
-            return found
+        """The cost of a test of this kind; one that was not measured costs as much as a call of xtables."""
+        cost = self.tests.get(kind)
+        if cost is not None:
+            return cost
         return self.tests["address/x" if kind.startswith("address") else test_kinds.OTHER_MATCH]
 
     def target(self, kind: str) -> float:
@@ -86,34 +83,34 @@ class Figures:
 
 @dataclass(frozen=True)
 class Costs:
-    """What rules cost, by backend.  *name*: what errors call it; *machine*: what it was measured on."""
+    """The figures of each backend.  *name*: of the profile, in messages; *machine*: where it was measured."""
 
     figures: Mapping[Backend, Figures]
     name: str
     machine: Mapping[str, Any]
 
     def of(self, backend: Backend) -> Figures:
-        """The figures of *backend*; HitablesError when the profile has none."""
+        """The figures of *backend*; Unsupported when the profile has none."""
         if backend not in self.figures:
-            raise HitablesError(
-                f"{self.name}: the profile says nothing about {backend.value}; "
-                "measure it with hitables calibrate"
+            raise Unsupported(
+                f"{self.name}: the profile has no figures for {backend.value}; "
+                "measure them with hitables calibrate"
             )
         return self.figures[backend]
 
     def address(self, length: int, backend: Backend, family: Family = Family.IPV4) -> MatchCost:
-        """Of `-s` or `-d` with a prefix of *length*."""
+        """The cost of `-s` or `-d` with a prefix of *length*."""
         return self.of(backend).test(test_kinds.address(length, backend, family))
 
     def match(self, match: Match, backend: Backend, family: Family = Family.IPV4) -> MatchCost:
-        """Of one match, alone in its rule, parts that are tried one by one added up."""
+        """The cost of a match that is alone in its rule; parts that are tested one by one are added up."""
         figures = self.of(backend)
         parts = test_kinds.as_read(Rule((match,), None), backend).matches
-        found = [_cost(figures, part, backend, family) for part in parts]
-        return MatchCost(found[0].miss, sum(part.holds for part in found))
+        costs = [_cost(figures, part, backend, family) for part in parts]
+        return MatchCost(costs[0].miss, sum(cost.holds for cost in costs))
 
     def rule(self, rule: Rule, backend: Backend, reading: Reading, family: Family = Family.IPV4) -> float:
-        """Nanoseconds to read *rule*, near, when its first test fails or when it is taken."""
+        """Nanoseconds to read *rule* from the cache, when its first test fails or when it is taken."""
         figures = self.of(backend)
         tests = [
             _cost(figures, match, backend, family) for match in test_kinds.as_read(rule, backend).matches
@@ -123,13 +120,13 @@ class Costs:
         return sum(test.holds for test in tests) + figures.target(test_kinds.target_kind(rule.target))
 
     def walk(self, walk: Walk, backend: Backend, family: Family = Family.IPV4) -> float:
-        """Nanoseconds of one packet's way, all of it near; a rule that it missed counts as missed at once."""
+        """Nanoseconds of a walk, all rules cached; a rule that did not match fails at its first test."""
         reading = {outcome: Reading.MISS for outcome in Outcome} | {Outcome.YES: Reading.TAKEN}
         steps = (self.rule(step.rule, backend, reading[step.outcome], family) for step in walk.steps)
         return self.of(backend).start + sum(steps) if walk.steps else 0.0
 
     def as_data(self) -> dict[str, Any]:
-        """Plain data, as in the file."""
+        """The profile as plain data, as in the file."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -139,8 +136,8 @@ class Costs:
                     "tests": {kind: cost._asdict() for kind, cost in each.tests.items()},
                     "targets": dict(each.targets),
                     "start": each.start,
-                    "surprise": each.surprise,
-                    "far": [far._asdict() for far in each.far],
+                    "surprise": each.branch_miss,
+                    "far": [miss._asdict() for miss in each.cache_miss],
                 }
                 for backend, each in self.figures.items()
             },
@@ -153,7 +150,7 @@ def _cost(figures: Figures, match: Match, backend: Backend, family: Family) -> M
 
 
 def load(path: str) -> Costs:
-    """The profile in the file *path*; HitablesError says what is wrong with it."""
+    """The profile in the file *path*; ParseError when it is not a whole profile."""
     return read(read_text(path), path)
 
 
@@ -168,20 +165,22 @@ def read(text: str, name: str) -> Costs:
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise HitablesError(f"{name}: no profile of costs: {error}") from None
+        raise ParseError(f"not a profile of costs: {error}", source=name) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise HitablesError(f'{name}: no profile of costs: "format" is not "{FORMAT}"')
+        raise ParseError(f'not a profile of costs: "format" is not "{FORMAT}"', source=name)
     if data.get("version") != VERSION:
-        raise HitablesError(
-            f"{name}: a profile of version {data.get('version')!r}, this hitables reads version {VERSION}; "
-            "measure again with hitables calibrate"
+        raise ParseError(
+            f"a profile of version {data.get('version')!r}, this hitables reads version {VERSION}",
+            source=name,
+            hint="measure again with hitables calibrate",
         )
     try:
         figures = {Backend(key): _figures(each) for key, each in data["backends"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise HitablesError(
-            f"{name}: the profile is incomplete or broken ({type(error).__name__}: {error}); "
-            "measure again with hitables calibrate"
+        raise ParseError(
+            f"the profile is incomplete or broken ({type(error).__name__}: {error})",
+            source=name,
+            hint="measure again with hitables calibrate",
         ) from None
     machine = data.get("machine")
     return Costs(figures, name, machine if isinstance(machine, dict) else {})
@@ -190,7 +189,7 @@ def read(text: str, name: str) -> Costs:
 def _figures(data: Any) -> Figures:
     tests = {kind: MatchCost(_ns(each["miss"]), _ns(each["holds"])) for kind, each in data["tests"].items()}
     targets = {kind: _ns(cost) for kind, cost in data["targets"].items()}
-    far = [Far(*(_ns(each[key]) for key in Far._fields)) for each in data["far"]]
+    cache_miss = [CacheMiss(*(_ns(each[key]) for key in CacheMiss._fields)) for each in data["far"]]
     needed = (
         test_kinds.COUNT,
         test_kinds.VERDICT,
@@ -205,10 +204,10 @@ def _figures(data: Any) -> Figures:
     for kind in (test_kinds.OTHER_MATCH, "address", "address/x", "protocol", "interface", "fragment"):
         if kind not in tests:
             raise KeyError(f"test {kind}")
-    return Figures(tests, targets, _ns(data["start"]), _ns(data["surprise"]), tuple(sorted(far)))
+    return Figures(tests, targets, _ns(data["start"]), _ns(data["surprise"]), tuple(sorted(cache_miss)))
 
 
 def _ns(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise ValueError(f"{value!r} is no number of nanoseconds")
+        raise ValueError(f"{value!r} is not a number of nanoseconds")
     return float(value)

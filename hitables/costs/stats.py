@@ -1,20 +1,20 @@
-"""What `hitables stats` tells: per chain its rules, their roles, and what packets read in it."""
+"""The statistics of `hitables stats`: per chain its rules, their roles, and how many rules packets read."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..analyse.callgraph import reachable
-from ..errors import HitablesError
+from ..errors import UnknownName, Unsupported
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Role, Rule
 from .profile import Costs
 
-# Packets drawn per chain: the mean settles within a few per cent.
+# Packets drawn per chain; the error of the mean is then a few per cent.
 PACKETS = 4_000
-COUNTED = 500  # of them, for what they cost
+COUNTED = 500  # of them, for their cost
 
 
 def role_of(rule: Rule) -> Role:
@@ -26,11 +26,11 @@ def _chain(
     program: Program, table: Table, chain: Chain, reached: bool, costs: Costs, backend: Backend
 ) -> dict[str, Any]:
     from ..simulate.boundary_packets import draw_packets
-    from ..simulate.interpreter import Machine
+    from ..simulate.interpreter import Interpreter
     from . import spent
 
     roles = [role_of(rule) for rule in chain.rules]
-    said: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "table": table.name,
         "chain": chain.name,
         "policy": chain.policy,
@@ -40,26 +40,26 @@ def _chain(
     }
     if chain.rules:
         batch = draw_packets(program, table.name, chain.name, PACKETS)
-        reads = Machine(program, backend).run(table.name, chain.name, batch).reads
-        said["mean_read"] = round(float(reads.mean()), 2)
-        said["longest_read"] = int(reads.max())
-        # Few enough for the slower way of counting, many enough for a mean.
+        reads = Interpreter(program, backend).run(table.name, chain.name, batch).reads
+        entry["mean_read"] = round(float(reads.mean()), 2)
+        entry["longest_read"] = int(reads.max())
+        # Counting for costs is slower, and fewer packets suffice for the mean.
         some = batch.pick(slice(None, None, max(1, len(batch) // COUNTED)))
-        said["modelled_ns"] = round(spent(program, table.name, chain.name, some, costs, backend).total, 1)
-    return said
+        entry["modelled_ns"] = round(spent(program, table.name, chain.name, some, costs, backend).total, 1)
+    return entry
 
 
 def profile(program: Program, backend: Backend, costs: Costs) -> dict[str, Any]:
-    """Plain data (hitables/schema/stats.json): one entry per chain, in order.
+    """The statistics as plain data (hitables/schema/stats.json): one entry per chain, in order.
 
-    mean_read, longest_read: over packets aimed evenly at the rules that the chain reads;
-    modelled_ns: what they cost by *costs*, on the mean.
+    mean_read, longest_read: over packets drawn evenly for the rules that the chain reads.
+    modelled_ns: the mean cost of these packets by *costs*.
     """
     chains = []
     for table in program:
-        seen = reachable(table)
+        reached = reachable(table)
         chains += [
-            _chain(program, table, chain, chain.name in seen, costs, backend) for chain in table.chains
+            _chain(program, table, chain, chain.name in reached, costs, backend) for chain in table.chains
         ]
     return {
         "format": "hitables-stats",
@@ -76,26 +76,24 @@ def profile(program: Program, backend: Backend, costs: Costs) -> dict[str, Any]:
 def read_over_trace(
     program: Program, text: str, name: str, chain: str | None, backend: Backend, costs: Costs
 ) -> dict[str, Any]:
-    """Rules read by the packets of a ClassBench trace in a built-in chain of table filter."""
+    """How many rules the packets of a ClassBench trace read in a built-in chain of filter, as plain data."""
     from ..parse.trace import parse
     from ..simulate.five_tuple import batch_of
-    from ..simulate.interpreter import Machine
+    from ..simulate.interpreter import Interpreter
     from . import spent
 
     if program.family is not Family.IPV4:
-        raise HitablesError(f"{name}: the trace is IPv4, the rule set is not")
+        raise Unsupported(f"{name}: the trace is IPv4, the rule set is not")
     try:
         table = program.table("filter")
     except KeyError:
-        raise HitablesError(
-            f"{program.name}: there is no table filter for the trace to run through"
-        ) from None
+        raise UnknownName(f"{program.name}: there is no table filter for the trace to run through") from None
     if chain is None:
         chain = max(table.chains, key=lambda each: (each.policy is not None, len(each.rules))).name
     if chain not in table:
-        raise HitablesError(f"{program.name}: table filter has no chain {chain}")
+        raise UnknownName(f"{program.name}: table filter has no chain {chain}")
     batch = batch_of(parse(text, name).headers)
-    reads = Machine(program, backend).run("filter", chain, batch).reads
+    reads = Interpreter(program, backend).run("filter", chain, batch).reads
     return {
         "source": name,
         "chain": chain,

@@ -1,8 +1,8 @@
-"""Rules as a backend's kernel reads them: which test comes first, and what kind it is.
+"""Rules as a backend's kernel evaluates them: the order of the tests, and the kind of each.
 
-Kinds are what a profile has a figure for.  They follow what the kernel does, not what the user wrote:
-nf_tables loads an address of 3 bytes in another way than one of 2 or 4, compares one port in line and
-calls a function for a range, and calls the xtables match for most of what `-m` names.
+A profile has a figure for each kind.  Kinds follow the work of the kernel, not the words of the user:
+nf_tables loads an address of 3 bytes in another way than one of 2 or 4, compares one port in line and calls a
+function for a range, and calls the xtables match for most of the extensions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from ..ir.rule import Ends, Kind, Match, Rule, Target
 OTHER_MATCH, OTHER_TARGET = "-m other", "-j other"
 COUNT, VERDICT, JUMP, GOTO, RETURN = "count", "verdict", "jump", "goto", "return"
 
-# iptables-nft 1.8.9 writes the header tests of a rule in this order; the rest follow as they are.
+# iptables-nft 1.8.9 writes the header tests of a rule in this order; other tests follow in the order of the
+# rule.
 _NFT_ORDER = {"-i": 0, "-o": 1, "-p": 2, "-s": 3, "-d": 4, "-f": 5}
 _NFT_FIELDS = (Field.FLAGS, Field.SPORT, Field.DPORT)
 _PLAIN = {"-i": "interface", "-o": "interface", "-p": "protocol", "-f": "fragment"}
@@ -26,7 +27,7 @@ _LOADED_AT_ONCE = (8, 16, 32)
 
 
 def kind(match: Match, backend: Backend, family: Family) -> str:
-    """The kind of a match of a rule that `as_read` gave; "" for one that costs nothing."""
+    """The kind of a match of a rule from `as_read`; "" for a match that costs nothing."""
     if match.name:
         if backend is Backend.NFT and match.native:
             return _native(match)
@@ -44,7 +45,7 @@ def kind(match: Match, backend: Backend, family: Family) -> str:
 def address(length: int | None, backend: Backend, family: Family) -> str:
     """The kind of a test of an address by a prefix of *length*; None: a mask that is no prefix.
 
-    IPv6 is not measured: an nf_tables kernel loads what has not 1, 2 or 4 bytes as it loads 3.
+    IPv6 is not measured: an nf_tables kernel loads any number of bytes but 1, 2 and 4 as it loads 3.
     """
     if backend is Backend.LEGACY:
         return "address"
@@ -84,7 +85,7 @@ def _native(match: Match) -> str:
 
 
 def target_kind(target: Target | None) -> str:
-    """The kind of what a rule does when it matches."""
+    """The kind of a target."""
     if target is None:
         return COUNT
     if target.kind is Kind.VERDICT:
@@ -93,9 +94,9 @@ def target_kind(target: Target | None) -> str:
 
 
 def as_read(rule: Rule, backend: Backend) -> Rule:
-    """*rule* with its tests in the order in which the kernel tries them, one at a time.
+    """*rule* with its tests one by one, in the order in which the kernel evaluates them.
 
-    It matches the packets that *rule* matches.  (Legacy tries them as they stand.)
+    It matches the same packets as *rule*.  (Legacy evaluates the matches in the order of the rule.)
     """
     if backend is Backend.LEGACY:
         return rule
@@ -121,17 +122,17 @@ def _parts(match: Match) -> list[Match]:
 
 
 def program_as_read(program: Program, backend: Backend) -> Program:
-    """*program* with its rules `as_read`; equal matches stay shared."""
+    """*program* with all rules `as_read`; equal matches stay shared."""
     if backend is Backend.LEGACY:
         return program
-    made: dict[int, list[Match]] = {}
+    parts_of: dict[int, list[Match]] = {}
 
     def read(rule: Rule) -> Rule:
         parts: list[Match] = []
         for match in _nft_order(rule.matches):
-            if id(match) not in made:
-                made[id(match)] = _parts(match)
-            parts += made[id(match)]
+            if id(match) not in parts_of:
+                parts_of[id(match)] = _parts(match)
+            parts += parts_of[id(match)]
         return rule._replace(matches=tuple(parts))
 
     tables = []

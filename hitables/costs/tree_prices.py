@@ -1,7 +1,7 @@
-"""A profile in the form that the tree builders take: what each rule costs to miss, what a test costs.
+"""A profile in the form that the tree builders take: the cost of missing each rule, and of each test.
 
-A tree is grown for the sum of what it costs and of the rules that it reads: the figures say what rules cost
-that are near, and each rule read is one more to fetch from afar and to be surprised by (see walks.py).
+A tree is grown for a sum of its cost and of the rules that it reads: the figures are those of cached rules,
+and each rule read may be one more cache miss and branch miss (packet_cost.py).
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from .profile import Costs, Figures, MatchCost
 
 Floats = npt.NDArray[np.float64]
 
-# Of what a rule read costs, the share that is the same for all.  Legacy's tests differ little, and memory and
-# surprise cost more than they do: with 0.8 the acl sets read a fiftieth more for 1 % of the time.  In nft 0.4
-# reads a twelfth more for a tenth to a sixth of the time; below that reads go on growing, time does not fall.
+# The share of the cost of reading a rule that is the same for all rules.  Legacy's tests differ little, and
+# cache and branch misses cost more than they do: with 0.8 the acl sets read a fiftieth more and save 1 % of
+# the time. In nft, 0.4 reads a twelfth more and saves a tenth to a sixth of the time; with less, reads grow
+# and time does not fall.
 EVEN = {Backend.LEGACY: 0.95, Backend.NFT: 0.4}
 
 # Order in which the kernel tries header tests; other matches follow.
@@ -39,19 +40,19 @@ _PLAIN = {
 
 
 class Priced:
-    """Rules, and axes of a tree over them, that are to be priced: looked through once for all backends."""
+    """Rules and the axes of a tree over them, prepared once for the prices of all backends."""
 
     def __init__(self, rules: Sequence[Rule], axes: Sequence[Axis], family: Family) -> None:
         self.axes, self.family, self.rules = axes, family, len(rules)
-        place = {id(match): match for rule in rules for match in rule.matches}
+        by_id = {id(match): match for rule in rules for match in rule.matches}
         shapes: dict[Hashable, int] = {}
-        number = {key: shapes.setdefault(_shape(match), len(shapes)) for key, match in place.items()}
-        # One match of each shape, the first.
+        number = {key: shapes.setdefault(_shape(match), len(shapes)) for key, match in by_id.items()}
+        # The first match of each shape.
         first = {shape: key for key, shape in reversed(number.items())}
-        self.matches = [place[first[shape]] for shape in range(len(shapes))]
+        self.matches = [by_id[first[shape]] for shape in range(len(shapes))]
         lengths = np.fromiter((len(rule.matches) for rule in rules), np.intp, len(rules))
         self.owner = np.repeat(np.arange(len(rules)), lengths)
-        self.which = np.fromiter(
+        self.shape_of = np.fromiter(
             (number[id(match)] for rule in rules for match in rule.matches), np.intp, len(self.owner)
         )
         targets = {id(rule.target): test_kinds.target_kind(rule.target) for rule in rules}
@@ -59,22 +60,22 @@ class Priced:
         self._costs: dict[int, tuple[Floats, Floats, Floats]] = {}
 
     def costs(self, figures: Figures, backend: Backend) -> tuple[Floats, Floats, Floats]:
-        """Of each rule, in nanoseconds: its tests by axis, failing and holding; all else of it."""
-        found = self._costs.get(id(figures))
-        if found is None:
-            found = self._costs[id(figures)] = _rules(self, figures, backend)
-        return found
+        """In nanoseconds: [rule, axis] a test that fails, and one that holds; [rule] the rest of the rule."""
+        costs = self._costs.get(id(figures))
+        if costs is None:
+            costs = self._costs[id(figures)] = _rules(self, figures, backend)
+        return costs
 
 
 def prices(priced: Priced, costs: Costs, backends: Sequence[Backend]) -> Prices:
-    """What the rules and tests of the axes cost on the mean of *backends*.
+    """The prices of the rules and of tests of the axes, the mean of *backends*.
 
-    In units of a test of an address that half of the packets pass; EVEN of that is the same for all rules.
+    The unit is a test of an address that half of the packets pass; EVEN of that is the same for all rules.
     """
-    made = [_of(priced, costs, backend, EVEN[backend]) for backend in backends]
-    if len(made) == 1:
-        return made[0]
-    one, two = made
+    each = [_of(priced, costs, backend, EVEN[backend]) for backend in backends]
+    if len(each) == 1:
+        return each[0]
+    one, two = each
     return Prices(
         (one.test + two.test) / 2,
         two.order,
@@ -88,15 +89,15 @@ def prices(priced: Priced, costs: Costs, backends: Sequence[Backend]) -> Prices:
 
 
 def nanoseconds(priced: Priced, costs: Costs, backend: Backend) -> Prices:
-    """What the rules and tests of the axes cost in *backend*, in nanoseconds."""
+    """The prices of the rules and of tests of the axes in *backend*, in nanoseconds."""
     return _of(priced, costs, backend, None)
 
 
 def _of(priced: Priced, costs: Costs, backend: Backend, even: float | None) -> Prices:
     axes, family, figures = priced.axes, priced.family, costs.of(backend)
     go = figures.target(test_kinds.GOTO)
-    usual = figures.test("address/x")
-    scale = 1.0 if even is None else (1 - even) / ((usual.miss + usual.holds + go) / 2)
+    common = figures.test("address/x")
+    scale = 1.0 if even is None else (1 - even) / ((common.miss + common.holds + go) / 2)
     each = even or 0.0
     test = np.zeros((len(axes), LENGTHS, 2))
     for at, axis in enumerate(axes):
@@ -123,7 +124,7 @@ def _in_order(axes: Sequence[Axis], backend: Backend) -> list[int]:
 
 
 def _tests(axis: Axis, figures: Figures, backend: Backend, family: Family) -> list[tuple[int, MatchCost]]:
-    """What a test of the axis costs, by the length of its prefix, or by whether it is for several values."""
+    """The cost of a test of the axis by the length of its prefix, or by whether it is for several values."""
     if axis.cut is Cut.NONE:
         return []
     if axis.cut is Cut.PREFIX:
@@ -137,39 +138,39 @@ def _tests(axis: Axis, figures: Figures, backend: Backend, family: Family) -> li
     before = figures.test("protocol").holds
     if backend is Backend.LEGACY or axis.field not in (Field.SPORT, Field.DPORT):
         match = figures.test("-m udp" if axis.field in (Field.SPORT, Field.DPORT) else "-m icmp")
-        found = [match, match]
+        pair = [match, match]
     else:
-        found = [figures.test("port"), figures.test("ports")]
-    return [(at, MatchCost(before + cost.miss, before + cost.holds)) for at, cost in enumerate(found)]
+        pair = [figures.test("port"), figures.test("ports")]
+    return [(at, MatchCost(before + cost.miss, before + cost.holds)) for at, cost in enumerate(pair)]
 
 
 def _rules(priced: Priced, figures: Figures, backend: Backend) -> tuple[Floats, Floats, Floats]:
     place = {axis.field: at for at, axis in enumerate(priced.axes)}
     width, rules = len(priced.axes), priced.rules
-    said = [_match(match, place, figures, backend, priced.family) for match in priced.matches]
-    # By match: the axes that say it, as often as it has parts.
-    parts = np.array([len(each) for each, _ in said], np.intp)
+    costs = [_match(match, place, figures, backend, priced.family) for match in priced.matches]
+    # By shape: its tests of axes, one row of `flat` each, and the cost of its other tests.
+    parts = np.array([len(each) for each, _ in costs], np.intp)
     first = np.cumsum(parts) - parts
-    flat = np.array([part for each, _ in said for part in each], float).reshape(-1, 3)
-    spent = np.array([left for _, left in said])
-    owner, which = priced.owner, priced.which
-    times = parts[which]
+    flat = np.array([part for each, _ in costs for part in each], float).reshape(-1, 3)
+    spent = np.array([rest for _, rest in costs])
+    owner, shape_of = priced.owner, priced.shape_of
+    times = parts[shape_of]
     start = np.cumsum(times) - times
-    chosen = np.repeat(first[which] - start, times) + np.arange(times.sum())
+    chosen = np.repeat(first[shape_of] - start, times) + np.arange(times.sum())
     cells = np.repeat(owner, times) * width + flat[chosen, 0].astype(np.intp)
     missed = np.zeros(rules * width)
     missed[cells] = flat[chosen, 1]
-    held = np.bincount(cells, flat[chosen, 2], rules * width).astype(float)
+    holds = np.bincount(cells, flat[chosen, 2], rules * width).astype(float)
     target = {kind: figures.target(kind) for kind in set(priced.targets)}
-    rest = np.bincount(owner, spent[which], rules) + [target[kind] for kind in priced.targets]
-    return missed.reshape(rules, width), held.reshape(rules, width), rest
+    rest = np.bincount(owner, spent[shape_of], rules) + [target[kind] for kind in priced.targets]
+    return missed.reshape(rules, width), holds.reshape(rules, width), rest
 
 
 def _shape(match: Match) -> Hashable:
-    """Equal for matches that cost the same: of an address its length counts, of a port whether it is one."""
+    """Equal for matches of equal cost: an address counts by its length, ports by whether they are one."""
     if match.name or len(match.tests) != 1:
         tests = tuple(
-            (field, values.pairs if _is_edge(values.pairs) else _is_one(values.pairs))
+            (field, values.pairs if _may_exclude_one(values.pairs) else _is_one(values.pairs))
             for field, values in match.tests
         )
         return match.name, match.native, match.either, tests, None if match.name else match.words
@@ -181,24 +182,25 @@ def _is_one(pairs: tuple[tuple[int, int], ...]) -> bool:
     return len(pairs) == 1 and pairs[0][0] == pairs[0][1]
 
 
-def _is_edge(pairs: tuple[tuple[int, int], ...]) -> bool:
-    """Whether what lies outside of them may be a single value."""
+def _may_exclude_one(pairs: tuple[tuple[int, int], ...]) -> bool:
+    """Whether the values outside of *pairs* may be a single one."""
     return len(pairs) != 1 or pairs[0][0] <= 1 or pairs[0][1] >= 0xFFFE
 
 
 def _match(
     match: Match, place: dict[Field, int], figures: Figures, backend: Backend, family: Family
 ) -> tuple[list[tuple[int, float, float]], float]:
-    found: list[tuple[int, float, float]] = []
+    """Of a match: each tested axis with the costs of failing and holding; and the cost of its other tests."""
+    tests: list[tuple[int, float, float]] = []
     rest = 0.0
     for part in test_kinds.as_read(Rule((match,), None), backend).matches:
         kind = test_kinds.kind(part, backend, family)
         if not kind:
             continue
         cost = figures.test(kind)
-        asked = sorted({place[test.field] for test in part.tests if test.field in place})
-        if not asked:
+        axes = sorted({place[test.field] for test in part.tests if test.field in place})
+        if not axes:
             rest += cost.holds
-        # A match that asks for several fields is called once.
-        found += [(at, cost.miss, cost.holds if first == 0 else 0.0) for first, at in enumerate(asked)]
-    return found, rest
+        # A match of several fields is evaluated once.
+        tests += [(at, cost.miss, cost.holds if first == 0 else 0.0) for first, at in enumerate(axes)]
+    return tests, rest

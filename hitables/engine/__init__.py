@@ -1,21 +1,20 @@
-"""The C engine: tree builders, classifiers, the interpreter of programs.
-
-The classifiers stand behind one interface: `hitables.engine.open("sfl(rfc, delta=20)", rules)`.
-"""
+"""Classifiers in memory, behind one interface: `hitables.engine.open("sfl(rfc, delta=20)", rules)`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..core.classifiers import Algorithm
+    from .algorithms import ALGORITHMS, AlgorithmSpec
     from .database import Database, Rules, open
     from .layout import FIVE_TUPLE, Layout
-    from .plan import ALGORITHMS, Algorithm, Plan
 
-__all__ = ["ALGORITHMS", "FIVE_TUPLE", "Algorithm", "Database", "Layout", "Plan", "Rules", "open"]
+__all__ = ["ALGORITHMS", "FIVE_TUPLE", "Algorithm", "AlgorithmSpec", "Database", "Layout", "Rules", "open"]
 
 _HOME = {
-    "ALGORITHMS": "plan", "Algorithm": "plan", "Plan": "plan", "FIVE_TUPLE": "layout", "Layout": "layout",
+    "ALGORITHMS": "algorithms", "Algorithm": "algorithms", "AlgorithmSpec": "algorithms",
+    "FIVE_TUPLE": "layout", "Layout": "layout",
     "Database": "database", "Rules": "database", "open": "database",
 }  # fmt: skip
 

@@ -1,7 +1,8 @@
-"""The Virtual Filter Database (Sahasranaman and Buddhikot, section 3): the face of core/include/vfdb.h.
+"""The Virtual Filter Database (Sahasranaman and Buddhikot, section 3): classifiers behind one interface.
 
-Rules have priorities, and the least one that matches is found.  Every algorithm gives the answers of
-`linear`; they differ in what a search, a build and an update cost.
+Rules have priorities, and a search returns the least priority that matches.  Every algorithm returns what
+`linear` returns; they differ in the cost of a search, a build and an update.  The engine's side is
+core/include/vfdb.h.
 """
 
 from __future__ import annotations
@@ -10,33 +11,33 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from ..core._engine import ffi, lib
-from ..errors import DatabaseError, OutOfMemory
-from .layout import FIVE_TUPLE, Layout, Side
-from .plan import Plan
+from ..core.classifiers import Classifier
+from ..errors import DatabaseError
+from .algorithms import AlgorithmSpec
+from .layout import FIVE_TUPLE, Layout, Range
 
-# What a search gives where no rule matches.
-NONE = -1
-# Priorities lie below.
-MOST_PRIORITY = 2**31 - 1
+# The result of a search if no rule matches.
+NO_RULE = -1
+# Priorities are below this.
+PRIORITY_LIMIT = 2**31 - 1
 
 
 class FiveTuple(Protocol):
     """A rule as hitables.parse.classbench reads it; *proto* None means any."""
 
     @property
-    def src(self) -> Side: ...
+    def src(self) -> Range: ...
     @property
-    def dst(self) -> Side: ...
+    def dst(self) -> Range: ...
     @property
-    def sport(self) -> Side: ...
+    def sport(self) -> Range: ...
     @property
-    def dport(self) -> Side: ...
+    def dport(self) -> Range: ...
     @property
     def proto(self) -> int | None: ...
 
@@ -60,8 +61,8 @@ class Rules:
                 f"boxes must be uint32 [boxes][{layout.dims}][2], not {boxes.dtype} {list(boxes.shape)}"
             )
         if priority.dtype != np.uint32 or priority.shape != boxes.shape[:1]:
-            said = f"{priority.dtype} {list(priority.shape)}"
-            raise DatabaseError(f"priorities must be uint32 [{len(boxes)}], not {said}")
+            actual = f"{priority.dtype} {list(priority.shape)}"
+            raise DatabaseError(f"priorities must be uint32 [{len(boxes)}], not {actual}")
         _check_priorities(priority)
         falls = np.flatnonzero(priority[1:] < priority[:-1])
         if len(falls):
@@ -77,27 +78,27 @@ class Rules:
                 raise DatabaseError(f"box {box}, dimension {dim}: {why}: {low}..{high}")
 
     @classmethod
-    def of_sides(
-        cls, sides: Sequence[Sequence[Side]], layout: Layout, priorities: Sequence[int] | None = None
+    def of_ranges(
+        cls, ranges: Sequence[Sequence[Range]], layout: Layout, priorities: Sequence[int] | None = None
     ) -> Self:
-        """Rules by their ranges per field, of any width; priorities are 0, 1, 2, … unless told."""
-        wanted = range(len(sides)) if priorities is None else priorities
-        if len(wanted) != len(sides):
-            raise DatabaseError(f"{len(wanted)} priorities for {len(sides)} rules")
-        if len(set(wanted)) < len(wanted):
-            twice = next(priority for priority, times in Counter(wanted).items() if times > 1)
+        """Rules by their range of each field, of any width; *priorities* None: 0, 1, 2, …"""
+        chosen = range(len(ranges)) if priorities is None else priorities
+        if len(chosen) != len(ranges):
+            raise DatabaseError(f"{len(chosen)} priorities for {len(ranges)} rules")
+        if len(set(chosen)) < len(chosen):
+            twice = next(priority for priority, times in Counter(chosen).items() if times > 1)
             raise DatabaseError(f"priority {twice} is given twice")
-        order = sorted(range(len(sides)), key=wanted.__getitem__)
-        cut = [layout.boxes(sides[number]) for number in order]
-        boxes = np.concatenate([np.empty((0, layout.dims, 2), np.uint32), *cut])
-        if any(not 0 <= priority < MOST_PRIORITY for priority in wanted):
-            raise DatabaseError(f"priorities lie in 0..{MOST_PRIORITY - 1}")
-        told = np.array([wanted[number] for number in order], np.uint32)
-        return cls(layout, boxes, np.repeat(told, [len(piece) for piece in cut]))
+        order = sorted(range(len(ranges)), key=chosen.__getitem__)
+        rule_boxes = [layout.boxes(ranges[number]) for number in order]
+        boxes = np.concatenate([np.empty((0, layout.dims, 2), np.uint32), *rule_boxes])
+        if any(not 0 <= priority < PRIORITY_LIMIT for priority in chosen):
+            raise DatabaseError(f"priorities lie in 0..{PRIORITY_LIMIT - 1}")
+        rising = np.array([chosen[number] for number in order], np.uint32)
+        return cls(layout, boxes, np.repeat(rising, [len(each) for each in rule_boxes]))
 
     @classmethod
     def of_filter(cls, filters: Iterable[FiveTuple]) -> Self:
-        """Five-tuple rules, their place in the list as priority."""
+        """Five-tuple rules, with their index in the list as priority."""
         rows = [(*rule.src, *rule.dst, *rule.sport, *rule.dport, *_protocols(rule.proto)) for rule in filters]
         boxes = np.array(rows, np.uint32).reshape(-1, FIVE_TUPLE.dims, 2)
         return cls(FIVE_TUPLE, boxes, np.arange(len(rows), dtype=np.uint32))
@@ -106,36 +107,33 @@ class Rules:
         return len(np.unique(self.priority))
 
 
-def open(plan: str | Plan, rules: Rules | Iterable[FiveTuple], *, limit: int = 0) -> Database:
-    """A database of *rules* under *plan*, such as "hypersplit" or "sfl(rfc, delta=20)".
+def open(algorithm: str | AlgorithmSpec, rules: Rules | Iterable[FiveTuple], *, limit: int = 0) -> Database:
+    """A database of *rules* under *algorithm*, such as "hypersplit" or "sfl(rfc, delta=20)".
 
-    limit  bytes that its structure may take, 0 for any number
-    Raises DatabaseError for a plan or rules that cannot be, OutOfMemory.
+    limit  the bytes that its structure may take, 0 for any number
+    Raises DatabaseError for an algorithm or rules that are not possible, OutOfMemory.
     """
-    return Database(plan, rules, limit=limit)
+    return Database(algorithm, rules, limit=limit)
 
 
 class Database:
     """Rules behind one algorithm.  Many threads may search; updates wait for them."""
 
-    def __init__(self, plan: str | Plan, rules: Rules | Iterable[FiveTuple], *, limit: int = 0) -> None:
-        self._db: Any = ffi.NULL
-        self.plan = plan if isinstance(plan, Plan) else Plan.read(plan)
+    def __init__(
+        self, algorithm: str | AlgorithmSpec, rules: Rules | Iterable[FiveTuple], *, limit: int = 0
+    ) -> None:
+        self._open_classifier: Classifier | None = None
+        self.spec = algorithm if isinstance(algorithm, AlgorithmSpec) else AlgorithmSpec.read(algorithm)
         if not isinstance(rules, Rules):
             rules = Rules.of_filter(rules)
         if limit < 0:
             raise DatabaseError(f"a limit of {limit} bytes")
         self.layout = rules.layout
-        self.plan.check_dims(self.layout.dims)
-        self._kept: list[Any] = []
+        self.spec.check_dims(self.layout.dims)
         boxes, priority = np.ascontiguousarray(rules.boxes), np.ascontiguousarray(rules.priority)
-        bits = ffi.new("uint8_t[]", list(self.layout.bits))
-        given = ffi.new("struct vfdb_rules *")
-        given.dims, given.count, given.bits = self.layout.dims, len(priority), bits
-        given.priority, given.box = _words(priority), _words(boxes)
-        opened = ffi.new("struct vfdb **")
-        self._check(lib.vfdb_open(self.plan.in_c(self._kept), given, limit, opened))
-        self._db = ffi.gc(opened[0], lib.vfdb_close)
+        self._open_classifier = Classifier(
+            self.spec.composition(), str(self.spec), self.layout.bits, boxes, priority, limit
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -146,130 +144,98 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Give its memory back; what is asked of it afterwards is refused."""
-        if self._db:
-            ffi.release(self._db)
-            self._db = ffi.NULL
+        """Free its memory.  Every later call raises DatabaseError."""
+        if self._open_classifier is not None:
+            self._open_classifier.close()
+            self._open_classifier = None
 
     def search(
         self, headers: npt.NDArray[np.uint32], out: npt.NDArray[np.int32] | None = None
     ) -> npt.NDArray[np.int32]:
-        """[headers] the priority of the best rule for each of headers [headers][dims], or NONE.
+        """[headers] the priority of the best rule for each of headers [headers][dims], or NO_RULE.
 
         Nothing is copied, and other threads run meanwhile.
         """
         if headers.dtype != np.uint32 or headers.ndim != 2 or headers.shape[1] != self.layout.dims:
-            said = f"{headers.dtype} {list(headers.shape)}"
-            raise DatabaseError(f"headers must be uint32 [headers][{self.layout.dims}], not {said}")
+            actual = f"{headers.dtype} {list(headers.shape)}"
+            raise DatabaseError(f"headers must be uint32 [headers][{self.layout.dims}], not {actual}")
         if not headers.flags.c_contiguous:
             raise DatabaseError("headers must lie row by row in memory (numpy.ascontiguousarray)")
         if out is None:
             out = np.empty(len(headers), np.int32)
         elif out.dtype != np.int32 or out.shape != (len(headers),) or not out.flags.c_contiguous:
             raise DatabaseError(f"out must be int32 [{len(headers)}], not {out.dtype} {list(out.shape)}")
-        found = ffi.cast("uint32_t *", ffi.from_buffer(out))
-        self._check(lib.vfdb_search(self._open(), _words(headers), len(headers), found))
+        self._classifier().search(headers, out)
         return out
 
-    def insert(self, sides: Sequence[Side], priority: int) -> None:
-        """Put a rule in, by its range per field."""
-        boxes = self.layout.boxes(sides)
-        if not 0 <= priority < MOST_PRIORITY:
-            raise DatabaseError(f"priority {priority} does not lie in 0..{MOST_PRIORITY - 1}")
-        self._check(lib.vfdb_insert(self._open(), _words(boxes), len(boxes), priority), priority)
+    def insert(self, ranges: Sequence[Range], priority: int) -> None:
+        """Insert a rule, by its range of each field."""
+        boxes = self.layout.boxes(ranges)
+        if not 0 <= priority < PRIORITY_LIMIT:
+            raise DatabaseError(f"priority {priority} does not lie in 0..{PRIORITY_LIMIT - 1}")
+        self._classifier().insert(boxes, priority)
 
     def remove(self, priority: int) -> None:
-        """Take the rule of that priority out."""
-        if not 0 <= priority < MOST_PRIORITY:
+        """Remove the rule of that priority."""
+        if not 0 <= priority < PRIORITY_LIMIT:
             raise DatabaseError(f"no rule of priority {priority} is there")
-        self._check(lib.vfdb_remove(self._open(), priority), priority)
+        self._classifier().remove(priority)
 
     def update(
         self, inserts: npt.NDArray[np.bool_], boxes: npt.NDArray[np.uint32], priority: npt.NDArray[np.uint32]
     ) -> None:
         """Many updates in a row, rules of one box each.
 
-        inserts   [updates] whether a rule goes in, or out
-        boxes     [updates][dims][2], read where a rule goes in
+        inserts   [updates] whether to insert a rule, or to remove it
+        boxes     [updates][dims][2], of the rules to insert
         priority  [updates]
-        Stops at the first that is refused; those before it are done, and the error says how many.
+        The first update that is refused raises, with its number; those before it remain in effect.
         """
         count = len(inserts)
         if inserts.dtype != np.bool_ or boxes.dtype != np.uint32 or priority.dtype != np.uint32:
-            said = f"{inserts.dtype}, {boxes.dtype}, {priority.dtype}"
-            raise DatabaseError(f"updates must be bool, uint32, uint32, not {said}")
+            actual = f"{inserts.dtype}, {boxes.dtype}, {priority.dtype}"
+            raise DatabaseError(f"updates must be bool, uint32, uint32, not {actual}")
         if boxes.shape != (count, self.layout.dims, 2) or priority.shape != (count,):
             raise DatabaseError(
                 f"{count} updates need boxes [{count}][{self.layout.dims}][2] and as many priorities"
             )
         _check_priorities(priority)
-        kinds, rows = np.ascontiguousarray(inserts), np.ascontiguousarray(boxes)
-        told = np.ascontiguousarray(priority)
-        done = ffi.new("uint32_t *")
-        first = ffi.cast("uint8_t *", ffi.from_buffer(kinds))
-        status = lib.vfdb_update(self._open(), count, first, _words(rows), _words(told), done)
-        if status:
-            self._check(status, int(priority[done[0]]), f"update {done[0]}: ")
+        self._classifier().update(
+            np.ascontiguousarray(inserts), np.ascontiguousarray(boxes), np.ascontiguousarray(priority)
+        )
 
     def settle(self) -> None:
-        """Wait for what runs in the background."""
-        self._check(lib.vfdb_settle(self._open()))
+        """Wait for work in the background."""
+        self._classifier().settle()
 
     def __len__(self) -> int:
-        return int(lib.vfdb_rule_count(self._open()))
+        return self._classifier().rule_count()
 
     @property
     def bytes(self) -> int:
-        """What the structure takes, counted; the list of rules beside it apart."""
-        return int(lib.vfdb_bytes(self._open()))
+        """The memory of the structure, counted, without the list of rules from which it is built."""
+        return self._classifier().bytes()
 
     @property
     def peak_bytes(self) -> int:
-        """The most that building and changing the structure took at a time."""
-        return int(lib.vfdb_peak(self._open()))
-
-    @property
-    def list_bytes(self) -> int:
-        """What the list of rules takes, from which the structure is built anew."""
-        return int(lib.vfdb_list_bytes(self._open()))
+        """The most memory that building and changing the structure took at any time."""
+        return self._classifier().peak_bytes()
 
     @property
     def builds(self) -> int:
         """How often the structure was built as a whole."""
-        return int(lib.vfdb_builds(self._open()))
+        return self._classifier().builds()
 
-    def _open(self) -> Any:
-        if not self._db:
+    def _classifier(self) -> Classifier:
+        if self._open_classifier is None:
             raise DatabaseError("the database is closed")
-        return self._db
-
-    def _check(self, status: int, priority: int = 0, where: str = "") -> None:
-        if status == lib.VFDB_OK:
-            return
-        if status == lib.VFDB_NO_MEMORY:
-            raise OutOfMemory(
-                f"{where}{self.plan}: the rules do not fit into the memory that there is, or that is allowed"
-            )
-        raise DatabaseError(
-            where
-            + {
-                lib.VFDB_TWICE: f"a rule of priority {priority} is there already",
-                lib.VFDB_ABSENT: f"no rule of priority {priority} is there",
-                lib.VFDB_BAD_BOX: "a range is empty, or wider than its field",
-                lib.VFDB_TOO_LARGE: f"the rules are too many, or too interwoven, for {self.plan}",
-                lib.VFDB_DISAGREE: f"{self.plan}: the algorithm and linear search gave different answers",
-            }[status]
-        )
-
-
-def _words(array: npt.NDArray[np.uint32]) -> Any:
-    return ffi.cast("uint32_t *", ffi.from_buffer(array))
+        return self._open_classifier
 
 
 def _check_priorities(priority: npt.NDArray[np.uint32]) -> None:
-    if len(priority) and int(priority.max()) >= MOST_PRIORITY:
-        raise DatabaseError(f"priority {priority.max()} is too large; priorities lie below {MOST_PRIORITY}")
+    if len(priority) and int(priority.max()) >= PRIORITY_LIMIT:
+        raise DatabaseError(f"priority {priority.max()} is too large; priorities lie below {PRIORITY_LIMIT}")
 
 
-def _protocols(proto: int | None) -> Side:
+def _protocols(proto: int | None) -> Range:
     return (0, 255) if proto is None else (proto, proto)

@@ -1,7 +1,8 @@
-"""How fields lie in the words of the Virtual Filter Database.
+"""The layout of fields in the words of the Virtual Filter Database.
 
-A dimension holds up to 32 bits.  A wider field takes several, most significant first, and a range of it
-becomes one box where it is a prefix, else up to twice as many as it has words, less one.
+A dimension has up to 32 bits.  A wider field takes several dimensions, most significant first.  A range of
+such a field becomes one box if it is a prefix, and otherwise up to 2n - 1 boxes, where n is the number of
+its words.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import DatabaseError
 
-Side = tuple[int, int]
+Range = tuple[int, int]
 WORD = 32
 
 
@@ -29,8 +30,8 @@ class Layout:
     def __post_init__(self) -> None:
         if not self.widths or not all(1 <= width <= 128 for width in self.widths):
             raise DatabaseError(f"fields of {self.widths} bits: each must have 1 to 128")
-        if len(self.bits) > MOST_DIMENSIONS:
-            raise DatabaseError(f"fields of {self.widths} bits take more than {MOST_DIMENSIONS} words")
+        if len(self.bits) > MAX_DIMENSIONS:
+            raise DatabaseError(f"fields of {self.widths} bits take more than {MAX_DIMENSIONS} words")
 
     @cached_property
     def bits(self) -> tuple[int, ...]:
@@ -41,40 +42,42 @@ class Layout:
     def dims(self) -> int:
         return len(self.bits)
 
-    def boxes(self, sides: Sequence[Side]) -> NDArray[np.uint32]:
-        """[pieces][dims][2]: the boxes that one rule becomes; DatabaseError for an empty or too wide side."""
-        if len(sides) != len(self.widths):
-            raise DatabaseError(f"a rule of {len(sides)} sides; there are {len(self.widths)} fields")
-        cut = []
-        for number, ((low, high), width) in enumerate(zip(sides, self.widths, strict=True)):
+    def boxes(self, ranges: Sequence[Range]) -> NDArray[np.uint32]:
+        """[pieces][dims][2]: the boxes of a rule; DatabaseError for an empty range, or one wider than its
+        field.
+        """
+        if len(ranges) != len(self.widths):
+            raise DatabaseError(f"a rule of {len(ranges)} ranges; there are {len(self.widths)} fields")
+        choices = []
+        for number, ((low, high), width) in enumerate(zip(ranges, self.widths, strict=True)):
             if low > high:
                 raise DatabaseError(f"field {number}: the range {low}..{high} is empty")
             if low < 0 or high >> width:
                 raise DatabaseError(f"field {number}: {low}..{high} does not fit into {width} bits")
-            cut.append(list(_pieces(low, high, _words(width))))
-        pieces = [list(itertools.chain.from_iterable(choice)) for choice in itertools.product(*cut)]
+            choices.append(list(_pieces(low, high, _words(width))))
+        pieces = [list(itertools.chain.from_iterable(choice)) for choice in itertools.product(*choices)]
         return np.array(pieces, np.uint32).reshape(-1, self.dims, 2)
 
     def headers(self, rows: Sequence[Sequence[int]]) -> NDArray[np.uint32]:
         """[rows][dims]: one row of values per packet, in words."""
-        taken = np.empty((len(rows), self.dims), np.uint32)
+        words = np.empty((len(rows), self.dims), np.uint32)
         for number, row in enumerate(rows):
             if len(row) != len(self.widths):
-                wanted = f"there are {len(self.widths)} fields"
-                raise DatabaseError(f"header {number} has {len(row)} values; {wanted}")
-            words: list[int] = []
+                fields = f"there are {len(self.widths)} fields"
+                raise DatabaseError(f"header {number} has {len(row)} values; {fields}")
+            row_words: list[int] = []
             for value, width in zip(row, self.widths, strict=True):
                 if value < 0 or value >> width:
                     raise DatabaseError(f"header {number}: {value} does not fit into {width} bits")
                 shift = width
                 for bits in _words(width):
                     shift -= bits
-                    words.append(value >> shift & (1 << bits) - 1)
-            taken[number] = words
-        return taken
+                    row_words.append(value >> shift & (1 << bits) - 1)
+            words[number] = row_words
+        return words
 
 
-MOST_DIMENSIONS = 20
+MAX_DIMENSIONS = 20
 
 
 def _words(width: int) -> tuple[int, ...]:
@@ -82,7 +85,7 @@ def _words(width: int) -> tuple[int, ...]:
     return ((first,) if first else ()) + (WORD,) * (width // WORD)
 
 
-def _pieces(low: int, high: int, words: tuple[int, ...]) -> Iterator[list[Side]]:
+def _pieces(low: int, high: int, words: tuple[int, ...]) -> Iterator[list[Range]]:
     """The range as products of word ranges, none overlapping."""
     if not words:
         yield []

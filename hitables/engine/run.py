@@ -1,6 +1,6 @@
-"""Packets through a classifier: what is found, whether it is right, and how fast.
+"""Packets of a trace through a classifier: the rule of each, whether it is right, and the rate of searches.
 
-Rules and packets are ClassBench's; rules are counted from 0, as the traces are here.
+Rules and packets are in ClassBench's formats; rules are numbered from 0.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
 
     from ..parse.classbench import Filter
     from ..parse.trace import Trace
-    from . import Plan
+    from . import AlgorithmSpec
 
-# Packets of a run that is timed.  Short traces run in circles stay in the caches and flatter an algorithm
-# by up to a fifth, so packets are drawn from the trace in no order.
+# Packets of one timed run.  A short trace that is repeated stays in the caches, which makes an algorithm up
+# to a fifth faster than it is; so packets are drawn from the trace at random.
 TIMED = 1_000_000
 SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Classified:
-    """*found*: the rule of each packet, -1 where none matches.
+    """The result of `classify`.
 
-    build_s         seconds of CPU that building took
-    lookups_per_s   of one thread, the median of its runs; None when not asked for
-    mismatches      packets for which linear search finds another rule; None when not asked for
+    found           [packets] the rule of each packet, -1 if none matches
+    build_s         seconds of CPU for the build
+    lookups_per_s   of one thread, the median of its runs; None: not measured
+    mismatches      packets for which linear search finds another rule; None: not checked
     """
 
     algorithm: str
@@ -55,22 +56,30 @@ class Classified:
 
 
 def classify(
-    plan: Plan, filters: Filter, packets: Trace, *, check: bool = False, timed: bool = False, limit: int = 0
+    algorithm: AlgorithmSpec,
+    filters: Filter,
+    packets: Trace,
+    *,
+    check: bool = False,
+    timed: bool = False,
+    limit: int = 0,
 ) -> Classified:
-    """Every packet's rule under *plan*; *check* asks linear search too, *timed* measures."""
+    """Every packet's rule under *algorithm*; *check* compares with linear search, *timed* measures the
+    rate.
+    """
     from .. import engine
 
     rules = engine.Rules.of_filter(filters)
     start = time.process_time()
-    with engine.open(plan, rules, limit=limit) as db:
+    with engine.open(algorithm, rules, limit=limit) as db:
         build_s = time.process_time() - start
-        found = db.search(packets.headers)
+        matches = db.search(packets.headers)
         mismatches = None
         if check:
             with engine.open("linear", rules) as linear:
-                mismatches = int((linear.search(packets.headers) != found).sum())
+                mismatches = int((linear.search(packets.headers) != matches).sum())
         speed = lookups_per_s(db, packets.headers) if timed else None
-        return Classified(str(db.plan), len(rules), found, build_s, db.bytes, speed, mismatches)
+        return Classified(str(db.spec), len(rules), matches, build_s, db.bytes, speed, mismatches)
 
 
 def lookups_per_s(

@@ -1,7 +1,7 @@
-"""The running kernel: scratch namespaces, loading and saving, packets, what became of them.
+"""The running kernel: scratch namespaces, loading and saving, sending packets and observing their results.
 
-Nothing here touches the network namespace it is started in: whatever loads, configures or
-sends does so inside a `Namespace`.
+Everything that loads rules, configures interfaces or sends packets does so inside a `Namespace`; nothing
+here changes the network namespace of the caller.
 """
 
 from .load_save import ip_sets_named, load, make_ip_sets, save

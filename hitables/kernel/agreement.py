@@ -1,9 +1,9 @@
-"""The kernel's word against the interpreter's: verdicts packet by packet, counters rule by rule.
+"""The kernel's results compared with the interpreter's: verdicts of packets, counters of rules.
 
-For each packet that came to the table under test the interpreter is given what the packet really
-was (its connection state is read back from the kernel) and says whether it passes.  Where it
-cannot know (the outcome of a match with memory or chance, a fact nobody knows) it is asked
-several times, under other answers each time; a packet whose verdict depends on them is *open*.
+The interpreter predicts for each packet that reached the table under test whether it passes.  It gets the
+packet's real properties: the connection state is read back from the kernel.  Where an answer is unknown
+(the outcome of a match with memory or chance, a predicate without a truth) it runs several times, with
+other answers each time.  A packet whose verdict depends on them is *open*.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from ..ir.packet import Outcome
 from ..ir.program import BUILT_IN, Chain, Program, Table
 from ..ir.rule import Ends, Match, Role, Rule, State
 from ..simulate.batch import NOT_GIVEN, PacketBatch
-from ..simulate.interpreter import OPEN_FACT, Machine
-from .experiment import Fate
+from ..simulate.interpreter import OPEN_FACT, Interpreter
+from .experiment import PacketResult
 from .stateful_truth import answer
 
 Bools = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 
 NEW = STATES.index("NEW")
-_EPOCHS = 4  # writes to what a match reads that we reckon with
-_ALONE = 8  # unknown matches that are tried one by one
-# Targets behind which a packet is in the table no more but goes on.
+_EPOCHS = 4  # writes to the state that a match reads, at most
+_ALONE = 8  # unknown matches that are varied one at a time
+# Targets with which a packet leaves the table and continues.
 _PASSING = frozenset({"ACCEPT", "SNAT", "DNAT", "MASQUERADE", "REDIRECT", "NETMAP"})
-# Matches with memory that drop packets: those which they cannot read, or any.
+# Matches with memory that drop packets: unreadable ones (False), or any (True).
 _DROPPING = {"hashlimit": False, "connlimit": True}
-# What makes the kernel follow connections.
+# Matches and targets that make the kernel track connections.
 _FOLLOWING_MATCHES = frozenset(
     {"state", "conntrack", "connbytes", "connmark", "connlabel", "connlimit", "helper", "socket", "cluster"}
 )
@@ -45,18 +45,18 @@ _FOLLOWING_TARGETS = frozenset(
 
 
 def alone(program: Program, table: str, chain: str) -> Program:
-    """*program* with nothing but *chain* of *table* and the user chains; counters from 0."""
-    kept = []
-    for one in program.table(table).chains:
-        mine = one.name == chain or one.name not in BUILT_IN[table]
-        rules = tuple(rule._replace(counters=None) for rule in one.rules) if mine else ()
-        policy = one.policy if mine or one.policy is None else "ACCEPT"
-        kept.append(replace(one, policy=policy, rules=rules, counters=None))
-    return Program(program.family, (replace(program.table(table), chains=tuple(kept)),), program.name)
+    """*program* reduced to *chain* of *table* and the user chains, with counters of 0."""
+    chains = []
+    for each in program.table(table).chains:
+        included = each.name == chain or each.name not in BUILT_IN[table]
+        rules = tuple(rule._replace(counters=None) for rule in each.rules) if included else ()
+        policy = each.policy if included or each.policy is None else "ACCEPT"
+        chains.append(replace(each, policy=policy, rules=rules, counters=None))
+    return Program(program.family, (replace(program.table(table), chains=tuple(chains)),), program.name)
 
 
 def follows_connections(table: Table) -> bool:
-    """Whether the rules of *table* make the kernel follow connections."""
+    """Whether the rules of *table* make the kernel track connections."""
     for rule in _rules(table):
         if rule.target is not None and rule.target.name in _FOLLOWING_TARGETS:
             return True
@@ -65,17 +65,17 @@ def follows_connections(table: Table) -> bool:
     return table.name == "nat"
 
 
-def consulted(table: str, fates: Sequence[Fate]) -> Bools:
-    """Which packets the table was really asked about."""
-    return np.array([fate.arrived and (table != "nat" or fate.state == NEW) for fate in fates], bool)
+def consulted(table: str, results: Sequence[PacketResult]) -> Bools:
+    """The packets for which the kernel evaluated the table."""
+    return np.array([result.arrived and (table != "nat" or result.state == NEW) for result in results], bool)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the interpreter says of packets and rules; *closed*: however the unknown turns out.
+    """The interpreter's results.
 
-    passes, closed      by packet
-    hits, hits_closed   by rule of the table
+    passes, hits         by packet, and by rule of the table
+    closed, hits_closed  whether the result is the same under all answers to unknown questions
     """
 
     passes: Bools
@@ -85,12 +85,16 @@ class Prediction:
 
 
 def predict(
-    machine: Machine, table: str, chain: str, batch: PacketBatch, facts: Mapping[str, npt.NDArray[np.uint8]]
+    machine: Interpreter,
+    table: str,
+    chain: str,
+    batch: PacketBatch,
+    facts: Mapping[str, npt.NDArray[np.uint8]],
 ) -> Prediction:
-    """Ask the interpreter about *batch*; *facts*: answers to CONSTANT matches, by key."""
+    """Run the interpreter over *batch*; *facts*: the truth of CONSTANT matches (predicates), by key."""
     rules = machine.program.table(table)
-    asked = guesses(rules, batch, facts)
-    runs = [machine.run(table, chain, guess, hits=True) for guess in asked]
+    batches = answer_sets(rules, batch, facts)
+    runs = [machine.run(table, chain, guess, hits=True) for guess in batches]
     passes = [_passes(run.verdict, machine) for run in runs]
     closed = ~np.logical_or.reduce([run.open & OPEN_FACT != 0 for run in runs])
     hits = []
@@ -101,16 +105,16 @@ def predict(
     known = np.logical_and.reduce([counted == hits[0] for counted in hits])
     malformed = batch.malformed()
     if may_drop(rules) and malformed.any():
-        # Such a target drops a packet that it cannot rewrite, and rules behind it do not count it.
+        # Such a target drops a packet that it cannot rewrite, so later rules do not count it.
         closed &= ~malformed
-        lost = machine.run(table, chain, asked[0].pick(malformed), hits=True).hits
-        assert lost is not None
-        known &= lost == 0
+        dropped_hits = machine.run(table, chain, batches[0].pick(malformed), hits=True).hits
+        assert dropped_hits is not None
+        known &= dropped_hits == 0
     return Prediction(passes[0], closed, hits[0], known)
 
 
 def counted(saved: str, table: Table) -> Counts:
-    """The packets that each rule of *table* has counted, from what iptables-save -c printed."""
+    """The packets that each rule of *table* has counted, from the text of iptables-save -c."""
     by_chain: dict[str, list[int]] = {}
     for packets, chain in re.findall(r"^\[(\d+):\d+\] -A (\S+)", saved, re.MULTILINE):
         by_chain.setdefault(chain, []).append(int(packets))
@@ -119,12 +123,12 @@ def counted(saved: str, table: Table) -> Counts:
 
 
 def _padded(counts: list[int], chain: Chain) -> list[int]:
-    assert len(counts) == len(chain.rules), f"chain {chain.name}: {len(counts)} rules came back"
+    assert len(counts) == len(chain.rules), f"chain {chain.name}: {len(counts)} rules were printed"
     return counts
 
 
-def facts_of(table: Table) -> dict[str, Match]:
-    """The CONSTANT matches of *table*, by key."""
+def predicates_of(table: Table) -> dict[str, Match]:
+    """The CONSTANT matches (predicates) of *table*, by key."""
     matches = (match for rule in _rules(table) for match in rule.matches)
     return {match.key: match for match in matches if match.role is Role.CONSTANT}
 
@@ -134,25 +138,25 @@ def _rules(table: Table) -> list[Rule]:
 
 
 def passes(verdict: str) -> bool:
-    """Whether a packet with this verdict leaves the table and goes on."""
+    """Whether a packet with this verdict leaves the table and continues."""
     name, *words = verdict.split()
     return name in _PASSING or (name == "NFQUEUE" and "--queue-bypass" in words)
 
 
-def _passes(verdicts: npt.NDArray[np.uint32], machine: Machine) -> Bools:
+def _passes(verdicts: npt.NDArray[np.uint32], machine: Interpreter) -> Bools:
     passing = np.zeros(int(verdicts.max(initial=0)) + 1, bool)
     for number in np.unique(verdicts):
         passing[number] = passes(machine.interner.text(int(number)))
     return passing[verdicts]
 
 
-def guesses(
+def answer_sets(
     table: Table, batch: PacketBatch, facts: Mapping[str, npt.NDArray[np.uint8]]
 ) -> list[PacketBatch]:
-    """*batch* under each of some answers to what is not known.
+    """*batch* with several sets of answers to the unknown questions.
 
-    Nothing holds; everything holds; each holds alone, and each alone does not; and matches that
-    may drop what they cannot read do so.
+    No unknown match holds; all hold; each holds alone, and each alone fails; and matches that may drop
+    unreadable packets do so.
     """
     matches = {match.key: match for rule in _rules(table) for match in rule.matches}
     chancy = {key: match for key, match in matches.items() if match.role in (Role.NAMED, Role.ONCE)}
@@ -161,16 +165,16 @@ def guesses(
     rewritten = [
         key for key, match in matches.items() if match.role is Role.CONSTANT and match.reads & written
     ]
-    told_of = (*facts.items(), *outcomes.items())
-    unknown = sorted({key for key, told in told_of if (told == NOT_GIVEN).any()} | set(rewritten))
+    answers = (*facts.items(), *outcomes.items())
+    unknown = sorted({key for key, truths in answers if (truths == NOT_GIVEN).any()} | set(rewritten))
     rewrites = {which: (value,) for which, value in written_fields(table).items()}
     batch = replace(batch, rewrites=rewrites, seeded=False)
     everything = frozenset(unknown)
-    turns = [frozenset[str](), everything] if unknown else [frozenset[str]()]
+    choices = [frozenset[str](), everything] if unknown else [frozenset[str]()]
     if len(unknown) > 1:
-        turns += [frozenset({key}) for key in unknown[:_ALONE]]
-        turns += [everything - {key} for key in unknown[:_ALONE]]
-    found = [_guess(batch, facts, outcomes, rewritten, turn) for turn in turns]
+        choices += [frozenset({key}) for key in unknown[:_ALONE]]
+        choices += [everything - {key} for key in unknown[:_ALONE]]
+    batches = [_answered(batch, facts, outcomes, rewritten, holding) for holding in choices]
     unreadable = (batch.rows["l4_bytes"] < 8) | (batch.rows["low"][:, Field.FRAG] == Fragment.LATER)
     if any(match.name in _DROPPING for match in chancy.values()):
         dropping = dict(outcomes)
@@ -178,31 +182,33 @@ def guesses(
             if match.name in _DROPPING:
                 dropped = (unreadable | _DROPPING[match.name]) & (outcomes[key] == NOT_GIVEN)
                 dropping[key] = np.where(dropped, Outcome.DROPPED, outcomes[key]).astype(np.uint8)
-        found.append(_guess(batch, facts, dropping, rewritten, frozenset()))
-    return found
+        batches.append(_answered(batch, facts, dropping, rewritten, frozenset()))
+    return batches
 
 
-def _guess(
+def _answered(
     batch: PacketBatch,
     facts: Mapping[str, npt.NDArray[np.uint8]],
     outcomes: Mapping[str, npt.NDArray[np.uint8]],
     rewritten: Sequence[str],
-    hold: frozenset[str],
+    holding: frozenset[str],
 ) -> PacketBatch:
-    """*batch*, where of what is not known *hold* hold."""
+    """*batch*, where of the unknown matches *holding* hold."""
 
-    def filled(key: str, told: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        return np.where(told == NOT_GIVEN, key in hold, told).astype(np.uint8)
+    def filled(key: str, truths: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        return np.where(truths == NOT_GIVEN, key in holding, truths).astype(np.uint8)
 
-    given = {(key, 0): filled(key, told) for key, told in facts.items()}
+    predicates = {(key, 0): filled(key, truths) for key, truths in facts.items()}
     for key in rewritten:
         for epoch in range(1, _EPOCHS + 1):
-            given[key, epoch] = np.full(len(batch), key in hold, np.uint8)
-    return replace(batch, facts=given, outcomes={key: filled(key, told) for key, told in outcomes.items()})
+            predicates[key, epoch] = np.full(len(batch), key in holding, np.uint8)
+    return replace(
+        batch, facts=predicates, outcomes={key: filled(key, truths) for key, truths in outcomes.items()}
+    )
 
 
 def written_fields(table: Table) -> dict[Field, int]:
-    """What targets make of the connection state, where that is known: notrack makes it UNTRACKED."""
+    """The value of a field after targets write it, where that is known: notrack makes the state UNTRACKED."""
     writers = [rule.target for rule in _rules(table) if rule.target and State.CT in rule.target.writes]
     if writers and all(target.name == "NOTRACK" or "--notrack" in target.words for target in writers):
         return {Field.STATE: STATES.index("UNTRACKED")}

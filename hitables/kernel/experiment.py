@@ -1,16 +1,15 @@
-"""Packets through the kernel: what each was when it met the rules, and whether it passed.
+"""Packets through the kernel: the state of each when it reached the rules, and whether it passed.
 
-One chain of one table is tried at a time, so that what a packet is does not depend on what
-other tables made of it:
+One chain of one table is tried at a time, so that other tables do not change the packets:
 
     with Namespace() as namespace:
         load(text, family, backend, namespace)
         furnish(namespace, family, interfaces)
         prepare(namespace, "filter", "FORWARD", trials, tracked=True)
-        fates = fire(namespace)
+        results = send_trials(namespace)
 
-A packet's connection state is produced by flows (see conntrack.py) and then read back, not
-assumed: `Fate.state` is what the rules saw.
+The kernel derives a packet's connection state from flows (conntrack.py).  The state is read back, not
+assumed: `PacketResult.state` is the state that the rules saw.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ from .craft import PLAIN, Trim, craft, is_error
 from .namespace import Namespace
 from .netlink import Netfilter
 from .observer import Observer, priority
-from .testbed import Lab, Shot, has_hardware, source_of, target_of, valid_name
+from .testbed import Send, Testbed, has_hardware, source_of, target_of, valid_name
 
-MOST_TRIALS = 0xFFFF
+MAX_TRIALS = 0xFFFF
 _ICMP_REPLIES = {Family.IPV4: (0, 14, 16, 18), Family.IPV6: (129,)}
 _SYN, _ACK, _RST, _FIN = 2, 16, 4, 1
 _MASTER_NUMBER = 0  # of the flow that RELATED ones were expected by
@@ -57,7 +56,7 @@ _STATE_OF_BITS = {
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A packet, with what a Packet does not name.  Its Field.STATE is what we try for."""
+    """A packet to send, with properties that a Packet lacks.  Its Field.STATE is the state to aim for."""
 
     packet: Packet
     mark: int = 0
@@ -67,10 +66,10 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
-    """What became of a trial.
+class PacketResult:
+    """The result of a trial.
 
-    arrived  it came as far as the table under test
+    arrived  the packet reached the table under test
     state    its Field.STATE there
     passed   it left the table again
     """
@@ -85,7 +84,7 @@ class _Plan:
     table: str
     chain: str
     tracked: bool
-    shots: Sequence[Shot]
+    sends: Sequence[Send]
     flows: Sequence[Flow]
     addresses: dict[int, tuple[int, int]]
     marks: dict[int, int]
@@ -94,19 +93,19 @@ class _Plan:
 
 
 @dataclass(slots=True)
-class _Station:
-    lab: Lab
+class _Helper:
+    testbed: Testbed
     netfilter: Netfilter = field(default_factory=Netfilter)
     observer: Observer | None = None
     plan: _Plan | None = None
 
 
-# In the helper: what the namespace is furnished with.
-_station: _Station | None = None
+# In the helper process: the test bed of its namespace.
+_helper: _Helper | None = None
 
 
 def furnish(namespace: Namespace, family: Family, interfaces: Sequence[str]) -> None:
-    """Give the namespace *interfaces*, which trials may then use; the first leads everywhere else."""
+    """Create *interfaces* in the namespace, for trials to use; the default route leads to the first."""
     namespace.call(_furnish, family, tuple(interfaces))
     _INTERFACES[namespace] = (family, {name: at for at, name in enumerate(interfaces)})
 
@@ -115,16 +114,16 @@ _INTERFACES: WeakKeyDictionary[Namespace, tuple[Family, dict[str, int]]] = WeakK
 
 
 def prepare(namespace: Namespace, table: str, chain: str, trials: Sequence[Trial], tracked: bool) -> None:
-    """Make ready to send *trials* through *chain* of *table*, any number of times.
+    """Prepare *trials* to be sent through *chain* of *table*, any number of times.
 
-    *tracked*: follow connections.  Rules that ask for a connection make the kernel do so in any
-    case; then fragments must not be followed, or they would be put together, and are UNTRACKED.
+    *tracked*: track connections.  The kernel does so anyway for rules that test connections; then fragments
+    must be UNTRACKED, because connection tracking would reassemble them.
     """
-    if len(trials) > MOST_TRIALS:
-        raise LiveError(f"{len(trials)} packets; {MOST_TRIALS} is the most at once")
+    if len(trials) > MAX_TRIALS:
+        raise LiveError(f"{len(trials)} packets; {MAX_TRIALS} is the maximum at once")
     family, interfaces = _INTERFACES[namespace]
     tracked = tracked or table == "nat"  # which is not even asked for packets that are not followed
-    shots, flows = [], []
+    sends, flows = [], []
     addresses, marks, connection_marks, untracked = {}, {}, {}, set()
     sees_flows = tracked and priority(table, chain) > -200
     master = Tuple(source_of(family, _MASTER_NUMBER), target_of(family, 0, True), UDP, 1, 2)
@@ -148,7 +147,7 @@ def prepare(namespace: Namespace, table: str, chain: str, trials: Sequence[Trial
             if flow is not None:
                 flows.append(flow)
         data = craft(packet, number, source, target, trim)
-        shots.append(Shot(data, iif, way_out, packet.values.get(Field.MAC), trial.owner, strict))
+        sends.append(Send(data, iif, way_out, packet.values.get(Field.MAC), trial.owner, strict))
         addresses[number] = (packet.values[Field.SRC], packet.values[Field.DST])
         if trial.mark:
             marks[number] = trial.mark
@@ -157,41 +156,41 @@ def prepare(namespace: Namespace, table: str, chain: str, trials: Sequence[Trial
     if any(flow.master for flow in flows):
         flows.insert(0, Flow(master, replied=True))
     plan = _Plan(
-        table, chain, tracked, shots, flows, addresses, marks, connection_marks, frozenset(untracked)
+        table, chain, tracked, sends, flows, addresses, marks, connection_marks, frozenset(untracked)
     )
     namespace.call(_prepare, plan)
 
 
-def fire(namespace: Namespace) -> list[Fate]:
-    """Send what was prepared; each packet's fate, in order."""
-    count, seen, passed, snat, dnat = namespace.call(_fire)
-    fates = []
+def send_trials(namespace: Namespace) -> list[PacketResult]:
+    """Send the prepared trials; the result of each, in order."""
+    count, seen, passed, snat, dnat = namespace.call(_send_trials)
+    results = []
     for number in range(1, count + 1):
         bits = seen.get(number)
         name = _STATE_OF_BITS.get(bits or observer.INVALID, "INVALID")
         if name in ("NEW", "ESTABLISHED", "RELATED"):
             name += "+SNAT" * (number in snat) + "+DNAT" * (number in dnat)
-        fates.append(Fate(bits is not None, STATES.index(name), number in passed))
-    return fates
+        results.append(PacketResult(bits is not None, STATES.index(name), number in passed))
+    return results
 
 
 def is_leaving(packet: Packet, chain: str) -> bool:
-    """Whether the host itself sends it; one that has an input interface in POSTROUTING is forwarded."""
+    """Whether the host sends it; a packet that has an input interface in POSTROUTING is forwarded."""
     return chain == "OUTPUT" or (chain == "POSTROUTING" and not packet.values.get(Field.IIF))
 
 
 def why_not(packet: Packet, chain: str, interfaces: Iterable[str]) -> str:
-    """Why no such packet can reach *chain* of a kernel; empty when one can."""
+    """Why no such packet can reach *chain* of a kernel; empty if one can."""
     values, leaving = packet.values, is_leaving(packet, chain)
     sides = ((not leaving, Field.IIF), (chain not in ("INPUT", "PREROUTING"), Field.OIF))
     for wanted, side in sides:
         name = interface_name(values.get(side, 0))
         if not wanted and name:
-            return f"it has {side.name}, which this hook has not"
+            return f"it has {side.name}, which this hook lacks"
         if wanted and name not in interfaces:
             return f"there is no interface {name!r}" if valid_name(name) else f"{name!r} is no name"
     if (packet.family is Family.IPV4 and chain == "INPUT") and values.get(Field.FRAG) != Fragment.WHOLE:
-        return "fragments are put together before they are delivered"
+        return "fragments are reassembled before delivery"
     hard = not leaving and has_hardware(interface_name(values[Field.IIF]))
     if Field.MAC in values and not hard:
         return "it has a hardware address where there is none"
@@ -212,7 +211,7 @@ def _state(
     trim: Trim,
     master: Tuple,
 ) -> tuple[Trim, Flow | None, bool]:
-    """What it takes for the packet to be in *state*: a trim, a flow, loose or strict tracking."""
+    """What puts the packet into *state*: a trim, a flow, and whether tracking is strict."""
     values = packet.values
     name, *nat = state.split("+")
     protocol = values[Field.PROTO]
@@ -223,7 +222,7 @@ def _state(
     if protocol in (ICMP, ICMPV6):
         icmp = values.get(Field.ICMP, 0)
         if is_error(family, icmp):
-            # It complains about a packet that its receiver sent.
+            # It reports a packet that its receiver sent.
             sent = Flow(Tuple(target, source, UDP, 1, 2), True)
             return replace(trim, inner=(target, source)), _nat_back(family, sent, nat, number), False
         flow = Tuple(source, target, protocol, 1, icmp)
@@ -236,21 +235,21 @@ def _state(
     if protocol == SCTP:
         trim = replace(trim, chunk=0)
     syn = protocol == TCP and flags == _SYN
-    made = Flow(flow, name == "ESTABLISHED", master if name == "RELATED" else None, syn=syn)
-    return trim, _nat(family, made, nat, number), False
+    opened = Flow(flow, name == "ESTABLISHED", master if name == "RELATED" else None, syn=syn)
+    return trim, _nat(family, opened, nat, number), False
 
 
 def _nat(family: Family, flow: Flow, nat: Sequence[str], number: int) -> Flow:
-    """The flow with its addresses translated as *nat* says.
+    """The flow with its addresses translated according to *nat*.
 
-    The kernel may really translate them, and the packet must still be led the same way.
+    The kernel may really translate them, and the packet must still take the same route.
     """
     snat, dnat = _NAT_BASE[family] | number, flow.first.target + 1
     return replace(flow, snat=snat if "SNAT" in nat else None, dnat=dnat if "DNAT" in nat else None)
 
 
 def _nat_back(family: Family, flow: Flow, nat: Sequence[str], number: int) -> Flow:
-    """As *_nat*, with the answers' addresses as they were before."""
+    """As `_nat`, where the packet is an answer, so that its addresses are those before the translation."""
     first = flow.first
     snat, dnat = first.source + 1, _NAT_BASE[family] | number
     source, target = first.source, first.target
@@ -261,41 +260,41 @@ def _nat_back(family: Family, flow: Flow, nat: Sequence[str], number: int) -> Fl
     return replace(flow, first=first)
 
 
-# In the helper.
+# In the helper process.
 
 
 def _furnish(family: Family, interfaces: tuple[str, ...]) -> None:
-    global _station  # noqa: PLW0603 - one per helper process
-    if _station is not None:
-        if _station.observer is not None:
-            _station.observer.close()
-        _station.lab.close()
-    _station = _Station(Lab(family, interfaces))
+    global _helper  # noqa: PLW0603 - one per helper process
+    if _helper is not None:
+        if _helper.observer is not None:
+            _helper.observer.close()
+        _helper.testbed.close()
+    _helper = _Helper(Testbed(family, interfaces))
 
 
 def _prepare(plan: _Plan) -> None:
-    assert _station is not None, "furnish comes first"
-    if _station.observer is not None:
-        _station.observer.close()
-    family = _station.lab.family
-    _station.observer = Observer(family, plan.table, plan.chain, plan.tracked)
-    _station.observer.fill(plan.addresses, plan.marks, plan.connection_marks, plan.untracked)
-    _station.plan = plan
+    assert _helper is not None, "furnish comes first"
+    if _helper.observer is not None:
+        _helper.observer.close()
+    family = _helper.testbed.family
+    _helper.observer = Observer(family, plan.table, plan.chain, plan.tracked)
+    _helper.observer.fill(plan.addresses, plan.marks, plan.connection_marks, plan.untracked)
+    _helper.plan = plan
 
 
-def _fire() -> tuple[int, dict[int, int], set[int], set[int], set[int]]:
-    assert _station is not None
-    watcher, plan = _station.observer, _station.plan
-    assert watcher is not None and plan is not None, "prepare comes first"
-    watcher.forget()
+def _send_trials() -> tuple[int, dict[int, int], set[int], set[int], set[int]]:
+    assert _helper is not None
+    watch, plan = _helper.observer, _helper.plan
+    assert watch is not None and plan is not None, "prepare comes first"
+    watch.forget()
     if plan.tracked:
-        forget_flows(_station.netfilter, _station.lab.family)
-        make_flows(_station.netfilter, _station.lab.family, plan.flows)
-    _station.lab.send(plan.shots)
+        forget_flows(_helper.netfilter, _helper.testbed.family)
+        make_flows(_helper.netfilter, _helper.testbed.family, plan.flows)
+    _helper.testbed.send(plan.sends)
     return (
-        len(plan.shots),
-        watcher.seen(),
-        watcher.numbers("passed"),
-        watcher.numbers("snat"),
-        watcher.numbers("dnat"),
+        len(plan.sends),
+        watch.seen(),
+        watch.numbers("passed"),
+        watch.numbers("snat"),
+        watch.numbers("dnat"),
     )

@@ -1,9 +1,9 @@
-"""What holds of a packet besides its header fields: marks, owners, lengths, address types ...
+"""Predicates of a packet besides its header fields: marks, owners, lengths, address types ...
 
-Each match that is no test of header fields and has no memory can be asked for twice: a *wish*
-sets what the match reads so that it holds (or not), and its *truth* is computed, for all packets
-of a batch at once, from what they really are.  A match that is not in the table, or reads what
-we do not know, has no truth (NOT_GIVEN).
+For a match that neither tests header fields nor has memory, `arrange` changes the packets so that the match
+holds, and `truth` computes for all packets of a batch whether it holds, from their properties (`Traits`).
+A match that this module does not know, or that reads something unknown, has no truth (NOT_GIVEN).  Used by
+replay.py and agreement.py.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Numbers = npt.NDArray[np.int64]
 Option = tuple[str, bool, tuple[str, ...]]
 
 _HEADER = {Family.IPV4: 20, Family.IPV6: 40}
-_SHORTEST_WISHED = 20  # bytes of layer 4: a wished length leaves no header truncated
-_NOBODY = 4242  # the owner of packets that are to have none in particular
+_SHORTEST_ARRANGED = 20  # bytes of layer 4: an arranged length truncates no header
+_NOBODY = 4242  # the owner of packets whose owner does not matter
 _DAY, _SOON = 86400, 900  # seconds
 _WEEKDAYS, _MONTHDAYS = frozenset(calendar.day_abbr), frozenset(map(str, range(1, 32)))
 
 
 @dataclass
 class Traits:
-    """What the packets of *batch* are besides their header fields; one array entry each.
+    """The properties of the packets of *batch* besides their header fields; one array entry each.
 
     own      the addresses of the host itself
     members  of sets, by the set's name
@@ -67,7 +67,7 @@ class Traits:
         return addresses(self.batch, which)
 
     def entries(self, types: Mapping[str, str]) -> dict[str, list[str]]:
-        """What the sets of these *types* hold, as ipset takes it."""
+        """The members of the sets of these *types*, as ipset reads them."""
         return {
             name: [address_text(self.batch.family, address) for address in sorted(members)]
             for name, members in self.members.items()
@@ -93,49 +93,49 @@ def address_text(family: Family, address: int) -> str:
 
 
 def options(match: Match) -> list[Option]:
-    """The options of a match, each with whether a ! stands before it and its values."""
-    found: list[tuple[str, bool, list[str]]] = []
+    """The options of a match, each with whether a ! precedes it, and its values."""
+    uses: list[tuple[str, bool, list[str]]] = []
     inverted = False
     for word in match.words:
         if word == "!":
             inverted = True
         elif word.startswith("--") and len(word) > 2:
-            found.append((word, inverted, []))
+            uses.append((word, inverted, []))
             inverted = False
-        elif found:
-            found[-1][2].append(word)
-    return [(name, inverted, tuple(values)) for name, inverted, values in found]
+        elif uses:
+            uses[-1][2].append(word)
+    return [(name, inverted, tuple(values)) for name, inverted, values in uses]
 
 
-def wish(traits: Traits, match: Match, want: Bools) -> None:
-    """Make the packets such that *match* holds where *want* says so, if we can."""
-    maker = _WISHES.get(match.name)
-    if maker is not None and want.any():
+def arrange(traits: Traits, match: Match, where: Bools) -> None:
+    """Change the packets where *where* is true so that *match* holds for them, if that is possible."""
+    arranger = _ARRANGERS.get(match.name)
+    if arranger is not None and where.any():
         for option in options(match):
-            maker(traits, option, want)
+            arranger(traits, option, where)
 
 
 def truth(traits: Traits, match: Match) -> Truths:
     """Whether *match* holds, for each packet: 0, 1 or NOT_GIVEN."""
-    teller = _TRUTHS.get(match.name)
+    compute = _TRUTHS.get(match.name)
     count = len(traits.batch)
     try:
-        told = teller(traits, options(match)) if teller is not None else None
-    except ValueError:  # spelt in a way that we do not read
-        told = None
-    if told is None:
+        holds = compute(traits, options(match)) if compute is not None else None
+    except ValueError:  # a spelling that we do not read
+        holds = None
+    if holds is None:
         return np.full(count, NOT_GIVEN, np.uint8)
-    return np.broadcast_to(np.asarray(told), (count,)).astype(np.uint8)
+    return np.broadcast_to(np.asarray(holds), (count,)).astype(np.uint8)
 
 
-def facts_known() -> frozenset[str]:
-    """The matches that can be told, by name."""
+def predicates_known() -> frozenset[str]:
+    """The names of the matches whose truth can be computed."""
     return frozenset(_TRUTHS)
 
 
 # Values with masks, and ranges.
 
-Told = Bools | bool | None
+Truth = Bools | bool | None
 
 
 def _masked(text: str, full: int) -> tuple[int, int]:
@@ -144,14 +144,14 @@ def _masked(text: str, full: int) -> tuple[int, int]:
 
 
 def _range(text: str, separator: str = ":", top: int = 0xFFFFFFFF) -> tuple[int, int]:
-    low, found, high = text.partition(separator)
-    return int(low or "0", 0), (int(high or str(top), 0) if found else int(low, 0))
+    low, is_range, high = text.partition(separator)
+    return int(low or "0", 0), (int(high or str(top), 0) if is_range else int(low, 0))
 
 
 def _agrees(values: Numbers, option: Option, full: int) -> Bools:
     value, mask = _masked(option[2][0], full)
-    held: Bools = (values & mask == value) ^ option[1]
-    return held
+    holds: Bools = (values & mask == value) ^ option[1]
+    return holds
 
 
 def _agreeing(option: Option, full: int) -> int:
@@ -160,124 +160,124 @@ def _agreeing(option: Option, full: int) -> int:
     return value ^ (mask & -mask) if option[1] else value
 
 
-def _known(given: list[Option], *names: str) -> bool:
+def _known(uses: list[Option], *names: str) -> bool:
     """Whether there are no options but *names*."""
-    return all(name in names for name, *_ in given)
+    return all(name in names for name, *_ in uses)
 
 
-def _all(parts: Iterable[Told]) -> Told:
-    """Whether all hold; None when one is not known."""
-    held: Bools | bool = True
+def _all(parts: Iterable[Truth]) -> Truth:
+    """Whether all hold; None if one is unknown."""
+    holds: Bools | bool = True
     for part in parts:
         if part is None:
             return None
-        held = held & part
-    return held
+        holds = holds & part
+    return holds
 
 
 # Marks, service, hop limits, lengths.
 
 
-def _mark(traits: Traits, given: list[Option]) -> Told:
-    return _agrees(traits.mark, given[0], 0xFFFFFFFF) if _known(given, "--mark") else None
+def _mark(traits: Traits, uses: list[Option]) -> Truth:
+    return _agrees(traits.mark, uses[0], 0xFFFFFFFF) if _known(uses, "--mark") else None
 
 
-def _wish_mark(traits: Traits, option: Option, want: Bools) -> None:
-    traits.mark[want] = _agreeing(option, 0xFFFFFFFF)
+def _arrange_mark(traits: Traits, option: Option, where: Bools) -> None:
+    traits.mark[where] = _agreeing(option, 0xFFFFFFFF)
 
 
-def _connmark(traits: Traits, given: list[Option]) -> Told:
-    if not _known(given, "--mark"):
+def _connmark(traits: Traits, uses: list[Option]) -> Truth:
+    if not _known(uses, "--mark"):
         return None
     # Without a connection the match fails, inverted or not.
-    return _agrees(traits.connection_mark, given[0], 0xFFFFFFFF) & (traits.column(Field.STATE) >= 2)
+    return _agrees(traits.connection_mark, uses[0], 0xFFFFFFFF) & (traits.column(Field.STATE) >= 2)
 
 
-def _wish_connmark(traits: Traits, option: Option, want: Bools) -> None:
-    traits.connection_mark[want] = _agreeing(option, 0xFFFFFFFF)
+def _arrange_connmark(traits: Traits, option: Option, where: Bools) -> None:
+    traits.connection_mark[where] = _agreeing(option, 0xFFFFFFFF)
 
 
-def _tos(traits: Traits, given: list[Option]) -> Told:
-    return _agrees(traits.tos, given[0], 0xFF) if _known(given, "--tos") else None
+def _tos(traits: Traits, uses: list[Option]) -> Truth:
+    return _agrees(traits.tos, uses[0], 0xFF) if _known(uses, "--tos") else None
 
 
-def _wish_tos(traits: Traits, option: Option, want: Bools) -> None:
-    traits.tos[want] = _agreeing(option, 0xFF) & 0xFF
+def _arrange_tos(traits: Traits, option: Option, where: Bools) -> None:
+    traits.tos[where] = _agreeing(option, 0xFF) & 0xFF
 
 
-def _dscp(traits: Traits, given: list[Option]) -> Told:
-    return _agrees(traits.tos >> 2, given[0], 0x3F) if _known(given, "--dscp") else None
+def _dscp(traits: Traits, uses: list[Option]) -> Truth:
+    return _agrees(traits.tos >> 2, uses[0], 0x3F) if _known(uses, "--dscp") else None
 
 
-def _wish_dscp(traits: Traits, option: Option, want: Bools) -> None:
+def _arrange_dscp(traits: Traits, option: Option, where: Bools) -> None:
     if option[0] == "--dscp":
-        traits.tos[want] = _agreeing(option, 0x3F) << 2
+        traits.tos[where] = _agreeing(option, 0x3F) << 2
 
 
-def _ecn(traits: Traits, given: list[Option]) -> Told:
-    return _agrees(traits.tos & 3, given[0], 3) if _known(given, "--ecn-ip-ect") else None
+def _ecn(traits: Traits, uses: list[Option]) -> Truth:
+    return _agrees(traits.tos & 3, uses[0], 3) if _known(uses, "--ecn-ip-ect") else None
 
 
-def _ttl(traits: Traits, given: list[Option]) -> Told:
-    held = []
-    seen = traits.ttl - (traits.chain == "FORWARD")  # where one is taken off before the rules
-    for name, inverted, (value, *_) in given:
+def _ttl(traits: Traits, uses: list[Option]) -> Truth:
+    holds = []
+    seen = traits.ttl - (traits.chain == "FORWARD")  # where it is decremented before the rules
+    for name, inverted, (value, *_) in uses:
         kind, number = name.rpartition("-")[2], int(value)
         compared = {"eq": seen == number, "lt": seen < number, "gt": seen > number}.get(kind)
         if compared is None:
             return None
-        held.append(compared ^ inverted)
-    return _all(held)
+        holds.append(compared ^ inverted)
+    return _all(holds)
 
 
-def _wish_ttl(traits: Traits, option: Option, want: Bools) -> None:
+def _arrange_ttl(traits: Traits, option: Option, where: Bools) -> None:
     name, inverted, (value, *_) = option
     step = {"eq": 0, "lt": -1, "gt": 1}.get(name.rpartition("-")[2], 0)
-    wanted = int(value) + step + inverted + (traits.chain == "FORWARD")
-    if 2 <= wanted <= 255:
-        traits.ttl[want] = wanted
+    ttl = int(value) + step + inverted + (traits.chain == "FORWARD")
+    if 2 <= ttl <= 255:
+        traits.ttl[where] = ttl
 
 
-def _length(traits: Traits, given: list[Option]) -> Told:
-    low, high = _range(given[0][2][0], top=0xFFFF)
+def _length(traits: Traits, uses: list[Option]) -> Truth:
+    low, high = _range(uses[0][2][0], top=0xFFFF)
     length = traits.length()
-    held: Bools = ((length >= low) & (length <= high)) ^ given[0][1]
-    return held
+    holds: Bools = ((length >= low) & (length <= high)) ^ uses[0][1]
+    return holds
 
 
-def _wish_length(traits: Traits, option: Option, want: Bools) -> None:
+def _arrange_length(traits: Traits, option: Option, where: Bools) -> None:
     low, high = _range(option[2][0], top=0xFFFF)
-    wanted = max(low, _HEADER[traits.batch.family] + _SHORTEST_WISHED)
-    if option[1] or wanted > min(high, 1400):
+    length = max(low, _HEADER[traits.batch.family] + _SHORTEST_ARRANGED)
+    if option[1] or length > min(high, 1400):
         return
     rows = traits.batch.rows
-    enough = want & (rows["l4_bytes"] >= _SHORTEST_WISHED)
-    rows["l4_bytes"][enough] = wanted - _HEADER[traits.batch.family]
+    enough = where & (rows["l4_bytes"] >= _SHORTEST_ARRANGED)
+    rows["l4_bytes"][enough] = length - _HEADER[traits.batch.family]
 
 
-# Who sends, and to whom.
+# Owners and addresses.
 
 
-def _owner(traits: Traits, given: list[Option]) -> Told:
-    held: list[Told] = []
-    for name, inverted, values in given:
+def _owner(traits: Traits, uses: list[Option]) -> Truth:
+    holds: list[Truth] = []
+    for name, inverted, values in uses:
         if name == "--socket-exists":
-            held.append(not inverted)
+            holds.append(not inverted)
             continue
         ids = {"--uid-owner": traits.uid, "--gid-owner": traits.gid}.get(name)
         if ids is None:
             return None
         low, high = _range(_id(values[0], name), "-")
-        held.append(((ids >= low) & (ids <= high)) ^ inverted)
-    return _all(held)
+        holds.append(((ids >= low) & (ids <= high)) ^ inverted)
+    return _all(holds)
 
 
-def _wish_owner(traits: Traits, option: Option, want: Bools) -> None:
+def _arrange_owner(traits: Traits, option: Option, where: Bools) -> None:
     name, inverted, values = option
     if name == "--socket-exists" or inverted:
         return
     low, _ = _range(_id(values[0], name), "-")
-    (traits.uid if name == "--uid-owner" else traits.gid)[want] = low
+    (traits.uid if name == "--uid-owner" else traits.gid)[where] = low
 
 
 def _id(text: str, option: str) -> str:
@@ -294,7 +294,7 @@ def _id(text: str, option: str) -> str:
 
 
 def _address_type(traits: Traits, address: int) -> frozenset[str]:
-    """What the routing tables here call *address*."""
+    """The types that the routing tables here give to *address*."""
     if traits.batch.family is Family.IPV6:
         if address >> 120 == 0xFF:
             return frozenset({"MULTICAST"})
@@ -307,21 +307,29 @@ def _address_type(traits: Traits, address: int) -> frozenset[str]:
     return frozenset({"MULTICAST"}) if 224 <= first <= 239 else frozenset({"UNICAST"})
 
 
-def _addrtype(traits: Traits, given: list[Option]) -> Told:
+def _addrtype(traits: Traits, uses: list[Option]) -> Truth:
     sides = {"--src-type": Field.SRC, "--dst-type": Field.DST}
-    if not _known(given, *sides):
+    if not _known(uses, *sides):
         return None
-    held = []
-    for name, inverted, values in given:
-        wanted = frozenset(values[0].upper().split(","))
-        if not wanted <= {"LOCAL", "UNICAST", "BROADCAST", "MULTICAST", "ANYCAST", "BLACKHOLE", "PROHIBIT"}:
+    holds = []
+    for name, inverted, values in uses:
+        types_asked = frozenset(values[0].upper().split(","))
+        if not types_asked <= {
+            "LOCAL",
+            "UNICAST",
+            "BROADCAST",
+            "MULTICAST",
+            "ANYCAST",
+            "BLACKHOLE",
+            "PROHIBIT",
+        }:
             return None
         types = [_address_type(traits, address) for address in traits.addresses(sides[name])]
-        held.append(np.array([bool(wanted & type_) for type_ in types], bool) ^ inverted)
-    return _all(held)
+        holds.append(np.array([bool(types_asked & type_) for type_ in types], bool) ^ inverted)
+    return _all(holds)
 
 
-def _wish_addrtype(traits: Traits, option: Option, want: Bools) -> None:
+def _arrange_addrtype(traits: Traits, option: Option, where: Bools) -> None:
     name, inverted, values = option
     which = {"--src-type": Field.SRC, "--dst-type": Field.DST}.get(name)
     if which is None or inverted:
@@ -334,89 +342,89 @@ def _wish_addrtype(traits: Traits, option: Option, want: Bools) -> None:
     }.get(values[0].upper().split(",")[0])
     if address is not None:
         rows = traits.batch.rows
-        rows["low"][want, which] = address & 0xFFFFFFFFFFFFFFFF
-        rows["high"][want, HALF[which]] = address >> 64
+        rows["low"][where, which] = address & 0xFFFFFFFFFFFFFFFF
+        rows["high"][where, HALF[which]] = address >> 64
 
 
-def _set(traits: Traits, given: list[Option]) -> Told:
-    if not _known(given, "--match-set", "--return-nomatch") or given[0][2][1] not in ("src", "dst"):
+def _set(traits: Traits, uses: list[Option]) -> Truth:
+    if not _known(uses, "--match-set", "--return-nomatch") or uses[0][2][1] not in ("src", "dst"):
         return None
-    (name, side), inverted = given[0][2], given[0][1]
-    held = traits.members.get(name, set())
+    (name, side), inverted = uses[0][2], uses[0][1]
+    members = traits.members.get(name, set())
     sides = traits.addresses(Field.SRC if side == "src" else Field.DST)
-    return np.array([address in held for address in sides], bool) ^ inverted
+    return np.array([address in members for address in sides], bool) ^ inverted
 
 
-def _wish_set(traits: Traits, option: Option, want: Bools) -> None:
+def _arrange_set(traits: Traits, option: Option, where: Bools) -> None:
     name, inverted, values = option
     if name != "--match-set" or inverted or values[1] not in ("src", "dst"):
         return
     addresses = traits.addresses(Field.SRC if values[1] == "src" else Field.DST)
     members = traits.members.setdefault(values[0], set())
-    # A set of networks takes no network of everything, hence not 0.
-    members |= {address for address, wanted in zip(addresses, want, strict=True) if wanted and address}
+    # A set of networks does not accept 0, the network of all addresses.
+    members |= {address for address, arranged in zip(addresses, where, strict=True) if arranged and address}
 
 
-# What is the same for all packets here.
+# Predicates that have one truth for all packets here.
 
 
-def _policy(traits: Traits, given: list[Option]) -> Told:
+def _policy(traits: Traits, uses: list[Option]) -> Truth:
     """No packet here was or will be encrypted."""
-    kind = [values[0] for name, _, values in given if name == "--pol"]
+    kind = [values[0] for name, _, values in uses if name == "--pol"]
     return kind == ["none"]
 
 
-def _physdev(traits: Traits, given: list[Option]) -> Told:
+def _physdev(traits: Traits, uses: list[Option]) -> Truth:
     """No packet here crosses a bridge; then only options that are all inverted hold."""
-    return all(inverted for _, inverted, _ in given)
+    return all(inverted for _, inverted, _ in uses)
 
 
-def _pkttype(traits: Traits, given: list[Option]) -> Told:
-    return (given[0][2][0].lower() in ("unicast", "host")) ^ given[0][1]
+def _pkttype(traits: Traits, uses: list[Option]) -> Truth:
+    return (uses[0][2][0].lower() in ("unicast", "host")) ^ uses[0][1]
 
 
-def _helper(traits: Traits, given: list[Option]) -> Told:
+def _helper(traits: Traits, uses: list[Option]) -> Truth:
     """No helper follows any connection here."""
-    return None if given[0][1] or not given[0][2][0] else False
+    return None if uses[0][1] or not uses[0][2][0] else False
 
 
-def _realm(traits: Traits, given: list[Option]) -> Told:
+def _realm(traits: Traits, uses: list[Option]) -> Truth:
     try:
-        value, mask = _masked(given[0][2][0], 0xFFFFFFFF)
+        value, mask = _masked(uses[0][2][0], 0xFFFFFFFF)
     except ValueError:
         return None  # a name that the system's table of realms may know
-    return (value & mask == 0) ^ given[0][1]
+    return (value & mask == 0) ^ uses[0][1]
 
 
-def _tcpmss(traits: Traits, given: list[Option]) -> Told:
+def _tcpmss(traits: Traits, uses: list[Option]) -> Truth:
     """No packet here has tcp options; a truncated or later one is read otherwise or dropped."""
     whole = (traits.column(Field.FRAG) != Fragment.LATER) & (traits.column(Field.PROTO) == TCP)
     fine = whole & (traits.batch.rows["l4_bytes"] >= 20) & (traits.batch.rows["classes"] == 0)
-    return given[0][1] if fine.all() else None
+    return uses[0][1] if fine.all() else None
 
 
-def _string(traits: Traits, given: list[Option]) -> Told:
+def _string(traits: Traits, uses: list[Option]) -> Truth:
     """Payloads here are zeros; no text of letters is in there or in a header of ours."""
-    for name, inverted, values in given:
+    for name, inverted, values in uses:
         if name == "--string" and len(values[0]) >= 4 and values[0].isprintable():
             return inverted
     return None
 
 
-def _time(traits: Traits, given: list[Option]) -> Told:
-    """Not known where the kernel's answer may change before the packets are sent."""
+def _time(traits: Traits, uses: list[Option]) -> Truth:
+    """Unknown if the kernel's answer may change before the packets are sent."""
     now = time.gmtime(traits.began)
     second = now.tm_hour * 3600 + now.tm_min * 60 + now.tm_sec
-    held: list[bool] = []
+    holds: list[bool] = []
     edges: list[float] = []  # seconds from now
     bounds = {"--timestart": 0, "--timestop": _DAY - 1}
-    for name, inverted, values in given:
+    for name, inverted, values in uses:
         if name in ("--datestart", "--datestop"):
             try:
                 away = calendar.timegm(time.strptime(values[0], "%Y-%m-%dT%H:%M:%S")) - traits.began
             except ValueError:
-                return None  # a shorter form, which iptables takes and does not print
-            held.append(away <= 0 if name == "--datestart" else away >= 0)
+                return None  # a shorter form, which iptables accepts and does not print
+            holds.append(away <= 0 if name == "--datestart" else away >= 0)
             edges.append(away)
         elif name in bounds:
             try:
@@ -431,25 +439,25 @@ def _time(traits: Traits, given: list[Option]) -> Told:
             if not names.issuperset(days):
                 return None
             today = calendar.day_abbr[now.tm_wday] if name == "--weekdays" else str(now.tm_mday)
-            held.append((today in days) ^ inverted)
+            holds.append((today in days) ^ inverted)
             edges += [-second, _DAY - second]
         else:
             return None
     if any(abs(edge) < _SOON for edge in edges):
         return None
     start, stop = bounds.values()
-    held.append(start <= second <= stop if start < stop else second >= start or second <= stop)
-    return all(held)
+    holds.append(start <= second <= stop if start < stop else second >= start or second <= stop)
+    return all(holds)
 
 
-_TRUTHS: dict[str, Callable[[Traits, list[Option]], Told]] = {
+_TRUTHS: dict[str, Callable[[Traits, list[Option]], Truth]] = {
     "addrtype": _addrtype, "connmark": _connmark, "dscp": _dscp, "ecn": _ecn, "helper": _helper,
     "hl": _ttl, "length": _length, "mark": _mark, "owner": _owner, "physdev": _physdev,
     "pkttype": _pkttype, "policy": _policy, "realm": _realm, "set": _set, "string": _string,
     "tcpmss": _tcpmss, "time": _time, "tos": _tos, "ttl": _ttl,
 }  # fmt: skip
-_WISHES: dict[str, Callable[[Traits, Option, Bools], None]] = {
-    "addrtype": _wish_addrtype, "connmark": _wish_connmark, "dscp": _wish_dscp, "hl": _wish_ttl,
-    "length": _wish_length, "mark": _wish_mark, "owner": _wish_owner, "set": _wish_set, "tos": _wish_tos,
-    "ttl": _wish_ttl,
+_ARRANGERS: dict[str, Callable[[Traits, Option, Bools], None]] = {
+    "addrtype": _arrange_addrtype, "connmark": _arrange_connmark, "dscp": _arrange_dscp, "hl": _arrange_ttl,
+    "length": _arrange_length, "mark": _arrange_mark, "owner": _arrange_owner, "set": _arrange_set,
+    "tos": _arrange_tos, "ttl": _arrange_ttl,
 }  # fmt: skip

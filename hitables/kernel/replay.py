@@ -2,14 +2,14 @@
 
     Replay = replay(before, after, difference)
 
-The packet is changed as little as it takes to send it (interfaces that exist, a state that a
-connection can have); what then tells the programs apart by ir.semantics is sent, through the one
-chain alone, once with each rule set, and the kernel says whether it passed and which rules counted.
+The packet is changed as little as possible so that it can be sent (interfaces that exist, a state that a
+connection can have).  If it still tells the programs apart by `ir.semantics`, it is sent through the one
+chain, once with each rule set; the results are whether it passed and which rules counted it.
 
-confirmed      the kernel went through both as ir.semantics says, and these two ways differ
-not realisable no scratch namespace can bring the packet there, or the kernel answered otherwise
-               what only it can answer (chance, time, memory); the reason says which
-contradicted   no answers to what is not known explain what the kernel did: an alarm
+confirmed      the kernel executed both programs as ir.semantics does, and the two executions differ
+not realisable no scratch namespace can bring the packet to the chain, or the kernel gave other answers to
+               questions that only it can answer (chance, time, memory); the reason names them
+contradicted   no answers to the unknown questions explain the kernel's result: an alarm
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from ..emit.text import rule_text, write
 from ..errors import LiveError
+from ..ir.choices import Malformed
 from ..ir.fields import STATES, Field, interface_name, interface_number
 from ..ir.headers import is_malformed
 from ..ir.packet import Backend, Outcome, Packet
@@ -35,29 +36,37 @@ from ..ir.program import BUILT_IN, Program, Table
 from ..ir.rule import Ends, Match, Role
 from ..ir.semantics import Walk
 from ..simulate.batch import NOT_GIVEN, PacketBatch
-from ..verify.question import Difference, Malformed, differs
-from .agreement import NEW, alone, counted, facts_of, follows_connections, passes, written_fields
+from ..verify.question import Difference, differs
+from .agreement import (
+    NEW,
+    alone,
+    counted,
+    follows_connections,
+    passes,
+    predicates_of,
+    written_fields,
+)
 from .craft import Trim
-from .experiment import Fate, Trial, fire, furnish, prepare, why_not
+from .experiment import PacketResult, Trial, furnish, prepare, send_trials, why_not
 from .load_save import clear, ip_sets_named, load, make_ip_sets, save
-from .make_sendable import interfaces_of, misread, open_connections, realise
-from .match_truth import Traits, address_text, options, truth, wish
+from .make_sendable import interfaces_of, make_sendable, misread, open_connections
+from .match_truth import Traits, address_text, arrange, options, truth
 from .namespace import Namespace
-from .outcomes import Known, Way, ways
+from .outcomes import Execution, FixedAnswers, executions
 from .stateful_truth import answer
 from .testbed import local_address, valid_name
 
 T = TypeVar("T")
 
-TRIES = 64  # while the kernel throws dice: both answers of an even chance fit one time in four
-MOST_ROUNDS = 50  # of the same packet, to spend a limit
+TRIES = 64  # if chance decides: both answers of an even chance fit one time in four
+MAX_ROUNDS = 50  # of one packet, to spend a limit
 _ALL = "before", "after"
 _SPARE = "hit0"  # an interface that no rule names
 _SYN, _ACK = 2, 16
 
 
 class Finding(enum.Enum):
-    """What a replay came to."""
+    """The result of a replay."""
 
     CONFIRMED = "confirmed"
     NOT_REALISABLE = "not realisable"
@@ -65,48 +74,48 @@ class Finding(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What one kernel said of one rule set: the packet's fate, and the rules that counted it."""
+class Observation:
+    """What one kernel did under one rule set: the packet's result, and the rules that counted it."""
 
-    fate: Fate
+    result: PacketResult
     counts: tuple[int, ...]  # rule by rule of the table
     rules: tuple[str, ...]  # those that counted, with their lines
 
     def describe(self) -> str:
-        passed = "passes" if self.fate.passed else "does not pass"
+        passed = "passes" if self.result.passed else "does not pass"
         return "\n".join([passed, *(f"  counted by {rule}" for rule in self.rules)])
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """One backend: what the kernel said *before* and *after*, where it was asked."""
+class BackendReplay:
+    """The replay in one backend, with the observations *before* and *after* if the packet was sent."""
 
     backend: Backend
     finding: Finding
     reason: str
-    before: Told | None = None
-    after: Told | None = None
+    before: Observation | None = None
+    after: Observation | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """packet: as it was sent, in words; "" when nothing was sent."""
+    """The replay of a difference.  *packet*: as it was sent, in words; "" if none was sent."""
 
     finding: Finding
     reason: str
     packet: str = ""
-    shown: tuple[Shown, ...] = ()
+    shown: tuple[BackendReplay, ...] = ()
 
     def describe(self) -> str:
-        """The kernel's two answers in each backend, in words."""
+        """The kernel's two results in each backend, in words."""
         lines = [f"kernel: {self.finding.value}: {self.reason}"]
         if self.packet:
             lines.append(f"sent: {self.packet}")
         for shown in self.shown:
             lines.append(f"{shown.backend.value}: {shown.finding.value}: {shown.reason}")
-            for name, told in zip(_ALL, (shown.before, shown.after), strict=True):
-                if told is not None:
-                    lines += [f"{name}: {told.describe()}"]
+            for name, observations in zip(_ALL, (shown.before, shown.after), strict=True):
+                if observations is not None:
+                    lines += [f"{name}: {observations.describe()}"]
         return "\n".join(lines)
 
 
@@ -115,14 +124,14 @@ def replay(
     after: Program,
     difference: Difference,
     *,
-    malformed: Malformed = "stricter",
+    malformed: Malformed = Malformed.STRICTER,
     verdict_only: bool = False,
     backends: Iterable[Backend] = tuple(Backend),
 ) -> Replay:
     """Send the witness of *difference* through both programs, in each of *backends* and the witness's own.
 
-    In a backend in which ir.semantics sees no difference the kernel must not see one either.
-    LiveError where no namespace can be made, or a tool is missing.
+    In a backend in which ir.semantics sees no difference, the kernel must show none either.
+    LiveError if no namespace can be made, or a tool is missing.
     """
     packet, backend = difference.packet, difference.backend
     if packet is None or backend is None:
@@ -136,23 +145,23 @@ def replay(
         may_drop = is_malformed(packet) and malformed == "stricter"
         return differs(was, now, may_drop, verdict_only) is not None
 
-    asked = tuple(dict.fromkeys([backend, *backends]))
+    tried = tuple(dict.fromkeys([backend, *backends]))
     first: Replay | None = None
     for variant in _variants(packet):
         try:
             case = _Case(programs, table, chain, variant, difference.answers or Answers(), tell_apart)
-            found = case.replay(asked)
+            result = case.replay(tried)
         except _Unrealisable as error:
-            found = Replay(Finding.NOT_REALISABLE, str(error))
-        if found.finding is not Finding.NOT_REALISABLE:
-            return found
-        first = first or found
+            result = Replay(Finding.NOT_REALISABLE, str(error))
+        if result.finding is not Finding.NOT_REALISABLE:
+            return result
+        first = first or result
     assert first is not None
     return first
 
 
 def _variants(packet: Packet) -> Iterator[Packet]:
-    """The packet; then the like of it that is more ordinary, and may tell the programs apart as well."""
+    """The packet; then more ordinary packets like it, which may tell the programs apart as well."""
     seen: list[Mapping[Field, int]] = []
 
     def fresh(changes: Mapping[Field, int]) -> Iterator[Packet]:
@@ -162,7 +171,7 @@ def _variants(packet: Packet) -> Iterator[Packet]:
             yield replace(packet, values=values)
 
     values = packet.values
-    # The number behind "lo" is no name; what was meant is: any other, or a longer one.
+    # The number after that of "lo" is no name.  It stands for any other name, or for a longer one.
     nameless = [
         which
         for which in (Field.IIF, Field.OIF)
@@ -180,17 +189,17 @@ def _variants(packet: Packet) -> Iterator[Packet]:
 
 
 def _longer(name: str) -> str:
-    """A name that begins as *name* does, but is not what stands before its first zero."""
+    """A longer name with the same beginning as *name*."""
     longer = name.split("\0")[0][:14] + "0"
     return longer if valid_name(longer) else _SPARE
 
 
 class _Unrealisable(Exception):
-    """Why the packet cannot be sent, in words."""
+    """The reason why the packet cannot be sent."""
 
 
 class _Case:
-    """A packet, made such that it can be sent, and the two programs that it goes through."""
+    """A packet that can be sent, and the two programs to send it through."""
 
     def __init__(
         self,
@@ -198,11 +207,11 @@ class _Case:
         table: str,
         chain: str,
         packet: Packet,
-        wished: Answers,
+        preferred: Answers,
         tell_apart: Callable[[Walk, Walk, Packet], bool],
     ) -> None:
         self.programs, self.name, self.chain = programs, table, chain
-        self.wished, self.tell_apart, self.witness = wished, tell_apart, packet
+        self.preferred, self.tell_apart, self.witness = preferred, tell_apart, packet
         self.tables = programs[0].table(table), programs[1].table(table)
         self.matches = {match.key: match for each in self.tables for match in _matches(each)}
         self.batch, self.interfaces = self._sendable(packet)
@@ -218,9 +227,9 @@ class _Case:
     def _sendable(self, packet: Packet) -> tuple[PacketBatch, list[str]]:
         nat = self.name == "nat"
         if nat and is_malformed(packet):
-            raise _Unrealisable("a broken header opens no connection, and nat is asked about nothing else")
+            raise _Unrealisable("a broken header opens no connection, and nat sees no other packets")
         batch = PacketBatch.of(packet.family, [packet])
-        batch = realise(batch, self.chain, interfaces_of([batch]), fragments=not nat)
+        batch = make_sendable(batch, self.chain, interfaces_of([batch]), fragments=not nat)
         if nat:
             open_connections(batch)
         values = batch.packet(0).values
@@ -228,26 +237,26 @@ class _Case:
         return batch, sorted(names)
 
     def _wish(self) -> None:
-        """Make hold (or not) what the witness says of facts, as far as that can be arranged."""
+        """Arrange that predicates hold or fail as in the witness, as far as possible."""
         asked = [
             (self.matches[key], holds)
-            for (key, epoch), holds in self.wished.facts.items()
+            for (key, epoch), holds in self.preferred.facts.items()
             if epoch == 0 and key in self.matches
         ]
-        # What is to hold comes last, so that nothing undoes it.
+        # Predicates that are to hold come last, so that no other undoes them.
         for match, holds in sorted(asked, key=lambda each: each[1]):
             if truth(self.traits, match)[0] != holds:
-                wish(self.traits, match if holds else _inverted(match), np.array([True]))
+                arrange(self.traits, match if holds else _inverted(match), np.array([True]))
 
     def replay(self, backends: Iterable[Backend]) -> Replay:
-        """Ask the kernel in each of *backends*; the first is the witness's own."""
+        """Send the packet in each of *backends*; the first is the witness's own."""
         with Namespace() as namespace:
             self._furnish(namespace)
-            shown = tuple(self._ask(namespace, each) for each in backends)
-        alarm = [each for each in shown if each.finding is Finding.CONTRADICTED]
-        says = alarm[0] if alarm else shown[0]
+            replays = tuple(self._ask(namespace, each) for each in backends)
+        alarm = [each for each in replays if each.finding is Finding.CONTRADICTED]
+        decisive = alarm[0] if alarm else replays[0]
         sent = show_packet(self.packet, self.name, self.chain)
-        return Replay(says.finding, f"{says.backend.value}: {says.reason}", sent, shown)
+        return Replay(decisive.finding, f"{decisive.backend.value}: {decisive.reason}", sent, replays)
 
     def _furnish(self, namespace: Namespace) -> None:
         furnish(namespace, self.programs[0].family, self.interfaces)
@@ -262,122 +271,124 @@ class _Case:
         follows = any(map(follows_connections, self.tables))
         prepare(namespace, self.name, self.chain, [one], follows)
 
-    def _ask(self, namespace: Namespace, backend: Backend) -> Shown:
-        """The kernel's answers under *backend*, and what is to be made of them."""
-        found = self._judge(namespace, backend)
+    def _ask(self, namespace: Namespace, backend: Backend) -> BackendReplay:
+        """The replay under *backend*, repeated while chance decides."""
+        result = self._try(namespace, backend)
         for _ in range(TRIES if self._throws_dice() else 0):
-            if found.finding is not Finding.NOT_REALISABLE or found.before is None:
+            if result.finding is not Finding.NOT_REALISABLE or result.before is None:
                 break
-            found = self._judge(namespace, backend)
-        return found
+            result = self._try(namespace, backend)
+        return result
 
-    def _judge(self, namespace: Namespace, backend: Backend) -> Shown:
+    def _try(self, namespace: Namespace, backend: Backend) -> BackendReplay:
         packet = self.packet
-        if not any(self._differing(self._ways(packet, backend))):
+        if not any(self._differing(self._executions(packet, backend))):
             reason = f"what can be sent ({show_packet(packet)}) is treated alike: {self._why_alike()}"
-            return Shown(backend, Finding.NOT_REALISABLE, reason)
+            return BackendReplay(backend, Finding.NOT_REALISABLE, reason)
         try:
-            told = tuple(self._send(namespace, program, backend) for program in self.programs)
+            observations = tuple(self._send(namespace, program, backend) for program in self.programs)
         except LiveError as error:
-            return Shown(backend, Finding.NOT_REALISABLE, f"the kernel does not take a rule set: {error}")
-        was, now = told[0], told[1]
-        missing = self._missing(told)
+            return BackendReplay(
+                backend, Finding.NOT_REALISABLE, f"the kernel does not take a rule set: {error}"
+            )
+        was, now = observations[0], observations[1]
+        missing = self._missing(observations)
         if missing:
-            return Shown(backend, Finding.NOT_REALISABLE, missing, was, now)
-        seen = self._seen(was.fate.state)
-        possible = self._ways(seen, backend)
+            return BackendReplay(backend, Finding.NOT_REALISABLE, missing, was, now)
+        seen = self._seen(was.result.state)
+        possible = self._executions(seen, backend)
         fitting = [
-            [way for way in side if _explains(way.walk, one, table)]
-            for side, one, table in zip(possible, told, self.tables, strict=True)
+            [execution for execution in side if _explains(execution.walk, one, table)]
+            for side, one, table in zip(possible, observations, self.tables, strict=True)
         ]
         for name, side, all_ways in zip(_ALL, fitting, possible, strict=True):
             if side:
                 continue
-            uncertain = next(filter(None, (_may_end(way.walk) for way in all_ways)), "")
+            uncertain = next(filter(None, (_may_end(execution.walk) for execution in all_ways)), "")
             if uncertain:
-                reason = f"semantics does not say whether {uncertain} ends the packet's way"
-                return Shown(backend, Finding.NOT_REALISABLE, reason, was, now)
+                reason = f"the semantics leaves open whether {uncertain} ends the traversal"
+                return BackendReplay(backend, Finding.NOT_REALISABLE, reason, was, now)
             says = f"{name}: the kernel did not do what the program means ({all_ways[0].walk.verdict})"
-            return Shown(backend, Finding.CONTRADICTED, says, was, now)
+            return BackendReplay(backend, Finding.CONTRADICTED, says, was, now)
         if any(self._differing((fitting[0], fitting[1]))):
-            by = "passing" if was.fate.passed != now.fate.passed else "the rules that count it"
-            return Shown(backend, Finding.CONFIRMED, f"the two answers differ in {by}", was, now)
-        unsure = {question for side in fitting for way in side for question in way.guessed}
+            by = "passing" if was.result.passed != now.result.passed else "the rules that count it"
+            return BackendReplay(backend, Finding.CONFIRMED, f"the two answers differ in {by}", was, now)
+        unsure = {question for side in fitting for execution in side for question in execution.guessed}
         if unsure:
             named = ", ".join(sorted({f"{kind} {key!r}" for kind, key, _ in unsure}))
-            reason = f"the kernel answered otherwise than the witness: {named}"
+            reason = f"the kernel's answers differ from the witness's: {named}"
         else:
-            reason = f"in state {STATES[was.fate.state]}, which the kernel gives it, both treat it alike"
-        return Shown(backend, Finding.NOT_REALISABLE, reason, was, now)
+            reason = f"in state {STATES[was.result.state]}, which the kernel gives it, both treat it alike"
+        return BackendReplay(backend, Finding.NOT_REALISABLE, reason, was, now)
 
-    def _ways(self, packet: Packet, backend: Backend) -> tuple[list[Way], list[Way]]:
-        known = [self._known(packet, table) for table in self.tables]
-        found = [
-            list(ways(table, self.chain, packet, backend, told, self.wished))
-            for table, told in zip(self.tables, known, strict=True)
+    def _executions(self, packet: Packet, backend: Backend) -> tuple[list[Execution], list[Execution]]:
+        fixed = [self._fixed(packet, table) for table in self.tables]
+        executions_ = [
+            list(executions(table, self.chain, packet, backend, observations, self.preferred))
+            for table, observations in zip(self.tables, fixed, strict=True)
         ]
-        return found[0], found[1]
+        return executions_[0], executions_[1]
 
-    def _differing(self, both: tuple[list[Way], list[Way]]) -> Iterator[bool]:
+    def _differing(self, both: tuple[list[Execution], list[Execution]]) -> Iterator[bool]:
         return (
             True
             for was in both[0]
             for now in both[1]
-            if was.goes_with(now) and self.tell_apart(was.walk, now.walk, self.packet)
+            if was.is_compatible(now) and self.tell_apart(was.walk, now.walk, self.packet)
         )
 
-    def _known(self, packet: Packet, table: Table) -> Known:
+    def _fixed(self, packet: Packet, table: Table) -> FixedAnswers:
         traits = copy.copy(self.traits)
         traits.batch = PacketBatch.of(packet.family, [packet])
-        facts = {key: truth(traits, match) for key, match in facts_of(table).items()}
+        facts = {key: truth(traits, match) for key, match in predicates_of(table).items()}
         chancy = [match for match in self.matches.values() if match.role in (Role.NAMED, Role.ONCE)]
         outcomes = {
             match.key: answer(match, traits.batch, chancy)
             for match in chancy
             if not (match.name == "recent" and self._remembered(match))
         }
-        return Known(_certain(facts, bool), _certain(outcomes, Outcome), written_fields(table))
+        return FixedAnswers(_certain(facts, bool), _certain(outcomes, Outcome), written_fields(table))
 
     def _seen(self, state: int) -> Packet:
         return replace(self.packet, values={**self.packet.values, Field.STATE: state})
 
-    def _missing(self, told: tuple[Told, ...]) -> str:
-        """Why the packet was not asked about; "" when it was."""
-        for name, one in zip(_ALL, told, strict=True):
-            if not one.fate.arrived:
-                return f"{name}: the packet did not come as far as {self.name} {self.chain}"
-            if self.name == "nat" and one.fate.state != NEW:
-                return f"{name}: nat is asked about NEW packets alone, and it was {STATES[one.fate.state]}"
-        if told[0].fate.state != told[1].fate.state:
-            states = " and ".join(STATES[one.fate.state] for one in told)
+    def _missing(self, observations: tuple[Observation, ...]) -> str:
+        """Why the kernel did not evaluate the chain for the packet; "" if it did."""
+        for name, one in zip(_ALL, observations, strict=True):
+            if not one.result.arrived:
+                return f"{name}: the packet did not reach {self.name} {self.chain}"
+            if self.name == "nat" and one.result.state != NEW:
+                return f"{name}: nat sees only NEW packets, and this one was {STATES[one.result.state]}"
+        if observations[0].result.state != observations[1].result.state:
+            states = " and ".join(STATES[one.result.state] for one in observations)
             return f"the kernel followed connections differently: states {states}"
         return ""
 
     def _why_alike(self) -> str:
-        """What of the witness was not arranged."""
-        known = self._known(self.packet, self.tables[0])
-        other = self._known(self.packet, self.tables[1])
+        """The properties of the witness that could not be arranged."""
+        fixed = self._fixed(self.packet, self.tables[0])
+        other = self._fixed(self.packet, self.tables[1])
         lacking = []
-        for (key, epoch), holds in self.wished.facts.items():
-            told = known.facts.get(key, other.facts.get(key))
-            if epoch == 0 and told is not None and told is not holds:
+        for (key, epoch), holds in self.preferred.facts.items():
+            observations = fixed.facts.get(key, other.facts.get(key))
+            if epoch == 0 and observations is not None and observations is not holds:
                 lacking.append(f"{key!r} cannot be made to {'hold' if holds else 'fail'}")
-        for (key, _), outcome in self.wished.outcomes.items():
-            given = known.outcomes.get(key, other.outcomes.get(key))
-            if given is not None and given is not outcome:
-                lacking.append(f"{key!r} answers {given.name.lower()}, not {outcome.name.lower()}")
-        for (which, _), value in self.wished.rewrites.items():
-            if which in known.written and known.written[which] != value:
-                lacking.append(f"{which.name} becomes {STATES[known.written[which]]} where it is written")
+        for (key, _), outcome in self.preferred.outcomes.items():
+            actual = fixed.outcomes.get(key, other.outcomes.get(key))
+            if actual is not None and actual is not outcome:
+                lacking.append(f"{key!r} answers {actual.name.lower()}, not {outcome.name.lower()}")
+        for (which, _), value in self.preferred.rewrites.items():
+            if which in fixed.written and fixed.written[which] != value:
+                lacking.append(f"{which.name} becomes {STATES[fixed.written[which]]} where it is written")
         was, now = self.witness.values, self.packet.values
         lacking += [
             f"its {which.name} could not be kept" for which in Field if was.get(which) != now.get(which)
         ]
-        return "; ".join(lacking) or "what it answers when it is asked cannot be arranged"
+        return "; ".join(lacking) or "its answers cannot be arranged"
 
-    # What goes into the kernel, and comes out of it.
+    # Loading, sending, counting.
 
-    def _send(self, namespace: Namespace, program: Program, backend: Backend) -> Told:
+    def _send(self, namespace: Namespace, program: Program, backend: Backend) -> Observation:
         family, text = program.family, write(program)
         types = ip_sets_named(text)
         make_ip_sets(types, family, namespace, self.traits.entries(types))
@@ -387,9 +398,9 @@ class _Case:
                 namespace.call(_remember, name, entry, times)
             table = program.table(self.name)
             for _ in range(self._rounds_before()):
-                fire(namespace)
+                send_trials(namespace)
             before = counted(save(family, backend, namespace, counters=True), table)
-            (fate,) = fire(namespace)
+            (result,) = send_trials(namespace)
             after = counted(save(family, backend, namespace, counters=True), table)
         finally:
             clear(family, backend, namespace)
@@ -400,36 +411,36 @@ class _Case:
             for (chain, at), count in zip(rules, counts, strict=True)
             if count
         ]
-        return Told(fate, tuple(counts), tuple(moved))
+        return Observation(result, tuple(counts), tuple(moved))
 
     def _rounds_before(self) -> int:
-        """How often the packet is sent before it is looked at: a limit that must say no is spent."""
-        refused = {key for (key, _), outcome in self.wished.outcomes.items() if outcome is Outcome.NO}
+        """How often to send the packet before the observation, to spend a limit that must fail."""
+        refused = {key for (key, _), outcome in self.preferred.outcomes.items() if outcome is Outcome.NO}
         spent = [0]
         for key in refused & self.matches.keys():
             match = self.matches[key]
             if match.name == "limit":
-                given = {name: values for name, _, values in options(match)}
-                spent.append(int(given.get("--limit-burst", ("5",))[0]))
-        return min(max(spent), MOST_ROUNDS)
+                values_of = {name: values for name, _, values in options(match)}
+                spent.append(int(values_of.get("--limit-burst", ("5",))[0]))
+        return min(max(spent), MAX_ROUNDS)
 
     def _throws_dice(self) -> bool:
         return any(match.name == "statistic" for match in self.matches.values())
 
     def _remembered(self, match: Match) -> bool:
-        """Whether the witness wants an address to be in a list of `recent` already."""
-        wanted = {key for (key, _), outcome in self.wished.outcomes.items() if outcome is Outcome.YES}
-        return match.key in wanted and not any(name == "--set" for name, *_ in options(match))
+        """Whether the witness needs an address in a list of `recent` beforehand."""
+        held_keys = {key for (key, _), outcome in self.preferred.outcomes.items() if outcome is Outcome.YES}
+        return match.key in held_keys and not any(name == "--set" for name, *_ in options(match))
 
     def _memories(self, table: Table) -> Iterator[tuple[str, str, int]]:
-        """Lists of `recent` that must hold an address before, and how often it was seen."""
+        """Lists of `recent` that need an address beforehand, and how often it was seen."""
         for match in dict.fromkeys(_matches(table)):
             if match.name == "recent" and self._remembered(match):
-                given = {name: values for name, _, values in options(match)}
-                side = Field.DST if "--rdest" in given else Field.SRC
-                times = int(given.get("--hitcount", ("1",))[0])
+                values_of = {name: values for name, _, values in options(match)}
+                side = Field.DST if "--rdest" in values_of else Field.SRC
+                times = int(values_of.get("--hitcount", ("1",))[0])
                 address = address_text(self.packet.family, self.packet.values[side])
-                yield given.get("--name", ("DEFAULT",))[0], address, times
+                yield values_of.get("--name", ("DEFAULT",))[0], address, times
 
 
 def _matches(table: Table) -> Iterator[Match]:
@@ -437,17 +448,17 @@ def _matches(table: Table) -> Iterator[Match]:
 
 
 def _inverted(match: Match) -> Match:
-    """A match with one option the other way round, to be wished for."""
+    """The match with its first option inverted."""
     words = match.words[1:] if match.words[:1] == ("!",) else ("!", *match.words)
     return match._replace(words=words)
 
 
-def _certain(told: Mapping[str, npt.NDArray[np.uint8]], kind: Callable[[int], T]) -> dict[str, T]:
-    return {key: kind(int(one[0])) for key, one in told.items() if one[0] != NOT_GIVEN}
+def _certain(truths: Mapping[str, npt.NDArray[np.uint8]], kind: Callable[[int], T]) -> dict[str, T]:
+    return {key: kind(int(one[0])) for key, one in truths.items() if one[0] != NOT_GIVEN}
 
 
-def _explains(walk: Walk, told: Told, table: Table) -> bool:
-    """Whether the packet went this way in the kernel: it passed or not, and each rule counted so often."""
+def _explains(walk: Walk, observation: Observation, table: Table) -> bool:
+    """Whether the walk explains the observation: the same verdict and the same counts of rules."""
     at, places = 0, {}
     for chain in table.chains:
         places[chain.name] = at
@@ -455,11 +466,11 @@ def _explains(walk: Walk, told: Told, table: Table) -> bool:
     counts = [0] * at
     for step in walk.steps:
         counts[places[step.chain] + step.index] += step.outcome is Outcome.YES
-    return passes(walk.verdict) == told.fate.passed and tuple(counts) == told.counts
+    return passes(walk.verdict) == observation.result.passed and tuple(counts) == observation.counts
 
 
 def _may_end(walk: Walk) -> str:
-    """A target on this way that may end it, in words."""
+    """A target of this walk that may end it, in words."""
     for step in walk.steps:
         target = step.rule.target
         if step.outcome is Outcome.YES and target is not None and target.ends is Ends.MAYBE:
@@ -468,6 +479,6 @@ def _may_end(walk: Walk) -> str:
 
 
 def _remember(name: str, entry: str, times: int) -> None:
-    """In the helper: put an address into a list of `recent`."""
+    """In the helper process: add an address to a list of `recent`."""
     for _ in range(times):
         Path(f"/proc/net/xt_recent/{name}").write_text(f"+{entry}\n")

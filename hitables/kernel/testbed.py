@@ -1,12 +1,12 @@
-"""A namespace furnished for packets: interfaces by any name, routes, and ways to send.
+"""A test bed: a namespace with interfaces of any name, routes, and the means to send packets.
 
-Every interface is a tap that we hold the other end of (a tun, without hardware addresses,
-where the name says so: tun0, ppp0, lo ...).  What we write there arrives on that interface,
-within the call; what shall leave is sent by a raw socket.
+Every interface is a tap (or, where the name implies it, as tun0, ppp0, lo ..., a tun, which has no hardware
+addresses).  A packet written to its file arrives on that interface, within the call; a packet that leaves
+the host is sent by a raw socket.
 
-Packets travel with addresses from here, so that routing takes them to the wanted hook and
-interface and every packet is a flow of its own; the Observer gives them the addresses that
-the rules shall see.  (Routing would discard many: multicast sources, 127.0.0.1 from outside.)
+Packets travel with addresses of the test bed, so that routing takes them to the intended hook and
+interface, and every packet is a flow of its own.  The Observer gives them the addresses that the rules are
+to see, of which routing would discard many: multicast sources, 127.0.0.1 from outside.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ..ir.fields import Family
 from .namespace import run, set_sysctl
 from .observer import SILENCE, silence
 
-# Interfaces that a lab can have: each has a subnet of its own.
-MOST_INTERFACES = 250
-_LOOPBACK = "hit-loopback"  # what the real loopback is called here, so that "lo" is free
+# Interfaces of one test bed; each has a subnet of its own.
+MAX_INTERFACES = 250
+_LOOPBACK = "hit-loopback"  # the name of the real loopback here, so that "lo" is free
 _NO_HARDWARE = re.compile(r"^(tun|ppp|wg|lo$|ipsec|gre|sit|tailscale|venet)")
 _TUNSETIFF, _IFF_TUN, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 1, 2, 0x1000
 _IP_NODEFRAG = 22
 _OURS = bytes.fromhex("02686974626c")  # every tap's own hardware address
-_ANYWHERE = bytes.fromhex("026f74686572")  # the sender's, when the packet does not care
+_ANYWHERE = bytes.fromhex("026f74686572")  # the sender's, if the packet has none of its own
 _SETTINGS = {
     "ipv4.ip_forward": "1",
     "ipv4.conf.all.rp_filter": "0",
@@ -54,13 +54,13 @@ _NO_NAMES = (".", "..", "all", "default", _LOOPBACK)
 
 
 @dataclass(frozen=True, slots=True)
-class Shot:
-    """One packet on its way: *data* enters by *iif*, or, where that is "", leaves this host.
+class Send:
+    """One packet to send: *data* enters by *iif* or, if that is "", leaves this host.
 
     mac    the sender's hardware address; None: any
-    owner  user and group of the socket it leaves by
-    strict whether connections are not picked up in their middle while it is sent
-    to     the hardware address that the frame is for; None: ours
+    owner  user and group of the socket from which it leaves
+    strict whether the kernel must not pick up connections in their middle while it is sent
+    to     the hardware address of the frame's receiver; None: ours
     """
 
     data: bytes
@@ -73,7 +73,7 @@ class Shot:
 
 
 def valid_name(name: str) -> bool:
-    """Whether the kernel takes *name* for an interface: here, printable ASCII."""
+    """Whether the kernel accepts *name* for an interface: here, printable ASCII."""
     return bool(re.fullmatch(r"[!-$&-.0-9;-~]{1,15}", name)) and name not in _NO_NAMES
 
 
@@ -83,12 +83,12 @@ def has_hardware(name: str) -> bool:
 
 
 def source_of(family: Family, number: int) -> int:
-    """The address that packet *number* comes from on its way."""
+    """The source address with which packet *number* travels."""
     return _BASE[family][0] | number
 
 
 def target_of(family: Family, at: int, local: bool) -> int:
-    """An address that leads out by the interface *at*, or is its own; so is the next one."""
+    """An address that is routed to interface *at*, or (*local*) is its own, as is the next address."""
     return _BASE[family][1] | at << (8 if family is Family.IPV4 else 64) | (1 if local else 200)
 
 
@@ -97,12 +97,12 @@ def local_address(family: Family, at: int) -> int:
     return target_of(family, at, True)
 
 
-class Lab:
-    """Interfaces *names*, in the namespace of the caller, until it is left."""
+class Testbed:
+    """Interfaces *names*, in the namespace of the caller, until `close`."""
 
     def __init__(self, family: Family, names: Sequence[str]) -> None:
-        if len(names) > MOST_INTERFACES:
-            raise LiveError(f"{len(names)} interfaces; {MOST_INTERFACES} is the most")
+        if len(names) > MAX_INTERFACES:
+            raise LiveError(f"{len(names)} interfaces; {MAX_INTERFACES} is the maximum")
         self.family, self.names = family, tuple(names)
         self.index = {name: at for at, name in enumerate(names)}
         self._ends: dict[str, int] = {}
@@ -126,27 +126,27 @@ class Lab:
         run(["ip", "-batch", "-"], f"link set {_LOOPBACK} down\nlink set {_LOOPBACK} name lo\n")
         run(["nft", "delete", "table", "ip" if self.family is Family.IPV4 else "ip6", SILENCE])
 
-    def send(self, shots: Iterable[Shot]) -> None:
-        """Send one after the other.  Each is through with the rules when the next is sent."""
+    def send(self, sends: Iterable[Send]) -> None:
+        """Send one after the other.  Each has passed the rules before the next is sent."""
         kind = b"\x08\x00" if self.family is Family.IPV4 else b"\x86\xdd"
         write, ends, index = os.write, self._ends, self.index
         hardware = {name: has_hardware(name) for name in self.names}
         for strict in (False, True):
             set_sysctl("netfilter.nf_conntrack_tcp_loose", "0" if strict else "1")
-            for shot in shots:
-                if shot.strict is not strict:
+            for send in sends:
+                if send.strict is not strict:
                     continue
-                if not shot.iif:
-                    sender = self._sockets.get(shot.owner) or self._sender(shot.owner)
-                    # A packet that the rules drop comes back as "not permitted".
+                if not send.iif:
+                    sender = self._sockets.get(send.owner) or self._sender(send.owner)
+                    # For a packet that the rules drop, the call fails as "not permitted".
                     with contextlib.suppress(PermissionError):
-                        sender.sendto(shot.data, (self._own[index[shot.oif]], 0))
-                elif hardware[shot.iif]:
-                    mac = _ANYWHERE if shot.mac is None else shot.mac.to_bytes(6, "big")
-                    to = _OURS if shot.to is None else shot.to.to_bytes(6, "big")
-                    write(ends[shot.iif], b"".join((to, mac, kind, shot.data)))
+                        sender.sendto(send.data, (self._own[index[send.oif]], 0))
+                elif hardware[send.iif]:
+                    mac = _ANYWHERE if send.mac is None else send.mac.to_bytes(6, "big")
+                    to = _OURS if send.to is None else send.to.to_bytes(6, "big")
+                    write(ends[send.iif], b"".join((to, mac, kind, send.data)))
                 else:
-                    write(ends[shot.iif], shot.data)
+                    write(ends[send.iif], send.data)
 
     def _furnish(self) -> Iterable[str]:
         v4 = self.family is Family.IPV4
@@ -158,11 +158,11 @@ class Lab:
             twin = _text(self.family, local_address(self.family, at) + 1)
             for one in (address, twin):
                 yield f"addr add {one}/{24 if v4 else 64} dev {name}{'' if v4 else ' nodad'}\n"
-        # What a rule rewrites or marks is routed again, and must lead somewhere.
+        # A packet that a rule rewrites or marks is routed again, and needs a route.
         yield f"route add default dev {self.names[0]}\n"
 
     def _sender(self, owner: tuple[int, int]) -> socket.socket:
-        # The owner is who opens the file; setfsuid changes that and leaves the right to do so.
+        # The owner of a socket is the user who opens it; setfsuid changes the user and keeps our privileges.
         libc = ctypes.CDLL(None)
         libc.setfsgid(owner[1])
         libc.setfsuid(owner[0])
@@ -187,8 +187,8 @@ def _tap(name: str) -> int:
     kind = _IFF_TAP if has_hardware(name) else _IFF_TUN
     end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     try:
-        wanted = struct.pack("16sH22x", name.encode("utf-8", "surrogateescape"), kind | _IFF_NO_PI)
-        fcntl.ioctl(end, _TUNSETIFF, wanted)
+        request = struct.pack("16sH22x", name.encode("utf-8", "surrogateescape"), kind | _IFF_NO_PI)
+        fcntl.ioctl(end, _TUNSETIFF, request)
     except OSError as error:
         os.close(end)
         raise LiveError(f"interface {name!r}: {error.strerror}") from error

@@ -1,8 +1,7 @@
 """A line cut into words, and into its shape and literals.
 
-The shape of a line is the line with one NUL in place of each literal: words with
-digits, quoted text, names of chains.  Lines of one shape have one structure, so
-what costs time is done once per shape.
+The shape of a line is the line with one NUL in place of each literal: words with digits, quoted text, names
+of chains.  Lines of one shape have one structure, so the reader analyses each shape once (line_templates.py).
 """
 
 from __future__ import annotations
@@ -13,20 +12,20 @@ from pathlib import Path
 
 from lark import Lark, Token, UnexpectedInput
 
-from ..core._engine import ffi, lib
-from ..syntax.options import TARGETS
+from ..core.line_shapes import shapes_of
+from ..syntax.extensions import TARGETS
 
 LITERAL = "\0"
 
 _QUOTED = r'"(?:[^"\\\n]|\\.)*"'
-# A closing quote ends a word, whatever stands behind it; one that is never closed is a word of its own.
+# A closing quote ends a word, whatever follows it; a quote that is never closed is a word of its own.
 _WORD = re.compile(rf'[^\s"]*{_QUOTED}|[^\s"]+|"', re.ASCII)
-_UNCLEARED = ffi.new_allocator(should_clear_after_alloc=False)
-_KEPT = "\0".join([*TARGETS, "RETURN", ""]).encode()
+# Behind -j these are no literals.
+_NAMES = "\0".join([*TARGETS, "RETURN", ""]).encode()
 
 
 class Fault(Exception):
-    """What is wrong with a line, and with which of its words (from 0)."""
+    """The mistake of a line, and the index of the word that has it."""
 
     def __init__(self, reason: str, word: int, hint: str = "") -> None:
         super().__init__(reason)
@@ -39,7 +38,7 @@ class NeedsWords(Exception):
 
 def split(line: str) -> list[tuple[str, int]]:
     """The line's words as written, each with its column from 0."""
-    return [(found.group(), found.start()) for found in _WORD.finditer(line)]
+    return [(match.group(), match.start()) for match in _WORD.finditer(line)]
 
 
 def unquote(word: str) -> str:
@@ -63,18 +62,13 @@ def quote(word: str) -> str:
 def shapes(text: str) -> tuple[list[str], list[str]]:
     """The shapes of the text's lines, and the literals of all of them in a row."""
     data = text.encode("utf-8", "surrogateescape")
-    shape = _UNCLEARED("char[]", len(data) + 1)
-    starts, ends = (_UNCLEARED("uint32_t[]", len(data) // 2 + 1) for _ in "se")
-    count = ffi.new("size_t *")
-    size = lib.shape_of(data, len(data), _KEPT, len(_KEPT), shape, starts, ends, count)
-    found = int(count[0])
-    places = zip(ffi.unpack(starts, found), ffi.unpack(ends, found), strict=True)
+    shape, starts, ends = shapes_of(data, _NAMES)
+    spans = zip(starts, ends, strict=True)
     if len(data) == len(text):
-        literals = [text[start:end] for start, end in places]
+        literals = [text[start:end] for start, end in spans]
     else:
-        literals = [data[start:end].decode("utf-8", "surrogateescape") for start, end in places]
-    shaped = bytes(ffi.buffer(shape, size)).decode("utf-8", "surrogateescape")
-    return shaped.split("\n"), literals
+        literals = [data[start:end].decode("utf-8", "surrogateescape") for start, end in spans]
+    return shape.decode("utf-8", "surrogateescape").split("\n"), literals
 
 
 @cache
@@ -84,9 +78,9 @@ def _grammar() -> Lark:
 
 
 def parse(line: str) -> tuple[str, list[Token | None]]:
-    """What kind of line it is (table, chain, commit, rule) and its tokens.
+    """The kind of the line (table, chain, commit, rule) and its tokens.
 
-    *line* may be a shape.  Raises Fault with the index of the word that fits nowhere.
+    *line* may be a shape.  Raises Fault with the index of the first word that the grammar does not allow.
     """
     try:
         tree = _grammar().parse(line)

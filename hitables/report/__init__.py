@@ -1,1 +1,1 @@
-"""Draws figures and tables from what was measured."""
+"""Results of commands as text, tables, JSON, SARIF, JUnit XML, pictures and pages."""

@@ -1,4 +1,8 @@
-"""What `hitables check` found: for people, and as a `Report` for every other format."""
+"""The result of `hitables check` as a `Report`: findings are differences, cases are chains.
+
+The text starts with the answer, continues with the differences, and ends with the chains that were compared
+and with the question.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..compare import Case as Asked
-from ..compare import Checked, Result
+from ..compare import Case as ComparedCase
+from ..compare import Comparison, Result
 from ..emit.text import rule_text
 from ..ir.packet import Backend, Outcome
 from ..ir.packet_text import show_packet
@@ -16,91 +20,89 @@ from ..ir.program import Program
 from ..ir.rule import Ends, Kind
 from ..ir.semantics import Step, Walk
 from ..verify.question import Difference, Equal, Undecided, decided_by
-from .finding import Case, Finding, Place, Report, Way
+from .finding import Case, Finding, PacketPath, Report, SourceLine
 
 if TYPE_CHECKING:
     from ..kernel.replay import Replay
 
 
-def report(checked: Checked, replays: Mapping[int, Replay] = MappingProxyType({})) -> Report:
-    """All that *checked* says.  *replays*: by number of the case, what the kernel made of its witness."""
+def report(comparison: Comparison, replays: Mapping[int, Replay] = MappingProxyType({})) -> Report:
+    """*replays* has the kernel's treatment of witnesses, by the number of the case."""
     findings = {
-        at: _finding(checked, case, replays.get(at))
-        for at, case in enumerate(checked.cases)
-        if _differs(case)
+        number: _finding(comparison, case, replays.get(number))
+        for number, case in enumerate(comparison.cases)
+        if isinstance(case.answer, Difference)
     }
     cases = []
-    for at, asked in enumerate(checked.cases):
-        found = (findings[at],) if at in findings else ()
-        trouble = _trouble(asked.answer) if isinstance(asked.answer, Undecided) else ""
-        skipped = "the table as a whole differs" if asked.answer is None else ""
-        names = asked.chains or ("(whole table)",)
-        share = asked.seconds / len(names) / len(asked.backends)
+    for number, compared in enumerate(comparison.cases):
+        of_case = (findings[number],) if number in findings else ()
+        trouble = _trouble(compared.answer) if isinstance(compared.answer, Undecided) else ""
+        skipped = "the table as a whole differs" if compared.answer is None else ""
+        names = compared.chains or ("(whole table)",)
+        seconds = compared.seconds / len(names) / len(compared.backends)
         cases += [
-            Case(asked.table, f"{name} ({backend.value})", share, found, trouble, skipped)
+            Case(compared.table, f"{name} ({backend.value})", seconds, of_case, trouble, skipped)
             for name in names
-            for backend in asked.backends
+            for backend in compared.backends
         ]
     return Report(
         "check",
-        checked.result.value,
+        (comparison.before.name, comparison.after.name),
+        comparison.result.value,
         tuple(findings.values()),
         tuple(cases),
-        checked.seconds,
-        _facts(checked),
-        _text(checked, findings.values()),
+        comparison.seconds,
+        _facts(comparison),
+        _text(comparison, findings.values()),
     )
-
-
-def _differs(case: Asked) -> bool:
-    return isinstance(case.answer, Difference)
 
 
 # ---- text ----
 
 
-def _text(checked: Checked, findings: Iterable[Finding]) -> str:
-    """The answer in the first line, what it covers in the last ones, differences between."""
-    before, after = checked.before.name, checked.after.name
-    lines = [f"{before} and {after}: {_answer(checked)}"]
+def _text(comparison: Comparison, findings: Iterable[Finding]) -> str:
+    before, after = comparison.before.name, comparison.after.name
+    lines = [f"{before} and {after}: {_answer(comparison)}"]
     for finding in findings:
         lines += [*finding.text.splitlines(), ""]
-    lines += [_trouble(case.answer) for case in checked.cases if isinstance(case.answer, Undecided)]
-    alike = [case for case in checked.cases if isinstance(case.answer, Equal)]
-    if alike:
-        if checked.result is not Result.EQUAL:
-            said = "proved equal" if _all_proved(alike) else "no difference found"
-            lines.append(f"the others, each by itself: {said}")
-        lines += [f"  table {table}: {', '.join(chains)}" for table, chains in _chains(alike)]
-        lines.append(f"  {_looked_at(checked, alike)}, engine {checked.engine}, {checked.seconds:.1f} s")
-    lines.append(f"  compared: {_compared(checked)}")
+    lines += [_trouble(case.answer) for case in comparison.cases if isinstance(case.answer, Undecided)]
+    equal = [case for case in comparison.cases if isinstance(case.answer, Equal)]
+    if equal:
+        if comparison.result is not Result.EQUAL:
+            answer = "proved equal" if _all_proved(equal) else "no difference found"
+            lines.append(f"the others, each by itself: {answer}")
+        lines += [f"  table {table}: {', '.join(chains)}" for table, chains in _chains(equal)]
+        lines.append(
+            f"  {_looked_at(comparison, equal)}, engine {comparison.engine}, {comparison.seconds:.1f} s"
+        )
+    lines.append(f"  compared: {_compared(comparison)}")
     return "\n".join(lines) + "\n"
 
 
-def _answer(checked: Checked) -> str:
-    if checked.result is Result.DIFFERENT:
+def _answer(comparison: Comparison) -> str:
+    if comparison.result is Result.DIFFERENT:
         return "they differ"
-    if checked.result is Result.UNDECIDED:
+    if comparison.result is Result.UNDECIDED:
         return "undecided"
-    return "proved equal" if checked.proved else f"no difference found in {checked.looked_at} packets"
+    return "proved equal" if comparison.proved else f"no difference found in {comparison.looked_at} packets"
 
 
-def _all_proved(cases: Iterable[Asked]) -> bool:
+def _all_proved(cases: Iterable[ComparedCase]) -> bool:
     return all(isinstance(case.answer, Equal) and case.answer.proved for case in cases)
 
 
-def _looked_at(checked: Checked, alike: list[Asked]) -> str:
-    if _all_proved(alike):
-        return f"{checked.looked_at} regions of the header space"
-    return f"{checked.looked_at} packets drawn at the edges of both (seed {checked.sampling.seed})"
+def _looked_at(comparison: Comparison, equal: list[ComparedCase]) -> str:
+    if _all_proved(equal):
+        return f"{comparison.looked_at} regions of the header space"
+    return f"{comparison.looked_at} packets drawn at the boundaries of both (seed {comparison.sampling.seed})"
 
 
-def _chains(cases: Iterable[Asked]) -> Iterator[tuple[str, list[str]]]:
-    """Each table and its chains, with the backends that they were read as."""
+def _chains(cases: Iterable[ComparedCase]) -> Iterator[tuple[str, list[str]]]:
+    """Each table with its chains, and the backends whose reading was compared."""
     tables: dict[str, list[str]] = {}
     for case in cases:
-        read_as = _backends(case.backends)
-        tables.setdefault(case.table, []).extend(f"{chain} ({read_as})" for chain in case.chains)
+        backends = _backends(case.backends)
+        tables.setdefault(case.table, []).extend(f"{chain} ({backends})" for chain in case.chains)
     yield from tables.items()
 
 
@@ -108,12 +110,12 @@ def _backends(backends: tuple[Backend, ...]) -> str:
     return " and ".join(backend.value for backend in backends)
 
 
-def _compared(checked: Checked) -> str:
-    question = checked.question
-    what = "verdicts alone" if question.verdict_only else "verdicts and effects"
+def _compared(comparison: Comparison) -> str:
+    question = comparison.question
+    what = "verdicts only" if question.verdict_only else "verdicts and effects"
     if question.malformed == "exact":
-        return f"{what}; malformed packets like all others"
-    return f"{what}; {checked.after.name} may drop malformed packets"
+        return f"{what}; malformed packets too"
+    return f"{what}; {comparison.after.name} may drop malformed packets"
 
 
 def _trouble(answer: Undecided) -> str:
@@ -125,15 +127,15 @@ def _trouble(answer: Undecided) -> str:
 # ---- findings ----
 
 
-def _finding(checked: Checked, case: Asked, replay: Replay | None) -> Finding:
+def _finding(comparison: Comparison, case: ComparedCase, replay: Replay | None) -> Finding:
     difference = case.answer
     assert isinstance(difference, Difference)
-    names = checked.before.name, checked.after.name
+    names = comparison.before.name, comparison.after.name
     place = f"table {difference.table}" + (f", chain {difference.chain}" if difference.chain else "")
     message = f"{place} ({_backends(case.backends)}): {difference.reason}"
     walks = {"before": difference.before, "after": difference.after}
-    sides = {"before": checked.before, "after": checked.after}
-    details = _details(difference, case, sides, walks)
+    programs = {"before": comparison.before, "after": comparison.after}
+    details = _details(difference, case, programs, walks)
     lines = [message, *difference.describe_ways(names)]
     if replay is not None:
         lines += replay.describe().splitlines()
@@ -146,10 +148,13 @@ def _finding(checked: Checked, case: Asked, replay: Replay | None) -> Finding:
         _kind(difference),
         "error",
         message,
-        # First the second file: it is the one under review.
-        (_place_of(difference, checked.after, "after"), _place_of(difference, checked.before, "before")),
+        # The second file comes first: it is the one under review.
+        (
+            _place_of(difference, comparison.after, "after"),
+            _place_of(difference, comparison.before, "before"),
+        ),
         tuple(filter(None, (difference.table, difference.chain))),
-        tuple(_way(sides[role], walk) for role, walk in walks.items() if walk is not None),
+        tuple(_path(programs[role], walk) for role, walk in walks.items() if walk is not None),
         details,
         "\n".join(lines),
     )
@@ -164,57 +169,59 @@ def _kind(difference: Difference) -> str:
     return "different-effects" if before.effects != after.effects else "different-memory"
 
 
-def _place_of(difference: Difference, program: Program, role: str) -> Place:
-    """The rule, or the policy, that makes the difference in *program*; the table when there is no packet."""
+def _place_of(difference: Difference, program: Program, role: str) -> SourceLine:
+    """The rule or the policy that makes the difference in *program*; the table if there is no packet."""
     table = program.table(difference.table)
     walks = difference.before, difference.after
     walk, other = walks if role == "before" else walks[::-1]
     if walk is None or other is None:
-        return Place(program.name, table.line, f"*{table.name}", role)
+        return SourceLine(program.name, table.line, f"*{table.name}", role)
     step = decided_by(walk)
     if other.verdict == walk.verdict:
         step = _step_of_effect(walk, other) or step
     if step is not None:
         return _place(program, step, role)
     chain = table[difference.chain]
-    return Place(program.name, chain.line or table.line, f":{chain.name} {chain.policy or '-'}", role)
+    return SourceLine(program.name, chain.line or table.line, f":{chain.name} {chain.policy or '-'}", role)
 
 
 def _step_of_effect(walk: Walk, other: Walk) -> Step | None:
-    """The rule of the first effect that the other walk does not have at that point."""
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(walk.effects, other.effects, strict=False))
-    at = len(list(same))
-    if at == len(walk.effects):
+    """The rule of the first effect that *other* does not have at the same point."""
+    equal = takewhile(lambda pair: pair[0] == pair[1], zip(walk.effects, other.effects, strict=False))
+    first = len(list(equal))
+    if first == len(walk.effects):
         return None
-    wanted = walk.effects[at]
-    steps = [step for step in walk.steps if wanted in _may_say(step)]
-    return steps[min(walk.effects[:at].count(wanted), len(steps) - 1)] if steps else None
+    effect = walk.effects[first]
+    steps = [step for step in walk.steps if effect in _possible_effects(step)]
+    return steps[min(walk.effects[:first].count(effect), len(steps) - 1)] if steps else None
 
 
-def _may_say(step: Step) -> set[str]:
-    """Effects that may come of a rule that was read."""
-    said = {f"asks {match.key}: {outcome.name.lower()}" for match in step.rule.matches for outcome in Outcome}
+def _possible_effects(step: Step) -> set[str]:
+    """The effects that a rule that was read can have (ir.semantics words them)."""
+    effects = {
+        f"asks {match.key}: {outcome.name.lower()}" for match in step.rule.matches for outcome in Outcome
+    }
     if step.outcome is Outcome.YES:
         target = step.rule.target
         if target is None:
-            said.add("counts")
+            effects.add("counts")
         elif target.kind is Kind.VERDICT and target.ends is not Ends.SURELY:
-            said.add(f"fires {target.key}")
-    return said
+            effects.add(f"fires {target.key}")
+    return effects
 
 
-def _place(program: Program, step: Step, role: str = "") -> Place:
+def _place(program: Program, step: Step, role: str = "") -> SourceLine:
     rule = step.rule._replace(counters=None)
-    return Place(program.name, step.rule.line, rule_text(rule, step.chain), role)
+    return SourceLine(program.name, step.rule.line, rule_text(rule, step.chain), role)
 
 
-def _way(program: Program, walk: Walk) -> Way:
+def _path(program: Program, walk: Walk) -> PacketPath:
     matched = tuple(_place(program, step) for step in walk.steps if step.outcome is not Outcome.NO)
-    return Way(f"{program.name}: {walk.verdict}", matched)
+    return PacketPath(f"{program.name}: {walk.verdict}", matched)
 
 
 def _details(
-    difference: Difference, case: Asked, sides: dict[str, Program], walks: dict[str, Walk | None]
+    difference: Difference, case: ComparedCase, programs: dict[str, Program], walks: dict[str, Walk | None]
 ) -> dict[str, Any]:
     details: dict[str, Any] = {
         "table": difference.table,
@@ -232,7 +239,9 @@ def _details(
                 "verdict": walk.verdict,
                 "effects": list(walk.effects),
                 "rules_read": len(walk.steps),
-                "path": [_step(sides[role], step) for step in walk.steps if step.outcome is not Outcome.NO],
+                "path": [
+                    _step(programs[role], step) for step in walk.steps if step.outcome is not Outcome.NO
+                ],
             }
     return details
 
@@ -245,17 +254,17 @@ def _step(program: Program, step: Step) -> dict[str, Any]:
 # ---- facts ----
 
 
-def _facts(checked: Checked) -> dict[str, Any]:
-    question = checked.question
+def _facts(comparison: Comparison) -> dict[str, Any]:
+    question = comparison.question
     answers = {Result.DIFFERENT: "different", Result.UNDECIDED: "undecided"}
-    engine: dict[str, Any] = {"name": checked.engine}
-    if checked.engine == "sample":
-        engine |= {"packets": checked.sampling.packets, "seed": checked.sampling.seed}
+    engine: dict[str, Any] = {"name": comparison.engine}
+    if comparison.engine == "sample":
+        engine |= {"packets": comparison.sampling.packets, "seed": comparison.sampling.seed}
     return {
-        "answer": answers.get(checked.result, "equal" if checked.proved else "no difference found"),
-        "before": {"file": checked.before.name, "rules": checked.before.rule_count()},
-        "after": {"file": checked.after.name, "rules": checked.after.rule_count()},
-        "family": int(checked.before.family),
+        "answer": answers.get(comparison.result, "equal" if comparison.proved else "no difference found"),
+        "before": {"file": comparison.before.name, "rules": comparison.before.rule_count()},
+        "after": {"file": comparison.after.name, "rules": comparison.after.rule_count()},
+        "family": int(comparison.before.family),
         "question": {
             "backends": [backend.value for backend in question.backends],
             "malformed": question.malformed,
@@ -266,12 +275,12 @@ def _facts(checked: Checked) -> dict[str, Any]:
             "max_memory": question.max_memory,
         },
         "engine": engine,
-        "cases": [_case(case) for case in checked.cases],
+        "cases": [_case(case) for case in comparison.cases],
     }
 
 
-def _case(case: Asked) -> dict[str, Any]:
-    said: dict[str, Any] = {
+def _case(case: ComparedCase) -> dict[str, Any]:
+    data: dict[str, Any] = {
         "table": case.table,
         "chains": list(case.chains),
         "backends": [backend.value for backend in case.backends],
@@ -280,11 +289,11 @@ def _case(case: Asked) -> dict[str, Any]:
     match case.answer:
         case Equal(proved, looked_at):
             if proved:
-                return said | {"answer": "equal", "regions": looked_at}
-            return said | {"answer": "no difference found", "packets": looked_at}
+                return data | {"answer": "equal", "regions": looked_at}
+            return data | {"answer": "no difference found", "packets": looked_at}
         case Undecided():
-            return said | {"answer": "undecided", "reason": case.answer.reason, "done": case.answer.done}
+            return data | {"answer": "undecided", "reason": case.answer.reason, "done": case.answer.done}
         case Difference():
-            return said | {"answer": "different"}
+            return data | {"answer": "different"}
         case None:
-            return said | {"answer": "not asked"}
+            return data | {"answer": "not asked"}

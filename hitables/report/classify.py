@@ -1,4 +1,4 @@
-"""What classifiers are there, and what they did, as tables for people."""
+"""`hitables algorithms`, `classify` and `bench classify`: the algorithms and their results as tables."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def _console() -> Console:
 
 
 def show_algorithms(builders: Sequence[str], classifiers: Iterable[Algorithm]) -> None:
-    """Print both families to standard output."""
+    """Print the names of the tree builders, and a table of the classifiers."""
     console = _console()
     console.print(f"Tree builders (hitables compile --algorithm): {', '.join(builders)}")
     table = Table(title="Classifiers (hitables classify --algorithm)", title_justify="left")
-    for name in ("name", "dimensions", "updates", "parameters", "what it is"):
+    for name in ("name", "dimensions", "updates", "parameters", "description"):
         table.add_column(name)
     for each in classifiers:
-        least, most = each.dims
-        params = "\n".join(f"{param.name}={param.usual}  {param.meaning}" for param in each.params)
+        lowest, highest = each.dims
+        params = "\n".join(f"{param.name}={param.default}  {param.meaning}" for param in each.params)
         table.add_row(
             f"{each.name}(…)" if each.wraps else each.name,
-            str(least) if least == most else f"{least}-{most}",
+            str(lowest) if lowest == highest else f"{lowest}-{highest}",
             "in place" if each.updates else "by rebuild",
             params,
             each.title,
@@ -39,7 +39,7 @@ def show_algorithms(builders: Sequence[str], classifiers: Iterable[Algorithm]) -
 
 
 def show_classified(rows: Sequence[Classified]) -> None:
-    """Print results of classifiers beside each other."""
+    """Print a row of results for each classifier."""
     table = Table()
     table.add_column("algorithm")
     for name in ("rules", "packets", "build s", "bytes", "lookups/s", "mismatches"):

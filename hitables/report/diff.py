@@ -1,7 +1,13 @@
-"""What `hitables diff` tells: every change in a few lines, and as a `Report` for the other formats."""
+"""The result of `hitables diff` as text, as JSON and as a `Report`.
+
+The changes (regions of headers) that the same lines decide form a `Group`, and each group becomes one
+finding.  The text describes a group by its largest regions; it lists fragments and broken headers separately
+only where they are not treated like whole packets.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ..ir.fields import Family
@@ -9,95 +15,106 @@ from ..ir.packet import Backend
 from ..ir.program import Program
 from ..verify.diff import BROKEN, FRAGMENTS, WHOLE, Change, Changes, RegionOutcome
 from ..verify.question import Undecided
-from .finding import Case, Finding, Place, Report
+from .finding import Case, Finding, Report, SourceLine
 from .region_text import describe
 
-_WHAT = {WHOLE: "", FRAGMENTS: "later fragments, ", BROKEN: "packets with broken headers, "}
+_KINDS = {WHOLE: "", FRAGMENTS: "later fragments, ", BROKEN: "packets with broken headers, "}
 
 
-REGIONS = 3  # of one story that are told in words
-
-Story = tuple[str, str, str, RegionOutcome, RegionOutcome]
+REGIONS = 3  # of one group that the text describes
 
 
-def show(found: Changes, names: tuple[str, str], limit: int | None) -> str:
-    """One entry per story, the one of most headers first; how many were left out."""
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Changes of one chain and one kind of packets that the same lines decide; the largest region first."""
+
+    table: str
+    chain: str
+    packets: str
+    before: RegionOutcome
+    after: RegionOutcome
+    regions: tuple[Change, ...]
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.table, self.chain
+
+    @property
+    def headers(self) -> int:
+        return sum(change.headers for change in self.regions)
+
+
+def show(changes: Changes, names: tuple[str, str], limit: int | None) -> str:
+    """An entry for each group, the one of most headers first; the groups beyond *limit* are only counted."""
+    groups, also = _without_repetition(_groups(changes.regions), changes.family)
+    shown = groups[:limit]
     lines: list[str] = []
-    stories, alike = _folded(_stories(found.regions), found.family)
-    shown = stories[:limit]
     place: tuple[str, str] | None = None
-    for story, regions in _by_chain(shown):
-        if story[:2] != place:
-            place = story[:2]
-            lines.append(f"table {place[0]}, chain {place[1]}:")
-        lines += [f"  {what(change, found.family)}" for change in regions[:REGIONS]]
-        if len(regions) > REGIONS:
-            lines.append(f"  … and {len(regions) - REGIONS} smaller regions")
-        headers = sum(change.headers for change in regions)
-        told = f"{_count(headers)} headers{_backend(regions[0])}"
-        also = "".join(f"; {kind} alike" for kind in alike[story])
-        lines.append(f"    {_tell(regions[0])}  ({told}{also})")
-    if len(shown) < len(stories):
-        lines.append(f"… and {len(stories) - len(shown)} changes more (--limit)")
-    if found.cut_off:
-        lines.append("There are more differences than can be told; these are some of them.")
-    lines += [_trouble(each) for each in found.undecided]
+    for group in _by_chain(shown):
+        if group.place != place:
+            place = group.place
+            lines.append(f"table {group.table}, chain {group.chain}:")
+        lines += [f"  {what(change, changes.family)}" for change in group.regions[:REGIONS]]
+        if len(group.regions) > REGIONS:
+            lines.append(f"  … and {len(group.regions) - REGIONS} smaller regions")
+        count = f"{_count(group.headers)} headers{_backend(group.regions[0])}"
+        kinds = "".join(f"; also {kind}" for kind in also[group])
+        lines.append(f"    {_treatment(group.before, group.after)}  ({count}{kinds})")
+    if len(shown) < len(groups):
+        lines.append(f"… and {len(groups) - len(shown)} more changes (--limit)")
+    if changes.cut_off:
+        lines.append("There are more differences than can be listed; these are some of them.")
+    lines += [_trouble(each) for each in changes.undecided]
     if not lines:
-        lines.append(f"{names[0]} and {names[1]} treat every packet alike.")
+        lines.append(f"{names[0]} and {names[1]} treat every packet the same.")
     return "\n".join(lines)
 
 
-def _stories(changes: list[Change]) -> list[tuple[Story, list[Change]]]:
-    """Regions that the same lines decide, together; those of whole packets first, then by headers."""
-    groups: dict[Story, list[Change]] = {}
+def _groups(changes: list[Change]) -> list[Group]:
+    """Groups of whole packets first, then of fragments and broken headers; in each kind by headers."""
+    regions: dict[tuple[str, str, str, RegionOutcome, RegionOutcome], list[Change]] = {}
     for change in changes:
-        story = change.table, change.chain, change.packets, change.before, change.after
-        groups.setdefault(story, []).append(change)
+        key = change.table, change.chain, change.packets, change.before, change.after
+        regions.setdefault(key, []).append(change)
+    groups = [Group(*key, tuple(of_key)) for key, of_key in regions.items()]
     order = [WHOLE, FRAGMENTS, BROKEN]
-    return sorted(
-        groups.items(), key=lambda each: (order.index(each[0][2]), -sum(one.headers for one in each[1]))
-    )
+    return sorted(groups, key=lambda group: (order.index(group.packets), -group.headers))
 
 
-def _folded(
-    stories: list[tuple[Story, list[Change]]], family: Family
-) -> tuple[list[tuple[Story, list[Change]]], dict[Story, list[str]]]:
-    """Stories, less those that fragments or broken headers have in common with whole packets;
-    and which kinds of packets share each."""
-    first: dict[object, Story] = {}
-    kept: list[tuple[Story, list[Change]]] = []
-    alike: dict[Story, list[str]] = {}
-    for story, regions in stories:
-        words = frozenset(
-            (describe(each.box, family), each.facts, each.asked, each.backends) for each in regions
+def _without_repetition(groups: list[Group], family: Family) -> tuple[list[Group], dict[Group, list[str]]]:
+    """The groups that repeat no other, and for each the kinds of packets of those that repeat it."""
+    first: dict[object, Group] = {}
+    also: dict[Group, list[str]] = {}
+    for group in groups:
+        regions = frozenset(
+            (describe(each.box, family), each.facts, each.asked, each.backends) for each in group.regions
         )
-        known = first.setdefault((story[:2], story[3:], words), story)
-        if known is story:
-            kept.append((story, regions))
-            alike[story] = []
+        original = first.setdefault((group.place, group.before, group.after, regions), group)
+        if original is group:
+            also[group] = []
         else:
-            alike[known].append(story[2])
-    return kept, alike
+            also[original].append(group.packets)
+    return list(also), also
 
 
-def _by_chain(stories: list[tuple[Story, list[Change]]]) -> list[tuple[Story, list[Change]]]:
-    """Chain by chain, in the order of their largest stories."""
-    places = list(dict.fromkeys(story[:2] for story, _ in stories))
-    return sorted(stories, key=lambda each: places.index(each[0][:2]))
+def _by_chain(groups: list[Group]) -> list[Group]:
+    """Chain by chain, in the order of their largest groups."""
+    places = list(dict.fromkeys(group.place for group in groups))
+    return sorted(groups, key=lambda group: places.index(group.place))
 
 
 def what(change: Change, family: Family) -> str:
-    """The packets, in words."""
-    words = _WHAT[change.packets] + describe(change.box, family)
+    """The packets of *change* in words."""
+    words = _KINDS[change.packets] + describe(change.box, family)
     for key, holds in change.facts:
         words += f', where "{key}" {"holds" if holds else "does not hold"}'
-    for key, yes in change.asked:
-        words += f', when "{key}" says {"yes" if yes else "no"}'
+    for key, matches in change.asked:
+        words += f', when "{key}" {"matches" if matches else "does not match"}'
     return words
 
 
-def _tell(change: Change) -> str:
-    before, after = change.before, change.after
+def _treatment(before: RegionOutcome, after: RegionOutcome) -> str:
+    """How the two rule sets treat a region: verdicts, then the effects of one of them alone."""
     parts = []
     if before.verdict != after.verdict:
         parts.append(f"was {_verdict(before)}, now {_verdict(after)}")
@@ -108,12 +125,14 @@ def _tell(change: Change) -> str:
     return "; ".join(parts)
 
 
-def _verdict(fate: RegionOutcome) -> str:
-    return f"{fate.verdict} {_line(fate)}"
+def _verdict(outcome: RegionOutcome) -> str:
+    return f"{outcome.verdict} {_line(outcome)}"
 
 
-def _line(fate: RegionOutcome) -> str:
-    return f"by line {fate.line}" if fate.line else "by policy" if fate.verdict != "returns" else "at the end"
+def _line(outcome: RegionOutcome) -> str:
+    if outcome.line:
+        return f"by line {outcome.line}"
+    return "at the end" if outcome.verdict == "returns" else "by policy"
 
 
 def _at(line: int) -> str:
@@ -125,51 +144,43 @@ def _count(number: int) -> str:
 
 
 def _backend(change: Change) -> str:
-    return "" if set(change.backends) == set(Backend) else f", {change.backends[0].value} alone"
+    return "" if set(change.backends) == set(Backend) else f", {change.backends[0].value} only"
 
 
-def report(found: Changes, before: Program, after: Program, limit: int | None, seconds: float) -> Report:
-    """All stories as findings; the text leaves out those beyond *limit*."""
+def report(changes: Changes, before: Program, after: Program, limit: int | None, seconds: float) -> Report:
+    """All groups as findings; the text leaves out those beyond *limit*."""
     names = before.name, after.name
-    findings = [_finding(story, regions, found.family, names) for story, regions in _stories(found.regions)]
+    findings = [_finding(group, changes.family, names) for group in _groups(changes.regions)]
     cases = [
         Case(table, f"chain {chain}", 0.0, tuple(each for each in findings if each.scope == (table, chain)))
-        for table, chain in found.chains
+        for table, chain in changes.chains
     ]
-    cases += [Case(each.table, f"chain {each.chain}", trouble=_trouble(each)) for each in found.undecided]
-    status = 1 if findings else 2 if found.undecided else 0
+    cases += [Case(each.table, f"chain {each.chain}", trouble=_trouble(each)) for each in changes.undecided]
+    status = 1 if findings else 2 if changes.undecided else 0
+    text = show(changes, names, limit) + "\n"
     return Report(
-        "diff",
-        status,
-        tuple(findings),
-        tuple(cases),
-        seconds,
-        as_json(found, names),
-        show(found, names, limit) + "\n",
+        "diff", names, status, tuple(findings), tuple(cases), seconds, as_json(changes, names), text
     )
 
 
-def _finding(story: Story, regions: list[Change], family: Family, names: tuple[str, str]) -> Finding:
-    first = regions[0]
-    table, chain = story[:2]
-    verdict = first.before.verdict != first.after.verdict
-    told = [what(change, family) for change in regions]
-    message = f"table {table}, chain {chain}: {told[0]}: {_tell(first)}"
+def _finding(group: Group, family: Family, names: tuple[str, str]) -> Finding:
+    regions = [what(change, family) for change in group.regions[:REGIONS]]
+    treatment = _treatment(group.before, group.after)
     return Finding(
-        "different-verdict" if verdict else "different-effects",
+        "different-verdict" if group.before.verdict != group.after.verdict else "different-effects",
         "warning",
-        message,
-        (_place(names[1], first.after, "after"), _place(names[0], first.before, "before")),
-        (table, chain),
-        details={"regions": told[:REGIONS], "headers": str(sum(change.headers for change in regions))},
-        text="\n".join([*told[:REGIONS], _tell(first)]),
+        f"table {group.table}, chain {group.chain}: {regions[0]}: {treatment}",
+        (_place(names[1], group.after, "after"), _place(names[0], group.before, "before")),
+        group.place,
+        details={"regions": regions, "headers": str(group.headers)},
+        text="\n".join([*regions, treatment]),
     )
 
 
-def _place(name: str, fate: RegionOutcome, role: str) -> Place:
-    """The rule that has the effect, else the one that decides."""
-    line = fate.effects[0][1] if fate.effects else fate.line
-    return Place(name, line, fate.verdict or "", role)
+def _place(name: str, outcome: RegionOutcome, role: str) -> SourceLine:
+    """The line of the rule that has the effect, else of the rule that decides."""
+    line = outcome.effects[0][1] if outcome.effects else outcome.line
+    return SourceLine(name, line, outcome.verdict or "", role)
 
 
 def _trouble(undecided: Undecided) -> str:
@@ -179,14 +190,14 @@ def _trouble(undecided: Undecided) -> str:
     )
 
 
-def as_json(found: Changes, names: tuple[str, str]) -> dict[str, Any]:
+def as_json(changes: Changes, names: tuple[str, str]) -> dict[str, Any]:
     """All changes; *headers* as a decimal string, since it may exceed 64 bits."""
     return {
         "before": names[0],
         "after": names[1],
-        "family": int(found.family),
-        "complete": found.complete,
-        "changes": [_change(change, found.family) for change in found.regions],
+        "family": int(changes.family),
+        "complete": changes.complete,
+        "changes": [_change(change, changes.family) for change in changes.regions],
     }
 
 
@@ -198,17 +209,17 @@ def _change(change: Change, family: Family) -> dict[str, Any]:
         "packets": change.packets,
         "words": what(change, family),
         "box": {
-            which.name.lower(): [[str(low), str(high)] for low, high in values.pairs]
-            for which, values in change.box.items()
+            field.name.lower(): [[str(low), str(high)] for low, high in values.pairs]
+            for field, values in change.box.items()
         },
         "facts": [{"key": key, "holds": holds} for key, holds in change.facts],
         "asked": [{"key": key, "yes": yes} for key, yes in change.asked],
         "headers": str(change.headers),
-        "before": _fate(change.before),
-        "after": _fate(change.after),
+        "before": _outcome(change.before),
+        "after": _outcome(change.after),
     }
 
 
-def _fate(fate: RegionOutcome) -> dict[str, Any]:
-    effects = [{"effect": effect, "line": line} for effect, line in fate.effects]
-    return {"verdict": fate.verdict, "line": fate.line, "effects": effects}
+def _outcome(outcome: RegionOutcome) -> dict[str, Any]:
+    effects = [{"effect": effect, "line": line} for effect, line in outcome.effects]
+    return {"verdict": outcome.verdict, "line": outcome.line, "effects": effects}

@@ -1,7 +1,7 @@
-"""What a command found, in the one shape that every format is made from.
+"""The findings of a command, in the one form from which text, JSON, SARIF and JUnit are written.
 
-`Finding` is for programs that read it later; `Case` is what was looked at, whether or not
-something was found there.  The names in KINDS are stable: people filter by them.
+A `Report` has findings and cases: a `Finding` is a fact to act on, a `Case` is a part of the rule set that
+was examined, with or without findings.  The names in KINDS are stable, because users filter by them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Level = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of finding: a *title* of a few words, and what it means in a sentence or two."""
+    """A kind of finding: a *title* of a few words, and its *meaning* in a sentence or two."""
 
     title: str
     meaning: str
@@ -23,42 +23,42 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "different-verdict": Kind(
-        "Another verdict",
-        "The two rule sets decide differently about the same packet.",
+        "Different verdict",
+        "The two rule sets give the same packet different verdicts.",
     ),
     "different-effects": Kind(
-        "Other effects",
-        "The two rule sets decide alike about a packet, but do other things on the way: they log, count, "
-        "mark or ask a match with memory differently, or in another order.",
+        "Different effects",
+        "The two rule sets give a packet the same verdict, but log, count, mark, or evaluate a match with "
+        "memory differently, or in another order.",
     ),
     "different-memory": Kind(
-        "Other memory",
-        "A match with memory of its own (limit, quota, connlimit ...) stands more or less often in one rule "
-        "set than in the other, so that it counts other packets.",
+        "Different memory",
+        "A match with memory of its own (limit, quota, connlimit ...) occurs more often in one rule set than "
+        "in the other, so that it counts other packets.",
     ),
     "never-matches": Kind(
         "Rule that never matches",
-        "No packet that comes to the rule can match it: rules before it take all that could, its own matches "
-        "exclude each other, or nobody sends such packets to its chain.",
+        "No packet that reaches the rule can match it: earlier rules decide all that could, its own matches "
+        "exclude each other, or no such packet reaches its chain.",
     ),
     "changes-nothing": Kind(
         "Rule that changes nothing",
-        "Without the rule every packet would be treated alike: rules behind it, or the policy, do the same.",
+        "Without the rule every packet would be treated the same: later rules, or the policy, do the same.",
     ),
     "empty-chain": Kind("Jump to an empty chain", "The chain that the rule enters has no rules."),
     "unreached-chain": Kind(
-        "Chain that nobody reaches", "No built-in chain of the table leads to it."
+        "Unreachable chain", "No built-in chain of the table leads to it."
     ),
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLine:
     """A line of a rule set.
 
     line  from 1; 0: the file as a whole
-    text  what stands there, as far as it matters
-    role  which file it is, where there are several: "before", "after"; else ""
+    text  the rule or the declaration in this line
+    role  "before" or "after" where two files are compared, else ""
     """
 
     file: str
@@ -68,31 +68,32 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A packet's way through one file: the rules that it matched, in order."""
+class PacketPath:
+    """The path of a packet through one file: the rules that it matched, in order."""
 
     title: str
-    steps: tuple[Place, ...]
+    steps: tuple[SourceLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something found.
+    """A fact to act on.
 
     kind     a name in KINDS
     message  one sentence
-    places   the line to look at first, then others that belong to it
-    scope    table, chain: where it is to be found without a line
-    details  what else there is to say, as JSON knows it
-    text     all of it for people, several lines
+    places   the line to look at first, then related lines
+    scope    its table and chain
+    paths    the packet's path through each file
+    details  further facts, as JSON values
+    text     the whole finding as several lines of text
     """
 
     kind: str
     level: Level
     message: str
-    places: tuple[Place, ...]
+    places: tuple[SourceLine, ...]
     scope: tuple[str, ...] = ()
-    ways: tuple[Way, ...] = ()
+    paths: tuple[PacketPath, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     text: str = ""
 
@@ -103,10 +104,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing looked at: good when nothing was found and nothing hindered.
+    """A part of the rule set that was examined; it passes when it has no findings and no trouble.
 
-    suite    what it belongs to, say a table
-    trouble  why it could not be decided; skipped: why it was not looked at
+    suite    the group of cases that it belongs to, such as a table
+    trouble  why it is undecided
+    skipped  why it was not examined
     """
 
     suite: str
@@ -119,12 +121,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that a command has to say.
+    """The result of a command for one rule set, or for one pair of them.
 
-    status  its exit status; facts: what JSON says besides the findings
+    files   the rule sets compared, the one under review last
+    status  the exit status
+    facts   what the JSON document has besides the findings
     """
 
     command: str
+    files: tuple[str, ...]
     status: int
     findings: tuple[Finding, ...]
     cases: tuple[Case, ...]

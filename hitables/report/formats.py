@@ -1,10 +1,14 @@
-"""A report in the format that was asked for."""
+"""Reports of one command as text, JSON, SARIF or JUnit.
+
+The result is one document, however many rule sets there are: JSON has an array of the reports then, SARIF one
+run with all findings, JUnit all testsuites.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,8 +19,10 @@ from .sarif import sarif
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Facts and findings; hitables/schema/ has a schema for each command."""
+    """The document of one report: its facts and findings.  hitables/schema/ has a schema for each command."""
     return {
+        "format": f"hitables-{report.command}",
+        "version": 1,
         "hitables": __version__,
         "command": report.command,
         "status": report.status,
@@ -37,14 +43,26 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def _dump(value: Any) -> str:
-    """JSON in UTF-8.  A byte 0xNN of a rule set that is no UTF-8 stands as \\udcNN, as in the source map."""
+    """JSON in UTF-8.  A byte 0xNN of a rule set that is no UTF-8 is written \\udcNN, as in the source map."""
     text = json.dumps(value, indent=1, ensure_ascii=False)
-    return re.sub("[\udc80-\udcff]", lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+    return re.sub("[\udc80-\udcff]", lambda byte: f"\\u{ord(byte[0]):04x}", text) + "\n"
 
 
-FORMATS: dict[str, Callable[[Report], str]] = {
-    "text": lambda report: report.text,
-    "json": lambda report: _dump(as_json(report)),
-    "sarif": lambda report: _dump(sarif(report)),
+def status(reports: Sequence[Report]) -> int:
+    """The exit status of them all: 1 (something was found) before 2 (undecided) before 0."""
+    statuses = {report.status for report in reports}
+    return next(status for status in (1, 2, 0) if status in statuses)
+
+
+def _json(reports: Sequence[Report]) -> str:
+    """The document of one report; of several, an array of their documents."""
+    documents = [as_json(report) for report in reports]
+    return _dump(documents[0] if len(documents) == 1 else documents)
+
+
+FORMATS: dict[str, Callable[[Sequence[Report]], str]] = {
+    "text": lambda reports: "\n".join(report.text for report in reports),
+    "json": _json,
+    "sarif": lambda reports: _dump(sarif(reports, status(reports))),
     "junit": junit,
 }

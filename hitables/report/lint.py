@@ -1,45 +1,46 @@
-"""What `hitables lint` found: for people, and as a `Report` for the other formats."""
+"""The result of `hitables lint` as a `Report`: a finding for each flaw, a case for each chain."""
 
 from __future__ import annotations
 
 from ..emit.text import rule_text
 from ..ir.program import Program, Table
 from ..verify.lint import EMPTY, NEVER, NOTHING, UNREACHED, Flaw, Lint
-from .finding import Case, Finding, Level, Place, Report
+from .finding import Case, Finding, Level, Report, SourceLine
 
 LEVELS: dict[str, Level] = {NEVER: "warning", NOTHING: "note", EMPTY: "note", UNREACHED: "note"}
-MOST = 4  # lines that are named
+MAX_LINES = 4  # covering lines that a message names
 
 
-def report(found: Lint, program: Program, seconds: float) -> Report:
-    """One finding per flaw; exit status 1 when there is one, 2 when not all could be looked at."""
-    findings = tuple(_finding(flaw, program) for flaw in found.flaws)
+def report(lint: Lint, program: Program, seconds: float) -> Report:
+    """Exit status 1 when there is a flaw, else 2 when not all rules were checked."""
+    findings = tuple(_finding(flaw, program) for flaw in lint.flaws)
     cases = []
     for table in program:
         for chain in table.chains:
-            here = tuple(each for each in findings if each.scope == (table.name, chain.name))
-            if chain.rules or here:
-                cases.append(Case(table.name, f"chain {chain.name}", 0.0, here))
-    if found.undecided:
-        cases.append(Case("lint", "all rules looked at", trouble=found.undecided))
-    status = 1 if findings else 2 if found.undecided else 0
-    facts = {"file": program.name, "rules": program.rule_count(), "complete": not found.undecided}
-    return Report("lint", status, findings, tuple(cases), seconds, facts, _text(found, findings, program))
+            of_chain = tuple(each for each in findings if each.scope == (table.name, chain.name))
+            if chain.rules or of_chain:
+                cases.append(Case(table.name, f"chain {chain.name}", 0.0, of_chain))
+    if lint.undecided:
+        cases.append(Case("lint", "all rules checked", trouble=lint.undecided))
+    status = 1 if findings else 2 if lint.undecided else 0
+    facts = {"file": program.name, "rules": program.rule_count(), "complete": not lint.undecided}
+    text = _text(lint, findings, program)
+    return Report("lint", (program.name,), status, findings, tuple(cases), seconds, facts, text)
 
 
-def _text(found: Lint, findings: tuple[Finding, ...], program: Program) -> str:
+def _text(lint: Lint, findings: tuple[Finding, ...], program: Program) -> str:
     lines = [line for finding in findings for line in finding.text.splitlines()]
-    if found.undecided:
-        lines.append(f"{program.name}: not all rules were looked at: {found.undecided}")
-    if not findings and not found.undecided:
-        lines.append(f"{program.name}: every rule of its {program.rule_count():,} does something")
+    if lint.undecided:
+        lines.append(f"{program.name}: not all rules were checked: {lint.undecided}")
+    if not findings and not lint.undecided:
+        lines.append(f"{program.name}: no useless rules (rules checked: {program.rule_count():,})")
     return "\n".join(lines) + "\n"
 
 
 def _finding(flaw: Flaw, program: Program) -> Finding:
     table = program.table(flaw.table)
     place = _place(flaw.line, flaw.chain, table, program.name)
-    others = tuple(_place(line, flaw.chain, table, program.name) for line in flaw.covering[:MOST])
+    others = tuple(_place(line, flaw.chain, table, program.name) for line in flaw.covering[:MAX_LINES])
     message = _message(flaw)
     text = [f"{program.name}:{flaw.line}: {message}", f"    {place.text}"]
     text += [f"    line {other.line}: {other.text}" for other in others]
@@ -57,7 +58,7 @@ def _finding(flaw: Flaw, program: Program) -> Finding:
 def _message(flaw: Flaw) -> str:
     lines = _lines(flaw.covering)
     if flaw.kind == UNREACHED:
-        return f"chain {flaw.chain} is reached by nobody"
+        return f"chain {flaw.chain} is unreachable"
     if flaw.kind == EMPTY:
         return f"chain {flaw.why} is empty: entering it does nothing"
     if flaw.kind == NOTHING:
@@ -71,14 +72,14 @@ def _message(flaw: Flaw) -> str:
 def _lines(covering: tuple[int, ...]) -> str:
     if not covering:
         return ""
-    told = ", ".join(map(str, covering[:MOST]))
-    more = f" and {len(covering) - MOST} more" if len(covering) > MOST else ""
-    return f"line{'s' if len(covering) > 1 else ''} {told}{more}"
+    named = ", ".join(map(str, covering[:MAX_LINES]))
+    more = f" and {len(covering) - MAX_LINES} more" if len(covering) > MAX_LINES else ""
+    return f"line{'s' if len(covering) > 1 else ''} {named}{more}"
 
 
-def _place(line: int, chain: str, table: Table, name: str) -> Place:
-    """The rule in this line of the chain, or the chain's declaration."""
+def _place(line: int, chain: str, table: Table, name: str) -> SourceLine:
+    """The rule in this line of the chain, or the declaration of the chain."""
     for rule in table[chain].rules:
         if rule.line == line:
-            return Place(name, line, rule_text(rule._replace(counters=None), chain))
-    return Place(name, line, f":{chain} {table[chain].policy or '-'}")
+            return SourceLine(name, line, rule_text(rule._replace(counters=None), chain))
+    return SourceLine(name, line, f":{chain} {table[chain].policy or '-'}")

@@ -1,7 +1,8 @@
-"""What compile did, as one page for a browser: it asks nobody for anything and shows all of it.
+"""`hitables compile --report`: the result of a compile as one page for a browser.
 
-The page is page.html with the data put in as JSON; what came from rules reaches the page as text
-only.  Trees are sent whole, as chains of lines, and drawn where they are opened.
+The page is page.html with the data inserted as JSON.  Invariants: it loads nothing from a network or another
+file, and text of the rule set is inserted as text, never as markup.  It holds the trees whole, as chains of
+lines, and draws a chain when the user opens it.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from ..ir.packet import Backend
 from ..ir.program import Program
 from ..ir.rule import Rule
 from ..simulate.boundary_packets import draw_packets
-from ..simulate.interpreter import Machine
+from ..simulate.interpreter import Interpreter
 
-# Packets drawn for a chain: its mean settles within a few per cent.
+# Packets drawn for a chain: enough for a mean that is right to a few per cent.
 PACKETS = 4_000
-# Of the compiled chains, those with the most rules get a picture of what packets read.
+# The compiled chains with the most rules, as many as this, get a chart of the rules read.
 PICTURES = 12
 
 _DATA = "/*DATA*/null"
 
 
-def page(made: Output, backend: Backend) -> str:
-    """The page; packets read the rules as *backend* does."""
-    text = json.dumps(page_data(made, backend), ensure_ascii=True, separators=(",", ":"))
-    # Inside <script> nothing may look like markup.
+def page(output: Output, backend: Backend) -> str:
+    """The page as HTML; packets are read as *backend* reads them."""
+    text = json.dumps(page_data(output, backend), ensure_ascii=True, separators=(",", ":"))
+    # Nothing inside <script> may look like markup.
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     template = (files("hitables.report") / "page.html").read_text("utf-8")
@@ -39,31 +40,26 @@ def page(made: Output, backend: Backend) -> str:
     return head + text + tail
 
 
-def page_data(made: Output, backend: Backend) -> dict[str, Any]:
-    """All that the page shows, as plain data."""
-    before, after = made.before, made.program
-    compiled = sorted((each for each in made.reports if not each.why), key=lambda each: -each.before)
+def page_data(output: Output, backend: Backend) -> dict[str, Any]:
+    """The data of the page, as JSON values."""
+    before, after = output.before, output.program
+    compiled = sorted((each for each in output.reports if not each.why), key=lambda each: -each.before)
     pictured = {(each.table, each.chain) for each in compiled[:PICTURES]}
-    origins = {
-        (table["name"], chain["name"]): chain["origin"]
-        for table in made.map["tables"]
-        for chain in table["chains"]
-    }
     return {
         "source": before.name,
-        "says": made.text.split("\n", 1)[0].removeprefix("# "),
+        "header": output.text.split("\n", 1)[0].removeprefix("# "),
         "backend": backend.value,
-        "weighed": made.weighed,
+        "weighed": output.weighed,
         "rules": before.rule_count(),
         "printed": after.rule_count(),
-        "gone": sum(each.gone for each in made.reports),
+        "removed": sum(each.gone for each in output.reports),
         "compiled": [
             {
                 "table": each.table,
                 "chain": each.chain,
                 "before": each.before,
                 "after": each.after,
-                "gone": each.gone,
+                "removed": each.gone,
                 "read": [each.read_before, each.read_after],
                 "longest": each.longest,
                 "nesting": each.nesting,
@@ -74,21 +70,20 @@ def page_data(made: Output, backend: Backend) -> dict[str, Any]:
             }
             for each in compiled
         ],
-        "left": [
+        "unchanged": [
             {
                 "table": each.table,
                 "chain": each.chain,
                 "rules": each.after,
-                "gone": each.gone,
+                "removed": each.gone,
                 "why": each.why,
             }
-            for each in made.reports
+            for each in output.reports
             if each.why
         ],
         "tables": {
             table.name: {
                 chain.name: {
-                    "made": origins.get((table.name, chain.name), chain.name) != chain.name,
                     "end": chain.policy or "back to the caller",
                     "rules": [_line(rule) for rule in chain.rules],
                 }
@@ -100,7 +95,7 @@ def page_data(made: Output, backend: Backend) -> dict[str, Any]:
 
 
 def _line(rule: Rule) -> list[Any]:
-    """Line of the input (0: made), matches, target, the chain that it enters ("": none)."""
+    """Line of the input (0: generated), matches, target, the chain that the target enters ("": none)."""
     target = rule.target
     enters = target is not None and target.enters
     return [
@@ -112,11 +107,11 @@ def _line(rule: Rule) -> list[Any]:
 
 
 def _reads(before: Program, after: Program, table: str, chain: str, backend: Backend) -> dict[str, Any]:
-    """How many of the packets aimed at a chain's rules read 1, 2 to 3, 4 to 7 ... rules of it."""
+    """The shares of packets aimed at the rules of a chain that read 1, 2 to 3, 4 to 7 ... rules."""
     batch = draw_packets(before, table, chain, PACKETS)
-    reads = [Machine(each, backend).run(table, chain, batch).reads for each in (before, after)]
-    most = max(int(each.max()) for each in reads).bit_length()
-    shares = [np.bincount(np.frexp(each)[1], minlength=most + 1)[: most + 1] for each in reads]
+    reads = [Interpreter(each, backend).run(table, chain, batch).reads for each in (before, after)]
+    bins = max(int(each.max()) for each in reads).bit_length() + 1
+    shares = [np.bincount(np.frexp(each)[1], minlength=bins)[:bins] for each in reads]
     return {
         "packets": len(batch),
         "shares": [(each / len(batch)).round(4).tolist() for each in shares],

@@ -1,4 +1,4 @@
-"""Regions of headers in an administrator's words: "tcp to 10.1.0.0/16 port 22"."""
+"""Regions of headers as an administrator would describe them: "tcp to 10.1.0.0/16 port 22"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..ir.fields import STATES, Family, Field, Fragment, interface_name, top
 from ..ir.intervals import Values
 from ..ir.packet_text import FLAGS, PROTOCOLS
 
-MOST = 4  # parts of one set that are named; more are counted
+MAX_PARTS = 4  # of one set that are named; the others are counted
 _FRAGMENTS = (
     (Fragment.WHOLE, "not fragmented"),
     (Fragment.FIRST, "first fragments"),
@@ -19,7 +19,7 @@ _NAMES = {number: name for name, number in reversed(PROTOCOLS.items())}
 
 
 def describe(box: Mapping[Field, Values], family: Family) -> str:
-    """The packets whose fields lie in *box*; fields that are left out are not constrained."""
+    """The packets whose fields lie in *box*; a field that is missing from it is not constrained."""
     words = [_protocol(box, family)]
     for preposition, address, port in (("from", Field.SRC, Field.SPORT), ("to", Field.DST, Field.DPORT)):
         if address in box:
@@ -34,12 +34,12 @@ def describe(box: Mapping[Field, Values], family: Family) -> str:
         words.append(f"with flags {_flags(box[Field.FLAGS])}")
     if Field.FRAG in box:
         words.append("(" + ", ".join(name for value, name in _FRAGMENTS if value in box[Field.FRAG]) + ")")
-    for name, which in (("in", Field.IIF), ("out", Field.OIF)):
-        if which in box:
-            words.append(f"{name} {_interfaces(box[which], family)}")
+    for name, interface in (("in", Field.IIF), ("out", Field.OIF)):
+        if interface in box:
+            words.append(f"{name} {_interfaces(box[interface], family)}")
     if Field.MAC in box:
-        known = [f"{low.to_bytes(6, 'big').hex(':')}" for low, high in box[Field.MAC].pairs if low == high]
-        words.append(f"mac {_listed(known, len(box[Field.MAC].pairs))}" if known else "of some macs")
+        macs = [f"{low.to_bytes(6, 'big').hex(':')}" for low, high in box[Field.MAC].pairs if low == high]
+        words.append(f"mac {_listed(macs, len(box[Field.MAC].pairs))}" if macs else "of some macs")
     if Field.STATE in box:
         words.append(f"state {_states(box[Field.STATE])}")
     return " ".join(words)
@@ -50,28 +50,28 @@ def _protocol(box: Mapping[Field, Values], family: Family) -> str:
     if values is None:
         return "any protocol"
     if not values:
-        return "no protocol that can be found"
+        return "no readable protocol"
     return _few(values, 255, lambda number: _NAMES.get(number, f"protocol {number}"))
 
 
 def _few(values: Values, highest: int, show: object) -> str:
-    """Numbers and ranges; "all but" them when that is shorter; "n of them" when there are many."""
+    """Numbers and ranges, or "all but" the others if that is shorter; a long list ends in a count."""
     assert callable(show)
     rest = values.complement(highest)
     but = bool(rest) and (len(rest.pairs) < len(values.pairs) or len(values.pairs) > len(rest) == 1)
-    told = rest if but else values
-    parts = [show(low) if low == high else f"{show(low)}-{show(high)}" for low, high in told.pairs]
+    listed = rest if but else values
+    parts = [show(low) if low == high else f"{show(low)}-{show(high)}" for low, high in listed.pairs]
     return ("all but " if but else "") + _listed(parts, len(parts))
 
 
 def _listed(parts: list[str], count: int) -> str:
-    if count <= MOST:
+    if count <= MAX_PARTS:
         return ", ".join(parts)
-    return ", ".join(parts[: MOST - 1]) + f" and {count - MOST + 1} more"
+    return ", ".join(parts[: MAX_PARTS - 1]) + f" and {count - MAX_PARTS + 1} more"
 
 
 def addresses(values: Values, family: Family) -> str:
-    """Networks where they are few, else ranges; "all but" them when that is shorter."""
+    """Networks if they are few, else ranges; "all but" the others if that is shorter."""
     everything = Values(((0, top(Field.SRC, family)),))
     if values == everything:
         return "any"
@@ -80,7 +80,7 @@ def addresses(values: Values, family: Family) -> str:
     but = len(rest) < len(plain)
     parts = rest if but else plain
     ranges = _ranges(values, family)
-    if len(parts) > MOST and len(ranges) <= MOST:
+    if len(parts) > MAX_PARTS and len(ranges) <= MAX_PARTS:
         return _listed(ranges, len(ranges))
     return ("all but " if but else "") + _listed(parts, len(parts))
 
@@ -141,11 +141,11 @@ def _interfaces(values: Values, family: Family) -> str:
 
 
 def _states(values: Values) -> str:
-    """NEW where all of NEW's kinds are there, else the kinds."""
+    """The names of the states: NEW if all kinds of NEW are among them, else the kinds."""
     names = [STATES[value] for low, high in values.pairs for value in range(low, high + 1)]
     out: list[str] = []
     for plain in dict.fromkeys(name.split("+")[0] for name in names):
         kinds = [name for name in STATES if name.split("+")[0] == plain]
-        here = [name for name in names if name.split("+")[0] == plain]
-        out += [plain] if here == kinds else here
+        present = [name for name in names if name.split("+")[0] == plain]
+        out += [plain] if present == kinds else present
     return ", ".join(out)

@@ -1,43 +1,48 @@
 """Findings as SARIF 2.1.0, the format that code scanning reads.
 
-A result stands at the line to look at first; lines of the other file are related locations,
-since the standard wants several locations only where each must be changed.  A packet's way
-through a file is a code flow.
+The location of a result is the line to look at first; lines of the other file are related locations, since
+the standard wants several locations only where each must be changed.  A packet's way through a file is a code
+flow.  Several reports become one run, with an artifact for each file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
 from .. import __version__
-from .finding import KINDS, Finding, Place, Report, Way
+from .finding import KINDS, Finding, PacketPath, Report, SourceLine
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
-def sarif(report: Report) -> dict[str, Any]:
-    """The report as a log of one run."""
-    kinds = list(dict.fromkeys(finding.kind for finding in report.findings))
-    troubles = [case.trouble for case in report.cases if case.trouble]
+def sarif(reports: Sequence[Report], status: int) -> dict[str, Any]:
+    """Reports of one command, whose exit status is *status*, as a log of one run."""
+    findings = [finding for report in reports for finding in report.findings]
+    kinds = list(dict.fromkeys(finding.kind for finding in findings))
+    troubles = [case.trouble for report in reports for case in report.cases if case.trouble]
+    files = dict.fromkeys(file for report in reports for file in report.files if file != "-")
+    facts = [dict(report.facts) for report in reports]
     driver = {"name": "hitables", "version": __version__, "rules": [_kind(name) for name in kinds]}
     run = {
         "tool": {"driver": driver},
-        "automationDetails": {"id": f"hitables {report.command}/"},
+        "automationDetails": {"id": f"hitables {reports[0].command}/"},
         "columnKind": "unicodeCodePoints",
         "invocations": [
             {
                 "executionSuccessful": not troubles,
-                "exitCode": report.status,
+                "exitCode": status,
                 "toolExecutionNotifications": [
-                    {"level": "error", "message": _message(said)} for said in troubles
+                    {"level": "error", "message": _message(trouble)} for trouble in troubles
                 ],
             }
         ],
-        "results": [_result(finding, kinds) for finding in report.findings],
-        "properties": dict(report.facts),
+        "artifacts": [{"location": {"uri": _uri(file)}} for file in files],
+        "results": [_result(finding, kinds) for finding in findings],
+        "properties": facts[0] if len(facts) == 1 else {"reports": facts},
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
@@ -65,25 +70,25 @@ def _result(finding: Finding, kinds: list[str]) -> dict[str, Any]:
     }
     if others:
         result["relatedLocations"] = [
-            _location(place, None) | {"id": at, "message": _message(_said(place))}
-            for at, place in enumerate(others, 1)
+            _location(place, None) | {"id": number, "message": _message(_label(place))}
+            for number, place in enumerate(others, 1)
             if place is not None
         ]
-    flows = [_flow(way) for way in finding.ways if way.steps]
+    flows = [_flow(path) for path in finding.paths if path.steps]
     if flows:
         result["codeFlows"] = flows
     return result
 
 
-def _flow(way: Way) -> dict[str, Any]:
+def _flow(path: PacketPath) -> dict[str, Any]:
     steps = [
-        {"executionOrder": at, "location": _location(place, None) | {"message": _message(_said(place))}}
-        for at, place in enumerate(way.steps)
+        {"executionOrder": number, "location": _location(place, None) | {"message": _message(_label(place))}}
+        for number, place in enumerate(path.steps)
     ]
-    return {"message": _message(way.title), "threadFlows": [{"locations": steps}]}
+    return {"message": _message(path.title), "threadFlows": [{"locations": steps}]}
 
 
-def _location(place: Place | None, finding: Finding | None) -> dict[str, Any]:
+def _location(place: SourceLine | None, finding: Finding | None) -> dict[str, Any]:
     location: dict[str, Any] = {}
     if place is not None and place.file != "-":
         artifact: dict[str, Any] = {"artifactLocation": {"uri": _uri(place.file)}}
@@ -108,12 +113,12 @@ def _message(text: str) -> dict[str, str]:
     return {"text": text}
 
 
-def _said(place: Place) -> str:
+def _label(place: SourceLine) -> str:
     return ": ".join(filter(None, (place.role, place.text))) or place.file
 
 
 def _fingerprint(finding: Finding) -> str:
-    """The same for the same finding after lines were moved."""
+    """Equal for equal findings, also after lines have moved: line numbers are not part of it."""
     places = [part for place in finding.places for part in (place.file, place.text)]
     parts = [finding.kind, *finding.scope, *places]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]

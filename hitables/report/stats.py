@@ -1,4 +1,4 @@
-"""Statistics of a rule set as a table for people."""
+"""`hitables stats`: statistics of a rule set as a table."""
 
 from __future__ import annotations
 
@@ -10,31 +10,33 @@ from rich.console import Console
 from rich.table import Table
 
 
-def show_stats(found: Mapping[str, Any], over: Mapping[str, Any] | None) -> None:
-    """Print what profile() found, and what a trace read, to standard output."""
+def show_stats(document: Mapping[str, Any]) -> None:
+    """Print the data of `costs.stats.profile`, and under "trace" that of `read_over_trace`."""
     console = Console(width=None if sys.stdout.isatty() else 110)
-    shown = Table(
-        title=f"{found['source']}: {found['rules']} rules, read as {found['backend']}", title_justify="left"
+    table = Table(
+        title=f"{document['source']}: {document['rules']} rules, read as {document['backend']}",
+        title_justify="left",
     )
     for name in ("table", "chain"):
-        shown.add_column(name)
+        table.add_column(name)
     for name in ("rules", "space", "constant", "named", "once", "mean read", "longest", "ns"):
-        shown.add_column(name, justify="right")
-    for each in found["chains"]:
+        table.add_column(name, justify="right")
+    for each in document["chains"]:
         if not each["rules"] and each["policy"] is None:
             continue
         roles = each["roles"]
-        shown.add_row(
+        table.add_row(
             each["table"],
             each["chain"] + ("" if each["reached"] else " (not reached)"),
             str(each["rules"]),
             *(str(roles[role] or "") for role in ("SPACE", "CONSTANT", "NAMED", "ONCE")),
             *(str(each.get(key, "")) for key in ("mean_read", "longest_read", "modelled_ns")),
         )
-    console.print(shown)
-    if over is not None:
+    console.print(table)
+    trace = document["trace"]
+    if trace is not None:
         console.print(
-            f"{over['source']}: {over['packets']} packets through {over['chain']} read "
-            f"{over['mean_read']} rules on average, {over['longest_read']} at most; "
-            f"modelled: {over['modelled_ns']:.0f} ns"
+            f"{trace['source']}: {trace['packets']} packets through {trace['chain']} read "
+            f"{trace['mean_read']} rules on average, {trace['longest_read']} at most; "
+            f"modelled: {trace['modelled_ns']:.0f} ns"
         )

@@ -1,8 +1,11 @@
-"""Programs lowered for the C interpreter: millions of packets a second.
+"""Programs run over batches of packets by the C interpreter: millions of packets a second.
 
-Invariant: for every packet of a batch the result says what ir/semantics.py says of
-`batch.packet(i)`: the verdict, the effects (as a hash), the rules read.  Machines that are
-to be compared share an `Interner`, so that equal verdicts and effects have equal numbers.
+Invariant: for packet i of a batch the result is that of ir/semantics.py for `batch.packet(i)`: the verdict,
+the effects (as a hash), the rules read.  Interpreters whose results are to be compared share an `Interner`,
+so that equal verdicts and effects have equal numbers.
+
+A table is encoded once, when it is first used, in the instructions of core/include/interp.h; that takes about
+a microsecond a word.
 """
 
 from __future__ import annotations
@@ -10,12 +13,19 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from hitables.core._engine import ffi, lib
 
+from hitables.core.interpreter import (
+    EVERY_OUTCOME,
+    OPEN_FACT,
+    OPEN_OUTCOME,
+    RESULT,
+    BatchInput,
+    Op,
+    TableCode,
+)
 from hitables.errors import Unsupported
 from hitables.ir.fields import Family, Field, top
 from hitables.ir.packet import Backend, Outcome
@@ -25,19 +35,24 @@ from hitables.ir.semantics import DROP, FIELDS_WRITTEN, RETURNS
 
 from .batch import PacketBatch, text_hash
 
-# Laid out as struct interp_result in core/include/interp.h.
-RESULT = np.dtype([
-    ("effects", "<u8"), ("effect_count", "<u4"), ("verdict", "<u4"), ("reads", "<u4"),
-    ("rule", "<i4"), ("open", "<u4"), ("unused", "<u4"),
-])  # fmt: skip
-OPEN_FACT, OPEN_OUTCOME = 1, 2  # bits of Result.open
-_EVERY_OUTCOME = 0xFFFFFFFF  # an epoch that stands for all evaluations of a key
 _NATIVE_SLOT = {Field.SPORT: len(Field), Field.DPORT: len(Field) + 1, Field.FLAGS: len(Field) + 2}
 _WORD = 0xFFFFFFFF
 
 
+__all__ = [
+    "OPEN_FACT",
+    "OPEN_OUTCOME",
+    "RESULT",
+    "Interner",
+    "Interpreter",
+    "MatchCounts",
+    "Result",
+    "jump_depth",
+]
+
+
 class Interner:
-    """Numbers for keys, verdicts and effects, from 0 in the order in which they are met."""
+    """Numbers for keys, verdicts and effects, from 0 in the order of their first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -57,11 +72,11 @@ class Interner:
 
 
 @dataclass(frozen=True)
-class Tried:
-    """How often packets came to each rule of a table, to each of its matches, and past all of them.
+class MatchCounts:
+    """How often each match of each rule was evaluated, and each target applied.
 
-    Rule r has `counts[start[r]:start[r + 1]]`: its matches in order, then its target.  What came to
-    the first is how often the rule was read.
+    Rule r has `counts[start[r]:start[r + 1]]`: its matches in order, then its target.  The first of these is
+    how often the rule was read.
     """
 
     start: npt.NDArray[np.int64]
@@ -70,19 +85,18 @@ class Tried:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of each packet of a batch; one array each.
+    """The results of a batch: arrays with one item per packet, unless noted.
 
-    verdict  number of the key of the target that ended its way, the policy, or "returns"
-    effects  hash of the effects in order (`packets.effects_hash`)
+    verdict  number of the key of the deciding target, of the policy, or of "returns"
+    effects  hash of the effects in order (`batch.effects_hash`)
     count    how many effects
     reads    rules read
-    rule     number in the table of the rule that decided (`Machine.rule`); -1: none did
-    open     OPEN_FACT: asked for a fact that nobody gave (and took it for no);
-             OPEN_OUTCOME: asked for an outcome that nobody gave
-    hits     by rule of the table: how often its matches all said yes; only when asked for
-    matched  by packet: the first rules whose matches all said yes, then -1; no columns
-             unless asked for
-    tried    see `Tried`; only when asked for
+    rule     number in the table of the rule that decided (`Interpreter.rule`); -1: no rule did
+    open     OPEN_FACT: the truth of a CONSTANT match was needed and is unknown (it counts as false);
+             OPEN_OUTCOME: the outcome of a match with memory was needed and is unknown
+    hits     by rule of the table: how often all its matches held; None unless asked for
+    matched  [packet, n] the first n rules whose matches all held, then -1; n is 0 unless asked for
+    match_counts   counts for the whole table; None unless asked for
     """
 
     verdict: npt.NDArray[np.uint32]
@@ -94,21 +108,21 @@ class Result:
     hits: npt.NDArray[np.uint64] | None
     matched: npt.NDArray[np.int32]
     interner: Interner
-    tried: Tried | None = None
+    match_counts: MatchCounts | None = None
 
     def verdict_text(self, at: int) -> str:
         return self.interner.text(int(self.verdict[at]))
 
 
-class Machine:
-    """A program as one backend runs it.  Tables are lowered when first used."""
+class Interpreter:
+    """A program as one backend runs it; tables are encoded when first used."""
 
     def __init__(self, program: Program, backend: Backend, interner: Interner | None = None) -> None:
         tables = tuple(without_circles(table) for table in program)
-        same = all(new is old for new, old in zip(tables, program, strict=True))
-        self.program, self.backend = program if same else replace(program, tables=tables), backend
+        unchanged = all(new is old for new, old in zip(tables, program, strict=True))
+        self.program, self.backend = program if unchanged else replace(program, tables=tables), backend
         self.interner = interner or Interner()
-        self._tables: dict[str, _Lowered] = {}
+        self._tables: dict[str, _EncodedTable] = {}
 
     def run(
         self,
@@ -119,17 +133,17 @@ class Machine:
         hits: bool = False,
         matched: int = 0,
         limits: npt.NDArray[np.uint32] | None = None,
-        tried: bool = False,
+        match_counts: bool = False,
     ) -> Result:
         """Send *batch* into *chain*; KeyError for an unknown table or chain.
 
-        *hits*, *tried*, *matched*: whether to count, and how many rules to name for each packet.
-        *limits*: how many effects of each packet go into its hash.
+        *hits*, *match_counts*: whether to count.  *matched*: how many rules to list for each packet.
+        *limits*: how many effects of each packet go into its hash; None: all.
         """
-        return self._lowered(table).run(chain, batch, self.interner, hits, matched, limits, tried)
+        return self._encoded(table).run(chain, batch, self.interner, hits, matched, limits, match_counts)
 
     def rule(self, table: str, number: int) -> tuple[str, int, Rule]:
-        """Chain, index there from 0, and rule, of the rule that a `Result` calls *number*."""
+        """The rule with this *number* in a `Result`: its chain, its index there from 0, and itself."""
         for chain in self.program.table(table).chains:
             if number < len(chain.rules):
                 return chain.name, number, chain.rules[number]
@@ -137,18 +151,18 @@ class Machine:
         raise IndexError(number)
 
     def bytes(self, table: str) -> int:
-        """Memory that the lowered table takes."""
-        return int(lib.interp_bytes(self._lowered(table).handle))
+        """Memory that the encoded table takes."""
+        return self._encoded(table).code.bytes()
 
-    def _lowered(self, name: str) -> _Lowered:
+    def _encoded(self, name: str) -> _EncodedTable:
         if name not in self._tables:
             table = self.program.table(name)
-            self._tables[name] = _Lowered(table, self.program.family, self.backend, self.interner)
+            self._tables[name] = _EncodedTable(table, self.program.family, self.backend, self.interner)
         return self._tables[name]
 
 
-class _Lowered:
-    """One table in the words of core/include/interp.h."""
+class _EncodedTable:
+    """One table in the instructions of core/include/interp.h."""
 
     def __init__(self, table: Table, family: Family, backend: Backend, interner: Interner) -> None:
         depth = jump_depth(table)
@@ -169,23 +183,7 @@ class _Lowered:
         writers = [
             _mask(state for state, fields in FIELDS_WRITTEN.items() if field in fields) for field in Field
         ]
-        hashes = interner.hashes()
-        handle = lib.interp_new(
-            ffi.from_buffer("uint32_t[]", code.words),
-            len(code.words),
-            ffi.from_buffer("uint32_t[]", starts),
-            len(starts),
-            ffi.from_buffer("uint32_t[]", ends),
-            drop,
-            ffi.from_buffer("uint64_t[]", hashes),
-            len(hashes),
-            number,
-            depth,
-            ffi.new("uint32_t[]", writers),
-        )
-        if handle == ffi.NULL:
-            raise MemoryError(f"table {table.name} of {number} rules")
-        self.handle = ffi.gc(handle, lib.interp_free)
+        self.code = TableCode(code.words, starts, ends, drop, interner.hashes(), number, depth, writers)
 
     def run(
         self,
@@ -195,34 +193,15 @@ class _Lowered:
         hits: bool,
         matched: int,
         limits: npt.NDArray[np.uint32] | None,
-        tried: bool,
+        match_counts: bool,
     ) -> Result:
-        count = len(batch)
-        results: Any = np.zeros(count, RESULT)
-        counted = np.zeros(self.rules, np.uint64) if hits else None
-        visits = np.zeros(self._words, np.uint64) if tried else None
-        named = np.zeros((count, matched), np.int32)
-        counts = ffi.new(
-            "struct interp_counts *",
-            {
-                "hits": ffi.NULL if counted is None else ffi.cast("uint64_t *", ffi.from_buffer(counted)),
-                "visits": ffi.NULL if visits is None else ffi.cast("uint64_t *", ffi.from_buffer(visits)),
-                "matched": ffi.cast("int32_t *", ffi.from_buffer(named)) if matched else ffi.NULL,
-                "room": matched,
-            },
-        )
-        held, c_batch = _c_batch(batch, interner, limits)
-        status = lib.interp_run(
-            self.handle,
+        results, hit_counts, visits, rules = self.code.run(
             self.chains[chain],
-            c_batch,
-            ffi.cast("struct interp_result *", ffi.from_buffer(results)),
-            counts,
+            _batch_input(batch, interner, limits),
+            hits=hits,
+            visits=match_counts,
+            matched=matched,
         )
-        del held
-        if status == -1:
-            raise MemoryError(f"{count} packets")
-        assert status == 0, "a chain nests deeper than its table said"
         return Result(
             results["verdict"],
             results["effects"],
@@ -230,27 +209,27 @@ class _Lowered:
             results["reads"],
             results["rule"],
             results["open"],
-            counted,
-            named,
+            hit_counts,
+            rules,
             interner,
-            None if visits is None else self._tried(visits),
+            None if visits is None else self._match_counts(visits),
         )
 
-    def _tried(self, visits: npt.NDArray[np.uint64]) -> Tried:
-        places, lengths = array("Q"), array("Q", [0])
+    def _match_counts(self, visits: npt.NDArray[np.uint64]) -> MatchCounts:
+        positions, lengths = array("Q"), array("Q", [0])
         at = 0
         for chain in self._table.chains:
             for rule in chain.rules:
                 at += 2
                 for match in rule.matches:
-                    places.append(at)
+                    positions.append(at)
                     at += self._sizes[id(match)]
-                places.append(at)
+                positions.append(at)
                 at += self._sizes[id(rule.target)]
                 lengths.append(len(rule.matches) + 1)
             at += 1
-        assert at == self._words, "a rule is not as long as its parts"
-        return Tried(np.cumsum(lengths, dtype=np.int64), visits[np.frombuffer(places, np.uint64)])
+        assert at == self._words, "the length of a rule is not the sum of its parts"
+        return MatchCounts(np.cumsum(lengths, dtype=np.int64), visits[np.frombuffer(positions, np.uint64)])
 
 
 def jump_depth(table: Table) -> int:
@@ -262,7 +241,7 @@ def jump_depth(table: Table) -> int:
     for root in table.chains:
         if root.name in depth:
             continue
-        # Depth first without recursion: a chain's depth is known when those it enters are done.
+        # Depth first without recursion: the depth of a chain follows from those of the chains that it enters.
         path, rest = [root.name], [iter(_entered(table, root.name))]
         depth[root.name] = 0
         on_path = {root.name}
@@ -270,9 +249,9 @@ def jump_depth(table: Table) -> int:
             name = next(rest[-1], None)
             if name is None:
                 rest.pop()
-                on_path.discard(done := path.pop())
+                on_path.discard(finished := path.pop())
                 if path:
-                    depth[path[-1]] = max(depth[path[-1]], depth[done] + 1)
+                    depth[path[-1]] = max(depth[path[-1]], depth[finished] + 1)
             elif name in on_path:
                 loop = [*path[path.index(name) :], name]
                 raise Unsupported(f"table {table.name}: a loop of jumps: {' -> '.join(loop)}")
@@ -300,7 +279,7 @@ def _entered(table: Table, chain: str) -> dict[str, None]:
 
 
 class _Code:
-    """Words under construction.  Matches and targets are shared, so each is lowered once."""
+    """The instructions of a table under construction; a match or target that rules share is encoded once."""
 
     def __init__(self, family: Family, backend: Backend, interner: Interner, chains: dict[str, int]) -> None:
         self.words = array("I")
@@ -319,52 +298,52 @@ class _Code:
         words.append(0)
         words.append(number)
         for match in rule.matches:
-            lowered = self._matches.get(id(match))
-            if lowered is None:
-                lowered = self._matches[id(match)] = array("I", self._match(match))
-            words.extend(lowered)
-        lowered = self._targets.get(id(rule.target))
-        if lowered is None:
-            lowered = self._targets[id(rule.target)] = array("I", self._target(rule.target))
-        words.extend(lowered)
+            encoded = self._matches.get(id(match))
+            if encoded is None:
+                encoded = self._matches[id(match)] = array("I", self._match(match))
+            words.extend(encoded)
+        encoded = self._targets.get(id(rule.target))
+        if encoded is None:
+            encoded = self._targets[id(rule.target)] = array("I", self._target(rule.target))
+        words.extend(encoded)
         words[at] = len(words) - at
 
     def _match(self, match: Match) -> Iterator[int]:
         native = match.native and self.backend is Backend.NFT
         if self.backend is Backend.LEGACY and match.is_protocol:
-            yield lib.INTERP_CUT
+            yield Op.CUT
         if match.needs and not native:
-            yield lib.INTERP_GUARD | match.strict << 8 | match.needs << 16
+            yield Op.GUARD | match.strict << 8 | match.needs << 16
         tests = [word for test in match.tests for word in self._test(test, native)]
         if match.either:
-            yield from (lib.INTERP_EITHER, len(match.tests), len(tests))
+            yield from (Op.EITHER, len(match.tests), len(tests))
         yield from tests
         if match.option:
-            yield lib.INTERP_OPTION
+            yield Op.OPTION
         number = self.interner.number
         if match.role is Role.CONSTANT:
-            yield from (lib.INTERP_FACT, number(match.key), _mask(match.reads))
+            yield from (Op.FACT, number(match.key), _mask(match.reads))
         elif match.role is not Role.SPACE:
-            yield from (lib.INTERP_EVENT, number(match.key), self._effects_of(match.key), _mask(match.writes))
+            yield from (Op.EVENT, number(match.key), self._effects_of(match.key), _mask(match.writes))
 
     def _effects_of(self, key: str) -> int:
-        """The first of three numbers in a row, for no, yes, dropped."""
+        """The first of three consecutive numbers: the effects of the outcomes no, yes, dropped."""
         texts = [f"asks {key}: {outcome.name.lower()}" for outcome in sorted(Outcome)]
         first, *rest = map(self.interner.number, texts)
-        assert rest == [first + 1, first + 2], "effects are not numbered in a row"
+        assert rest == [first + 1, first + 2], "the numbers of effects are not consecutive"
         return first
 
     def _test(self, test: Test, native: bool) -> Iterator[int]:
         slot = _NATIVE_SLOT.get(test.field, test.field) if native else test.field
         pairs = test.values.pairs
         if test.field in self.wide:
-            yield from (lib.INTERP_WIDE | slot << 8, len(pairs))
+            yield from (Op.WIDE | slot << 8, len(pairs))
             for bound in (bound for pair in pairs for bound in pair):
                 yield from (bound >> shift & _WORD for shift in (0, 32, 64, 96))
         elif len(pairs) == 1:
-            yield from (lib.INTERP_RANGE | slot << 8, pairs[0][0], pairs[0][1] - pairs[0][0])
+            yield from (Op.RANGE | slot << 8, pairs[0][0], pairs[0][1] - pairs[0][0])
         else:
-            yield from (lib.INTERP_RANGES | slot << 8, len(pairs))
+            yield from (Op.RANGES | slot << 8, len(pairs))
             yield from (bound for pair in pairs for bound in pair)
         if not pairs:
             yield 0
@@ -372,55 +351,44 @@ class _Code:
     def _target(self, target: Target | None) -> tuple[int, ...]:
         number = self.interner.number
         if target is None:
-            return lib.INTERP_COUNT, number("counts")
+            return Op.COUNT, number("counts")
         if target.kind is Kind.JUMP:
-            return lib.INTERP_JUMP, self.chains[target.name]
+            return Op.JUMP, self.chains[target.name]
         if target.kind is Kind.GOTO:
-            return lib.INTERP_GOTO, self.chains[target.name]
+            return Op.GOTO, self.chains[target.name]
         if target.kind is Kind.RETURN:
-            return (lib.INTERP_RETURN,)
+            return (Op.RETURN,)
         if target.ends is Ends.SURELY:
-            return lib.INTERP_VERDICT, number(target.key)
-        return lib.INTERP_FIRE, number(f"fires {target.key}"), _mask(target.writes)
+            return Op.VERDICT, number(target.key)
+        return Op.FIRE, number(f"fires {target.key}"), _mask(target.writes)
 
 
 def _mask(bits: Iterable[int]) -> int:
     return sum(1 << bit for bit in bits)
 
 
-def _c_batch(
-    batch: PacketBatch, interner: Interner, limits: npt.NDArray[np.uint32] | None
-) -> tuple[Any, Any]:
-    """The batch as C takes it, and what must live as long as it does."""
+def _batch_input(batch: PacketBatch, interner: Interner, limits: npt.NDArray[np.uint32] | None) -> BatchInput:
+    """The batch with its keys as numbers of *interner*."""
     count = len(batch)
-    rows = np.ascontiguousarray(batch.rows)
     keys, epochs, answers = array("I"), array("I"), []
-    for (key, epoch), given in batch.facts.items():
+    for (key, epoch), truths in batch.facts.items():
         keys.append(interner.number(key))
         epochs.append(epoch)
-        answers.append(given)
-    for key, given in batch.outcomes.items():
+        answers.append(truths)
+    for key, outcomes in batch.outcomes.items():
         keys.append(interner.number(key))
-        epochs.append(_EVERY_OUTCOME)
-        answers.append(given)
-    values = np.ascontiguousarray(np.array(answers, np.uint8))
-    assert values.size == len(keys) * count, "an answer for each packet"
-    pool = array("Q")
+        epochs.append(EVERY_OUTCOME)
+        answers.append(outcomes)
+    rows = np.ascontiguousarray(np.array(answers, np.uint8))
+    assert rows.size == len(keys) * count, "a row of answers has not one for each packet"
+    rewrites = array("Q")
     starts = [0]
     for field in Field:
         for value in batch.rewrites.get(field, ()):
-            pool.extend((value & 0xFFFFFFFFFFFFFFFF, value >> 64))
-        starts.append(len(pool) // 2)
+            rewrites.extend((value & 0xFFFFFFFFFFFFFFFF, value >> 64))
+        starts.append(len(rewrites) // 2)
     assert limits is None or (len(limits) == count and limits.dtype == np.uint32)
-    held = [
-        ffi.from_buffer(rows), ffi.from_buffer("uint32_t[]", keys), ffi.from_buffer("uint32_t[]", epochs),
-        ffi.from_buffer(values), ffi.from_buffer("uint64_t[]", pool),
-        ffi.NULL if limits is None else ffi.from_buffer(np.ascontiguousarray(limits)),
-    ]  # fmt: skip
-    c_batch = ffi.new("struct interp_batch *", {
-        "packets": ffi.cast("struct interp_packet *", held[0]), "count": count, "seeded": batch.seeded,
-        "given": len(keys), "given_key": held[1], "given_epoch": held[2],
-        "given_value": ffi.cast("uint8_t *", held[3]), "pool": held[4], "pool_start": starts,
-        "limits": ffi.cast("uint32_t *", held[5]),
-    })  # fmt: skip
-    return held, c_batch
+    return BatchInput(
+        np.ascontiguousarray(batch.rows), batch.seeded, keys, epochs, rows, rewrites, starts,
+        None if limits is None else np.ascontiguousarray(limits),
+    )  # fmt: skip

@@ -78,7 +78,8 @@ def number(text: str, low: int, high: int) -> int:
 
 
 def _ipv4(text: str, looked_up: bool) -> int:
-    """Dotted numbers, octal ones behind a 0; fewer than four are filled up with zeros on the right: as iptables does.
+    """Dotted numbers, octal ones behind a 0; fewer than four are filled up with zeros on the right: as
+    iptables does.
 
     *looked_up*: what iptables does not read so, it looks up there, and the C library takes a large last
     number for several bytes.

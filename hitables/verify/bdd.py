@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from hitables.errors import HitablesError
+from hitables.errors import Disagreement
 from hitables.ir import semantics
 from hitables.ir.fields import Family, Field
 from hitables.ir.headers import inconsistency, is_malformed
@@ -296,7 +296,7 @@ class _TableComparison:
         if reason is None or inconsistency(packet) is not None:
             shown = show_packet(packet, table, comparison.chain, listened)
             why = "no such packet exists" if reason is not None else "semantics finds no difference"
-            raise HitablesError(
+            raise Disagreement(
                 f"decision diagrams find a difference that is not confirmed ({why}); this is a fault of "
                 f"hitables, please report it with the rule set ({self.backend.value}: {shown})"
             )

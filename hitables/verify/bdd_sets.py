@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from hitables.errors import HitablesError
+from hitables.errors import MissingLibrary
 from hitables.ir.fields import (
     ICMP,
     ICMPV6,
@@ -396,7 +396,7 @@ def _manager(matches: int, max_memory: int | None) -> Manager:
     try:
         from oxidd.bcdd import BCDDManager
     except ImportError:
-        raise HitablesError(
+        raise MissingLibrary(
             'decision diagrams need the library oxidd: pip install "hitables[proof]"'
         ) from None
     nodes, cache = MOST_NODES, min(max(ENTRIES_PER_MATCH * matches, FEWEST), MOST_ENTRIES)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hitables.core.prover import Prover, Run, Status
-from hitables.errors import HitablesError
+from hitables.errors import Disagreement
 from hitables.ir import semantics
 from hitables.ir.fields import Field
 from hitables.ir.headers import is_malformed
@@ -222,7 +222,7 @@ class Comparison:
     def confirm(self, region: Region) -> Difference:
         """The difference that a packet of *region* shows, as plain as possible.
 
-        HitablesError when semantics finds no difference.
+        Disagreement when semantics does not see it.
         """
         draft = self.draft(region)
         if self.reason(draft) is None:
@@ -230,7 +230,7 @@ class Comparison:
             if copied is not None:
                 return copied
             packet = draft.packet()
-            raise HitablesError(
+            raise Disagreement(
                 "the prover finds a difference that semantics does not; this is a fault of hitables, "
                 f"please report it with the rule sets ({self.backend.value}: "
                 f"{show_packet(packet, self.table, self.chain)})"

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from hitables.core.prover import NONE, Alteration, Prover, Run, Status
-from hitables.errors import HitablesError
+from hitables.errors import UnknownName
 from hitables.ir.fields import Field, top
 from hitables.ir.hooks import Box
 from hitables.ir.intervals import Values
@@ -66,13 +66,13 @@ class Lint:
 
 
 def lint(program: Program, question: Question, *, tell: Tell) -> Lint:
-    """All flaws, by table and line.  HitablesError for a table or chain that does not exist."""
+    """All flaws, by table and line.  UnknownName for a table or chain that does not exist."""
     for name in question.tables:
         if all(table.name != name for table in program):
-            raise HitablesError(f"{program.name}: there is no table {name}")
+            raise UnknownName(f"{program.name}: there is no table {name}")
     for name in question.chains:
         if all(name not in table for table in program):
-            raise HitablesError(f"{program.name}: there is no chain {name}")
+            raise UnknownName(f"{program.name}: there is no chain {name}")
     deadline = None if question.timeout is None else time.monotonic() + question.timeout
     out = Lint()
     for table in program:

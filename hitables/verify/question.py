@@ -14,24 +14,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
 
-from hitables.errors import HitablesError
+from hitables.errors import NotComparable, UnknownName
+from hitables.ir.choices import Equivalence, Malformed, choose
 from hitables.ir.packet import Backend, Outcome, Packet
 from hitables.ir.packet_text import Answers, show_packet
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Ends, Kind, Rule
 from hitables.ir.semantics import DROP, Step, Walk
 
-Malformed = Literal["stricter", "exact"]
-
 
 @dataclass(frozen=True)
 class Question:
     """What to compare, and how long it may take.
 
-    malformed     "stricter": the second program may drop packets with broken headers
-    verdict_only  ignore effects that change nothing of the packet (LOG, counts)
+    malformed     STRICTER: the second program may drop packets with broken headers
+    equivalence   VERDICT: ignore effects that change nothing of the packet (LOG, counts)
     tables        only these; all when empty
     chains        only these, built-in or user chains; all built-in chains when empty
     timeout       seconds; None: no limit
@@ -39,12 +37,21 @@ class Question:
     """
 
     backends: tuple[Backend, ...] = tuple(Backend)
-    malformed: Malformed = "stricter"
-    verdict_only: bool = False
+    malformed: Malformed = Malformed.STRICTER
+    equivalence: Equivalence = Equivalence.FULL
     tables: frozenset[str] = frozenset()
     chains: frozenset[str] = frozenset()
     timeout: float | None = None
     max_memory: int | None = None
+
+    def __post_init__(self) -> None:
+        # The enums are strings: callers may write the words.
+        object.__setattr__(self, "malformed", choose(Malformed, self.malformed))
+        object.__setattr__(self, "equivalence", choose(Equivalence, self.equivalence))
+
+    @property
+    def verdict_only(self) -> bool:
+        return self.equivalence is Equivalence.VERDICT
 
 
 @dataclass(frozen=True)
@@ -129,12 +136,12 @@ def _with_tables_of(program: Program, other: Program) -> Program:
 def chain_pairs(before: Program, after: Program, question: Question) -> list[tuple[str, str]]:
     """Table and chain of each pair of chains to compare, in the order of *before*.
 
-    HitablesError when the two cannot be compared: they are of two families, only one has a table, a chain or
+    NotComparable when the two cannot be compared: they are of two families, only one has a table, a chain or
     an ipset, or neither has a table or chain of the question.
     """
     names = before.name, after.name
     if before.family is not after.family:
-        raise HitablesError(
+        raise NotComparable(
             f"{names[0]} is for IPv{int(before.family)}, {names[1]} for IPv{int(after.family)}: "
             "only rule sets of one family can be compared"
         )
@@ -153,7 +160,7 @@ def chain_pairs(before: Program, after: Program, question: Question) -> list[tup
             _on_both(f"table {table}: chain {chain}", [chain in each for each in chains], names)
             pairs.append((table, chain))
     for chain in question.chains - {chain for _, chain in pairs}:
-        raise HitablesError(f"there is no chain {chain} in {names[0]} or {names[1]}")
+        raise UnknownName(f"there is no chain {chain} in {names[0]} or {names[1]}")
     # If only verdicts count, the compiler may have removed every rule that asks a set.
     missing = frozenset[str]() if question.verdict_only else _sets(before, asked) - _sets(after, asked)
     for name in sorted(missing | (_sets(after, asked) - _sets(before, asked))):
@@ -164,7 +171,7 @@ def chain_pairs(before: Program, after: Program, question: Question) -> list[tup
 def _on_both(name: str, present: list[bool], names: tuple[str, str]) -> None:
     if not all(present):
         where = f"only in {names[present.index(True)]}" if any(present) else "in neither rule set"
-        raise HitablesError(f"{name} is {where}")
+        raise NotComparable(f"{name} is {where}")
 
 
 def _sets(program: Program, tables: Set[str]) -> set[str]:

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 import hitables
 from benchmarks.before_after import gains, main
+from hitables.compiler.compile import compile_rules
 from hitables.ir.packet import Backend
 
 LONG = "*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n" + "".join(
@@ -20,7 +21,7 @@ LONG += "COMMIT\n"
 @pytest.mark.parametrize("backend", list(Backend))
 def test_a_compiled_list_reads_less_and_decides_alike(backend: Backend) -> None:
     program = hitables.read(LONG)
-    (line,) = gains(program, hitables.compile_rules(program).program, 5000, backend)
+    (line,) = gains(program, compile_rules(program).program, 5000, backend)
     assert line.chain == "filter INPUT"
     assert line.differing == 0
     assert line.mean[1] < line.mean[0] / 4

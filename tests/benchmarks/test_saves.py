@@ -19,8 +19,8 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Role
 from hitables.syntax import canonical
-from hitables.syntax.canonical import Said
-from hitables.syntax.options import MATCHES, TARGETS
+from hitables.syntax.canonical import Form, OptionUse
+from hitables.syntax.extensions import MATCHES, TARGETS, memory
 from hitables.verify.portfolio import check
 from hitables.verify.question import Equal
 
@@ -79,20 +79,25 @@ def test_a_real_rule_set_equals_its_save(shared: Path, name: str, backend: Backe
 @pytest.mark.needs_kernel
 def test_keys_that_know_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     section = next(section for section in SECTIONS if section.begin == "-m mark")
-    monkeypatch.setattr(canonical, "FORMS", {})
+    key = canonical.key
+    monkeypatch.setattr(
+        canonical,
+        "key",
+        lambda name, form, uses, defaults, family: key(name, Form(), uses, defaults, family),
+    )
     without = saves.try_section(section, Family.IPV4, Backend.LEGACY).otherwise
-    assert any("is saved as" in said for said in without)
-    assert any("two keys for one meaning" in said for said in without)
-    assert any("the kernel holds the same bytes" in said for said in without)
+    assert any("is saved as" in message for message in without)
+    assert any("two keys for one meaning" in message for message in without)
+    assert any("the kernel holds the same bytes" in message for message in without)
 
 
 @pytest.mark.needs_kernel
 def test_keys_that_tell_nothing_apart_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     section = next(section for section in SECTIONS if section.begin == "-m mark")
-    monkeypatch.setattr(canonical, "key", lambda name, said, defaults, family: name)
-    found = saves.try_section(section, Family.IPV4, Backend.LEGACY).otherwise
-    assert any("one key for two meanings" in said for said in found)
-    assert any("the kernel holds other bytes" in said for said in found)
+    monkeypatch.setattr(canonical, "key", lambda name, form, uses, defaults, family: name)
+    result = saves.try_section(section, Family.IPV4, Backend.LEGACY).otherwise
+    assert any("one key for two meanings" in message for message in result)
+    assert any("the kernel holds other bytes" in message for message in result)
 
 
 @pytest.mark.parametrize("name", [*MATCHES, *TARGETS])
@@ -149,8 +154,8 @@ def test_two_marks_have_one_key_just_when_they_change_a_mark_alike(
 
 @given(cost=st.integers(1, 30_000_000))
 def test_the_rate_of_a_limit_says_its_cost(cost: int) -> None:
-    rate = canonical._rate_of(cost, 10_000)
-    assert rate == f"cost {cost}" or canonical._cost(rate, 10_000)[0] == cost
+    rate = memory._rate_of(cost, 10_000)
+    assert rate == f"cost {cost}" or memory._cost(rate, 10_000)[0] == cost
 
 
 @given(first=st.integers(0, 2**31), second=st.integers(0, 2**31))
@@ -168,12 +173,12 @@ WORDS = st.text(
 
 @given(prefix=WORDS, other=WORDS)
 def test_no_text_can_be_mistaken_for_options(prefix: str, other: str) -> None:
-    def key(*said: Said) -> str:
-        return canonical.key("NFLOG", said, {}, Family.IPV4)
+    def key(*uses: OptionUse) -> str:
+        return canonical.key("NFLOG", TARGETS["NFLOG"].form, uses, {}, Family.IPV4)
 
-    one = key(Said("--nflog-prefix", False, (prefix,)))
-    assert one != key(Said("--nflog-prefix", False, (prefix,)), Said("--nflog-size", False, ("5",)))
-    assert (one == key(Said("--nflog-prefix", False, (other,)))) == (prefix == other)
+    one = key(OptionUse("--nflog-prefix", False, (prefix,)))
+    assert one != key(OptionUse("--nflog-prefix", False, (prefix,)), OptionUse("--nflog-size", False, ("5",)))
+    assert (one == key(OptionUse("--nflog-prefix", False, (other,)))) == (prefix == other)
 
 
 @pytest.mark.parametrize(

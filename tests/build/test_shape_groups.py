@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scale import examples
 
-from hitables.build.tree import (Kind, Step, Tree, grow)
-from hitables.analyse.boxes import (Axis, Boxes, Cut, Free)
+from hitables.analyse.boxes import Axis, Boxes, Cut, Reorder
+from hitables.build.grow import grow
+from hitables.build.tree import NodeKind, Step, Tree
 from hitables.ir.fields import Field
 
 AXES = (
@@ -51,11 +53,11 @@ def crossing(draw: st.DrawFn, most: int = 24, movable: float = 0.9) -> tuple[Box
         rules.append([box])
         moves = draw(st.floats(0, 1)) < movable
         exact = draw(st.integers(0, 4)) > 0
-        free.append(Free.MOVABLE | Free.SENDABLE if moves else Free(0))
+        free.append(Reorder.DEFERRABLE | Reorder.SPLITTABLE if moves else Reorder(0))
         final.append(exact if moves else draw(st.booleans()))
         # A box that says all of a movable rule is final; of the others some match, some do not.
         whole.append(final[-1] or draw(st.booleans()))
-    return Boxes.of(AXES, rules, final, free=free), whole
+    return Boxes.of(AXES, rules, final, reorder=free), whole
 
 
 def holds_of(given_boxes: Boxes) -> np.ndarray:
@@ -71,7 +73,7 @@ def read_list(boxes: Boxes, holds: np.ndarray, whole: list[bool]) -> list[int]:
         if not whole[rule]:
             continue
         done.append(rule)
-        if boxes.final[rule] or boxes.free[rule]:
+        if boxes.final[rule] or boxes.reorder[rule]:
             break
     return done
 
@@ -92,13 +94,13 @@ def walk(
             does = step in (Step.ACT, Step.CALL, Step.GO) or bool(holds[rule] and whole[rule])
             if step is Step.ASK:
                 # Of a rule that may be moved all is asked; what is free to ask of another lets in more.
-                does = bool(holds[rule]) and (whole[rule] or not boxes.free[rule])
-                does |= not boxes.free[rule] and asked(rule)
+                does = bool(holds[rule]) and (whole[rule] or not boxes.reorder[rule])
+                does |= not boxes.reorder[rule] and asked(rule)
             if not does:
                 continue
             if step in (Step.RULE, Step.ACT):
                 done.append(rule)
-                if boxes.final[rule] or boxes.free[rule]:
+                if boxes.final[rule] or boxes.reorder[rule]:
                     return done
                 continue
             lead = int(tree.link[entry])
@@ -109,7 +111,7 @@ def walk(
             at, place = lead, 0
             continue
         node = nodes[at]
-        if node.kind is Kind.LEAF:
+        if node.kind is NodeKind.LEAF:
             if not back:
                 return done
             at, place = back.pop()
@@ -120,30 +122,34 @@ def walk(
         at, place = (node.taken if inside != node.negated else node.other), 0
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(50))
 @given(
     made=st.one_of(crossing(), crossing(movable=1.0), crossing(movable=0.5)),
-    nesting=st.integers(0, 20), thrift=st.sampled_from([0.0, 0.2, 3.0]),
-    grouping=st.integers(0, 2), lets_in=st.booleans(),
+    nesting=st.integers(0, 20),
+    size_penalty=st.sampled_from([0.0, 0.2, 3.0]),
+    grouping=st.integers(0, 2),
+    lets_in=st.booleans(),
 )
-def test_a_packet_meets_what_the_list_would_do_to_it(
-    made: tuple[Boxes, list[bool]], nesting: int, thrift: float, grouping: int, lets_in: bool
+def test_trees_of_groups_do_what_the_list_does(
+    made: tuple[Boxes, list[bool]], nesting: int, size_penalty: float, grouping: int, lets_in: bool
 ) -> None:
     boxes, whole = made
-    tree = grow(boxes, algorithm="auto", max_nesting=nesting, thrift=thrift, grouping=grouping)
+    tree = grow(boxes, algorithm="auto", max_nesting=nesting, size_penalty=size_penalty, grouping=grouping)
     for point, holds in zip(POINTS, holds_of(boxes), strict=True):
         got = walk(tree, point, holds, whole, lambda rule: lets_in)
         assert got == read_list(boxes, holds, whole), point
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(made=crossing(), nesting=st.integers(0, 20), spare=st.integers(0, 60), grouping=st.integers(0, 2))
-def test_the_budget_and_the_nesting_are_kept(
+def test_groups_keep_the_budget_and_the_nesting(
     made: tuple[Boxes, list[bool]], nesting: int, spare: int, grouping: int
 ) -> None:
     boxes, _ = made
     budget = len(boxes.final) + spare
-    tree = grow(boxes, algorithm="auto", max_nesting=nesting, budget=budget, thrift=0.0, grouping=grouping)
+    tree = grow(
+        boxes, algorithm="auto", max_nesting=nesting, budget=budget, size_penalty=0.0, grouping=grouping
+    )
     assert tree.printed_rules() <= budget
     assert tree.nesting() <= nesting
 
@@ -155,7 +161,7 @@ def crossed(rules: int) -> Boxes:
         [{axes[at // 50 % 2].field: (at * 2654435761 % 2**32 & ~255, at * 2654435761 % 2**32 | 255)}]
         for at in range(rules)
     ]
-    return Boxes.of(axes, listed, [True] * rules, free=[Free.MOVABLE | Free.SENDABLE] * rules)
+    return Boxes.of(axes, listed, [True] * rules, reorder=[Reorder.DEFERRABLE | Reorder.SPLITTABLE] * rules)
 
 
 def test_rules_that_cross_are_kept_in_groups_that_are_small_and_shallow() -> None:
@@ -172,11 +178,11 @@ def test_rules_that_cross_are_kept_in_groups_that_are_small_and_shallow() -> Non
 
 def test_rules_that_may_not_be_moved_get_one_tree() -> None:
     boxes = crossed(400)
-    boxes.free[:] = 0
+    boxes.reorder[:] = 0
     assert not grow(boxes, algorithm="auto").step.any()
 
 
-def test_no_step_leads_into_a_circle_and_called_trees_are_entered_by_calls_alone() -> None:
+def test_no_step_leads_into_a_circle_and_called_trees_are_only_called() -> None:
     tree = grow(crossed(1000), algorithm="auto", budget=4000)
     order, seen = [tree.root], {tree.root}
     for at in order:
@@ -193,6 +199,6 @@ def test_no_step_leads_into_a_circle_and_called_trees_are_entered_by_calls_alone
 
 
 @pytest.mark.parametrize("memory", [4096, 200_000])
-def test_memory_that_runs_out_is_an_error_in_groups_too(memory: int) -> None:
+def test_lack_of_memory_is_an_error_in_groups_too(memory: int) -> None:
     with pytest.raises(MemoryError):
         grow(crossed(2000), algorithm="auto", memory=memory)

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scale import examples
 
-from hitables.build.tree import (ALGORITHMS, PAPER, Kind, Node, Step, Tree, grow)
-from hitables.analyse.boxes import (Axis, Boxes, Cut)
+from hitables.analyse.boxes import Axis, Boxes, Cut
+from hitables.build.grow import ALGORITHMS, PAPER, grow
+from hitables.build.tree import Node, NodeKind, Step, Tree
 from hitables.ir.fields import Field
 
 AXES = (
@@ -64,7 +66,7 @@ def path(tree: Tree, nodes: Sequence[Node], point: Sequence[int]) -> Iterator[No
     while True:
         node = nodes[at]
         yield node
-        if node.kind is Kind.LEAF:
+        if node.kind is NodeKind.LEAF:
             if not goes_on(tree, at):
                 return
             at = int(tree.link[tree.node[at]["entry"]])
@@ -72,7 +74,7 @@ def path(tree: Tree, nodes: Sequence[Node], point: Sequence[int]) -> Iterator[No
         assert node.axis is not None
         value = point[AXES.index(node.axis)] - node.axis.optional
         inside = [edge.low <= value <= edge.high for edge in node.edges]
-        if node.kind in (Kind.CUTS, Kind.LOOKUPS):
+        if node.kind in (NodeKind.CUTS, NodeKind.LOOKUPS):
             assert sum(inside) <= 1
             at = node.edges[inside.index(True) if any(inside) else -1].to
         else:
@@ -105,19 +107,23 @@ options = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
+@settings(max_examples=examples(40))
 @given(rules=boxes(), options=options, spare=st.integers(0, 40))
-def test_every_point_meets_its_rules_in_list_order(
+def test_the_path_of_every_point_has_its_rules_in_list_order(
     algorithm: str, rules: Boxes, options: dict[str, float], spare: int
 ) -> None:
     tree = grow(rules, algorithm=algorithm, budget=len(rules.final) + spare, **options)  # type: ignore[arg-type]
     nodes = list(tree.nodes())
     held = matching(rules)
     for point, holds in zip(POINTS[::5], held[::5], strict=True):
-        listed = [rule for node in path(tree, nodes, point) for rule in node.entries if rule >= 0 and holds[rule]]
+        listed = [
+            rule for node in path(tree, nodes, point) for rule in node.entries if rule >= 0 and holds[rule]
+        ]
         assert up_to_final(rules, listed) == up_to_final(rules, np.flatnonzero(holds).tolist())
 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
+@settings(max_examples=examples(40))
 @given(rules=boxes(), options=options)
 def test_searching_gives_what_reading_the_list_gives(
     algorithm: str, rules: Boxes, options: dict[str, float]
@@ -131,6 +137,7 @@ def test_searching_gives_what_reading_the_list_gives(
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=examples(40))
 @given(rules=boxes(), options=options)
 def test_the_search_reads_as_many_rules_as_the_path_prints(
     algorithm: str, rules: Boxes, options: dict[str, float]
@@ -146,11 +153,12 @@ def test_the_search_reads_as_many_rules_as_the_path_prints(
             if stops is not None:
                 printed += stops
                 break
-            printed += len(node.entries) + (node.kind is Kind.TEST)
+            printed += len(node.entries) + (node.kind is NodeKind.TEST)
         assert printed == read
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=examples(40))
 @given(rules=boxes(), options=options, spare=st.integers(0, 40))
 def test_budget_and_nesting_are_kept(
     algorithm: str, rules: Boxes, options: dict[str, float], spare: int
@@ -165,6 +173,7 @@ def test_budget_and_nesting_are_kept(
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=examples(40))
 @given(rules=boxes(), options=options)
 def test_only_allowed_intervals_are_tested(algorithm: str, rules: Boxes, options: dict[str, float]) -> None:
     tree = grow(rules, algorithm=algorithm, **options).as_tests()  # type: ignore[arg-type]
@@ -172,7 +181,7 @@ def test_only_allowed_intervals_are_tested(algorithm: str, rules: Boxes, options
 
     def visit(number: int, protocols: frozenset[int]) -> None:
         node = tree[number]
-        if node.kind is Kind.LEAF:
+        if node.kind is NodeKind.LEAF:
             return
         axis = node.axis
         assert axis is not None
@@ -206,7 +215,7 @@ def test_only_allowed_intervals_are_tested(algorithm: str, rules: Boxes, options
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
 @given(rules=boxes(), options=options)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_the_same_rules_give_the_same_tree(algorithm: str, rules: Boxes, options: dict[str, float]) -> None:
     one = grow(rules, algorithm=algorithm, **options)  # type: ignore[arg-type]
     two = grow(rules, algorithm=algorithm, **options)  # type: ignore[arg-type]
@@ -229,20 +238,20 @@ def test_wide_fields_are_cut_like_narrow_ones(algorithm: str) -> None:
     assert algorithm == PAPER or tree.longest_read() < 30
 
 
-def test_rules_that_cover_everything_and_stand_first_are_read_before_any_test() -> None:
+def test_first_rules_that_cover_everything_are_read_before_any_test() -> None:
     rules = [[{}], [{}], *([{Field.SRC: (i, i)}] for i in range(8))]
     tree = grow(Boxes.of(AXES, rules, [False] * 10), leaf_size=2)
     assert tree[tree.root].entries == (0, 1)
-    assert tree.printed_rules() == 10 + int(np.sum(tree.node["kind"] == Kind.TEST))
+    assert tree.printed_rules() == 10 + int(np.sum(tree.node["kind"] == NodeKind.TEST))
 
 
 def test_no_rules_give_one_empty_leaf() -> None:
     tree = grow(Boxes.of(AXES, [], []))
-    assert list(tree.nodes()) == [Node(Kind.LEAF, ())]
+    assert list(tree.nodes()) == [Node(NodeKind.LEAF, ())]
     assert tree.search(WORDS[:5])[0].tolist() == [-1] * 5
 
 
-def test_what_cannot_be_built_is_refused() -> None:
+def test_impossible_input_is_refused() -> None:
     given = Boxes.of(AXES, [[{Field.SRC: (0, 1)}]], [True])
     with pytest.raises(ValueError, match="no tree builder is called 'oak'"):
         grow(given, algorithm="oak")
@@ -255,14 +264,14 @@ def test_what_cannot_be_built_is_refused() -> None:
 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
-def test_memory_that_runs_out_is_an_error(algorithm: str) -> None:
+def test_lack_of_memory_is_an_error(algorithm: str) -> None:
     given = Boxes.of(AXES, [[{Field.SRC: (i % 8, i % 8)}] for i in range(64)], [False] * 64)
     with pytest.raises(MemoryError):
         grow(given, algorithm=algorithm, memory=4096)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_test_that_takes_no_rule_away_is_not_repeated(algorithm: str) -> None:
+def test_a_test_that_separates_no_rule_is_not_repeated(algorithm: str) -> None:
     """Both sides of an inner interval may list a rule of several boxes; it was tested for again and again."""
     rules = [[{Field.IIF: (1, 2)}, {Field.IIF: (0, 3), Field.SRC: (0, 1)}]]
     rules += [[{Field.IIF: (end, end)}] for end in (0, 3)] * 4

@@ -1,4 +1,4 @@
-"""`hitables check`: the exit status tells equal from different from trouble, and every format says the same."""
+"""`hitables check`: exit status, text, errors, and the other formats."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from support import forked
 
 import hitables
 from hitables.cli.main import main
-from hitables.compare import ENGINES, Checked, Result, Sampling, check
+from hitables.compare import ENGINES, Comparison, Result, Sampling, check
 from hitables.errors import HitablesError
 from hitables.ir.packet import Backend
 from hitables.report.check import report
-from hitables.report.finding import KINDS, Case, Finding, Place, Report
+from hitables.report.finding import KINDS, Case, Finding, Report, SourceLine
 from hitables.report.formats import FORMATS
 from hitables.verify.question import Answer, Difference, Equal, Question, Undecided
 
@@ -61,13 +61,13 @@ def read(text: str, name: str = "A") -> hitables.Program:
     return hitables.read(text, name=name)
 
 
-def compare(before: str, after: str, engine: str = "sample", **question: Any) -> Checked:
+def compare(before: str, after: str, engine: str = "sample", **question: Any) -> Comparison:
     return check(read(before, "a.rules"), read(after, "b.rules"), Question(**question), engine=engine)
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs `hitables check a.rules b.rules`, of these texts, in a process of its own."""
+    """Runs `hitables check a.rules b.rules`, on these texts, in a process of its own."""
 
     def do(before: str, after: str, *arguments: str, status: int) -> subprocess.CompletedProcess[str]:
         (tmp_path / "a.rules").write_text(before)
@@ -83,38 +83,38 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 # ---- exit status and text ----
 
 
-def test_equal_is_said_when_it_is_proved(run: Any) -> None:
-    said = run(A, SAME, status=0).stdout
-    assert said.startswith("a.rules and b.rules: proved equal\n")
-    assert "table filter: INPUT (legacy and nft), FORWARD (legacy and nft), OUTPUT (legacy and nft)" in said
-    assert "regions of the header space, engine exact" in said
-    assert "compared: verdicts and effects; b.rules may drop malformed packets" in said
+def test_the_answer_is_equal_when_it_is_proved(run: Any) -> None:
+    text = run(A, SAME, status=0).stdout
+    assert text.startswith("a.rules and b.rules: proved equal\n")
+    assert "table filter: INPUT (legacy and nft), FORWARD (legacy and nft), OUTPUT (legacy and nft)" in text
+    assert "regions of the header space, engine exact" in text
+    assert "compared: verdicts and effects; b.rules may drop malformed packets" in text
 
 
-def test_a_sample_never_says_equal_nor_proved(run: Any) -> None:
-    said = run(A, SAME, "--engine", "sample", "--packets", "500", "--seed", "7", status=0)
-    first = said.stdout.splitlines()[0]
+def test_a_sample_never_answers_equal(run: Any) -> None:
+    text = run(A, SAME, "--engine", "sample", "--packets", "500", "--random-seed", "7", status=0).stdout
+    first = text.splitlines()[0]
     assert first.startswith("a.rules and b.rules: no difference found in ") and first.endswith(" packets")
-    assert "equal" not in said.stdout and "prove" not in said.stdout and "seed 7" in said.stdout
-    found = json.loads(run(A, SAME, "--engine", "sample", "--format", "json", status=0).stdout)
-    assert found["answer"] == "no difference found"
-    assert {case["answer"] for case in found["cases"]} == {"no difference found"}
+    assert "equal" not in text and "prove" not in text and "seed 7" in text
+    document = json.loads(run(A, SAME, "--engine", "sample", "--format", "json", status=0).stdout)
+    assert document["answer"] == "no difference found"
+    assert {case["answer"] for case in document["cases"]} == {"no difference found"}
 
 
 @engines
 def test_a_difference_names_both_files_lines_and_verdicts(run: Any, engine: str, tmp_path: Path) -> None:
-    said = run(A, VERDICT, "--engine", engine, status=1).stdout
-    assert "a.rules and b.rules: they differ\ntable filter, chain INPUT (legacy and nft): verdict " in said
-    found = json.loads(run(A, VERDICT, "--engine", engine, "--format", "json", status=1).stdout)
-    (finding,) = found["findings"]
+    text = run(A, VERDICT, "--engine", engine, status=1).stdout
+    assert "a.rules and b.rules: they differ\ntable filter, chain INPUT (legacy and nft): verdict " in text
+    document = json.loads(run(A, VERDICT, "--engine", engine, "--format", "json", status=1).stdout)
+    (finding,) = document["findings"]
     assert {finding["before"]["verdict"], finding["after"]["verdict"]} == {"ACCEPT", "DROP"}
     accepts = "a.rules" if finding["before"]["verdict"] == "ACCEPT" else "b.rules"
     port = 80 if accepts == "a.rules" else 81
-    assert f"\n{accepts}: ACCEPT, rules read: " in said
-    assert f"  line 11: -A services -p tcp -m tcp --dport {port} -j ACCEPT\n" in said
-    assert "  end of INPUT: DROP" in said
+    assert f"\n{accepts}: ACCEPT, rules read: " in text
+    assert f"  line 11: -A services -p tcp -m tcp --dport {port} -j ACCEPT\n" in text
+    assert "  end of INPUT: DROP" in text
     # What it prints can be traced again.
-    packet = next(line for line in said.splitlines() if line.startswith("packet: ")).removeprefix("packet: ")
+    packet = next(line for line in text.splitlines() if line.startswith("packet: ")).removeprefix("packet: ")
     assert packet == finding["packet"]
     for file, way in (("a.rules", "before"), ("b.rules", "after")):
         traced = forked.run(["hitables", "trace", file, "--packet", packet], folder=str(tmp_path))
@@ -124,16 +124,16 @@ def test_a_difference_names_both_files_lines_and_verdicts(run: Any, engine: str,
 
 
 @engines
-def test_effects_count_unless_verdicts_alone_are_asked_for(run: Any, engine: str) -> None:
+def test_effects_are_compared_unless_only_verdicts_are(run: Any, engine: str) -> None:
     assert "ping" in run(A, EFFECT, "--engine", engine, status=1).stdout
-    said = run(A, EFFECT, "--engine", engine, "--verdict-only", status=0).stdout
-    assert "compared: verdicts alone" in said
+    text = run(A, EFFECT, "--engine", engine, "--equivalence", "verdict", status=0).stdout
+    assert "compared: verdicts only" in text
 
 
 @engines
 def test_chains_and_tables_can_be_chosen(run: Any, engine: str) -> None:
-    said = run(A, VERDICT, "--engine", engine, "--chain", "FORWARD", "--chain", "OUTPUT", status=0).stdout
-    assert "table filter: FORWARD (legacy and nft), OUTPUT (legacy and nft)\n" in said
+    text = run(A, VERDICT, "--engine", engine, "--chain", "FORWARD", "--chain", "OUTPUT", status=0).stdout
+    assert "table filter: FORWARD (legacy and nft), OUTPUT (legacy and nft)\n" in text
     run(A, VERDICT, "--engine", engine, "--chain", "services", status=1)
     raw = "*raw\n-A PREROUTING -p udp -j NOTRACK\nCOMMIT\n"
     run(raw + A, raw + VERDICT, "--engine", engine, "--table", "raw", status=0)
@@ -141,40 +141,40 @@ def test_chains_and_tables_can_be_chosen(run: Any, engine: str) -> None:
 
 
 @engines
-def test_backends_differ_where_their_readings_do(run: Any, engine: str) -> None:
-    """A later fragment's bytes are read as a port by nft alone: there the order of the two rules counts."""
+def test_a_difference_of_one_backend_names_it(run: Any, engine: str) -> None:
+    """Only nft reads bytes of a later fragment as a port, so only there the order of the two rules matters."""
     rule = "-A FORWARD -f -j ACCEPT\n", "-A FORWARD -p udp -m udp --dport 53 -j DROP\n"
     one, other = (f"*filter\n{first}{second}COMMIT\n" for first, second in (rule, rule[::-1]))
     run(one, other, "--engine", engine, "--backend", "legacy", status=0)
-    said = run(one, other, "--engine", engine, status=1).stdout
-    assert "chain FORWARD (nft): verdict ACCEPT becomes DROP" in said
-    assert "FORWARD (legacy)" in said.split("the others")[1]
+    text = run(one, other, "--engine", engine, status=1).stdout
+    assert "chain FORWARD (nft): verdict ACCEPT becomes DROP" in text
+    assert "FORWARD (legacy)" in text.split("the others")[1]
 
 
 @engines
 def test_malformed_packets_may_be_dropped_or_not(run: Any, engine: str) -> None:
-    """B asks for the port where A does not, and legacy drops a tcp header that is too short for that."""
+    """B tests the port where A does not, and legacy drops a tcp header that is too short for this."""
     lax = "*filter\n-A FORWARD -s 10.0.0.0/8 -j ACCEPT\nCOMMIT\n"
     strict = lax.replace("-A", "-A FORWARD -p tcp -m tcp --dport 9 -j ACCEPT\n-A")
     strict, lax = (text.replace("-s 10.0.0.0/8 ", "") for text in (strict, lax))
     run(lax, strict, "--engine", engine, status=0)
-    said = run(lax, strict, "--engine", engine, "--malformed", "exact", status=1).stdout
-    assert "compared: verdicts and effects; malformed packets like all others" in said
-    assert "bytes=" in said or "offset=1" in said
+    text = run(lax, strict, "--engine", engine, "--malformed", "exact", status=1).stdout
+    assert "compared: verdicts and effects; malformed packets too" in text
+    assert "bytes=" in text or "offset=1" in text
 
 
 @engines
-def test_every_chain_that_differs_is_told(engine: str) -> None:
+def test_every_chain_that_differs_is_reported(engine: str) -> None:
     both = VERDICT.replace("FORWARD ACCEPT", "FORWARD DROP")
     checked = compare(A, both, engine)
-    said = report(checked)
-    assert [finding.scope for finding in said.findings] == [("filter", "INPUT"), ("filter", "FORWARD")]
+    findings = report(checked).findings
+    assert [finding.scope for finding in findings] == [("filter", "INPUT"), ("filter", "FORWARD")]
     (output,) = (case for case in checked.cases if isinstance(case.answer, Equal))
     assert output.chains == ("OUTPUT",) and output.backends == tuple(Backend)
 
 
 @engines
-def test_a_policy_decides_by_its_line(engine: str) -> None:
+def test_the_place_of_a_policy_is_its_line(engine: str) -> None:
     (finding,) = report(compare(A, POLICY, engine)).findings
     assert [(place.role, place.file, place.line, place.text) for place in finding.places] == [
         ("after", "b.rules", 3, ":FORWARD DROP"),
@@ -183,7 +183,7 @@ def test_a_policy_decides_by_its_line(engine: str) -> None:
 
 
 @engines
-def test_an_effect_is_told_by_the_rule_that_has_it(engine: str) -> None:
+def test_the_place_of_an_effect_is_the_rule_that_has_it(engine: str) -> None:
     (finding,) = report(compare(A, EFFECT, engine)).findings
     assert finding.kind == "different-effects"
     assert [place.line for place in finding.places] == [8, 8] and "pong" in finding.places[0].text
@@ -191,7 +191,7 @@ def test_an_effect_is_told_by_the_rule_that_has_it(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["exact", "diagrams"])
 def test_memory_of_a_rule_is_a_difference_of_the_table(engine: str) -> None:
-    """Two rules with a limit each, where there was one for both sources: no packet shows that."""
+    """Two rules with a limit each instead of one for both sources: no single packet shows the difference."""
     checked = compare(ONE_LIMIT, TWO_LIMITS, engine)
     (finding,) = report(checked).findings
     assert (
@@ -204,13 +204,13 @@ def test_memory_of_a_rule_is_a_difference_of_the_table(engine: str) -> None:
     assert finding.message in report(checked).text and "no difference" not in report(checked).text
 
 
-def test_nothing_is_decided_when_the_time_is_over(run: Any) -> None:
-    said = run(A, SAME, "--timeout", "1e-9", status=2)
-    assert said.stdout.startswith("a.rules and b.rules: undecided\n") and "0% of its packets" in said.stdout
+def test_the_answer_is_undecided_when_the_time_is_over(run: Any) -> None:
+    text = run(A, SAME, "--timeout", "1e-9", status=2).stdout
+    assert text.startswith("a.rules and b.rules: undecided\n") and "0% of its packets" in text
     run(A, SAME, "--timeout", "100", "--max-memory", "2G", status=0)
 
 
-def test_a_difference_outweighs_what_is_undecided() -> None:
+def test_a_difference_outweighs_an_undecided_chain() -> None:
     def half(before: Any, after: Any, question: Question, *_: Any) -> Answer:
         if question.chains != {"FORWARD"}:
             return Undecided(
@@ -227,7 +227,7 @@ def test_a_difference_outweighs_what_is_undecided() -> None:
         assert checked.result is Result.UNDECIDED and report(checked).status == 2
 
 
-def test_the_engines_of_the_command_line_are_those_there_are() -> None:
+def test_the_option_engine_lists_all_engines() -> None:
     (option,) = (each for each in main.commands["check"].params if each.name == "engine")
     assert isinstance(option.type, click.Choice) and list(option.type.choices) == list(ENGINES)
 
@@ -261,7 +261,7 @@ def test_no_fault_looks_like_a_difference(
 
 @pytest.mark.parametrize("redirect", ["2>/dev/full", "2>&-", ">/dev/full", ">&-", "| true", "2> >(true)"])
 def test_output_that_cannot_be_written_is_no_difference(redirect: str, tmp_path: Path) -> None:
-    """Equal rule sets, and one that cannot be read: neither may exit with 1."""
+    """Neither equal rule sets nor one that cannot be read may exit with 1."""
     (tmp_path / "a").write_text(A)
     (tmp_path / "bad").write_text(LOOP)
     command = f"{sys.executable} -c 'from hitables.cli.main import main; main()' check a $FILE --engine sample {redirect}"
@@ -276,8 +276,8 @@ def test_output_that_cannot_be_written_is_no_difference(redirect: str, tmp_path:
         assert done.returncode != 1 and (file == "a" or done.returncode == 2)
 
 
-def test_what_is_left_to_say_at_exit_changes_no_status(tmp_path: Path) -> None:
-    """A buffer that cannot be emptied would make 120 of it."""
+def test_unwritten_text_at_exit_changes_no_status(tmp_path: Path) -> None:
+    """Python would exit with 120 when it cannot flush a buffer."""
     (tmp_path / "bad").write_text(LOOP)
     buffered = (
         "import sys; sys.stderr = open(2, 'w', closefd=False); from hitables.cli.main import main; main()"
@@ -294,7 +294,7 @@ SET = "*filter\n-A INPUT -m set --match-set {} src -j DROP\nCOMMIT\n"
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "arguments", "said"),
+    ("before", "after", "arguments", "message"),
     [
         (A, "*filter\n-A INPUT -s 2001:db8::/32 -j DROP\nCOMMIT\n", [],
          "a.rules is for IPv4, b.rules for IPv6: only rule sets of one family"),
@@ -318,14 +318,14 @@ SET = "*filter\n-A INPUT -m set --match-set {} src -j DROP\nCOMMIT\n"
         (A, A, ["--engine", "oracle"], "oracle"),
         (A, A, ["--format", "yaml"], "yaml"),
         (A, A, ["-o", "/nonexistent/out", "--engine", "sample"], "No such file"),
-        (A, A, ["third.rules"], "third.rules"),
+        (A, A, ["third.rules"], "name two rule sets, A and B; or --against A"),
     ],
 )  # fmt: skip
-def test_bad_input_is_told_and_exits_with_2(
-    run: Any, before: str, after: str, arguments: list[str], said: str
+def test_bad_input_gives_a_message_and_exits_with_2(
+    run: Any, before: str, after: str, arguments: list[str], message: str
 ) -> None:
     done = run(before, after, *arguments, status=2)
-    assert said in " ".join(done.stderr.split()) and done.stdout == ""
+    assert message in " ".join(done.stderr.split()) and done.stdout == ""
 
 
 EMPTY = "*mangle\n:PREROUTING ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\nCOMMIT\n"
@@ -343,7 +343,7 @@ EMPTY = "*mangle\n:PREROUTING ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\nCOMMIT\n"
     ],
 )
 def test_a_table_that_one_side_lacks_is_empty_there(run: Any, engine: str, table: str, status: int) -> None:
-    """Without rules, with policies ACCEPT; it was trouble whatever the other side had in it."""
+    """It has no rules there, and policies ACCEPT."""
     for sides in ((A, A + table), (A + table, A)):
         done = run(*sides, "--engine", engine, status=status)
         assert status == 0 or "table mangle, chain FORWARD" in done.stdout
@@ -351,16 +351,16 @@ def test_a_table_that_one_side_lacks_is_empty_there(run: Any, engine: str, table
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         (["/nonexistent", "{a}"], "No such file"),
         (["{a}", "/"], "directory"),
         (["{a}", "{broken}"], "broken: "),
-        (["-", "-"], "both rule sets cannot come from standard input"),
-        (["{a}"], "Missing argument"),
+        (["-", "-"], "two rule sets cannot both be read from standard input"),
+        (["{a}"], "name two rule sets, A and B"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, files: list[str], said: str) -> None:
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, files: list[str], message: str) -> None:
     paths = {name: tmp_path / name for name in ("a", "broken")}
     paths["a"].write_text(A)
     paths["broken"].write_bytes(gzip.compress(A.encode())[:-20])
@@ -371,7 +371,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, files: list[str], sa
         text=True,
         check=False,
     )
-    assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert done.returncode == 2 and message in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -397,8 +397,8 @@ def test_standard_input_is_one_of_the_two(tmp_path: Path) -> None:
 # ---- formats ----
 
 
-def reports() -> dict[str, Report]:
-    """One of every kind of answer."""
+def every_answer() -> dict[str, Report]:
+    """A report of every kind of answer."""
     odd = A.replace('"ping "', '"p\udce4ng <&>"')
     budget = Question(timeout=1e-9)
     pairs = {
@@ -408,27 +408,27 @@ def reports() -> dict[str, Report]:
         "policy": (A, POLICY),
         "odd": (A, odd),
     }
-    made = {name: report(compare(*pair)) for name, pair in pairs.items()}
-    made["memory"] = report(compare(ONE_LIMIT, TWO_LIMITS, "exact"))
-    made["proved"] = report(compare(A, SAME, "exact"))
-    made["undecided"] = report(check(read(A), read(SAME), budget, engine="sample"))
-    return made
+    examples = {name: report(compare(*pair)) for name, pair in pairs.items()}
+    examples["memory"] = report(compare(ONE_LIMIT, TWO_LIMITS, "exact"))
+    examples["proved"] = report(compare(A, SAME, "exact"))
+    examples["undecided"] = report(check(read(A), read(SAME), budget, engine="sample"))
+    return examples
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[str, Report]:
-    return reports()
+def reports() -> dict[str, Report]:
+    return every_answer()
 
 
-def test_json_fits_its_schema(made: dict[str, Report]) -> None:
+def test_json_fits_its_schema(reports: dict[str, Report]) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     answers = {}
-    for name, each in made.items():
-        text = FORMATS["json"](each)
-        found = json.loads(text.encode())
-        jsonschema.validate(found, SCHEMA)
-        assert found["status"] == each.status
-        answers[name] = found["answer"]
+    for name, each in reports.items():
+        text = FORMATS["json"]([each])
+        document = json.loads(text.encode())
+        jsonschema.validate(document, SCHEMA)
+        assert document["status"] == each.status
+        answers[name] = document["answer"]
     assert answers == {
         "equal": "no difference found",
         "verdict": "different",
@@ -441,12 +441,12 @@ def test_json_fits_its_schema(made: dict[str, Report]) -> None:
     }
     kinds = SCHEMA["properties"]["findings"]["items"]["properties"]["kind"]["enum"]
     assert set(kinds) <= set(KINDS)
-    assert {finding.kind for each in made.values() for finding in each.findings} == set(kinds)
+    assert {finding.kind for each in reports.values() for finding in each.findings} == set(kinds)
 
 
-def test_the_schema_refuses_what_is_wrong(made: dict[str, Report]) -> None:
-    """It would not hold anything if it took everything."""
-    found = json.loads(FORMATS["json"](made["verdict"]))
+def test_the_schema_refuses_what_is_wrong(reports: dict[str, Report]) -> None:
+    """A schema that accepted everything would check nothing."""
+    document = json.loads(FORMATS["json"]([reports["verdict"]]))
     for spoil in (
         lambda it: it.pop("status"),
         lambda it: it.update(answer="maybe"),
@@ -455,16 +455,16 @@ def test_the_schema_refuses_what_is_wrong(made: dict[str, Report]) -> None:
         lambda it: it["findings"][0].pop("reason"),
         lambda it: it["findings"][0]["before"]["path"][0].update(outcome="no"),
     ):
-        spoilt = json.loads(json.dumps(found))
+        spoilt = json.loads(json.dumps(document))
         spoil(spoilt)
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(spoilt, SCHEMA)
 
 
-def test_sarif_fits_the_schema_of_the_standard(made: dict[str, Report]) -> None:
+def test_sarif_fits_the_schema_of_the_standard(reports: dict[str, Report]) -> None:
     jsonschema.Draft7Validator.check_schema(SARIF)
-    for each in made.values():
-        log = json.loads(FORMATS["sarif"](each).encode())
+    for each in reports.values():
+        log = json.loads(FORMATS["sarif"]([each]).encode())
         jsonschema.Draft7Validator(SARIF, format_checker=jsonschema.Draft7Validator.FORMAT_CHECKER).validate(
             log
         )
@@ -473,7 +473,7 @@ def test_sarif_fits_the_schema_of_the_standard(made: dict[str, Report]) -> None:
         assert run["invocations"][0]["exitCode"] == each.status
         for result in run["results"]:
             assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
-    assert not json.loads(FORMATS["sarif"](made["undecided"]))["runs"][0]["invocations"][0][
+    assert not json.loads(FORMATS["sarif"]([reports["undecided"]]))["runs"][0]["invocations"][0][
         "executionSuccessful"
     ]
 
@@ -483,12 +483,12 @@ def line_of(location: Any) -> tuple[str, int]:
     return physical["artifactLocation"]["uri"], physical["region"]["startLine"]
 
 
-def test_a_sarif_result_stands_at_the_deciding_lines(made: dict[str, Report]) -> None:
-    (result,) = json.loads(FORMATS["sarif"](made["policy"]))["runs"][0]["results"]
+def test_the_location_of_a_sarif_result_is_the_deciding_line(reports: dict[str, Report]) -> None:
+    (result,) = json.loads(FORMATS["sarif"]([reports["policy"]]))["runs"][0]["results"]
     (here,), (there,) = result["locations"], result["relatedLocations"]
     assert line_of(here) == ("b.rules", 3) and line_of(there) == ("a.rules", 3)
     assert here["logicalLocations"][0]["fullyQualifiedName"] == "filter/FORWARD"
-    (result,) = json.loads(FORMATS["sarif"](made["verdict"]))["runs"][0]["results"]
+    (result,) = json.loads(FORMATS["sarif"]([reports["verdict"]]))["runs"][0]["results"]
     lines = {line_of(result[where][0]) for where in ("locations", "relatedLocations")}
     assert lines in ({("b.rules", 2), ("a.rules", 11)}, {("b.rules", 11), ("a.rules", 2)})
     ways = [
@@ -498,9 +498,9 @@ def test_a_sarif_result_stands_at_the_deciding_lines(made: dict[str, Report]) ->
     assert [7, 11] in ways
 
 
-def test_a_sarif_fingerprint_outlives_moved_lines() -> None:
+def test_a_sarif_fingerprint_does_not_depend_on_line_numbers() -> None:
     def fingerprints(before: str, after: str) -> list[str]:
-        log = json.loads(FORMATS["sarif"](report(compare(before, after))))
+        log = json.loads(FORMATS["sarif"]([report(compare(before, after))]))
         return [result["partialFingerprints"]["hitables/v1"] for result in log["runs"][0]["results"]]
 
     moved = "# a note\n# another\n" + POLICY
@@ -511,14 +511,14 @@ def test_a_sarif_fingerprint_outlives_moved_lines() -> None:
     ("file", "uri"), [("a b#c%.rules", "a%20b%23c%25.rules"), ("/etc/ü", "file:///etc/%C3%BC")]
 )
 def test_a_file_name_becomes_a_uri(file: str, uri: str) -> None:
-    finding = Finding("different-verdict", "error", "m", (Place(file, 2),))
-    log = json.loads(FORMATS["sarif"](Report("check", 1, (finding,), (), 0.0, {}, "")))
+    finding = Finding("different-verdict", "error", "m", (SourceLine(file, 2),))
+    log = json.loads(FORMATS["sarif"]([Report("check", (file,), 1, (finding,), (), 0.0, {}, "")]))
     assert line_of(log["runs"][0]["results"][0]["locations"][0]) == (uri, 2)
 
 
-def test_junit_is_read_by_a_real_reader(made: dict[str, Report], tmp_path: Path) -> None:
-    for name, each in made.items():
-        (tmp_path / "check.xml").write_text(FORMATS["junit"](each), encoding="utf-8")
+def test_junit_is_read_by_a_real_reader(reports: dict[str, Report], tmp_path: Path) -> None:
+    for name, each in reports.items():
+        (tmp_path / "check.xml").write_text(FORMATS["junit"]([each]), encoding="utf-8")
         suites = junitparser.JUnitXml.fromfile(str(tmp_path / "check.xml"))
         assert [suite.name for suite in suites] == ["filter"]
         (suite,) = suites
@@ -554,7 +554,7 @@ def test_junit_is_read_by_a_real_reader(made: dict[str, Report], tmp_path: Path)
 
 def test_a_suite_for_each_table() -> None:
     raw = "*raw\n-A PREROUTING -p udp -j NOTRACK\nCOMMIT\n"
-    text = FORMATS["junit"](report(compare(A + raw, VERDICT + raw)))
+    text = FORMATS["junit"]([report(compare(A + raw, VERDICT + raw))])
     suites = junitparser.JUnitXml.fromstring(text.encode())
     assert {suite.name: (suite.tests, suite.failures) for suite in suites} == {
         "filter": (6, 2),
@@ -563,15 +563,17 @@ def test_a_suite_for_each_table() -> None:
 
 
 def test_a_case_may_hold_several_findings_or_none() -> None:
-    """As other commands will use it."""
-    finding = Finding("different-verdict", "warning", "a message", (Place("x", 0),), text="more\x00 of it")
+    """Other commands have such cases."""
+    finding = Finding(
+        "different-verdict", "warning", "a message", (SourceLine("x", 0),), text="more\x00 of it"
+    )
     cases = (
         Case("x", "one", 1.5, (finding, finding)),
         Case("x", "two", skipped="not wanted"),
         Case("y", "three"),
     )
     suites = junitparser.JUnitXml.fromstring(
-        FORMATS["junit"](Report("lint", 1, (finding,), cases, 2.0, {}, "")).encode()
+        FORMATS["junit"]([Report("lint", ("x",), 1, (finding,), cases, 2.0, {}, "")]).encode()
     )
     one, two = next(iter(suites))
     assert [result.message for result in one.result] == ["a message"] * 2 and one.time == 1.5
@@ -581,7 +583,7 @@ def test_a_case_may_hold_several_findings_or_none() -> None:
 
 
 @pytest.mark.parametrize("form", list(FORMATS))
-def test_o_writes_the_report_and_still_tells_it(run: Any, form: str, tmp_path: Path) -> None:
+def test_o_writes_the_report_and_prints_its_text(run: Any, form: str, tmp_path: Path) -> None:
     out = tmp_path / "report"
     done = run(A, VERDICT, "--engine", "sample", "--format", form, "-o", str(out), status=1)
     assert done.stdout == "" and "packet: table=filter chain=INPUT" in done.stderr
@@ -599,7 +601,7 @@ def test_help_of_check_loads_nothing_heavy() -> None:
 
 
 def test_differences_carry_what_the_report_needs() -> None:
-    """The report is made of the answer alone: no engine is asked twice for one witness."""
+    """The report needs the answer only: no engine computes a witness twice."""
     checked = compare(A, VERDICT)
     (difference,) = (case.answer for case in checked.cases if isinstance(case.answer, Difference))
     assert difference.before is not None and difference.after is not None
@@ -609,11 +611,11 @@ def test_differences_carry_what_the_report_needs() -> None:
 
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_the_kernel_confirms_what_is_found(run: Any, form: str) -> None:
+def test_the_kernel_confirms_a_difference(run: Any, form: str) -> None:
     done = run(A, VERDICT, "--replay", "--format", form, status=1)
     if form == "text":
         assert "kernel: confirmed" in done.stdout and "counted by" in done.stdout
         return
-    found = json.loads(done.stdout)
-    jsonschema.validate(found, SCHEMA)
-    assert [finding["kernel"]["finding"] for finding in found["findings"]] == ["confirmed"]
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, SCHEMA)
+    assert [finding["kernel"]["finding"] for finding in document["findings"]] == ["confirmed"]

@@ -33,11 +33,11 @@ TIDY = BEFORE.replace(
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
-    made = {}
+    paths = {}
     for name, text in (("before", BEFORE), ("after", AFTER), ("tidy", TIDY)):
         (tmp_path / f"{name}.rules").write_text(text)
-        made[name] = str(tmp_path / f"{name}.rules")
-    return made
+        paths[name] = str(tmp_path / f"{name}.rules")
+    return paths
 
 
 def run(*arguments: str, status: int) -> Result:
@@ -46,36 +46,36 @@ def run(*arguments: str, status: int) -> Result:
     return done
 
 
-def test_diff_tells_packets_lines_and_verdicts(files: dict[str, str]) -> None:
-    said = run("diff", files["before"], files["after"], status=1).stdout
-    assert said.splitlines()[0] == "table filter, chain INPUT:"
+def test_diff_lists_packets_lines_and_verdicts(files: dict[str, str]) -> None:
+    text = run("diff", files["before"], files["after"], status=1).stdout
+    assert text.splitlines()[0] == "table filter, chain INPUT:"
     assert (
         "  any protocol from 10.128.0.0/9\n"
-        "    was ACCEPT by line 5, now DROP by policy  (7.7e+26 headers; later fragments alike)"
-    ) in said
-    assert "now also asks limit --limit 1/sec" in said
-    assert "treat every packet alike" in run("diff", files["before"], files["tidy"], status=0).stdout
+        "    was ACCEPT by line 5, now DROP by policy  (7.7e+26 headers; also later fragments)"
+    ) in text
+    assert "now also asks limit --limit 1/sec" in text
+    assert "treat every packet the same" in run("diff", files["before"], files["tidy"], status=0).stdout
 
 
-def test_diff_keeps_to_its_limit_in_the_text_alone(files: dict[str, str]) -> None:
+def test_the_limit_of_diff_applies_to_the_text_only(files: dict[str, str]) -> None:
     short = run("diff", "--limit", "1", files["before"], files["after"], status=1).stdout
-    assert "changes more (--limit)" in short
+    assert "more changes (--limit)" in short
     every = json.loads(
         run("diff", "--limit", "1", "--format", "json", files["before"], files["after"], status=1).stdout
     )
     assert len(every["findings"]) > 1 and every["complete"]
 
 
-def test_lint_names_rules_and_what_covers_them(files: dict[str, str]) -> None:
-    said = run("lint", files["before"], status=1).stdout
-    assert said.splitlines() == [
+def test_lint_lists_rules_and_the_rules_that_cover_them(files: dict[str, str]) -> None:
+    text = run("lint", files["before"], status=1).stdout
+    assert text.splitlines() == [
         f"{files['before']}:6: never matches: line 5 covers it",
         "    -A INPUT -s 10.1.0.0/16 -p tcp -m tcp --dport 22 -j REJECT",
         "    line 5: -A INPUT -s 10.0.0.0/8 -j ACCEPT",
         f"{files['before']}:7: changes nothing: the policy does the same",
         "    -A INPUT -s 172.16.0.0/12 -p udp -j DROP",
     ]
-    assert "every rule of its 1 does something" in run("lint", files["tidy"], status=0).stdout
+    assert "no useless rules (rules checked: 1)" in run("lint", files["tidy"], status=0).stdout
 
 
 def report(command: str, form: str, files: dict[str, str]) -> Any:
@@ -87,12 +87,12 @@ def report(command: str, form: str, files: dict[str, str]) -> Any:
 def test_json_fits_its_schema(command: str, files: dict[str, str]) -> None:
     schema = json.loads((ROOT / f"hitables/schema/{command}.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
-    found = json.loads(report(command, "json", files))
-    jsonschema.validate(found, schema)
+    document = json.loads(report(command, "json", files))
+    jsonschema.validate(document, schema)
     for spoilt in (
-        {**found, "command": "x"},
-        {**found, "findings": [{}]},
-        {k: v for k, v in found.items() if k != "complete"},
+        {**document, "command": "x"},
+        {**document, "findings": [{}]},
+        {k: v for k, v in document.items() if k != "complete"},
     ):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(spoilt, schema)
@@ -113,32 +113,34 @@ def test_junit_is_read_by_a_real_reader(command: str, files: dict[str, str], tmp
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["diff", "{before}", "/nowhere"], "/nowhere"),
-        (["diff", "-", "-"], "both rule sets cannot come from standard input"),
+        (["diff", "-", "-"], "two rule sets cannot both be read from standard input"),
         (["diff", "--chain", "X", "{before}", "{after}"], "no chain X"),
         (["lint", "--table", "raw", "{before}"], "no table raw"),
         (["lint", "/nowhere"], "/nowhere"),
     ],
 )
-def test_bad_input_is_told_and_exits_with_2(arguments: list[str], said: str, files: dict[str, str]) -> None:
+def test_bad_input_gives_a_message_and_exits_with_2(
+    arguments: list[str], message: str, files: dict[str, str]
+) -> None:
     done = run(*(each.format(**files) for each in arguments), status=2)
-    assert said in done.stderr and "Traceback" not in done.output
+    assert message in done.stderr and "Traceback" not in done.output
 
 
-def test_time_that_runs_out_is_no_answer(files: dict[str, str]) -> None:
+def test_the_answer_is_undecided_when_the_time_is_over(files: dict[str, str]) -> None:
     assert (
         "undecided: out of time"
         in run("diff", "--timeout", "1e-9", files["before"], files["tidy"], status=2).stdout
     )
-    assert "not all rules were looked at" in run("lint", "--timeout", "1e-9", files["tidy"], status=2).stdout
+    assert "not all rules were checked" in run("lint", "--timeout", "1e-9", files["tidy"], status=2).stdout
 
 
 def test_two_days_of_one_site_give_a_readable_diff(shared: Path) -> None:
-    """The pair of the corpus in which a firewall of mac addresses swapped its defence against floods."""
+    """A pair of the corpus: a firewall of mac addresses that changed its protection against floods."""
     stem = "diekmann_net-network__d-Services-iptables-save-2015-05-15-"
     names = [str(shared / "corpus/dumps" / f"{stem}{time}.rules") for time in ("14-14-46", "15-23-41")]
-    said = run("diff", *names, status=1).stdout.splitlines()
-    assert len(said) < 40
-    assert any("no longer asks recent" in line and "now also asks limit" in line for line in said)
+    text = run("diff", *names, status=1).stdout.splitlines()
+    assert len(text) < 40
+    assert any("no longer asks recent" in line and "now also asks limit" in line for line in text)

@@ -1,4 +1,4 @@
-"""An interrupt ends a command wherever it comes, with 130 and nothing written; none is lost."""
+"""An interrupt ends a command at any point, with status 130 and nothing written; none is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RULES = (
 )
 
 # The tests may run with SIGINT ignored: shells ignore it for jobs in the background.
-HEARD = """
+WITH_SIGINT = """
 import signal, sys
 from hitables.start import hitables
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -29,7 +29,7 @@ sys.argv[0] = "hitables"
 """
 COMMAND = "hitables()"
 
-# SIGINT comes when Python calls a function for the N-th time; how often it calls one is told with N = 0.
+# SIGINT arrives when Python calls a function for the N-th time; with N = 0 the number of calls is printed.
 AT_CALL = """
 import atexit, os
 at, count = int(sys.argv.pop(1)), 0
@@ -44,7 +44,7 @@ if not at:
 sys.setprofile(called)
 """
 
-# SIGINT comes inside the N-th call of what Python calls when an import has ended, which nothing can leave.
+# SIGINT arrives in the N-th call that Python makes at the end of an import; Python swallows exceptions there.
 AT_IMPORT = """
 at, count = int(sys.argv.pop(1)), 0
 def called(frame, event, argument):
@@ -75,22 +75,22 @@ def rules(tmp_path: Path) -> Path:
 
 
 def test_an_interrupt_at_any_call_ends_the_command(rules: Path, tmp_path: Path) -> None:
-    """Either nothing is written and the status is 130, or all was written before."""
+    """Either nothing is written and the status is 130, or everything was written before."""
     output = tmp_path / "output"
     command = ["compile", rules, "-o", output]
-    whole = python(HEARD + AT_CALL + COMMAND, 0, *command)
+    whole = python(WITH_SIGINT + AT_CALL + COMMAND, 0, *command)
     assert whole.returncode == 0
     calls, written = int(whole.stderr), output.read_text()
     for share in (0.001, 0.1, 0.4, 0.7, 0.95):
         output.unlink(missing_ok=True)
-        done = python(HEARD + AT_CALL + COMMAND, max(1, int(share * calls)), *command)
+        done = python(WITH_SIGINT + AT_CALL + COMMAND, max(1, int(share * calls)), *command)
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "hitables: interrupted\n"), share
         assert not output.exists() or output.read_text() == written
 
 
 @pytest.mark.parametrize("number", [1, 20, 200])
-def test_an_interrupt_that_python_swallows_comes_again(rules: Path, tmp_path: Path, number: int) -> None:
-    done = python(HEARD + AT_IMPORT + COMMAND, number, "compile", rules, "-o", tmp_path / "output")
+def test_an_interrupt_that_python_swallows_is_repeated(rules: Path, tmp_path: Path, number: int) -> None:
+    done = python(WITH_SIGINT + AT_IMPORT + COMMAND, number, "compile", rules, "-o", tmp_path / "output")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "hitables: interrupted\n")
     assert not (tmp_path / "output").exists()
 
@@ -107,8 +107,8 @@ files.write_texts = write_texts
 """
 
 
-def test_nothing_is_written_once_an_interrupt_came(rules: Path, tmp_path: Path) -> None:
-    done = python(HEARD + SWALLOWED + COMMAND, "compile", rules, "-o", tmp_path / "output")
+def test_nothing_is_written_after_an_interrupt(rules: Path, tmp_path: Path) -> None:
+    done = python(WITH_SIGINT + SWALLOWED + COMMAND, "compile", rules, "-o", tmp_path / "output")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "hitables: interrupted\n")
     assert os.listdir(tmp_path) == ["rules"]
 
@@ -119,10 +119,10 @@ atexit.register(os.kill, os.getpid(), signal.SIGINT)
 """
 
 
-def test_an_interrupt_behind_the_end_changes_neither_output_nor_status(rules: Path) -> None:
-    done = python(HEARD + BEHIND + COMMAND, "compile", rules)
+def test_an_interrupt_after_the_end_changes_neither_output_nor_status(rules: Path) -> None:
+    done = python(WITH_SIGINT + BEHIND + COMMAND, "compile", rules)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.endswith("COMMIT\n")
-    refused = python(HEARD + BEHIND + COMMAND, "compile", "--chain", "NOPE", rules)
+    refused = python(WITH_SIGINT + BEHIND + COMMAND, "compile", "--chain", "NOPE", rules)
     assert refused.returncode == 2 and "no chain NOPE" in refused.stderr
 
 
@@ -135,17 +135,17 @@ click.Command.parse_args = click.Group.parse_args = parse_args
 
 
 @pytest.mark.parametrize("program", ["hitables", "sflgen"])
-def test_an_interrupt_while_arguments_are_read_is_one(program: str) -> None:
+def test_an_interrupt_while_arguments_are_parsed_ends_the_command(program: str) -> None:
     done = python(
-        HEARD + PARSED + f"from hitables.start import {program}\nsys.argv[0] = '{program}'\n{program}()"
+        WITH_SIGINT + PARSED + f"from hitables.start import {program}\nsys.argv[0] = '{program}'\n{program}()"
     )
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", f"{program}: interrupted")
 
 
 def test_an_interrupt_that_was_ignored_stays_ignored(rules: Path) -> None:
-    """nohup, and a shell that runs a command in the background, ignore it for the command."""
+    """nohup, and a shell that starts a command in the background, make the command ignore it."""
     done = python(
-        HEARD.replace("signal.default_int_handler", "signal.SIG_IGN") + AT_CALL + COMMAND,
+        WITH_SIGINT.replace("signal.default_int_handler", "signal.SIG_IGN") + AT_CALL + COMMAND,
         1000,
         "compile",
         rules,
@@ -169,8 +169,8 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.needs_kernel
-def test_an_interrupt_ends_what_a_namespace_is_busy_with() -> None:
-    """A terminal sends it to both processes; neither waits for the other."""
+def test_an_interrupt_ends_the_work_in_a_namespace() -> None:
+    """A terminal sends it to both processes, and neither waits for the other."""
     done = subprocess.run(
         [sys.executable, "-c", HELPED], capture_output=True, text=True, check=False, start_new_session=True
     )
@@ -178,25 +178,25 @@ def test_an_interrupt_ends_what_a_namespace_is_busy_with() -> None:
 
 
 @pytest.fixture
-def heard() -> Iterator[None]:
-    """SIGINT is heard here, too, for the length of a test."""
+def sigint_handled() -> Iterator[None]:
+    """This process handles SIGINT during a test."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("heard")
-def test_a_thread_has_ended_when_the_interrupt_goes_on() -> None:
-    told, last = threading.Event(), []
+@pytest.mark.usefixtures("sigint_handled")
+def test_a_thread_has_ended_when_the_interrupt_is_raised() -> None:
+    stopped, last = threading.Event(), []
 
     def work() -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        told.wait()
+        stopped.wait()
         os.kill(os.getpid(), signal.SIGINT)  # a second one changes nothing
         last.append("ended")
 
     with pytest.raises(KeyboardInterrupt):
-        interrupts.in_thread(work, told.set)
+        interrupts.in_thread(work, stopped.set)
     assert last == ["ended"]
 
 
@@ -204,27 +204,35 @@ def raises() -> None:
     raise ZeroDivisionError
 
 
-@pytest.mark.usefixtures("heard")
-def test_a_thread_gives_its_value_or_its_error() -> None:
+@pytest.mark.usefixtures("sigint_handled")
+def test_a_thread_returns_its_value_or_raises_its_error() -> None:
     assert interrupts.in_thread(lambda: 5, raises) == 5
     with pytest.raises(ZeroDivisionError):
         interrupts.in_thread(raises, raises)
 
 
-@pytest.mark.usefixtures("heard")
-def test_what_is_held_back_comes_at_the_end_the_ignored_and_the_others() -> None:
-    came: list[str] = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: came.append("term"))
+def test_a_forked_process_has_a_thread_of_its_own() -> None:
+    assert interrupts.in_thread(os.getpid, raises) == os.getpid()
+    child = os.fork()
+    if not child:
+        os._exit(interrupts.in_thread(lambda: 7, raises))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+@pytest.mark.usefixtures("sigint_handled")
+def test_delayed_interrupts_are_handled_at_the_end() -> None:
+    events: list[str] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: events.append("term"))
     try:
-        with pytest.raises(KeyboardInterrupt), interrupts.held_back():
+        with pytest.raises(KeyboardInterrupt), interrupts.deferred():
             signal.raise_signal(signal.SIGINT)
-            came.append("behind")
+            events.append("after the interrupt")
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with interrupts.held_back():
+        with interrupts.deferred():
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGTERM)
-            came.append("held")
+            events.append("during the delay")
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert came == ["behind", "held", "term"]
+    assert events == ["after the interrupt", "during the delay", "term"]
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN

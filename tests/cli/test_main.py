@@ -1,4 +1,4 @@
-"""The command line: exit status, where output goes, and that nothing half-done is left."""
+"""The command line: exit status, outputs, and that an error leaves no partial output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    """So that it takes 60 ms and not a second; the time itself is measured by bench speed."""
+    """It takes 60 ms then instead of a second; benchmarks/compile_speed.py measures the time."""
     code = (
         "import sys\nfrom hitables.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
         "print({'numpy', 'networkx', 'lark', 'rich', 'matplotlib'} & set(sys.modules), file=sys.stderr)"
@@ -55,28 +55,28 @@ def test_compile_reads_gzip_and_its_own_output(tmp_path: Path) -> None:
     assert "COMMIT" in run("compile", text=once).stdout
 
 
-def test_the_header_says_what_was_proved() -> None:
+def test_the_first_line_names_the_proof() -> None:
     assert "; proved equal to its input" in run("compile", text=SMALL).stdout.splitlines()[0]
-    assert "; NOT PROVED equal" in run("compile", "--no-verify", text=SMALL).stdout.splitlines()[0]
+    assert "; NOT PROVED equal" in run("compile", "--no-prove", text=SMALL).stdout.splitlines()[0]
 
 
 def test_without_a_proof_nothing_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     done = run("compile", "--timeout", "1e-9", text=SMALL, status=2)
-    assert done.stdout == "" and "out of time while proving" in done.stderr and "--no-verify" in done.stderr
+    assert done.stdout == "" and "out of time while proving" in done.stderr and "--no-prove" in done.stderr
 
 
 def test_map_and_summary(small: Path, tmp_path: Path) -> None:
     done = run("compile", small, "-o", tmp_path / "out", "--map", tmp_path / "map.json", "--summary")
     assert "compiled" in done.stderr and done.stdout == ""
-    found = json.loads((tmp_path / "map.json").read_text())
-    jsonschema.validate(found, json.loads((ROOT / "hitables/schema/map.json").read_text()))
-    lines = [line for table in found["tables"] for chain in table["chains"] for line in chain["lines"]]
+    document = json.loads((tmp_path / "map.json").read_text())
+    jsonschema.validate(document, json.loads((ROOT / "hitables/schema/map.json").read_text()))
+    lines = [line for table in document["tables"] for chain in table["chains"] for line in chain["lines"]]
     assert set(range(3, 43)) <= set(lines)
     rules = [line for line in (tmp_path / "out").read_text().splitlines() if line.startswith("-A")]
     assert len(rules) == len(lines)
 
 
-def test_stats_say_what_packets_read(small: Path, tmp_path: Path) -> None:
+def test_stats_count_the_rules_that_packets_read(small: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.rules"
     run("compile", small, "-o", out)
     schema = json.loads((ROOT / "hitables/schema/stats.json").read_text())
@@ -92,7 +92,7 @@ def test_stats_say_what_packets_read(small: Path, tmp_path: Path) -> None:
     assert "INPUT" in run("stats", small, "--trace", trace).stdout
 
 
-def test_trace_tells_every_rule_read_by_its_line(small: Path) -> None:
+def test_trace_prints_every_rule_read_with_its_line(small: Path) -> None:
     packet = "chain=INPUT in=eth0 src=10.0.2.9 dst=1.1.1.1 proto=tcp sport=9 dport=3"
     lines = run("trace", small, "--packet", packet).stdout.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["3", "4", "5"]
@@ -131,7 +131,7 @@ def test_a_failure_leaves_the_old_output(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["compile", "/"], "directory"),
         (["compile", "/nonexistent"], "No such file"),
@@ -147,8 +147,8 @@ def test_a_failure_leaves_the_old_output(tmp_path: Path) -> None:
         (["frobnicate"], "frobnicate"),
     ],
 )  # fmt: skip
-def test_trouble_is_told_and_exits_with_2(arguments: list[str], said: str) -> None:
-    assert said in run(*arguments, text=SMALL, status=2).stderr
+def test_an_error_gives_a_message_and_exits_with_2(arguments: list[str], message: str) -> None:
+    assert message in run(*arguments, text=SMALL, status=2).stderr
 
 
 NO_NUMBERS = [
@@ -161,19 +161,19 @@ NO_NUMBERS = [
 @pytest.mark.parametrize(
     ("option", "value"), [*NO_NUMBERS, ("max-memory", "99999999999999T"), ("max-memory", "9" * 400 + "K")]
 )
-def test_a_value_that_is_no_size_for_an_option_is_told(option: str, value: str) -> None:
+def test_a_value_outside_the_range_of_an_option_is_refused(option: str, value: str) -> None:
     done = run("compile", f"--{option}", value, text=SMALL, status=2)
     assert (done.stdout, done.stderr.count("Error: ")) == ("", 1)
     assert f"Error: Invalid value for '--{option}': " in done.stderr
 
 
-def test_large_values_are_taken() -> None:
+def test_large_values_are_accepted() -> None:
     large = ("--max-expansion", "1e9", "--spfac", "1e9", "--timeout", "1e9", "--max-memory", "1024T")
     assert run("compile", *large, text=SMALL, status=0).stderr == ""
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF\x00\x01", b"\xff\xfe\x00", b"*filter\n", os.urandom(3000)])
-def test_no_rule_set_at_all_is_told(data: bytes) -> None:
+def test_input_that_is_not_a_rule_set_is_refused(data: bytes) -> None:
     done = subprocess.run([*HITABLES, "compile"], input=data, capture_output=True, check=False)
     assert done.returncode == 2 and b"Traceback" not in done.stderr and done.stdout == b""
 
@@ -192,7 +192,7 @@ def test_a_file_that_is_too_large_is_refused_in_bounded_memory(tmp_path: Path) -
     assert done.returncode == 2 and "128 MiB" in done.stderr
 
 
-def test_a_closed_pipe_is_no_crash() -> None:
+def test_a_closed_pipe_is_not_a_crash() -> None:
     command = f"zcat {CAMPUS} | {sys.executable} -c 'from hitables.cli.main import main; main()' compile --no-verify | head -1"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False
@@ -201,7 +201,7 @@ def test_a_closed_pipe_is_no_crash() -> None:
     assert done.returncode in (0, 2)
 
 
-def test_an_unexpected_fault_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_fault_gives_a_message_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from click.testing import CliRunner
 
     import hitables.files

@@ -1,4 +1,4 @@
-"""What commands say when a standard stream is closed or full, and which outputs they refuse to write."""
+"""Messages of commands whose standard streams are closed or full, and outputs that they refuse to write."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from support import forked
 
 from hitables.cli.main import main as hitables_main
 from hitables.errors import HitablesError
@@ -52,17 +53,17 @@ MEASURING = ("hitables calibrate", "hitables bench kernel", "hitables save")
 
 
 def commands(group: click.Group, name: str) -> list[str]:
-    """Every command below *group*, with the words that lead to it."""
-    found = []
+    """Every command below *group*, with the names of its groups."""
+    paths = []
     for word, command in group.commands.items():
         below = f"{name} {word}"
-        found += commands(command, below) if isinstance(command, click.Group) else [below]
-    return found
+        paths += commands(command, below) if isinstance(command, click.Group) else [below]
+    return paths
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that the commands read, made once."""
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the commands read, written once."""
     tmp_path = tmp_path_factory.mktemp("streams")
     (tmp_path / "a.rules").write_text(RULES)
     (tmp_path / "b.rules").write_text(RULES.replace("10.1", "10.2"))
@@ -79,20 +80,26 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "files"))
+def folder(inputs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(inputs, tmp_path / "files"))
 
 
 def run(folder: Path, program: str, words: str, streams: str) -> subprocess.CompletedProcess[str]:
-    """Run a command with shell redirections; a "_" in its words is a blank."""
+    """Run a command with shell redirections; a "_" in its words is a blank.
+
+    Where a stream is closed, or comes from the shell, it is a process that starts.
+    """
     given = [word.replace("{}", str(folder)).replace("_", " ") for word in words.split()]
     if "_" in str(folder):
         given = [word.replace("{}", str(folder)) for word in words.split()]
         given = [word.replace("_", " ") if word.startswith("chain=") else word for word in given]
+    text = "-I INPUT -s 192.0.2.3 -j DROP\n" if "stream" in words else ""
+    if streams in ("", ">/dev/full"):
+        return forked.run([program, *given], text, output=streams[1:])
     script = f'"$0" "$@" {streams}'
     return subprocess.run(
         ["bash", "-c", script, str(BIN / program), *given],
-        input="-I INPUT -s 192.0.2.3 -j DROP\n" if "stream" in words else "",
+        input=text,
         capture_output=True,
         text=True,
         check=False,
@@ -105,25 +112,29 @@ def test_every_command_is_tried() -> None:
     assert sorted(every) == sorted([*PRINTING, *MEASURING])
 
 
-@pytest.mark.parametrize(("streams", "said"), [(">/dev/full", "No space left on device"), (">&-", "closed")])
+@pytest.mark.parametrize(
+    ("streams", "message"), [(">/dev/full", "No space left on device"), (">&-", "closed")]
+)
 @pytest.mark.parametrize("command", PRINTING)
-def test_a_full_or_closed_standard_output_is_told_in_a_line(
-    command: str, streams: str, said: str, folder: Path
+def test_a_full_or_closed_standard_output_gives_one_line(
+    command: str, streams: str, message: str, folder: Path
 ) -> None:
     program = command.split()[0]
     done = run(folder, program, PRINTING[command], streams)
-    told = [line for line in done.stderr.splitlines() if "standard output" in line]
+    lines = [line for line in done.stderr.splitlines() if "standard output" in line]
     assert done.returncode == 2, (done.returncode, done.stderr)
-    assert len(told) == 1 and said in told[0] and told[0].startswith(f"{program}: ")
+    assert len(lines) == 1 and message in lines[0] and lines[0].startswith(f"{program}: ")
     assert "fault" not in done.stderr and "Traceback" not in done.stderr and "Exception" not in done.stderr
 
 
 @pytest.mark.parametrize("command", [*MEASURING, "hitables", "hitables compile", "sflgen"])
-@pytest.mark.parametrize(("streams", "said"), [(">/dev/full", "No space left"), (">&-", "closed")])
-def test_help_that_cannot_be_printed_is_told(command: str, streams: str, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("streams", "message"), [(">/dev/full", "No space left"), (">&-", "closed")])
+def test_help_that_cannot_be_printed_is_told(
+    command: str, streams: str, message: str, tmp_path: Path
+) -> None:
     program, *words = command.split()
     done = run(tmp_path, program, " ".join([*words, "--help"]), streams)
-    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+    assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -132,7 +143,7 @@ def test_help_that_cannot_be_printed_is_told(command: str, streams: str, said: s
      "convert - --from classbench --to iptables", "classify - {}/trace", "generate - -n 3",
      "trace --packet chain=INPUT_src=10.1.0.1_dst=1.1.1.1_proto=99"],
 )  # fmt: skip
-def test_a_closed_standard_input_is_told_in_a_line(words: str, folder: Path) -> None:
+def test_a_closed_standard_input_gives_one_line(words: str, folder: Path) -> None:
     done = run(folder, "hitables", words, "<&-")
     assert (
         done.returncode == 2
@@ -143,7 +154,7 @@ def test_a_closed_standard_input_is_told_in_a_line(words: str, folder: Path) -> 
 @pytest.mark.parametrize(
     "words", ["init - --state {}/new", "sync - --state {}/state", "apply-commands --state {}/state -"]
 )
-def test_sflgen_tells_a_closed_standard_input_too(words: str, folder: Path) -> None:
+def test_a_closed_standard_input_gives_a_line_in_sflgen_too(words: str, folder: Path) -> None:
     done = run(folder, "sflgen", words, "<&-")
     assert (
         done.returncode == 2
@@ -162,15 +173,15 @@ def test_a_closed_standard_error_changes_neither_result_nor_status(command: str,
     assert done.stdout.strip()
 
 
-def test_descriptors_that_are_closed_are_not_given_to_files(folder: Path) -> None:
-    """The rule file would become descriptor 1 or 2, and be written to."""
+def test_no_file_gets_a_closed_standard_descriptor(folder: Path) -> None:
+    """The rule file would become descriptor 1 or 2, and the command would write to it."""
     for streams in (">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
         run(folder, "hitables", "compile {}/a.rules --summary", streams)
         assert (folder / "a.rules").read_text() == RULES
 
 
 @pytest.mark.parametrize("option", ["-o", "--map", "--report"])
-def test_a_full_disk_is_told_and_leaves_every_old_file(option: str, folder: Path) -> None:
+def test_a_full_disk_is_an_error_and_leaves_every_old_file(option: str, folder: Path) -> None:
     if os.geteuid():
         pytest.skip("only root mounts a file system")
     words = {

@@ -10,7 +10,7 @@ from support.golden import CASES, outcome, record
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_case_comes_out_as_recorded(case: Path) -> None:
+def test_a_case_gives_the_recorded_output(case: Path) -> None:
     name, text = outcome(case)
     assert (case / name).exists(), f"{case.name} gives {name} now"
     assert text == (case / name).read_text(), "if that is meant: make golden, and a line in CHANGELOG, Output"
@@ -33,8 +33,9 @@ def test_recording_replaces_one_outcome_by_the_other(tmp_path: Path) -> None:
     assert sorted(path.name for path in case.iterdir()) == ["compiled", "rules"]
 
 
-def test_a_case_may_not_turn_the_proof_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["--no-prove", "--no-verify"])
+def test_a_case_may_not_turn_the_proof_off(option: str, tmp_path: Path) -> None:
     case = shutil.copytree(CASES[0], tmp_path / "case")
-    (case / "options").write_text("--no-verify")
+    (case / "options").write_text(option)
     with pytest.raises(ValueError, match="may not turn the proof off"):
         record(case)

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from hitables.core._engine import lib
 from support.crossing_text import crossing
 
-from hitables import HitablesError, Options, compile_rules, read
+from hitables import HitablesError, read
 from hitables.analyse.boxes import Axis, Boxes, Cut
-from hitables.build.tree import ALGORITHMS, EFFORTS, PAPER, grow
+from hitables.build.grow import ALGORITHMS, EFFORTS, PAPER, grow
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
+from hitables.core import trees
 from hitables.ir.fields import Field
 
 pytestmark = pytest.mark.engine
@@ -24,7 +26,7 @@ AXES = (Axis(Field.SRC, 32, False, Cut.PREFIX), Axis(Field.DST, 32, False, Cut.P
 def crossed(count: int) -> Boxes:
     """Rules wide in the source, among rules wide in the destination."""
     rules = [[{AXES[n % 2].field: (n << 20, (n << 20) + 4095)}] for n in range(count)]
-    return Boxes.of(AXES, rules, [True] * count, free=[3] * count)
+    return Boxes.of(AXES, rules, [True] * count, reorder=[3] * count)
 
 
 @pytest.mark.parametrize("effort", EFFORTS)
@@ -36,7 +38,7 @@ def test_every_effort_gives_one_tree_that_keeps_its_bounds(effort: str) -> None:
     assert one.program.rule_count() <= 2 * program.rule_count()
 
 
-def test_who_tries_harder_reads_less() -> None:
+def test_more_effort_gives_fewer_reads() -> None:
     read_after = {}
     for effort in EFFORTS:
         tree = grow(crossed(300), algorithm="bisect", effort=effort, leaf_size=2)
@@ -46,7 +48,7 @@ def test_who_tries_harder_reads_less() -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_no_chain_nests_deeper_than_was_asked_for(algorithm: str, depth: int) -> None:
+def test_no_chain_nests_deeper_than_max_depth(algorithm: str, depth: int) -> None:
     text = crossing(200, seed=4).replace("-j LOG", "-m limit --limit 5/min -j LOG", 3)
     options = Options(backend="legacy", algorithm=algorithm, max_depth=depth)
     reports = compile_rules(read(text), options).reports
@@ -62,32 +64,32 @@ def test_no_chain_nests_deeper_than_was_asked_for(algorithm: str, depth: int) ->
         ({"max_expansion": 0.9}, "below 1"),
     ],
 )
-def test_bounds_that_cannot_be_kept_are_refused(wrong: dict[str, object], said: str) -> None:
+def test_impossible_bounds_are_refused(wrong: dict[str, object], said: str) -> None:
     with pytest.raises(HitablesError, match=said):
         Options(**wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
-def test_a_builder_that_is_told_to_stop_stops(algorithm: str) -> None:
-    lib.tree_stop(1)
+def test_every_builder_can_be_stopped(algorithm: str) -> None:
+    trees.stop(True)
     try:
         with pytest.raises(KeyboardInterrupt):
             grow(crossed(100), algorithm=algorithm)
     finally:
-        lib.tree_stop(0)
+        trees.stop(False)
     assert len(grow(crossed(100), algorithm=algorithm)) > 1
 
 
 INTERRUPTED_BUILD = """
 import os, signal, sys, threading
-import hitables.compiler.compile
+import hitables.compiler.tables
 from hitables.cli.main import main
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background it is ignored
-grow = hitables.compiler.compile.grow
+grow = hitables.compiler.tables.grow
 def interrupted(*given, **options):
     threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()
     return grow(*given, **options)
-hitables.compiler.compile.grow = interrupted
+hitables.compiler.tables.grow = interrupted
 main(sys.argv[1:])
 """
 

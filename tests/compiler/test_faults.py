@@ -17,12 +17,13 @@ from click.testing import CliRunner, Result
 from support.sflgen_command import sflgen
 
 import hitables
-from hitables import HitablesError, NotEquivalent, Options
+from hitables import HitablesError, NotEquivalent
 from hitables.analyse.boxes import Boxes
-from hitables.build.tree import Kind, Step, Tree
+from hitables.build.tree import NodeKind, Step, Tree
 from hitables.cli.main import main
 from hitables.compiler import compile as compiling
 from hitables.compiler import pipeline
+from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -87,7 +88,7 @@ def left_out(tree: Tree) -> Tree:
 def taken_wrongly(tree: Tree) -> Tree:
     """What the tests of a tree take and what they leave change places."""
     edge, node = tree.edge.copy(), tree.node
-    for first in node["edge"][node["kind"] == int(Kind.TEST)].tolist():
+    for first in node["edge"][node["kind"] == int(NodeKind.TEST)].tolist():
         edge["to"][[first, first + 1]] = edge["to"][[first + 1, first]]
     return dataclasses.replace(tree, edge=edge)
 
@@ -120,9 +121,9 @@ def chain_of(text: str, chain: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith(f"-A {chain} ")]
 
 
-def assert_equal(before: str, after: str, verdict_only: bool = False) -> None:
+def assert_equal(before: str, after: str, equivalence: str = "full") -> None:
     one, two = hitables.read(before), hitables.read(after)
-    assert isinstance(check(one, two, Question(verdict_only=verdict_only)), Equal)
+    assert isinstance(check(one, two, Question(equivalence=equivalence)), Equal)
 
 
 WRONG = [misplaced, left_out, taken_wrongly, crashes]
@@ -139,7 +140,7 @@ def test_a_chain_with_a_wrong_tree_is_left_as_it_was_and_the_others_are_compiled
     made = compile_text(THREE, Options(equivalence=equivalence))
     assert [(fault.table, fault.chain) for fault in made.faults] == [("filter", chain)]
     assert chain_of(made.text, chain) == chain_of(THREE, chain)
-    assert_equal(THREE, made.text, equivalence == "verdict")
+    assert_equal(THREE, made.text, equivalence)
     reports = {report.chain: report for report in made.reports}
     assert reports[chain].why == f"left as it was: {made.faults[0].why}"
     assert {name for name, report in reports.items() if report.why} == {chain}
@@ -150,12 +151,14 @@ def test_a_chain_with_a_wrong_tree_is_left_as_it_was_and_the_others_are_compiled
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_when_all_trees_are_wrong_the_input_comes_out(spoil: Callable[..., None], wrong: Spoil) -> None:
+def test_when_all_trees_are_wrong_the_input_is_printed(spoil: Callable[..., None], wrong: Spoil) -> None:
     spoil(wrong)
     made = compile_text(THREE, Options())
     assert {fault.chain for fault in made.faults} == set(COUNT)
     assert made.text.partition("\n")[2] == hitables.write(hitables.read(THREE))
-    assert all(each["origin"] == each["name"] for part in made.map["tables"] for each in part["chains"])
+    assert all(
+        each["origin"] == each["name"] for part in made.source_map["tables"] for each in part["chains"]
+    )
 
 
 @pytest.mark.parametrize("wrong", [misplaced, crashes])
@@ -164,7 +167,7 @@ def test_the_command_prints_warns_and_ends_with_status_0(spoil: Callable[..., No
     done = compile_command("--summary", text=THREE)
     assert done.exit_code == 0
     assert chain_of(done.stdout, "FORWARD") == chain_of(THREE, "FORWARD")
-    assert "hitables: warning: table filter, chain FORWARD is printed as it was: " in done.stderr
+    assert "hitables: warning: table filter, chain FORWARD is printed unchanged: " in done.stderr
     assert "please report it with the rule set" in done.stderr
     assert "left as it was" in " ".join(done.stderr.split())
     assert ("packet: table=filter chain=FORWARD" in done.stderr) is (wrong is misplaced)
@@ -177,7 +180,7 @@ def test_a_sound_compile_warns_of_nothing() -> None:
     assert (done.exit_code, done.stderr) == (0, "")
 
 
-def test_two_tables_are_told_apart(spoil: Callable[..., None]) -> None:
+def test_chains_of_two_tables_are_distinguished(spoil: Callable[..., None]) -> None:
     text = table("mangle", "PREROUTING INPUT FORWARD OUTPUT POSTROUTING", *rules("FORWARD", 45, 5)) + THREE
     spoil(misplaced, 45)
     made = compile_text(text, Options())
@@ -186,7 +189,7 @@ def test_two_tables_are_told_apart(spoil: Callable[..., None]) -> None:
     assert not any(each.why for each in made.reports if each.table == "filter")
 
 
-def test_counters_and_comments_of_the_chain_come_back_too(spoil: Callable[..., None]) -> None:
+def test_counters_and_comments_of_the_chain_are_restored_too(spoil: Callable[..., None]) -> None:
     listed = [f"[{at}:{at * 9}] {line} " for at, line in enumerate(rules("FORWARD", 50, 2))]
     listed[3] = '[7:70] -A FORWARD -m comment --comment "two words \\"quoted\\"" -j DROP '
     text = table("filter", FILTER, *(line.strip() for line in listed))
@@ -196,18 +199,18 @@ def test_counters_and_comments_of_the_chain_come_back_too(spoil: Callable[..., N
     assert made.text.partition("\n")[2] == hitables.write(hitables.read(text))
 
 
-def test_rules_that_went_for_their_verdict_are_back_where_the_tree_was_wrong(
+def test_removed_rules_are_restored_where_the_tree_was_wrong(
     spoil: Callable[..., None],
 ) -> None:
     listed = rules("FORWARD", 48, 2)
     text = table("filter", FILTER, *rules("INPUT", 40, 1), *listed, *listed[:2])
-    (sound,) = compile_text(text, Options(equivalence="verdict")).map["tables"]
+    (sound,) = compile_text(text, Options(equivalence="verdict")).source_map["tables"]
     assert any(gone["chain"] == "FORWARD" for gone in sound["gone"])
     spoil(misplaced, 48)
     made = compile_text(text, Options(equivalence="verdict"))
     assert [fault.chain for fault in made.faults] == ["FORWARD"]
     assert chain_of(made.text, "FORWARD") == chain_of(text, "FORWARD")
-    assert not any(gone["chain"] == "FORWARD" for gone in made.map["tables"][0]["gone"])
+    assert not any(gone["chain"] == "FORWARD" for gone in made.source_map["tables"][0]["gone"])
     report = next(each for each in made.reports if each.chain == "FORWARD")
     assert (report.before, report.after, report.gone) == (50, 50, 0)
 
@@ -227,7 +230,7 @@ def test_a_tree_that_cannot_be_read_back_is_left_out(
     assert made.text.partition("\n")[2] == real(hitables.read(text))
 
 
-def test_what_no_tree_is_to_blame_for_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_without_a_faulty_tree_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     real = pipeline.write
     policy = ":OUTPUT ACCEPT", ":OUTPUT DROP"
     monkeypatch.setattr(pipeline, "write", lambda program: real(program).replace(*policy))
@@ -243,11 +246,11 @@ def test_a_proof_out_of_time_prints_nothing_as_before(spoil: Callable[..., None]
         compile_text(THREE, Options(), timeout=1e-6)
 
 
-def test_compile_rules_raises_unless_faults_are_to_be_spared(spoil: Callable[..., None]) -> None:
+def test_compile_rules_raises_faults_unless_they_are_spared(spoil: Callable[..., None]) -> None:
     spoil(crashes, COUNT["long"])
     program = hitables.read(THREE)
     with pytest.raises(AssertionError, match="no prefix"):
-        hitables.compile_rules(program)
+        compiling.compile_rules(program)
     made = compiling.compile_rules(program, spare=True)
     assert [(fault.chain, fault.detail.partition(",")[0]) for fault in made.faults] == [
         ("long", "in crashes")
@@ -256,7 +259,7 @@ def test_compile_rules_raises_unless_faults_are_to_be_spared(spoil: Callable[...
 
 
 @pytest.mark.parametrize("error", [MemoryError, RecursionError, KeyboardInterrupt, HitablesError])
-def test_what_is_no_fault_of_the_builder_is_raised(
+def test_errors_that_are_not_faults_are_raised(
     spoil: Callable[..., None], error: type[BaseException]
 ) -> None:
     def stops(tree: Tree) -> Tree:

@@ -14,11 +14,12 @@ from click.testing import CliRunner, Result
 import hitables
 from hitables.analyse.weights import counted
 from hitables.cli.main import main
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
-from hitables.simulate.interpreter import Machine
+from hitables.simulate.interpreter import Interpreter
 from hitables.simulate.traffic import from_packets, trace_batch
 
 RULES = 300
@@ -55,7 +56,7 @@ def trace(tmp_path: Path) -> Path:
 
 def mean_reads(program: Program, trace: Path) -> float:
     batch = trace_batch(str(trace), Family.IPV4)
-    reads = Machine(program, Backend.NFT).run("filter", "FORWARD", batch).reads
+    reads = Interpreter(program, Backend.NFT).run("filter", "FORWARD", batch).reads
     return float(np.mean(reads))
 
 
@@ -63,7 +64,7 @@ def run(*arguments: object, text: str = "") -> Result:
     return CliRunner().invoke(main, ["compile", "--no-verify", *map(str, arguments)], input=text)
 
 
-def test_what_many_packets_match_is_found_early(trace: Path) -> None:
+def test_rules_that_many_packets_match_are_read_early(trace: Path) -> None:
     program = hitables.read(rules_text())
     alike = compile_rules(program, Options(backend="nft"))
     weights = from_packets(
@@ -75,7 +76,7 @@ def test_what_many_packets_match_is_found_early(trace: Path) -> None:
     assert report.read_after == pytest.approx(mean_reads(weighed.program, trace), rel=0.25)
 
 
-def test_the_counters_of_the_input_weigh_and_can_be_left_aside(trace: Path) -> None:
+def test_the_counters_of_the_input_give_weights_and_can_be_ignored(trace: Path) -> None:
     program = hitables.read(rules_text(counters=True))
     weights = counted(program)
     assert weights is not None and counted(hitables.read(rules_text())) is None
@@ -86,16 +87,16 @@ def test_the_counters_of_the_input_weigh_and_can_be_left_aside(trace: Path) -> N
     assert mean_reads(hitables.read(by_hand), trace) < 0.8 * mean_reads(hitables.read(alike), trace)
 
 
-def test_the_report_says_what_rules_weigh_by(trace: Path) -> None:
+def test_the_report_names_the_source_of_the_weights(trace: Path) -> None:
     done = run("--trace", trace, "--summary", "-o", "/dev/null", text=rules_text())
-    assert done.exit_code == 0 and f"rules weigh by {trace}" in done.stderr
+    assert done.exit_code == 0 and f"rules are weighed by {trace}" in done.stderr
     done = run("--summary", "-o", "/dev/null", text=rules_text(counters=True))
-    assert "rules weigh by the counters of -" in done.stderr
+    assert "rules are weighed by the counters of -" in done.stderr
     done = run("--summary", "-o", "/dev/null", text=rules_text())
-    assert "rules weigh by" not in done.stderr
+    assert "rules are weighed by" not in done.stderr
 
 
-def test_a_capture_weighs_as_a_trace_of_the_same_packets_does(trace: Path, tmp_path: Path) -> None:
+def test_a_capture_and_a_trace_of_the_same_packets_give_the_same_weights(trace: Path, tmp_path: Path) -> None:
     file = io.BytesIO()
     writer = dpkt.pcap.Writer(file, linktype=101)
     for source, target, sport, dport, _ in headers():
@@ -110,17 +111,17 @@ def test_a_capture_weighs_as_a_trace_of_the_same_packets_does(trace: Path, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--trace", "TRACE", "--pcap", "TRACE"], "not by several of them"),
-        (["--trace", "TRACE", "--alike"], "not by several of them"),
-        (["--through", "FORWARD"], "there are none"),
+        (["--trace", "TRACE", "--pcap", "TRACE"], "give one of them"),
+        (["--trace", "TRACE", "--alike"], "give one of them"),
+        (["--through", "FORWARD"], "give one of them"),
         (["--trace", "TRACE", "--through", "OUTPUT"], "none of 3000 packets matches a rule of filter OUTPUT"),
         (["--trace", "TRACE", "--through", "ht1"], "no built-in chain ht1"),
-        (["--trace", "TRACE", "--scheme", "paper"], "weighs all rules alike"),
+        (["--trace", "TRACE", "--scheme", "paper"], "weighs all rules the same"),
         (["--trace", "missing"], "missing: No such file"),
         (["--pcap", "TRACE"], "no capture"),
     ],
 )  # fmt: skip
-def test_what_does_not_go_together_is_refused(arguments: list[str], said: str, trace: Path) -> None:
+def test_unusable_sources_of_weights_are_refused(arguments: list[str], said: str, trace: Path) -> None:
     given = [str(trace) if word == "TRACE" else word for word in arguments]
     done = run(*given, "-o", trace.parent / "out", text=rules_text())
     assert done.exit_code == 2 and said in done.stderr

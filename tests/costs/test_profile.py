@@ -18,6 +18,7 @@ from support.rule_texts import make_text
 
 import hitables
 from hitables.cli.main import main
+from hitables.compiler.compile import compile_rules
 from hitables.costs import Costs, Reading, default, load, spent
 from hitables.costs.profile import Figures, MatchCost
 from hitables.costs.test_kinds import as_read, kind, program_as_read
@@ -29,7 +30,7 @@ from hitables.kernel.calibrate import calibrate, non_negative
 from hitables.kernel.namespace import Namespace
 from hitables.simulate.batch import PacketBatch
 from hitables.simulate.boundary_packets import draw_packets
-from hitables.simulate.interpreter import Machine
+from hitables.simulate.interpreter import Interpreter
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
@@ -46,15 +47,15 @@ def kinds_of(text: str, backend: Backend) -> list[str]:
 
 
 @given(st.randoms(use_true_random=False), backends)
-def test_what_is_tried_is_what_semantics_reads(rng: random.Random, backend: Backend) -> None:
+def test_match_counts_agree_with_semantics(rng: random.Random, backend: Backend) -> None:
     program = make_program(rng, tiny=True)
     table = program.tables[0]
     chain = table.chains[0].name
     packets = [make_packet(rng, program.family, tiny=True) for _ in range(20)]
     batch = PacketBatch.of(program.family, packets, [rng.getrandbits(64) for _ in packets])
-    result = Machine(program, backend).run(table.name, chain, batch, hits=True, tried=True)
-    assert result.tried is not None
-    start, counts = result.tried.start, result.tried.counts
+    result = Interpreter(program, backend).run(table.name, chain, batch, hits=True, match_counts=True)
+    assert result.match_counts is not None
+    start, counts = result.match_counts.start, result.match_counts.counts
     first = {}
     for each in table.chains:
         for at in range(len(each.rules)):
@@ -79,13 +80,13 @@ def test_a_program_as_nft_reads_it_means_the_same(seed: int) -> None:
         for chain in table.chains:
             batch = draw_packets(program, table.name, chain.name, 500, seed, Backend.NFT)
             one, two = (
-                Machine(each, Backend.NFT).run(table.name, chain.name, batch) for each in (program, other)
+                Interpreter(each, Backend.NFT).run(table.name, chain.name, batch) for each in (program, other)
             )
             assert [one.verdict_text(at) for at in range(500)] == [two.verdict_text(at) for at in range(500)]
             assert (one.reads == two.reads).all() and (one.effects == two.effects).all()
 
 
-def test_nft_tries_the_protocol_first_and_each_port_by_itself() -> None:
+def test_nft_tests_the_protocol_first_and_each_port_by_itself() -> None:
     text = "-s 10.0.0.0/24 -d 10.0.0.1 -i eth0 -p tcp -m tcp --sport 1:9 --dport 22 -m comment --comment x"
     assert kinds_of(text, Backend.NFT) == [
         "interface",
@@ -107,11 +108,11 @@ def test_nft_tries_the_protocol_first_and_each_port_by_itself() -> None:
         ("! -f", "fragment"), ("-p 47", "protocol"), ("-o eth+", "interface"),
     ],
 )  # fmt: skip
-def test_header_tests_have_the_kind_of_what_nft_loads(spelt: str, found: str) -> None:
+def test_header_tests_have_the_kind_that_nft_loads(spelt: str, found: str) -> None:
     assert kinds_of(f"{spelt} -j ACCEPT", Backend.NFT) == [found]
 
 
-def test_a_negated_port_is_one_port_and_flags_are_no_port() -> None:
+def test_a_negated_port_is_one_port_and_flags_are_not_a_port() -> None:
     assert kinds_of("-p tcp -m tcp ! --dport 22", Backend.NFT)[-1] == "port"
     assert kinds_of("-p tcp -m tcp ! --dport 22:23", Backend.NFT)[-1] == "ports"
     assert kinds_of("-p tcp -m tcp --syn --dport 22", Backend.NFT)[-2:] == ["flags", "port"]
@@ -139,13 +140,15 @@ def test_a_rule_set_costs_what_its_packets_do_one_by_one(seed: int, backend: Bac
     assert found.total == pytest.approx(np.mean([costs.walk(walk, backend) for walk in walks]))
 
 
-def test_what_stands_behind_a_failed_test_costs_nothing() -> None:
+def test_matches_after_a_failed_test_cost_nothing() -> None:
     costs = plain(address=MatchCost(3.0, 2.0), protocol=MatchCost(50.0, 40.0))
     missed = hitables.read(
         "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -s 10.0.0.0/8 -p tcp -j DROP\nCOMMIT\n"
     )
     batch = draw_packets(missed, "filter", "FORWARD", 400)
-    tried = Machine(missed, Backend.LEGACY).run("filter", "FORWARD", batch, tried=True).tried
+    tried = (
+        Interpreter(missed, Backend.LEGACY).run("filter", "FORWARD", batch, match_counts=True).match_counts
+    )
     assert tried is not None
     came, behind, taken = (int(count) / len(batch) for count in tried.counts)
     expected = (came - behind) * 3 + behind * 2 + (behind - taken) * 50 + taken * 40 + taken * 1
@@ -177,7 +180,7 @@ def test_many_flows_cost_more_than_few_in_a_tree() -> None:
         for _ in range(3000)
     )
     program = hitables.read(f"*filter\n:FORWARD ACCEPT [0:0]\n{rules}COMMIT\n")
-    compiled = hitables.compile_rules(program).program
+    compiled = compile_rules(program).program
     batch = draw_packets(compiled, "filter", "FORWARD", 3000)
     for backend in Backend:
         few, many = (
@@ -187,7 +190,7 @@ def test_many_flows_cost_more_than_few_in_a_tree() -> None:
         assert many.total > few.total
 
 
-def test_the_shipped_profile_is_what_the_schema_says_and_reads_back(tmp_path: Path) -> None:
+def test_the_shipped_profile_follows_the_schema_and_reads_back(tmp_path: Path) -> None:
     schema = json.loads((ROOT / "hitables/schema/costs.json").read_text())
     data = default().as_data()
     jsonschema.validate(data, schema)
@@ -214,8 +217,8 @@ def broken(change: str) -> str:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("version", "a profile of version 9, this hitables reads version 1"), ("negative", "-1 is no number"),
-        ("incomplete", "target goto"), ("format", "no profile of costs"), ("text", "no profile of costs"),
+        ("version", "a profile of version 9, this hitables reads version 1"), ("negative", "-1 is not a number"),
+        ("incomplete", "target goto"), ("format", "not a profile of costs"), ("text", "not a profile of costs"),
         ("backend", "incomplete or broken"),
     ],
 )  # fmt: skip
@@ -228,9 +231,9 @@ def test_a_profile_that_cannot_be_used_is_refused(change: str, said: str, tmp_pa
     assert said in done.output and "profile.json" in done.output
 
 
-def test_a_profile_of_one_backend_says_nothing_about_the_other() -> None:
+def test_a_profile_of_one_backend_has_no_figures_for_the_other() -> None:
     one = Costs({Backend.NFT: default().of(Backend.NFT)}, "mine.json", {})
-    with pytest.raises(HitablesError, match=r"mine\.json: the profile says nothing about legacy"):
+    with pytest.raises(HitablesError, match=r"mine\.json: the profile has no figures for legacy"):
         one.of(Backend.LEGACY)
 
 
@@ -241,7 +244,7 @@ def test_the_least_squares_solution_has_no_negative_numbers() -> None:
 
 
 @pytest.mark.needs_kernel
-def test_calibrate_writes_a_profile_that_stats_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibrate_writes_a_profile_that_stats_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hitables.kernel.calibrate.PATIENCE", 0.5)  # what is measured is not what is tried
     path, rules = tmp_path / "profile.json", tmp_path / "rules"
     done = CliRunner().invoke(main, ["calibrate", "--backend", "nft", "-o", str(path)])
@@ -255,10 +258,10 @@ def test_calibrate_writes_a_profile_that_stats_takes(tmp_path: Path, monkeypatch
     assert found["costs"] == str(path)
     assert next(chain for chain in found["chains"] if chain["chain"] == "INPUT")["modelled_ns"] > 0
     done = CliRunner().invoke(main, ["stats", str(rules), "--costs", str(path)])
-    assert done.exit_code == 2 and "says nothing about legacy" in done.output
+    assert done.exit_code == 2 and "has no figures for legacy" in done.output
 
 
-def test_calibrate_says_why_it_cannot_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibrate_reports_why_it_cannot_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Namespace) -> Namespace:
         raise LiveError("cannot open a network namespace: Operation not permitted")
 

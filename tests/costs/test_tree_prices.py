@@ -13,17 +13,20 @@ import pytest
 
 from hitables.analyse.boxes import Boxes
 from hitables.analyse.callgraph import writes
-from hitables.analyse.reorderable import freedom
-from hitables.analyse.rule_boxes import Malformed, Sides, as_boxes
+from hitables.analyse.reorderable import reorderability
+from hitables.analyse.rule_boxes import BoxReader, as_boxes
 from hitables.api import read
 from hitables.build.expected_cost import read_in_turn, spent
-from hitables.build.tree import Tree, grow, unsplit
-from hitables.compiler.compile import Options, compile_rules
+from hitables.build.grow import grow
+from hitables.build.tree import Tree, unsplit
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.compiler.pipeline import compile_text
 from hitables.costs import Costs, default
-from hitables.costs.packet_cost import near_cost, program_of
+from hitables.costs.packet_cost import cached_cost, program_of
 from hitables.costs.tree_prices import Priced, nanoseconds, prices
 from hitables.errors import HitablesError
+from hitables.ir.choices import Malformed
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
@@ -33,7 +36,9 @@ from hitables.simulate.boundary_packets import draw_packets
 
 # Without what the processor learns: the part that the builders count.
 PLAIN = Costs(
-    {backend: replace(each, surprise=0.0, far=()) for backend, each in default().figures.items()}, "plain", {}
+    {backend: replace(each, branch_miss=0.0, cache_miss=()) for backend, each in default().figures.items()},
+    "plain",
+    {},
 )
 
 
@@ -59,9 +64,9 @@ def rules_text(count: int, seed: int, tests: str = "spt") -> str:
 def boxes_of(program: Program, backend: Backend, weights: list[float] | None = None) -> Boxes:
     table = program.table("filter")
     rules = table["FORWARD"].rules
-    sides = Sides(program.family, nft=backend is Backend.NFT, malformed=Malformed.STRICTER)
-    boxes = as_boxes(sides.sides(rules, writes(table)), program.family, weights)
-    boxes.free[:] = freedom(rules, writes(table), sides)
+    reader = BoxReader(program.family, nft=backend is Backend.NFT, malformed=Malformed.STRICTER)
+    boxes = as_boxes(reader.read(rules, writes(table)), program.family, weights)
+    boxes.reorder[:] = reorderability(rules, writes(table), reader)
     return boxes
 
 
@@ -75,12 +80,12 @@ def mean_cost(tree: Tree, boxes: Boxes, batch: PacketBatch) -> float:
 
 def modelled(program: Program, batch: PacketBatch, backend: Backend) -> float:
     alone = program_of(program, "filter", backend)
-    return near_cost(alone, "filter", "FORWARD", batch, PLAIN.of(backend), backend)[0]
+    return cached_cost(alone, "filter", "FORWARD", batch, PLAIN.of(backend), backend)[0]
 
 
 @pytest.mark.parametrize("backend", list(Backend))
 @pytest.mark.parametrize("seed", range(4))
-def test_a_list_and_a_tree_cost_what_the_model_says_of_the_programs(seed: int, backend: Backend) -> None:
+def test_costs_of_a_list_and_a_tree_agree_with_the_model_of_the_programs(seed: int, backend: Backend) -> None:
     program = read(rules_text(120, seed), family=Family.IPV4)
     options = Options(backend=backend.value, costs=PLAIN)
     compiled = compile_rules(program, options).program
@@ -111,7 +116,7 @@ def test_without_prices_every_rule_read_costs_one() -> None:
     assert (reads == cost).all() and (found == tree.search(points)[0]).all()
 
 
-def test_a_list_read_in_turn_costs_about_what_points_say() -> None:
+def test_the_estimate_of_a_list_agrees_with_points() -> None:
     program = read(rules_text(300, 5, "s"), family=Family.IPV4)
     rules = program.table("filter")["FORWARD"].rules
     boxes = boxes_of(program, Backend.LEGACY)
@@ -121,7 +126,7 @@ def test_a_list_read_in_turn_costs_about_what_points_say() -> None:
     )
 
 
-def test_a_chain_that_would_cost_more_stays_and_says_why() -> None:
+def test_a_chain_that_would_cost_more_stays_and_the_report_has_the_reason() -> None:
     program = read(rules_text(40, 2, "s"), family=Family.IPV4)
     assert not compile_rules(program, Options(backend="legacy")).reports[0].why
     figures = default().of(Backend.LEGACY)
@@ -143,14 +148,14 @@ def test_reports_give_time_for_each_backend_that_is_compiled_for() -> None:
 def test_a_profile_without_the_backend_is_refused() -> None:
     program = read(rules_text(20, 1), family=Family.IPV4)
     costs = Costs({Backend.NFT: default().of(Backend.NFT)}, "mine.json", {})
-    with pytest.raises(HitablesError, match="the profile says nothing about legacy"):
+    with pytest.raises(HitablesError, match="the profile has no figures for legacy"):
         compile_rules(program, Options(backend="any", costs=costs))
 
 
 def test_prices_of_other_rules_are_refused() -> None:
     boxes = boxes_of(read(rules_text(20, 1), family=Family.IPV4), Backend.LEGACY)
     other = read(rules_text(10, 1), family=Family.IPV4).table("filter")["FORWARD"].rules
-    with pytest.raises(ValueError, match="prices of other boxes"):
+    with pytest.raises(ValueError, match="not for these boxes"):
         boxes.priced(nanoseconds(Priced(other, boxes.axes, Family.IPV4), default(), Backend.LEGACY))
 
 

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scale import examples
 
 from hitables import engine
 from hitables.engine import Layout, Rules
-from hitables.engine.layout import Side
+from hitables.engine.layout import Range
 from hitables.errors import DatabaseError, OutOfMemory
 from hitables.parse import classbench, trace
 
@@ -42,7 +43,7 @@ def universes(plan: str) -> list[Layout]:
 
 def dims(plan: str) -> tuple[int, int]:
     """The dimensions that every part of the plan takes."""
-    read = engine.Plan.read(plan)
+    read = engine.AlgorithmSpec.read(plan)
     least, most = read.algorithm.dims
     while read.inner:
         read = read.inner
@@ -50,13 +51,14 @@ def dims(plan: str) -> tuple[int, int]:
     return least, most
 
 
+@cache
 def every_packet(layout: Layout) -> np.ndarray:
     return layout.headers(list(itertools.product(*(range(1 << width) for width in layout.widths))))
 
 
-def reading(rules: dict[int, list[Side]], packets: np.ndarray) -> np.ndarray:
+def reading(rules: dict[int, list[Range]], packets: np.ndarray) -> np.ndarray:
     """The least priority whose sides hold each packet, by the definition."""
-    found = np.full(len(packets), -1, np.int32)
+    result = np.full(len(packets), -1, np.int32)
     for priority in sorted(rules, reverse=True):
         matches = np.all(
             [
@@ -65,12 +67,12 @@ def reading(rules: dict[int, list[Side]], packets: np.ndarray) -> np.ndarray:
             ],
             axis=0,
         )
-        found[matches] = priority
-    return found
+        result[matches] = priority
+    return result
 
 
 @st.composite
-def sides(draw: st.DrawFn, layout: Layout) -> list[Side]:
+def sides(draw: st.DrawFn, layout: Layout) -> list[Range]:
     """Ranges, prefixes, single values and wildcards."""
     chosen = []
     for width in layout.widths:
@@ -85,19 +87,19 @@ def sides(draw: st.DrawFn, layout: Layout) -> list[Side]:
 
 
 @st.composite
-def rule_lists(draw: st.DrawFn, layout: Layout) -> dict[int, list[Side]]:
+def rule_lists(draw: st.DrawFn, layout: Layout) -> dict[int, list[Range]]:
     listed = draw(st.lists(sides(layout), max_size=14))
     priorities = draw(st.permutations(range(2 * len(listed) + 1)))
     return dict(zip(priorities, listed, strict=False))
 
 
-def opened(plan: str, rules: dict[int, list[Side]], layout: Layout) -> engine.Database:
-    return engine.open(plan, Rules.of_sides(list(rules.values()), layout, list(rules)))
+def opened(plan: str, rules: dict[int, list[Range]], layout: Layout) -> engine.Database:
+    return engine.open(plan, Rules.of_ranges(list(rules.values()), layout, list(rules)))
 
 
 @pytest.mark.parametrize("plan", PLANS)
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(16))
 def test_search_agrees_with_reading_the_list(plan: str, data: st.DataObject) -> None:
     layout = data.draw(st.sampled_from(universes(plan)))
     rules = data.draw(rule_lists(layout))
@@ -109,7 +111,7 @@ def test_search_agrees_with_reading_the_list(plan: str, data: st.DataObject) -> 
 
 @pytest.mark.parametrize("plan", PLANS)
 @given(data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(10))
 def test_updates_leave_what_a_fresh_build_would_find(plan: str, data: st.DataObject) -> None:
     layout = data.draw(st.sampled_from(universes(plan)))
     rules = data.draw(rule_lists(layout))
@@ -135,48 +137,69 @@ def test_updates_leave_what_a_fresh_build_would_find(plan: str, data: st.DataObj
 
 
 @cache
-def draws(seed: int, layout: Layout, count: int) -> list[tuple[int, list[Side]]]:
+def draws(seed: int, layout: Layout, count: int) -> list[tuple[int, list[Range]]]:
     """Random rules: nested prefixes mostly, as rule sets have them.  The same for every plan."""
     rng = np.random.default_rng(seed)
-    found = []
+    result = []
     for _ in range(count):
-        chosen: list[Side] = []
+        chosen: list[Range] = []
         for width in layout.widths:
             free = int(rng.choice([0, 0, width // 2, width]))
             start = int(rng.integers(0, 1 << min(width, 30))) & ~((1 << free) - 1)
             chosen.append((start, start | (1 << free) - 1))
-        found.append((int(rng.integers(0, 400)), chosen))
-    return found
+        result.append((int(rng.integers(0, 400)), chosen))
+    return result
 
 
-def builds_anew(plan: engine.Plan) -> bool:
+def builds_anew(plan: engine.AlgorithmSpec) -> bool:
     """At every update: so does what cannot be updated, and checked(A) around it."""
     if plan.algorithm.name == "checked" and plan.inner:
         return builds_anew(plan.inner)
     return not plan.algorithm.updates
 
 
+Part = tuple[list[tuple[int, list[Range]]], np.ndarray]
+
+
+@cache
+def many_updates(
+    layout: Layout, few: bool, step: int
+) -> tuple[dict[int, list[Range]], np.ndarray, list[Part]]:
+    """Rules, every *step*th packet, and parts of 10,000 updates, each with the answers after it.
+
+    An update takes the rule of its priority out, or puts one in where there is none.  The same for every plan;
+    *few* rules and updates for one that builds anew at each.
+    """
+    count = 2500 if few else 10_000
+    first = dict(draws(1, layout, 20 if few else 200))
+    packets = np.ascontiguousarray(every_packet(layout)[::step])
+    updates = [(priority // 10 if few else priority, chosen) for priority, chosen in draws(2, layout, count)]
+    rules, parts = dict(first), []
+    for begin, end in itertools.pairwise([0, *range(1, count, 500), count]):
+        for priority, chosen in updates[begin:end]:
+            if rules.pop(priority, None) is None:
+                rules[priority] = chosen
+        parts.append((updates[begin:end], reading(rules, packets)))
+    return first, packets, parts
+
+
 @pytest.mark.parametrize("plan", PLANS)
-def test_after_10_000_inserts_and_removals_the_answers_are_right(plan: str) -> None:
+def test_after_thousands_of_inserts_and_removals_the_answers_are_right(plan: str) -> None:
     least, most = dims(plan)
     layout = Layout((4, 4, 2, 2, 2)) if least <= 5 <= most else Layout((5, 5))
-    rebuilds = builds_anew(engine.Plan.read(plan))
-    rules = {}
-    for priority, chosen in draws(1, layout, 20 if rebuilds else 200):
-        rules[priority] = chosen
-    packets = np.ascontiguousarray(every_packet(layout)[:: 7 if least <= 5 <= most else 1])
+    rebuilds = builds_anew(engine.AlgorithmSpec.read(plan))
+    first, packets, parts = many_updates(layout, rebuilds, 7 if least <= 5 <= most else 1)
+    rules = dict(first)
     with opened(plan, rules, layout) as db:
-        for number, (priority, chosen) in enumerate(draws(2, layout, 10_000)):
-            priority = priority // 10 if rebuilds else priority
-            if priority in rules:
-                db.remove(priority)
-                del rules[priority]
-            else:
-                db.insert(chosen, priority)
-                rules[priority] = chosen
-            if number % 500 == 0:
-                assert (db.search(packets) == reading(rules, packets)).all(), number
-        assert (db.search(packets) == reading(rules, packets)).all()
+        for number, (updates, answers) in enumerate(parts):
+            for priority, chosen in updates:
+                if priority in rules:
+                    db.remove(priority)
+                    del rules[priority]
+                else:
+                    db.insert(chosen, priority)
+                    rules[priority] = chosen
+            assert (db.search(packets) == answers).all(), number
         emptied = opened(plan, {}, layout).bytes
         for priority in rules:
             db.remove(priority)
@@ -213,9 +236,9 @@ def test_many_threads_may_search_while_rules_change(plan: str) -> None:
 
         def search() -> None:
             while not stop.is_set():
-                found = db.search(packets)
-                if not ((found == before) | (found == 1000)).all():
-                    wrong.append(found)
+                result = db.search(packets)
+                if not ((result == before) | (result == 1000)).all():
+                    wrong.append(result)
 
         threads = [threading.Thread(target=search) for _ in range(3)]
         for thread in threads:
@@ -229,7 +252,7 @@ def test_many_threads_may_search_while_rules_change(plan: str) -> None:
         for thread in threads:
             thread.join()
         missing = before == -1
-        assert not [found for found in wrong if not (found[~missing] == before[~missing]).all()]
+        assert not [result for result in wrong if not (result[~missing] == before[~missing]).all()]
         assert (db.search(packets) == before).all()
 
 
@@ -240,10 +263,10 @@ def test_a_limit_of_memory_is_kept_and_what_does_not_fit_changes_nothing(plan: s
     rules = dict(draws(5, layout, 30))
     packets = np.ascontiguousarray(every_packet(layout)[::11])
     with pytest.raises(OutOfMemory, match="do not fit"):
-        engine.open(plan, Rules.of_sides(list(rules.values()), layout, list(rules)), limit=64)
+        engine.open(plan, Rules.of_ranges(list(rules.values()), layout, list(rules)), limit=64)
     with opened(plan, rules, layout) as db:
         limit = db.peak_bytes + 2000
-    with engine.open(plan, Rules.of_sides(list(rules.values()), layout, list(rules)), limit=limit) as db:
+    with engine.open(plan, Rules.of_ranges(list(rules.values()), layout, list(rules)), limit=limit) as db:
         for _, chosen in draws(6, layout, 400):
             free = next(priority for priority in range(1000) if priority not in rules)
             try:
@@ -261,7 +284,7 @@ def test_ipv6_addresses_are_fields_of_four_words(plan: str) -> None:
     if not dims(plan)[0] <= layout.dims <= dims(plan)[1]:
         pytest.skip(f"{plan} takes {dims(plan)[1]} dimensions at most")
     low, top = 0x20010DB8 << 96, (1 << 128) - 1
-    rules: dict[int, list[Side]] = {
+    rules: dict[int, list[Range]] = {
         3: [(low, low | (1 << 96) - 1), (0, top), (0, 65535), (53, 53), (17, 17)],
         5: [(low + 7, low + (9 << 70)), (0, top), (0, 65535), (0, 65535), (0, 255)],
         9: [(0, top), (low, low), (1024, 65535), (0, 1023), (6, 6)],
@@ -291,21 +314,21 @@ def test_the_boxes_of_a_wide_range_tile_it(width: int, data: st.DataObject) -> N
 
 
 LAYOUT = Layout((8, 8))
-RULES = Rules.of_sides([[(0, 9), (0, 255)], [(5, 20), (1, 1)]], LAYOUT)
+RULES = Rules.of_ranges([[(0, 9), (0, 255)], [(5, 20), (1, 1)]], LAYOUT)
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: engine.open("hypersplat", RULES), "no algorithm is called hypersplat"),
         (lambda: engine.open("linear(", RULES), "no algorithm; write it as"),
         (lambda: engine.open("linear(linear)", RULES), "linear wraps no other"),
         (lambda: engine.open("linear(delta=2)", RULES), "no parameter delta"),
-        (lambda: Rules.of_sides([[(9, 3), (0, 1)]], LAYOUT), "the range 9..3 is empty"),
-        (lambda: Rules.of_sides([[(0, 256), (0, 1)]], LAYOUT), "does not fit into 8 bits"),
-        (lambda: Rules.of_sides([[(0, 1)]], LAYOUT), "a rule of 1 sides"),
-        (lambda: Rules.of_sides([[(0, 1), (0, 1)]] * 2, LAYOUT, [4, 4]), "priority 4 is given twice"),
-        (lambda: Rules.of_sides([[(0, 1), (0, 1)]], LAYOUT, [-4]), "priorities lie in"),
+        (lambda: Rules.of_ranges([[(9, 3), (0, 1)]], LAYOUT), "the range 9..3 is empty"),
+        (lambda: Rules.of_ranges([[(0, 256), (0, 1)]], LAYOUT), "does not fit into 8 bits"),
+        (lambda: Rules.of_ranges([[(0, 1)]], LAYOUT), "a rule of 1 ranges"),
+        (lambda: Rules.of_ranges([[(0, 1), (0, 1)]] * 2, LAYOUT, [4, 4]), "priority 4 is given twice"),
+        (lambda: Rules.of_ranges([[(0, 1), (0, 1)]], LAYOUT, [-4]), "priorities lie in"),
         (lambda: Rules(LAYOUT, np.zeros((1, 2, 2), np.int64), np.zeros(1, np.uint32)), "must be uint32"),
         (lambda: Rules(LAYOUT, np.array([[[3, 1], [0, 0]]], np.uint32), np.zeros(1, np.uint32)), "box 0, dimension 0: the range is empty"),
         (lambda: Rules(LAYOUT, np.zeros((2, 2, 2), np.uint32), np.array([1, 0], np.uint32)), "priorities must rise"),
@@ -313,20 +336,20 @@ RULES = Rules.of_sides([[(0, 9), (0, 255)], [(5, 20), (1, 1)]], LAYOUT)
         (lambda: engine.open("linear", RULES, limit=-1), "limit of -1"),
     ],
 )  # fmt: skip
-def test_bad_rules_and_plans_are_refused_with_a_reason(make: object, said: str) -> None:
-    with pytest.raises(DatabaseError, match=said):
+def test_bad_rules_and_plans_are_refused_with_a_reason(make: object, message: str) -> None:
+    with pytest.raises(DatabaseError, match=message):
         make()  # type: ignore[operator]
 
 
 def test_bad_headers_are_refused_with_a_reason() -> None:
     with engine.open("linear", RULES) as db:
         assert len(db.search(np.zeros((0, 2), np.uint32))) == 0
-        for headers, said in (
+        for headers, message in (
             (np.zeros((3, 2), np.int64), "must be uint32"),
             (np.zeros((3, 5), np.uint32), r"\[headers\]\[2\]"),
             (np.zeros((2, 3), np.uint32).T, "row by row"),
         ):
-            with pytest.raises(DatabaseError, match=said):
+            with pytest.raises(DatabaseError, match=message):
                 db.search(headers)
         with pytest.raises(DatabaseError, match="out must be"):
             db.search(np.zeros((3, 2), np.uint32), np.zeros(3, np.int64))
@@ -355,7 +378,7 @@ def test_updates_in_a_row_stop_at_the_first_that_is_refused() -> None:
 
 def test_a_plan_reads_back_what_it_prints() -> None:
     for plan in PLANS:
-        assert str(engine.Plan.read(plan)) == plan
+        assert str(engine.AlgorithmSpec.read(plan)) == plan
 
 
 @pytest.mark.parametrize("plan", ["sfl(rfc)", "sfl(hypersplit)"])
@@ -366,7 +389,7 @@ def test_memory_never_exceeds_its_limit_while_a_structure_is_built_beside(plan: 
     with opened(plan, rules, layout) as db:
         limit = db.peak_bytes + 2000
     most, done = 0, threading.Event()
-    with engine.open(plan, Rules.of_sides(list(rules.values()), layout, list(rules)), limit=limit) as db:
+    with engine.open(plan, Rules.of_ranges(list(rules.values()), layout, list(rules)), limit=limit) as db:
 
         def watch() -> None:
             nonlocal most

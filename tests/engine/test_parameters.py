@@ -7,7 +7,7 @@ import pytest
 
 from hitables import engine
 from hitables.engine import Layout, Rules
-from hitables.engine.layout import Side
+from hitables.engine.layout import Range
 from hitables.errors import DatabaseError
 
 PLANS = [
@@ -22,7 +22,7 @@ def random_rules(seed: int, count: int, layout: Layout) -> Rules:
     rng = np.random.default_rng(seed)
     listed = []
     for _ in range(count):
-        sides: list[Side] = []
+        sides: list[Range] = []
         for width in layout.widths:
             top, free = (1 << width) - 1, int(rng.integers(0, width + 1))
             low = int(rng.integers(0, top + 1)) >> free << free
@@ -31,7 +31,7 @@ def random_rules(seed: int, count: int, layout: Layout) -> Rules:
                 [(low, low | (1 << free) - 1), (low, low), (ends[0], ends[1]), (0, top)][rng.integers(0, 4)]
             )
         listed.append(sides)
-    return Rules.of_sides(listed, layout)
+    return Rules.of_ranges(listed, layout)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ ALL = np.arange(32, dtype=np.uint32).reshape(-1, 1)
 def database(plan: str, *ranges: tuple[int, int]) -> engine.Database:
     """Rules with priorities 10, 20, 30, …"""
     return engine.open(
-        plan, Rules.of_sides([[side] for side in ranges], LAYOUT, range(10, 10 * len(ranges) + 1, 10))
+        plan, Rules.of_ranges([[side] for side in ranges], LAYOUT, range(10, 10 * len(ranges) + 1, 10))
     )
 
 
@@ -45,7 +45,7 @@ def test_a_build_that_does_not_fit_leaves_the_buffer_to_answer() -> None:
         limit = db.bytes + 1500  # room for the buffer, not for the snapshot and a second list
     plan = "sfl(linear, delta=3, background=0)"
     with engine.open(
-        plan, Rules.of_sides([[side] for side in rules], LAYOUT, range(10, 151, 10)), limit=limit
+        plan, Rules.of_ranges([[side] for side in rules], LAYOUT, range(10, 151, 10)), limit=limit
     ) as db:
         for priority in range(5):
             db.insert([(priority, priority)], priority)
@@ -59,7 +59,7 @@ def test_updates_go_on_while_it_is_built() -> None:
     rng = np.random.default_rng(1)
     lows = rng.integers(0, 60000, (3000, 2))
     sides = [[(int(low), int(low) + 4000) for low in row] for row in lows]
-    rules = Rules.of_sides(sides[:2000], layout)
+    rules = Rules.of_ranges(sides[:2000], layout)
     packets = rng.integers(0, 65536, (2000, 2)).astype(np.uint32)
     with engine.open("sfl(linear, delta=10)", rules) as db, engine.open("linear", rules) as linear:
         for number in range(2000, 3000):
@@ -97,7 +97,7 @@ def test_a_long_buffer_corrects_as_the_list_says(dims: int, vector: int) -> None
     ]
     order = rng.permutation(700)
     start = sorted(order[:300].tolist())
-    rules = Rules.of_sides([sides[each] for each in start], layout, start)
+    rules = Rules.of_ranges([sides[each] for each in start], layout, start)
     packets = rng.integers(0, 256, (20_003, dims)).astype(np.uint32)
     with (
         engine.open(f"sfl(linear, delta=100000, vector={vector})", rules) as db,

@@ -42,7 +42,7 @@ def crowded(rng: np.random.Generator, layout: Layout, count: int) -> np.ndarray:
 @pytest.mark.parametrize("layout", [FIVE_TUPLE, Layout((8, 8)), Layout((32, 32))], ids=str)
 @pytest.mark.parametrize("plan", VARIANTS)
 def test_answers_do_not_depend_on_parameters(plan: str, layout: Layout) -> None:
-    least, most = engine.Plan.read(plan).algorithm.dims
+    least, most = engine.AlgorithmSpec.read(plan).algorithm.dims
     if not least <= layout.dims <= most:
         pytest.skip(f"{plan} takes {least} to {most} dimensions")
     rng = np.random.default_rng(7)
@@ -55,9 +55,9 @@ def test_answers_do_not_depend_on_parameters(plan: str, layout: Layout) -> None:
     first = Rules(layout, boxes[:300], priorities[:300])
     with engine.open("linear", first) as linear, engine.open(plan, first) as db:
         present = np.arange(600) < 300
-        for _ in range(12 if db.plan.algorithm.updates else 3):
+        for _ in range(12 if db.spec.algorithm.updates else 3):
             assert (db.search(packets) == linear.search(packets)).all()
-            chosen = rng.permutation(600)[: 100 if db.plan.algorithm.updates else 3]
+            chosen = rng.permutation(600)[: 100 if db.spec.algorithm.updates else 3]
             for database in (linear, db):
                 database.update(~present[chosen], np.ascontiguousarray(boxes[chosen]), priorities[chosen])
             present[chosen] ^= True
@@ -69,7 +69,7 @@ def test_answers_do_not_depend_on_parameters(plan: str, layout: Layout) -> None:
 def test_a_header_beyond_its_field_matches_nothing(plan: str) -> None:
     rng, layout = np.random.default_rng(5), Layout((7, 5, 9))
     everything = [(0, (1 << width) - 1) for width in layout.widths]
-    rules = Rules.of_sides([[(3, 3), (0, 31), (8, 9)], everything], layout)
+    rules = Rules.of_ranges([[(3, 3), (0, 31), (8, 9)], everything], layout)
     packets = rng.integers(0, 1 << 10, (3000, 3), np.uint32)
     packets[::50] = 0xFFFFFFFF
     with engine.open("linear", rules) as linear, engine.open(plan, rules) as db:

@@ -14,7 +14,8 @@ import pytest
 import benchmarks.agreement as agreement
 import benchmarks.corpus as corpus
 from hitables import read
-from hitables.compiler.compile import Compiled, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Compiled
 from hitables.emit.text import write
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
@@ -23,14 +24,14 @@ from hitables.ir.rule import Match, Role
 from hitables.kernel import Namespace, load, make_ip_sets
 from hitables.kernel.agreement import Prediction, predict
 from hitables.kernel.craft import Trim
-from hitables.kernel.experiment import Trial, fire, furnish, prepare, why_not
-from hitables.kernel.make_sendable import interfaces_of, realise
-from hitables.kernel.match_truth import Traits, facts_known, options, truth, wish
+from hitables.kernel.experiment import Trial, furnish, prepare, send_trials, why_not
+from hitables.kernel.make_sendable import interfaces_of, make_sendable
+from hitables.kernel.match_truth import Traits, arrange, options, predicates_known, truth
 from hitables.kernel.stateful_truth import answer
 from hitables.kernel.testbed import local_address
 from hitables.simulate.batch import NOT_GIVEN, PacketBatch
-from hitables.simulate.boundary_packets import Edges
-from hitables.simulate.interpreter import Machine
+from hitables.simulate.boundary_packets import BoundarySampler
+from hitables.simulate.interpreter import Interpreter
 
 GATEWAY = """\
 *filter
@@ -85,7 +86,7 @@ FILTER = GATEWAY.split("*mangle")[0]
 
 
 def drawn(program: Program, table: str, chain: str, count: int = 400) -> PacketBatch:
-    return Edges(Machine(program, Backend.LEGACY), table, chain, seed=3).draw(count)
+    return BoundarySampler(Interpreter(program, Backend.LEGACY), table, chain, seed=3).draw(count)
 
 
 @pytest.mark.parametrize("text", [GATEWAY, GATEWAY6])
@@ -96,7 +97,7 @@ def test_what_is_realised_can_be_sent(text: str) -> None:
             batch = drawn(program, table.name, chain)
             names = interfaces_of([batch])
             assert any(why_not(packet, chain, names.values()) for packet in batch) or not len(batch)
-            for packet in realise(batch, chain, names):
+            for packet in make_sendable(batch, chain, names):
                 assert not why_not(packet, chain, names.values())
 
 
@@ -106,9 +107,9 @@ def test_options_are_told_apart_with_their_inversions() -> None:
 
 
 def test_facts_are_told_of_matches_that_there_are() -> None:
-    from hitables.syntax.options import MATCHES
+    from hitables.syntax.extensions import MATCHES
 
-    assert facts_known() <= set(MATCHES)
+    assert predicates_known() <= set(MATCHES)
 
 
 # Rules of one match each, with no header fields and no memory, by the chain they are tried in.
@@ -185,9 +186,9 @@ def test_what_the_facts_say_holds_in_the_kernel(family: Family, chain: str) -> N
         furnish(namespace, family, names)
         for rule in FACTS[family, chain]:
             program, match = one_match(family, chain, rule)
-            batch = realise(drawn_once, chain, interfaces, fragments=False)
+            batch = make_sendable(drawn_once, chain, interfaces, fragments=False)
             traits = Traits(batch, chain, own)
-            wish(traits, match, rng.integers(2, size=len(batch)).astype(bool))
+            arrange(traits, match, rng.integers(2, size=len(batch)).astype(bool))
             trials = [
                 Trial(packet, mark, ctmark, (uid, gid), Trim(tos, ttl))
                 for packet, mark, ctmark, uid, gid, tos, ttl in zip(
@@ -207,18 +208,20 @@ def test_what_the_facts_say_holds_in_the_kernel(family: Family, chain: str) -> N
                 )
             ]
             if "--match-set" in rule:
-                members = {name: [dotted(one) for one in held] for name, held in traits.members.items()}
+                members = {
+                    name: [dotted(one) for one in members_] for name, members_ in traits.members.items()
+                }
                 make_ip_sets({"some": "hash:net"}, family, namespace, members)
             prepare(namespace, "filter", chain, trials, "connmark" in rule or "helper" in rule)
             for backend in Backend:
                 load(write(program), family, backend, namespace)
-                fates = fire(namespace)
+                results = send_trials(namespace)
                 load("*filter\nCOMMIT\n", family, backend, namespace)
-                batch.rows["low"][:, Field.STATE] = [fate.state for fate in fates]
-                told = truth(traits, match)
-                assert not (told == NOT_GIVEN).any(), rule
-                assert [fate.arrived for fate in fates] == [True] * len(batch)
-                wrong = [at for at, fate in enumerate(fates) if fate.passed == told[at]]
+                batch.rows["low"][:, Field.STATE] = [result.state for result in results]
+                truths = truth(traits, match)
+                assert not (truths == NOT_GIVEN).any(), rule
+                assert [result.arrived for result in results] == [True] * len(batch)
+                wrong = [at for at, result in enumerate(results) if result.passed == truths[at]]
                 assert not wrong, (rule, backend, trials[wrong[0]])
 
 
@@ -269,16 +272,18 @@ def test_what_follows_from_the_packets_alone_holds_in_the_kernel(rule: str) -> N
     family, chain, names = Family.IPV4, "OUTPUT", ("eth0",)
     plain = read("*filter\n-A OUTPUT -s 10.0.0.0/8 -o eth0\nCOMMIT\n", family=family)
     batch = drawn(plain, "filter", chain, 300)
-    batch = realise(batch, chain, dict.fromkeys(interfaces_of([batch]), "eth0"), fragments=False)
+    batch = make_sendable(batch, chain, dict.fromkeys(interfaces_of([batch]), "eth0"), fragments=False)
     program, match = one_match(family, chain, rule)
-    told = answer(match, batch, [match])
-    assert (told != NOT_GIVEN).any()
+    truths = answer(match, batch, [match])
+    assert (truths != NOT_GIVEN).any()
     with Namespace() as namespace:
         furnish(namespace, family, names)
         prepare(namespace, "filter", chain, [Trial(packet) for packet in batch], False)
         load(write(program), family, Backend.LEGACY, namespace)
-        fates = fire(namespace)
-    wrong = [at for at, fate in enumerate(fates) if told[at] != NOT_GIVEN and fate.passed == told[at]]
+        results = send_trials(namespace)
+    wrong = [
+        at for at, result in enumerate(results) if truths[at] != NOT_GIVEN and result.passed == truths[at]
+    ]
     assert not wrong, (rule, batch.packet(wrong[0]))
 
 
@@ -329,9 +334,9 @@ def test_a_faulty_compiler_is_found_out(fault: str, tmp_path: Path, monkeypatch:
 
 @pytest.mark.needs_kernel
 def test_a_faulty_interpreter_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def faulty(machine: Machine, *rest: Any) -> Prediction:
+    def faulty(machine: Interpreter, *rest: Any) -> Prediction:
         program = with_first(machine.program, lambda text: text.replace("22,80,443", "22,80"))
-        return predict(Machine(program, machine.backend), *rest)
+        return predict(Interpreter(program, machine.backend), *rest)
 
     monkeypatch.setattr(agreement, "predict", faulty)
     path = tmp_path / "gateway.rules"

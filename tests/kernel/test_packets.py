@@ -22,7 +22,7 @@ from hitables.ir.fields import SCTP, STATES, TCP, UDP, UDPLITE, Family, Fragment
 from hitables.ir.packet import Backend
 from hitables.kernel import Namespace, load, save
 from hitables.kernel.craft import Trim, checksum, craft, crc32c
-from hitables.kernel.experiment import Trial, fire, furnish, prepare, why_not
+from hitables.kernel.experiment import Trial, furnish, prepare, send_trials, why_not
 from hitables.kernel.testbed import valid_name
 
 
@@ -65,7 +65,7 @@ def test_what_no_packet_can_be_is_told() -> None:
     names = ("eth0", "eth1")
     assert not why_not(packet(Family.IPV4), "FORWARD", names)
     first = {family: packet(family, chain="INPUT", fragment=Fragment.FIRST) for family in Family}
-    assert "put together" in why_not(first[Family.IPV4], "INPUT", names)
+    assert "reassembled" in why_not(first[Family.IPV4], "INPUT", names)
     assert not why_not(first[Family.IPV6], "INPUT", names)
     assert "no interface" in why_not(packet(Family.IPV4, iif="eth9"), "FORWARD", names)
     assert "which this hook has not" in why_not(packet(Family.IPV4), "INPUT", names)
@@ -97,8 +97,8 @@ def test_every_packet_comes_to_every_hook_by_its_interfaces(family: Family, tabl
         furnish(namespace, family, names)
         for tracked in (table == "nat", True):
             prepare(namespace, table, chain, trials, tracked)
-            fates = fire(namespace)
-            assert all(fate.arrived and fate.passed for fate in fates)
+            results = send_trials(namespace)
+            assert all(result.arrived and result.passed for result in results)
         saved = save(family, Backend.LEGACY, namespace, counters=True)
     counts = {rule: int(count) for count, rule in re.findall(r"\[(\d+):\d+\] (.*)", saved)}
     for rule in rules:
@@ -132,8 +132,8 @@ def test_connection_states_are_really_produced(family: Family, chain: str) -> No
         furnish(namespace, family, ("eth0", "eth1"))
         prepare(namespace, "filter", chain, trials, True)
         for _ in range(2):
-            fates = fire(namespace)
-            assert [STATES[fate.state] for fate in fates] == [state for _, state, *_ in wanted]
+            results = send_trials(namespace)
+            assert [STATES[result.state] for result in results] == [state for _, state, *_ in wanted]
 
 
 @pytest.mark.needs_kernel
@@ -157,6 +157,13 @@ def test_marks_owners_and_hardware_addresses_meet_the_rules() -> None:
         load("*filter\n" + "\n".join(rules) + "\nCOMMIT\n", family, Backend.LEGACY, namespace)
         furnish(namespace, family, ("eth0", "eth1"))
         prepare(namespace, "filter", "INPUT", entering, True)
-        assert [fate.passed for fate in fire(namespace)] == [True, False, False]
+        assert [result.passed for result in send_trials(namespace)] == [True, False, False]
         prepare(namespace, "filter", "OUTPUT", leaving, True)
-        assert [fate.passed for fate in fire(namespace)] == [True, False, False, False, False, False]
+        assert [result.passed for result in send_trials(namespace)] == [
+            True,
+            False,
+            False,
+            False,
+            False,
+            False,
+        ]

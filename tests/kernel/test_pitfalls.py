@@ -20,7 +20,7 @@ from hitables.ir.packet import Backend, Packet
 from hitables.ir.rule import Role
 from hitables.kernel import Namespace, load, make_ip_sets, save
 from hitables.kernel.craft import craft
-from hitables.kernel.experiment import Trial, fire, furnish, prepare
+from hitables.kernel.experiment import Trial, furnish, prepare, send_trials
 from hitables.kernel.load_save import read_by_iptc
 from hitables.kernel.replay import Finding, replay
 from hitables.kernel.testbed import target_of
@@ -111,8 +111,8 @@ def test_2_nft_leaves_out_or_joins_tests_that_never_match_in_legacy(family: Fami
         furnish(namespace, family, INTERFACES)
         for options in OTHERWISE:
             rule = f"-A OUTPUT -p tcp -m tcp {options}"
-            (said,) = treat(namespace, backend, rule, [packet(family, TCP, "OUTPUT")])
-            assert said == ("1" if backend is Backend.NFT else "0"), options
+            (message,) = treat(namespace, backend, rule, [packet(family, TCP, "OUTPUT")])
+            assert message == ("1" if backend is Backend.NFT else "0"), options
             read_as = read(f"*filter\n{rule}\nCOMMIT\n").table("filter")["OUTPUT"].rules[0].matches[1]
             assert read_as.role is Role.CONSTANT and not read_as.tests, options
 
@@ -181,7 +181,11 @@ def test_3_a_match_drops_headers_that_are_too_short_for_it(backend: Backend) -> 
                 sizes = range(24)
                 shorts = [packet(family, protocol, "OUTPUT", l4_bytes=size) for size in sizes]
                 prepare(namespace, "filter", "OUTPUT", list(map(Trial, shorts)), False)
-                dropped = [size for size, fate in zip(sizes, fire(namespace), strict=True) if not fate.passed]
+                dropped = [
+                    size
+                    for size, result in zip(sizes, send_trials(namespace), strict=True)
+                    if not result.passed
+                ]
                 reads_itself = native and backend is Backend.NFT
                 assert dropped == ([] if reads_itself else list(range(bytes_))), (family, rule)
 
@@ -311,7 +315,7 @@ def test_6_names_have_28_characters_and_a_chain_wins_over_the_target_of_its_name
         text = "*filter\n:LOG - [0:0]\n-A OUTPUT -j LOG\n-A LOG -j DROP\nCOMMIT\n"
         load(text, Family.IPV4, backend, namespace)
         prepare(namespace, "filter", "OUTPUT", [Trial(packet(Family.IPV4, UDP, "OUTPUT"))], False)
-        assert not fire(namespace)[0].passed
+        assert not send_trials(namespace)[0].passed
 
 
 # 7. --test is no test.
@@ -354,10 +358,10 @@ def test_8_in_legacy_any_change_of_a_table_resets_the_memory_of_limit(backend: B
         furnish(namespace, Family.IPV4, INTERFACES)
         load(rules, Family.IPV4, backend, namespace)
         prepare(namespace, "filter", "OUTPUT", [Trial(packet(Family.IPV4, UDP, "OUTPUT"))] * 3, False)
-        fire(namespace)
+        send_trials(namespace)
         assert counts(Family.IPV4, backend, namespace) == [1]
         load("*filter\n-A other -j ACCEPT\nCOMMIT\n", Family.IPV4, backend, namespace, noflush=True)
-        fire(namespace)
+        send_trials(namespace)
         assert counts(Family.IPV4, backend, namespace)[0] == (2 if backend is Backend.LEGACY else 1)
 
 
@@ -390,10 +394,10 @@ def test_9_the_counters_of_copies_add_up_to_those_of_the_rule(backend: Backend) 
         furnish(namespace, Family.IPV4, INTERFACES)
         load(one, Family.IPV4, backend, namespace)
         prepare(namespace, "filter", "OUTPUT", packets, False)
-        fire(namespace)
+        send_trials(namespace)
         assert counts(Family.IPV4, backend, namespace) == [4]
         load(copied, Family.IPV4, backend, namespace)
-        fire(namespace)
+        send_trials(namespace)
         assert counts(Family.IPV4, backend, namespace) == [2, 1, 1, 2, 1]
 
 
@@ -449,7 +453,7 @@ def test_11_where_there_is_no_interface_its_name_is_empty_and_plus_matches_it(ba
             rules = f"*filter\n:u - [0:0]\n-A OUTPUT -j u\n-A u {test}\nCOMMIT\n"
             load(rules, Family.IPV4, backend, namespace)
             prepare(namespace, "filter", "OUTPUT", [Trial(leaving)], False)
-            fire(namespace)
+            send_trials(namespace)
             assert counts(Family.IPV4, backend, namespace)[1] == int(expected), test
 
 
@@ -469,8 +473,8 @@ def test_11_a_forwarded_packet_has_its_input_interface_in_postrouting(
                 rules = f"*mangle\n:u - [0:0]\n-A POSTROUTING -j u\n-A u {test}\nCOMMIT\n"
                 load(rules, family, backend, namespace)
                 prepare(namespace, "mangle", "POSTROUTING", [Trial(packet_)], False)
-                (fate,) = fire(namespace)
-                assert fate.arrived
+                (result,) = send_trials(namespace)
+                assert result.arrived
                 if forwarded:
                     assert counts(family, backend, namespace)[1] == int(expected), test
 
@@ -530,7 +534,7 @@ def test_notrack_turns_a_packet_untracked_in_mid_chain(backend: Backend) -> None
         furnish(namespace, Family.IPV4, INTERFACES)
         load(rules, Family.IPV4, backend, namespace)
         prepare(namespace, "raw", "OUTPUT", [Trial(packet(Family.IPV4, UDP, "OUTPUT"))], True)
-        fire(namespace)
+        send_trials(namespace)
         assert counts(Family.IPV4, backend, namespace) == [1, 1, 0, 1]
 
 
@@ -553,7 +557,7 @@ def test_a_target_drops_what_it_cannot_rewrite(backend: Backend) -> None:
         furnish(namespace, Family.IPV4, INTERFACES)
         load(f"*mangle\n{rule}\nCOMMIT\n", Family.IPV4, backend, namespace)
         prepare(namespace, "mangle", "FORWARD", [Trial(good), Trial(bad)], False)
-        assert [fate.passed for fate in fire(namespace)] == [True, False]
+        assert [result.passed for result in send_trials(namespace)] == [True, False]
 
 
 @pytest.mark.parametrize("backend", Backend)

@@ -1,8 +1,8 @@
-"""The docs are true: their examples run, their links lead somewhere, their picture is what is compiled.
+"""The docs are true: their examples run, their links lead to files, their figures are the recorded ones.
 
 In a ```console block a line that starts with `$ ` is run in a folder that holds the project's docs,
-examples and rulesets; what stands below it is what it prints, `...` standing for anything.  A
-```python block is run as a script there.
+examples and rulesets; the lines below it are the expected output, in which `...` matches any text.
+A ```python block is run as a script there.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ import pytest
 
 import hitables
 from benchmarks.before_after import gains
+from hitables.cli.main import main
+from hitables.compiler.compile import compile_rules
 from hitables.files import read_text
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Ends, Role
-from hitables.syntax.options import MATCHES, TARGETS
+from hitables.syntax.extensions import MATCHES, TARGETS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "rulesets/README.md"]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 FOLDERS = "hitables|sflgen|tests|docs|rulesets|examples|tools"
-SAMPLED = [page for page in PAGES if BLOCK.search(page.read_text())]
+WITH_EXAMPLES = [page for page in PAGES if BLOCK.search(page.read_text())]
 
 
-def named(page: Path) -> str:
+def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
@@ -51,29 +53,29 @@ def run(command: list[str] | str, folder: Path) -> subprocess.CompletedProcess[s
 
 
 def try_console(block: str, folder: Path) -> None:
-    """Run the commands of a block; variables that one sets are there for the next."""
-    sofar = ""
+    """Run the commands of a block; a later command sees the variables that an earlier one sets."""
+    variables = ""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        command, _, wanted = part.partition("\n")
+        command, _, expected = part.partition("\n")
         if re.fullmatch(r"\w+=.*", command):
-            sofar += command + "\n"
+            variables += command + "\n"
             continue
-        done = run(sofar + command, folder)
+        done = run(variables + command, folder)
         assert done.returncode == 0, f"$ {command}\n{done.stdout}"
-        if wanted.strip():
-            alike = doctest.OutputChecker().check_output(wanted, done.stdout, doctest.ELLIPSIS)
-            assert alike, f"$ {command}\n--- the page says\n{wanted}--- it printed\n{done.stdout}"
+        if expected.strip():
+            equal = doctest.OutputChecker().check_output(expected, done.stdout, doctest.ELLIPSIS)
+            assert equal, f"$ {command}\n--- on the page\n{expected}--- it printed\n{done.stdout}"
 
 
 def make_links(folder: Path) -> Path:
-    """*folder*, with the parts of the project in it that examples use."""
+    """*folder*, with links to the parts of the project that examples use."""
     for name in ("docs", "examples", "rulesets"):
         (folder / name).symlink_to(ROOT / name)
     return folder
 
 
-@pytest.mark.parametrize("page", SAMPLED, ids=named)
-def test_the_examples_of_a_page_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=name_of)
+def test_the_examples_of_a_page_print_the_output_on_the_page(page: Path, tmp_path: Path) -> None:
     make_links(tmp_path)
     for kind, block in BLOCK.findall(page.read_text()):
         if kind == "console":
@@ -83,7 +85,7 @@ def test_the_examples_of_a_page_do_what_the_page_says(page: Path, tmp_path: Path
             assert done.returncode == 0, f"{block}\n{done.stdout}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_to_files_of_the_project(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if "://" not in target:
@@ -93,21 +95,21 @@ def test_links_lead_to_files_of_the_project(page: Path) -> None:
 def test_files_and_tests_that_the_docs_name_exist() -> None:
     for page in PAGES:
         for name in re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", page.read_text()):
-            assert (ROOT / name).exists(), f"{named(page)} names {name}"
+            assert (ROOT / name).exists(), f"{name_of(page)} names {name}"
 
 
 def test_the_picture_is_what_the_example_compiles_to(tmp_path: Path) -> None:
-    made = run(
+    compiled = run(
         "hitables compile docs/example/office.rules -o office.rules && "
         f"python {ROOT}/tools/picture.py office.rules FORWARD office.svg",
         make_links(tmp_path),
     )
-    assert made.returncode == 0, made.stdout
-    shown = (ROOT / "docs/example/office.svg").read_text()
-    assert (tmp_path / "office.svg").read_text() == shown, "run `make pictures`"
+    assert compiled.returncode == 0, compiled.stdout
+    picture = (ROOT / "docs/example/office.svg").read_text()
+    assert (tmp_path / "office.svg").read_text() == picture, "run `make pictures`"
 
 
-def names_behind(text: str, head: str) -> set[str]:
+def names_in_item(text: str, head: str) -> set[str]:
     """The words in backquotes of the list item that starts with *head*."""
     item = re.search(rf"^- {re.escape(head)}:((?:.|\n  )*)", text, flags=re.MULTILINE)
     assert item, head
@@ -118,56 +120,56 @@ def test_the_docs_list_every_match_and_target_of_the_table() -> None:
     text = (ROOT / "docs/rules.md").read_text()
     for role in Role:
         known = {match.name for match in MATCHES.values() if match.role is role}
-        assert names_behind(text, f"{role.name} matches") == known
+        assert names_in_item(text, f"{role.name} matches") == known
     heads = {
-        Ends.SURELY: "Targets that surely end the way",
-        Ends.MAYBE: "that may",
-        Ends.NEVER: "that never do",
+        Ends.SURELY: "Targets that always end the packet's path",
+        Ends.MAYBE: "Targets that sometimes end it",
+        Ends.NEVER: "Targets that never end it",
     }
     for ends, head in heads.items():
-        assert names_behind(text, head) == {target.name for target in TARGETS.values() if target.ends is ends}
+        assert names_in_item(text, head) == {
+            target.name for target in TARGETS.values() if target.ends is ends
+        }
 
 
-def test_the_docs_give_the_bytes_that_a_match_drops_for_the_lack_of() -> None:
+def test_the_docs_list_the_header_bytes_that_a_match_needs() -> None:
     rows = re.findall(
         r"^\| (`.*`.*) \| (\d+) \|$", (ROOT / "docs/semantics.md").read_text(), flags=re.MULTILINE
     )
-    said = {name: int(size) for names, size in rows for name in re.findall(r"`(\w+)`", names)}
-    assert said == {match.name: match.needs for match in MATCHES.values() if match.needs}
+    sizes = {name: int(size) for names, size in rows for name in re.findall(r"`(\w+)`", names)}
+    assert sizes == {match.name: match.needs for match in MATCHES.values() if match.needs}
 
 
-def test_every_command_of_the_program_stands_in_the_docs() -> None:
-    said = "".join(page.read_text() for page in PAGES)
-    helped = run("hitables --help", ROOT).stdout.split("Commands:\n")[1]
-    commands = re.findall(r"^  (\w+)", helped, flags=re.MULTILINE)
-    assert commands
-    for command in commands:
-        assert f"hitables {command}" in said, command
+def test_the_docs_name_every_command_of_the_program() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    assert "compile" in main.commands
+    for name in main.commands:
+        assert re.search(rf"hitables {name}\b", text), name
 
 
 def test_the_figures_of_the_readme_are_those_of_the_demo() -> None:
     """To within a tenth: they change a little whenever trees or packets do."""
     text = read_text(str(ROOT / "rulesets/campus.rules.gz"))
     before = hitables.read(text)
-    after = hitables.compile_rules(before).program
+    after = compile_rules(before).program
     (line,) = (line for line in gains(before, after, 20_000, Backend.NFT) if line.chain == "filter FORWARD")
     figures = r" \| ".join([r"([\d,]+)"] * 3)
     rows = re.findall(
         rf"^\| (?:before|after) \| {figures} \|$", (ROOT / "README.md").read_text(), re.MULTILINE
     )
-    said = [[int(figure.replace(",", "")) for figure in row] for row in rows]
+    printed = [[int(figure.replace(",", "")) for figure in row] for row in rows]
     measured = [*zip(line.mean, line.longest, (before.rule_count(), after.rule_count()), strict=True)]
-    assert len(said) == 2
-    for row, truth in zip(said, measured, strict=True):
-        assert row == pytest.approx(truth, rel=0.1), f"make demo shows {measured}"
+    assert len(printed) == 2
+    for row, measurement in zip(printed, measured, strict=True):
+        assert row == pytest.approx(measurement, rel=0.1), f"make demo shows {measured}"
 
 
 def test_the_kernel_figures_of_the_readme_are_the_recorded_ones() -> None:
     cases = json.loads((ROOT / "docs/evaluation/kernel.json").read_text())["cases"]
-    few = {(case["case"], case["backend"]): case for case in cases if case["flows"] == 64}
+    with_64_flows = {(case["case"], case["backend"]): case for case in cases if case["flows"] == 64}
     for name in ("acl1_10K", "ipc1_10K", "fw1_10K"):
         row = f"| {name} |"
         for backend in ("legacy", "nft"):
-            case = few[name, backend]
+            case = with_64_flows[name, backend]
             row += f" {case['input_ns'] / 1000:.1f} µs | {case['compiled_ns'] / 1000:.2f} µs | {case['ratio']:.0f} |"
         assert row in (ROOT / "README.md").read_text()

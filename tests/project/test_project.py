@@ -72,6 +72,30 @@ def test_no_row_of_layers_allows_more_than_is_imported() -> None:
     assert not any(unused.values()), {row: names for row, names in unused.items() if names}
 
 
+# Modules outside of hitables/core that still use the C engine directly.
+USE_THE_ENGINE = {
+    "hitables/engine/database.py",
+    "hitables/engine/plan.py",
+    "hitables/kernel/stopwatch.py",
+    "hitables/parse/lines.py",
+    "hitables/verify/diff.py",
+    "hitables/verify/encoding.py",
+    "hitables/verify/exact.py",
+    "hitables/verify/group_lists.py",
+    "hitables/verify/lint.py",
+    "hitables/verify/merged_classes.py",
+}
+
+
+def test_only_modules_of_core_use_the_c_engine() -> None:
+    users = {
+        str(module.relative_to(ROOT))
+        for module in MODULES
+        if any(name.startswith("hitables.core._engine") for name in imported(module))
+    }
+    assert {name for name in users if not name.startswith("hitables/core/")} <= USE_THE_ENGINE
+
+
 def test_sflgen_uses_the_public_names_of_hitables_only() -> None:
     for module in (ROOT / "sflgen").rglob("*.py"):
         for name in imported(module):

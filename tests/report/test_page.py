@@ -1,4 +1,4 @@
-"""The page of `compile --report`, looked at in a browser: what it says, and that it can be used."""
+"""The page of `compile --report` in a browser: its numbers, its tree, and that text of rules stays text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from support.hitables_command import run
 
-from hitables import Options, read
+from hitables import read
+from hitables.compiler.options import Options
 from hitables.compiler.pipeline import Output, compile_text
 from hitables.ir.packet import Backend
 from hitables.report.page import page, page_data
@@ -25,7 +26,7 @@ FLAGS = (
 
 
 def rules() -> str:
-    """Rules that get a tree, one of them with a comment that would end a script; a chain too short for one."""
+    """A chain that gets a tree, with a comment that looks like the end of a script, and a short chain."""
     comment = NASTY.replace('"', '\\"')
     lines = [f'-A FORWARD -s 10.0.0.7/32 -m comment --comment "{comment}" -j DROP', "-A FORWARD -j LOG"]
     lines += [
@@ -46,7 +47,7 @@ def rules() -> str:
 
 
 @pytest.fixture(scope="module")
-def made() -> Output:
+def output() -> Output:
     return compile_text(rules(), Options(backend="legacy"), name="<i>office</i>.rules")
 
 
@@ -70,10 +71,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture
-def shown(browser: Any, made: Output, tmp_path: Path) -> Iterator[Any]:
-    """The browser with the page in it; afterwards it must have complained about nothing."""
+def shown(browser: Any, output: Output, tmp_path: Path) -> Iterator[Any]:
+    """The browser with the page loaded; at the end its log must be empty."""
     path = tmp_path / "page.html"
-    path.write_text(page(made, Backend.LEGACY))
+    path.write_text(page(output, Backend.LEGACY))
     browser.set_window_size(1200, 900)
     browser.get(path.as_uri())
     yield browser
@@ -84,23 +85,23 @@ def texts(browser: Any, selector: str) -> list[str]:
     return [each.text for each in browser.find_elements("css selector", selector)]
 
 
-def test_the_numbers_are_those_of_the_reports(shown: Any, made: Output) -> None:
-    (report,) = (each for each in made.reports if not each.why)
+def test_the_numbers_are_those_of_the_reports(shown: Any, output: Output) -> None:
+    (report,) = (each for each in output.reports if not each.why)
     assert texts(shown, "h1") == ["<i>office</i>.rules"] and shown.title.startswith("<i>office</i>.rules")
     cards = dict(zip(texts(shown, ".card .what"), texts(shown, ".card .now"), strict=True))
     assert cards["rules read per packet, mean"] == f"{report.read_after:.1f}"
-    assert cards["longest way of any packet"] == str(report.longest)
+    assert cards["rules read, at most"] == str(report.longest)
     assert cards["rules printed"] == str(report.after) and cards["depth"] == str(report.nesting)
     assert cards["modelled time, legacy"] == f"{report.ns_after['legacy']:.0f} ns"
     assert texts(shown, "#proof") == ["✓ proved equal to its input"]
     (row,) = texts(shown, "#compiled tbody tr")
     assert row.split()[:4] == ["filter", "FORWARD", "302", str(report.after)]
-    (left,) = texts(shown, "#left tbody tr")
-    assert left == "filter INPUT 1 short: fewer than 8 rules"
+    (unchanged,) = texts(shown, "#unchanged tbody tr")
+    assert unchanged == "filter INPUT 1 short: fewer than 8 rules"
 
 
-def test_the_bars_are_the_shares_of_the_packets(shown: Any, made: Output) -> None:
-    (chain,) = page_data(made, Backend.LEGACY)["compiled"]
+def test_the_bars_are_the_shares_of_the_packets(shown: Any, output: Output) -> None:
+    (chain,) = page_data(output, Backend.LEGACY)["compiled"]
     for side, kind in enumerate(("was", "now")):
         assert sum(chain["reads"]["shares"][side]) == pytest.approx(1, abs=0.01)
         bars = shown.find_elements("css selector", f"rect.{kind}-fill")
@@ -110,8 +111,8 @@ def test_the_bars_are_the_shares_of_the_packets(shown: Any, made: Output) -> Non
     assert any(title.startswith("compiled: ") for title in titles)
 
 
-def test_the_tree_is_opened_by_clicks_and_by_keys(shown: Any, made: Output) -> None:
-    table = made.program.table("filter")
+def test_the_tree_is_opened_by_clicks_and_by_keys(shown: Any, output: Output) -> None:
+    table = output.program.table("filter")
     top = shown.find_elements("css selector", "#tree > ul > li > .rule")
     assert len(top) == len(table["FORWARD"].rules)
     drawn = len(shown.find_elements("css selector", "#tree .rule"))
@@ -126,21 +127,21 @@ def test_the_tree_is_opened_by_clicks_and_by_keys(shown: Any, made: Output) -> N
     assert button.get_attribute("aria-expanded") == "false" and not below[0].is_displayed()
 
 
-def test_what_rules_say_is_text_and_nothing_else(shown: Any) -> None:
-    found = False
-    waiting = {None}
-    while waiting and not found:  # open the tree until the comment is met
-        found = any(NASTY.replace('"', '\\"') in text for text in texts(shown, "#tree .match"))
-        waiting = set(shown.find_elements("css selector", '#tree button[aria-expanded="false"]'))
-        for button in [] if found else waiting:
+def test_text_of_rules_is_not_markup(shown: Any) -> None:
+    has_comment = False
+    closed = {None}
+    while closed and not has_comment:  # open the tree until the comment is visible
+        has_comment = any(NASTY.replace('"', '\\"') in text for text in texts(shown, "#tree .match"))
+        closed = set(shown.find_elements("css selector", '#tree button[aria-expanded="false"]'))
+        for button in [] if has_comment else closed:
             button.click()
-    assert found and "taken" not in shown.title
+    assert has_comment and "taken" not in shown.title
     assert shown.find_elements("css selector", "#tree b, h1 i") == []
     assert len(shown.find_elements("css selector", "script")) == 2
 
 
 @pytest.mark.parametrize("width", (320, 560, 1200))
-def test_nothing_juts_out_of_the_window(shown: Any, width: int) -> None:
+def test_the_page_fits_the_window(shown: Any, width: int) -> None:
     shown.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False},
@@ -176,7 +177,7 @@ def test_a_long_list_is_drawn_in_parts(browser: Any, tmp_path: Path) -> None:
     assert browser.get_log("browser") == []
 
 
-def test_a_rule_set_of_which_nothing_was_compiled(browser: Any, tmp_path: Path) -> None:
+def test_a_rule_set_without_compiled_chains(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "none.html"
     text = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j DROP\nCOMMIT\n"
     path.write_text(page(compile_text(text, Options()), Backend.LEGACY))
@@ -185,11 +186,11 @@ def test_a_rule_set_of_which_nothing_was_compiled(browser: Any, tmp_path: Path) 
     assert browser.get_log("browser") == []
 
 
-def test_the_page_asks_nobody_and_holds_no_markup_of_rules(made: Output) -> None:
-    text = page(made, Backend.LEGACY)
+def test_the_page_loads_nothing_and_has_no_markup_from_rules(output: Output) -> None:
+    text = page(output, Backend.LEGACY)
     assert text.count("</script>") == 2 and "taken" in text
     data = json.loads(text.split('id="data">')[1].split("</script>")[0])
-    assert data == page_data(made, Backend.LEGACY)
+    assert data == page_data(output, Backend.LEGACY)
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
     assert "default-src 'none'" in text
 
@@ -205,14 +206,14 @@ def test_the_command_writes_it(tmp_path: Path) -> None:
         tmp_path / "out",
         text=rules(),
     )
-    said = (tmp_path / "page.html").read_text()
-    assert said.startswith("<!doctype html>") and "standard input" in said
+    text = (tmp_path / "page.html").read_text()
+    assert text.startswith("<!doctype html>") and "standard input" in text
     done = run("compile", "--report", tmp_path / "page.txt", text=rules(), status=2)
     assert "FILE.html" in done.stderr and "--summary" in done.stderr and done.stdout == ""
 
 
-def test_packets_read_as_the_interpreter_counts(made: Output) -> None:
-    (chain,) = page_data(made, Backend.LEGACY)["compiled"]
+def test_packets_read_as_the_interpreter_counts(output: Output) -> None:
+    (chain,) = page_data(output, Backend.LEGACY)["compiled"]
     before = read(rules())
     assert chain["before"] == len(before.table("filter")["FORWARD"].rules)
     assert chain["reads"]["most"][0] == chain["before"]

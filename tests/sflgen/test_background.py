@@ -1,4 +1,4 @@
-"""Folds in the background: what was updated meanwhile stands over the new trees, and nothing is lost."""
+"""Folds in the background: updates made meanwhile are planned over the new trees, and none is lost."""
 
 from __future__ import annotations
 
@@ -15,240 +15,245 @@ from hypothesis import strategies as st
 from support.commands import make_updates
 from support.planned_updates import check, favoured, keys, prefixes, with_pending
 from support.rule_texts import make_text
+from support.scale import examples
 
 import hitables
 from hitables.errors import HitablesError, Unsupported
 from hitables.verify.question import Equal
-from sflgen.background import Folding, Stale, cleared_away, put_aside
-from sflgen.edits import Op, apply, jumps_to, read_commands, read_edits
-from sflgen.layout import Settings, Strategy
-from sflgen.planner import due, pending, plan, start
+from sflgen.background import BackgroundFold, Stale, piece_plan, unreachable_pieces
+from sflgen.commands import read_commands
+from sflgen.edits import Op, apply, jumps_to, read_edits
+from sflgen.planner import due, pending, plan_unproved, start_unproved
+from sflgen.proof import verify
 from sflgen.session import Session
-from sflgen.state import State, verify
+from sflgen.settings import Settings, Strategy
+from sflgen.state import State
 from sflgen.store import Store
 
 
-def wait(folding: Folding) -> None:
-    """However long it takes."""
-    while not folding.is_done():
-        select.select([folding.socket], [], [])
+def wait(fold: BackgroundFold) -> None:
+    """Wait, without a limit, until the fold has a result."""
+    while not fold.is_done():
+        select.select([fold.socket], [], [])
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(seed=st.integers(0, 1 << 32), backend=st.sampled_from(["any", "nft", "legacy"]))
 def test_a_fold_with_updates_meanwhile_keeps_the_law(seed: int, backend: str) -> None:
     rng = random.Random(seed)
-    state = start(hitables.read(make_text(rng, rules=80, memory=0.15)), Settings(backend, min_length=3)).after
+    state = start_unproved(
+        hitables.read(make_text(rng, rules=80, memory=0.15)), Settings(backend, min_length=3)
+    ).after
     for _ in range(3):
         _, updates, _ = make_updates(rng, state.master, 1, favoured(state))
         try:
-            state = plan(state, updates, Strategy.GRAFT).after
+            state = plan_unproved(state, updates, Strategy.GRAFT).after
         except Unsupported:
             continue
-    folding = Folding(state, list(state.served), proving=True)
+    fold = BackgroundFold(state, list(state.layouts), proving=True)
     for _ in range(4):
         _, updates, _ = make_updates(rng, state.master, rng.choice([1, 2]), favoured(state))
         try:
-            made = plan(state, updates, Strategy.GRAFT)
+            plan = plan_unproved(state, updates, Strategy.GRAFT)
         except Unsupported:
             continue
-        folding.note(made)
-        state = made.after
-    wait(folding)
+        fold.note(plan)
+        state = plan.after
+    wait(fold)
     try:
-        made = folding.plan(state, proving=True)
+        plan = fold.plan(state, proving=True)
     except (Stale, Unsupported):
-        return  # one of the updates folds by itself
+        return  # an update folds a chain itself
     finally:
-        folding.stop()
-    check(made)
-    assert made.after.master == state.master and made.after.version == state.version + 1
-    for place in state.served.keys() & made.after.served.keys():
-        assert made.after.served[place].once == state.served[place].once, "memory stays in its chain"
-    _, updates, _ = make_updates(rng, made.after.master, 1, favoured(made.after))
-    check(plan(made.after, updates))
+        fold.stop()
+    check(plan)
+    assert plan.after.master == state.master and plan.after.version == state.version + 1
+    for place in state.layouts.keys() & plan.after.layouts.keys():
+        assert plan.after.layouts[place].shared == state.layouts[place].shared, "memory stays in its chain"
+    _, updates, _ = make_updates(rng, plan.after.master, 1, favoured(plan.after))
+    check(plan_unproved(plan.after, updates))
 
 
-def test_a_fold_takes_entries_away_and_leaves_those_that_came_meanwhile() -> None:
+def test_a_fold_removes_entries_except_those_inserted_meanwhile() -> None:
     state = with_pending(delta=3)
     assert due(state) == [("filter", "INPUT")]
-    folding = Folding(state, due(state), proving=False)
+    fold = BackgroundFold(state, due(state), proving=False)
     limited = "-I INPUT 50 -s 10.0.0.0/12 -m limit --limit 5/min -j LOG"
     for command in (limited, "-I INPUT 70 -s 10.9.0.0/16 -j DROP", "-D INPUT 3"):
-        made = plan(state, read_commands(command, state.master), Strategy.GRAFT)
-        folding.note(made)
-        state = made.after
-    (shared,) = (name for _, name in state.served["filter", "INPUT"].once)
+        plan = plan_unproved(state, read_commands(command, state.master), Strategy.GRAFT)
+        fold.note(plan)
+        state = plan.after
+    (shared,) = (name for _, name in state.layouts["filter", "INPUT"].shared)
     (before,) = pending(state)
-    wait(folding)
-    made = folding.plan(state, proving=True)
-    folding.stop()
-    check(made)
-    (left,) = pending(made.after)
+    wait(fold)
+    plan = fold.plan(state, proving=True)
+    fold.stop()
+    check(plan)
+    (left,) = pending(plan.after)
     assert left.entries > 0 and left.cost < before.cost / 3
-    assert not due(made.after)
-    assert all(edit.chain != shared for edit in made.edits), (
+    assert not due(plan.after)
+    assert all(edit.chain != shared for edit in plan.edits), (
         "the rule with memory keeps its chain and its counter"
     )
 
 
-def test_the_process_that_folds_holds_no_file_of_ours() -> None:
-    """A tool that is started at the same time has pipes, and waits until nobody holds their other ends."""
+def test_the_folding_process_closes_inherited_files() -> None:
+    """A tool started at the same time waits until no process holds the other ends of its pipes."""
     state = with_pending(delta=32)
     end, ours = os.pipe()
-    folding = Folding(state, [("filter", "INPUT")], proving=False)
+    fold = BackgroundFold(state, [("filter", "INPUT")], proving=False)
     try:
         os.close(ours)
         assert os.read(end, 1) == b""
-        assert not folding.is_done(), "it waits for updates"
+        assert not fold.is_done(), "it waits for updates"
     finally:
-        folding.stop()
+        fold.stop()
         os.close(end)
 
 
 INTERRUPTED = """
 import os, signal
-from sflgen.background import Folding
+from sflgen.background import BackgroundFold
 from support.planned_updates import with_pending
-for number in (signal.SIGINT, signal.SIGTERM):  # whatever they do where the tests run
+for number in (signal.SIGINT, signal.SIGTERM):  # the test runner may have set others
     signal.signal(number, signal.default_int_handler)
 state = with_pending(32)
 for number in (signal.SIGINT, signal.SIGTERM):
     os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), number))
     try:
-        Folding(state, [("filter", "INPUT")], False)
+        BackgroundFold(state, [("filter", "INPUT")], False)
     except KeyboardInterrupt:
         print(number.name)
 """
 
 
-def test_an_interrupt_that_comes_while_python_forks_is_not_lost() -> None:
+def test_an_interrupt_during_the_fork_is_not_lost() -> None:
     command = [sys.executable, "-c", INTERRUPTED]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("SIGINT\nSIGTERM\n", "")
 
 
-def test_a_fold_that_another_one_overtook_is_not_taken_over() -> None:
+def test_a_background_fold_is_stale_after_another_fold() -> None:
     state = with_pending(delta=32)
-    folding = Folding(state, [("filter", "INPUT")], proving=False)
-    made = plan(state, read_commands("-D INPUT 3", state.master), Strategy.FOLD)
-    folding.note(made)
-    wait(folding)
+    fold = BackgroundFold(state, [("filter", "INPUT")], proving=False)
+    plan = plan_unproved(state, read_commands("-D INPUT 3", state.master), Strategy.FOLD)
+    fold.note(plan)
+    wait(fold)
     with pytest.raises(Stale):
-        folding.plan(made.after, proving=True)
-    folding.stop()
+        fold.plan(plan.after, proving=True)
+    fold.stop()
 
 
-def test_a_fold_that_fails_says_why_and_one_that_is_not_needed_is_stopped() -> None:
+def test_a_failed_fold_has_a_reason_and_a_fold_can_be_stopped() -> None:
     state = with_pending(delta=32)
-    folding = Folding(state, [("filter", "INPUT")], proving=False)
-    folding.stop()
-    folding = Folding(state, [("mangle", "INPUT")], proving=True)  # there is no such chain to fold
-    wait(folding)
-    assert folding.plan(state, proving=True).edits == ()
-    folding.stop()
-    other = apply(state.master, read_commands("-P INPUT DROP", state.master))  # not what is loaded
-    broken = State(state.settings, other, state.loaded, state.served, state.hosts)
-    folding = Folding(broken, [("filter", "INPUT")], proving=True)
-    wait(folding)
+    fold = BackgroundFold(state, [("filter", "INPUT")], proving=False)
+    fold.stop()
+    fold = BackgroundFold(state, [("mangle", "INPUT")], proving=True)  # a chain that does not exist
+    wait(fold)
+    assert fold.plan(state, proving=True).edits == ()
+    fold.stop()
+    other = apply(state.master, read_commands("-P INPUT DROP", state.master))  # not the loaded rule set
+    broken = State(state.settings, other, state.loaded, state.layouts, state.entry_chains)
+    fold = BackgroundFold(broken, [("filter", "INPUT")], proving=True)
+    wait(fold)
     with pytest.raises(HitablesError, match="treats a packet differently"):
-        folding.plan(broken, proving=True)
-    folding.stop()
+        fold.plan(broken, proving=True)
+    fold.stop()
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(seed=st.integers(0, 1 << 32))
-def test_trees_that_are_grown_aside_serve_nobody_until_they_are_taken_over(seed: int) -> None:
+def test_no_packet_reaches_staged_trees_until_they_are_taken_over(seed: int) -> None:
     rng = random.Random(seed)
     program = hitables.read(make_text(rng, rules=60, memory=0.15))
-    state = start(program, Settings("nft", min_length=3)).after
-    folding = Folding(state, list(state.served), proving=True, aside=True)
+    state = start_unproved(program, Settings("nft", min_length=3)).after
+    fold = BackgroundFold(state, list(state.layouts), proving=True, staged=True)
     while True:
-        done = folding.is_done()
-        made = None
-        if folding.pieces:
-            made = put_aside(state, folding.pieces.popleft())
-            assert not made.updates
-            used = {edit.chain for edit in made.edits}
-            assert all(edit.op is Op.NEW or edit.op is Op.APPEND for edit in made.edits)
-            assert not used & reached(state), "no packet comes there"
+        done = fold.is_done()
+        plan = None
+        if fold.pieces:
+            plan = piece_plan(state, fold.pieces.popleft())
+            assert not plan.updates
+            used = {edit.chain for edit in plan.edits}
+            assert all(edit.op is Op.NEW or edit.op is Op.APPEND for edit in plan.edits)
+            assert not used & reached(state), "no packet reaches a staged chain"
         elif done:
             break
-        elif len(folding.since) < 4:
+        elif len(fold.since) < 4:
             _, updates, _ = make_updates(rng, state.master, 1, favoured(state))
             if any(edit.op is Op.REMOVE for edit in updates):
-                continue  # a stream clears away first
+                continue  # a session removes staged chains first
             try:
-                made = plan(state, updates, Strategy.GRAFT)
+                plan = plan_unproved(state, updates, Strategy.GRAFT)
             except Unsupported:
                 continue
-            folding.note(made)
+            fold.note(plan)
         else:
-            select.select([folding.socket], [], [])
-        if made is not None:
-            state = made.after
+            select.select([fold.socket], [], [])
+        if plan is not None:
+            state = plan.after
     try:
-        made = folding.plan(state, proving=True)
+        plan = fold.plan(state, proving=True)
     except (Stale, Unsupported):
-        return  # one of the updates folds by itself
+        return  # an update folds a chain itself
     finally:
-        folding.stop()
-    check(made)
-    assert made.after.master == state.master and made.after.half != state.half
-    old = {chain.name for table in state.loaded for chain in table.chains} - reached(made.after)
-    assert not {edit.chain for edit in made.edits if edit.op is not Op.NEW} & old, "old trees are left alone"
-    state = made.after
-    for piece in cleared_away(state):
-        state = put_aside(state, piece).after
-    assert not cleared_away(state)
+        fold.stop()
+    check(plan)
+    assert plan.after.master == state.master and plan.after.name_range != state.name_range
+    old = {chain.name for table in state.loaded for chain in table.chains} - reached(plan.after)
+    assert not {edit.chain for edit in plan.edits if edit.op is not Op.NEW} & old, "old trees are not changed"
+    state = plan.after
+    for piece in unreachable_pieces(state):
+        state = piece_plan(state, piece).after
+    assert not unreachable_pieces(state)
     assert verify(state) and {c.name for t in state.loaded for c in t.chains} == reached(state)
     _, updates, _ = make_updates(rng, state.master, 1, favoured(state))
-    check(plan(state, updates))
+    check(plan_unproved(state, updates))
 
 
 def reached(state: State) -> set[str]:
-    """The chains that packets may come to, and those of the list."""
-    found = {chain.name for table in state.master for chain in table.chains}
-    for where, how in state.served.items():
-        found |= how.names() | {section.name for section in how.sections if where}
-    todo = list(found)
-    while todo:
-        name = todo.pop()
+    """The chains that packets may reach, and those of the list."""
+    chains = {chain.name for table in state.master for chain in table.chains}
+    for where, layout in state.layouts.items():
+        chains |= layout.fixed_chains() | {section.name for section in layout.sections if where}
+    pending_chains = list(chains)
+    while pending_chains:
+        name = pending_chains.pop()
         for table in state.loaded:
             for rule in table[name].rules if name in table else ():
-                below = jumps_to(rule)
-                if below and below not in found:
-                    found.add(below)
-                    todo.append(below)
-    return found
+                callee = jumps_to(rule)
+                if callee and callee not in chains:
+                    chains.add(callee)
+                    pending_chains.append(callee)
+    return chains
 
 
 @pytest.mark.parametrize("behind", ["", "fold", "-I INPUT 1 -s 192.0.2.1 -j DROP", "-F NOWHERE"])
-def test_what_is_printed_leads_to_what_the_state_says(behind: str, tmp_path: Path) -> None:
-    """New trees are told with an answer, whatever is asked for next, or nothing is."""
-    state = start(prefixes(60), Settings(backend="nft", delta=3)).after
-    said: list[str] = []
+def test_the_printed_patches_lead_to_the_loaded_rule_set_of_the_state(behind: str, tmp_path: Path) -> None:
+    """The patch of new trees is part of an answer, if there is another request or not."""
+    state = start_unproved(prefixes(60), Settings(backend="nft", delta=3)).after
+    answers: list[str] = []
     with Store.create(tmp_path / "st", state) as store:
         session = Session(store, None)
         for number in range(25):
-            session.take([f"-I INPUT {2 * number + 1} -s 10.{4 * number}.0.0/13 -j DROP"], said.append)
-            if session.folding is not None:
+            session.take([f"-I INPUT {2 * number + 1} -s 10.{4 * number}.0.0/13 -j DROP"], answers.append)
+            if session.folds.running is not None:
                 break
-        assert session.folding is not None
-        wait(session.folding)
+        assert session.folds.running is not None
+        wait(session.folds.running)
         session.attend()
         session.finish()
-        session.take([behind, "-A INPUT -j ACCEPT"] if behind else [], said.append)
+        session.take([behind, "-A INPUT -j ACCEPT"] if behind else [], answers.append)
         session.settle()
         session.close()
-    held = state.loaded
-    for answer in said:
+    loaded = state.loaded
+    for answer in answers:
         patch = "".join(
             line for line in answer.splitlines(keepends=True) if not line.startswith(("ok ", "error "))
         )
-        held = apply(held, read_edits(patch, held))
+        loaded = apply(loaded, read_edits(patch, loaded))
     with Store.open(tmp_path / "st") as store:
-        assert keys(held) == keys(store.state.loaded)
+        assert keys(loaded) == keys(store.state.loaded)
         assert isinstance(verify(store.state), Equal)
-        assert store.state.pending() < 5 or not behind, "the new trees were told, and are there"
+        assert store.state.pending() < 5 or not behind, "the new trees are loaded"

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 import hitables
 from hitables.errors import ParseError
 from sflgen import lcs
-from sflgen.edits import apply, read_commands, rule_key, sync, text
+from sflgen.commands import read_commands
+from sflgen.edits import apply, rule_key, text
 from sflgen.lcs import by_bits, by_pairs, gaps
+from sflgen.least_edits import sync
 
 RULES = """*filter
 :INPUT ACCEPT [0:0]
@@ -45,23 +47,26 @@ def test_gaps_leave_a_longest_common_subsequence(old: list[int], new: list[int])
         assert all(old[i] == new[j] for i, j in pairs)
         assert all(i < later_i and j < later_j for (i, j), (later_i, later_j) in itertools.pairwise(pairs))
         assert len(pairs) == longest[-1][-1]
-    found = list(gaps(old, new))
-    kept = [n for n in range(len(old)) if all(n not in gone for gone, _ in found)]
+    ranges = list(gaps(old, new))
+    kept = [n for n in range(len(old)) if all(n not in removed for removed, _ in ranges)]
     assert [old[n] for n in kept] == [
-        new[n] for n in range(len(new)) if all(n not in come for _, come in found)
+        new[n] for n in range(len(new)) if all(n not in added for _, added in ranges)
     ]
     assert len(kept) == longest[-1][-1]
 
 
-def test_thousands_of_equal_rules_cost_rows_of_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_equal_rules_are_compared_by_rows_of_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lcs, "by_pairs", None)  # it would look at six million pairs
     old = [*range(3000), *["log"] * 3000]
     new = [*["log"] * 2000, *range(0, 3000, 2), "last"]
-    found = list(gaps(old, new))
-    assert (sum(len(gone) for gone, _ in found), sum(len(come) for _, come in found)) == (4000, 1501)
+    ranges = list(gaps(old, new))
+    assert (sum(len(removed) for removed, _ in ranges), sum(len(added) for _, added in ranges)) == (
+        4000,
+        1501,
+    )
 
 
-def test_a_list_of_addresses_goes_in_as_iptables_puts_it() -> None:
+def test_a_list_of_addresses_is_inserted_in_the_order_of_iptables() -> None:
     assert lines("-I INPUT 2 -s 1.1.1.1,2.2.2.2 -j DROP")[1:3] == [
         "-A INPUT -s 2.2.2.2 -j DROP",
         "-A INPUT -s 1.1.1.1 -j DROP",
@@ -77,17 +82,17 @@ def test_a_list_of_addresses_goes_in_as_iptables_puts_it() -> None:
         "--delete INPUT 1",
     ],
 )
-def test_a_rule_is_found_however_it_is_spelt(command: str) -> None:
+def test_a_rule_is_found_in_any_spelling(command: str) -> None:
     assert len(lines(command)) == 2 and "10.1.2.3" not in lines(command)[0]
 
 
-def test_a_chain_of_the_name_of_a_target_is_a_chain() -> None:
+def test_a_chain_with_the_name_of_a_target_is_a_chain() -> None:
     program = hitables.read("*filter\n:LOG -\nCOMMIT\n")
     (edit,) = read_commands("-A INPUT -j LOG", program)
     assert edit.rule is not None and rule_key(edit.rule)[1] == "-j LOG"
 
 
-def test_a_table_that_was_not_there_is_made() -> None:
+def test_a_missing_table_is_added() -> None:
     program = hitables.read(RULES)
     after = apply(program, read_commands("-t nat -A POSTROUTING -j MASQUERADE", program))
     assert [table.name for table in after] == ["filter", "nat"]
@@ -112,7 +117,9 @@ def test_a_table_that_was_not_there_is_made() -> None:
     ("-R INPUT -j DROP", "-R needs a position", 10),
     ("*fliter", "unknown table", 1),
 ])  # fmt: skip
-def test_what_cannot_be_done_is_refused_with_its_place(command: str, reason: str, column: int) -> None:
+def test_a_command_that_cannot_be_performed_is_refused_with_its_column(
+    command: str, reason: str, column: int
+) -> None:
     program = hitables.read(RULES)
     with pytest.raises(ParseError) as caught:
         read_commands(f"# a comment\n{command}\n", program, "updates.txt")

@@ -1,4 +1,4 @@
-"""sflgen beside fail2ban and docker, in real network namespaces: their chains stay, counters go on."""
+"""sflgen beside fail2ban and docker, in real network namespaces: their chains stay, counters are kept."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 from support import forked
 
-from hitables.ir.rule import Rule
 from hitables.kernel.namespace import Namespace, run
 from sflgen.edits import rule_key
 from sflgen.kernel import Kernel
-from sflgen.layout import Settings
+from sflgen.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -32,50 +31,46 @@ def sflgen(*words: str) -> str:
 
 
 def counts(backend: str, table: str, *chains: str) -> dict[object, int]:
-    """Packets, by what a rule says, summed over its copies: in *chains*, or in all."""
+    """Packets by rule, summed over its copies in *chains*, or in all chains."""
     from hitables.ir.fields import Family
 
-    found: dict[object, int] = {}
+    packets: dict[object, int] = {}
     saved = [
         line for line in run([f"iptables-{backend}-save", "-c"]).splitlines(keepends=True) if line[0] != "#"
     ]
-    held = Kernel(Family.IPV4, Settings(backend)).read(saved).table(table)
-    for chain in held.chains:
+    loaded = Kernel(Family.IPV4, Settings(backend)).parse(saved).table(table)
+    for chain in loaded.chains:
         for rule in chain.rules if not chains or chain.name in chains else ():
-            key = said(rule)
-            found[key] = found.get(key, 0) + (rule.counters or (0, 0))[0]
-    return found
-
-
-def said(rule: Rule) -> object:
-    return rule_key(rule)
+            key = rule_key(rule)
+            packets[key] = packets.get(key, 0) + (rule.counters or (0, 0))[0]
+    return packets
 
 
 def listed(backend: str, table: str, chain: str) -> list[str]:
-    """A chain as the kernel tells it, counters of its rules included."""
+    """The rules of a chain in the kernel, with their counters."""
     lines = run([f"iptables-{backend}-save", "-c", "-t", table]).splitlines()
     return [line for line in lines if f" -A {chain} " in line]
 
 
 def send(packets: dict[tuple[str, int], int]) -> None:
-    """UDP packets to addresses of our own."""
+    """Send UDP packets to local addresses."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
         for address, count in packets.items():
             for _ in range(count):
                 sent = 0
                 while not sent:
-                    with contextlib.suppress(ConnectionRefusedError):  # the answer to one before
+                    with contextlib.suppress(ConnectionRefusedError):  # the answer to an earlier packet
                         sent = out.sendto(b"x", address)
 
 
 def action(name: str, **tags: str) -> list[str]:
-    """The command of fail2ban's action, as fail2ban fills it in."""
+    """The command of fail2ban's action, with its tags replaced as fail2ban does."""
     conf = configparser.ConfigParser(interpolation=None)
     conf.read(EXAMPLES / "fail2ban" / "sflgen.conf")
-    said = conf["Definition"][name]
+    command = conf["Definition"][name]
     for tag, value in {**conf["Init"], **tags}.items():
-        said = said.replace(f"<{tag}>", value)
-    return said.split()
+        command = command.replace(f"<{tag}>", value)
+    return command.split()
 
 
 def banned(backend: str, state: str) -> None:
@@ -111,18 +106,18 @@ def banned(backend: str, state: str) -> None:
     sflgen("fold", "--live", "--state", state)
     after = counts(backend, "filter")
     own = {key: count for key, count in now.items() if " sf" not in f" {key[1]}" and "sf" not in str(key[1])}  # type: ignore[index]
-    gone = {key for key in own if key not in after}
-    assert len(gone) == 1, "the ban that was lifted"
-    assert {key: after[key] for key in own if key not in gone} == {
-        key: own[key] for key in own if key not in gone
+    lifted = {key for key in own if key not in after}
+    assert len(lifted) == 1, "the ban that was lifted"
+    assert {key: after[key] for key in own if key not in lifted} == {
+        key: own[key] for key in own if key not in lifted
     }
     assert listed(backend, "filter", "f2b-sshd") == jail
-    assert "the kernel holds what the state says" in sflgen("status", "--live", "--state", state)
+    assert "the kernel holds the rule set of the state" in sflgen("status", "--live", "--state", state)
     assert "proved" in sflgen("verify", "--state", state)
 
 
 @both
-def test_bans_and_folds_leave_the_chains_of_fail2ban_and_all_counters(backend: str, tmp_path: Path) -> None:
+def test_bans_and_folds_keep_the_chains_of_fail2ban_and_all_counters(backend: str, tmp_path: Path) -> None:
     with Namespace() as namespace:
         namespace.call(banned, backend, str(tmp_path / "state"))
 
@@ -151,24 +146,24 @@ def contained(backend: str, state: str) -> None:
         )
         sflgen("delete", "--live", "--state", state, "FORWARD", str(8 * host))
     run([str(EXAMPLES / "containers/container.sh"), "down", "172.17.0.3", "80"], env=env)
-    theirs = [
+    foreign = [
         listed(backend, table, chain)
         for table, chain in (("filter", "DOCKER"), ("nat", "DOCKER"), ("filter", "DOCKER-USER"))
     ]
-    assert [len(each) for each in theirs] == [3, 4, 1]
+    assert [len(each) for each in foreign] == [3, 4, 1]
     sflgen("fold", "--live", "--state", state)
     sflgen("fold", "--live", "--state", state, "FORWARD")
-    assert theirs == [
+    assert foreign == [
         listed(backend, table, chain)
         for table, chain in (("filter", "DOCKER"), ("nat", "DOCKER"), ("filter", "DOCKER-USER"))
     ]
     assert "proved" in sflgen("verify", "--state", state)
-    run([tool, "-I", "FORWARD", "-j", "DOCKER-USER"])  # docker starts anew: that concerns us
+    run([tool, "-I", "FORWARD", "-j", "DOCKER-USER"])  # docker restarts, and changes FORWARD
     with pytest.raises(Exception, match="FORWARD"):
         sflgen("status", "--live", "--state", state)
 
 
 @both
-def test_containers_come_and_go_beside_patches_and_folds(backend: str, tmp_path: Path) -> None:
+def test_containers_start_and_stop_between_patches_and_folds(backend: str, tmp_path: Path) -> None:
     with Namespace() as namespace:
         namespace.call(contained, backend, str(tmp_path / "state"))

@@ -1,4 +1,4 @@
-"""The law of sflgen under updates that are made to be hard for it, in long sequences and through files.
+"""The law of sflgen under updates that are meant to be hard for it, in long sequences and through files.
 
 SFLGEN_RUNS sequences beginning with SFLGEN_SEED are tried; a handful by default.
 """
@@ -17,19 +17,21 @@ from support.hostile_updates import hostile_command, hostile_text, hostile_updat
 from support.planned_updates import check, keys
 
 import hitables
-from hitables.build.tree import grow
-from hitables.compiler.compile import NESTING
+from hitables.analyse.callgraph import levels_above
+from hitables.build.grow import grow
+from hitables.compiler.options import NESTING
 from hitables.errors import LiveError, ParseError, Unsupported
 from hitables.ir.fields import Family
 from hitables.ir.program import Program
 from hitables.kernel.namespace import Namespace
 from hitables.kernel.namespace import run as run_tool
-from sflgen.edits import CommandReader, Edit, sync
+from sflgen.commands import CommandReader
+from sflgen.edits import Edit
 from sflgen.kernel import Kernel
-from sflgen.layout import Settings, Strategy
-from sflgen.local_proof import prove_patch, proved_plan
-from sflgen.plan_state import levels
-from sflgen.planner import Plan, fold, plan, start
+from sflgen.least_edits import sync
+from sflgen.planner import Plan, fold_unproved, plan_unproved, start_unproved
+from sflgen.proof import plan, prove_plan
+from sflgen.settings import Settings, Strategy
 from sflgen.state import State
 from sflgen.store import Store
 
@@ -49,27 +51,27 @@ def chosen_settings(rng: random.Random) -> Settings:
 
 
 def nests_too_deep(program: Program, settings: Settings) -> bool:
-    """Whether the list itself does, with the chains that a tree may add."""
+    """Whether the list nests too deep itself, with the chains that a tree may add."""
     limit = NESTING["nft" if settings.backend == "any" else settings.backend]
-    return any(max(levels(table).values(), default=0) > limit for table in program)
+    return any(max(levels_above(table).values(), default=0) > limit for table in program)
 
 
-def planned(rng: random.Random, state: State, updates: list[Edit], master: Program) -> Plan | None:
-    """A plan that was held against the law; None where the list nests too deep for the backend."""
+def checked_plan(rng: random.Random, state: State, updates: list[Edit], master: Program) -> Plan | None:
+    """A plan that is checked against the law; None if the list nests too deep for the backend."""
     strategy = rng.choice(STRATEGIES)
     try:
         if rng.random() < 0.7:
-            made = proved_plan(state, updates, strategy)
+            checked = plan(state, updates, strategy)
         else:
-            made = plan(state, updates, strategy)
-            prove_patch(made)
+            checked = plan_unproved(state, updates, strategy)
+            prove_plan(checked)
     except Unsupported:
         assert nests_too_deep(master, state.settings), "a legal update is refused"
         return None
-    said, wanted = keys(made.after.master), keys(master)
-    assert all(said[place] == wanted.get(place, ["ACCEPT"]) for place in said.keys() | wanted.keys())
-    check(made)
-    return made
+    listed, wanted = keys(checked.after.master), keys(master)
+    assert all(listed[each] == wanted.get(each, ["ACCEPT"]) for each in listed.keys() | wanted.keys())
+    check(checked)
+    return checked
 
 
 def reopened(store: Store, folder: Path) -> Store:
@@ -79,7 +81,7 @@ def reopened(store: Store, folder: Path) -> Store:
     store = Store.open(folder)
     now = store.state
     assert keys(now.master) == keys(before.master) and keys(now.loaded) == keys(before.loaded)
-    assert dict(now.served) == dict(before.served) and dict(now.hosts) == dict(before.hosts)
+    assert dict(now.layouts) == dict(before.layouts) and dict(now.entry_chains) == dict(before.entry_chains)
     assert now.version == before.version
     return store
 
@@ -88,7 +90,7 @@ def run(seed: int, folder: Path) -> None:
     rng = random.Random(seed)
     family = rng.choice(list(Family))
     program = hitables.read(hostile_text(rng, family), family=family)
-    first = start(program, chosen_settings(rng))
+    first = start_unproved(program, chosen_settings(rng))
     check(first)
     store = Store.create(folder, first.before)
     store.commit(first)
@@ -97,26 +99,28 @@ def run(seed: int, folder: Path) -> None:
         kind = rng.random()
         if kind < 0.04:
             master = hitables.read(hostile_text(rng, family), family=family)
-            made = planned(rng, state, sync(state.master, master), master)
+            checked = checked_plan(rng, state, sync(state.master, master), master)
         elif kind < 0.07:
-            made = fold(state, rng.choice([None, list(state.served)[:1]]))
-            check(made)
+            checked = fold_unproved(state, rng.choice([None, list(state.layouts)[:1]]))
+            check(checked)
         else:
             count = rng.choice([1, 1, 1, 1, 2, 4, 12])
-            _, updates, master = hostile_updates(rng, state.master, count, list(state.served))
-            made = planned(rng, state, updates, master)
-        if made is not None:
-            store.commit(made)
+            _, updates, master = hostile_updates(rng, state.master, count, list(state.layouts))
+            checked = checked_plan(rng, state, updates, master)
+        if checked is not None:
+            store.commit(checked)
         if rng.random() < 0.3:
             store = reopened(store, folder)
     store.close()
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + RUNS))
-def test_the_law_holds_whatever_is_done(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_holds_after_any_sequence_of_updates(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     grouping = [None, None, 1, 2][seed % 4]
     if grouping is not None:
-        monkeypatch.setattr("hitables.compiler.compile.grow", functools.partial(grow, grouping=grouping))
+        monkeypatch.setattr("hitables.compiler.tables.grow", functools.partial(grow, grouping=grouping))
     run(seed, tmp_path / "st")
 
 
@@ -148,14 +152,16 @@ def disagreements(seed: int, backend: str) -> list[str]:
             found.append(f"{command}: {refused}")
             continue
         program = reader.program
-    held, said = keys(kernel.held()), keys(kernel.as_kept(program))
+    loaded, stored = keys(kernel.contents()), keys(kernel.as_stored(program))
     return found + [
-        str(place) for place in held.keys() | said.keys() if held.get(place, ["ACCEPT"]) != said.get(place)
+        str(place)
+        for place in loaded.keys() | stored.keys()
+        if loaded.get(place, ["ACCEPT"]) != stored.get(place)
     ]
 
 
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("seed", range(SEED, SEED + min(RUNS, 4)))
-def test_commands_mean_what_they_mean_to_iptables(seed: int) -> None:
+def test_commands_have_the_effect_that_they_have_in_iptables(seed: int) -> None:
     with Namespace() as namespace:
         assert namespace.call(disagreements, seed, ["legacy", "nft"][seed % 2]) == []

@@ -1,4 +1,4 @@
-"""Patches in real kernels: after each, the kernel holds what the state says; and the commands."""
+"""Patches in real kernels: after each, the kernel holds the rule set of the state; and the commands."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 from support.commands import make_updates
 from support.planned_updates import favoured, keys, prefixes
 from support.rule_texts import make_text
+from support.scale import examples
 from support.sflgen_command import SFLGEN, both, sflgen, step
 
 import hitables
@@ -24,10 +25,10 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load
 from hitables.kernel.namespace import Namespace
-from sflgen.edits import read_commands
+from sflgen.commands import read_commands
 from sflgen.kernel import Drift, Kernel, loader
-from sflgen.layout import Settings
-from sflgen.planner import plan, start
+from sflgen.planner import plan_unproved, start_unproved
+from sflgen.settings import Settings
 from sflgen.store import Store
 
 Listening = Callable[[], socket.socket]
@@ -36,61 +37,61 @@ Listening = Callable[[], socket.socket]
 @pytest.mark.needs_kernel
 @both
 @pytest.mark.parametrize("seed", range(4))
-def test_the_kernel_holds_what_the_state_says_after_each_patch(
+def test_the_kernel_holds_the_rule_set_of_the_state_after_each_patch(
     backend: str, seed: int, tmp_path: Path
 ) -> None:
     rng = random.Random(seed)
     family = [Family.IPV4, Family.IPV6][seed % 2]
-    said = make_text(rng, family, rules=60, memory=0.1).splitlines()
-    # iptables-legacy-save prints a test that never holds as none, and what is misread is refused.
-    loads = "\n".join(line for line in said if not re.search("! --[sd]port 0:65535", line)) + "\n"
+    lines = make_text(rng, family, rules=60, memory=0.1).splitlines()
+    # iptables-legacy-save does not print a test that never holds, and misread rules are refused.
+    loads = "\n".join(line for line in lines if not re.search("! --[sd]port 0:65535", line)) + "\n"
     program = hitables.read(loads, family=family)
-    made = start(program, Settings(backend, min_length=3, delta=6))
+    plan = start_unproved(program, Settings(backend, min_length=3, delta=6))
     taken = 0
     with Namespace() as namespace:
         load(hitables.write(program), family, Backend(backend), namespace)
-        Store.create(tmp_path / "st", made.before).close()
-        assert namespace.call(step, str(tmp_path / "st"), made)
-        state = made.after
-        for _ in range(12):
+        Store.create(tmp_path / "st", plan.before).close()
+        assert namespace.call(step, str(tmp_path / "st"), plan)
+        state = plan.after
+        for _ in range(examples(6)):
             _, updates, _ = make_updates(rng, state.master, rng.choice([1, 1, 3]), favoured(state))
             try:
-                made = plan(state, updates)
+                plan = plan_unproved(state, updates)
             except Unsupported:
                 continue
-            if namespace.call(step, str(tmp_path / "st"), made):
-                state, taken = made.after, taken + 1
-    assert taken > 5
+            if namespace.call(step, str(tmp_path / "st"), plan):
+                state, taken = plan.after, taken + 1
+    assert taken > 2
 
 
 def refused(folder: str) -> str:
     """A patch of two tables, of which the kernel takes the first and refuses the second."""
     with Store.open(Path(folder)) as store:
         kernel = Kernel(store.state.master.family, store.state.settings)
-        held, before = keys(kernel.held()), store.state
+        before_load, before = keys(kernel.contents()), store.state
         commands = "-t mangle -A PREROUTING -j MARK --set-mark 1\n-A INPUT -m rateest --rateest none --rateest-gt --rateest-pps 5 -j DROP"
-        made = plan(before, read_commands(commands, before.master))
+        plan = plan_unproved(before, read_commands(commands, before.master))
         try:
-            store.commit(made, loader(kernel, store, made))
+            store.commit(plan, loader(kernel, store, plan))
         except LiveError as error:
             assert store.state is before
-            now = keys(kernel.held())
-            assert {place: now[place] for place in held} == held
+            now = keys(kernel.contents())
+            assert {place: now[place] for place in before_load} == before_load
             assert now.get(("mangle", "PREROUTING"), ["ACCEPT"]) == ["ACCEPT"]
             return str(error)
     return ""
 
 
-def surprised(folder: str) -> None:
-    """An update of a table that holds rules the state never heard of."""
+def update_unknown_table(folder: str) -> None:
+    """An update of a table in which the kernel has rules and the state has none."""
     from hitables.kernel.namespace import run
 
     with Store.open(Path(folder)) as store:
         settings = store.state.settings
         kernel = Kernel(store.state.master.family, settings)
         run([f"iptables-{settings.backend}", "-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE"])
-        made = plan(store.state, read_commands("-t nat -A OUTPUT -j ACCEPT", store.state.master))
-        store.commit(made, loader(kernel, store, made))
+        plan = plan_unproved(store.state, read_commands("-t nat -A OUTPUT -j ACCEPT", store.state.master))
+        store.commit(plan, loader(kernel, store, plan))
 
 
 def drifted(folder: str, command: list[str]) -> None:
@@ -103,48 +104,46 @@ def drifted(folder: str, command: list[str]) -> None:
 
 @pytest.mark.needs_kernel
 @both
-def test_a_rule_that_the_kernel_refuses_and_drift_change_nothing(backend: str, tmp_path: Path) -> None:
+def test_a_refused_rule_and_drift_change_nothing(backend: str, tmp_path: Path) -> None:
     program = prefixes(40)
-    made = start(program, Settings(backend, left=("f2b-*",)))
+    plan = start_unproved(program, Settings(backend, foreign=("f2b-*",)))
     folder = str(tmp_path / "st")
     with Namespace() as namespace:
         load(hitables.write(program), Family.IPV4, Backend(backend), namespace)
-        Store.create(Path(folder), made.before).close()
-        namespace.call(step, folder, made)
+        Store.create(Path(folder), plan.before).close()
+        namespace.call(step, folder, plan)
         assert "the kernel refuses the patch" in namespace.call(refused, folder)
-        with pytest.raises(Drift, match="table nat, chain POSTROUTING: 1 rules, the state says 0"):
-            namespace.call(surprised, folder)
+        with pytest.raises(Drift, match="table nat, chain POSTROUTING: 1 rules, the state has 0"):
+            namespace.call(update_unknown_table, folder)
         tool = f"iptables-{backend}"
-        namespace.call(drifted, folder, [tool, "-N", "f2b-sshd"])  # others may
-        with pytest.raises(Drift, match="chain INPUT: policy DROP, the state says ACCEPT"):
+        namespace.call(drifted, folder, [tool, "-N", "f2b-sshd"])  # foreign
+        with pytest.raises(Drift, match="chain INPUT: policy DROP, the state has ACCEPT"):
             namespace.call(drifted, folder, [tool, "-P", "INPUT", "DROP"])
-        with pytest.raises(Drift, match=r"chain INPUT: .* rules, the state says"):
+        with pytest.raises(Drift, match=r"chain INPUT: .* rules, the state has"):
             namespace.call(drifted, folder, [tool, "-I", "INPUT", "-j", "f2b-sshd"])
 
 
 def run_killed(folder: str, backend: str, program: str, moments: list[tuple[int, float]]) -> list[int]:
-    """`sflgen stream --live`, killed so many updates and seconds after it began; what it had made so."""
+    """`sflgen stream --live`, killed so many answers and seconds after it began; the updates that it performed."""
     from hitables.kernel.namespace import run
 
     run([SFLGEN, "init", program, "--live", "--backend", backend, "--delta", "4", "--state", folder])
     master, done = state_after_kill(Path(folder)).master, []
     for number, (answers, moment) in enumerate(moments):
-        told = [
+        commands = [
             f"-I INPUT {1 + ban % 30} -s 10.{ban}.{number}.0/24 -p tcp --dport 5 -j DROP"
             for ban in range(200)
         ]
-        answered = answered_until_killed(Path(folder), told, answers, moment)
+        answered = answered_until_killed(Path(folder), commands, answers, moment)
         after = state_after_kill(Path(folder)).master
-        done.append(done_of(told, master, after, answered))
+        done.append(done_of(commands, master, after, answered))
         master = after
     return done
 
 
 @pytest.mark.needs_kernel
 @both
-def test_killed_at_any_moment_state_and_kernel_agree_after_the_next_start(
-    backend: str, tmp_path: Path
-) -> None:
+def test_state_and_kernel_agree_after_a_kill_and_the_next_start(backend: str, tmp_path: Path) -> None:
     rng = random.Random(3)
     rules = tmp_path / "plain.rules"
     rules.write_text(hitables.write(prefixes(60)))
@@ -187,7 +186,7 @@ def test_the_commands_change_the_state_and_print_patches(folder: str, tmp_path: 
     assert sflgen("verify", "--state", folder).stdout == "proved: what is loaded is equal to the rule list\n"
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     (("insert", "NOPE", "-j", "DROP"), "there is no chain NOPE"),
     (("delete", "INPUT", "99"), "position 99 is out of range"),
     (("apply-commands", "/nowhere"), "/nowhere: No such file"),
@@ -195,22 +194,24 @@ def test_the_commands_change_the_state_and_print_patches(folder: str, tmp_path: 
     (("fold", "NOPE"), "there is no chain NOPE"),
     (("init", "/nowhere"), "/nowhere: No such file"),
 ])  # fmt: skip
-def test_trouble_is_told_and_exits_with_2(folder: str, arguments: tuple[str, ...], said: str) -> None:
+def test_an_error_has_a_message_and_exit_status_2(
+    folder: str, arguments: tuple[str, ...], message: str
+) -> None:
     before = sflgen("print", "--loaded", "--state", folder).stdout
     done = sflgen(*arguments, "--state", folder)
-    assert done.exit_code == 2 and said in done.stderr and not done.stdout
+    assert done.exit_code == 2 and message in done.stderr and not done.stdout
     assert sflgen("print", "--loaded", "--state", folder).stdout == before
 
 
-def test_a_locked_state_is_told_and_exits_with_2(folder: str) -> None:
+def test_a_locked_state_is_an_error_with_exit_status_2(folder: str) -> None:
     with Store.open(Path(folder)):
         done = sflgen("fold", "--state", folder)
     assert done.exit_code == 2 and "is in use by process" in done.stderr
 
 
 def test_stream_answers_each_line_with_its_patch(folder: str) -> None:
-    said = "-I INPUT 1 -s 192.0.2.7 -j DROP\nbegin\n-A plain -s 10.0.0.2 -j DROP\n-P INPUT DROP\ncommit\n-X INPUT\nstatus\nfold\nquit\n-F plain\n"
-    done = sflgen("stream", "--prove", "--state", folder, text=said)
+    lines = "-I INPUT 1 -s 192.0.2.7 -j DROP\nbegin\n-A plain -s 10.0.0.2 -j DROP\n-P INPUT DROP\ncommit\n-X INPUT\nstatus\nfold\nquit\n-F plain\n"
+    done = sflgen("stream", "--prove", "--state", folder, text=lines)
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith(
         "*filter\n-I INPUT -s 192.0.2.7 -j DROP\nCOMMIT\nok 2\n"
@@ -220,15 +221,15 @@ def test_stream_answers_each_line_with_its_patch(folder: str) -> None:
     assert "43 rules, 1 pending\nok 3\n" in done.stdout and done.stdout.endswith("ok 4\n")
 
 
-def test_comments_in_any_letters_are_answered_however_they_come(folder: str) -> None:
+def test_comments_of_any_bytes_arrive_in_any_chunks(folder: str) -> None:
     command = [SFLGEN, "stream", "--state", folder]
     strict = {**os.environ, "PYTHONIOENCODING": "ascii"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=strict) as stream:
         assert stream.stdin is not None and stream.stdout is not None
         stream.stdin.write(b'-P OUTPUT DROP\n-A plain -m comment --comment "\xc3')
         stream.stdin.flush()
-        said = [stream.stdout.readline() for _ in range(4)]
-        assert said[-1] == b"ok 2\n", "and half a letter was read"
+        answers = [stream.stdout.readline() for _ in range(4)]
+        assert answers[-1] == b"ok 2\n", "with half of a character read"
         stream.stdin.write(b'\xb6" -j DROP\n-D plain -m comment --comment "\xc3\xb6" -j DROP\n')
         stream.stdin.write(b'-A plain -m comment --comment "\xff" -j DROP\n')
         stream.stdin.close()
@@ -247,7 +248,7 @@ def test_comments_in_any_letters_are_answered_however_they_come(folder: str) -> 
 
 @pytest.fixture
 def listening(folder: str, tmp_path: Path) -> Iterator[Listening]:
-    """What connects to a stream, which may have 256 files open and has to end well."""
+    """A function that connects to a stream, which may open 256 files, and must exit with 0."""
     path = str(tmp_path / "socket")
     command = [
         "sh",
@@ -286,28 +287,28 @@ def test_stream_listens_on_a_socket(listening: Listening) -> None:
         client.close()
 
 
-def test_who_leaves_a_batch_open_or_does_not_read_keeps_nobody_waiting(listening: Listening) -> None:
-    gone, silent, other = listening(), listening(), listening()
-    gone.sendall(b"begin\n-F INPUT\n-F OUT")
-    count = 60_000  # more answers than are kept for who does not read
+def test_no_client_waits_for_an_open_batch_or_a_client_that_does_not_read(listening: Listening) -> None:
+    leaving, silent, other = listening(), listening(), listening()
+    leaving.sendall(b"begin\n-F INPUT\n-F OUT")
+    count = 60_000  # more answers than are kept for a client
     asking = threading.Thread(target=silent.sendall, args=(b"status\n" * count + b"quit\n",))
     asking.start()
-    for number in range(20):  # each of which stands behind what is read of the silent one
+    for number in range(20):  # each answered while the silent client is not read
         other.sendall(f"-I INPUT 1 -s 192.0.2.{number} -j DROP\n".encode())
         assert other.recv(4096).endswith(f"ok {number + 2}\n".encode())
         if number == 3:
-            gone.close()
+            leaving.close()
     with silent.makefile() as file:
-        said = file.read().splitlines()
+        answers = file.read().splitlines()
     asking.join()
-    assert len(said) == 2 * count and said[1::2][0] == "ok 1" and said[-1] == "ok 21"
+    assert len(answers) == 2 * count and answers[1::2][0] == "ok 1" and answers[-1] == "ok 21"
     other.sendall(b"begin\n-P INPUT DROP\n-P OUTPUT DROP\ncommit\n")
     assert other.recv(4096) == b"*filter\n-P INPUT DROP\n-P OUTPUT DROP\nCOMMIT\nok 22\n"
     for client in (silent, other):
         client.close()
 
 
-def test_more_clients_than_files_wait_until_others_have_gone(listening: Listening) -> None:
+def test_clients_beyond_the_limit_wait_until_others_leave(listening: Listening) -> None:
     clients = [listening() for _ in range(260)]
     clients[-1].sendall(b"status\n")
     for client in clients[:-1]:

@@ -1,4 +1,4 @@
-"""What policies have counted goes on through patches and folds, on either backend."""
+"""Counters of policies are kept through patches and folds, on either backend."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def long_list(family: Family) -> str:
         ]
         rules = [line.replace("-s 2001:db8:10:0:0:1 ", "-s 2001:db8::1 ") for line in rules]
     head = [":INPUT ACCEPT [100:2000]", ":FORWARD DROP [5:60]", ":OUTPUT ACCEPT [7:80]", ":plain - [0:0]"]
-    held = [f"[3:4] {line}" for line in rules if line.startswith("-A INPUT")]
+    counted_rules = [f"[3:4] {line}" for line in rules if line.startswith("-A INPUT")]
     nat = ["*nat", ":PREROUTING ACCEPT [1:2]", ":OUTPUT ACCEPT [3:4]", "COMMIT"]
-    return "\n".join([*nat, "*filter", *head, *held, "COMMIT", ""])
+    return "\n".join([*nat, "*filter", *head, *counted_rules, "COMMIT", ""])
 
 
 def counted(backend: str, family: Family) -> dict[str, str]:
-    """Of each policy: what it has counted, as the tool tells it."""
-    found, table = {}, ""
+    """The counters of each policy, as the tool prints them."""
+    counts, table = {}, ""
     for line in run([f"{_TOOL[family]}-{backend}-save", "-c"]).splitlines():
         if line.startswith("*"):
             table = line[1:]
         elif line.startswith(":") and "[0:0]" not in line:
             chain, policy, count = line[1:].split()
-            found[f"{table} {chain} {policy}"] = count
-    return found
+            counts[f"{table} {chain} {policy}"] = count
+    return counts
 
 
 def updated(backend: str, family: Family, folder: str) -> list[dict[str, str]]:
@@ -48,7 +48,7 @@ def updated(backend: str, family: Family, folder: str) -> list[dict[str, str]]:
     run([f"{_TOOL[family]}-{backend}-restore", "-c"], long_list(family))
     version = str(int(family))
     ban = ("-s", "192.0.2.7" if family is Family.IPV4 else "2001:db8::7", "-j", "DROP")
-    found = [counted(backend, family)]
+    counts = [counted(backend, family)]
     for command in (
         ("init", "--backend", backend, "--family", version),
         ("insert", "INPUT", "1", *ban),
@@ -58,21 +58,21 @@ def updated(backend: str, family: Family, folder: str) -> list[dict[str, str]]:
     ):
         done = sflgen(command[0], "--state", folder, "--live", *command[1:])
         assert done.exit_code == 0, done.stderr
-        found.append(counted(backend, family))
+        counts.append(counted(backend, family))
     done = sflgen("stream", "--live", "--state", folder, text="-D INPUT 1\n-P FORWARD ACCEPT\n")
     assert done.exit_code == 0, done.stderr
-    found.append(counted(backend, family))
-    return found
+    counts.append(counted(backend, family))
+    return counts
 
 
 @pytest.mark.needs_kernel
 @both
 @pytest.mark.parametrize("family", Family)
-def test_counters_of_policies_go_on(backend: str, family: Family, tmp_path: Path) -> None:
+def test_counters_of_policies_are_kept(backend: str, family: Family, tmp_path: Path) -> None:
     with Namespace() as namespace:
-        before, *found, last = namespace.call(updated, backend, family, str(tmp_path / "st"))
+        before, *counts, last = namespace.call(updated, backend, family, str(tmp_path / "st"))
     assert before["filter INPUT ACCEPT"] == "[100:2000]" and len(before) == 5
-    assert found == [before] * 5
+    assert counts == [before] * 5
     assert last == {key: count for key, count in before.items() if "FORWARD" not in key}, (
         "as iptables -P does"
     )
@@ -85,12 +85,12 @@ def asked(family: Family) -> list[tuple[str, str, int, int]]:
 
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("family", Family)
-def test_the_kernel_is_asked_what_policies_have_counted(family: Family) -> None:
+def test_counters_of_policies_are_read_from_the_kernel(family: Family) -> None:
     with Namespace() as namespace:
-        found = namespace.call(asked, family)
-    assert found == [("INPUT", "ACCEPT", 100, 2000), ("FORWARD", "DROP", 5, 60), ("OUTPUT", "ACCEPT", 7, 80)]
+        counts = namespace.call(asked, family)
+    assert counts == [("INPUT", "ACCEPT", 100, 2000), ("FORWARD", "DROP", 5, 60), ("OUTPUT", "ACCEPT", 7, 80)]
 
 
-def test_a_patch_of_a_table_that_there_is_not_stays_as_it_is() -> None:
+def test_a_patch_of_a_missing_table_is_unchanged() -> None:
     patch = "*none\n-A INPUT -j DROP\nCOMMIT\n"
     assert with_policy_counters(patch, Family.IPV4) == patch

@@ -1,4 +1,4 @@
-"""A stream over a kernel: the tool that stays, updates that go together, trees built beside those that serve."""
+"""A stream over a kernel: the tool that stays, updates loaded together, staged trees."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from hitables.ir.packet import Backend
 from hitables.kernel.load_save import load
 from hitables.kernel.namespace import Namespace, run
 from hitables.verify.question import Equal
-from sflgen.background import Folding, cleared_away
+from sflgen.background import BackgroundFold, unreachable_pieces
 from sflgen.edits import rule_key
 from sflgen.kernel import Kernel, loader
-from sflgen.layout import Settings
-from sflgen.planner import Plan, start
+from sflgen.kernel_watch import generation
+from sflgen.planner import Plan, start_unproved
+from sflgen.proof import verify
 from sflgen.restore import Restore, Silent, once
-from sflgen.session import Session, generation
-from sflgen.state import verify
+from sflgen.session import Session
+from sflgen.settings import Settings
 from sflgen.store import Store
 
 pytestmark = pytest.mark.needs_kernel
@@ -39,64 +40,64 @@ COMMAND = ("iptables-nft-restore", "--noflush", "--counters")
 
 
 def with_tool() -> list[object]:
-    """What the tool that stays says to patches that are taken, refused, taken; and once it was killed."""
+    """The results of the tool that stays for patches that the kernel takes, refuses, takes; and after a kill."""
     tool = Restore(COMMAND, ())
-    said: list[object] = [tool.load("*filter\n-A INPUT -s 10.0.0.1 -j DROP\nCOMMIT\n", lambda: None)]
+    answers: list[object] = [tool.load("*filter\n-A INPUT -s 10.0.0.1 -j DROP\nCOMMIT\n", lambda: None)]
     pid = tool._tool.pid if tool._tool else 0
-    said.append(tool.load("*filter\n-A INPUT -s 10.0.0.2 -j DROP\nCOMMIT\n", lambda: None))
-    said.append(bool(tool._tool) and tool._tool.pid == pid)
+    answers.append(tool.load("*filter\n-A INPUT -s 10.0.0.2 -j DROP\nCOMMIT\n", lambda: None))
+    answers.append(bool(tool._tool) and tool._tool.pid == pid)
     refused = "*filter\n-A INPUT -s 10.0.0.9 -j DROP\n-A INPUT -j NOWHERE\nCOMMIT\n"
-    said.append((tool.load(refused, lambda: None), once(COMMAND, refused, lambda: None, ())))
-    said.append(tool.load("*filter\n-A INPUT -s 10.0.0.3 -j DROP\nCOMMIT\n", lambda: None))
+    answers.append((tool.load(refused, lambda: None), once(COMMAND, refused, lambda: None, ())))
+    answers.append(tool.load("*filter\n-A INPUT -s 10.0.0.3 -j DROP\nCOMMIT\n", lambda: None))
     if tool._tool:
         os.kill(tool._tool.pid, signal.SIGKILL)
         tool._tool.wait()
-    said.append(tool.load("*filter\n-A INPUT -s 10.0.0.4 -j DROP\nCOMMIT\n", lambda: None))
-    said.append(tool.run("*filter\n-v -S INPUT\nCOMMIT\n"))
+    answers.append(tool.load("*filter\n-A INPUT -s 10.0.0.4 -j DROP\nCOMMIT\n", lambda: None))
+    answers.append(tool.run("*filter\n-v -S INPUT\nCOMMIT\n"))
     tool.close()
-    return said
+    return answers
 
 
-def test_a_tool_that_stays_takes_patch_after_patch_and_says_what_is_refused() -> None:
+def test_a_tool_that_stays_loads_patches_and_reports_refusals() -> None:
     with Namespace() as namespace:
         first, second, same, refused, third, after_kill, (listed, done) = namespace.call(with_tool)  # type: ignore[misc]
     assert (first, second, third, after_kill) == (None, None, None, None) and same and done
     assert "NOWHERE" in refused[0] and refused[0] == refused[1], (
-        "in the words, and of the lines, of one for itself"
+        "with the message and line numbers of a process for one patch"
     )
     sources = [line.split()[3] for line in listed.splitlines() if line.startswith("-A")]
     assert sources == [f"10.0.0.{number}/32" for number in (1, 2, 3, 4)], (
-        "of the refused patch nothing is there"
+        "no rule of the refused patch is loaded"
     )
 
 
 def with_missing() -> None:
-    Restore(("iptables-of-nobody",), ()).load("*filter\nCOMMIT\n", lambda: None)
+    Restore(("iptables-missing",), ()).load("*filter\nCOMMIT\n", lambda: None)
 
 
-def test_a_tool_that_is_missing_is_told() -> None:
+def test_a_missing_tool_is_an_error() -> None:
     with Namespace() as namespace, pytest.raises(LiveError, match="no such command"):
         namespace.call(with_missing)
 
 
 def with_warnings() -> tuple[str, bool]:
-    """What the tool that stays says to rules of each of which it warns, more than both pipes hold."""
+    """The output of the tool that stays for rules with a warning each, more than both pipes hold."""
     rules = "".join(
         f"-A INPUT -s 10.0.{at // 250}.{at % 250} -j NFLOG --nflog-range 5\n" for at in range(1800)
     )
     tool = Restore(COMMAND, ())
-    said = tool.run(f"*filter\n{rules}COMMIT\n")
+    answers = tool.run(f"*filter\n{rules}COMMIT\n")
     tool.close()
-    return said
+    return answers
 
 
-def test_a_tool_that_warns_of_each_rule_does_not_wait_for_us_for_ever() -> None:
+def test_a_tool_that_prints_many_warnings_does_not_block() -> None:
     with Namespace() as namespace:
-        said, done = namespace.call(with_warnings)
-    assert done and len(said) > 1 << 17
+        answers, done = namespace.call(with_warnings)
+    assert done and len(answers) > 1 << 17
 
 
-def test_a_tool_that_stays_silent_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_tool_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     silent = tmp_path / "silent"
     silent.write_text("#!/bin/sh\nexec sleep 1000\n")
     silent.chmod(0o755)
@@ -105,8 +106,8 @@ def test_a_tool_that_stays_silent_is_ended(tmp_path: Path, monkeypatch: pytest.M
         Restore((str(silent),), ()).load("*filter\nCOMMIT\n", lambda: None)
 
 
-def test_a_tool_that_cannot_be_started_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a LiveError is answered, and takes the commit back."""
+def test_a_tool_that_cannot_be_started_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a LiveError is answered, and undoes the commit."""
     (tmp_path / "none").write_text("")
     for take in (once, lambda command, *rest: Restore(command, ()).load(*rest[:2])):
         with pytest.raises(LiveError, match="denied"):
@@ -117,27 +118,27 @@ def test_a_tool_that_cannot_be_started_is_told(tmp_path: Path, monkeypatch: pyte
 
 
 def attend(session: Session) -> None:
-    """When there is something to attend to, or soon: what was taken just now tells nothing."""
+    """Attend when the session is ready, or soon: requests just taken do not make it ready."""
     select.select([session], [], [], 0.01)
     session.attend()
 
 
 def streamed(folder: str, lines: list[str], delta: int, wait: bool = False) -> tuple[list[str], int, int]:
-    """Answers to *lines* that come at once; how often trees were built, and the rules that wait then."""
-    state = start(prefixes(200), Settings(backend="nft", delta=delta)).after
+    """Answers to *lines* sent at once; the number of background folds; the number of rules at the end."""
+    state = start_unproved(prefixes(200), Settings(backend="nft", delta=delta)).after
     load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
     with Store.create(Path(folder), state) as store:
         kernel = Kernel(state.master.family, state.settings, stays=True)
         session = Session(store, kernel)
-        said: list[str] = []
-        halves = [0]
+        answers: list[str] = []
+        name_ranges = [0]
         for at in range(0, len(lines), 8):
-            session.take(lines[at : at + 8], said.append)
-            while wait and session.is_building:
+            session.take(lines[at : at + 8], answers.append)
+            while wait and session.folds.is_busy:
                 attend(session)
             session.finish()
-            if store.state.half != halves[-1]:
-                halves.append(store.state.half)
+            if store.state.name_range != name_ranges[-1]:
+                name_ranges.append(store.state.name_range)
         session.settle()
         session.close()
         kernel.check(store.state)
@@ -147,25 +148,25 @@ def streamed(folder: str, lines: list[str], delta: int, wait: bool = False) -> t
         assert [*map(rule_key, store.state.loaded.table("filter")["INPUT"].rules)] == [
             *map(rule_key, done.loaded.table("filter")["INPUT"].rules)
         ]
-    return said, len(halves) - 1, done.master.rule_count()
+    return answers, len(name_ranges) - 1, done.master.rule_count()
 
 
 class Here:
-    """The namespace that this runs in."""
+    """The current namespace."""
 
     def run(self, command: list[str], text: str = "") -> str:
         return run(command, text)
 
 
-def test_updates_that_go_together_are_answered_one_by_one_and_one_that_is_refused_stops_no_other(
+def test_updates_loaded_together_are_answered_one_by_one_and_a_refused_one_stops_no_other(
     tmp_path: Path,
 ) -> None:
     lines = [f"-I INPUT 5 -s 172.16.0.{number} -j DROP" for number in range(5)]
     lines.insert(2, "-A OUTPUT -m mac --mac-source 00:11:22:33:44:55 -j DROP")
     lines.insert(4, "-A INPUT -j NOWHERE")
     with Namespace() as namespace:
-        said, _, rules = namespace.call(streamed, str(tmp_path / "st"), lines, 32)
-    assert [each.splitlines()[-1].split()[0] for each in said] == [
+        answers, _, rules = namespace.call(streamed, str(tmp_path / "st"), lines, 32)
+    assert [each.splitlines()[-1].split()[0] for each in answers] == [
         "ok",
         "ok",
         "error",
@@ -174,64 +175,62 @@ def test_updates_that_go_together_are_answered_one_by_one_and_one_that_is_refuse
         "ok",
         "ok",
     ]
-    assert "mac" in said[2] or "nothing is changed" in said[2]
+    assert "mac" in answers[2] or "nothing is changed" in answers[2]
     assert rules == 206
 
 
-def test_trees_are_built_beside_those_that_serve_and_a_chain_can_go_meanwhile(tmp_path: Path) -> None:
+def test_trees_are_staged_and_a_chain_can_be_removed_meanwhile(tmp_path: Path) -> None:
     lines = ["-N gone", "-I INPUT 3 -s 172.17.0.0/16 -j gone"]
     lines += [f"-I INPUT {2 * number + 1} -s 10.{4 * number}.0.0/13 -j DROP" for number in range(40)]
     lines += ["-D INPUT -s 172.17.0.0/16 -j gone", "-X gone", "-I INPUT 9 -s 172.16.0.1 -j DROP"]
     with Namespace() as namespace:
-        said, folds, rules = namespace.call(streamed, str(tmp_path / "st"), lines, 3, True)
-    assert len(said) == len(lines) and all(each.splitlines()[-1].startswith("ok ") for each in said)
+        answers, folds, rules = namespace.call(streamed, str(tmp_path / "st"), lines, 3, True)
+    assert len(answers) == len(lines) and all(each.splitlines()[-1].startswith("ok ") for each in answers)
     assert folds > 0 and rules == 242
 
 
-def changed_behind_the_comparison(folder: str) -> str:
-    state = start(prefixes(30), Settings(backend="nft")).after
+def changed_after_the_comparison(folder: str) -> str:
+    state = start_unproved(prefixes(30), Settings(backend="nft")).after
     load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
     with Store.create(Path(folder), state) as store:
         kernel = Kernel(state.master.family, state.settings, stays=True)
         seen = generation()
         kernel.check(store.state)
         run(["iptables-nft", "-A", "INPUT", "-j", "ACCEPT"])
-        session = Session(store, kernel, seen=seen)
-        said = session.answer("-I INPUT 1 -s 192.0.2.7 -j DROP")
+        session = Session(store, kernel, generation=seen)
+        answers = session.answer("-I INPUT 1 -s 192.0.2.7 -j DROP")
         session.close()
-    return said
+    return answers
 
 
-def test_a_change_between_the_comparison_and_the_session_is_not_missed(tmp_path: Path) -> None:
+def test_a_change_between_the_comparison_and_the_session_is_noticed(tmp_path: Path) -> None:
     with Namespace() as namespace:
-        said = namespace.call(changed_behind_the_comparison, str(tmp_path / "st"))
-    assert said.startswith("error the kernel does not hold what the state says")
+        answers = namespace.call(changed_after_the_comparison, str(tmp_path / "st"))
+    assert answers.startswith("error the kernel does not hold the rule set of the state")
 
 
 def forks_while(folder: str, backend: str, lines: list[str]) -> list[bool]:
-    """Whether the thread that loads was idle, each time that trees began to be built."""
-    state = start(prefixes(60), Settings(backend=backend, delta=3)).after
+    """For each background fold: whether the second thread was idle when it began."""
+    state = start_unproved(prefixes(60), Settings(backend=backend, delta=3)).after
     load(write(state.loaded), Family.IPV4, Backend(backend), Here())  # type: ignore[arg-type]
     idle: list[bool] = []
     with Store.create(Path(folder), state) as store:
         session = Session(store, Kernel(state.master.family, state.settings, stays=True))
 
-        def begun(*given: Any) -> Folding:
+        def begun(*given: Any) -> BackgroundFold:
             idle.append(session.loading is None or session.loading[1].done())
-            return Folding(*given)
+            return BackgroundFold(*given)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sflgen.session.Folding", begun)
-            session.take(lines, lambda said: None)
+            patch.setattr("sflgen.fold_scheduler.BackgroundFold", begun)
+            session.take(lines, lambda answers: None)
         session.settle()
         session.close()
     return idle
 
 
 @pytest.mark.parametrize("backend", ["legacy", "nft"])
-def test_no_process_is_forked_while_the_thread_starts_a_tool_or_holds_a_lock(
-    backend: str, tmp_path: Path
-) -> None:
+def test_no_process_is_forked_while_the_second_thread_is_busy(backend: str, tmp_path: Path) -> None:
     lines = [f"-I INPUT {2 * number + 1} -s 10.{4 * number}.0.0/13 -j DROP" for number in range(25)]
     with Namespace() as namespace:
         idle = namespace.call(forks_while, str(tmp_path / "st"), backend, lines)
@@ -239,43 +238,47 @@ def test_no_process_is_forked_while_the_thread_starts_a_tool_or_holds_a_lock(
 
 
 def refused_while_clearing(folder: str) -> tuple[list[str], list[str], int]:
-    """Answers to updates that the kernel refuses while old trees are cleared away, what else is told, and
+    """Answers to updates that the kernel refuses while old trees are removed, other reports, and
     what is left of the trees."""
-    state = start(prefixes(60), Settings(backend="nft", delta=3)).after
+    state = start_unproved(prefixes(60), Settings(backend="nft", delta=3)).after
     load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
-    said: list[str] = []
-    told: list[str] = []
+    answers: list[str] = []
+    reports: list[str] = []
     with Store.create(Path(folder), state) as store, pytest.MonkeyPatch.context() as patch:
         patch.setattr("sflgen.background.PIECE", 3)
-        session = Session(store, Kernel(state.master.family, state.settings, stays=True), tell=told.append)
+        session = Session(
+            store, Kernel(state.master.family, state.settings, stays=True), report=reports.append
+        )
         for number in range(25):
-            session.take([f"-I INPUT {2 * number + 1} -s 10.{4 * number}.0.0/13 -j DROP"], lambda said: None)
+            session.take(
+                [f"-I INPUT {2 * number + 1} -s 10.{4 * number}.0.0/13 -j DROP"], lambda answers: None
+            )
             session.finish()
-            if session.folding is not None:
+            if session.folds.running is not None:
                 break
-        while session.folding is not None:
+        while session.folds.running is not None:
             attend(session)
-        while session.is_building:
-            session.take(["-A OUTPUT -m mac --mac-source 00:11:22:33:44:55 -j DROP"], said.append)
+        while session.folds.is_busy:
+            session.take(["-A OUTPUT -m mac --mac-source 00:11:22:33:44:55 -j DROP"], answers.append)
             while session.waiting:
                 attend(session)
-            if len(said) == 3:
+            if len(answers) == 3:
                 session.settle()
         session.settle()
         session.close()
-        return said, told, len(cleared_away(store.state))
+        return answers, reports, len(unreachable_pieces(store.state))
 
 
-def test_what_is_refused_while_old_trees_are_cleared_away_leaves_none_of_them(tmp_path: Path) -> None:
+def test_a_refusal_while_old_trees_are_removed_leaves_none_of_them(tmp_path: Path) -> None:
     with Namespace() as namespace:
-        said, told, left = namespace.call(refused_while_clearing, str(tmp_path / "st"))
-    assert said and all(each.startswith("error ") for each in said)
-    assert (told, left) == ([], 0)
+        answers, reports, left = namespace.call(refused_while_clearing, str(tmp_path / "st"))
+    assert answers and all(each.startswith("error ") for each in answers)
+    assert (reports, left) == ([], 0)
 
 
-def changed_behind_a_patch(folder: str) -> list[str]:
-    """Answers to updates behind the first of which somebody else changes a chain at once."""
-    state = start(prefixes(30), Settings(backend="nft")).after
+def changed_right_after_a_patch(folder: str) -> list[str]:
+    """Answers to updates, while another program changes a chain right after the first."""
+    state = start_unproved(prefixes(30), Settings(backend="nft")).after
     load(write(state.loaded), Family.IPV4, Backend.NFT, Here())  # type: ignore[arg-type]
 
     def then(kernel: Kernel, store: Store, plan: Plan) -> Callable[[str], None]:
@@ -290,25 +293,25 @@ def changed_behind_a_patch(folder: str) -> list[str]:
     with Store.create(Path(folder), state) as store, pytest.MonkeyPatch.context() as patch:
         patch.setattr("sflgen.session.loader", then)
         session = Session(store, Kernel(state.master.family, state.settings, stays=True))
-        said = [session.answer(f"-I INPUT 1 -s 192.0.2.{number} -j DROP") for number in (2, 3, 4)]
+        answers = [session.answer(f"-I INPUT 1 -s 192.0.2.{number} -j DROP") for number in (2, 3, 4)]
         run(["iptables-nft", "-D", "INPUT", *where])
         commands.append(["true"])
-        said.append(session.answer("-I INPUT 1 -s 192.0.2.5 -j DROP"))
+        answers.append(session.answer("-I INPUT 1 -s 192.0.2.5 -j DROP"))
         session.close()
-    return said
+    return answers
 
 
-def test_what_others_change_right_behind_a_patch_is_seen(tmp_path: Path) -> None:
+def test_a_foreign_change_right_behind_a_patch_is_noticed(tmp_path: Path) -> None:
     with Namespace() as namespace:
-        first, second, third, fourth = namespace.call(changed_behind_a_patch, str(tmp_path / "st"))
-    assert first.endswith("ok 2\n") and second.endswith("ok 3\n"), "a chain of others is theirs"
-    assert third.startswith("error the kernel does not hold what the state says")
-    assert fourth.endswith("ok 4\n"), "the kernel was made so again"
+        first, second, third, fourth = namespace.call(changed_right_after_a_patch, str(tmp_path / "st"))
+    assert first.endswith("ok 2\n") and second.endswith("ok 3\n"), "a foreign chain may be added"
+    assert third.startswith("error the kernel does not hold the rule set of the state")
+    assert fourth.endswith("ok 4\n"), "the kernel was restored"
 
 
 TOOL = """#!/bin/sh
-# The tool of the same name; the first times so often as the lines of the file .todo say it is killed
-# behind or before its work.
+# Runs the tool of the same name.  Each line of the file .todo makes one run kill itself before or behind
+# its work.
 tool=$(basename "$0") todo="$0.todo"
 IFS= read -r first <"$todo" && sed -i 1d "$todo"
 test "$first" = before && kill -9 $$
@@ -319,9 +322,9 @@ exit $status
 """
 
 
-def killed_behind_their_work(folder: str, tools: dict[str, str], real: str) -> list[str]:
-    """Answers, of a tool that is killed when the kernel has the patch, and while it cannot be asked."""
-    state = start(prefixes(30), Settings(backend="legacy")).after
+def killed_after_their_work(folder: str, tools: dict[str, str], real: str) -> list[str]:
+    """Answers while the tool is killed after the kernel has the patch, and iptables-save fails."""
+    state = start_unproved(prefixes(30), Settings(backend="legacy")).after
     load(write(state.loaded), Family.IPV4, Backend.LEGACY, Here())  # type: ignore[arg-type]
     path = Path(folder) / "bin"
     path.mkdir()
@@ -333,46 +336,46 @@ def killed_behind_their_work(folder: str, tools: dict[str, str], real: str) -> l
         session = Session(store, Kernel(state.master.family, state.settings))
         patch.setenv("TOOLS", real)
         patch.setenv("PATH", f"{path}:{os.environ['PATH']}")
-        said = [session.answer(f"-I INPUT 1 -s 192.0.2.{number} -j DROP") for number in (1, 2, 3)]
+        answers = [session.answer(f"-I INPUT 1 -s 192.0.2.{number} -j DROP") for number in (1, 2, 3)]
         session.close()
         Kernel(state.master.family, state.settings).check(store.state)
-    return said
+    return answers
 
 
-def test_a_patch_that_is_there_though_its_tool_failed_is_taken_back_once_that_is_known(
+def test_a_patch_that_is_loaded_though_its_tool_failed_is_undone(
     tmp_path: Path,
 ) -> None:
     tools = {"iptables-legacy-restore": "behind\n", "iptables-legacy-save": "before\nbefore\n"}
     real = os.path.dirname(shutil.which("iptables-legacy-restore") or "")
     with Namespace() as namespace:
-        first, second, third = namespace.call(killed_behind_their_work, str(tmp_path), tools, real)
-    assert first.startswith("error nobody knows whether the kernel has the patch")
+        first, second, third = namespace.call(killed_after_their_work, str(tmp_path), tools, real)
+    assert first.startswith("error it is unknown whether the kernel has the patch")
     assert second.startswith("error iptables-legacy-save: exit status -9")
     assert third == "*filter\n-I INPUT -s 192.0.2.3 -j DROP\nCOMMIT\nok 2\n"
 
 
-def test_a_process_that_cannot_be_started_to_fold_stops_no_update(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fold_that_cannot_fork_stops_no_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused() -> int:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(os, "fork", refused)
-    told: list[str] = []
-    with Store.create(tmp_path / "st", start(prefixes(60), Settings(backend="nft", delta=3)).after) as store:
-        session = Session(store, None, tell=told.append)
-        said = [session.answer(f"-I INPUT {2 * at + 1} -s 10.{4 * at}.0.0/13 -j DROP") for at in range(25)]
+    reports: list[str] = []
+    with Store.create(
+        tmp_path / "st", start_unproved(prefixes(60), Settings(backend="nft", delta=3)).after
+    ) as store:
+        session = Session(store, None, report=reports.append)
+        answers = [session.answer(f"-I INPUT {2 * at + 1} -s 10.{4 * at}.0.0/13 -j DROP") for at in range(25)]
         session.close()
-    assert all(each.endswith(f"ok {at + 2}\n") for at, each in enumerate(said))
-    assert set(told) == {"fold: Resource temporarily unavailable"}
-    assert 2 <= len(told) <= 25 / 3, "it is tried again when as much waits again"
+    assert all(each.endswith(f"ok {at + 2}\n") for at, each in enumerate(answers))
+    assert set(reports) == {"fold: Resource temporarily unavailable"}
+    assert 2 <= len(reports) <= 25 / 3, "it is tried again after as many updates"
 
 
-def test_what_runs_for_months_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other commands do without the collector, for they end."""
+def test_a_stream_runs_with_the_garbage_collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other commands run without it, as they end soon."""
     (tmp_path / "rules").write_text(write(prefixes(30)))
     folder, seen = str(tmp_path / "state"), []
     assert sflgen("init", str(tmp_path / "rules"), "--state", folder).exit_code == 0
-    monkeypatch.setattr("sflgen.session.over_lines", lambda *_: seen.append(gc.isenabled()))
+    monkeypatch.setattr("sflgen.server.over_lines", lambda *_: seen.append(gc.isenabled()))
     assert sflgen("stream", "--state", folder).exit_code == 0
     assert seen == [True]

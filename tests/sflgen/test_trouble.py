@@ -1,4 +1,4 @@
-"""Trouble: told clearly, exit status 2, and neither the state nor the kernel has changed."""
+"""Errors: a clear message, exit status 2, and neither state nor kernel changed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_state_of_a_newer_format_is_left_alone(folder: str) -> None:
     assert files(folder) == before
 
 
-@pytest.mark.parametrize(("name", "old", "new", "said"), [
+@pytest.mark.parametrize(("name", "old", "new", "message"), [
     ("journal.1", "192.0.2.7", "192.0.2.9", "all before it, to version 1, is whole"),
     ("loaded.1.rules", "DROP", "ACCEPT", "whole: master.1.rules, map.1"),
     ("master.1.rules", "DROP", "ACCEPT", "whole: loaded.1.rules, map.1"),
@@ -57,8 +57,8 @@ def test_a_state_of_a_newer_format_is_left_alone(folder: str) -> None:
     ("state", "delta 32", "delta 33", "the master list is in master.1.rules"),
     ("state", "sflgen-state", "something", "is no state of sflgen; the master list is in master.1.rules"),
 ])  # fmt: skip
-def test_a_damaged_state_says_which_part_is_whole(
-    folder: str, name: str, old: str, new: str, said: str
+def test_an_error_of_a_damaged_state_names_the_intact_parts(
+    folder: str, name: str, old: str, new: str, message: str
 ) -> None:
     (path,) = [each for each in Path(folder).iterdir() if each.name.split(".")[0] == name.split(".")[0]]
     (master,) = Path(folder).glob("master.*")
@@ -70,13 +70,13 @@ def test_a_damaged_state_says_which_part_is_whole(
     for command in (("insert", "INPUT", "1", "-j", "DROP"), ("status",), ("print",)):
         done = sflgen(*command, "--state", folder)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert said in done.stderr.replace(f".{generation}", ".1")
+        assert message in done.stderr.replace(f".{generation}", ".1")
     assert files(folder) == before
 
 
 POWERLESS = """
 import ctypes, os, sys
-import sflgen, sflgen.cli, sflgen.kernel, sflgen.local_proof, sflgen.session, sflgen.state, sflgen.planner, encodings.idna
+import sflgen, sflgen.cli, sflgen.kernel, sflgen.proof, sflgen.session, sflgen.state, sflgen.planner, encodings.idna
 import hitables.verify.bdd
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 sys.argv[0] = "sflgen"
@@ -86,16 +86,16 @@ sflgen.cli.main(sys.argv[1:])
 
 @pytest.fixture
 def public() -> Iterator[Path]:
-    """A folder that everybody may come to."""
-    with tempfile.TemporaryDirectory() as made:
-        os.chmod(made, 0o755)
-        yield Path(made)
+    """A folder that every user may enter."""
+    with tempfile.TemporaryDirectory() as path:
+        os.chmod(path, 0o755)
+        yield Path(path)
 
 
-def test_who_may_not_read_or_write_the_state_is_told(folder: str, public: Path) -> None:
+def test_missing_permissions_on_the_state_are_an_error(folder: str, public: Path) -> None:
     folder = shutil.copytree(folder, str(public / "st"))
     before = files(folder)
-    for mode, command, said in [
+    for mode, command, message in [
         (0o700, ("status",), "Permission denied"),
         (0o700, ("insert", "INPUT", "1", "-j", "DROP"), "Permission denied"),
         (0o755, ("insert", "INPUT", "1", "-j", "DROP"), "lock: Permission denied"),
@@ -103,7 +103,7 @@ def test_who_may_not_read_or_write_the_state_is_told(folder: str, public: Path) 
         os.chmod(folder, mode)
         done = powerless(*command, "--state", folder)
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
-        assert said in done.stderr and "a fault of sflgen" not in done.stderr
+        assert message in done.stderr and "a fault of sflgen" not in done.stderr
     assert files(folder) == before
 
 
@@ -157,15 +157,15 @@ def test_a_patch_that_cannot_be_printed_changes_nothing(
     folder: str, tmp_path: Path, shell: str, command: str
 ) -> None:
     before = files(folder)
-    said = [*command.split(), "--state", folder, *(["plain.rules"] if command == "sync" else [])]
-    done = unheard(shell, tmp_path, *said)
+    words = [*command.split(), "--state", folder, *(["plain.rules"] if command == "sync" else [])]
+    done = unheard(shell, tmp_path, *words)
     assert done.returncode == 2 and "output" in done.stderr
     assert files(folder) == before
     assert sflgen("verify", "--state", folder).exit_code == 0
 
 
 def unheard(shell: str, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    # A reader that is gone before anything is written.
+    # The reader closes the pipe before anything is written.
     shell = shell.replace('"$@"', 'sleep 0.3; "$@"') if "|" in shell else shell
     return subprocess.run(
         ["sh", "-c", shell, "sh", SFLGEN, *command], cwd=folder, capture_output=True, text=True, check=False
@@ -186,7 +186,7 @@ def test_a_state_whose_first_patch_cannot_be_printed_is_not_begun(tmp_path: Path
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1e308", "0.5"])
-def test_a_value_that_is_no_number_for_an_option_is_told(folder: str, tmp_path: Path, value: str) -> None:
+def test_a_value_that_is_no_number_is_an_error(folder: str, tmp_path: Path, value: str) -> None:
     begin = ("init", str(tmp_path / "plain.rules"), "--state", str(tmp_path / "new"))
     done = sflgen(*begin, "--max-expansion", value)
     assert (done.exit_code, done.stdout) == (2, "")
@@ -197,7 +197,7 @@ def test_a_value_that_is_no_number_for_an_option_is_told(folder: str, tmp_path: 
         assert done.exit_code == 2 and "Error: Invalid value for '--timeout': " in done.stderr
 
 
-# The kernel refuses it, for there is no such estimator.
+# The kernel refuses this rule: it has no such estimator.
 NO_ESTIMATOR = "-m rateest --rateest none --rateest-gt --rateest-pps 5 -j DROP"
 
 
@@ -205,18 +205,20 @@ def kernel_refuses(folder: str, rules: str, backend: str) -> None:
     run([f"iptables-{backend}-restore"], Path(rules).read_text())
     state = ["--live", "--state", folder]
     run([SFLGEN, "init", "--backend", backend, *state])
-    held, before = run([f"iptables-{backend}-save"]), files(folder)
+    saved, before = run([f"iptables-{backend}-save"]), files(folder)
     command = ["insert", *state, "INPUT", "3", *NO_ESTIMATOR.split()]
     done = subprocess.run([SFLGEN, *command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "the kernel refuses the patch; nothing is changed" in done.stderr
     now = run([f"iptables-{backend}-save"])
     assert [line for line in now.splitlines() if line[0] != "#"] == [
-        line for line in held.splitlines() if line[0] != "#"
+        line for line in saved.splitlines() if line[0] != "#"
     ]
     assert files(folder) == before
-    said = f"-I INPUT 3 {NO_ESTIMATOR}\n-I INPUT 1 -s 192.0.2.1 -j DROP\n"
-    done = subprocess.run([SFLGEN, "stream", *state], input=said, capture_output=True, text=True, check=False)
+    commands = f"-I INPUT 3 {NO_ESTIMATOR}\n-I INPUT 1 -s 192.0.2.1 -j DROP\n"
+    done = subprocess.run(
+        [SFLGEN, "stream", *state], input=commands, capture_output=True, text=True, check=False
+    )
     assert done.stdout.startswith("error the kernel refuses the patch") and done.stdout.endswith("ok 2\n")
 
 
@@ -232,21 +234,21 @@ def test_a_rule_that_the_kernel_refuses_changes_nothing(backend: str, tmp_path: 
 def holds_one_family(folder: str, backend: str) -> None:
     run([f"ip6tables-{backend}-restore"], "*filter\n-A INPUT -s 2001:db8::/32 -j DROP\nCOMMIT\n")
     begin = [SFLGEN, "init", "--live", "--backend", backend, "--state", folder]
-    for family, said in (([], "IPv4 rules; --family 6?"), (["--family", "4"], "IPv4 rules")):
+    for family, message in (([], "IPv4 rules; --family 6?"), (["--family", "4"], "IPv4 rules")):
         done = subprocess.run([*begin, *family], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.endswith(f"sflgen: the kernel holds no {said}\n")
+        assert done.stderr.endswith(f"sflgen: the kernel holds no {message}\n")
     run([*begin, "--family", "6"])
 
 
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("backend", ["legacy", "nft"])
-def test_a_kernel_of_the_other_family_is_told(backend: str, tmp_path: Path) -> None:
+def test_a_kernel_of_the_other_family_is_an_error(backend: str, tmp_path: Path) -> None:
     with Namespace() as namespace:
         namespace.call(holds_one_family, str(tmp_path / "st"), backend)
 
 
-# Between the tables of a patch; a shell waits for what it started before it minds a signal.
+# Waits before it starts the tool; a shell handles a signal only when its child has ended.
 SLOW = """#!/bin/sh
 case "$*" in *--noflush*)
     touch "$0.began"
@@ -258,7 +260,7 @@ exec %s "$@"
 
 
 def is_interrupted(folder: str, rules: str, backend: str) -> None:
-    """As a terminal does it, which sends SIGINT to all that run in the foreground."""
+    """Interrupt a load as a terminal does, by SIGINT to the process group in the foreground."""
     run([f"iptables-{backend}-restore"], Path(rules).read_text())
     state = ["--live", "--state", folder]
     run([SFLGEN, "init", "--backend", backend, *state])
@@ -288,17 +290,17 @@ def is_interrupted(folder: str, rules: str, backend: str) -> None:
         while not Path(f"{slow}.began").exists() and command.poll() is None:
             time.sleep(0.01)
         os.killpg(command.pid, signal.SIGINT)
-        said = command.communicate()[1]
-    assert (command.returncode, said) == (130, "sflgen: interrupted\n")
+        stderr = command.communicate()[1]
+    assert (command.returncode, stderr) == (130, "sflgen: interrupted\n")
     (journal,) = Path(folder).glob("journal.*")
     assert journal.read_text().endswith("\nsettled 2\n")
-    assert "the kernel holds what the state says" in run([SFLGEN, "status", *state])
+    assert "the kernel holds the rule set of the state" in run([SFLGEN, "status", *state])
     assert "-s 192.0.2.1/32 " in run([f"iptables-{backend}-save"])
 
 
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("backend", ["legacy", "nft"])
-def test_an_interrupt_during_a_load_is_answered_behind_it(backend: str, tmp_path: Path) -> None:
+def test_an_interrupt_during_a_load_is_answered_after_it(backend: str, tmp_path: Path) -> None:
     rules = tmp_path / "plain.rules"
     rules.write_text(hitables.write(prefixes(40)))
     with Namespace() as namespace:
@@ -306,15 +308,15 @@ def test_an_interrupt_during_a_load_is_answered_behind_it(backend: str, tmp_path
 
 
 @pytest.mark.needs_kernel
-def test_who_may_not_ask_the_kernel_is_told(public: Path) -> None:
+def test_missing_permission_to_read_the_kernel_is_an_error(public: Path) -> None:
     os.chmod(public, 0o777)
     done = powerless("init", "--live", "--backend", "nft", "--state", str(public / "st"))
     assert done.returncode == 2 and "run it as root" in done.stderr and "a fault of sflgen" not in done.stderr
     assert not (public / "st" / "state").exists()
 
 
-def test_a_rule_set_from_which_rules_went_is_no_list_to_go_on_with(folder: str, tmp_path: Path) -> None:
-    made = subprocess.run(
+def test_a_rule_set_that_lacks_rules_is_refused(folder: str, tmp_path: Path) -> None:
+    compiled = subprocess.run(
         [
             str(Path(SFLGEN).with_name("hitables")),
             "compile",
@@ -326,7 +328,7 @@ def test_a_rule_set_from_which_rules_went_is_no_list_to_go_on_with(folder: str, 
         text=True,
         check=True,
     )
-    (tmp_path / "less.rules").write_text(made.stdout)
+    (tmp_path / "less.rules").write_text(compiled.stdout)
     before = files(folder)
     for command in (("sync", "--state", folder), ("init", "--state", str(tmp_path / "new"))):
         done = sflgen(command[0], str(tmp_path / "less.rules"), *command[1:])
@@ -339,14 +341,14 @@ def test_a_rule_set_from_which_rules_went_is_no_list_to_go_on_with(folder: str, 
     ("fault", "status"),
     [(KeyboardInterrupt(), 130), (click.Abort(), 130), (MemoryError(), 2), (OSError(28, "full"), 2)],
 )
-def test_a_fault_is_never_the_status_of_a_difference(
+def test_a_fault_never_has_the_status_of_a_difference(
     folder: str, monkeypatch: pytest.MonkeyPatch, fault: BaseException, status: int
 ) -> None:
-    """1 says that what is loaded differs from the rule list; an interrupt says nothing of the kind."""
+    """Status 1 means that loaded rule set and rule list differ, and must have no other cause."""
 
     def fail(*_: object, **__: object) -> None:
         raise fault
 
-    monkeypatch.setattr("sflgen.state.verify", fail)
+    monkeypatch.setattr("sflgen.proof.verify", fail)
     done = sflgen("verify", "--state", folder)
     assert done.exit_code == status and done.stderr.startswith("sflgen: ")

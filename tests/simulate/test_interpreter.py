@@ -6,28 +6,28 @@ import random
 
 import numpy as np
 import pytest
-from hitables.core._engine import ffi, lib
 from hypothesis import given
 from hypothesis import strategies as st
 from support.programs import backends, make_program, packets, programs
 
+from hitables.core import interpreter as core
 from hitables.ir import semantics
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.simulate.batch import PACKET, PacketBatch, draw, drawn_fact, drawn_facts, effects_hash, mix
 from hitables.simulate.boundary_packets import draw_packets
-from hitables.simulate.interpreter import OPEN_FACT, RESULT, Machine
+from hitables.simulate.interpreter import OPEN_FACT, RESULT, Interpreter
 
 
 def assert_agrees(program: Program, batch: PacketBatch, backend: Backend) -> None:
-    machine = Machine(program, backend)
+    interpreter = Interpreter(program, backend)
     for table in program:
         numbers = {}
         for chain in table.chains:
             for at in range(len(chain.rules)):
                 numbers[chain.name, at] = len(numbers)
         for chain in table.chains:
-            result = machine.run(table.name, chain.name, batch, hits=True, matched=3)
+            result = interpreter.run(table.name, chain.name, batch, hits=True, matched=3)
             hits = np.zeros(len(numbers), np.uint64)
             for at, packet in enumerate(batch):
                 walk = semantics.run(table, chain.name, packet, backend)
@@ -45,14 +45,14 @@ def assert_agrees(program: Program, batch: PacketBatch, backend: Backend) -> Non
                 if decided >= 0:
                     last = walk.steps[-1]
                     assert numbers[last.chain, last.index] == decided
-                    assert machine.rule(table.name, decided) == (last.chain, last.index, last.rule)
+                    assert interpreter.rule(table.name, decided) == (last.chain, last.index, last.rule)
                 else:
                     assert walk.verdict in ("ACCEPT", "DROP", "returns")
             assert result.hits is not None and (result.hits == hits).all()
 
 
 @given(data=st.data(), backend=backends, tiny=st.booleans(), seeded=st.booleans())
-def test_the_machine_does_to_any_packet_what_semantics_does(data, backend, tiny, seeded):
+def test_the_interpreter_agrees_with_semantics_on_any_packet(data, backend, tiny, seeded):
     program = data.draw(programs(tiny=tiny))
     chosen = data.draw(st.lists(packets(program.family, tiny=tiny), min_size=1, max_size=12))
     seeds = data.draw(st.lists(st.integers(0, 2**64 - 1), min_size=12, max_size=12))
@@ -62,7 +62,7 @@ def test_the_machine_does_to_any_packet_what_semantics_does(data, backend, tiny,
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("backend", Backend)
-def test_the_machine_does_to_packets_at_edges_what_semantics_does(seed: int, backend: Backend) -> None:
+def test_the_interpreter_agrees_with_semantics_on_boundary_packets(seed: int, backend: Backend) -> None:
     program = make_program(random.Random(seed))
     for table in program:
         for chain in table.chains:
@@ -70,22 +70,20 @@ def test_the_machine_does_to_packets_at_edges_what_semantics_does(seed: int, bac
             assert_agrees(Program(program.family, (table,)), batch, backend)
 
 
-def test_python_and_c_lay_packets_and_results_out_alike() -> None:
-    for dtype, name in ((PACKET, "struct interp_packet"), (RESULT, "struct interp_result")):
-        c_type = ffi.typeof(name)
-        assert dtype.itemsize == ffi.sizeof(c_type)
+def test_packets_and_results_have_one_layout_in_python_and_c() -> None:
+    for dtype, name in ((PACKET, "interp_packet"), (RESULT, "interp_result")):
+        layout = core.layout(name)
+        assert layout.pop("") == (0, dtype.itemsize)
         assert dtype.fields is not None
-        for field, about in c_type.fields:
-            assert dtype.fields[field][1] == about.offset
-            assert dtype.fields[field][0].itemsize == ffi.sizeof(about.type)
+        assert {field: (at, kind.itemsize) for field, (kind, at, *_) in dtype.fields.items()} == layout
 
 
 @given(seed=st.integers(0, 2**64 - 1), what=st.integers(0, 2**64 - 1), ordinal=st.integers(0, 2**32 - 1))
 def test_python_and_c_draw_alike(seed: int, what: int, ordinal: int) -> None:
-    assert mix(seed) == lib.interp_mix(seed)
-    assert draw(seed, what, ordinal) == lib.interp_draw(seed, what, ordinal)
+    assert mix(seed) == core.mix(seed)
+    assert draw(seed, what, ordinal) == core.draw(seed, what, ordinal)
 
 
 @given(seeds=st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=8), key=st.text(max_size=8))
-def test_facts_drawn_at_once_are_those_drawn_one_by_one(seeds: list[int], key: str) -> None:
+def test_predicates_drawn_at_once_equal_those_drawn_one_by_one(seeds: list[int], key: str) -> None:
     assert drawn_facts(np.array(seeds, np.uint64), key).tolist() == [drawn_fact(s, key, 0) for s in seeds]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from support.plain_packets import plain_packet, points_of
 from support.programs import make_program, mutate, programs
+from support.scale import examples
 
 from hitables.errors import HitablesError
 from hitables.ir import semantics
@@ -23,7 +24,7 @@ from hitables.ir.rule import Test as FieldTest
 from hitables.ir.semantics import DROP, Walk
 from hitables.simulate import sampling
 from hitables.simulate.batch import PacketBatch
-from hitables.simulate.interpreter import Interner, Machine
+from hitables.simulate.interpreter import Interner, Interpreter
 from hitables.simulate.sampling import Difference, compare, differs
 
 pytestmark = pytest.mark.engine
@@ -50,7 +51,7 @@ def program(*rules: Rule, policy: str = "ACCEPT", **chains: tuple[Rule, ...]) ->
     return Program(Family.IPV4, (Table("filter", (Chain("INPUT", policy, lined), *user)),))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(before=programs())
 def test_a_program_equals_itself(before: Program) -> None:
     assert compare(before, before, packets=40) is None
@@ -63,7 +64,7 @@ def plain_difference(before: Program, after: Program, rng: random.Random) -> boo
     }
     for backend in Backend:
         interner = Interner()
-        machines = [Machine(each, backend, interner) for each in (before, after)]
+        interpreters = [Interpreter(each, backend, interner) for each in (before, after)]
         for table in before:
             for chain in table.chains:
                 if chain.policy is None:
@@ -71,7 +72,7 @@ def plain_difference(before: Program, after: Program, rng: random.Random) -> boo
                 drawn = [plain_packet(rng, points, before.family, chain.name) for _ in range(2000)]
                 batch = PacketBatch.of(before.family, drawn, [rng.getrandbits(64) for _ in drawn])
                 batch = replace(batch, rewrites={field: tuple(values) for field, values in points.items()})
-                old, new = (machine.run(table.name, chain.name, batch) for machine in machines)
+                old, new = (interpreter.run(table.name, chain.name, batch) for interpreter in interpreters)
                 dropped = batch.malformed() & (new.verdict == interner.number(DROP))
                 if (((old.verdict != new.verdict) | (old.effects != new.effects)) & ~dropped).any():
                     return True
@@ -113,7 +114,7 @@ def replay(difference: Difference, before: Program, after: Program) -> str | Non
     return differs(walks[0], walks[1], may_drop=False)
 
 
-def test_a_difference_shows_the_packet_and_both_ways() -> None:
+def test_a_difference_shows_the_packet_and_both_paths() -> None:
     before = program(
         Rule((IS_TCP,), LOG), Rule((IS_TCP, ports(20, 29)), Target("A", Kind.JUMP, "A")), A=(Rule((), DROPS),)
     )
@@ -142,9 +143,7 @@ def test_effects_and_their_order_count() -> None:
 
 
 @pytest.mark.parametrize(("malformed", "found"), [("stricter", False), ("exact", True)])
-def test_a_dropped_short_header_is_a_difference_only_to_exact(
-    malformed: sampling.Malformed, found: bool
-) -> None:
+def test_a_dropped_short_header_is_a_difference_only_to_exact(malformed: str, found: bool) -> None:
     """The second program asks for ports first, and so drops what the first accepts."""
     before, after = program(), program(Rule((IS_TCP, ports(9, 9), NEVER), DROPS))
     assert (compare(before, after, backends=[Backend.LEGACY], malformed=malformed) is not None) == found
@@ -200,11 +199,11 @@ def test_chains_and_tables_that_one_program_lacks() -> None:
             compare(*pair)
 
 
-def test_chains_that_nobody_reaches_do_not_count() -> None:
+def test_unreachable_chains_do_not_count() -> None:
     assert compare(program(A=(Rule((), LOG),)), program(A=(Rule((), DROPS),))) is None
 
 
-def test_every_built_in_chain_and_both_backends_are_looked_at() -> None:
+def test_every_built_in_chain_and_both_backends_are_compared() -> None:
     nat = ("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING")
     for changed in nat:
         tables = [
@@ -218,7 +217,7 @@ def test_every_built_in_chain_and_both_backends_are_looked_at() -> None:
     assert difference is not None and difference.backend is Backend.NFT
 
 
-def test_a_difference_that_semantics_does_not_confirm_is_our_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_that_semantics_does_not_confirm_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = program(policy="ACCEPT"), program(policy="DROP")
     same = Walk("ACCEPT", (), (), frozenset())
     monkeypatch.setattr(sampling.semantics, "run", lambda *_: same)
@@ -226,7 +225,7 @@ def test_a_difference_that_semantics_does_not_confirm_is_our_fault(monkeypatch: 
         compare(one, other)
 
 
-def test_rewritten_fields_are_followed_in_both() -> None:
+def test_rewritten_fields_are_read_in_both_programs() -> None:
     is_new = FieldTest(Field.STATE, Values.only(STATES.index("NEW")))
     new = Match("state", (), Role.SPACE, "NEW", (is_new,))
     notrack = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({State.CT}))
@@ -240,15 +239,15 @@ def test_rewritten_fields_are_followed_in_both() -> None:
     assert difference is not None and "rewrite=" in difference.describe()
 
 
-def test_as_many_packets_as_asked_for_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_requested_number_of_packets_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    run = Machine.run
+    run = Interpreter.run
 
-    def counting(self: Machine, table: str, chain: str, batch: PacketBatch, **more: object) -> object:
+    def counting(self: Interpreter, table: str, chain: str, batch: PacketBatch, **more: object) -> object:
         seen.append(len(batch))
         return run(self, table, chain, batch, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Machine, "run", counting)
+    monkeypatch.setattr(Interpreter, "run", counting)
     one = program(Rule((IS_TCP,), LOG))
     compare(one, one, backends=[Backend.NFT], packets=1000)
     assert np.max(seen) == 1000

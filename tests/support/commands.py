@@ -9,7 +9,8 @@ from support.rule_texts import make_rule
 
 from hitables.errors import ParseError
 from hitables.ir.program import Program
-from sflgen.edits import CommandReader, Edit
+from sflgen.commands import CommandReader
+from sflgen.edits import Edit
 
 BUILT_IN = ("INPUT", "FORWARD", "OUTPUT")
 

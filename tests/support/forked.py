@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from typing import IO
 
 # Waits for commands, and forks for each; the forked process leaves this program as any other ends.
 SERVER = """
@@ -65,10 +66,17 @@ def _server(caller: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
 
 
 def run(
-    command: Sequence[str], text: str = "", folder: str | None = None
+    command: Sequence[str], text: str = "", folder: str | None = None, output: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run `hitables ...` or `sflgen ...` with *text* as its input; as subprocess.run with pipes would."""
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    """Run `hitables ...` or `sflgen ...` with *text* as its input; as subprocess.run with pipes would.
+
+    *output* is a device that standard output goes to, such as /dev/full; nothing of it is read.
+    """
+    with (
+        tempfile.TemporaryFile() as given,
+        tempfile.TemporaryFile() as err,
+        open(output, "wb") if output else tempfile.TemporaryFile() as out,
+    ):
         given.write(text.encode("utf-8", "surrogateescape"))
         given.seek(0)
         asked = {"command": list(command), "folder": folder or os.getcwd(), "environment": dict(os.environ)}
@@ -76,8 +84,10 @@ def run(
         socket.send_fds(server, [json.dumps(asked).encode()], [given.fileno(), out.fileno(), err.fileno()])
         status = server.recv(100)
         assert status, "the process that forks has ended"
-        said = []
-        for file in (out, err):
-            file.seek(0)
-            said.append(file.read().decode())
-    return subprocess.CompletedProcess(list(command), int(status), said[0], said[1])
+        printed = "" if output else read_again(out)
+        return subprocess.CompletedProcess(list(command), int(status), printed, read_again(err))
+
+
+def read_again(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()

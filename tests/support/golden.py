@@ -26,7 +26,7 @@ def outcome(case: Path) -> tuple[str, str]:
     """The name of the file that holds what became of *case*, and its text."""
     more = case / "options"
     options = shlex.split(more.read_text()) if more.exists() else []
-    if any(option.startswith("--no-v") for option in options):
+    if any(option.startswith(("--no-p", "--no-v")) for option in options):  # --no-prove and its alias
         raise ValueError(f"{case.name}: a case may not turn the proof off")
     done = CliRunner().invoke(main, ["compile", "-", *options], input=(case / "rules").read_bytes())
     faulty = "fault of hitables" in done.stderr

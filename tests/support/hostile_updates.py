@@ -52,23 +52,23 @@ def hostile_rule(rng: random.Random, family: Family, table: Table, chain: Chain,
     """A rule of *chain*, without the command."""
     kind = rng.random()
     if kind < 0.15:
-        said = rng.choice(EVERYTHING)
+        rule = rng.choice(EVERYTHING)
     elif kind < 0.3:
-        said = f"{crossing_rule(rng, family).partition(' -j')[0]} {rng.choice(MEMORY)}"
+        rule = f"{crossing_rule(rng, family).partition(' -j')[0]} {rng.choice(MEMORY)}"
     elif kind < 0.45:
-        said = crossing_rule(rng, family)
+        rule = crossing_rule(rng, family)
     elif kind < 0.6 and chain.rules:  # a copy, or the same with another target
-        said = rule_text(rng.choice(chain.rules)._replace(counters=None), chain.name).partition(" ")[2]
-        said = said[len(quote(chain.name)) :].strip()
-        if rng.random() < 0.4 and " -j " in said:
-            said = said.partition(" -j ")[0] + rng.choice([" -j DROP", " -j ACCEPT", " -j RETURN"])
+        rule = rule_text(rng.choice(chain.rules)._replace(counters=None), chain.name).partition(" ")[2]
+        rule = rule[len(quote(chain.name)) :].strip()
+        if rng.random() < 0.4 and " -j " in rule:
+            rule = rule.partition(" -j ")[0] + rng.choice([" -j DROP", " -j ACCEPT", " -j RETURN"])
     elif kind < 0.7 and later:
-        said = (
+        rule = (
             f"{crossing_rule(rng, family).partition(' -j')[0]} {rng.choice(['-j', '-g'])} {rng.choice(later)}"
         )
     else:
-        said = make_rule(rng, family, chain.name, later, 0.15).removeprefix(f"-A {chain.name}")
-    return said.replace("-j REJECT", "-j DROP") if table.name != "filter" else said
+        rule = make_rule(rng, family, chain.name, later, 0.15).removeprefix(f"-A {chain.name}")
+    return rule.replace("-j REJECT", "-j DROP") if table.name != "filter" else rule
 
 
 def hostile_command(rng: random.Random, program: Program, favour: list[tuple[str, str]]) -> str:
@@ -97,8 +97,8 @@ def hostile_command(rng: random.Random, program: Program, favour: list[tuple[str
         return f"{start}-D {name} {rng.choice([widest + 1, rng.randint(1, count), rng.randint(1, count), count, 1])}"
     rule = hostile_rule(rng, program.family, table, chain, later)
     if kind < 0.45 and count:
-        said = rule_text(rng.choice(chain.rules)._replace(counters=None), name)
-        return start + said.replace("-A", "-D", 1)
+        rule = rule_text(rng.choice(chain.rules)._replace(counters=None), name)
+        return start + rule.replace("-A", "-D", 1)
     if kind < 0.55 and count:
         return f"{start}-R {name} {rng.randint(1, count)} {rule}"
     if kind < 0.65:

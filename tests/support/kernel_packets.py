@@ -9,7 +9,7 @@ from hitables.ir.fields import ICMP, ICMPV6, SCTP, STATES, TCP, UDP, UDPLITE, Fa
 from hitables.ir.fields import interface_number as interface
 from hitables.ir.packet import Backend, Packet
 from hitables.kernel import Namespace, load, save
-from hitables.kernel.experiment import Trial, fire, prepare
+from hitables.kernel.experiment import Trial, prepare, send_trials
 
 HOOKS = ("INPUT", "FORWARD", "OUTPUT")
 SYN, ACK, SYN_ACK, PUSH_ACK = 2, 16, 18, 24
@@ -84,7 +84,7 @@ def treat(
     before = sum(counts(family, backend, namespace))
     for one in packets:
         prepare(namespace, "filter", chain, [Trial(one)], tracked)
-        (fate,) = fire(namespace)
+        (fate,) = send_trials(namespace)
         assert fate.arrived
         after = sum(counts(family, backend, namespace))
         said.append(str(after - before) if fate.passed else "drop")

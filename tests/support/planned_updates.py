@@ -6,14 +6,16 @@ import random
 
 import hitables
 from hitables.verify.question import Equal
-from sflgen.edits import apply, read_commands, read_edits, rule_key
-from sflgen.layout import Settings
-from sflgen.planner import Plan, Strategy, plan, start
-from sflgen.state import State, verify
+from sflgen.commands import read_commands
+from sflgen.edits import apply, read_edits, rule_key
+from sflgen.planner import Plan, plan_unproved, start_unproved
+from sflgen.proof import verify
+from sflgen.settings import Settings, Strategy
+from sflgen.state import State
 
 
 def keys(program: hitables.Program) -> dict[tuple[str, str], list[object]]:
-    """What the chains say, in order, however it is spelt."""
+    """By chain: its policy and the keys of its rules, in order."""
     return {
         (table.name, chain.name): [chain.policy, *(rule_key(rule) for rule in chain.rules)]
         for table in program
@@ -21,18 +23,18 @@ def keys(program: hitables.Program) -> dict[tuple[str, str], list[object]]:
     }
 
 
-def check(made: Plan) -> None:
-    """The plan keeps the law, and its text says its edits."""
-    answer = verify(made.after)
-    said = answer if isinstance(answer, Equal) else answer.describe()  # type: ignore[union-attr]
-    assert isinstance(answer, Equal), f"{made.text}\n{said}"
-    assert apply(made.before.loaded, made.edits) == made.after.loaded
-    again = read_edits(made.text, made.before.loaded) if made.text else []
-    assert keys(apply(made.before.loaded, again)) == keys(made.after.loaded)
+def check(plan: Plan) -> None:
+    """Check that the plan keeps the law, and that its text is read again as its edits."""
+    answer = verify(plan.after)
+    difference = answer if isinstance(answer, Equal) else answer.describe()  # type: ignore[union-attr]
+    assert isinstance(answer, Equal), f"{plan.text}\n{difference}"
+    assert apply(plan.before.loaded, plan.edits) == plan.after.loaded
+    again = read_edits(plan.text, plan.before.loaded) if plan.text else []
+    assert keys(apply(plan.before.loaded, again)) == keys(plan.after.loaded)
 
 
 def favoured(state: State) -> list[str]:
-    return [chain for _, chain in state.served]
+    return [chain for _, chain in state.layouts]
 
 
 def prefixes(count: int) -> hitables.Program:
@@ -47,8 +49,8 @@ def prefixes(count: int) -> hitables.Program:
 
 
 def with_pending(delta: int) -> State:
-    state = start(prefixes(200), Settings(backend="nft", delta=delta)).after
+    state = start_unproved(prefixes(200), Settings(backend="nft", delta=delta)).after
     for number in range(12):
         command = f"-I INPUT {10 * number + 1} -s 10.{4 * number}.0.0/14 -p tcp -j DROP"
-        state = plan(state, read_commands(command, state.master), Strategy.OVERLAY).after
+        state = plan_unproved(state, read_commands(command, state.master), Strategy.OVERLAY).after
     return state

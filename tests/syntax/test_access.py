@@ -10,12 +10,15 @@ from benchmarks.matrix import judge
 from benchmarks.matrix.record import WRITERS
 from benchmarks.matrix.rules import READERS
 from hitables import read
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.emit.text import write
 from hitables.errors import Unsupported
 from hitables.ir.program import Program
 from hitables.ir.rule import EVERYTHING, Ends, Match, Role, State
-from hitables.syntax import access, options
+from hitables.syntax import access
+from hitables.syntax.extensions import MATCHES, TARGETS
+from hitables.syntax.options import HEADER_ACCESS
 from hitables.verify import bdd, exact
 from hitables.verify.lint import lint
 from hitables.verify.question import Difference, Equal, Question
@@ -76,8 +79,8 @@ def test_a_question_behind_what_may_change_its_answer_is_a_new_one(
     engine, reader: str, writer: str, place: str
 ) -> None:  # type: ignore[no-untyped-def]
     before, after = read_twice(reader, writer, place)
-    for verdict_only in (False, True):
-        answer = engine.check(before, after, Question(verdict_only=verdict_only))
+    for equivalence in ("full", "verdict"):
+        answer = engine.check(before, after, Question(equivalence=equivalence))
         assert isinstance(answer, Difference), answer
         assert "become" in answer.reason
 
@@ -125,7 +128,7 @@ def test_a_match_that_writes_is_asked_the_same_number_of_times() -> None:
         assert isinstance(engine.check(once, twice, Question()), Difference)
 
 
-def test_an_extension_without_a_line_reads_and_writes_everything() -> None:
+def test_an_extension_without_a_row_reads_and_writes_everything() -> None:
     assert access.UNKNOWN.reads == access.UNKNOWN.writes == EVERYTHING
     (table,) = program("mangle OUTPUT", "-m geoip --source-country XX -j FANCY --level 3").tables
     (rule,) = table["OUTPUT"].rules
@@ -134,36 +137,38 @@ def test_an_extension_without_a_line_reads_and_writes_everything() -> None:
     assert rule.target.writes == rule.writes == EVERYTHING
 
 
-def test_every_line_names_the_source_file_that_it_was_read_from() -> None:
-    for lines in (access.MATCHES, access.TARGETS):
-        for name, line in lines.items():
-            assert line.source.endswith((".c", "/")), name
+def test_every_row_names_the_source_file_that_its_access_follows() -> None:
+    for row in (*MATCHES.values(), *TARGETS.values()):
+        assert row.access is access.UNKNOWN or row.access.source.endswith((".c", "/")), row.name
+    assert HEADER_ACCESS.source.endswith(".c")
 
 
-def test_extensions_that_the_option_table_knows_and_access_does_not_are_these() -> None:
-    """Those that the kernel at hand does not have, so that none of its packets tells what they do."""
-    assert options.MATCHES.keys() - access.MATCHES.keys() == {"quota2", "ipvs"}
-    unknown = {"CLUSTERIP", "CONNSECMARK", "LED", "MIRROR", "SAME", "SECMARK", "ULOG"}
-    assert options.TARGETS.keys() - access.TARGETS.keys() == unknown
-    assert access.MATCHES.keys() - options.MATCHES.keys() == {""}
-    assert access.TARGETS.keys() - options.TARGETS.keys() == set()
+def test_the_extensions_of_unknown_access_are_these() -> None:
+    """The kernel at hand does not have them, so no packet can show what they read and write."""
+    unknown = {row.name for row in (*MATCHES.values(), *TARGETS.values()) if row.access is access.UNKNOWN}
+    assert unknown == {
+        "quota2", "ipvs", "CLUSTERIP", "CONNSECMARK", "LED", "MIRROR", "SAME", "SECMARK", "ULOG",
+    }  # fmt: skip
 
 
 def probe(name: str, option: str = "") -> Match:
     """The match of a rule that iptables takes, with *option* when it is given."""
     for each in (*READERS, *WRITERS):
         if each.name == name and (not option or option in each.words):
-            found = judge.rule_of(each, min(each.families)).matches
-            return next(match for match in found if match.name == name)
+            result = judge.rule_of(each, min(each.families)).matches
+            return next(match for match in result if match.name == name)
     raise AssertionError(f"no probe of {name} {option}")
 
 
-@pytest.mark.parametrize("name", sorted(access.MATCHES.keys() - {""}))
+KNOWN = {name: row.access for name, row in MATCHES.items() if row.access is not access.UNKNOWN}
+
+
+@pytest.mark.parametrize("name", KNOWN)
 def test_a_match_that_may_write_is_an_event(name: str) -> None:
     """Engines let a write happen where a question is asked; the truth of other matches is asked for freely."""
-    for option in ("", *access.MATCHES[name].writes_with):
+    for option in ("", *KNOWN[name].writes_with):
         match = probe(name, option)
-        assert match.writes == access.MATCHES[name].writes_by(match.words)
+        assert match.writes == KNOWN[name].writes_by(match.words)
         assert not match.writes or match.role >= Role.NAMED
 
 
@@ -171,37 +176,34 @@ def test_each_state_has_a_writer_and_a_reader() -> None:
     """A state that only unknown extensions write, or read, is META, and CLASS and SECMARK for matches."""
     written = frozenset[State]().union(
         *(
-            line.writes
-            for name, line in access.TARGETS.items()
-            if options.TARGETS[name].ends is not Ends.SURELY
+            row.access.writes
+            for row in TARGETS.values()
+            if row.ends is not Ends.SURELY and row.access is not access.UNKNOWN
         ),
-        *(states for line in access.MATCHES.values() for states in line.writes_with.values()),
-        *(line.writes for line in access.MATCHES.values()),
+        *(states for known in KNOWN.values() for states in known.writes_with.values()),
+        *(known.writes for known in KNOWN.values()),
     )
     assert EVERYTHING - written == {State.PAYLOAD, State.META, State.SECMARK}
     read_by_some = frozenset[State]().union(
-        *(line.reads for line in access.MATCHES.values() if line.reads != EVERYTHING)
+        *(known.reads for known in (*KNOWN.values(), HEADER_ACCESS) if known.reads != EVERYTHING)
     )
     assert EVERYTHING - read_by_some == {State.CLASS, State.SECMARK}
 
 
-CONSTANT = [
-    name
-    for name, extension in options.MATCHES.items()
-    if extension.role is Role.CONSTANT and name in access.MATCHES
-]
+CONSTANT = [name for name, row in MATCHES.items() if row.role is Role.CONSTANT and name in KNOWN]
 
 
 @pytest.mark.parametrize("name", CONSTANT)
-def test_a_line_reaches_the_match_that_is_read(name: str) -> None:
-    """A line that is dropped from the table makes the match read everything."""
-    assert probe(name).reads == access.MATCHES[name].reads
-    line = access.MATCHES.pop(name)
+def test_a_row_reaches_the_match_that_is_read(name: str) -> None:
+    """A match whose access is unknown reads everything."""
+    row = MATCHES[name]
+    assert probe(name).reads == row.access.reads
+    MATCHES[name] = dataclasses.replace(row, access=access.UNKNOWN)
     try:
         assert probe(name).reads == probe(name).writes == EVERYTHING
         assert probe(name).role is Role.NAMED
     finally:
-        access.MATCHES[name] = line
+        MATCHES[name] = row
 
 
 def test_the_table_cannot_be_changed_by_accident() -> None:
@@ -234,24 +236,26 @@ def test_a_match_of_a_set_whose_counters_a_rule_reads_has_memory_in_every_table(
     once = COUNTED.replace("-A PREROUTING -m set --match-set seen src -j ACCEPT\n", "", 1)
     free = [each.replace(" --packets-gt 10", "") for each in (COUNTED, once)]
     for engine in (exact, bdd):
-        assert isinstance(engine.check(read(COUNTED), read(once), Question(verdict_only=True)), Difference)
+        assert isinstance(
+            engine.check(read(COUNTED), read(once), Question(equivalence="verdict")), Difference
+        )
         assert isinstance(engine.check(read(free[0]), read(free[1]), Question()), Equal)
 
 
 def test_sflgen_takes_no_first_rule_that_reads_counters_of_a_set_in_its_trees() -> None:
-    from sflgen import edits as updates
+    from sflgen import commands as updates
     from sflgen import planner
-    from sflgen.state import Settings
+    from sflgen.settings import Settings
 
     text = COUNTED.replace(" --packets-gt 10", "")
-    state = planner.start(read(text), Settings()).after
+    state = planner.start_unproved(read(text), Settings()).after
     reader = updates.CommandReader(state.master, "command")
     edits = reader.line("-A INPUT -m set --match-set seen src --packets-gt 10 -j DROP")
     with pytest.raises(Unsupported, match="counters of ipsets"):
-        planner.plan(state, edits)
-    state = planner.start(read(COUNTED), Settings()).after
+        planner.plan_unproved(state, edits)
+    state = planner.start_unproved(read(COUNTED), Settings()).after
     edits = updates.CommandReader(state.master, "command").line(
         "-A INPUT -m set --match-set seen src -j DROP"
     )
-    after = planner.plan(state, edits).after
+    after = planner.plan_unproved(state, edits).after
     assert after.master.table("filter")["INPUT"].rules[-1].matches[0].role is Role.NAMED

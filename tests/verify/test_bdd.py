@@ -13,7 +13,8 @@ import pytest
 from support.programs import make_program, mutate
 
 from hitables.api import read
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.errors import HitablesError, Unsupported
 from hitables.ir.fields import STATES, TCP, Family, Field
 from hitables.ir.intervals import Values
@@ -24,7 +25,7 @@ from hitables.ir.rule import Test as FieldTest
 from hitables.ir.semantics import Walk
 from hitables.verify import bdd, bdd_reader
 from hitables.verify.bdd import check
-from hitables.verify.question import Answer, Difference, Equal, Malformed, Question, Undecided
+from hitables.verify.question import Answer, Difference, Equal, Question, Undecided
 
 ACCEPT = Target("ACCEPT", Kind.VERDICT, "ACCEPT")
 DROPS = Target("DROP", Kind.VERDICT, "DROP")
@@ -74,10 +75,10 @@ def ask(
     before: Program,
     after: Program,
     *backends: Backend,
-    malformed: Malformed = "stricter",
-    verdict_only: bool = False,
+    malformed: str = "stricter",
+    equivalence: str = "full",
 ) -> Answer:
-    return check(before, after, Question(backends or tuple(Backend), malformed, verdict_only))
+    return check(before, after, Question(backends or tuple(Backend), malformed, equivalence))
 
 
 def differ(before: Program, after: Program, *backends: Backend) -> Difference:
@@ -109,7 +110,7 @@ def test_later_fragments_are_read_in_two_ways_by_nft_alone() -> None:
 
 
 @pytest.mark.parametrize(("malformed", "equal"), [("stricter", True), ("exact", False)])
-def test_a_dropped_short_header_is_a_difference_only_to_exact(malformed: Malformed, equal: bool) -> None:
+def test_a_dropped_short_header_is_a_difference_only_to_exact(malformed: str, equal: bool) -> None:
     before, after = program(), program(Rule((IS_TCP, ports(9, 9), NEVER), DROPS))
     assert isinstance(ask(before, after, Backend.LEGACY, malformed=malformed), Equal) == equal
     assert isinstance(ask(before, after, Backend.NFT, malformed="exact"), Equal)
@@ -164,10 +165,10 @@ def test_other_effects_or_another_order_of_effects_are_a_difference() -> None:
     assert differ(one, other).reason.startswith(
         "effects fires LOG, fires MARK 1 become fires MARK 1, fires LOG"
     )
-    assert isinstance(ask(one, other, verdict_only=True), Equal)
+    assert isinstance(ask(one, other, equivalence="verdict"), Equal)
     counts = program(Rule((IS_TCP,), None), Rule((), MARK))
-    assert isinstance(ask(counts, one, verdict_only=True), Equal)
-    assert isinstance(ask(counts, program(), verdict_only=True), Difference)
+    assert isinstance(ask(counts, one, equivalence="verdict"), Equal)
+    assert isinstance(ask(counts, program(), equivalence="verdict"), Difference)
 
 
 def test_each_evaluation_of_a_match_with_chance_has_its_own_outcome() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.programs import mutate
+from support.scale import examples
 from support.small_programs import every_packet, proto, small_program
 
 import hitables
@@ -18,7 +19,7 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table
 from hitables.report.diff import as_json, show
 from hitables.report.region_text import describe
-from hitables.simulate.interpreter import Interner, Machine
+from hitables.simulate.interpreter import Interner, Interpreter
 from hitables.verify.diff import WHOLE, Change, Changes, changes, join
 from hitables.verify.question import Question
 
@@ -51,7 +52,7 @@ def test_equal_rule_sets_have_no_changes() -> None:
     assert shown(
         "-A INPUT -s 10.0.0.0/8 -j DROP\n",
         "-A INPUT -s 10.0.0.0/9 -j DROP\n-A INPUT -s 10.128.0.0/9 -j DROP\n",
-    ) == ("A and B treat every packet alike.")
+    ) == ("A and B treat every packet the same.")
 
 
 def test_a_new_log_rule_is_shown_apart_from_a_new_verdict() -> None:
@@ -67,7 +68,7 @@ def test_the_largest_region_is_first_and_the_rest_is_counted() -> None:
     before = "-A INPUT -s 10.0.0.0/24 -j DROP\n-A INPUT -s 11.0.0.0/8 -j DROP\n"
     text = shown(before, "", limit=1)
     assert "any protocol from 11.0.0.0/8" in text and "10.0.0.0/24" not in text
-    assert "changes more (--limit)" in text
+    assert "more changes (--limit)" in text
 
 
 @pytest.mark.parametrize(("policy", "count"), [("ACCEPT", 0), ("DROP", 1)])
@@ -143,7 +144,7 @@ def holds(change: Change, low: dict[Field, int], fact: bool) -> bool:
     return facts and all(field in low and low[field] in values for field, values in change.box.items())
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.randoms(use_true_random=False))
 def test_every_whole_packet_that_differs_is_in_exactly_one_region(rng: random.Random) -> None:
     before = asking_for_the_protocol(small_program(rng))
@@ -161,7 +162,7 @@ def test_every_whole_packet_that_differs_is_in_exactly_one_region(rng: random.Ra
     batch = every_packet()
     interner = Interner()
     old, new = (
-        Machine(each, Backend.LEGACY, interner).run("filter", "INPUT", batch) for each in (before, after)
+        Interpreter(each, Backend.LEGACY, interner).run("filter", "INPUT", batch) for each in (before, after)
     )
     apart = (old.verdict != new.verdict) | (old.effects != new.effects)
     broken = batch.malformed()

@@ -11,6 +11,7 @@ import pytest
 from support.grouped_programs import SLIPS, Chains, Grouping, make_list
 
 import hitables
+from hitables.compiler.compile import compile_rules
 from hitables.core.prover import Status
 from hitables.generate import rules as generated
 from hitables.generate import seed as seeds
@@ -141,5 +142,5 @@ def test_lists_prove_what_the_compiler_prints_in_groups(monkeypatch: pytest.Monk
     """Otherwise the proof would cut regions, which takes twenty times as long on 10,000 rules."""
     drawn = seeds.parse((SEEDS / "fw.seed").read_text(), "fw.seed")
     before = hitables.read(classbench.to_text(generated.rules(drawn, 600)))
-    after = hitables.compile_rules(before).program
+    after = compile_rules(before).program
     assert proved_by_lists(hitables.write(before), hitables.write(after), monkeypatch)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scale import examples
 from support.small_programs import small_program
 
 import hitables
@@ -154,7 +155,7 @@ def without(program: Program, indices: dict[str, set[int]]) -> Program:
     return Program(program.family, (Table(table.name, chains),))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.randoms(use_true_random=False))
 def test_exactly_the_removable_rules_are_reported(rng: random.Random) -> None:
     check_removable(small_program(rng))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hitables import HitablesError, read
-from hitables.compiler.compile import Options, compile_rules
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
 from hitables.emit.text import write
 from hitables.ir.packet import Backend
 from hitables.ir.rule import Role

@@ -1,101 +1,133 @@
 #ifndef HITABLES_INTERP_H
 #define HITABLES_INTERP_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Packets through a lowered table, as ir/semantics.py would send them.
+#include "fields.h"
+
+/* The interpreter: sends packets through a compiled table as ir/semantics.py would.  See interp.c.
  *
- * A table is one stream of 32-bit words.  Chain c is the rules from word
- * starts[c] on, then a 0.  A rule is its length in words, its number, the code of
- * its matches and one target.  The low byte of an instruction's first word is
- * the operation, the next byte A, the upper half B; its other words follow. */
+ * A table is one stream of 32-bit words.  Chain c is the rules from word starts[c] on, then a 0.  A rule
+ * is its length in words, its number, the code of its matches and one target.  The low byte of an
+ * instruction's first word is the operation, the next byte operand A, the upper half operand B; further
+ * operands are the words that follow (after the | below). */
 enum interp_op {
-    INTERP_RANGE,   /* A slot | low, high - low: the value is in there */
-    INTERP_RANGES,  /* A slot | n, n times (low, high), sorted */
-    INTERP_WIDE,    /* A slot | n, n times (low, high) of four words each, lowest first */
-    INTERP_EITHER,  /* | n, words of the n tests that follow: one of them holds */
-    INTERP_GUARD,   /* A strict, B needed bytes of layer 4 */
-    INTERP_CUT,     /* drops a packet whose protocol cannot be found */
-    INTERP_OPTION,  /* drops a packet with a bad tcp data offset */
+    INTERP_RANGE,   /* A slot | low, high - low: the value lies between them, ends included */
+    INTERP_RANGES,  /* A slot | n, n times (low, high), ascending */
+    INTERP_WIDE,    /* A slot | n, n times (low, high) of four words each, least significant first */
+    INTERP_EITHER,  /* | n, number of words of the n tests that follow: at least one of them holds */
+    INTERP_GUARD,   /* A strict, B bytes of layer 4 that the match reads */
+    INTERP_CUT,     /* drops a packet whose protocol cannot be determined */
+    INTERP_OPTION,  /* drops a packet with a bad TCP data offset */
     INTERP_FACT,    /* | key, mask of the states that it reads */
-    INTERP_EVENT,   /* | key, the first of its three effects: no, yes, dropped; mask of the states that it writes */
-    INTERP_COUNT,   /* targets from here on | effect */
-    INTERP_FIRE,    /* | effect, mask of the states that it writes */
-    INTERP_JUMP,    /* | chain */
-    INTERP_GOTO,    /* | chain */
+    INTERP_EVENT, /* | key, first of its three effects (no, yes, dropped), mask of the states that it writes
+                   */
+    INTERP_COUNT, /* first of the targets | effect */
+    INTERP_FIRE, /* | effect, mask of the states that it writes */
+    INTERP_JUMP, /* | chain */
+    INTERP_GOTO, /* | chain */
     INTERP_RETURN,
     INTERP_VERDICT, /* | verdict */
 };
 
 enum interp_size {
-    INTERP_FIELDS = 12,
-    INTERP_SLOTS = 15, /* the fields, then sport, dport and flags as native expressions read them */
-    INTERP_STATES = 17,
+    INTERP_SLOTS = 15, /* the fields, then sport, dport and flags as native nft expressions read them */
+    INTERP_STATES = 17, /* states that rules write, a bit of a mask each */
+};
+
+enum interp_status {
+    INTERP_OK,
+    INTERP_NO_MEMORY,
+    INTERP_BAD_CODE, /* the stream is malformed, or the chain's number is too high */
+    INTERP_TOO_DEEP, /* jumps nest deeper than interp_code.depth */
 };
 
 /* Bits of interp_packet.classes, and of interp_result.open. */
 enum interp_class { INTERP_BAD_OFFSET = 1, INTERP_OFFSET_ONE = 2, INTERP_CUT_SHORT = 4 };
 enum interp_open { INTERP_OPEN_FACT = 1, INTERP_OPEN_OUTCOME = 2 };
 
+/* The table to compile; interp_new copies all arrays. */
+struct interp_code {
+    const uint32_t *code; /* [words] the stream */
+    size_t words;
+    const uint32_t *starts; /* [chains] first word of each chain, ascending */
+    const uint32_t
+        *ends; /* [chains] verdict of a packet that reaches the end of the chain in which it started */
+    size_t chains;
+    const uint64_t *hashes; /* [keys] hash of each key: facts, outcomes, effects and verdicts are keys */
+    size_t keys;
+    size_t rules; /* rule numbers are below it */
+    size_t depth; /* how deep jumps nest */
+    const uint32_t *field_writers; /* [FIELDS] mask of the states whose writing changes the field */
+    uint32_t drop; /* verdict of a match that drops the packet */
+};
+
 struct interp_packet {
-    uint64_t low[12];     /* by field; only those in present mean anything */
-    uint64_t high[4];     /* upper halves of src, dst, iif, oif */
-    uint64_t seed;        /* what nobody gave follows from it */
-    uint16_t present;     /* a bit per field */
+    uint64_t low[FIELDS]; /* value of each field; defined for the fields in *present* alone */
+    uint64_t high[4]; /* upper halves of src, dst, iif, oif */
+    uint64_t seed; /* answers that are not given are drawn from it */
+    uint16_t present; /* a bit per field */
     uint16_t l4_bytes;
     uint16_t raw_sport, raw_dport;
     uint8_t raw_flags;
-    uint8_t raw_present;  /* bits 0 to 2: sport, dport, flags */
-    uint8_t classes;
+    uint8_t raw_present; /* bits 0 to 2: sport, dport, flags */
+    uint8_t classes; /* of enum interp_class */
     uint8_t unused[5];
 };
 
+/* The packets of a run and the answers to what headers do not decide. */
 struct interp_batch {
     const struct interp_packet *packets;
     size_t count;
-    int seeded;                  /* 0: what nobody gave is "no", and reported as open */
-    /* Given answers: row g holds, for each packet, the answer to key given_key[g]
-     * after given_epoch[g] writes (UINT32_MAX: the outcome of every evaluation);
-     * 0 no, 1 yes, 2 dropped (outcomes alone), more: not given. */
+    int seeded; /* 0: an answer that is not given is "no", and interp_result.open records it */
+    /* Given answers: row g holds, for each packet, the answer to key given_key[g] after given_epoch[g] writes
+     * (UINT32_MAX: the outcome of every evaluation); 0 no, 1 yes, 2 dropped (outcomes alone), else not given.
+     */
     size_t given;
-    const uint32_t *given_key, *given_epoch;
-    const uint8_t *given_value;
-    /* Field f is rewritten to one of the values pool_start[f] to pool_start[f + 1],
-     * each two words; none: writes leave it as it is. */
+    const uint32_t *given_key, *given_epoch; /* [given] */
+    const uint8_t *given_value; /* [given][count] */
+    /* A write changes field f to one of the values pool_start[f] to pool_start[f + 1], each two words of
+     * 64 bits; if there are none it leaves the field as it is. */
     const uint64_t *pool;
-    uint32_t pool_start[13];
-    const uint32_t *limits;      /* NULL, or how many effects of each packet to hash */
+    uint32_t pool_start[FIELDS + 1];
+    const uint32_t *limits; /* [count] how many effects of each packet to hash; NULL: all */
 };
 
-/* matched: NULL, or room places for each packet, for the numbers of the first rules whose
- * matches all said yes, in order, then -1.  hits: NULL, or by rule how often they did: added to.
- * visits: NULL, or by word of the code how often the instruction that starts there was come
- * to: added to; then no rule is passed over unread, which takes longer. */
+/* What to count besides the results; all zero: nothing. */
 struct interp_counts {
-    uint64_t *hits, *visits;
-    int32_t *matched;
+    uint64_t *hits; /* [rules] or NULL: increased by one for each packet that the rule matches */
+    uint64_t *visits; /* [words] or NULL: increased by one for each execution of the instruction that starts
+                       * there; then no rule is skipped unread, and a run takes longer */
+    int32_t *matched; /* [count][room] or NULL: numbers of the first rules that matched, in order, then -1 */
     uint32_t room;
 };
 
 struct interp_result {
-    uint64_t effects;       /* hash of the effects in order */
+    uint64_t effects; /* hash of the effects in order */
     uint32_t effect_count;
     uint32_t verdict;
-    uint32_t reads;         /* rules read */
-    int32_t rule;           /* number of the rule that decided; -1: none did */
-    uint32_t open;
+    uint32_t reads; /* rules read */
+    int32_t rule; /* number of the rule that decided; -1: the end of the chain did */
+    uint32_t open; /* of enum interp_open: answers that were not given */
     uint32_t unused;
 };
 
 struct interp;
 
-struct interp *interp_new(const uint32_t *code, size_t words, const uint32_t *starts, size_t chains,
-    const uint32_t *ends, uint32_t drop, const uint64_t *hashes, size_t keys, size_t rules,
-    size_t depth, const uint32_t *field_writers);
-int interp_run(const struct interp *table, uint32_t chain, const struct interp_batch *batch,
-    struct interp_result *results, const struct interp_counts *counts);
+/* A compiled table, to be freed with interp_free; NULL on failure, and *status then gives the reason. */
+struct interp *interp_new(const struct interp_code *code, enum interp_status *status);
+
+/* Send each packet of the batch into the chain.  results: [batch->count], overwritten.  counts: never
+ * NULL.  Any number of threads may run one table at a time, each with its own results and counts. */
+enum interp_status interp_run(const struct interp *table, uint32_t chain, const struct interp_batch *batch,
+                              struct interp_result *results, const struct interp_counts *counts);
+
+/* The hash and the draw from a seed that the interpreter uses; simulate/batch.py computes the same. */
 uint64_t interp_mix(uint64_t value);
 uint64_t interp_draw(uint64_t seed, uint64_t what, uint64_t ordinal);
+
+/* Bytes of memory that the table takes. */
 size_t interp_bytes(const struct interp *table);
 void interp_free(struct interp *table);
 

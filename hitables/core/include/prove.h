@@ -1,23 +1,24 @@
 #ifndef HITABLES_PROVE_H
 #define HITABLES_PROVE_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Two programs, decided alike for every packet or not: see prove.c.
+/* The prover: whether two programs decide every packet alike.  See prover.c and prove.c.
  *
- * Both programs stand in one input: their chains, rules, matches and tests are numbered
- * together, and what is spelt alike has one number.  A dimension is a header field (0 to 11)
- * or the truth of a fact; its values are coordinates from 0 to its size - 1.  Arrays of
- * starts have one entry more than there are things. */
+ * Both programs are in one input: their chains, rules, matches and tests are numbered together, and equal
+ * ones have one number.  A dimension is a header field (enum header_field) or, from FIELDS on, the truth
+ * of a fact; its values are coordinates from 0 to its size - 1.  Arrays named *_start have one entry more
+ * than there are things: thing i owns the entries from start[i] to start[i + 1] - 1. */
 enum prove_op {
     PROVE_TEST,   /* arg: test */
     PROVE_NATIVE, /* arg: test, read as native nft expressions read it */
-    PROVE_EITHER, /* arg: how many tests follow, one of which must hold */
+    PROVE_EITHER, /* arg: number of the tests that follow, at least one of which must hold */
     PROVE_NEED,   /* arg: bytes of layer 4 | strict << 16 */
-    PROVE_OPTION, /* drops a packet with a bad tcp data offset */
-    PROVE_CUT,    /* drops a packet whose protocol cannot be found */
-    PROVE_EVENT,  /* arg: key << 1 | memory of the rule itself */
-    PROVE_WRITE,  /* arg: states that the event before may change, whatever its answer */
+    PROVE_OPTION, /* drops a packet with a bad TCP data offset */
+    PROVE_CUT,    /* drops a packet whose protocol cannot be determined */
+    PROVE_EVENT,  /* arg: key << 1 | 1 if the rule has a memory of its own */
+    PROVE_WRITE,  /* arg: mask of the states that the preceding event may change, whatever its answer */
     PROVE_NEVER,  /* does not hold */
 };
 
@@ -30,72 +31,101 @@ enum prove_status {
     PROVE_NO_MEMORY,
     PROVE_STOPPED,
     PROVE_TOO_DEEP,
-    PROVE_PAIRS,   /* rules with memory pair up in two ways: ask again, with pairing strict */
+    PROVE_PAIRS, /* rules with memory could be paired in two ways: run again with *strict* */
 };
 
+/* Chains of the first program precede those of the second.  prover_new copies all arrays. */
 struct prove_input {
-    uint32_t dims, tests, matches, rules, chains, chains_before; /* chains of the first program come first */
-    const uint32_t *dim_size;
-    const uint32_t *dim_states;   /* mask of the states whose writing changes the dimension */
-    const uint32_t *test_dim, *test_start;     /* into set_ends: low, high, low, high, ... */
-    const uint32_t *set_ends;
-    const uint32_t *match_start, *code;        /* op, arg, op, arg, ... */
-    const uint32_t *rule_start, *rule_match;
-    const uint32_t *rule_action;               /* three each: action, number, states written */
-    const uint32_t *chain_start, *chain_end;   /* into the rules; chains may share some */
-    const uint32_t *chain_writes;              /* states that the chain and those it enters may write */
-    const uint32_t *chain_partner;             /* chain of the other program to be held against; or UINT32_MAX */
-    uint32_t drop;                             /* number of the verdict DROP */
+    uint32_t dims, tests, matches, rules, chains,
+        chains_before; /* chains_before: chains of the first program */
+    const uint32_t *dim_size;                  /* [dims] */
+    const uint32_t *dim_states; /* [dims] mask of the states whose writing changes the dimension */
+    const uint32_t *test_dim, *test_start; /* [tests], [tests + 1] into set_ends, in pairs */
+    const uint32_t *set_ends; /* low, high, low, high, ... */
+    const uint32_t *match_start, *code; /* [matches + 1] into code, in pairs: op, arg, op, arg, ... */
+    const uint32_t *rule_start, *rule_match; /* [rules + 1] into rule_match */
+    const uint32_t *rule_action; /* [rules][3] enum prove_action, its number, mask of states written */
+    const uint32_t *chain_start, *chain_end; /* [chains] into the rules; chains may share rules */
+    const uint32_t *chain_writes; /* [chains] mask of the states that it, or a chain that it enters, writes */
+    const uint32_t *chain_partner; /* [chains] chain of the other program to compare with; UINT32_MAX: none */
+    uint32_t drop; /* number of the verdict DROP */
 };
 
-/* Packets that differ in no more than header values: present has a bit per field. */
+/* A class: packets that differ in header values alone.  Masks have a bit per field. */
 struct prove_class {
-    uint32_t present, present_native, bytes, frozen; /* frozen: fields that no write changes */
+    uint32_t present, present_native; /* fields that the packets have; as native nft expressions read them */
+    uint32_t bytes; /* of layer 4 */
+    uint32_t frozen; /* fields that no write changes */
+    /* Flags: a later fragment; a bad TCP data offset; fragment offset 1; cut off within its headers; may
+     * always be dropped; read by legacy iptables. */
     uint8_t later, bad_offset, offset_one, cut_short, may_drop, legacy;
 };
 
+/* A prover may be used by one thread at a time.  Functions that return a status do not free anything on
+ * failure: the prover stays usable, and prover_free frees it. */
 struct prover;
 
+/* NULL when memory is exhausted.  *memory*: bytes that it may take, 0 for any number. */
 struct prover *prover_new(const struct prove_input *input, size_t memory);
-/* Enter a class: rules are read as its packets read them.  First and restricted sets of
- * dimensions are given as dim, count, low, high, ... and hold until the next class. */
-int prover_enter(struct prover *prover, const struct prove_class *class, const uint32_t *sets, size_t words);
-/* Hold chain a of the first against b of the second program, both falling off with the verdict
- * given, for packets in the class and in sets. */
-int prover_run(struct prover *prover, uint32_t a, uint32_t b, uint32_t end_a, uint32_t end_b,
-    const uint32_t *sets, size_t words, double seconds, int strict, size_t most);
-/* For one program held against itself, altered: from the next class on, chains of one name count as
- * equal unless they are named as touched. */
+void prover_free(struct prover *prover);
+
+/* Select a class, in which the runs that follow read the rules.  sets: restricted sets of dimensions, as
+ * dim, count, low, high, ... (*words* in all); they hold until the next class. */
+enum prove_status prover_enter(struct prover *prover, const struct prove_class *class, const uint32_t *sets,
+                               size_t words);
+
+/* Compare chain a of the first program with chain b of the second, for the packets of the class and of
+ * *sets* (as above).  end_a, end_b: the verdict behind each chain.  seconds: time limit, 0 for none.
+ * strict: a rule's memory is paired with another's only when both are asked.  most: differences after
+ * which to stop. */
+enum prove_status prover_run(struct prover *prover, uint32_t a, uint32_t b, uint32_t end_a, uint32_t end_b,
+                             const uint32_t *sets, size_t words, double seconds, bool strict, size_t most);
+
+/* Both programs are one, to be altered: from the next class on, chains of one name count as equal unless
+ * prover_alter names them as touched. */
 void prover_same(struct prover *prover);
 enum prove_alteration {
-    PROVE_LEAVE_OUT, /* the rule of the second program */
-    PROVE_MARK,      /* both rules: whoever matches them differs */
-    PROVE_REMOVE,    /* both rules, for good */
+    PROVE_LEAVE_OUT, /* the second program loses the rule */
+    PROVE_MARK, /* the rule's verdict differs in the two programs: a packet that matches it is a difference */
+    PROVE_REMOVE, /* both programs lose the rule, for the rest of the class; prover_restore does not undo it
+                   */
 };
-/* Alter a rule, which stands in both programs, for the runs that follow in this class; touched: the
- * chains of the first program that reach it, its own among them. */
-int prover_alter(struct prover *prover, uint32_t rule_a, uint32_t rule_b, uint32_t alteration,
-    const uint32_t *touched, size_t count);
+/* Alter a rule, numbered a and b in the two programs, for the runs that follow in this class.
+ * touched[count]: chains of the first program that reach the rule, its own included. */
+enum prove_status prover_alter(struct prover *prover, uint32_t rule_a, uint32_t rule_b, uint32_t alteration,
+                               const uint32_t *touched, size_t count);
+/* Undo the last prover_alter. */
 void prover_restore(struct prover *prover);
-/* The rules of a chain that packets in sets may meet before rule, at most room of them: how many. */
-size_t prover_front(struct prover *prover, uint32_t chain, uint32_t rule, const uint32_t *sets,
-    size_t words, uint32_t *rules, size_t room);
-/* From now on each pair of chains of one name must be proved by itself, and the whole, each within so
- * many steps: else a run ends as TOO_DEEP.  0: as it was. */
+
+/* Write to rules[] the rules of a chain, in front of *rule*, that packets of *sets* may meet: at most
+ * *room*; their number.  0 also when memory is exhausted. */
+size_t prover_front(struct prover *prover, uint32_t chain, uint32_t rule, const uint32_t *sets, size_t words,
+                    uint32_t *rules, size_t room);
+
+/* From now on each pair of chains of one name must be proved by itself, and so must the whole, each within
+ * *steps* steps; a run that needs more returns PROVE_TOO_DEEP.  0: no bound. */
 void prover_bound(struct prover *prover, uint64_t steps);
-/* Whether a list that is read in another order decides alike, behind a run that found the chains of
- * that order equal to others: see order.h. */
+
+/* Whether a list that is read in another order decides alike (reorder.h), after a run in this class that
+ * proved the chains of that order equal to others. */
 struct order;
-int prover_ordered(struct prover *prover, const struct order *order);
-/* How the class reads each match, one after the other, in words; at most room are written: how many there are. */
+enum prove_status prover_ordered(struct prover *prover, const struct order *order);
+
+/* How the class reads each match, one after the other: number of its parts, whether it ends the rule, and
+ * the kind of that end; then for each part its tests and its event (UINT32_MAX: none).  At most *room*
+ * words are written; the number that there are. */
 size_t prover_reading(const struct prover *prover, uint32_t *words, size_t room);
-/* From any thread: the run that is under way, and each that begins later, ends as STOPPED. */
+
+/* The run in progress, and every later one, returns PROVE_STOPPED.  From any thread. */
 void prover_stop(struct prover *prover);
-/* What differs: records of words, each led by its length. */
+
+/* The differences of the last run, valid until the next: records of words, each preceded by its length
+ * (prove.c, record).  *words: the length of all. */
 const uint32_t *prover_found(const struct prover *prover, size_t *words);
+/* The share of the packets that the last run proved, from 0 to 1; regions proved so far; bytes taken at most.
+ */
 double prover_done(const struct prover *prover);
 uint64_t prover_regions(const struct prover *prover);
 size_t prover_bytes(const struct prover *prover);
-void prover_free(struct prover *prover);
 
 #endif

@@ -1,42 +1,44 @@
-#ifndef HITABLES_REDUNDANT_H
-#define HITABLES_REDUNDANT_H
+#ifndef HITABLES_REDUNDANCY_H
+#define HITABLES_REDUNDANCY_H
 #include <stddef.h>
 #include <stdint.h>
 
-/* Rules of a list that may go, and rules that may change places: see redundant.c.
+/* Rules of a list that can be removed, and rules that can be reordered: see redundancy.c.
  *
- * A list is read by each backend in its own way.  In a reading a rule is some pieces: a box of
- * packets, and what becomes of them there.  Coordinates run from 0 to tops[axis]. */
+ * Each backend reads the list in its own way; that is a reading.  In a reading a rule is some pieces: a
+ * box of packets and the action on them.  Coordinates run from 0 to tops[axis]. */
 
-/* Actions of a piece.  The others are ends: the same number, the same end. */
-enum redundant_action { REDUNDANT_ACTS }; /* anything may happen, and may not: nobody knows */
+/* Actions of a piece.  All other numbers are ends: packets with the same number end alike. */
+enum redundancy_action { REDUNDANCY_ACTS }; /* effect unknown */
 
-struct redundant_reading {
+struct redundancy_reading {
     uint32_t axes, pieces, rules;
-    const uint32_t *tops;        /* [axes] */
-    const uint32_t *low, *high;  /* [pieces][axes] */
-    const uint32_t *rule;        /* [pieces], ascending */
-    const uint32_t *action;      /* [pieces]; pieces of one rule do not overlap */
-    const uint8_t *broken;       /* [pieces]: it drops packets that may always be dropped */
-    uint32_t end;                /* the action of whoever falls off */
+    const uint32_t *tops;       /* [axes] */
+    const uint32_t *low, *high; /* [pieces][axes] */
+    const uint32_t *rule;       /* [pieces], ascending */
+    const uint32_t *action;     /* [pieces]; pieces of one rule do not overlap */
+    const uint8_t *broken;      /* [pieces]: not 0 if it drops packets that may always be dropped */
+    uint32_t end;               /* the action of a packet that no rule ends */
 };
 
-enum redundant_status { REDUNDANT_OK, REDUNDANT_NO_MEMORY };
+enum redundancy_status { REDUNDANCY_OK, REDUNDANCY_NO_MEMORY };
 
-/* Why a rule may go. */
-enum redundant_why {
-    REDUNDANT_STAYS,
-    REDUNDANT_NEVER,   /* rules before it end the way of all packets that it could do anything to */
-    REDUNDANT_NOTHING, /* what stands behind it, or the end of the list, does the same */
+/* Why a rule can be removed. */
+enum redundancy_why {
+    REDUNDANCY_STAYS,   /* it cannot */
+    REDUNDANCY_NEVER,   /* rules before it end all packets that it acts on */
+    REDUNDANCY_NOTHING, /* the rules behind it, or the end of the list, do the same */
 };
 
-/* Find rules that may go, all of them together; those of keep[] stay.  why[] has a place per rule. */
-enum redundant_status redundant_find(const struct redundant_reading *reading, uint32_t readings,
-                                     const uint8_t *keep, uint8_t *why);
+/* Find rules that can be removed, all of them together.  reading: [readings], all of the same rules.
+ * Rules with keep[rule] not 0 stay.  why: [rules], set to enum redundancy_why; undefined on failure. */
+enum redundancy_status redundancy_find(const struct redundancy_reading *reading, uint32_t readings,
+                                       const uint8_t *keep, uint8_t *why);
 
-/* Rules in the order of (phase, group, number) do what they do in the order of their numbers.
- * group[]: from 0, below 4; lower ones are to come first.  why[]: rules that stay take part. */
-enum redundant_status redundant_phases(const struct redundant_reading *reading, uint32_t readings,
-                                       const uint8_t *group, const uint8_t *why, uint32_t *phase);
+/* Find phases such that the rules, in the order of (phase, group, number), do what they do in the order of
+ * their numbers.  group: [rules], from 0 to 3; lower groups are preferred first.  why: [rules], of
+ * redundancy_find; rules that stay take part.  phase: [rules]; UINT32_MAX for rules that do not. */
+enum redundancy_status redundancy_phases(const struct redundancy_reading *reading, uint32_t readings,
+                                         const uint8_t *group, const uint8_t *why, uint32_t *phase);
 
 #endif

@@ -1,18 +1,18 @@
-/* Bit vectors (Lakshman and Stiliadis, SIGCOMM 1998; "Lucent"), with aggregated bits (Baboescu and
- * Varghese, SIGCOMM 2001).
+/* Bit vectors (Lakshman and Stiliadis, SIGCOMM 1998; "Lucent"), with aggregated bits (Baboescu and Varghese,
+ * SIGCOMM 2001).
  *
- * Idea: each value of a dimension has the bitmap of the rules that hold it; the first bit that the
- * bitmaps of all dimensions share is the rule.  An aggregated bit says whether a word of the bitmap is
- * not zero, so that only words are read in which all dimensions have some rule.
- * Cost: a search finds a run of values per dimension (a table by the upper 16 bits, then halving), and
- * reads n/64 words per dimension, or n/4096 aggregated ones and few others.  Memory is quadratic:
- * bitmaps of n bits for up to 2n + 1 runs per dimension; more than *mb* megabytes are VFDB_TOO_LARGE.
- * Invariant: rules stand by rising priority, so the first common bit is the best rule.
+ * Idea: each value of a dimension has the bitmap of the rules that hold it; the first bit that the bitmaps of
+ * all dimensions share is the rule.  An aggregated bit is set if a word of the bitmap is not zero, so that
+ * only words are read in which all dimensions have some rule.
+ * Cost: a search finds a run of values per dimension (a table by the upper 16 bits, then halving), and reads
+ * n/64 words per dimension, or n/4096 aggregated ones and few others.  Memory is quadratic: bitmaps of n bits
+ * for up to 2n + 1 runs per dimension; more than *mb* megabytes are VFDB_TOO_LARGE.
+ * Invariant: rules are sorted by rising priority, so the first common bit is the best rule.
  * Threading: searches change nothing.
  *
  * Where we differ from the papers: runs with the same rules share one bitmap.  With aggregated bits only the
- * words that are not zero are kept, and their places are counted from the aggregated bits; the second
- * paper keeps whole bitmaps.  It also sorts rules anew to have fewer false hits: not here.
+ * words that are not zero are kept, and their places are counted from the aggregated bits; the second paper
+ * keeps whole bitmaps.  It also sorts rules anew to have fewer false hits: not here.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +29,9 @@ enum {
 };
 
 /* One dimension.  *some* and *before* have a row of *tops* per class, with aggregated bits only. */
-struct line {
+struct dimension_bitmaps {
     uint32_t shift;   /* of a value, to its place in the table */
-    uint32_t mask;    /* places, less one: whatever a header holds does not lead out of the table */
+    uint32_t mask;    /* places, less one: no value of a header leads out of the table */
     uint32_t *run;    /* [places + 1] the run that holds the first value of each place */
     uint32_t *start;  /* [runs] first value */
     uint32_t *class;  /* [runs] */
@@ -41,136 +41,146 @@ struct line {
 };
 
 struct bit_vector {
-    struct ledger *ledger;
-    struct bag bag;
+    struct budget *budget;
+    struct scope scope;
     uint32_t dims, rules, words, tops;
     bool aggregated;
-    struct line line[VFDB_DIMS];
+    struct dimension_bitmaps bitmaps[VFDB_DIMS];
     uint32_t *priority;
 };
 
-struct sweep {
-    struct bag bag;
-    struct classes sets;
+struct dimension_sweep {
+    struct scope scope;
+    struct rule_sets sets;
     uint32_t runs, *start, *class;
 };
 
 static void bit_vector_free(void *built)
 {
     struct bit_vector *db = built;
-    struct ledger *ledger = db->ledger;
-    bag_empty(&db->bag);
-    ledger_give(ledger, db, sizeof *db);
+    struct budget *budget = db->budget;
+    scope_empty(&db->scope);
+    budget_give(budget, db, sizeof *db);
 }
 
 /* The runs of values with the same rules. */
-static int sweep(const struct vfdb_rules *rules, uint32_t dim, size_t most_words, struct sweep *sweep)
+static int sweep(const struct vfdb_rules *rules, uint32_t dim, size_t most_words,
+                 struct dimension_sweep *sweep)
 {
-    uint64_t *edge;
-    uint32_t edges, all = rules->count / 64 + 1;
-    int status = edges_sorted(&sweep->bag, rules, dim, &edge, &edges);
+    uint64_t *endpoint;
+    uint32_t endpoints, all = rules->count / 64 + 1;
+    int status = endpoints_sorted(&sweep->scope, rules, dim, &endpoint, &endpoints);
     if (status)
         return status;
-    uint64_t *dense = bag_take(&sweep->bag, all * sizeof *dense), *bits = bag_take(&sweep->bag, all * sizeof *bits);
-    uint32_t *at = bag_take(&sweep->bag, all * sizeof *at);
-    sweep->start = bag_take(&sweep->bag, (edges + (size_t)1) * sizeof *sweep->start);
-    sweep->class = bag_take(&sweep->bag, (edges + (size_t)1) * sizeof *sweep->class);
-    if (!dense || !bits || !at || !sweep->start || !sweep->class || classes_start(&sweep->sets, &sweep->bag))
+    uint64_t *dense = scope_take(&sweep->scope, all * sizeof *dense),
+             *bits = scope_take(&sweep->scope, all * sizeof *bits);
+    uint32_t *at = scope_take(&sweep->scope, all * sizeof *at);
+    sweep->start = scope_take(&sweep->scope, (endpoints + (size_t)1) * sizeof *sweep->start);
+    sweep->class = scope_take(&sweep->scope, (endpoints + (size_t)1) * sizeof *sweep->class);
+    if (!dense || !bits || !at || !sweep->start || !sweep->class ||
+        rule_sets_start(&sweep->sets, &sweep->scope))
         return VFDB_NO_MEMORY;
-    for (uint32_t i = 0, value = 0;; value = edge_value(edge[i])) {
-        for (; i < edges && edge_value(edge[i]) == value; i++)
-            dense[edge_box(edge[i]) / 64] ^= UINT64_C(1) << edge_box(edge[i]) % 64;
+    for (uint32_t i = 0, value = 0;; value = endpoint_value(endpoint[i])) {
+        for (; i < endpoints && endpoint_value(endpoint[i]) == value; i++)
+            dense[endpoint_box(endpoint[i]) / 64] ^= UINT64_C(1) << endpoint_box(endpoint[i]) % 64;
         uint32_t words = 0;
         uint64_t hash = 0;
         for (uint32_t w = 0; w < all; w++)
             if (dense[w]) {
                 at[words] = w;
                 bits[words++] = dense[w];
-                hash += classes_mix(w, dense[w]);
+                hash += rule_sets_mix(w, dense[w]);
             }
         sweep->start[sweep->runs] = value;
-        sweep->class[sweep->runs] = classes_number(&sweep->sets, at, bits, words, hash);
-        if (sweep->class[sweep->runs++] == CLASSES_NO_MEMORY)
+        sweep->class[sweep->runs] = rule_sets_number(&sweep->sets, at, bits, words, hash);
+        if (sweep->class[sweep->runs++] == RULE_SETS_NO_MEMORY)
             return VFDB_NO_MEMORY;
         if (sweep->sets.first[sweep->sets.count] > most_words)
             return VFDB_TOO_LARGE;
-        if (i == edges)
+        if (i == endpoints)
             return VFDB_OK;
     }
 }
 
 /* The bitmaps, one behind the other. */
-static int lay_bitmaps(struct bit_vector *db, const struct classes *sets, size_t most_words, struct line *line)
+static int lay_bitmaps(struct bit_vector *db, const struct rule_sets *sets, size_t most_words,
+                       struct dimension_bitmaps *bitmaps)
 {
     size_t rows = sets->count, words = db->aggregated ? sets->first[rows] : rows * db->words;
     if (words + db->tops * rows * db->aggregated > most_words)
         return VFDB_TOO_LARGE;
-    line->word = bag_take(&db->bag, words * sizeof *line->word);
+    bitmaps->word = scope_take(&db->scope, words * sizeof *bitmaps->word);
     if (db->aggregated) {
-        line->some = bag_take(&db->bag, rows * db->tops * sizeof *line->some);
-        line->before = bag_take(&db->bag, rows * db->tops * sizeof *line->before);
+        bitmaps->some = scope_take(&db->scope, rows * db->tops * sizeof *bitmaps->some);
+        bitmaps->before = scope_take(&db->scope, rows * db->tops * sizeof *bitmaps->before);
     }
-    if (!line->word || (db->aggregated && (!line->some || !line->before)))
+    if (!bitmaps->word || (db->aggregated && (!bitmaps->some || !bitmaps->before)))
         return VFDB_NO_MEMORY;
     if (db->aggregated && words)
-        memcpy(line->word, sets->bits, words * sizeof *line->word);
+        memcpy(bitmaps->word, sets->bits, words * sizeof *bitmaps->word);
     for (uint32_t i = 0; i < rows; i++) {
         size_t w = sets->first[i], end = sets->first[i + 1];
         if (!db->aggregated)
             for (; w < end; w++)
-                line->word[i * (size_t)db->words + sets->at[w]] = sets->bits[w];
+                bitmaps->word[i * (size_t)db->words + sets->at[w]] = sets->bits[w];
         else
             for (uint32_t top = 0; top < db->tops; top++) {
-                line->before[i * (size_t)db->tops + top] = w;
+                bitmaps->before[i * (size_t)db->tops + top] = w;
                 for (; w < end && sets->at[w] / 64 == top; w++)
-                    line->some[i * (size_t)db->tops + top] |= UINT64_C(1) << sets->at[w] % 64;
+                    bitmaps->some[i * (size_t)db->tops + top] |= UINT64_C(1) << sets->at[w] % 64;
             }
     }
     return VFDB_OK;
 }
 
-static int line_build(struct bit_vector *db, const struct vfdb_rules *rules, uint32_t dim, size_t most_words)
+static int bitmaps_build(struct bit_vector *db, const struct vfdb_rules *rules, uint32_t dim,
+                         size_t most_words)
 {
-    struct line *line = &db->line[dim];
-    struct sweep swept = {.bag.ledger = db->ledger};
+    struct dimension_bitmaps *bitmaps = &db->bitmaps[dim];
+    struct dimension_sweep sweep_result = {.scope.budget = db->budget};
     uint32_t bits = rules->bits[dim], places = 1U << (bits < TABLE_BITS ? bits : TABLE_BITS);
-    int status = sweep(rules, dim, most_words, &swept);
-    line->shift = bits < TABLE_BITS ? 0 : bits - TABLE_BITS;
-    line->mask = places - 1;
+    int status = sweep(rules, dim, most_words, &sweep_result);
+    bitmaps->shift = bits < TABLE_BITS ? 0 : bits - TABLE_BITS;
+    bitmaps->mask = places - 1;
     if (!status) {
-        line->run = bag_take(&db->bag, (places + (size_t)1) * sizeof *line->run);
-        line->start = bag_take(&db->bag, swept.runs * sizeof *line->start);
-        line->class = bag_take(&db->bag, swept.runs * sizeof *line->class);
-        status = line->run && line->start && line->class ? lay_bitmaps(db, &swept.sets, most_words, line)
-                                                         : VFDB_NO_MEMORY;
+        bitmaps->run = scope_take(&db->scope, (places + (size_t)1) * sizeof *bitmaps->run);
+        bitmaps->start = scope_take(&db->scope, sweep_result.runs * sizeof *bitmaps->start);
+        bitmaps->class = scope_take(&db->scope, sweep_result.runs * sizeof *bitmaps->class);
+        status = bitmaps->run && bitmaps->start && bitmaps->class ? lay_bitmaps(db, &sweep_result.sets,
+                                                                                most_words, bitmaps)
+                                                                  : VFDB_NO_MEMORY;
     }
     if (!status) {
-        memcpy(line->start, swept.start, swept.runs * sizeof *line->start);
-        memcpy(line->class, swept.class, swept.runs * sizeof *line->class);
+        memcpy(bitmaps->start, sweep_result.start, sweep_result.runs * sizeof *bitmaps->start);
+        memcpy(bitmaps->class, sweep_result.class, sweep_result.runs * sizeof *bitmaps->class);
         for (uint32_t place = 0, run = 0; place < places; place++) {
-            while (run + 1 < swept.runs && swept.start[run + 1] <= place << line->shift)
+            while (run + 1 < sweep_result.runs && sweep_result.start[run + 1] <= place << bitmaps->shift)
                 run++;
-            line->run[place] = run;
+            bitmaps->run[place] = run;
         }
-        line->run[places] = swept.runs - 1;
+        bitmaps->run[places] = sweep_result.runs - 1;
     }
-    bag_empty(&swept.bag);
+    scope_empty(&sweep_result.scope);
     return status;
 }
 
-static int bit_vector_build(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
-                            void **built)
+static int bit_vector_build(struct budget *budget, const struct vfdb_plan *plan,
+                            const struct vfdb_rules *rules, void **built)
 {
-    struct bit_vector *db = ledger_take(ledger, sizeof *db);
+    struct bit_vector *db = budget_take(budget, sizeof *db);
     if (!db)
         return VFDB_NO_MEMORY;
-    *db = (struct bit_vector){.ledger = ledger, .bag.ledger = ledger, .dims = rules->dims, .rules = rules->count,
-                              .words = (rules->count + 63) / 64, .aggregated = plan->value[0]};
+    *db = (struct bit_vector){.budget = budget,
+                              .scope.budget = budget,
+                              .dims = rules->dims,
+                              .rules = rules->count,
+                              .words = (rules->count + 63) / 64,
+                              .aggregated = plan->value[0]};
     db->tops = (db->words + 63) / 64;
-    db->priority = bag_take(&db->bag, rules->count * sizeof *db->priority);
+    db->priority = scope_take(&db->scope, rules->count * sizeof *db->priority);
     int status = db->priority ? VFDB_OK : VFDB_NO_MEMORY;
     for (uint32_t d = 0; status == VFDB_OK && d < db->dims; d++)
-        status = line_build(db, rules, d, ((size_t)plan->value[1] << 20) / sizeof(uint64_t) / db->dims);
+        status = bitmaps_build(db, rules, d, ((size_t)plan->value[1] << 20) / sizeof(uint64_t) / db->dims);
     if (status) {
         bit_vector_free(db);
         return status;
@@ -181,17 +191,18 @@ static int bit_vector_build(struct ledger *ledger, const struct vfdb_plan *plan,
     return VFDB_OK;
 }
 
-static inline uint32_t class_of(const struct line *line, uint32_t value)
+static inline uint32_t class_of(const struct dimension_bitmaps *bitmaps, uint32_t value)
 {
-    uint32_t place = value >> line->shift & line->mask, low = line->run[place], high = line->run[place + 1];
+    uint32_t place = value >> bitmaps->shift & bitmaps->mask, low = bitmaps->run[place],
+             high = bitmaps->run[place + 1];
     while (low < high) {
         uint32_t middle = high - (high - low) / 2;
-        if (line->start[middle] <= value)
+        if (bitmaps->start[middle] <= value)
             low = middle;
         else
             high = middle - 1;
     }
-    return line->class[low];
+    return bitmaps->class[low];
 }
 
 /* The first rule that the bitmaps of all dimensions have, or the number of rules. */
@@ -200,25 +211,26 @@ static inline uint32_t first_plain(const struct bit_vector *db, const uint32_t *
     for (uint32_t w = 0; w < db->words; w++) {
         uint64_t all = UINT64_MAX;
         for (uint32_t d = 0; all && d < db->dims; d++)
-            all &= db->line[d].word[class[d] * (size_t)db->words + w];
+            all &= db->bitmaps[d].word[class[d] * (size_t)db->words + w];
         if (all)
             return w * 64 + (uint32_t)__builtin_ctzll(all);
     }
     return db->rules;
 }
 
-static inline __attribute__((always_inline)) uint32_t first_aggregated(const struct bit_vector *db, const uint32_t *class)
+static inline __attribute__((always_inline)) uint32_t first_aggregated(const struct bit_vector *db,
+                                                                       const uint32_t *class)
 {
     for (uint32_t top = 0; top < db->tops; top++) {
         uint64_t some = UINT64_MAX;
         for (uint32_t d = 0; d < db->dims; d++)
-            some &= db->line[d].some[class[d] * (size_t)db->tops + top];
+            some &= db->bitmaps[d].some[class[d] * (size_t)db->tops + top];
         for (; some; some &= some - 1) {
             uint64_t below = (some & -some) - 1, all = UINT64_MAX;
             for (uint32_t d = 0; all && d < db->dims; d++) {
                 size_t row = class[d] * (size_t)db->tops + top;
-                uint32_t passed = (uint32_t)__builtin_popcountll(db->line[d].some[row] & below);
-                all &= db->line[d].word[db->line[d].before[row] + passed];
+                uint32_t passed = (uint32_t)__builtin_popcountll(db->bitmaps[d].some[row] & below);
+                all &= db->bitmaps[d].word[db->bitmaps[d].before[row] + passed];
             }
             if (all)
                 return (top * 64 + (uint32_t)__builtin_ctzll(some)) * 64 + (uint32_t)__builtin_ctzll(all);
@@ -227,21 +239,22 @@ static inline __attribute__((always_inline)) uint32_t first_aggregated(const str
     return db->rules;
 }
 
-static inline __attribute__((always_inline)) void search_blocks(const struct bit_vector *db, const uint32_t *headers,
-                                                                size_t count, uint32_t *found)
+static inline __attribute__((always_inline)) void search_blocks(const struct bit_vector *db,
+                                                                const uint32_t *headers, size_t count,
+                                                                uint32_t *found)
 {
     uint32_t class[BLOCK][VFDB_DIMS];
     for (size_t done = 0; done < count; done += BLOCK) {
         uint32_t some = count - done < BLOCK ? (uint32_t)(count - done) : BLOCK;
         for (uint32_t i = 0; i < some; i++)
             for (uint32_t d = 0; d < db->dims; d++) {
-                const struct line *line = &db->line[d];
-                class[i][d] = class_of(line, headers[(done + i) * db->dims + d]);
+                const struct dimension_bitmaps *bitmaps = &db->bitmaps[d];
+                class[i][d] = class_of(bitmaps, headers[(done + i) * db->dims + d]);
                 if (db->aggregated) {
-                    __builtin_prefetch(line->some + class[i][d] * (size_t)db->tops);
-                    __builtin_prefetch(line->before + class[i][d] * (size_t)db->tops);
+                    __builtin_prefetch(bitmaps->some + class[i][d] * (size_t)db->tops);
+                    __builtin_prefetch(bitmaps->before + class[i][d] * (size_t)db->tops);
                 } else {
-                    __builtin_prefetch(line->word + class[i][d] * (size_t)db->words);
+                    __builtin_prefetch(bitmaps->word + class[i][d] * (size_t)db->words);
                 }
             }
         for (uint32_t i = 0; i < some; i++) {
@@ -253,8 +266,9 @@ static inline __attribute__((always_inline)) void search_blocks(const struct bit
 
 #ifdef __x86_64__
 /* Counting bits takes one instruction where the processor has it. */
-static __attribute__((target("popcnt"))) void search_popcnt(const struct bit_vector *db, const uint32_t *headers,
-                                                            size_t count, uint32_t *found)
+static __attribute__((target("popcnt"))) void search_popcnt(const struct bit_vector *db,
+                                                            const uint32_t *headers, size_t count,
+                                                            uint32_t *found)
 {
     search_blocks(db, headers, count, found);
 }

@@ -1,10 +1,11 @@
-/* A list of boxes in columns.
+/* A list of boxes as a structure of arrays.
  *
- * Idea: a header lies in a box if header - low, without sign, is no more than high - low in each
- * dimension; with the sides of sixteen boxes side by side that is three instructions per dimension, and
- * as few for sixteen headers and one box.
- * Cost: a search O(n/16), changes O(n).  Invariant: room is a multiple of the lanes, so a load never
- * leaves a column; lanes beyond the last box are masked.
+ * Idea: a header lies in a box if header - low, unsigned, is at most high - low in each dimension; with the
+ * bounds of sixteen boxes side by side that is three instructions per dimension, and as few for sixteen
+ * headers and one box.
+ * Cost: a search O(n/16), changes O(n).
+ * Invariant: room is a multiple of the lanes, so a load never leaves a column; lanes beyond the last box are
+ * masked.
  * Threading: searches change nothing.
  */
 #include "box_soa.h"
@@ -19,40 +20,40 @@
 
 enum { LANES = 16 };
 
-static uint32_t *column(const struct columns *list, uint32_t number)
+static uint32_t *column(const struct box_soa *list, uint32_t number)
 {
     return list->word + (size_t)number * list->room;
 }
 
-static size_t column_bytes(const struct columns *list)
+static size_t column_bytes(const struct box_soa *list)
 {
     return 2 * (size_t)list->dims * list->room * sizeof *list->word;
 }
 
-bool columns_reserve(struct columns *list, struct ledger *ledger, uint32_t count)
+bool box_soa_reserve(struct box_soa *list, struct budget *budget, uint32_t count)
 {
     if (count <= list->room)
         return true;
-    struct columns wider = *list;
+    struct box_soa wider = *list;
     wider.room = count < 2 * list->room ? 2 * list->room : count;
     wider.room = (wider.room + LANES - 1) / LANES * LANES;
-    wider.word = ledger_take(ledger, column_bytes(&wider));
+    wider.word = budget_take(budget, column_bytes(&wider));
     if (!wider.word)
         return false;
     for (uint32_t c = 0; list->count && c < 2 * list->dims; c++)
         memcpy(column(&wider, c), column(list, c), list->count * sizeof *list->word);
-    ledger_give(ledger, list->word, column_bytes(list));
+    budget_give(budget, list->word, column_bytes(list));
     *list = wider;
     return true;
 }
 
-void columns_free(struct columns *list, struct ledger *ledger)
+void box_soa_free(struct box_soa *list, struct budget *budget)
 {
-    ledger_give(ledger, list->word, column_bytes(list));
-    *list = (struct columns){.dims = list->dims, .vector = list->vector};
+    budget_give(budget, list->word, column_bytes(list));
+    *list = (struct box_soa){.dims = list->dims, .vector = list->vector};
 }
 
-void columns_insert(struct columns *list, uint32_t at, const uint32_t *box)
+void box_soa_insert(struct box_soa *list, uint32_t at, const uint32_t *box)
 {
     for (uint32_t c = 0; c < 2 * list->dims; c++) {
         uint32_t *side = column(list, c);
@@ -62,7 +63,7 @@ void columns_insert(struct columns *list, uint32_t at, const uint32_t *box)
     list->count++;
 }
 
-void columns_remove(struct columns *list, uint32_t at)
+void box_soa_remove(struct box_soa *list, uint32_t at)
 {
     list->count--;
     for (uint32_t c = 0; c < 2 * list->dims; c++) {
@@ -71,7 +72,7 @@ void columns_remove(struct columns *list, uint32_t at)
     }
 }
 
-static bool holds(const struct columns *list, uint32_t at, const uint32_t *header)
+static bool holds(const struct box_soa *list, uint32_t at, const uint32_t *header)
 {
     for (uint32_t d = 0; d < list->dims; d++)
         if (header[d] - column(list, 2 * d)[at] > column(list, 2 * d + 1)[at])
@@ -79,7 +80,7 @@ static bool holds(const struct columns *list, uint32_t at, const uint32_t *heade
     return true;
 }
 
-static uint32_t next_scalar(const struct columns *list, const uint32_t *header, uint32_t from)
+static uint32_t next_scalar(const struct box_soa *list, const uint32_t *header, uint32_t from)
 {
     while (from < list->count && !holds(list, from, header))
         from++;
@@ -89,7 +90,7 @@ static uint32_t next_scalar(const struct columns *list, const uint32_t *header, 
 #ifdef __x86_64__
 #define VECTOR __attribute__((target("avx512f")))
 
-VECTOR static uint32_t next_512(const struct columns *list, const uint32_t *header, uint32_t from)
+VECTOR static uint32_t next_512(const struct box_soa *list, const uint32_t *header, uint32_t from)
 {
     for (uint32_t at = from / LANES * LANES; at < list->count; at += LANES) {
         __mmask16 held = list->count - at < LANES ? (__mmask16)((1u << (list->count - at)) - 1) : 0xFFFF;
@@ -114,18 +115,20 @@ VECTOR static inline __attribute__((always_inline)) __m512i word_of_16(const __m
     __m512i word = _mm512_permutex2var_epi32(rows[0], at, rows[1]);
     __m512i later = _mm512_permutex2var_epi32(rows[2], at, rows[3]);
     word = _mm512_mask_mov_epi32(word, _mm512_cmpge_epu32_mask(at, _mm512_set1_epi32(32)), later);
-    return _mm512_mask_permutexvar_epi32(word, _mm512_cmpge_epu32_mask(at, _mm512_set1_epi32(64)), at, rows[4]);
+    return _mm512_mask_permutexvar_epi32(word, _mm512_cmpge_epu32_mask(at, _mm512_set1_epi32(64)), at,
+                                         rows[4]);
 }
 
-VECTOR static inline __attribute__((always_inline)) __mmask16 within_512(const struct columns *list, uint32_t at,
-                                                                         uint32_t dim, __m512i word, __mmask16 held)
+VECTOR static inline __attribute__((always_inline)) __mmask16 within_512(const struct box_soa *list,
+                                                                         uint32_t at, uint32_t dim,
+                                                                         __m512i word, __mmask16 held)
 {
     __m512i above = _mm512_sub_epi32(word, _mm512_set1_epi32((int)column(list, 2 * dim)[at]));
     return _mm512_mask_cmple_epu32_mask(held, above, _mm512_set1_epi32((int)column(list, 2 * dim + 1)[at]));
 }
 
-/* Sixteen headers of five words against one box after the other: most are out after two sides. */
-VECTOR static void first_of_five_512(const struct columns *list, const uint32_t *headers, uint32_t *first)
+/* Sixteen headers of five words against one box after the other: most are ruled out after two dimensions. */
+VECTOR static void first_of_five_512(const struct box_soa *list, const uint32_t *headers, uint32_t *first)
 {
     __m512i rows[5], word[5], found = _mm512_set1_epi32((int)list->count);
     __mmask16 left = 0xFFFF;
@@ -145,7 +148,8 @@ VECTOR static void first_of_five_512(const struct columns *list, const uint32_t 
     _mm512_storeu_si512(first, found);
 }
 
-VECTOR static void first_512(const struct columns *list, const uint32_t *headers, uint32_t count, uint32_t *first)
+VECTOR static void first_512(const struct box_soa *list, const uint32_t *headers, uint32_t count,
+                             uint32_t *first)
 {
     uint32_t i = 0;
     if (list->dims == 5)
@@ -156,7 +160,7 @@ VECTOR static void first_512(const struct columns *list, const uint32_t *headers
 }
 #endif
 
-void columns_first(const struct columns *list, const uint32_t *headers, uint32_t count, uint32_t *first)
+void box_soa_first(const struct box_soa *list, const uint32_t *headers, uint32_t count, uint32_t *first)
 {
 #ifdef __x86_64__
     if (list->vector) {
@@ -168,7 +172,7 @@ void columns_first(const struct columns *list, const uint32_t *headers, uint32_t
         first[i] = next_scalar(list, headers, 0);
 }
 
-uint32_t columns_next(const struct columns *list, const uint32_t *header, uint32_t from)
+uint32_t box_soa_next(const struct box_soa *list, const uint32_t *header, uint32_t from)
 {
 #ifdef __x86_64__
     if (list->vector)

@@ -1,7 +1,8 @@
 /* checked(A): A, with linear search beside it.
  *
- * Idea: both hold the rules and both are asked; a search in which they part fails.
- * Cost: that of both.  Invariant: both hold the same rules.
+ * Idea: both hold the rules and both are searched; a search in which their answers differ fails.
+ * Cost: that of both.
+ * Invariant: both hold the same rules.
  * Threading: as A.
  */
 #include <string.h>
@@ -14,7 +15,7 @@ extern const struct vfdb_ops vfdb_linear;
 static const struct vfdb_plan linear_plan = {.ops = &vfdb_linear};
 
 struct checked {
-    struct ledger *ledger;
+    struct budget *budget;
     uint32_t dims;
     struct vfdb *inner, *linear;
 };
@@ -24,19 +25,20 @@ static void checked_free(void *built)
     struct checked *db = built;
     vfdb_close(db->inner);
     vfdb_close(db->linear);
-    ledger_give(db->ledger, db, sizeof *db);
+    budget_give(db->budget, db, sizeof *db);
 }
 
-static int checked_build(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int checked_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                         void **built)
 {
-    struct checked *db = ledger_take(ledger, sizeof *db);
+    struct checked *db = budget_take(budget, sizeof *db);
     if (!db)
         return VFDB_NO_MEMORY;
-    db->ledger = ledger;
+    db->budget = budget;
     db->dims = rules->dims;
-    int status = vfdb_open_under(ledger, plan->inner, rules, &db->inner);
+    int status = vfdb_open_under(budget, plan->inner, rules, &db->inner);
     if (status == VFDB_OK)
-        status = vfdb_open_under(ledger, &linear_plan, rules, &db->linear);
+        status = vfdb_open_under(budget, &linear_plan, rules, &db->linear);
     if (status)
         checked_free(db);
     else

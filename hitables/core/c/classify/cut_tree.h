@@ -1,5 +1,5 @@
-#ifndef HITABLES_CUTTINGS_H
-#define HITABLES_CUTTINGS_H
+#ifndef HITABLES_CUT_TREE_H
+#define HITABLES_CUT_TREE_H
 #include <stdint.h>
 
 #include "budget.h"
@@ -9,17 +9,17 @@
 /* Trees of equal cuts, searched in memory: HiCuts and HyperCuts differ in how they cut a node. */
 
 enum {
-    CUTTINGS_DIMS = 2, /* dimensions that one node cuts */
-    CUTTINGS_BITS = 12 /* a node has at most 2^12 parts */
+    CUT_TREE_DIMS = 2, /* dimensions that one node cuts */
+    CUT_TREE_BITS = 12 /* a node has at most 2^12 parts */
 };
 
 /* 2^bits[i] parts of dimension dim[i]; bits[1] is 0 when only one dimension is cut. */
-struct cutting {
-    uint32_t dim[CUTTINGS_DIMS], bits[CUTTINGS_DIMS];
+struct node_cut {
+    uint32_t dim[CUT_TREE_DIMS], bits[CUT_TREE_DIMS];
 };
 
 /* The node to be cut: its rules and region, and *key*, scratch of two numbers per rule. */
-struct cuttings_node {
+struct cut_tree_region {
     const struct leaves *leaves;
     const uint32_t *list, *region;
     uint32_t count;
@@ -27,22 +27,29 @@ struct cuttings_node {
     uint64_t *key;
 };
 
-/* How a node is cut, or false if that leads nowhere. */
-typedef bool cuttings_choose(const struct cuttings_node *node, struct cutting *cutting);
+/* Choose how to cut a node; false: no cut separates its rules. */
+typedef bool cut_tree_choose(const struct cut_tree_region *node, struct node_cut *cut);
 
-int cuttings_build(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
-                   cuttings_choose *choose, void **built);
-int cuttings_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found);
-void cuttings_free(void *built);
+int cut_tree_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                   cut_tree_choose *choose, void **built);
+int cut_tree_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found);
+void cut_tree_free(void *built);
 
-uint32_t cuttings_distinct(const struct cuttings_node *node, uint32_t dim);
-uint64_t cuttings_copies(const struct cuttings_node *node, const struct cutting *cutting);
-uint32_t cuttings_bits_left(const struct cuttings_node *node, uint32_t dim);
+/* How many different intervals the node's rules have along a dimension, within the region. */
+uint32_t cut_tree_distinct(const struct cut_tree_region *node, uint32_t dim);
+/* The rules of all parts of a cut, counted. */
+uint64_t cut_tree_copies(const struct cut_tree_region *node, const struct node_cut *cut);
+/* The bits of a dimension that are not cut yet. */
+uint32_t cut_tree_bits_left(const struct cut_tree_region *node, uint32_t dim);
 
-/* The parameters of both, in the order in which cuttings_build reads them. */
-#define CUTTINGS_PARAMS                                                                                               \
-    {{"leaf", "rules in a leaf at most (binth)", 16, 1, 1000},                                                         \
-     {"spfac", "space factor: how far a node may be cut", 4, 1, 100},                                                 \
-     {"mb", "megabytes of tree at most", 1024, 1, 1 << 20}}
+/* The parameters of both, in the order in which cut_tree_build reads them. */
+#define CUT_TREE_PARAMS                                                      \
+    {                                                                        \
+        {"leaf", "rules in a leaf at most (binth)", 16, 1, 1000},            \
+            {"spfac", "space factor: how far a node may be cut", 4, 1, 100}, \
+        {                                                                    \
+            "mb", "megabytes of tree at most", 1024, 1, 1 << 20              \
+        }                                                                    \
+    }
 
 #endif

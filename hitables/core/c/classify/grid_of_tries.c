@@ -1,29 +1,31 @@
 /* Grid-of-Tries (Srinivasan, Varghese, Suri and Waldvogel, SIGCOMM 1998).
  *
- * Idea: a trie over destination prefixes; each prefix that rules have points to a trie over the sources
- * of these rules.  A header goes down to the longest of its destination prefixes, then bit by bit
- * through that source trie.  Where a branch is missing, a switch pointer leads to the node of the same
- * source bits in the source trie of the nearest shorter destination prefix that has it.  A node stores
- * the best of all rules that match what has led there, whichever source trie they are in.
+ * Idea: a trie over destination prefixes; each prefix that rules have points to a trie over the sources of
+ * these rules.  A header descends to the longest of its destination prefixes, then bit by bit through that
+ * source trie.  Where a branch is missing, a switch pointer leads to the node of the same source bits in the
+ * source trie of the nearest shorter destination prefix that has it.  A node stores the best of all rules
+ * that match the bits on the path to it, whichever source trie they are in.
  * Cost: a search takes 2 W / stride steps, however many rules; space is linear in the rules' nodes.  An
  * update may change every switch pointer, so there is none.
  * Invariant: the entry of node s for digit x is the node s x of its own trie, else that of the nearest
  * shorter destination prefix that has one, else nothing.
  * Threading: searches change nothing.
  *
- * Built from the shorter destination prefix to the longer: what the shorter one's node has for a digit
- * is, already complete, what a missing branch switches to.  With strides above 1 the ways are those of
- * expanded prefixes; a source trie belongs to its destination prefix as it was, so none is copied.
+ * Built from the shorter destination prefix to the longer: a missing branch switches to the entry of the
+ * shorter prefix's node, which is already complete.  With strides above 1 the paths are those of expanded
+ * prefixes; a source trie belongs to its destination prefix as it was, so none is copied.
  *
- * More than two dimensions: rules of equal ranges in the others form a group with a grid of its own.
- * The source finds the groups by hashing ports that are given or any; here they may be ranges, so a
- * bitmap per elementary interval of each dimension says which groups hold it, and those in all of
- * them are searched, best first.  Bound: GROUPS groups.
+ * More than two dimensions: rules of equal ranges in the others form a group with a grid of its own.  The
+ * paper finds the groups by hashing ports that are given or any; here they may be ranges, so a bitmap per
+ * elementary interval of each dimension marks the groups that hold it, and those in all bitmaps are searched,
+ * best first.
+ * Bound: GROUPS groups.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 
+#include "sort.h"
 #include "trie.h"
 #include "vfdb.h"
 
@@ -33,30 +35,30 @@ enum { BLOCK = 16 };
 enum { SRC, DST };
 
 /* The payload of the destination trie: the root of a source trie, 0: none. */
-struct target {
+struct source_root {
     uint32_t root, length;
 };
 
-struct group {
+struct grid_group {
     struct trie *dst;
     uint32_t bound; /* its best priority */
     uint32_t rule;  /* one of its rules, while building */
 };
 
 /* One of the other dimensions. */
-struct other {
+struct other_dimension {
     uint32_t edges;
     uint32_t *edge;   /* [edges] rising: where intervals start */
     uint64_t *member; /* [edges][groups / 64]: the groups that hold that interval */
 };
 
-struct grid {
-    struct ledger *ledger;
+struct grid_of_tries {
+    struct budget *budget;
     uint32_t dims, groups, group_words, stride;
     uint32_t src_width, dst_width;
     enum trie_form form;
-    struct group *group; /* [groups] by rising bound */
-    struct other other[VFDB_DIMS];
+    struct grid_group *group; /* [groups] by rising bound */
+    struct other_dimension other[VFDB_DIMS];
     /* Nodes of source tries: the best priority; in bitmap form 2^stride bits; then an entry for each
      * digit, or for each bit.  Entries and roots are places in here, 0: none. */
     uint32_t *word;
@@ -65,12 +67,12 @@ struct grid {
 
 /* -- nodes ------------------------------------------------------------------------------------ */
 
-static uint32_t mask_words(const struct grid *db)
+static uint32_t mask_words(const struct grid_of_tries *db)
 {
     return db->form == TRIE_PLAIN ? 0 : ((1u << db->stride) + 31) / 32;
 }
 
-static uint32_t entry(const struct grid *db, uint32_t node, uint32_t digit)
+static uint32_t entry(const struct grid_of_tries *db, uint32_t node, uint32_t digit)
 {
     const uint32_t *at = db->word + node + 1;
     if (db->form == TRIE_PLAIN)
@@ -83,12 +85,12 @@ static uint32_t entry(const struct grid *db, uint32_t node, uint32_t digit)
     return at[mask_words(db) + before];
 }
 
-static bool reserve(struct grid *db, size_t words)
+static bool reserve(struct grid_of_tries *db, size_t words)
 {
     if (db->words + words <= db->room)
         return true;
     size_t room = db->room ? 2 * db->room : LEAST_WORDS;
-    uint32_t *word = ledger_resize(db->ledger, db->word, db->room * sizeof *word, room * sizeof *word);
+    uint32_t *word = budget_resize(db->budget, db->word, db->room * sizeof *word, room * sizeof *word);
     if (!word)
         return false;
     db->word = word;
@@ -96,10 +98,10 @@ static bool reserve(struct grid *db, size_t words)
     return true;
 }
 
-/* Writes the node of a source trie and all below it; its place goes to *at.  *up*: the node of the
- * same bits in the nearest shorter destination prefix's trie, or 0.  *best* of what led here. */
-static int write_node(struct grid *db, const struct trie *trie, const void *node, uint32_t up, uint32_t best,
-                      uint32_t *at)
+/* Write the node of a source trie and all below it; *at: its place.  up: the node of the same bits in the
+ * nearest shorter destination prefix's trie, or 0.  best: the best priority on the path to it. */
+static int write_node(struct grid_of_tries *db, const struct trie *trie, const void *node, uint32_t up,
+                      uint32_t best, uint32_t *at)
 {
     uint32_t digits = 1u << db->stride, entries[256], present = 0;
     uint64_t own = *(const uint64_t *)trie_payload(trie, node);
@@ -146,17 +148,18 @@ static void nothing(void *owner, void *payload)
 
 static void grid_free(void *built)
 {
-    struct grid *db = built;
+    struct grid_of_tries *db = built;
     for (uint32_t g = 0; g < db->groups; g++)
         trie_free(db->group[g].dst, nothing, NULL);
-    ledger_give(db->ledger, db->group, db->groups * sizeof *db->group);
+    budget_give(db->budget, db->group, db->groups * sizeof *db->group);
     for (uint32_t d = 0; d < db->dims; d++) {
-        struct other *other = db->other + d;
-        ledger_give(db->ledger, other->member, (size_t)other->edges * db->group_words * sizeof *other->member);
-        ledger_give(db->ledger, other->edge, other->edges * sizeof *other->edge);
+        struct other_dimension *other = db->other + d;
+        budget_give(db->budget, other->member,
+                    (size_t)other->edges * db->group_words * sizeof *other->member);
+        budget_give(db->budget, other->edge, other->edges * sizeof *other->edge);
     }
-    ledger_give(db->ledger, db->word, db->room * sizeof *db->word);
-    ledger_give(db->ledger, db, sizeof *db);
+    budget_give(db->budget, db->word, db->room * sizeof *db->word);
+    budget_give(db->budget, db, sizeof *db);
 }
 
 static const uint32_t *side(const struct vfdb_rules *rules, uint32_t rule, uint32_t dim)
@@ -190,23 +193,17 @@ static int by_group(const void *first, const void *second, void *context)
 
 static int by_bound(const void *a, const void *b)
 {
-    uint32_t x = ((const struct group *)a)->bound, y = ((const struct group *)b)->bound;
+    uint32_t x = ((const struct grid_group *)a)->bound, y = ((const struct grid_group *)b)->bound;
     return (x > y) - (x < y);
 }
 
-static int rising(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* The source trie of rules that share their destination, written behind the others; *up*: the root
- * of the next shorter destination's. */
-static int write_sources(struct grid *db, const struct vfdb_rules *rules, const uint32_t *rule, uint32_t count,
-                         uint32_t up, uint32_t *root)
+/* The source trie of rules that share their destination, written behind the others; *up*: the root of the
+ * next shorter destination's. */
+static int write_sources(struct grid_of_tries *db, const struct vfdb_rules *rules, const uint32_t *rule,
+                         uint32_t count, uint32_t up, uint32_t *root)
 {
     int status = VFDB_NO_MEMORY;
-    struct trie *trie = trie_new(db->ledger, db->src_width, db->stride, TRIE_PLAIN, sizeof(uint64_t));
+    struct trie *trie = trie_new(db->budget, db->src_width, db->stride, TRIE_PLAIN, sizeof(uint64_t));
     if (!trie)
         return status;
     for (uint32_t i = 0; i < count; i++) {
@@ -225,13 +222,13 @@ out:
     return status;
 }
 
-/* The longest destination on the way of *key*, down to that level. */
-static const struct target *longest(const struct trie *trie, uint64_t key, uint32_t level)
+/* The longest destination on the path of *key*, down to that level. */
+static const struct source_root *longest(const struct trie *trie, uint64_t key, uint32_t level)
 {
-    const struct target *found = NULL;
+    const struct source_root *found = NULL;
     const void *node = trie->root;
     for (uint32_t l = 0; node; l++) {
-        const struct target *target = trie_payload(trie, node);
+        const struct source_root *target = trie_payload(trie, node);
         if (target->root)
             found = target;
         node = l < level ? trie_child(trie, node, trie_digit(trie, key, l)) : NULL;
@@ -239,29 +236,29 @@ static const struct target *longest(const struct trie *trie, uint64_t key, uint3
     return found;
 }
 
-static int build_group(struct grid *db, struct group *group, const struct vfdb_rules *rules, const uint32_t *rule,
-                       uint32_t count)
+static int build_group(struct grid_of_tries *db, struct grid_group *group, const struct vfdb_rules *rules,
+                       const uint32_t *rule, uint32_t count)
 {
     group->rule = rule[0];
     group->bound = VFDB_NONE;
     for (uint32_t i = 0; i < count; i++)
         if (rules->priority[rule[i]] < group->bound)
             group->bound = rules->priority[rule[i]];
-    group->dst = trie_new(db->ledger, rules->bits[DST], db->stride, db->form, sizeof(struct target));
+    group->dst = trie_new(db->budget, rules->bits[DST], db->stride, db->form, sizeof(struct source_root));
     if (!group->dst)
         return VFDB_NO_MEMORY;
     for (uint32_t i = 0, end; i < count; i = end) {
         const uint32_t *dst = side(rules, rule[i], DST);
         for (end = i + 1; end < count && !memcmp(side(rules, rule[end], DST), dst, 2 * sizeof *dst); end++)
             ;
-        struct target made = {0, length(rules, rule[i], DST)};
+        struct source_root made = {0, length(rules, rule[i], DST)};
         struct trie_span span = trie_span(group->dst, dst[0], made.length);
-        const struct target *shorter = longest(group->dst, span.first, span.level);
+        const struct source_root *shorter = longest(group->dst, span.first, span.level);
         int status = write_sources(db, rules, rule + i, end - i, shorter ? shorter->root : 0, &made.root);
         if (status)
             return status;
         for (uint32_t s = 0; s < span.count; s++) {
-            struct target *at = trie_reach(group->dst, span.first + s * span.step, span.level, true);
+            struct source_root *at = trie_reach(group->dst, span.first + s * span.step, span.level, true);
             if (!at)
                 return VFDB_NO_MEMORY;
             *at = made;
@@ -271,11 +268,11 @@ static int build_group(struct grid *db, struct group *group, const struct vfdb_r
 }
 
 /* Which groups hold which interval of that dimension. */
-static int build_other(struct grid *db, const struct vfdb_rules *rules, uint32_t dim)
+static int build_other(struct grid_of_tries *db, const struct vfdb_rules *rules, uint32_t dim)
 {
-    struct other *other = db->other + dim;
+    struct other_dimension *other = db->other + dim;
     uint32_t most = 2 * db->groups + 1, edges = 1;
-    uint32_t *edge = ledger_take(db->ledger, most * sizeof *edge);
+    uint32_t *edge = budget_take(db->budget, most * sizeof *edge);
     if (!edge)
         return VFDB_NO_MEMORY;
     for (uint32_t g = 0; g < db->groups; g++) {
@@ -284,30 +281,30 @@ static int build_other(struct grid *db, const struct vfdb_rules *rules, uint32_t
         if (range[1] != UINT32_MAX)
             edge[edges++] = range[1] + 1;
     }
-    qsort(edge, edges, sizeof *edge, rising);
+    qsort(edge, edges, sizeof *edge, compare_u32);
     uint32_t kept = 1;
     for (uint32_t i = 1; i < edges; i++)
         if (edge[i] != edge[kept - 1])
             edge[kept++] = edge[i];
-    other->edge = ledger_resize(db->ledger, edge, most * sizeof *edge, kept * sizeof *edge);
+    other->edge = budget_resize(db->budget, edge, most * sizeof *edge, kept * sizeof *edge);
     if (!other->edge) {
-        ledger_give(db->ledger, edge, most * sizeof *edge);
+        budget_give(db->budget, edge, most * sizeof *edge);
         return VFDB_NO_MEMORY;
     }
     other->edges = kept;
-    other->member = ledger_take(db->ledger, (size_t)kept * db->group_words * sizeof *other->member);
+    other->member = budget_take(db->budget, (size_t)kept * db->group_words * sizeof *other->member);
     if (!other->member)
         return VFDB_NO_MEMORY;
     for (uint32_t g = 0; g < db->groups; g++) {
         const uint32_t *range = side(rules, db->group[g].rule, dim);
-        const uint32_t *from = bsearch(range, other->edge, kept, sizeof *range, rising);
+        const uint32_t *from = bsearch(range, other->edge, kept, sizeof *range, compare_u32);
         for (uint32_t i = (uint32_t)(from - other->edge); i < kept && other->edge[i] <= range[1]; i++)
             other->member[(size_t)i * db->group_words + g / 64] |= UINT64_C(1) << g % 64;
     }
     return VFDB_OK;
 }
 
-static int build_groups(struct grid *db, const struct vfdb_rules *rules, const uint32_t *rule)
+static int build_groups(struct grid_of_tries *db, const struct vfdb_rules *rules, const uint32_t *rule)
 {
     uint32_t groups = 0;
     for (uint32_t i = 0; i < rules->count; i++)
@@ -315,11 +312,11 @@ static int build_groups(struct grid *db, const struct vfdb_rules *rules, const u
     if (groups > GROUPS)
         return VFDB_TOO_LARGE;
     db->group_words = (groups + 63) / 64;
-    db->group = ledger_take(db->ledger, groups * sizeof *db->group);
+    db->group = budget_take(db->budget, groups * sizeof *db->group);
     if (!db->group)
         return VFDB_NO_MEMORY;
     db->groups = groups;
-    struct group *group = db->group;
+    struct grid_group *group = db->group;
     for (uint32_t i = 0, end; i < rules->count; i = end) {
         for (end = i + 1; end < rules->count && same_group(rules, rule[i], rule[end]); end++)
             ;
@@ -334,7 +331,7 @@ static int build_groups(struct grid *db, const struct vfdb_rules *rules, const u
             return status;
     }
     size_t bytes = db->words * sizeof *db->word;
-    uint32_t *word = ledger_resize(db->ledger, db->word, db->room * sizeof *word, bytes);
+    uint32_t *word = budget_resize(db->budget, db->word, db->room * sizeof *word, bytes);
     if (!word)
         return VFDB_NO_MEMORY;
     db->word = word;
@@ -342,14 +339,19 @@ static int build_groups(struct grid *db, const struct vfdb_rules *rules, const u
     return VFDB_OK;
 }
 
-static int grid_build(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int grid_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                      void **built)
 {
-    struct grid *db = ledger_take(ledger, sizeof *db);
+    struct grid_of_tries *db = budget_take(budget, sizeof *db);
     if (!db)
         return VFDB_NO_MEMORY;
-    *db = (struct grid){.ledger = ledger, .dims = rules->dims, .stride = (uint32_t)plan->value[0],
-                        .form = (enum trie_form)plan->value[1], .src_width = rules->bits[SRC],
-                        .dst_width = rules->bits[DST], .words = 1};
+    *db = (struct grid_of_tries){.budget = budget,
+                                 .dims = rules->dims,
+                                 .stride = (uint32_t)plan->value[0],
+                                 .form = (enum trie_form)plan->value[1],
+                                 .src_width = rules->bits[SRC],
+                                 .dst_width = rules->bits[DST],
+                                 .words = 1};
 #ifdef __x86_64__
     if (db->form == TRIE_POPCNT && !__builtin_cpu_supports("popcnt"))
         db->form = TRIE_BITMAP;
@@ -357,13 +359,13 @@ static int grid_build(struct ledger *ledger, const struct vfdb_plan *plan, const
     int status = VFDB_OK;
     if (rules->count) {
         size_t bytes = rules->count * sizeof(uint32_t);
-        uint32_t *rule = ledger_take(ledger, bytes);
+        uint32_t *rule = budget_take(budget, bytes);
         for (uint32_t i = 0; rule && i < rules->count; i++)
             rule[i] = i;
         if (rule)
             qsort_r(rule, rules->count, sizeof *rule, by_group, (void *)(uintptr_t)rules);
         status = rule ? build_groups(db, rules, rule) : VFDB_NO_MEMORY;
-        ledger_give(ledger, rule, bytes);
+        budget_give(budget, rule, bytes);
     }
     if (status)
         grid_free(db);
@@ -375,7 +377,7 @@ static int grid_build(struct ledger *ledger, const struct vfdb_plan *plan, const
 /* -- search ----------------------------------------------------------------------------------- */
 
 /* A header on its way: the groups that may match and were not searched, and the nodes that it is at. */
-struct walk {
+struct grid_walk {
     const uint64_t *member[VFDB_DIMS];
     uint64_t left; /* of the 64 groups from 64 * word on */
     uint32_t word, best;
@@ -385,7 +387,7 @@ struct walk {
     uint32_t root;
 };
 
-static void begin(const struct grid *db, const uint32_t *header, struct walk *walk)
+static void begin(const struct grid_of_tries *db, const uint32_t *header, struct grid_walk *walk)
 {
     walk->best = VFDB_NONE;
     walk->left = 0;
@@ -393,7 +395,7 @@ static void begin(const struct grid *db, const uint32_t *header, struct walk *wa
     walk->word = beyond ? db->group_words - 1 : UINT32_MAX; /* the next is behind all groups, or 0 */
     walk->src = (uint64_t)header[SRC] << (64 - db->src_width);
     for (uint32_t d = 2; d < db->dims; d++) {
-        const struct other *other = db->other + d;
+        const struct other_dimension *other = db->other + d;
         const uint32_t *edge = other->edge;
         for (uint32_t count = other->edges; count > 1; count -= count / 2)
             edge += edge[count / 2] <= header[d] ? count / 2 : 0;
@@ -402,7 +404,7 @@ static void begin(const struct grid *db, const uint32_t *header, struct walk *wa
 }
 
 /* The next group that may have a better rule; false when there is none. */
-static bool next_group(const struct grid *db, const uint32_t *header, struct walk *walk)
+static bool next_group(const struct grid_of_tries *db, const uint32_t *header, struct grid_walk *walk)
 {
     while (!walk->left) {
         if (++walk->word >= db->group_words)
@@ -412,7 +414,7 @@ static bool next_group(const struct grid *db, const uint32_t *header, struct wal
         for (uint32_t d = 2; d < db->dims; d++)
             walk->left &= walk->member[d][walk->word];
     }
-    const struct group *group = db->group + walk->word * 64 + (uint32_t)__builtin_ctzll(walk->left);
+    const struct grid_group *group = db->group + walk->word * 64 + (uint32_t)__builtin_ctzll(walk->left);
     walk->left &= walk->left - 1;
     if (group->bound >= walk->best)
         return false;
@@ -424,16 +426,16 @@ static bool next_group(const struct grid *db, const uint32_t *header, struct wal
 }
 
 /* All walks through their groups, level by level. */
-static void go(const struct grid *db, struct walk **walk, uint32_t count)
+static void go(const struct grid_of_tries *db, struct grid_walk **walk, uint32_t count)
 {
     uint32_t on = count;
     for (uint32_t level = 0; on; level++) {
         on = 0;
         for (uint32_t i = 0; i < count; i++) {
-            struct walk *w = walk[i];
+            struct grid_walk *w = walk[i];
             if (!w->node)
                 continue;
-            const struct target *target = trie_payload(w->trie, w->node);
+            const struct source_root *target = trie_payload(w->trie, w->node);
             w->root = target->root ? target->root : w->root;
             bool last = level == w->trie->levels;
             w->node = last ? NULL : trie_child(w->trie, w->node, trie_digit(w->trie, w->dst, level));
@@ -445,7 +447,7 @@ static void go(const struct grid *db, struct walk **walk, uint32_t count)
     for (uint32_t level = 0; on; level++) {
         on = 0;
         for (uint32_t i = 0; i < count; i++) {
-            struct walk *w = walk[i];
+            struct grid_walk *w = walk[i];
             if (!w->root)
                 continue;
             if (db->word[w->root] < w->best)
@@ -459,8 +461,8 @@ static void go(const struct grid *db, struct walk **walk, uint32_t count)
 
 static int grid_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
 {
-    const struct grid *db = built;
-    struct walk walk[BLOCK], *going[BLOCK];
+    const struct grid_of_tries *db = built;
+    struct grid_walk walk[BLOCK], *going[BLOCK];
     for (size_t first = 0; first < count; first += BLOCK, headers += (size_t)BLOCK * db->dims) {
         uint32_t some = count - first < BLOCK ? (uint32_t)(count - first) : BLOCK, on = some;
         for (uint32_t i = 0; i < some; i++) {
@@ -490,7 +492,8 @@ const struct vfdb_ops vfdb_grid_of_tries = {
     .most_dims = VFDB_DIMS,
     .prefix_dims = 2,
     .param = {{"stride", "bits of a key per level of its trie (the compression factor)", 4, 1, 8},
-              {"form", "of its nodes: 0 plain, 1 bitmaps, 2 bitmaps counted by the CPU's instruction", 0, 0, 2}},
+              {"form", "of its nodes: 0 plain, 1 bitmaps, 2 bitmaps counted by the CPU's instruction", 0, 0,
+               2}},
     .build = grid_build,
     .search = grid_search,
     .free = grid_free,

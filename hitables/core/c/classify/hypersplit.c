@@ -1,23 +1,23 @@
 /* HyperSplit (Qi, Xu, Yang, Xue and Li, INFOCOM 2009).
  *
- * Idea: a binary tree whose nodes compare one dimension with one value.  A node's rules cut each
- * dimension into segments; the dimension whose segments hold fewest rules on the average is split
- * where half of all rules, counted per segment, lie on either side.
- * Cost: a search takes a comparison per level, then reads a leaf of at most *leaf* rules.  A build
- * sorts the ends of each node's rules; rules that lie on both sides are copied, so overlap costs
- * memory: a tree of more than *mb* megabytes is VFDB_TOO_LARGE.
+ * Idea: a binary tree whose nodes compare one dimension with one value.  A node's rules cut each dimension
+ * into segments; the dimension whose segments hold fewest rules on the average is split where half of all
+ * rules, counted per segment, lie on either side.
+ * Cost: a search takes a comparison per level, then reads a leaf of at most *leaf* rules.  A build sorts the
+ * ends of each node's rules; rules that lie on both sides are copied, so overlap costs memory: a tree of more
+ * than *mb* megabytes is VFDB_TOO_LARGE.
  * Invariant: the leaves below a node tile its box, and a leaf lists every rule that meets it, by rising
  * priority, up to the first that covers it.
  * Threading: searches change nothing.
  *
- * Where we differ from the paper: its leaves hold one rule; longer ones take a part of the memory at
- * nearly the speed.  Short lists lose the rules that an earlier one covers within the node's
- * box.  Several packets go down the tree at a time, so that the misses of the cache overlap.
+ * Where we differ from the paper: its leaves hold one rule; longer ones take a part of the memory at nearly
+ * the speed.  Short lists lose the rules that an earlier one covers within the node's box.  Several packets
+ * go down the tree at a time, so that the misses of the cache overlap.
  */
 #include "scope.h"
 #include "budget.h"
 #include "split_stack.h"
-#include "tree_internal.h"
+#include "sort.h"
 #include "vfdb.h"
 
 enum {
@@ -27,45 +27,45 @@ enum {
     IN_FLIGHT = 16      /* packets */
 };
 
-/* Of a leaf, *to* tells how many entries it has, from *value* on. */
-struct node {
-    uint32_t value; /* less goes to node *to*, the rest to the next */
+/* Of a leaf, *to* is the number of its entries, from *value* on. */
+struct hypersplit_node {
+    uint32_t value; /* smaller values lead to node *to*, others to the next */
     uint32_t to_dim;
 };
 
 struct hypersplit {
-    struct ledger *ledger;
-    struct bag bag;
+    struct budget *budget;
+    struct scope scope;
     struct leaves leaves;
-    struct node *node;
+    struct hypersplit_node *node;
     uint32_t nodes, room;
 };
 
-struct build {
+struct hypersplit_builder {
     struct hypersplit *db;
-    struct bag bag;
-    struct parcels parcels;
+    struct scope scope;
+    struct split_stack stack;
     uint32_t leaf;
     size_t most_bytes;
     uint64_t *key; /* [4 * rules] */
 };
 
-struct split {
+struct split_point {
     uint32_t dim, value;
 };
 
 static void hypersplit_free(void *built)
 {
     struct hypersplit *db = built;
-    struct ledger *ledger = db->ledger;
-    bag_empty(&db->bag);
-    ledger_give(ledger, db, sizeof *db);
+    struct budget *budget = db->budget;
+    scope_empty(&db->scope);
+    budget_give(budget, db, sizeof *db);
 }
 
-/* The ends of the list's rules within the region, sorted; *first* counts the rules that begin with it.
- * An end at which one rule more begins is even, after the last value of a rule odd. */
-static uint32_t ends_along(const struct build *b, const uint32_t *list, uint32_t count, const uint32_t *side, uint32_t dim,
-                           uint32_t *first)
+/* The ends of the list's rules within the region, sorted; *first* counts the rules that begin with it.  An
+ * end at which one rule more begins is even, after the last value of a rule odd. */
+static uint32_t ends_along(const struct hypersplit_builder *b, const uint32_t *list, uint32_t count,
+                           const uint32_t *side, uint32_t dim, uint32_t *first)
 {
     uint32_t keys = 0;
     *first = 0;
@@ -84,8 +84,8 @@ static uint32_t ends_along(const struct build *b, const uint32_t *list, uint32_t
 
 /* Segments and the rules that they hold, all counted; with *half*: the first value behind the segment that
  * makes half of them. */
-static uint64_t segments(const struct build *b, uint32_t keys, uint32_t rules, uint32_t *count, uint64_t half,
-                         uint32_t *value)
+static uint64_t segments(const struct hypersplit_builder *b, uint32_t keys, uint32_t rules, uint32_t *count,
+                         uint64_t half, uint32_t *value)
 {
     uint64_t sum = rules;
     *count = 1;
@@ -105,7 +105,8 @@ static uint64_t segments(const struct build *b, uint32_t keys, uint32_t rules, u
 }
 
 /* False: no rule ends within the region. */
-static bool choose(const struct build *b, const uint32_t *list, uint32_t count, const uint32_t *region, struct split *split)
+static bool choose(const struct hypersplit_builder *b, const uint32_t *list, uint32_t count,
+                   const uint32_t *region, struct split_point *split)
 {
     double least = 0;
     bool any = false;
@@ -127,93 +128,92 @@ static bool choose(const struct build *b, const uint32_t *list, uint32_t count, 
     return true;
 }
 
-static int make_leaf(struct build *b, const struct parcel *parcel, const uint32_t *region)
+static int make_leaf(struct hypersplit_builder *b, const struct open_region *open, const uint32_t *region)
 {
-    struct node *node = &b->db->node[parcel->node];
-    node->to_dim = parcel->count << DIM_BITS | LEAF;
-    return leaves_add(&b->db->leaves, b->parcels.list + parcel->list, parcel->count, region, &node->value);
+    struct hypersplit_node *node = &b->db->node[open->node];
+    node->to_dim = open->count << DIM_BITS | LEAF;
+    return leaves_add(&b->db->leaves, b->stack.list + open->list, open->count, region, &node->value);
 }
 
-static int make_split(struct hypersplit *db, uint32_t node, const struct split *split)
+static int make_split(struct hypersplit *db, uint32_t node, const struct split_point *split)
 {
     if (db->nodes + 2 > db->room) {
         uint32_t room = 2 * db->room;
-        struct node *moved = room > MOST_NODES ? NULL : bag_resize(&db->bag, db->node, room * sizeof *moved);
+        struct hypersplit_node *moved =
+            room > MOST_NODES ? NULL : scope_resize(&db->scope, db->node, room * sizeof *moved);
         if (!moved)
             return room > MOST_NODES ? VFDB_TOO_LARGE : VFDB_NO_MEMORY;
         db->node = moved;
         db->room = room;
     }
-    db->node[node] = (struct node){split->value, db->nodes << DIM_BITS | split->dim};
+    db->node[node] = (struct hypersplit_node){split->value, db->nodes << DIM_BITS | split->dim};
     db->nodes += 2;
     return VFDB_OK;
 }
 
-/* Make the node of the last parcel, and parcels of its halves. */
-static int next(struct build *b)
+/* Make the node of an open region, and push its halves. */
+static int split_node(void *builder, const struct open_region *open, uint32_t *region)
 {
+    struct hypersplit_builder *b = builder;
     struct hypersplit *db = b->db;
-    uint32_t region[2 * VFDB_DIMS];
-    struct parcel parcel = parcels_pop(&b->parcels, region);
-    struct split split;
+    struct split_point split;
     int status = VFDB_OK;
-    if (parcel.count <= b->leaf || !choose(b, b->parcels.list + parcel.list, parcel.count, region, &split)) {
-        status = make_leaf(b, &parcel, region);
+    if (open->count <= b->leaf || !choose(b, b->stack.list + open->list, open->count, region, &split)) {
+        status = make_leaf(b, open, region);
     } else {
         uint32_t below = db->nodes, *side = region + 2 * split.dim, low = side[0];
-        status = make_split(db, parcel.node, &split);
+        status = make_split(db, open->node, &split);
         if (!status)
-            status = parcels_room(&b->parcels, 2 * (size_t)parcel.count);
+            status = split_stack_room(&b->stack, 2 * (size_t)open->count);
         side[0] = split.value;
         if (!status)
-            status = parcels_push(&b->parcels, below + 1, &parcel, region);
+            status = split_stack_push(&b->stack, below + 1, open, region);
         side[0] = low;
         side[1] = split.value - 1;
         if (!status)
-            status = parcels_push(&b->parcels, below, &parcel, region);
+            status = split_stack_push(&b->stack, below, open, region);
     }
-    parcels_close_up(&b->parcels, &parcel);
     if (db->nodes * sizeof *db->node + db->leaves.entries * sizeof *db->leaves.entry > b->most_bytes)
         return VFDB_TOO_LARGE;
     return status;
 }
 
-static int grow_tree(struct build *b, const struct vfdb_rules *rules)
+static int grow_tree(struct hypersplit_builder *b, const struct vfdb_rules *rules)
 {
     struct hypersplit *db = b->db;
-    int status = leaves_start(&db->leaves, &db->bag, rules);
+    int status = leaves_start(&db->leaves, &db->scope, rules);
     if (!status)
-        status = parcels_start(&b->parcels, &b->bag, &db->leaves, rules);
+        status = split_stack_start(&b->stack, &b->scope, &db->leaves, rules);
     if (status)
         return status;
-    b->key = bag_take(&b->bag, 4 * (size_t)rules->count * sizeof *b->key);
+    b->key = scope_take(&b->scope, 4 * (size_t)rules->count * sizeof *b->key);
     db->room = 64;
-    db->node = bag_take(&db->bag, db->room * sizeof *db->node);
+    db->node = scope_take(&db->scope, db->room * sizeof *db->node);
     if (!b->key || !db->node)
         return VFDB_NO_MEMORY;
     db->nodes = 1;
-    while (!status && b->parcels.count)
-        status = next(b);
-    if (!status)
-        status = leaves_finish(&db->leaves);
-    struct node *node = status ? NULL : bag_resize(&db->bag, db->node, db->nodes * sizeof *node);
+    status = split_stack_grow(&b->stack, &db->leaves, split_node, b);
+    struct hypersplit_node *node =
+        status ? NULL : scope_resize(&db->scope, db->node, db->nodes * sizeof *node);
     if (!node)
         return status ? status : VFDB_NO_MEMORY;
     db->node = node;
     return VFDB_OK;
 }
 
-static int hypersplit_build(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
-                            void **built)
+static int hypersplit_build(struct budget *budget, const struct vfdb_plan *plan,
+                            const struct vfdb_rules *rules, void **built)
 {
-    struct hypersplit *db = ledger_take(ledger, sizeof *db);
+    struct hypersplit *db = budget_take(budget, sizeof *db);
     if (!db)
         return VFDB_NO_MEMORY;
-    *db = (struct hypersplit){.ledger = ledger, .bag.ledger = ledger};
-    struct build b = {.db = db, .bag.ledger = ledger, .leaf = (uint32_t)plan->value[0],
-                      .most_bytes = (size_t)plan->value[1] << 20};
+    *db = (struct hypersplit){.budget = budget, .scope.budget = budget};
+    struct hypersplit_builder b = {.db = db,
+                                   .scope.budget = budget,
+                                   .leaf = (uint32_t)plan->value[0],
+                                   .most_bytes = (size_t)plan->value[1] << 20};
     int status = grow_tree(&b, rules);
-    bag_empty(&b.bag);
+    scope_empty(&b.scope);
     if (status)
         hypersplit_free(db);
     else
@@ -224,7 +224,7 @@ static int hypersplit_build(struct ledger *ledger, const struct vfdb_plan *plan,
 static int hypersplit_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
 {
     const struct hypersplit *db = built;
-    const struct node *node = db->node, *at[IN_FLIGHT];
+    const struct hypersplit_node *node = db->node, *at[IN_FLIGHT];
     uint32_t dims = db->leaves.dims, flying = count < IN_FLIGHT ? (uint32_t)count : IN_FLIGHT;
     size_t packet[IN_FLIGHT], next = flying;
     for (uint32_t i = 0; i < flying; i++) {
@@ -258,7 +258,8 @@ const struct vfdb_ops vfdb_hypersplit = {
     .title = "a binary tree of comparisons that halve the rules",
     .least_dims = 1,
     .most_dims = VFDB_DIMS,
-    .param = {{"leaf", "rules in a leaf at most", 4, 1, 1000}, {"mb", "megabytes of tree at most", 1024, 1, 1 << 20}},
+    .param = {{"leaf", "rules in a leaf at most", 4, 1, 1000},
+              {"mb", "megabytes of tree at most", 1024, 1, 1 << 20}},
     .build = hypersplit_build,
     .search = hypersplit_search,
     .free = hypersplit_free,

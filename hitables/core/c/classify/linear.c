@@ -1,17 +1,18 @@
 /* Linear search: the list itself.
  *
  * Idea: rules by rising priority, read from the first that matches.
- * Cost: O(n) per search, insert and remove.  Invariant: priorities rise, so the first
- * match is the best; this is what every other algorithm is checked against.
+ * Cost: O(n) per search, insert and remove.
+ * Invariant: priorities rise, so the first match is the best; every other algorithm is checked against this.
  * Threading: searches change nothing.
  */
 #include <string.h>
 
 #include "budget.h"
+#include "search.h"
 #include "vfdb.h"
 
 struct linear {
-    struct ledger *ledger;
+    struct budget *budget;
     uint32_t dims, count, room;
     uint32_t *priority; /* [room] */
     uint32_t *box;      /* [room][dims][2] */
@@ -20,42 +21,43 @@ struct linear {
 static void linear_free(void *built)
 {
     struct linear *db = built;
-    ledger_give(db->ledger, db->priority, db->room * sizeof *db->priority);
-    ledger_give(db->ledger, db->box, (size_t)db->room * 2 * db->dims * sizeof *db->box);
-    ledger_give(db->ledger, db, sizeof *db);
+    budget_give(db->budget, db->priority, db->room * sizeof *db->priority);
+    budget_give(db->budget, db->box, (size_t)db->room * 2 * db->dims * sizeof *db->box);
+    budget_give(db->budget, db, sizeof *db);
 }
 
 static int resize(struct linear *db, uint32_t room)
 {
     size_t row = 2 * (size_t)db->dims * sizeof *db->box;
-    uint32_t *priority = ledger_take(db->ledger, room * sizeof *priority);
-    uint32_t *box = priority ? ledger_take(db->ledger, room * row) : NULL;
+    uint32_t *priority = budget_take(db->budget, room * sizeof *priority);
+    uint32_t *box = priority ? budget_take(db->budget, room * row) : NULL;
     if (!box) {
-        ledger_give(db->ledger, priority, room * sizeof *priority);
+        budget_give(db->budget, priority, room * sizeof *priority);
         return VFDB_NO_MEMORY;
     }
     if (db->count) {
         memcpy(priority, db->priority, db->count * sizeof *priority);
         memcpy(box, db->box, db->count * row);
     }
-    ledger_give(db->ledger, db->priority, db->room * sizeof *priority);
-    ledger_give(db->ledger, db->box, db->room * row);
+    budget_give(db->budget, db->priority, db->room * sizeof *priority);
+    budget_give(db->budget, db->box, db->room * row);
     db->priority = priority;
     db->box = box;
     db->room = room;
     return VFDB_OK;
 }
 
-static int linear_build(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int linear_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                        void **built)
 {
-    struct linear *db = ledger_take(ledger, sizeof *db);
+    struct linear *db = budget_take(budget, sizeof *db);
     (void)plan;
     if (!db)
         return VFDB_NO_MEMORY;
-    db->ledger = ledger;
+    db->budget = budget;
     db->dims = rules->dims;
     if (resize(db, rules->count + 1)) {
-        ledger_give(ledger, db, sizeof *db);
+        budget_give(budget, db, sizeof *db);
         return VFDB_NO_MEMORY;
     }
     if (rules->count) {
@@ -70,15 +72,7 @@ static int linear_build(struct ledger *ledger, const struct vfdb_plan *plan, con
 /* The first rule whose priority is not better. */
 static uint32_t place_of(const struct linear *db, uint32_t priority)
 {
-    uint32_t low = 0, high = db->count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (db->priority[middle] < priority)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return lower_bound(db->priority, 1, db->count, priority);
 }
 
 static int linear_insert(void *built, const uint32_t *box, uint32_t priority)

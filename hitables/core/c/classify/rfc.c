@@ -1,645 +1,60 @@
 /* Recursive flow classification (Gupta and McKeown, SIGCOMM 1999).
  *
- * Idea: two values of a dimension that meet the same rules are one class, and so are two pairs of
- * classes; a table from pairs to classes after each pair of dimensions leaves one class in the end,
- * and with it the rule.
- * Cost: a search reads one table per chunk of 16 bits and one per reduction, whatever the number of
- * rules.  A build fills all tables: each entry takes time by the rules that its two classes share.
- * The tables may outgrow any memory: more than *entries* entries are VFDB_TOO_LARGE.
- * Invariant: of the rules that meet a class, its set holds at least the first that meets a header,
- * whatever the header's other dimensions are; every rule in the set meets the class.
+ * Idea: two values of a dimension that meet the same rules are one class, and so are two pairs of classes; a
+ * table from pairs to classes after each pair of dimensions leaves one class in the end, and with it the
+ * rule.
+ * Cost: a search reads one table per chunk of 16 bits and one per reduction, whatever the number of rules.  A
+ * build fills all tables: each entry takes time by the rules that its two classes share.  The tables may
+ * outgrow any memory: more than *entries* entries are VFDB_TOO_LARGE.
+ * Invariant: of the rules that meet a class, its set holds at least the first that meets a header, whatever
+ * the header's other dimensions are; every rule in the set meets the class.
  * Threading: searches change nothing.
  *
- * Where we differ from the paper: a dimension of up to 32 bits is swept as a whole and only then split
- * into two chunks, so that any range is one box.  A set drops each rule that another, earlier one covers
- * in all dimensions to come: classes that differ in such rules alone are one.  Dimensions that all rules
- * leave free have no table.  The paper fixes the order of reduction by hand; here the pair with the
- * smallest table is reduced first, and of the last three dimensions every order is tried.  Headers go from table to
- * table in blocks, in loops that are written once for each kind of index.
+ * Where we differ from the paper: a dimension of up to 32 bits is swept as a whole and only then split into
+ * two chunks, so that any range is one box.  A set drops each rule that another, earlier one covers in all
+ * dimensions to come: classes that differ in such rules alone are one.  Dimensions that all rules leave free
+ * have no table.  The paper fixes the order of reduction by hand; here the pair with the smallest table is
+ * reduced first, and of the last three dimensions every order is tried.  Headers go from table to table in
+ * blocks, in loops that are written once for each kind of index.
  */
-#include <stdlib.h>
+#include "rfc_internal.h"
+
 #include <string.h>
 
-#include "scope.h"
-#include "rule_sets.h"
-#include "endpoints.h"
-#include "rfc_chunks.h"
-#include "budget.h"
-#include "vfdb.h"
-#include "dominance.h"
-
 enum {
-    NARROW = 8,           /* chunks of fewer bits are masked; others have a table of 16, for masks cost a tenth */
-    BLOCK = 128,          /* headers that go from table to table together; their values stay in the L1 cache */
-    AHEAD = 2560,         /* bytes further is fetched with each header: a block at once would fill the queues */
-    LARGE = 1 << 21,      /* entries of a table of so many bytes are all fetched before the first is read */
-    MOST_STEPS = 4 * VFDB_DIMS
-};
-
-/* While it is built: a table of a chunk of a header's dimension, or of the values of two steps before it. */
-struct step {
-    bool pair; /* else a chunk */
-    bool wide; /* entries of 32 bits, else of 16, as chunks have */
-    uint8_t dim, shift;
-    uint32_t mask;
-    uint32_t one, other, stride; /* a pair's entry is one * stride + other */
-    uint64_t bytes;
-    void *table;
-};
-
-/* What is searched.  A table's index has two parts; each is a value that an earlier table gave, or comes from a
- * chunk of the header, or from a pair of chunks: so a search writes few values down. */
-enum part { VALUE, CHUNK_OF, CHUNKS_OF, PARTS };
-
-/* Where it is the first part of an index, the entries of a chunk's table are multiplied already. */
-struct chunk {
-    const void *table; /* of 32 bits, multiplied, or of 16 */
-    uint32_t offset;   /* of the two bytes in a header */
-    uint32_t mask;     /* whatever a header holds does not lead out of the table */
-};
-
-struct source {
-    enum part part;
-    uint32_t value; /* number of the table */
-    struct chunk chunk[2];
-    const uint16_t *pair;
-};
-
-struct table {
-    struct source one, other;
-    uint32_t stride; /* of *one*, but if it is a chunk */
-    bool wide, masked, large; /* masked: some chunk has less than 16 bits */
-    const void *entry; /* NULL: the value is that of *one* */
-};
-
-struct rfc {
-    struct bag bag;
-    struct ledger *ledger;
-    uint32_t dims, tables;
-    struct table table[2 * VFDB_DIMS];
-    uint32_t *answer; /* by the last table's value */
-};
-
-/* What is not reduced yet: the step that gives the class, and the rules of each class. */
-struct node {
-    uint32_t step, dims; /* dims: a bit for each dimension in it */
-    struct bag bag;      /* of its sets */
-    struct classes sets;
-};
-
-struct build {
-    struct rfc *db;
-    const struct vfdb_rules *rules;
-    struct bag bag; /* what only the build needs */
-    uint64_t entries, most;
-    uint32_t words;
-    uint64_t *dense; /* [words] a set as a bitmap */
-    uint32_t *at;    /* [words] a set as sets are kept */
-    uint64_t *bits;
-    uint32_t *kept_at;
-    uint64_t *kept_bits;
-    struct node node[VFDB_DIMS];
-    uint32_t nodes;
-    struct step step[MOST_STEPS];
-    uint32_t steps;
+    BLOCK = 128, /* headers that go from table to table together; their values stay in the L1 cache */
+    AHEAD = 2560 /* bytes further is fetched with each header: a block at once would fill the queues */
 };
 
 static void rfc_free(void *built)
 {
     struct rfc *db = built;
-    struct ledger *ledger = db->ledger;
-    bag_empty(&db->bag);
-    ledger_give(ledger, db, sizeof *db);
+    struct budget *budget = db->budget;
+    scope_empty(&db->scope);
+    budget_give(budget, db, sizeof *db);
 }
 
-/* Every set once, as it was met, with its class. */
-struct met {
-    struct bag bag;
-    struct classes sets;
-    uint32_t *class; /* [room] */
-    uint32_t room;
-};
-
-static int met_start(struct build *b, struct met *met)
+static int rfc_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                     void **built)
 {
-    *met = (struct met){.bag = {.ledger = b->db->ledger}, .room = 64};
-    met->class = bag_take(&met->bag, met->room * sizeof *met->class);
-    return !met->class || classes_start(&met->sets, &met->bag) ? VFDB_NO_MEMORY : VFDB_OK;
-}
-
-/* The class of the set in b->at, b->bits; CLASSES_NO_MEMORY. */
-static inline uint32_t class_of_met(struct build *b, struct met *met, struct view *view, struct classes *sets,
-                                    uint32_t words, uint64_t hash)
-{
-    uint32_t before = met->sets.count;
-    uint32_t number = classes_number(&met->sets, b->at, b->bits, words, hash);
-    if (number == CLASSES_NO_MEMORY || number < before)
-        return number == CLASSES_NO_MEMORY ? number : met->class[number];
-    if (number == met->room) {
-        uint32_t *moved = bag_resize(&met->bag, met->class, 2 * (size_t)met->room * sizeof *moved);
-        if (!moved)
-            return CLASSES_NO_MEMORY;
-        met->class = moved;
-        met->room *= 2;
-    }
-    words = view_keep(view, b->at, b->bits, words, b->kept_at, b->kept_bits, &hash);
-    return met->class[number] = classes_number(sets, b->kept_at, b->kept_bits, words, hash);
-}
-
-static uint32_t all_dims(const struct build *b)
-{
-    return (uint32_t)((UINT64_C(1) << b->rules->dims) - 1);
-}
-
-/* A table of so many entries of values below *values*, for step *step; VFDB_TOO_LARGE beyond the bound. */
-static int table_new(struct build *b, struct step *step, uint64_t entries, uint64_t values)
-{
-    if (entries > b->most - b->entries)
-        return VFDB_TOO_LARGE;
-    step->wide = values > CHUNK_SIZE;
-    step->table = bag_take(&b->db->bag, entries * (step->wide ? 4 : 2));
-    if (!step->table)
-        return VFDB_NO_MEMORY;
-    step->bytes = entries * (step->wide ? 4 : 2);
-    b->entries += entries;
-    return VFDB_OK;
-}
-
-static void table_drop(struct build *b, struct step *step, uint64_t entries)
-{
-    bag_drop(&b->db->bag, step->table);
-    step->table = NULL;
-    b->entries -= entries;
-}
-
-static inline void entry_set(const struct step *step, size_t entry, uint32_t value)
-{
-    if (step->wide)
-        ((uint32_t *)step->table)[entry] = value;
-    else
-        ((uint16_t *)step->table)[entry] = (uint16_t)value;
-}
-
-static inline uint32_t entry_of(const struct step *step, size_t entry)
-{
-    return step->wide ? ((uint32_t *)step->table)[entry] : ((uint16_t *)step->table)[entry];
-}
-
-/* The runs of a dimension, and its node's sets. */
-static int sweep(struct build *b, uint32_t dim, struct node *node, struct runs *runs)
-{
-    struct view view;
-    struct met met;
-    struct bag bag = {.ledger = b->db->ledger};
-    uint64_t *edge;
-    uint32_t edges;
-    int status = met_start(b, &met);
-    node->dims = 1U << dim;
-    node->bag.ledger = b->db->ledger;
-    if (!status)
-        status = classes_start(&node->sets, &node->bag) ? VFDB_NO_MEMORY : VFDB_OK;
-    if (!status)
-        status = view_from(&bag, b->rules, all_dims(b) & ~node->dims, &view);
-    if (!status)
-        status = edges_sorted(&bag, b->rules, dim, &edge, &edges);
-    if (!status) {
-        runs->start = bag_take(&b->bag, (edges + (size_t)1) * sizeof *runs->start);
-        runs->class = bag_take(&b->bag, (edges + (size_t)1) * sizeof *runs->class);
-        status = runs->start && runs->class ? VFDB_OK : VFDB_NO_MEMORY;
-    }
-    runs->count = 0;
-    memset(b->dense, 0, b->words * sizeof *b->dense);
-    for (uint32_t i = 0, value = 0; status == VFDB_OK; value = edge_value(edge[i])) {
-        for (; i < edges && edge_value(edge[i]) == value; i++)
-            b->dense[edge_box(edge[i]) / 64] ^= UINT64_C(1) << edge_box(edge[i]) % 64;
-        uint32_t words = 0;
-        uint64_t hash = 0;
-        for (uint32_t w = 0; w < b->words; w++)
-            if (b->dense[w]) {
-                b->at[words] = w;
-                b->bits[words++] = b->dense[w];
-                hash += classes_mix(w, b->dense[w]);
-            }
-        uint32_t class = class_of_met(b, &met, &view, &node->sets, words, hash);
-        if (class == CLASSES_NO_MEMORY)
-            status = VFDB_NO_MEMORY;
-        if (!runs->count || runs->class[runs->count - 1] != class) {
-            runs->start[runs->count] = value;
-            runs->class[runs->count++] = class;
-        }
-        if (i == edges)
-            break;
-    }
-    runs->classes = node->sets.count;
-    bag_empty(&met.bag);
-    bag_empty(&bag);
-    return status;
-}
-
-static struct step *step_new(struct build *b)
-{
-    return &b->step[b->steps++];
-}
-
-/* The table of a dimension of one chunk. */
-static int one_chunk(struct build *b, uint32_t dim, const struct runs *runs)
-{
-    uint32_t top = dim_top(b->rules, dim);
-    struct step *step = step_new(b);
-    *step = (struct step){.dim = (uint8_t)dim, .mask = b->rules->bits[dim] < NARROW ? top : CHUNK_SIZE - 1};
-    int status = table_new(b, step, step->mask + UINT64_C(1), runs->classes);
-    for (uint32_t run = 0; status == VFDB_OK && run < runs->count; run++)
-        for (uint32_t v = runs->start[run], end = run_end(runs, run, top);; v++) {
-            entry_set(step, v, runs->class[run]);
-            if (v == end)
-                break;
-        }
-    return status;
-}
-
-static int two_chunks(struct build *b, uint32_t dim, const struct runs *runs)
-{
-    struct bag bag = {.ledger = b->db->ledger};
-    struct halves h;
-    uint32_t uppers = (dim_top(b->rules, dim) >> CHUNK) + 1;
-    int status = halves_split(&bag, runs, dim_top(b->rules, dim), &h);
-    uint32_t *row = status ? NULL : bag_take(&bag, h.lows * sizeof *row);
-    if (!row)
-        status = status ? status : VFDB_NO_MEMORY;
-    if (!status && h.lows > 1) {
-        struct step *lower = step_new(b);
-        *lower = (struct step){.dim = (uint8_t)dim, .mask = CHUNK_SIZE - 1};
-        status = table_new(b, lower, CHUNK_SIZE, h.lows);
-        for (uint32_t v = 0; !status && v < CHUNK_SIZE; v++)
-            entry_set(lower, v, h.functions > 1 ? h.lower[v] : h.class[h.lower[v]]);
-    }
-    if (!status && (h.functions > 1 || h.lows == 1)) {
-        struct step *upper = step_new(b);
-        *upper = (struct step){.dim = (uint8_t)dim, .shift = CHUNK, .mask = uppers - 1};
-        status = table_new(b, upper, uppers, h.functions);
-        for (uint32_t v = 0; !status && v < uppers; v++)
-            entry_set(upper, v, h.lows > 1 ? h.upper[v] : h.class[h.upper[v]]);
-    }
-    if (!status && h.functions > 1 && h.lows > 1) {
-        uint32_t last = b->steps - 1;
-        struct step *both = step_new(b);
-        *both = (struct step){.pair = true, .one = last, .other = last - 1, .stride = h.lows};
-        status = table_new(b, both, (uint64_t)h.functions * h.lows, runs->classes);
-        for (uint32_t f = 0; !status && f < h.functions; f++) {
-            halves_row(&h, f, row);
-            for (uint32_t low = 0; low < h.lows; low++)
-                entry_set(both, (size_t)f * h.lows + low, row[low]);
-        }
-    }
-    bag_empty(&bag);
-    return status;
-}
-
-/* Tables for each dimension; those that all rules leave free but one, if all are, get none. */
-static int read_dims(struct build *b)
-{
-    for (uint32_t dim = 0; dim < b->rules->dims; dim++) {
-        struct runs runs = {0};
-        struct node *node = &b->node[b->nodes++];
-        int status = sweep(b, dim, node, &runs);
-        if (status)
-            return status;
-        if (runs.classes == 1 && (b->nodes > 1 || dim + 1 < b->rules->dims)) {
-            bag_empty(&node->bag);
-            b->nodes--;
-            continue;
-        }
-        status = b->rules->bits[dim] <= CHUNK ? one_chunk(b, dim, &runs) : two_chunks(b, dim, &runs);
-        if (status)
-            return status;
-        node->step = b->steps - 1;
-        bag_drop(&b->bag, runs.start);
-        bag_drop(&b->bag, runs.class);
-    }
-    return VFDB_OK;
-}
-
-static uint64_t pairs(const struct node *one, const struct node *other)
-{
-    return (uint64_t)one->sets.count * other->sets.count;
-}
-
-static void spread(uint64_t *dense, const struct classes *sets, uint32_t set, bool put)
-{
-    for (size_t w = sets->first[set]; w < sets->first[set + 1]; w++)
-        dense[sets->at[w]] = put ? sets->bits[w] : 0;
-}
-
-/* One node from two, and its table, which is not wide as long as there are few classes. */
-static int reduce(struct build *b, const struct node *one, const struct node *other, struct step *step,
-                  struct node *to)
-{
-    const struct node *outer = one->sets.count < other->sets.count ? other : one;
-    const struct node *inner = outer == one ? other : one;
-    const struct classes *sets = &inner->sets;
-    struct view view;
-    struct met met;
-    struct bag bag = {.ledger = b->db->ledger};
-    *step = (struct step){.pair = true, .one = outer->step, .other = inner->step, .stride = sets->count};
-    *to = (struct node){.dims = one->dims | other->dims, .bag.ledger = b->db->ledger};
-    int status = met_start(b, &met);
-    if (!status)
-        status = classes_start(&to->sets, &to->bag) ? VFDB_NO_MEMORY : VFDB_OK;
-    if (!status)
-        status = view_from(&bag, b->rules, all_dims(b) & ~to->dims, &view);
-    if (!status)
-        status = table_new(b, step, pairs(one, other), CHUNK_SIZE);
-    memset(b->dense, 0, b->words * sizeof *b->dense);
-    for (uint32_t o = 0; status == VFDB_OK && o < outer->sets.count; o++) {
-        size_t entry = (size_t)o * sets->count;
-        spread(b->dense, &outer->sets, o, true);
-        for (uint32_t i = 0; i < sets->count; i++, entry++) {
-            uint32_t words = 0;
-            uint64_t hash = 0;
-            for (size_t w = sets->first[i]; w < sets->first[i + 1]; w++) {
-                uint64_t both = sets->bits[w] & b->dense[sets->at[w]];
-                if (both) {
-                    b->at[words] = sets->at[w];
-                    b->bits[words++] = both;
-                    hash += classes_mix(sets->at[w], both);
-                }
-            }
-            uint32_t class = class_of_met(b, &met, &view, &to->sets, words, hash);
-            if (class == CLASSES_NO_MEMORY) {
-                status = VFDB_NO_MEMORY;
-                break;
-            }
-            if (class >= CHUNK_SIZE && !step->wide) {
-                uint32_t *wide = bag_take(&b->db->bag, pairs(one, other) * sizeof *wide);
-                if (!wide) {
-                    status = VFDB_NO_MEMORY;
-                    break;
-                }
-                for (size_t e = 0; e < entry; e++)
-                    wide[e] = ((uint16_t *)step->table)[e];
-                bag_drop(&b->db->bag, step->table);
-                step->table = wide;
-                step->wide = true;
-            }
-            entry_set(step, entry, class);
-        }
-        spread(b->dense, &outer->sets, o, false);
-    }
-    bag_empty(&met.bag);
-    bag_empty(&bag);
-    return status;
-}
-
-/* Put the reduction of two nodes in their place. */
-static void put(struct build *b, uint32_t one, uint32_t other, const struct step *step, const struct node *node)
-{
-    *step_new(b) = *step;
-    bag_empty(&b->node[one].bag);
-    bag_empty(&b->node[other].bag);
-    b->node[one] = *node;
-    b->node[one].step = b->steps - 1;
-    b->node[other] = b->node[--b->nodes];
-}
-
-/* The pair whose table is smallest; false when it is beyond the bound. */
-static bool smallest(const struct build *b, uint32_t *one, uint32_t *other)
-{
-    uint64_t least = UINT64_MAX;
-    for (uint32_t i = 0; i < b->nodes; i++)
-        for (uint32_t j = i + 1; j < b->nodes; j++)
-            if (pairs(&b->node[i], &b->node[j]) < least) {
-                least = pairs(&b->node[i], &b->node[j]);
-                *one = i;
-                *other = j;
-            }
-    return least <= b->most - b->entries;
-}
-
-static int reduce_smallest(struct build *b)
-{
-    uint32_t one, other;
-    struct step step;
-    struct node node;
-    if (!smallest(b, &one, &other))
-        return VFDB_TOO_LARGE;
-    int status = reduce(b, &b->node[one], &b->node[other], &step, &node);
-    if (status)
-        bag_empty(&node.bag);
-    else
-        put(b, one, other, &step, &node);
-    return status;
-}
-
-/* Three nodes are left: the pair is reduced after which least entries are needed in all. */
-static int reduce_best(struct build *b)
-{
-    struct step best_step;
-    struct node best_node;
-    uint64_t least = UINT64_MAX;
-    uint32_t rest = 3;
-    int failed = VFDB_TOO_LARGE;
-    for (uint32_t last = 0; last < 3; last++) {
-        const struct node *one = &b->node[(last + 1) % 3], *other = &b->node[(last + 2) % 3];
-        struct step step;
-        struct node node;
-        uint64_t table = pairs(one, other);
-        if (table > b->most - b->entries || table >= least)
-            continue;
-        int status = reduce(b, one, other, &step, &node);
-        uint64_t all = status ? UINT64_MAX : table + pairs(&node, &b->node[last]);
-        bool better = all < least && all - table <= b->most - b->entries;
-        failed = status ? status : failed;
-        if (better && rest < 3) {
-            bag_empty(&best_node.bag);
-            table_drop(b, &best_step, pairs(&b->node[(rest + 1) % 3], &b->node[(rest + 2) % 3]));
-        }
-        if (better) {
-            best_step = step;
-            best_node = node;
-            least = all;
-            rest = last;
-        } else {
-            bag_empty(&node.bag);
-            if (step.table)
-                table_drop(b, &step, table);
-        }
-    }
-    if (rest == 3)
-        return failed;
-    put(b, (rest + 1) % 3, (rest + 2) % 3, &best_step, &best_node);
-    return VFDB_OK;
-}
-
-/* The first rule of both sets, or the number of rules; b->dense holds the one. */
-static uint32_t first_common(const struct build *b, const struct classes *sets, uint32_t set)
-{
-    for (size_t w = sets->first[set]; w < sets->first[set + 1]; w++) {
-        uint64_t both = sets->bits[w] & b->dense[sets->at[w]];
-        if (both)
-            return sets->at[w] * 64 + (uint32_t)__builtin_ctzll(both);
-    }
-    return b->rules->count;
-}
-
-/* A number for each answer that there may be, and after them one for none. */
-static int number_answers(struct build *b, uint32_t **number, uint32_t *answers)
-{
-    const struct vfdb_rules *rules = b->rules;
-    *number = bag_take(&b->bag, (rules->count + (size_t)1) * sizeof **number);
-    b->db->answer = bag_take(&b->db->bag, (rules->count + (size_t)1) * sizeof *b->db->answer);
-    if (!*number || !b->db->answer)
-        return VFDB_NO_MEMORY;
-    *answers = 0;
-    for (uint32_t i = 0; i < rules->count; i++) {
-        if (!i || rules->priority[i] != rules->priority[i - 1])
-            b->db->answer[(*answers)++] = rules->priority[i];
-        (*number)[i] = *answers - 1;
-    }
-    (*number)[rules->count] = *answers;
-    b->db->answer[(*answers)++] = VFDB_NONE;
-    return VFDB_OK;
-}
-
-/* Two nodes are left: their pairs of classes have answers. */
-static int answer_pairs(struct build *b)
-{
-    struct node *one = &b->node[0], *other = &b->node[1];
-    uint32_t *number, answers;
-    struct step *step = step_new(b);
-    *step = (struct step){.pair = true, .one = one->step, .other = other->step, .stride = other->sets.count};
-    int status = number_answers(b, &number, &answers);
-    if (!status)
-        status = table_new(b, step, pairs(one, other), answers);
-    memset(b->dense, 0, b->words * sizeof *b->dense);
-    size_t entry = 0;
-    for (uint32_t o = 0; status == VFDB_OK && o < one->sets.count; o++) {
-        spread(b->dense, &one->sets, o, true);
-        for (uint32_t i = 0; i < other->sets.count; i++)
-            entry_set(step, entry++, number[first_common(b, &other->sets, i)]);
-        spread(b->dense, &one->sets, o, false);
-    }
-    return status;
-}
-
-/* One node is left: its classes have answers. */
-static int answer_classes(struct build *b)
-{
-    const struct classes *sets = &b->node[0].sets;
-    b->db->answer = bag_take(&b->db->bag, sets->count * sizeof *b->db->answer);
-    if (!b->db->answer)
-        return VFDB_NO_MEMORY;
-    memset(b->dense, 255, b->words * sizeof *b->dense);
-    for (uint32_t i = 0; i < sets->count; i++) {
-        uint32_t rule = first_common(b, sets, i);
-        b->db->answer[i] = rule < b->rules->count ? b->rules->priority[rule] : VFDB_NONE;
-    }
-    return VFDB_OK;
-}
-
-static struct chunk chunk_of(const struct step *step)
-{
-    bool second = (step->shift != 0) == (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
-    return (struct chunk){step->table, step->dim * (uint32_t)sizeof(uint32_t) + 2 * second, step->mask};
-}
-
-/* The table of a chunk that is the first part of an index. */
-static int multiply(struct build *b, struct step *chunk, uint32_t stride)
-{
-    uint32_t *multiplied = bag_take(&b->db->bag, (chunk->mask + (size_t)1) * sizeof *multiplied);
-    if (!multiplied)
-        return VFDB_NO_MEMORY;
-    for (uint32_t v = 0; v <= chunk->mask; v++)
-        multiplied[v] = entry_of(chunk, v) * stride;
-    bag_drop(&b->db->bag, chunk->table);
-    chunk->table = multiplied;
-    return VFDB_OK;
-}
-
-static int source_of(struct build *b, uint32_t number, struct source *source);
-
-static bool is_masked(const struct source *source)
-{
-    return (source->part == CHUNK_OF && source->chunk[0].mask < CHUNK_SIZE - 1) ||
-           (source->part == CHUNKS_OF && (source->chunk[0].mask & source->chunk[1].mask) < CHUNK_SIZE - 1);
-}
-
-/* The table of a pair, behind those that it needs. */
-static int put_table(struct build *b, uint32_t number)
-{
-    const struct step *step = &b->step[number];
-    struct table table = {.stride = step->stride, .wide = step->wide, .large = step->bytes >= LARGE, .entry = step->table};
-    int status = b->step[step->one].pair ? VFDB_OK : multiply(b, &b->step[step->one], step->stride);
-    if (!status)
-        status = source_of(b, step->one, &table.one);
-    if (!status)
-        status = source_of(b, step->other, &table.other);
-    table.masked = is_masked(&table.one) || is_masked(&table.other);
-    b->db->table[b->db->tables++] = table;
-    return status;
-}
-
-/* Where a search takes the value of a step from. */
-static int source_of(struct build *b, uint32_t number, struct source *source)
-{
-    const struct step *step = &b->step[number];
-    int status = VFDB_OK;
-    *source = (struct source){.part = CHUNK_OF};
-    if (!step->pair) {
-        source->chunk[0] = chunk_of(step);
-    } else if (!b->step[step->one].pair && !b->step[step->other].pair && !step->wide && step->bytes < LARGE) {
-        status = multiply(b, &b->step[step->one], step->stride);
-        *source = (struct source){.part = CHUNKS_OF, .pair = step->table,
-                                  .chunk = {chunk_of(&b->step[step->one]), chunk_of(&b->step[step->other])}};
-    } else {
-        status = put_table(b, number);
-        *source = (struct source){.part = VALUE, .value = b->db->tables - 1};
-    }
-    return status;
-}
-
-/* The tables in the order of a search, the last step's last. */
-static int put_tables(struct build *b)
-{
-    if (b->step[b->steps - 1].pair)
-        return put_table(b, b->steps - 1);
-    return source_of(b, b->steps - 1, &b->db->table[b->db->tables++].one);
-}
-
-static int build_all(struct build *b)
-{
-    size_t words = b->words + 1;
-    b->dense = bag_take(&b->bag, words * sizeof *b->dense);
-    b->at = bag_take(&b->bag, words * sizeof *b->at);
-    b->bits = bag_take(&b->bag, words * sizeof *b->bits);
-    b->kept_at = bag_take(&b->bag, words * sizeof *b->kept_at);
-    b->kept_bits = bag_take(&b->bag, words * sizeof *b->kept_bits);
-    if (!b->dense || !b->at || !b->bits || !b->kept_at || !b->kept_bits)
-        return VFDB_NO_MEMORY;
-    int status = read_dims(b);
-    while (status == VFDB_OK && b->nodes > 2)
-        status = b->nodes == 3 ? reduce_best(b) : reduce_smallest(b);
-    if (!status)
-        status = b->nodes > 1 ? answer_pairs(b) : answer_classes(b);
-    return status ? status : put_tables(b);
-}
-
-static int rfc_build(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
-{
-    struct rfc *db = ledger_take(ledger, sizeof *db);
-    struct build *b = db ? ledger_take(ledger, sizeof *b) : NULL;
+    struct rfc *db = budget_take(budget, sizeof *db);
+    struct rfc_builder *b = db ? budget_take(budget, sizeof *b) : NULL;
     if (!b) {
-        ledger_give(ledger, db, sizeof *db);
+        budget_give(budget, db, sizeof *db);
         return VFDB_NO_MEMORY;
     }
-    db->ledger = db->bag.ledger = ledger;
+    db->budget = db->scope.budget = budget;
     db->dims = rules->dims;
-    *b = (struct build){.db = db, .rules = rules, .bag = {.ledger = ledger}, .most = (uint64_t)plan->value[0],
-                        .words = rules->count / 64 + 1};
-    int status = build_all(b);
+    *b = (struct rfc_builder){.db = db,
+                              .rules = rules,
+                              .scope = {.budget = budget},
+                              .most = (uint64_t)plan->value[0],
+                              .words = rules->count / 64 + 1};
+    int status = rfc_fill(b);
     for (uint32_t i = 0; i < b->nodes; i++)
-        bag_empty(&b->node[i].bag);
-    bag_empty(&b->bag);
-    ledger_give(ledger, b, sizeof *b);
+        scope_empty(&b->node[i].scope);
+    scope_empty(&b->scope);
+    budget_give(budget, b, sizeof *b);
     if (status)
         rfc_free(db);
     else
@@ -647,14 +62,15 @@ static int rfc_build(struct ledger *ledger, const struct vfdb_plan *plan, const 
     return status;
 }
 
-/* What is known where a loop is written down: each combination becomes a loop of its own. */
-struct shape {
+/* Constants of a loop: each combination of them is compiled into a loop of its own. */
+struct loop_shape {
     enum part one, other;
     bool wide, masked, last;
 };
 
-static inline __attribute__((always_inline)) uint32_t chunk_value(const struct chunk *chunk, const char *header,
-                                                                  bool multiplied, bool masked)
+static inline __attribute__((always_inline)) uint32_t chunk_value(const struct chunk_source *chunk,
+                                                                  const char *header, bool multiplied,
+                                                                  bool masked)
 {
     uint16_t bits;
     memcpy(&bits, header + chunk->offset, sizeof bits);
@@ -663,21 +79,24 @@ static inline __attribute__((always_inline)) uint32_t chunk_value(const struct c
 }
 
 /* One part of an index, but for what it is multiplied with if it is no chunk. */
-static inline __attribute__((always_inline)) uint32_t index_part(const struct source *source, const char *header,
-                                                                 uint32_t value, enum part part, bool first, bool masked)
+static inline __attribute__((always_inline)) uint32_t index_part(const struct index_source *source,
+                                                                 const char *header, uint32_t value,
+                                                                 enum part part, bool first, bool masked)
 {
     if (part == VALUE)
         return value;
     uint32_t chunk = chunk_value(&source->chunk[0], header, first || part == CHUNKS_OF, masked);
-    return part == CHUNK_OF ? chunk : source->pair[chunk + chunk_value(&source->chunk[1], header, false, masked)];
+    return part == CHUNK_OF ? chunk
+                            : source->pair[chunk + chunk_value(&source->chunk[1], header, false, masked)];
 }
 
 /* The values that a table gives to up to BLOCK headers, or the answers of the last. */
-static inline __attribute__((always_inline)) void read_table(const struct table *table, const char *header, size_t row,
-                                                             uint32_t count, uint32_t value[][BLOCK],
-                                                             const uint32_t *answer, uint32_t *out, struct shape shape)
+static inline __attribute__((always_inline)) void read_table(const struct search_table *table,
+                                                             const char *header, size_t row, uint32_t count,
+                                                             uint32_t value[][BLOCK], const uint32_t *answer,
+                                                             uint32_t *out, struct loop_shape shape)
 {
-    const struct source one = table->one, other = table->other;
+    const struct index_source one = table->one, other = table->other;
     const uint32_t *one_value = value[one.value], *other_value = value[other.value];
     const uint32_t stride = shape.one == CHUNK_OF ? 1 : table->stride;
     const uint16_t *narrow = table->entry;
@@ -686,7 +105,8 @@ static inline __attribute__((always_inline)) void read_table(const struct table 
     for (uint32_t i = 0; i < count; i++, header += row) {
         if (shape.one != VALUE)
             __builtin_prefetch(header + AHEAD);
-        uint32_t left = shape.one == VALUE ? one_value[i] : 0, right = shape.other == VALUE ? other_value[i] : 0;
+        uint32_t left = shape.one == VALUE ? one_value[i] : 0,
+                 right = shape.other == VALUE ? other_value[i] : 0;
         uint32_t entry = index_part(&one, header, left, shape.one, true, shape.masked) * stride +
                          index_part(&other, header, right, shape.other, false, shape.masked);
         if (large) {
@@ -704,18 +124,20 @@ static inline __attribute__((always_inline)) void read_table(const struct table 
         }
 }
 
-static void read_block(const struct table *table, const char *header, size_t row, uint32_t count,
+static void read_block(const struct search_table *table, const char *header, size_t row, uint32_t count,
                        uint32_t value[][BLOCK], const uint32_t *answer, uint32_t *out)
 {
-#define NUMBER(one, other, wide, masked, last) (((((one)*PARTS + (other)) * 2 + (wide)) * 2 + (masked)) * 2 + (last))
-#define CASE(one, other, wide, masked, last)                                                                           \
-    case NUMBER(one, other, wide, masked, last):                                                                       \
-        read_table(table, header, row, count, value, answer, out, (struct shape){one, other, wide, masked, last});     \
+#define NUMBER(one, other, wide, masked, last) \
+    (((((one) * PARTS + (other)) * 2 + (wide)) * 2 + (masked)) * 2 + (last))
+#define CASE(one, other, wide, masked, last)                             \
+    case NUMBER(one, other, wide, masked, last):                         \
+        read_table(table, header, row, count, value, answer, out,        \
+                   (struct loop_shape){one, other, wide, masked, last}); \
         break;
-#define CASES(one, other, masked)                                                                                      \
-    CASE(one, other, false, masked, false)                                                                             \
-    CASE(one, other, false, masked, true)                                                                              \
-    CASE(one, other, true, masked, false)                                                                              \
+#define CASES(one, other, masked)          \
+    CASE(one, other, false, masked, false) \
+    CASE(one, other, false, masked, true)  \
+    CASE(one, other, true, masked, false)  \
     CASE(one, other, true, masked, true)
     switch (NUMBER(table->one.part, table->other.part, table->wide, table->masked, answer != NULL)) {
         CASES(VALUE, VALUE, false)
@@ -744,7 +166,7 @@ static void read_block(const struct table *table, const char *header, size_t row
 static int rfc_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
 {
     const struct rfc *db = built;
-    const struct table *last = &db->table[db->tables - 1], *table;
+    const struct search_table *last = &db->table[db->tables - 1], *table;
     uint32_t value[2 * VFDB_DIMS][BLOCK];
     size_t row = db->dims * sizeof *headers;
     const char *header = (const char *)headers;

@@ -1,11 +1,11 @@
 /* A dimension of classes in two chunks.
  *
- * Idea: functions from the lower chunk to classes, interned; then the lower chunk's values by what all functions
- * make of them.
+ * Idea: functions from the lower chunk to classes, interned; then the lower chunk's values by what all
+ * functions make of them.
  * Cost: time by the runs, and by functions times the places where any of them changes.
- * Invariant: row of the upper class, column of the lower: the class of the value.  Sums of hashes find lower values
- * that look alike, and every function is then asked; a wrong guess is guessed anew with another seed.
- * Threading: none; all memory is the bag's.
+ * Invariant: row of the upper class, column of the lower: the class of the value.  Sums of hashes find lower
+ * values that look alike, and every function is then asked; a wrong guess is guessed anew with another seed.
+ * Threading: none; all memory is the scope's.
  */
 #include "rfc_chunks.h"
 
@@ -15,7 +15,7 @@
 #include "rule_sets.h"
 #include "vfdb.h"
 
-static bool same_pieces(const struct halves *h, uint32_t one, uint32_t other)
+static bool same_pieces(const struct rfc_chunks *h, uint32_t one, uint32_t other)
 {
     uint32_t pieces = h->first[one + 1] - h->first[one];
     return pieces == h->first[other + 1] - h->first[other] &&
@@ -23,12 +23,12 @@ static bool same_pieces(const struct halves *h, uint32_t one, uint32_t other)
            !memcmp(h->class + h->first[one], h->class + h->first[other], pieces * sizeof *h->class);
 }
 
-/* The function that was written last: its number, and it is kept if it is new. */
-static uint32_t function_number(struct halves *h, uint32_t *slot, uint32_t mask)
+/* The number of the function written last, which is kept if it is new. */
+static uint32_t function_number(struct rfc_chunks *h, uint32_t *slot, uint32_t mask)
 {
     uint64_t hash = 0;
     for (uint32_t p = h->first[h->functions]; p < h->first[h->functions + 1]; p++)
-        hash += classes_mix(h->from[p], h->class[p]);
+        hash += rule_sets_mix(h->from[p], h->class[p]);
     uint32_t at = (uint32_t)(hash >> 16) & mask;
     while (slot[at] && !same_pieces(h, slot[at] - 1, h->functions))
         at = (at + 1) & mask;
@@ -37,15 +37,15 @@ static uint32_t function_number(struct halves *h, uint32_t *slot, uint32_t mask)
     return slot[at] - 1;
 }
 
-static int split_upper(struct bag *bag, const struct runs *runs, uint32_t top, struct halves *h)
+static int split_upper(struct scope *scope, const struct runs *runs, uint32_t top, struct rfc_chunks *h)
 {
     uint32_t uppers = (top >> CHUNK) + 1, mask = 4 * CHUNK_SIZE - 1;
     size_t pieces = (size_t)runs->count + 2 * (size_t)uppers + 1;
-    uint32_t *slot = bag_take(bag, (mask + 1) * sizeof *slot);
-    h->first = bag_take(bag, (uppers + 2) * sizeof *h->first);
-    h->from = bag_take(bag, pieces * sizeof *h->from);
-    h->class = bag_take(bag, pieces * sizeof *h->class);
-    h->upper = bag_take(bag, uppers * sizeof *h->upper);
+    uint32_t *slot = scope_take(scope, (mask + 1) * sizeof *slot);
+    h->first = scope_take(scope, (uppers + 2) * sizeof *h->first);
+    h->from = scope_take(scope, pieces * sizeof *h->from);
+    h->class = scope_take(scope, pieces * sizeof *h->class);
+    h->upper = scope_take(scope, uppers * sizeof *h->upper);
     if (!slot || !h->first || !h->from || !h->class || !h->upper)
         return VFDB_NO_MEMORY;
     for (uint32_t value = 0, run = 0; value < uppers;) {
@@ -67,12 +67,12 @@ static int split_upper(struct bag *bag, const struct runs *runs, uint32_t top, s
         while (run + 1 < runs->count && value < uppers && runs->start[run + 1] <= value << CHUNK)
             run++;
     }
-    bag_drop(bag, slot);
+    scope_drop(scope, slot);
     return VFDB_OK;
 }
 
 /* The classes of one function at the samples. */
-void halves_row(const struct halves *h, uint32_t function, uint32_t *row)
+void rfc_chunks_row(const struct rfc_chunks *h, uint32_t function, uint32_t *row)
 {
     uint32_t p = h->first[function];
     for (uint32_t low = 0; low < h->lows; low++) {
@@ -83,15 +83,15 @@ void halves_row(const struct halves *h, uint32_t function, uint32_t *row)
 }
 
 /* Classes of the lower chunk: values with one sum of hashes.  False when two that differ have one sum. */
-static bool split_lower_by(struct halves *h, uint64_t *sum, uint32_t *slot, uint32_t *row, uint64_t seed)
+static bool split_lower_by(struct rfc_chunks *h, uint64_t *sum, uint32_t *slot, uint32_t *row, uint64_t seed)
 {
     uint32_t mask = 4 * CHUNK_SIZE - 1;
     memset(sum, 0, CHUNK_SIZE * sizeof *sum);
     memset(slot, 0, (mask + (size_t)1) * sizeof *slot);
     for (uint32_t f = 0; f < h->functions; f++)
         for (uint32_t p = h->first[f]; p < h->first[f + 1]; p++) {
-            uint64_t before = p > h->first[f] ? classes_mix(f, seed + h->class[p - 1]) : 0;
-            sum[h->from[p]] += classes_mix(f, seed + h->class[p]) - before;
+            uint64_t before = p > h->first[f] ? rule_sets_mix(f, seed + h->class[p - 1]) : 0;
+            sum[h->from[p]] += rule_sets_mix(f, seed + h->class[p]) - before;
         }
     h->lows = 0;
     for (uint32_t i = 0; i < h->breaks; i++) {
@@ -109,7 +109,7 @@ static bool split_lower_by(struct halves *h, uint64_t *sum, uint32_t *slot, uint
     }
     for (uint32_t f = 0; f < h->functions; f++) {
         uint32_t p = h->first[f];
-        halves_row(h, f, row);
+        rfc_chunks_row(h, f, row);
         for (uint32_t i = 0; i < h->breaks; i++) {
             while (p + 1 < h->first[f + 1] && h->from[p + 1] <= h->at[i])
                 p++;
@@ -120,15 +120,15 @@ static bool split_lower_by(struct halves *h, uint64_t *sum, uint32_t *slot, uint
     return true;
 }
 
-static int split_lower(struct bag *bag, struct halves *h)
+static int split_lower(struct scope *scope, struct rfc_chunks *h)
 {
-    uint64_t *sum = bag_take(bag, CHUNK_SIZE * sizeof *sum);
-    uint32_t *slot = bag_take(bag, 4 * CHUNK_SIZE * sizeof *slot);
-    uint8_t *breaks = bag_take(bag, CHUNK_SIZE);
-    h->lower = bag_take(bag, CHUNK_SIZE * sizeof *h->lower);
-    h->sample = bag_take(bag, CHUNK_SIZE * sizeof *h->sample);
-    h->at = bag_take(bag, CHUNK_SIZE * sizeof *h->at);
-    uint32_t *row = bag_take(bag, CHUNK_SIZE * sizeof *row);
+    uint64_t *sum = scope_take(scope, CHUNK_SIZE * sizeof *sum);
+    uint32_t *slot = scope_take(scope, 4 * CHUNK_SIZE * sizeof *slot);
+    uint8_t *breaks = scope_take(scope, CHUNK_SIZE);
+    h->lower = scope_take(scope, CHUNK_SIZE * sizeof *h->lower);
+    h->sample = scope_take(scope, CHUNK_SIZE * sizeof *h->sample);
+    h->at = scope_take(scope, CHUNK_SIZE * sizeof *h->at);
+    uint32_t *row = scope_take(scope, CHUNK_SIZE * sizeof *row);
     if (!sum || !slot || !breaks || !h->lower || !h->sample || !h->at || !row)
         return VFDB_NO_MEMORY;
     for (uint32_t p = 0; p < h->first[h->functions]; p++)
@@ -141,10 +141,10 @@ static int split_lower(struct bag *bag, struct halves *h)
     return VFDB_OK;
 }
 
-/* Split a dimension up to *top*; a status.  Memory is the bag's. */
-int halves_split(struct bag *bag, const struct runs *runs, uint32_t top, struct halves *halves)
+/* Split a dimension up to *top*; a status.  Memory is the scope's. */
+int rfc_chunks_split(struct scope *scope, const struct runs *runs, uint32_t top, struct rfc_chunks *chunks)
 {
-    *halves = (struct halves){0};
-    int status = split_upper(bag, runs, top, halves);
-    return status ? status : split_lower(bag, halves);
+    *chunks = (struct rfc_chunks){0};
+    int status = split_upper(scope, runs, top, chunks);
+    return status ? status : split_lower(scope, chunks);
 }

@@ -1,5 +1,5 @@
-#ifndef HITABLES_HALVES_H
-#define HITABLES_HALVES_H
+#ifndef HITABLES_RFC_CHUNKS_H
+#define HITABLES_RFC_CHUNKS_H
 #include <stdint.h>
 
 #include "scope.h"
@@ -17,10 +17,10 @@ static inline uint32_t run_end(const struct runs *runs, uint32_t run, uint32_t t
 
 enum { CHUNK = 16, CHUNK_SIZE = 1 << CHUNK }; /* bits of a chunk, and its values */
 
-/* Two chunks.  To each value of the upper one belongs a function from the lower one to classes, kept
- * as its pieces; values with the same function are one class of the upper chunk, and values of the
+/* A dimension in two chunks.  Each value of the upper one has a function from the lower one to classes,
+ * kept as its pieces; values with the same function are one class of the upper chunk, and values of the
  * lower one that all functions treat alike are one class of the lower. */
-struct halves {
+struct rfc_chunks {
     uint32_t functions, lows;
     uint32_t *first; /* [functions + 1] pieces of each */
     uint32_t *from, *class; /* [pieces] first lower value, class */
@@ -31,7 +31,7 @@ struct halves {
     uint32_t *at; /* [breaks] where any function changes, ascending */
 };
 
-int halves_split(struct bag *bag, const struct runs *runs, uint32_t top, struct halves *halves);
-void halves_row(const struct halves *halves, uint32_t function, uint32_t *row);
+int rfc_chunks_split(struct scope *scope, const struct runs *runs, uint32_t top, struct rfc_chunks *chunks);
+void rfc_chunks_row(const struct rfc_chunks *chunks, uint32_t function, uint32_t *row);
 
 #endif

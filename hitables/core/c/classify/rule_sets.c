@@ -1,9 +1,9 @@
 /* Sets of rules, each once.
  *
  * Idea: bitmaps without their zero words, one behind the other, and an open hash table.
- * Cost: O(words of the set).  Invariant: no two numbers stand for the same set; hashes only
- * choose whom to compare with.
- * Threading: none; all memory is the bag's.
+ * Cost: O(words of the set).
+ * Invariant: different numbers are different sets; equal hashes only select the sets to compare.
+ * Threading: none; all memory is the scope's.
  */
 #include "rule_sets.h"
 
@@ -13,36 +13,36 @@
 
 enum { FIRST_ROOM = 64 };
 
-/* No sets yet; -1 without memory. */
-int classes_start(struct classes *classes, struct bag *bag)
+int rule_sets_start(struct rule_sets *sets, struct scope *scope)
 {
-    *classes = (struct classes){.bag = bag, .room = FIRST_ROOM, .word_room = FIRST_ROOM, .mask = 2 * FIRST_ROOM - 1};
-    classes->first = bag_take(bag, (FIRST_ROOM + 1) * sizeof *classes->first);
-    classes->hash = bag_take(bag, FIRST_ROOM * sizeof *classes->hash);
-    classes->slot = bag_take(bag, 2 * FIRST_ROOM * sizeof *classes->slot);
-    classes->at = bag_take(bag, FIRST_ROOM * sizeof *classes->at);
-    classes->bits = bag_take(bag, FIRST_ROOM * sizeof *classes->bits);
-    return classes->first && classes->hash && classes->slot && classes->at && classes->bits ? 0 : -1;
+    *sets = (struct rule_sets){
+        .scope = scope, .room = FIRST_ROOM, .word_room = FIRST_ROOM, .mask = 2 * FIRST_ROOM - 1};
+    sets->first = scope_take(scope, (FIRST_ROOM + 1) * sizeof *sets->first);
+    sets->hash = scope_take(scope, FIRST_ROOM * sizeof *sets->hash);
+    sets->slot = scope_take(scope, 2 * FIRST_ROOM * sizeof *sets->slot);
+    sets->at = scope_take(scope, FIRST_ROOM * sizeof *sets->at);
+    sets->bits = scope_take(scope, FIRST_ROOM * sizeof *sets->bits);
+    return sets->first && sets->hash && sets->slot && sets->at && sets->bits ? 0 : -1;
 }
 
-static int grow(struct bag *bag, void **array, size_t size)
+static int grow(struct scope *scope, void **array, size_t size)
 {
-    void *moved = bag_resize(bag, *array, size);
+    void *moved = scope_resize(scope, *array, size);
     if (moved)
         *array = moved;
     return moved ? 0 : -1;
 }
 
-static int more_sets(struct classes *c)
+static int more_sets(struct rule_sets *c)
 {
     uint32_t room = 2 * c->room;
-    if (room > UINT32_C(1) << 30 || grow(c->bag, (void **)&c->first, (room + 1) * sizeof *c->first) ||
-        grow(c->bag, (void **)&c->hash, room * sizeof *c->hash))
+    if (room > UINT32_C(1) << 30 || grow(c->scope, (void **)&c->first, (room + 1) * sizeof *c->first) ||
+        grow(c->scope, (void **)&c->hash, room * sizeof *c->hash))
         return -1;
-    uint32_t *slot = bag_take(c->bag, 2 * (size_t)room * sizeof *slot);
+    uint32_t *slot = scope_take(c->scope, 2 * (size_t)room * sizeof *slot);
     if (!slot)
         return -1;
-    bag_drop(c->bag, c->slot);
+    scope_drop(c->scope, c->slot);
     c->slot = slot;
     c->room = room;
     c->mask = 2 * room - 1;
@@ -55,19 +55,20 @@ static int more_sets(struct classes *c)
     return 0;
 }
 
-static int more_words(struct classes *c, size_t wanted)
+static int more_words(struct rule_sets *c, size_t wanted)
 {
     size_t room = c->word_room;
     while (room < wanted)
         room *= 2;
-    if (grow(c->bag, (void **)&c->at, room * sizeof *c->at) || grow(c->bag, (void **)&c->bits, room * sizeof *c->bits))
+    if (grow(c->scope, (void **)&c->at, room * sizeof *c->at) ||
+        grow(c->scope, (void **)&c->bits, room * sizeof *c->bits))
         return -1;
     c->word_room = room;
     return 0;
 }
 
-/* The number of that set, a new one if it is new, or CLASSES_NO_MEMORY. */
-uint32_t classes_number(struct classes *c, const uint32_t *at, const uint64_t *bits, uint32_t words, uint64_t hash)
+uint32_t rule_sets_number(struct rule_sets *c, const uint32_t *at, const uint64_t *bits, uint32_t words,
+                          uint64_t hash)
 {
     uint32_t slot = (uint32_t)(hash >> 16) & c->mask;
     for (; c->slot[slot]; slot = (slot + 1) & c->mask) {
@@ -79,14 +80,14 @@ uint32_t classes_number(struct classes *c, const uint32_t *at, const uint64_t *b
     }
     if (c->count == c->room) {
         if (more_sets(c))
-            return CLASSES_NO_MEMORY;
+            return RULE_SETS_NO_MEMORY;
         slot = (uint32_t)(hash >> 16) & c->mask;
         while (c->slot[slot])
             slot = (slot + 1) & c->mask;
     }
     size_t from = c->first[c->count];
     if (from + words > c->word_room && more_words(c, from + words))
-        return CLASSES_NO_MEMORY;
+        return RULE_SETS_NO_MEMORY;
     memcpy(c->at + from, at, words * sizeof *at);
     memcpy(c->bits + from, bits, words * sizeof *bits);
     c->hash[c->count] = hash;

@@ -1,15 +1,15 @@
-/* The classifier that we would pick.
+/* The classifier that we would select.
  *
- * Idea: the candidates are asked in turn, fastest first, and the first that fits is taken: that the
- * rules are not too interwoven for, and that keeps to the memory that is allowed.  Where more updates a second
- * are announced than rebuilding bears, only those are asked that update in place.  Where rules share addresses the
- * buckets and lists of `sides` grow with the rules, while tuple space search reads as many tuples as before: the
- * two are built both, headers are drawn from the rules, what each reads for them is counted, and the cheaper stays.
- * What decides is counted, never timed: the same rules give the same structure.
- * Cost: that of what was picked; a candidate that does not fit costs a build that is given up, and
- * `sides` costs one of `tss`, which takes a tenth as long.
- * Where what was picked does not update in place, everything is picked anew.
- * Threading: that of what was picked.
+ * Idea: candidates are tried in turn, fastest first, and the first that fits is taken: one for which the
+ * rules are not too interwoven, and which keeps the memory limit.  If more updates a second are expected than
+ * rebuilding allows, only candidates that update in place are tried.  Where rules share addresses the buckets
+ * and lists of `sides` grow with the rules, while tuple space search reads as many tuples as before: so both
+ * are built, compared on headers drawn from the rules, and the cheaper is kept.
+ * Cost: that of the selected one; a candidate that does not fit costs a build that is given up, and `sides`
+ * costs one of `tss`, which takes a tenth as long.
+ * Invariant: reads are counted, never timed, so the same rules give the same structure.  Where the selected
+ * one does not update in place, an update selects anew.
+ * Threading: that of the selected one.
  */
 #include <math.h>
 #include <string.h>
@@ -19,26 +19,26 @@
 #include "tss.h"
 #include "vfdb.h"
 
-extern const struct vfdb_ops vfdb_tables, vfdb_linear;
+extern const struct vfdb_ops vfdb_cross_product, vfdb_linear;
 
-struct best {
-    struct ledger *ledger;
+struct selected {
+    struct budget *budget;
     const struct vfdb_ops *ops;
     void *picked;
 };
 
 enum { MEMORY, UPDATES, SIMD };
 
-/* What may be picked, fastest first: all that take any ranges. */
+/* The candidates, fastest first: all take any ranges. */
 static const struct candidate {
     const struct vfdb_ops *ops;
-    int64_t value[8];
-    int simd, memory; /* which of its parameters takes which of ours, or -1 */
+    int64_t value[VFDB_PARAMS];
+    int simd, memory; /* index of its parameter for our parameter of that name, or -1 */
 } candidates[] = {
-    {&vfdb_tables, {1, 8, 1 << 25}, 3, -1},
-    {&vfdb_tables, {2, 16, 1 << 25}, 3, -1},
-    {&vfdb_tables, {2, 8, 1 << 25}, 3, -1},
-    {&vfdb_sides, {0, 16}, 2, 3},
+    {&vfdb_cross_product, {1, 8, 1 << 25}, 3, -1},
+    {&vfdb_cross_product, {2, 16, 1 << 25}, 3, -1},
+    {&vfdb_cross_product, {2, 8, 1 << 25}, 3, -1},
+    {&vfdb_split_product, {0, 16}, 2, 3},
     {&vfdb_tss, {8}, 1, -1},
     {&vfdb_linear, {0}, -1, -1},
 };
@@ -56,7 +56,8 @@ static struct vfdb_plan plan_of(const struct candidate *candidate, const struct 
     struct vfdb_plan picked = {.ops = candidate->ops};
     memcpy(picked.value, candidate->value, sizeof picked.value);
     if (candidate->simd >= 0)
-        picked.value[candidate->simd] = candidate->ops == &vfdb_tss ? plan->value[SIMD] >= 512 : plan->value[SIMD];
+        picked.value[candidate->simd] =
+            candidate->ops == &vfdb_tss ? plan->value[SIMD] >= 512 : plan->value[SIMD];
     if (candidate->memory >= 0)
         picked.value[candidate->memory] = plan->value[MEMORY];
     return picked;
@@ -80,7 +81,7 @@ static void draw(const struct vfdb_rules *rules, uint32_t *header)
     }
 }
 
-/* What reading from memory adds, by how often the structure doubles a second-level cache. */
+/* The cost of reading from memory: how often the structure doubles a second-level cache. */
 static double doublings(size_t bytes)
 {
     double times = 0;
@@ -89,20 +90,20 @@ static double doublings(size_t bytes)
     return times;
 }
 
-static double length(const struct sides *db, uint32_t reference)
+static double length(const struct split_product *db, uint32_t reference)
 {
     uint32_t rules = reference & 63;
-    return rules == SIDES_LONG ? db->pool[reference >> 6] : rules;
+    return rules == SPLIT_LONG ? db->pool[reference >> 6] : rules;
 }
 
-/* About so many nanoseconds, as measured on nine public sets and as many made ones: a part of a bucket or list, of
- * 16 or 32 rules, takes 6, a step further down in an address 2.5. */
-static double sides_cost(const struct sides *db, const uint32_t *header, size_t bytes)
+/* Nanoseconds per search, as measured on nine public and nine generated sets: a part of a bucket or list,
+ * of 16 or 32 rules, takes 6, a further step of an address 2.5. */
+static double split_product_cost(const struct split_product *db, const uint32_t *header, size_t bytes)
 {
     double parts = 0;
     for (uint32_t i = 0; i < DRAWN; i++, header += db->dims) {
-        const uint32_t *from = sides_leaf(&db->map[0], header[0]);
-        const uint32_t *to = sides_leaf(&db->map[1], db->dims > 1 ? header[1] : 0);
+        const uint32_t *from = address_map_leaf(&db->map[0], header[0]);
+        const uint32_t *to = address_map_leaf(&db->map[1], db->dims > 1 ? header[1] : 0);
         parts += ceil(length(db, db->product[0].list[(size_t)from[1] + to[1]]) / 32);
         if (db->products)
             parts += ceil(length(db, db->product[1].list[(size_t)from[0] + to[0]]) / 32);
@@ -114,7 +115,7 @@ static double sides_cost(const struct sides *db, const uint32_t *header, size_t 
     return 6 * parts / DRAWN + 2.5 * (db->map[0].depth + db->map[1].depth) + 2 * doublings(bytes);
 }
 
-/* The same: each tuple that may hold a better rule than was found takes 1.4. */
+/* Nanoseconds per search: each tuple that may hold a better rule than the one found takes 1.4. */
 static double tss_cost(const struct tss *db, const uint32_t *found, size_t bytes)
 {
     double tried = 0;
@@ -124,45 +125,48 @@ static double tss_cost(const struct tss *db, const uint32_t *found, size_t bytes
     return 15 + 1.4 * tried / DRAWN + 5 * doublings(bytes);
 }
 
-/* `tss` in the place of `sides`, where it is cheaper and there is memory for both at a time. */
-static void weigh(struct best *db, const struct vfdb_plan *plan, const struct vfdb_rules *rules, size_t sides_bytes)
+/* Replace `sides` by `tss` where that is cheaper and there is memory for both at a time. */
+static void weigh(struct selected *db, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                  size_t split_product_bytes)
 {
     const struct vfdb_plan other = plan_of(&candidates[TSS], plan);
-    size_t before = ledger_bytes(db->ledger), size = (size_t)DRAWN * rules->dims * sizeof(uint32_t);
-    uint32_t *header = ledger_take(db->ledger, size), found[DRAWN];
+    size_t before = budget_bytes(db->budget), size = (size_t)DRAWN * rules->dims * sizeof(uint32_t);
+    uint32_t *header = budget_take(db->budget, size), found[DRAWN];
     void *tss = NULL;
-    if (header && rules->count && !vfdb_tss.build(db->ledger, &other, rules, &tss)) {
-        size_t bytes = ledger_bytes(db->ledger) - before - size;
+    if (header && rules->count && !vfdb_tss.build(db->budget, &other, rules, &tss)) {
+        size_t bytes = budget_bytes(db->budget) - before - size;
         draw(rules, header);
         vfdb_tss.search(tss, header, DRAWN, found);
-        if (!too_much(plan, bytes) && tss_cost(tss, found, bytes) < sides_cost(db->picked, header, sides_bytes)) {
-            vfdb_sides.free(db->picked);
+        if (!too_much(plan, bytes) &&
+            tss_cost(tss, found, bytes) < split_product_cost(db->picked, header, split_product_bytes)) {
+            vfdb_split_product.free(db->picked);
             db->ops = &vfdb_tss;
             db->picked = tss;
         } else {
             vfdb_tss.free(tss);
         }
     }
-    ledger_give(db->ledger, header, size);
+    budget_give(db->budget, header, size);
 }
 
-static int best_build(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int select_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                        void **built)
 {
-    struct best *db = ledger_take(ledger, sizeof *db);
+    struct selected *db = budget_take(budget, sizeof *db);
     if (!db)
         return VFDB_NO_MEMORY;
-    db->ledger = ledger;
-    size_t before = ledger_bytes(ledger);
+    db->budget = budget;
+    size_t before = budget_bytes(budget);
     int status = VFDB_TOO_LARGE;
     for (uint32_t c = 0; c < CANDIDATES; c++) {
         const struct candidate *candidate = &candidates[c];
-        if (!bears(candidate, rules->count, plan->value[UPDATES]) || rules->dims < candidate->ops->least_dims ||
-            rules->dims > candidate->ops->most_dims)
+        if (!bears(candidate, rules->count, plan->value[UPDATES]) ||
+            rules->dims < candidate->ops->least_dims || rules->dims > candidate->ops->most_dims)
             continue;
         const struct vfdb_plan picked = plan_of(candidate, plan);
-        status = candidate->ops->build(ledger, &picked, rules, &db->picked);
+        status = candidate->ops->build(budget, &picked, rules, &db->picked);
         db->ops = candidate->ops;
-        if (status == VFDB_OK && too_much(plan, ledger_bytes(ledger) - before)) {
+        if (status == VFDB_OK && too_much(plan, budget_bytes(budget) - before)) {
             db->ops->free(db->picked);
             status = VFDB_NO_MEMORY;
         }
@@ -170,41 +174,41 @@ static int best_build(struct ledger *ledger, const struct vfdb_plan *plan, const
             break;
     }
     if (status) {
-        ledger_give(ledger, db, sizeof *db);
+        budget_give(budget, db, sizeof *db);
         return status;
     }
-    if (db->ops == &vfdb_sides)
-        weigh(db, plan, rules, ledger_bytes(ledger) - before);
+    if (db->ops == &vfdb_split_product)
+        weigh(db, plan, rules, budget_bytes(budget) - before);
     *built = db;
     return VFDB_OK;
 }
 
-static int best_insert(void *built, const uint32_t *box, uint32_t priority)
+static int select_insert(void *built, const uint32_t *box, uint32_t priority)
 {
-    struct best *db = built;
+    struct selected *db = built;
     return db->ops->insert ? db->ops->insert(db->picked, box, priority) : VFDB_ANEW;
 }
 
-static int best_remove(void *built, const uint32_t *box, uint32_t priority)
+static int select_remove(void *built, const uint32_t *box, uint32_t priority)
 {
-    struct best *db = built;
+    struct selected *db = built;
     return db->ops->remove ? db->ops->remove(db->picked, box, priority) : VFDB_ANEW;
 }
 
-static int best_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
+static int select_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found)
 {
-    const struct best *db = built;
+    const struct selected *db = built;
     return db->ops->search(db->picked, headers, count, found);
 }
 
-static void best_free(void *built)
+static void select_free(void *built)
 {
-    struct best *db = built;
+    struct selected *db = built;
     db->ops->free(db->picked);
-    ledger_give(db->ledger, db, sizeof *db);
+    budget_give(db->budget, db, sizeof *db);
 }
 
-const struct vfdb_ops vfdb_best = {
+const struct vfdb_ops vfdb_select = {
     .name = "best",
     .title = "what we would pick for the rules, the memory and the updates",
     .least_dims = 1,
@@ -212,9 +216,9 @@ const struct vfdb_ops vfdb_best = {
     .param = {{"memory", "bytes that the structure may take, 0 for any number", 0, 0, INT64_MAX},
               {"updates", "updates a second that are to come", 0, 0, 1000000000},
               {"simd", "bits of the widest vectors that a search may use: 0, 256, 512", 512, 0, 512}},
-    .build = best_build,
-    .insert = best_insert,
-    .remove = best_remove,
-    .search = best_search,
-    .free = best_free,
+    .build = select_build,
+    .insert = select_insert,
+    .remove = select_remove,
+    .search = select_search,
+    .free = select_free,
 };

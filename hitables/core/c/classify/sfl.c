@@ -1,28 +1,25 @@
 /* SFL(A): The Small, the Fast and the Lazy (Hager, Brack, Scheuermann), around any A.
  *
- * Idea (section IV): A, the fast one, keeps the rules as they were; an update goes to a
- * small buffer, in which a header's preliminary answer is corrected; after delta
- * updates A is built anew, lazily.  Indices count from 0 here.
- * Cost: an update O(delta + n) as in table I (the master list is an array), a search
- * that of A and O(delta), or O(n) where the rule that A found is deleted.
- * Invariant: the buffer says of every index of A's rules whether it is deleted, and which
- * rules were inserted in front of it (index n: behind the last); so buffer and A together
- * say what the master list says.
- * Where we differ: the paper's nodes by index are three arrays, which say the same: the
- * inserted rules, best first, each with its index, compared sixteen at a time
- * (columns.c); a mark per deleted index; and A's rules in columns, of which the next that
- * matches stands for a deleted one.  A rule inserted in front of what is found decides, so
- * algorithm 3 (whose loop must end at the first node behind the preliminary index; its
- * condition says "or", which would walk on) is: the first inserted rule that matches, if
- * its index is no larger than that of A's rule.  Algorithm 1 takes the node of the first
- * rule of A behind the new one; here the first rule of any kind
- * decides, for the rule of A in whose front it was put may be gone, and then the two
- * would change places.  Updates go on while A is built, and the buffer is made again
- * from both lists at its end (background=0 builds at once, as the paper does).  Answers
- * are priorities, which A's rules keep with them.  A build that
- * fails leaves the buffer in place, and is tried again delta updates later.
- * Threading: searches share a lock; updates, and the moment when a new A is taken, have
- * it alone.  One worker at a time builds.
+ * Idea (section IV): A, the fast one, keeps the rules as they were; an update goes to a small buffer, which
+ * corrects the preliminary answer of a search; after delta updates A is built anew, lazily.  Indices count
+ * from 0 here.
+ * Cost: an update takes O(delta + n) as in table I (the master list is an array), a search that of A and
+ * O(delta), or O(n) where the rule that A returns is deleted.
+ * Invariant: for every index of A's rules the buffer knows whether it is deleted, and which rules were
+ * inserted in front of it (index n: behind the last); so buffer and A together hold the master list.
+ * Threading: searches share a lock; updates, and the exchange of A for a new one, have it alone.  One worker
+ * at a time builds.
+ *
+ * Where we differ: the paper's nodes by index are three equivalent arrays: the inserted rules, best first,
+ * each with its index, compared sixteen at a time (box_soa.c); a mark per deleted index; and A's rules in
+ * columns, where the next rule that matches replaces a deleted one.  Algorithm 3 (whose loop must end at the
+ * first node behind the preliminary index; its condition has "or", with which it would walk on) becomes: take
+ * the first inserted rule that matches, if its index is not above that of A's rule.  Algorithm 1 takes the
+ * node of the first rule of A behind the new one; here it is that of the first rule of any kind, for the rule
+ * of A in front of which that one was inserted may be deleted, and then the two would be exchanged.  Updates
+ * go on while A is built, and the buffer is made again from both lists at the end (background=0 builds at
+ * once, as the paper does).  Answers are priorities, which are kept with A's rules.  A build that fails
+ * leaves the buffer in place, and is tried again delta updates later.
  */
 #include <string.h>
 
@@ -33,8 +30,9 @@
 
 enum { CHUNK = 256 /* headers corrected at a time */ };
 
-/* A box of the master list.  *index*: where it stands in A's rules if it is *old*, else of what it stands before. */
-struct entry {
+/* A box of the master list.  *index*: if it is *old* its index in A's rules, else that of the rule behind it.
+ */
+struct master_entry {
     uint64_t serial;
     uint32_t priority, index;
     bool old;
@@ -42,42 +40,42 @@ struct entry {
 };
 
 /* A, and the rules that it was built from, in order; the serials of all of them are below *mark*. */
-struct base {
+struct snapshot {
     struct vfdb *db;
     uint32_t count;
     uint64_t *serial, mark;
-    struct columns box;
+    struct box_soa box;
     uint32_t *priority; /* [count + 1] the last: none */
-    bool *deleted;      /* [count + 1] */
+    bool *deleted; /* [count + 1] */
 };
 
 /* Rules that A does not know, best first; so their indices never fall. */
-struct inserted {
-    struct columns box;
-    struct entry **rule;
+struct inserted_list {
+    struct box_soa box;
+    struct master_entry **rule;
     uint32_t count, room;
 };
 
 struct sfl {
-    struct ledger *ledger;
+    struct budget *budget;
     const struct vfdb_plan *plan;
     uint32_t dims, delta;
     bool background, vector;
     uint8_t bits[VFDB_DIMS];
     pthread_rwlock_t lock;
 
-    struct entry **master;
+    struct master_entry **master;
     uint32_t count, room;
     uint64_t serials;
-    struct base base;
-    struct inserted inserted;
-    uint64_t updates, due; /* in the buffer; A is built again when so many are exceeded */
+    struct snapshot base;
+    struct inserted_list inserted;
+    uint64_t updates, due; /* updates in the buffer; A is built again when they exceed *due* */
 
     bool building, started; /* a build is going on; the worker is to be joined */
     pthread_t worker;
-    struct base next;
+    struct snapshot next;
     uint32_t *next_priority, *next_box; /* the rules that it is built from, their indices as priorities */
-    int ended;                          /* the status of the last build */
+    int ended; /* the status of the last build */
 };
 
 static size_t box_bytes(const struct sfl *db)
@@ -87,25 +85,25 @@ static size_t box_bytes(const struct sfl *db)
 
 static size_t entry_bytes(const struct sfl *db)
 {
-    return sizeof(struct entry) + box_bytes(db);
+    return sizeof(struct master_entry) + box_bytes(db);
 }
 
 /* ---- The buffer ---- */
 
-static void drop_inserted(struct sfl *db, struct inserted *list)
+static void drop_inserted(struct sfl *db, struct inserted_list *list)
 {
-    ledger_give(db->ledger, list->rule, list->room * sizeof *list->rule);
-    columns_free(&list->box, db->ledger);
-    *list = (struct inserted){.box = list->box};
+    budget_give(db->budget, list->rule, list->room * sizeof *list->rule);
+    box_soa_free(&list->box, db->budget);
+    *list = (struct inserted_list){.box = list->box};
 }
 
-/* The first whose priority is not better. */
-static uint32_t inserted_at(const struct inserted *list, uint32_t priority)
+/* The first of *count* entries, best first, whose priority is not better. */
+static uint32_t first_not_better(struct master_entry *const *entry, uint32_t count, uint32_t priority)
 {
-    uint32_t low = 0, high = list->count;
+    uint32_t low = 0, high = count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (list->rule[middle]->priority < priority)
+        if (entry[middle]->priority < priority)
             low = middle + 1;
         else
             high = middle;
@@ -113,57 +111,44 @@ static uint32_t inserted_at(const struct inserted *list, uint32_t priority)
     return low;
 }
 
-static int note_inserted(struct sfl *db, struct inserted *list, uint32_t at, struct entry *rule)
+static int note_inserted(struct sfl *db, struct inserted_list *list, uint32_t at, struct master_entry *rule)
 {
-    if (!columns_reserve(&list->box, db->ledger, list->count + 1))
+    if (!box_soa_reserve(&list->box, db->budget, list->count + 1))
         return VFDB_NO_MEMORY;
     if (list->count == list->room) {
         uint32_t room = list->room ? 2 * list->room : 32;
-        struct entry **moved =
-            ledger_resize(db->ledger, list->rule, list->room * sizeof *moved, room * sizeof *moved);
+        struct master_entry **moved =
+            budget_resize(db->budget, list->rule, list->room * sizeof *moved, room * sizeof *moved);
         if (!moved)
             return VFDB_NO_MEMORY;
         list->rule = moved;
         list->room = room;
     }
-    columns_insert(&list->box, at, rule->box);
+    box_soa_insert(&list->box, at, rule->box);
     memmove(list->rule + at + 1, list->rule + at, (list->count - at) * sizeof *list->rule);
     list->rule[at] = rule;
     list->count++;
     return VFDB_OK;
 }
 
-static void note_removed(struct inserted *list, const struct entry *rule)
+static void note_removed(struct inserted_list *list, const struct master_entry *rule)
 {
-    uint32_t at = inserted_at(list, rule->priority);
+    uint32_t at = first_not_better(list->rule, list->count, rule->priority);
     while (list->rule[at] != rule)
         at++;
-    columns_remove(&list->box, at);
+    box_soa_remove(&list->box, at);
     list->count--;
     memmove(list->rule + at, list->rule + at + 1, (list->count - at) * sizeof *list->rule);
 }
 
 /* ---- The master list ---- */
 
-/* The first entry whose priority is not better. */
-static uint32_t place_of(const struct sfl *db, uint32_t priority)
-{
-    uint32_t low = 0, high = db->count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (db->master[middle]->priority < priority)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static int put_entry(struct sfl *db, uint32_t at, struct entry *rule)
+static int put_entry(struct sfl *db, uint32_t at, struct master_entry *rule)
 {
     if (db->count == db->room) {
         uint32_t room = db->room ? 2 * db->room : 16;
-        struct entry **moved = ledger_resize(db->ledger, db->master, db->room * sizeof *moved, room * sizeof *moved);
+        struct master_entry **moved =
+            budget_resize(db->budget, db->master, db->room * sizeof *moved, room * sizeof *moved);
         if (!moved)
             return VFDB_NO_MEMORY;
         db->master = moved;
@@ -182,11 +167,11 @@ static void take_entry(struct sfl *db, uint32_t at)
 }
 
 /* A new box, on its way into the list. */
-static struct entry *new_entry(struct sfl *db, const uint32_t *box, uint32_t priority)
+static struct master_entry *new_entry(struct sfl *db, const uint32_t *box, uint32_t priority)
 {
-    struct entry *rule = ledger_take(db->ledger, entry_bytes(db));
+    struct master_entry *rule = budget_take(db->budget, entry_bytes(db));
     if (rule) {
-        *rule = (struct entry){.serial = db->serials++, .priority = priority};
+        *rule = (struct master_entry){.serial = db->serials++, .priority = priority};
         memcpy(rule->box, box, box_bytes(db));
     }
     return rule;
@@ -194,44 +179,46 @@ static struct entry *new_entry(struct sfl *db, const uint32_t *box, uint32_t pri
 
 /* ---- Building A anew ---- */
 
-static void drop_base(struct sfl *db, struct base *base)
+static void drop_base(struct sfl *db, struct snapshot *base)
 {
     vfdb_close(base->db);
-    ledger_give(db->ledger, base->serial, base->count * sizeof *base->serial);
-    ledger_give(db->ledger, base->priority, (base->count + 1) * sizeof *base->priority);
-    ledger_give(db->ledger, base->deleted, (base->count + 1) * sizeof *base->deleted);
-    columns_free(&base->box, db->ledger);
-    *base = (struct base){.db = NULL};
+    budget_give(db->budget, base->serial, base->count * sizeof *base->serial);
+    budget_give(db->budget, base->priority, (base->count + 1) * sizeof *base->priority);
+    budget_give(db->budget, base->deleted, (base->count + 1) * sizeof *base->deleted);
+    box_soa_free(&base->box, db->budget);
+    *base = (struct snapshot){.db = NULL};
 }
 
 static void drop_snapshot(struct sfl *db)
 {
-    ledger_give(db->ledger, db->next_priority, db->next.count * sizeof *db->next_priority);
-    ledger_give(db->ledger, db->next_box, db->next.count * box_bytes(db));
+    budget_give(db->budget, db->next_priority, db->next.count * sizeof *db->next_priority);
+    budget_give(db->budget, db->next_box, db->next.count * box_bytes(db));
     db->next_priority = db->next_box = NULL;
 }
 
 /* Notes the master list as it is for the next A. */
 static int take_snapshot(struct sfl *db)
 {
-    struct base *next = &db->next;
-    *next = (struct base){.count = db->count, .mark = db->serials, .box = {.dims = db->dims, .vector = db->vector}};
-    next->serial = ledger_take(db->ledger, db->count * sizeof *next->serial);
-    next->priority = ledger_take(db->ledger, (db->count + 1) * sizeof *next->priority);
-    next->deleted = ledger_take(db->ledger, (db->count + 1) * sizeof *next->deleted);
-    db->next_priority = ledger_take(db->ledger, db->count * sizeof *db->next_priority);
-    db->next_box = ledger_take(db->ledger, db->count * box_bytes(db));
-    bool listed = next->serial && db->next_priority && db->next_box && columns_reserve(&next->box, db->ledger, db->count);
+    struct snapshot *next = &db->next;
+    *next = (struct snapshot){
+        .count = db->count, .mark = db->serials, .box = {.dims = db->dims, .vector = db->vector}};
+    next->serial = budget_take(db->budget, db->count * sizeof *next->serial);
+    next->priority = budget_take(db->budget, (db->count + 1) * sizeof *next->priority);
+    next->deleted = budget_take(db->budget, (db->count + 1) * sizeof *next->deleted);
+    db->next_priority = budget_take(db->budget, db->count * sizeof *db->next_priority);
+    db->next_box = budget_take(db->budget, db->count * box_bytes(db));
+    bool listed = next->serial && db->next_priority && db->next_box &&
+                  box_soa_reserve(&next->box, db->budget, db->count);
     if (!next->priority || !next->deleted || (db->count && !listed)) {
         drop_snapshot(db);
         drop_base(db, next);
         return VFDB_NO_MEMORY;
     }
     for (uint32_t i = 0; i < db->count; i++) {
-        const struct entry *rule = db->master[i];
+        const struct master_entry *rule = db->master[i];
         next->serial[i] = rule->serial;
         next->priority[i] = rule->priority;
-        columns_insert(&next->box, i, rule->box);
+        box_soa_insert(&next->box, i, rule->box);
         db->next_priority[i] = i;
         memcpy(db->next_box + i * 2 * (size_t)db->dims, rule->box, box_bytes(db));
     }
@@ -242,19 +229,19 @@ static int take_snapshot(struct sfl *db)
 static int build_next(struct sfl *db)
 {
     struct vfdb_rules rules = {db->dims, db->next.count, db->bits, db->next_priority, db->next_box};
-    return vfdb_open_under(db->ledger, db->plan->inner, &rules, &db->next.db);
+    return vfdb_open_under(db->budget, db->plan->inner, &rules, &db->next.db);
 }
 
-/* What the master list and the next A differ in becomes the buffer, and the next A takes the place of A. */
+/* The difference between the master list and the next A becomes the buffer, and the next A replaces A. */
 static int adopt(struct sfl *db)
 {
-    struct base *next = &db->next;
-    struct inserted fresh = {.box = {.dims = db->dims, .vector = db->vector}};
+    struct snapshot *next = &db->next;
+    struct inserted_list fresh = {.box = {.dims = db->dims, .vector = db->vector}};
     uint64_t updates = 0;
     uint32_t old = 0; /* the next rule of A's */
     int status = VFDB_OK;
     for (uint32_t i = 0; status == VFDB_OK && i < db->count; i++) {
-        struct entry *rule = db->master[i];
+        struct master_entry *rule = db->master[i];
         if (rule->serial >= next->mark) {
             status = note_inserted(db, &fresh, fresh.count, rule);
             updates++;
@@ -272,7 +259,7 @@ static int adopt(struct sfl *db)
     }
     old = next->count;
     for (uint32_t i = db->count; i-- > 0;) {
-        struct entry *rule = db->master[i];
+        struct master_entry *rule = db->master[i];
         rule->old = rule->serial < next->mark;
         if (rule->old)
             while (next->serial[--old] != rule->serial)
@@ -284,7 +271,7 @@ static int adopt(struct sfl *db)
     db->updates = updates;
     drop_base(db, &db->base);
     db->base = *next;
-    *next = (struct base){.db = NULL};
+    *next = (struct snapshot){.db = NULL};
     return VFDB_OK;
 }
 
@@ -346,19 +333,24 @@ static void sfl_free(void *built)
     drop_base(db, &db->base);
     drop_inserted(db, &db->inserted);
     for (uint32_t i = 0; i < db->count; i++)
-        ledger_give(db->ledger, db->master[i], entry_bytes(db));
-    ledger_give(db->ledger, db->master, db->room * sizeof *db->master);
+        budget_give(db->budget, db->master[i], entry_bytes(db));
+    budget_give(db->budget, db->master, db->room * sizeof *db->master);
     pthread_rwlock_destroy(&db->lock);
-    ledger_give(db->ledger, db, sizeof *db);
+    budget_give(db->budget, db, sizeof *db);
 }
 
-static int sfl_build(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int sfl_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                     void **built)
 {
-    struct sfl *db = ledger_take(ledger, sizeof *db);
+    struct sfl *db = budget_take(budget, sizeof *db);
     if (!db)
         return VFDB_NO_MEMORY;
-    *db = (struct sfl){.ledger = ledger, .plan = plan, .dims = rules->dims, .delta = (uint32_t)plan->value[0],
-                       .background = plan->value[1], .due = (uint64_t)plan->value[0]};
+    *db = (struct sfl){.budget = budget,
+                       .plan = plan,
+                       .dims = rules->dims,
+                       .delta = (uint32_t)plan->value[0],
+                       .background = plan->value[1],
+                       .due = (uint64_t)plan->value[0]};
 #ifdef __x86_64__
     db->vector = plan->value[2] && __builtin_cpu_supports("avx512f");
 #endif
@@ -366,10 +358,10 @@ static int sfl_build(struct ledger *ledger, const struct vfdb_plan *plan, const 
     vfdb_lock_init(&db->lock);
     int status = VFDB_OK;
     for (uint32_t i = 0; status == VFDB_OK && i < rules->count; i++) {
-        struct entry *rule = new_entry(db, rules->box + i * 2 * (size_t)db->dims, rules->priority[i]);
+        struct master_entry *rule = new_entry(db, rules->box + i * 2 * (size_t)db->dims, rules->priority[i]);
         status = rule ? put_entry(db, i, rule) : VFDB_NO_MEMORY;
         if (rule && status)
-            ledger_give(ledger, rule, entry_bytes(db));
+            budget_give(budget, rule, entry_bytes(db));
     }
     if (status == VFDB_OK)
         status = take_snapshot(db);
@@ -387,42 +379,44 @@ static int sfl_build(struct ledger *ledger, const struct vfdb_plan *plan, const 
 /* Algorithm 1. */
 static int insert(struct sfl *db, const uint32_t *box, uint32_t priority)
 {
-    struct entry *rule = new_entry(db, box, priority);
+    struct master_entry *rule = new_entry(db, box, priority);
     if (!rule)
         return VFDB_NO_MEMORY;
-    uint32_t at = place_of(db, priority);
+    uint32_t at = first_not_better(db->master, db->count, priority);
     rule->index = at < db->count ? db->master[at]->index : db->base.count;
     int status = put_entry(db, at, rule);
     if (status == VFDB_OK) {
-        status = note_inserted(db, &db->inserted, inserted_at(&db->inserted, priority), rule);
+        status = note_inserted(db, &db->inserted,
+                               first_not_better(db->inserted.rule, db->inserted.count, priority), rule);
         if (status)
             take_entry(db, at);
     }
     if (status)
-        ledger_give(db->ledger, rule, entry_bytes(db));
+        budget_give(db->budget, rule, entry_bytes(db));
     return status;
 }
 
 /* Algorithm 2. */
 static int delete(struct sfl *db, const uint32_t *box, uint32_t priority)
 {
-    uint32_t at = place_of(db, priority);
-    while (at < db->count && db->master[at]->priority == priority && memcmp(db->master[at]->box, box, box_bytes(db)))
+    uint32_t at = first_not_better(db->master, db->count, priority);
+    while (at < db->count && db->master[at]->priority == priority &&
+           memcmp(db->master[at]->box, box, box_bytes(db)))
         at++;
     if (at == db->count || db->master[at]->priority != priority)
         return VFDB_ABSENT;
-    struct entry *rule = db->master[at];
+    struct master_entry *rule = db->master[at];
     if (rule->old)
         db->base.deleted[rule->index] = true;
     else
         note_removed(&db->inserted, rule);
     take_entry(db, at);
-    ledger_give(db->ledger, rule, entry_bytes(db));
+    budget_give(db->budget, rule, entry_bytes(db));
     return VFDB_OK;
 }
 
-static int update(struct sfl *db, int (*change)(struct sfl *, const uint32_t *, uint32_t), const uint32_t *box,
-                  uint32_t priority)
+static int update(struct sfl *db, int (*change)(struct sfl *, const uint32_t *, uint32_t),
+                  const uint32_t *box, uint32_t priority)
 {
     pthread_rwlock_wrlock(&db->lock);
     int status = change(db, box, priority);
@@ -444,16 +438,16 @@ static int sfl_remove(void *built, const uint32_t *box, uint32_t priority)
     return update(built, delete, box, priority);
 }
 
-/* Algorithm 3: from preliminary indices (none: behind A's last rule) to priorities. */
+/* Algorithm 3: preliminary indices (VFDB_NONE: behind A's last rule) become priorities. */
 static void correct(const struct sfl *db, const uint32_t *headers, uint32_t count, uint32_t *found)
 {
-    const struct base *base = &db->base;
+    const struct snapshot *base = &db->base;
     uint32_t first[CHUNK];
-    columns_first(&db->inserted.box, headers, count, first);
+    box_soa_first(&db->inserted.box, headers, count, first);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t index = found[i] == VFDB_NONE ? base->count : found[i];
         while (base->deleted[index])
-            index = columns_next(&base->box, headers + (size_t)i * db->dims, index + 1);
+            index = box_soa_next(&base->box, headers + (size_t)i * db->dims, index + 1);
         bool better = first[i] < db->inserted.count && db->inserted.rule[first[i]]->index <= index;
         found[i] = better ? db->inserted.rule[first[i]]->priority : base->priority[index];
     }

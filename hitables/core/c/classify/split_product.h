@@ -1,22 +1,22 @@
-#ifndef HITABLES_SIDES_H
-#define HITABLES_SIDES_H
+#ifndef HITABLES_SPLIT_PRODUCT_H
+#define HITABLES_SPLIT_PRODUCT_H
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a search in the structure of sides.c reads. */
+/* The structure that a search of split_product.c reads. */
 
 enum {
-    SIDES_BATCH = 32,     /* headers whose memory accesses overlap */
-    SIDES_SERVICES = 512, /* bits of a row of services */
-    SIDES_ROW = SIDES_SERVICES / 32,
-    SIDES_LONG = 63, /* a count that a reference cannot hold: it stands in front of the list */
-    SIDES_TABLE = 63 /* a count of bounds that means: 256 further entries */
+    SPLIT_BATCH = 32,     /* headers whose memory accesses overlap */
+    SPLIT_SERVICES = 512, /* bits of a row of services */
+    SPLIT_ROW = SPLIT_SERVICES / 32,
+    SPLIT_LONG = 63, /* a count that a reference cannot hold: it precedes the list */
+    SPLIT_TABLE = 63 /* a count of bounds with a meaning of its own: 256 further entries */
 };
 
-/* One address: ranges -> two words each.  An entry is offset * 64 + bounds: at the offset stand the
- * bounds, 16 bits each, then two words for each range between them. */
-struct sides_map {
+/* One address: ranges -> two words each.  An entry is offset * 64 + bounds: at the offset are the bounds,
+ * 16 bits each, then two words for each range between them. */
+struct address_map {
     uint32_t shift;  /* of the value, for the root */
     uint32_t depth;  /* further tables on the longest way */
     uint32_t roots;
@@ -26,41 +26,41 @@ struct sides_map {
 };
 
 /* A dimension that is no address: value -> class. */
-struct sides_class {
+struct value_classes {
     uint32_t shift, classes;
     uint8_t *of; /* [bytes], by value >> shift */
     size_t bytes;
 };
 
-/* A product table: what the two maps lead to added up is the place of a reference. */
-struct sides_product {
+/* A product table: the sum of the results of the two maps is the index of a reference. */
+struct product_table {
     uint32_t *list; /* [rows][columns] references to the pool of lists */
     uint32_t columns;
     size_t cells;
 };
 
-struct sides {
-    struct ledger *ledger;
+struct split_product {
+    struct budget *budget;
     uint32_t dims, count;
     uint32_t level; /* 0, 256 or 512: what the search may use */
     bool by_source, by_destination, products; /* which parts there are; products: a second one */
     bool checks;   /* some rules must be read in full */
     bool numbered; /* priorities are the numbers of the boxes */
-    struct sides_map map[2];
-    struct sides_class class[18];
+    struct address_map map[2];
+    struct value_classes class[18];
     uint16_t *kind;   /* [product of classes] */
-    uint32_t *row;    /* [kinds][SIDES_ROW] the services that match */
+    uint32_t *row;    /* [kinds][SPLIT_ROW] the services that match */
     uint32_t kinds, combinations;
-    struct sides_product product[2];
+    struct product_table product[2];
     uint32_t *pool;   /* lists and buckets */
     size_t used, room;
     uint32_t *priority; /* [count], unless numbered */
     uint32_t *rest;     /* [count][dims - 2][2], where some must be read in full */
 };
 
-extern const struct vfdb_ops vfdb_sides;
+extern const struct vfdb_ops vfdb_split_product;
 
-/* The place of the two words that the value leads to. */
-const uint32_t *sides_leaf(const struct sides_map *map, uint32_t value);
+/* The two words to which the value leads. */
+const uint32_t *address_map_leaf(const struct address_map *map, uint32_t value);
 
 #endif

@@ -1,8 +1,8 @@
-/* The search of sides.c, read once per instruction set.  LEVEL says which: 0 none in particular, 256 for
- * AVX2, 512 for AVX-512; TARGET is the attribute of its functions, NAME(x) their names.
+/* The search of split_product.c, included once per instruction set: LEVEL 0 for any CPU, 256 for AVX2, 512
+ * for AVX-512; TARGET is the attribute of its functions, NAME(x) their names.
  *
- * All headers of a batch take a step before any takes the next, and each step asks for the memory
- * that the next one reads. */
+ * All headers of a batch take a step before any takes the next, and each step asks for the memory that the
+ * next one reads. */
 
 /* How many of the first *bounds* 16-bit words are at most the value. */
 static inline TARGET uint32_t NAME(rank)(const uint32_t *at, uint32_t bounds, uint32_t value)
@@ -10,7 +10,8 @@ static inline TARGET uint32_t NAME(rank)(const uint32_t *at, uint32_t bounds, ui
 #if LEVEL == 512
     __mmask32 there = (__mmask32)((UINT64_C(1) << bounds) - 1);
     __m512i read = _mm512_maskz_loadu_epi16(there, at);
-    return (uint32_t)__builtin_popcount(_mm512_mask_cmple_epu16_mask(there, read, _mm512_set1_epi16((short)value)));
+    return (uint32_t)__builtin_popcount(
+        _mm512_mask_cmple_epu16_mask(there, read, _mm512_set1_epi16((short)value)));
 #elif LEVEL == 256
     __m256i wanted = _mm256_set1_epi16((short)value);
     uint64_t hit[2];
@@ -36,11 +37,11 @@ static inline TARGET uint32_t NAME(rank)(const uint32_t *at, uint32_t bounds, ui
 }
 
 /* The place, in the map's pool, of the two words of the value; entry is its root. */
-static inline TARGET const uint32_t *NAME(leaf)(const struct sides_map *map, uint32_t entry, uint32_t value)
+static inline TARGET const uint32_t *NAME(leaf)(const struct address_map *map, uint32_t entry, uint32_t value)
 {
     uint32_t bounds = entry & 63, left = map->shift;
     const uint32_t *at = map->pool + (entry >> 6);
-    while (__builtin_expect(bounds == SIDES_TABLE, 0)) {
+    while (__builtin_expect(bounds == SPLIT_TABLE, 0)) {
         uint32_t taken = left < 8 ? left : 8;
         left -= taken;
         entry = at[value >> left & ((1U << taken) - 1)];
@@ -51,8 +52,9 @@ static inline TARGET const uint32_t *NAME(leaf)(const struct sides_map *map, uin
     return at + (bounds + 1) / 2 + 2 * (size_t)rank;
 }
 
-static inline TARGET uint32_t NAME(part)(const struct sides *db, const uint32_t *at, uint32_t rules, uint32_t value,
-                                         const uint32_t *row, const uint32_t *header, bool checks)
+static inline TARGET uint32_t NAME(part)(const struct split_product *db, const uint32_t *at, uint32_t rules,
+                                         uint32_t value, const uint32_t *row, const uint32_t *header,
+                                         bool checks)
 {
     const uint32_t *high = at + rules, *number = at + 2 * rules + (rules + 1) / 2;
     const uint16_t *service = (const uint16_t *)(at + 2 * rules);
@@ -70,7 +72,7 @@ static inline TARGET uint32_t NAME(part)(const struct sides *db, const uint32_t 
     if (checks)
         for (uint32_t left = hit; left; left &= left - 1) {
             uint32_t lane = (uint32_t)__builtin_ctz(left);
-            if (service[lane] != SIDES_SERVICES - 1 || fits(db, number[lane], header))
+            if (service[lane] != SPLIT_SERVICES - 1 || fits(db, number[lane], header))
                 return number[lane];
         }
     return checks ? VFDB_NONE : number[__builtin_ctz((uint32_t)hit | 1U << rules)];
@@ -87,7 +89,7 @@ static inline TARGET uint32_t NAME(part)(const struct sides *db, const uint32_t 
             uint32_t at_lane = lane + (uint32_t)__builtin_ctz(hit);
             uint32_t asked = service[at_lane];
             if (row[asked / 32] >> asked % 32 & 1 &&
-                (!checks || asked != SIDES_SERVICES - 1 || fits(db, number[at_lane], header)))
+                (!checks || asked != SPLIT_SERVICES - 1 || fits(db, number[at_lane], header)))
                 return number[at_lane];
         }
     }
@@ -95,22 +97,22 @@ static inline TARGET uint32_t NAME(part)(const struct sides *db, const uint32_t 
     for (; lane < rules; lane++) {
         uint32_t asked = service[lane];
         if (at[lane] <= value && value <= high[lane] && row[asked / 32] >> asked % 32 & 1 &&
-            (!checks || asked != SIDES_SERVICES - 1 || fits(db, number[lane], header)))
+            (!checks || asked != SPLIT_SERVICES - 1 || fits(db, number[lane], header)))
             return number[lane];
     }
     return VFDB_NONE;
 #endif
 }
 
-/* The first rule of a bucket whose other side and service match. */
-static inline TARGET uint32_t NAME(bucket)(const struct sides *db, uint32_t reference, uint32_t value,
+/* The first rule of a bucket whose other address and service match. */
+static inline TARGET uint32_t NAME(bucket)(const struct split_product *db, uint32_t reference, uint32_t value,
                                            const uint32_t *row, const uint32_t *header, bool checks)
 {
     const uint32_t *at = db->pool + (reference >> 6);
     uint32_t rules = reference & 63;
     if (__builtin_expect(rules <= 16, 1))
         return NAME(part)(db, at, rules, value, row, header, checks);
-    if (rules == SIDES_LONG)
+    if (rules == SPLIT_LONG)
         rules = *at++;
     for (;;) {
         uint32_t now = rules < 16 ? rules : 16;
@@ -123,12 +125,12 @@ static inline TARGET uint32_t NAME(bucket)(const struct sides *db, uint32_t refe
 }
 
 /* The first rule of a list whose service matches. */
-static inline TARGET uint32_t NAME(list)(const struct sides *db, uint32_t reference, const uint32_t *row,
-                                         const uint32_t *header, bool checks)
+static inline TARGET uint32_t NAME(list)(const struct split_product *db, uint32_t reference,
+                                         const uint32_t *row, const uint32_t *header, bool checks)
 {
     const uint32_t *at = db->pool + (reference >> 6);
     uint32_t rules = reference & 63;
-    if (__builtin_expect(rules == SIDES_LONG, 0))
+    if (__builtin_expect(rules == SPLIT_LONG, 0))
         rules = *at++;
     const uint16_t *service = (const uint16_t *)at;
     const uint32_t *number = at + (rules + 1) / 2;
@@ -146,7 +148,7 @@ static inline TARGET uint32_t NAME(list)(const struct sides *db, uint32_t refere
         if (checks) {
             for (; hit; hit &= hit - 1) {
                 uint32_t lane = first + (uint32_t)__builtin_ctz(hit);
-                if (service[lane] != SIDES_SERVICES - 1 || fits(db, number[lane], header))
+                if (service[lane] != SPLIT_SERVICES - 1 || fits(db, number[lane], header))
                     return number[lane];
             }
             if (left <= 32)
@@ -161,25 +163,28 @@ static inline TARGET uint32_t NAME(list)(const struct sides *db, uint32_t refere
     for (uint32_t lane = 0; lane < rules; lane++) {
         uint32_t asked = service[lane];
         if (row[asked / 32] >> asked % 32 & 1 &&
-            (!checks || asked != SIDES_SERVICES - 1 || fits(db, number[lane], header)))
+            (!checks || asked != SPLIT_SERVICES - 1 || fits(db, number[lane], header)))
             return number[lane];
     }
     return VFDB_NONE;
 #endif
 }
 
-/* What is the same for all headers is told by constants, so each of the callers below is a search of its own. */
-static inline TARGET __attribute__((always_inline)) void
-NAME(batches)(const struct sides *db, const uint32_t *headers, size_t count, uint32_t *found, uint32_t dims,
-              bool by_source, bool by_destination, bool products, bool checks)
+/* Properties of the database are constants of each call below, so each is compiled into a search of its own.
+ */
+static inline TARGET __attribute__((always_inline)) void NAME(batches)(const struct split_product *db,
+                                                                       const uint32_t *headers, size_t count,
+                                                                       uint32_t *found, uint32_t dims,
+                                                                       bool by_source, bool by_destination,
+                                                                       bool products, bool checks)
 {
-    const struct sides_map *source = &db->map[0], *destination = &db->map[1];
-    uint32_t entry[2][SIDES_BATCH], rule[SIDES_BATCH];
-    const uint32_t *row[SIDES_BATCH];
-    uint32_t keyed[2][SIDES_BATCH];
-    size_t cell[2][SIDES_BATCH];
-    for (size_t start = 0; start < count; start += SIDES_BATCH, headers += (size_t)SIDES_BATCH * dims) {
-        uint32_t batch = count - start < SIDES_BATCH ? (uint32_t)(count - start) : SIDES_BATCH;
+    const struct address_map *source = &db->map[0], *destination = &db->map[1];
+    uint32_t entry[2][SPLIT_BATCH], rule[SPLIT_BATCH];
+    const uint32_t *row[SPLIT_BATCH];
+    uint32_t keyed[2][SPLIT_BATCH];
+    size_t cell[2][SPLIT_BATCH];
+    for (size_t start = 0; start < count; start += SPLIT_BATCH, headers += (size_t)SPLIT_BATCH * dims) {
+        uint32_t batch = count - start < SPLIT_BATCH ? (uint32_t)(count - start) : SPLIT_BATCH;
         const uint32_t *header = headers;
         for (uint32_t i = 0; i < batch; i++, header += dims) {
             entry[0][i] = source->root[header[0] >> source->shift];
@@ -188,12 +193,12 @@ NAME(batches)(const struct sides *db, const uint32_t *headers, size_t count, uin
             __builtin_prefetch(destination->pool + (entry[1][i] >> 6));
             size_t kind = 0;
             for (uint32_t d = 2; d < dims; d++) {
-                const struct sides_class *class = &db->class[d - 2];
+                const struct value_classes *class = &db->class[d - 2];
                 if (d > 2)
                     kind *= class->classes;
                 kind += class->of[header[d] >> class->shift];
             }
-            row[i] = db->row + (size_t)SIDES_ROW * db->kind[kind];
+            row[i] = db->row + (size_t)SPLIT_ROW * db->kind[kind];
             __builtin_prefetch(row[i]);
         }
         header = headers;
@@ -249,19 +254,16 @@ NAME(batches)(const struct sides *db, const uint32_t *headers, size_t count, uin
     }
 }
 
-static TARGET void NAME(search)(const struct sides *db, const uint32_t *headers, size_t count, uint32_t *found)
+static TARGET void NAME(search)(const struct split_product *db, const uint32_t *headers, size_t count,
+                                uint32_t *found)
 {
     if (db->dims != 5 || db->checks)
-        NAME(batches)(db, headers, count, found, db->dims, db->by_source, db->by_destination, db->products,
-                      db->checks);
-    else if (db->products)
-        NAME(batches)(db, headers, count, found, 5, false, false, true, false);
+        NAME(batches)
+    (db, headers, count, found, db->dims, db->by_source, db->by_destination, db->products, db->checks);
+    else if (db->products) NAME(batches)(db, headers, count, found, 5, false, false, true, false);
     else if (db->by_source && db->by_destination)
         NAME(batches)(db, headers, count, found, 5, true, true, false, false);
-    else if (db->by_source)
-        NAME(batches)(db, headers, count, found, 5, true, false, false, false);
-    else if (db->by_destination)
-        NAME(batches)(db, headers, count, found, 5, false, true, false, false);
-    else
-        NAME(batches)(db, headers, count, found, 5, false, false, false, false);
+    else if (db->by_source) NAME(batches)(db, headers, count, found, 5, true, false, false, false);
+    else if (db->by_destination) NAME(batches)(db, headers, count, found, 5, false, true, false, false);
+    else NAME(batches)(db, headers, count, found, 5, false, false, false, false);
 }

@@ -1,10 +1,10 @@
-/* What the trees over boxes share: leaves, and regions with the rules that meet them.
+/* What the trees over boxes share: leaves, and a stack of regions with the rules that meet them.
  *
- * Idea: a stack of regions to be split, whose lists lie one behind the other, so that a tree grows depth
- * first in memory that follows its depth.
- * Cost: a push reads the list of the parcel above, and by the square what is short enough to be thinned.
- * Invariant: a list holds every rule that can be the first to match in its region, by rising priority; no
- * rule stands behind one that covers the region.
+ * Idea: the lists of the regions to be split lie one behind the other, so that a tree grows depth first in
+ * memory that follows its depth.
+ * Cost: a push reads the list of the region above, and takes the square of a list short enough to be thinned.
+ * Invariant: a list holds every rule that can be the first to match in its region, by rising priority, up to
+ * the first that covers the region.
  * Threading: none; leaves are read only once they are finished.
  */
 #include "split_stack.h"
@@ -16,24 +16,23 @@
 /* A longer list keeps the rules that an earlier one covers: looking for them takes time by the square. */
 enum { THIN = 64, FIRST_ROOM = 64 };
 
-static int grow(struct bag *bag, void **array, size_t size)
+static int grow(struct scope *scope, void **array, size_t size)
 {
-    void *moved = bag_resize(bag, *array, size);
+    void *moved = scope_resize(scope, *array, size);
     if (moved)
         *array = moved;
     return moved ? VFDB_OK : VFDB_NO_MEMORY;
 }
 
-/* Copies the rules, no leaves yet; a status. */
-int leaves_start(struct leaves *leaves, struct bag *bag, const struct vfdb_rules *rules)
+int leaves_start(struct leaves *leaves, struct scope *scope, const struct vfdb_rules *rules)
 {
-    *leaves = (struct leaves){.bag = bag, .dims = rules->dims, .rules = rules->count, .room = FIRST_ROOM};
+    *leaves = (struct leaves){.scope = scope, .dims = rules->dims, .rules = rules->count, .room = FIRST_ROOM};
     if (rules->count >= UINT32_MAX / 8)
         return VFDB_TOO_LARGE;
     size_t row = 2 * (size_t)rules->dims * sizeof *leaves->box;
-    leaves->priority = bag_take(bag, rules->count * sizeof *leaves->priority);
-    leaves->box = bag_take(bag, rules->count * row);
-    leaves->entry = bag_take(bag, leaves->room * sizeof *leaves->entry);
+    leaves->priority = scope_take(scope, rules->count * sizeof *leaves->priority);
+    leaves->box = scope_take(scope, rules->count * row);
+    leaves->entry = scope_take(scope, leaves->room * sizeof *leaves->entry);
     if (!leaves->priority || !leaves->box || !leaves->entry)
         return VFDB_NO_MEMORY;
     if (rules->count) {
@@ -43,14 +42,14 @@ int leaves_start(struct leaves *leaves, struct bag *bag, const struct vfdb_rules
     return VFDB_OK;
 }
 
-/* A leaf of those rules, for that region, begins at entry *first; a status. */
-int leaves_add(struct leaves *leaves, const uint32_t *list, uint32_t count, const uint32_t *region, uint32_t *first)
+int leaves_add(struct leaves *leaves, const uint32_t *list, uint32_t count, const uint32_t *region,
+               uint32_t *first)
 {
     if (count > leaves->room - leaves->entries) {
         uint64_t room = 2 * (uint64_t)leaves->room + count;
         if (room >= UINT32_MAX / 4)
             return VFDB_TOO_LARGE;
-        if (grow(leaves->bag, (void **)&leaves->entry, room * sizeof *leaves->entry))
+        if (grow(leaves->scope, (void **)&leaves->entry, room * sizeof *leaves->entry))
             return VFDB_NO_MEMORY;
         leaves->room = (uint32_t)room;
     }
@@ -64,14 +63,12 @@ int leaves_add(struct leaves *leaves, const uint32_t *list, uint32_t count, cons
     return VFDB_OK;
 }
 
-/* Gives back the room that no leaf took. */
 int leaves_finish(struct leaves *leaves)
 {
     leaves->room = leaves->entries;
-    return grow(leaves->bag, (void **)&leaves->entry, leaves->entries * sizeof *leaves->entry);
+    return grow(leaves->scope, (void **)&leaves->entry, leaves->entries * sizeof *leaves->entry);
 }
 
-/* Whether the part of *inner* that lies in the region lies in *outer*. */
 bool box_covers_in(uint32_t dims, const uint32_t *outer, const uint32_t *inner, const uint32_t *region)
 {
     for (uint32_t i = 0; i < 2 * dims; i += 2)
@@ -89,7 +86,7 @@ static bool meets(uint32_t dims, const uint32_t *box, const uint32_t *region)
     return true;
 }
 
-/* Take from a list what an earlier rule covers. */
+/* Remove from a list the rules that an earlier one covers; the number left. */
 static uint32_t thin(const struct leaves *leaves, uint32_t *list, uint32_t count, const uint32_t *region)
 {
     uint32_t kept = 0;
@@ -104,46 +101,44 @@ static uint32_t thin(const struct leaves *leaves, uint32_t *list, uint32_t count
     return kept;
 }
 
-/* One parcel: all rules and all headers, for node 0; a status. */
-int parcels_start(struct parcels *parcels, struct bag *bag, const struct leaves *leaves, const struct vfdb_rules *rules)
+int split_stack_start(struct split_stack *stack, struct scope *scope, const struct leaves *leaves,
+                      const struct vfdb_rules *rules)
 {
     uint32_t all[2 * VFDB_DIMS];
-    *parcels = (struct parcels){.bag = bag, .leaves = leaves, .room = FIRST_ROOM};
-    parcels->parcel = bag_take(bag, FIRST_ROOM * sizeof *parcels->parcel);
-    parcels->region = bag_take(bag, FIRST_ROOM * 2 * (size_t)rules->dims * sizeof *parcels->region);
-    if (!parcels->parcel || !parcels->region || parcels_room(parcels, 2 * (size_t)rules->count))
+    *stack = (struct split_stack){.scope = scope, .leaves = leaves, .room = FIRST_ROOM};
+    stack->open = scope_take(scope, FIRST_ROOM * sizeof *stack->open);
+    stack->region = scope_take(scope, FIRST_ROOM * 2 * (size_t)rules->dims * sizeof *stack->region);
+    if (!stack->open || !stack->region || split_stack_room(stack, 2 * (size_t)rules->count))
         return VFDB_NO_MEMORY;
     for (uint32_t d = 0; d < rules->dims; d++) {
         all[2 * d] = 0;
         all[2 * d + 1] = dim_top(rules, d);
     }
-    struct parcel whole = {.count = rules->count, .list = rules->count};
+    struct open_region whole = {.count = rules->count, .list = rules->count};
     for (uint32_t i = 0; i < rules->count; i++)
-        parcels->list[whole.list + i] = i;
-    return parcels_push(parcels, 0, &whole, all);
+        stack->list[whole.list + i] = i;
+    return split_stack_push(stack, 0, &whole, all);
 }
 
-/* Room for so many rules more in the lists; a status. */
-int parcels_room(struct parcels *parcels, size_t more)
+int split_stack_room(struct split_stack *stack, size_t more)
 {
-    if (parcels->listed + more <= parcels->list_room && parcels->list)
+    if (stack->listed + more <= stack->list_room && stack->list)
         return VFDB_OK;
-    size_t room = 2 * parcels->list_room + more;
-    if (grow(parcels->bag, (void **)&parcels->list, room * sizeof *parcels->list))
+    size_t room = 2 * stack->list_room + more;
+    if (grow(stack->scope, (void **)&stack->list, room * sizeof *stack->list))
         return VFDB_NO_MEMORY;
-    parcels->list_room = room;
+    stack->list_room = room;
     return VFDB_OK;
 }
 
-/* A parcel for *node* with the rules of *from* that meet the region, which is copied.  There must be room
- * for the whole list of *from*; a status. */
-int parcels_push(struct parcels *p, uint32_t node, const struct parcel *from, const uint32_t *region)
+int split_stack_push(struct split_stack *p, uint32_t node, const struct open_region *from,
+                     const uint32_t *region)
 {
     uint32_t dims = p->leaves->dims, count = 0, *kept = p->list + p->listed;
     if (p->count == p->room) {
         size_t row = 2 * (size_t)dims * sizeof *p->region;
-        if (grow(p->bag, (void **)&p->parcel, 2 * (size_t)p->room * sizeof *p->parcel) ||
-            grow(p->bag, (void **)&p->region, 2 * (size_t)p->room * row))
+        if (grow(p->scope, (void **)&p->open, 2 * (size_t)p->room * sizeof *p->open) ||
+            grow(p->scope, (void **)&p->region, 2 * (size_t)p->room * row))
             return VFDB_NO_MEMORY;
         p->room *= 2;
     }
@@ -159,25 +154,35 @@ int parcels_push(struct parcels *p, uint32_t node, const struct parcel *from, co
     if (count <= THIN)
         count = thin(p->leaves, kept, count, region);
     memcpy(p->region + (size_t)p->count * 2 * dims, region, 2 * dims * sizeof *region);
-    p->parcel[p->count++] = (struct parcel){node, count, p->listed};
+    p->open[p->count++] = (struct open_region){node, count, p->listed};
     p->listed += count;
     return VFDB_OK;
 }
 
-/* The last parcel and its region; its list stays until parcels_close_up. */
-struct parcel parcels_pop(struct parcels *p, uint32_t *region)
+struct open_region split_stack_pop(struct split_stack *p, uint32_t *region)
 {
     p->count--;
     memcpy(region, p->region + (size_t)p->count * 2 * p->leaves->dims, 2 * p->leaves->dims * sizeof *region);
-    return p->parcel[p->count];
+    return p->open[p->count];
 }
 
-/* The list of a parcel that was popped is not needed any more: what was pushed since moves in its place. */
-void parcels_close_up(struct parcels *p, const struct parcel *over)
+void split_stack_close_up(struct split_stack *p, const struct open_region *over)
 {
     memmove(p->list + over->list, p->list + over->list + over->count,
             (p->listed - over->list - over->count) * sizeof *p->list);
-    for (uint32_t i = p->count; i && p->parcel[i - 1].list > over->list; i--)
-        p->parcel[i - 1].list -= over->count;
+    for (uint32_t i = p->count; i && p->open[i - 1].list > over->list; i--)
+        p->open[i - 1].list -= over->count;
     p->listed -= over->count;
+}
+
+int split_stack_grow(struct split_stack *stack, struct leaves *leaves, split_region *split, void *builder)
+{
+    int status = VFDB_OK;
+    while (!status && stack->count) {
+        uint32_t region[2 * VFDB_DIMS];
+        struct open_region open = split_stack_pop(stack, region);
+        status = split(builder, &open, region);
+        split_stack_close_up(stack, &open);
+    }
+    return status ? status : leaves_finish(leaves);
 }

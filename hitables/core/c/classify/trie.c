@@ -1,17 +1,17 @@
 /* Compressed tries (Sahasranaman and Buddhikot, section 3.1).
  *
- * Idea: a node takes stride bits of the key at a time.  In plain form it has a pointer for each of
- * its 2^stride children, a leaf none; in bitmap form a bit for each, and the children that are there
- * lie side by side, so that a child is found by counting the bits before its own.  A prefix whose
- * length is no multiple of the stride becomes several nodes of the next level.
- * Cost: width / stride nodes per way down; the space of a node doubles with each bit of stride (plain)
- * or is that of the children that are there (bitmap), which are copied when one comes or goes.
- * Invariant: below the root no node is both without children and with a payload of zeros, once
- * trie_prune has been called for what was cleared.
- * Threading: ways down change nothing.
+ * Idea: a node takes stride bits of the key at a time.  In plain form it has a pointer for each of its
+ * 2^stride children, a leaf none; in bitmap form a bit for each, and its children lie side by side, so that a
+ * child is found by counting the bits before its own.  A prefix whose length is no multiple of the stride
+ * becomes several nodes of the next level.
+ * Cost: width / stride nodes per descent; the space of a node doubles with each bit of stride (plain) or is
+ * that of its children (bitmap), which are copied when one is added or removed.
+ * Invariant: below the root no node is both without children and with a payload of zeros, once trie_prune has
+ * been called for what was cleared.
+ * Threading: a descent changes nothing.
  *
- * A node moves when it gets its first child (plain) or another child comes beside it (bitmap), so
- * payloads hold what may move.
+ * A node moves when it gets its first child (plain) or another child is added beside it (bitmap), so payloads
+ * must be movable.
  */
 #include "trie.h"
 
@@ -41,23 +41,26 @@ static uint32_t children(const struct trie *trie, const void *node)
 }
 
 /* An empty trie over keys of *width* bits, or NULL. */
-struct trie *trie_new(struct ledger *ledger, uint32_t width, uint32_t stride, enum trie_form form, size_t payload)
+struct trie *trie_new(struct budget *budget, uint32_t width, uint32_t stride, enum trie_form form,
+                      size_t payload)
 {
     assert(width && width <= 64 && stride && stride <= 8 && payload % 8 == 0);
-    struct trie *trie = ledger_take(ledger, sizeof *trie);
+    struct trie *trie = budget_take(budget, sizeof *trie);
     if (!trie)
         return NULL;
-    *trie = (struct trie){.ledger = ledger, .width = width, .stride = stride, .form = form, .payload = payload};
+    *trie =
+        (struct trie){.budget = budget, .width = width, .stride = stride, .form = form, .payload = payload};
 #ifdef __x86_64__
     if (form == TRIE_POPCNT && !__builtin_cpu_supports("popcnt"))
         trie->form = TRIE_BITMAP;
 #endif
     trie->levels = (width + stride - 1) / stride;
-    trie->head = form == TRIE_PLAIN ? sizeof(struct trie_plain)
-                                    : sizeof(struct trie_bitmap) + ((1u << stride) + 63) / 64 * sizeof(uint64_t);
-    trie->root = ledger_take(ledger, node_size(trie, true));
+    trie->head = form == TRIE_PLAIN
+                     ? sizeof(struct trie_plain)
+                     : sizeof(struct trie_bitmap) + ((1u << stride) + 63) / 64 * sizeof(uint64_t);
+    trie->root = budget_take(budget, node_size(trie, true));
     if (!trie->root) {
-        ledger_give(ledger, trie, sizeof *trie);
+        budget_give(budget, trie, sizeof *trie);
         return NULL;
     }
     if (form == TRIE_PLAIN)
@@ -66,7 +69,7 @@ struct trie *trie_new(struct ledger *ledger, uint32_t width, uint32_t stride, en
     return trie;
 }
 
-/* What lies below a node goes, not the node itself. */
+/* Free all below a node, not the node itself. */
 static void free_below(struct trie *trie, void *node, void (*drop)(void *, void *), void *owner)
 {
     drop(owner, trie_payload(trie, node));
@@ -76,10 +79,11 @@ static void free_below(struct trie *trie, void *node, void (*drop)(void *, void 
             continue;
         free_below(trie, child, drop, owner);
         if (trie->form == TRIE_PLAIN)
-            ledger_give(trie->ledger, child, node_size(trie, ((struct trie_plain *)child)->bare));
+            budget_give(trie->budget, child, node_size(trie, ((struct trie_plain *)child)->bare));
     }
     if (trie->form != TRIE_PLAIN)
-        ledger_give(trie->ledger, ((struct trie_bitmap *)node)->below, children(trie, node) * node_size(trie, true));
+        budget_give(trie->budget, ((struct trie_bitmap *)node)->below,
+                    children(trie, node) * node_size(trie, true));
 }
 
 /* *drop* frees what a payload owns. */
@@ -88,12 +92,12 @@ void trie_free(struct trie *trie, void (*drop)(void *owner, void *payload), void
     if (!trie)
         return;
     free_below(trie, trie->root, drop, owner);
-    ledger_give(trie->ledger, trie->root,
+    budget_give(trie->budget, trie->root,
                 node_size(trie, trie->form != TRIE_PLAIN || ((struct trie_plain *)trie->root)->bare));
-    ledger_give(trie->ledger, trie, sizeof *trie);
+    budget_give(trie->budget, trie, sizeof *trie);
 }
 
-/* The nodes that stand for the prefix of that length from *low* on. */
+/* The nodes of the prefix of that length that starts at *low*. */
 struct trie_span trie_span(const struct trie *trie, uint64_t low, uint32_t length)
 {
     uint32_t level = (length + trie->stride - 1) / trie->stride;
@@ -107,7 +111,7 @@ static bool reform(struct trie *trie, void **at, bool bare)
 {
     struct trie_plain *node = *at;
     struct trie_plain *moved =
-        ledger_resize(trie->ledger, node, node_size(trie, node->bare), node_size(trie, bare));
+        budget_resize(trie->budget, node, node_size(trie, node->bare), node_size(trie, bare));
     if (!moved)
         return false;
     moved->bare = bare;
@@ -119,7 +123,7 @@ static bool add_plain(struct trie *trie, void **at, uint32_t digit)
 {
     if (((struct trie_plain *)*at)->bare && !reform(trie, at, false))
         return false;
-    struct trie_plain *child = ledger_take(trie->ledger, node_size(trie, true));
+    struct trie_plain *child = budget_take(trie->budget, node_size(trie, true));
     if (!child) {
         if (!((struct trie_plain *)*at)->children)
             reform(trie, at, true);
@@ -135,21 +139,21 @@ static bool add_bitmap(struct trie *trie, struct trie_bitmap *node, uint32_t dig
 {
     size_t size = node_size(trie, true);
     uint32_t count = children(trie, node), before = trie_rank(node, digit, trie->form);
-    char *below = ledger_take(trie->ledger, (count + 1) * size);
+    char *below = budget_take(trie->budget, (count + 1) * size);
     if (!below)
         return false;
     if (count) {
         memcpy(below, node->below, before * size);
         memcpy(below + (before + 1) * size, node->below + before * size, (count - before) * size);
     }
-    ledger_give(trie->ledger, node->below, count * size);
+    budget_give(trie->budget, node->below, count * size);
     node->below = below;
     node->bits[digit / 64] |= UINT64_C(1) << digit % 64;
     return true;
 }
 
-/* The payload of the node at that level on the way of *key*; NULL if it is not there, or cannot be
- * made: then nothing has changed.  Level 0 is the root. */
+/* The payload of the node at that level on the way of *key*; NULL if it is not there, or cannot be made:
+ * then nothing has changed.  Level 0 is the root. */
 void *trie_reach(struct trie *trie, uint64_t key, uint32_t level, bool make)
 {
     void **at = &trie->root, *node = trie->root;
@@ -184,12 +188,12 @@ static bool is_idle(const struct trie *trie, const void *node)
     return !children(trie, node);
 }
 
-/* Takes a child away that nobody needs; false if memory does not allow it now. */
+/* Remove a child that is not needed; false if memory does not allow it now. */
 static bool take_away(struct trie *trie, void **at, void *node, uint32_t digit)
 {
     if (trie->form == TRIE_PLAIN) {
         void **slot = trie_pointers(trie, node) + digit;
-        ledger_give(trie->ledger, *slot, node_size(trie, ((struct trie_plain *)*slot)->bare));
+        budget_give(trie->budget, *slot, node_size(trie, ((struct trie_plain *)*slot)->bare));
         *slot = NULL;
         if (!--((struct trie_plain *)node)->children)
             reform(trie, at, true); /* or it keeps its pointers */
@@ -198,20 +202,20 @@ static bool take_away(struct trie *trie, void **at, void *node, uint32_t digit)
     struct trie_bitmap *bitmap = node;
     size_t size = node_size(trie, true);
     uint32_t count = children(trie, node), before = trie_rank(bitmap, digit, trie->form);
-    char *below = count > 1 ? ledger_take(trie->ledger, (count - 1) * size) : NULL;
+    char *below = count > 1 ? budget_take(trie->budget, (count - 1) * size) : NULL;
     if (count > 1) {
         if (!below)
             return false;
         memcpy(below, bitmap->below, before * size);
         memcpy(below + before * size, bitmap->below + (before + 1) * size, (count - before - 1) * size);
     }
-    ledger_give(trie->ledger, bitmap->below, count * size);
+    budget_give(trie->budget, bitmap->below, count * size);
     bitmap->below = below;
     bitmap->bits[digit / 64] &= ~(UINT64_C(1) << digit % 64);
     return true;
 }
 
-/* Drops the nodes on the way of *key* down to that level that nobody needs. */
+/* Remove the nodes on the path of *key*, down to that level, that are not needed. */
 void trie_prune(struct trie *trie, uint64_t key, uint32_t level)
 {
     void **at[65], *node[65];

@@ -1,30 +1,30 @@
-/* Tuple space search behind tries (Sahasranaman and Buddhikot, section 2.3; the tuple pruning of
- * Srinivasan, Suri and Varghese, 1999).
+/* Tuple space search behind tries (Sahasranaman and Buddhikot, section 2.3; the tuple pruning of Srinivasan,
+ * Suri and Varghese, 1999).
  *
- * Idea: a trie per dimension, and at each node a bitmap of the tuples that have a rule with that
- * prefix.  A header's way down each trie gives the tuples that may hold its rule in that dimension;
- * those in all of them are looked up in their hash tables.
- * Cost: a search one way down per dimension, the words of the bitmaps met, and a lookup per tuple
- * left; an update one way down per dimension, for each of up to 2^(stride - 1) nodes that a prefix
- * becomes.  Counts are kept for the tuples present only, so they are found by counting ones.
- * Invariant: a node's bit is set if a rule of that tuple has that prefix; the count beside it is how
- * many have.  (A bit whose count is 0 may stay where memory did not allow to take it away.)
+ * Idea: a trie per dimension, and at each node a bitmap of the tuples that have a rule with that prefix.  A
+ * header's descent in each trie gives the tuples that may hold its rule in that dimension; those in all of
+ * them are looked up in their hash tables.
+ * Cost: a search takes one descent per dimension, the words of the bitmaps met, and a lookup per tuple left;
+ * an update one descent per dimension, for each of up to 2^(stride - 1) nodes that a prefix becomes.  Counts
+ * are kept only for tuples whose bit is set, so they are found by counting ones.
+ * Invariant: a node's bit is set if a rule of that tuple has that prefix; the count beside it is the number
+ * of such rules.  (A bit whose count is 0 may remain where memory did not allow to remove it.)
  * Threading: searches change nothing.
  *
- * Where we differ: any number of dimensions, each with its trie; a range goes under the smallest
- * prefix that encloses it, and the rule is compared as a whole.  Each tuple has a hash table of its
- * own, and one whose best rule is no better than what was found is left out.
+ * Where we differ: there may be any number of dimensions, each with its trie; a range is stored under the
+ * smallest prefix that encloses it, and the rule is compared as a whole.  Each tuple has a hash table of its
+ * own, and a tuple whose best rule cannot beat the rule found so far is skipped.
  */
 #include <string.h>
 
 #include "trie.h"
 #include "tuples.h"
 
-/* Headers whose ways down run side by side, so that their cache misses overlap. */
+/* Headers that descend side by side, so that their cache misses overlap. */
 enum { BLOCK = 16, LEVELS = 33 };
 
 /* The payload of a node: *block* has words of bits, then ones counts. */
-struct mark {
+struct length_mark {
     uint64_t *block;
     uint32_t words, ones;
 };
@@ -41,18 +41,18 @@ static size_t mark_bytes(uint32_t words, uint32_t ones)
     return words * sizeof(uint64_t) + ones * sizeof(uint32_t);
 }
 
-static uint32_t *counts(const struct mark *mark)
+static uint32_t *counts(const struct length_mark *mark)
 {
     return (uint32_t *)(mark->block + mark->words);
 }
 
-static bool has(const struct mark *mark, uint32_t number)
+static bool has(const struct length_mark *mark, uint32_t number)
 {
     return number / 64 < mark->words && mark->block[number / 64] >> number % 64 & 1;
 }
 
 /* Ones before that bit. */
-static uint32_t rank(const struct mark *mark, uint32_t number)
+static uint32_t rank(const struct length_mark *mark, uint32_t number)
 {
     uint32_t before = 0;
     for (uint32_t w = 0; w < number / 64 && w < mark->words; w++)
@@ -62,12 +62,13 @@ static uint32_t rank(const struct mark *mark, uint32_t number)
     return before;
 }
 
-static bool count_in(struct ledger *ledger, struct mark *mark, uint32_t number)
+static bool count_in(struct budget *budget, struct length_mark *mark, uint32_t number)
 {
     uint32_t at = rank(mark, number);
     if (!has(mark, number)) {
         uint32_t words = number / 64 < mark->words ? mark->words : number / 64 + 1;
-        struct mark more = {ledger_take(ledger, mark_bytes(words, mark->ones + 1)), words, mark->ones + 1};
+        struct length_mark more = {budget_take(budget, mark_bytes(words, mark->ones + 1)), words,
+                                   mark->ones + 1};
         if (!more.block)
             return false;
         if (mark->block) {
@@ -76,21 +77,21 @@ static bool count_in(struct ledger *ledger, struct mark *mark, uint32_t number)
             memcpy(counts(&more) + at + 1, counts(mark) + at, (mark->ones - at) * sizeof(uint32_t));
         }
         more.block[number / 64] |= UINT64_C(1) << number % 64;
-        ledger_give(ledger, mark->block, mark_bytes(mark->words, mark->ones));
+        budget_give(budget, mark->block, mark_bytes(mark->words, mark->ones));
         *mark = more;
     }
     counts(mark)[at]++;
     return true;
 }
 
-static void count_out(struct ledger *ledger, struct mark *mark, uint32_t number)
+static void count_out(struct budget *budget, struct length_mark *mark, uint32_t number)
 {
     uint32_t at = rank(mark, number), words = mark->words;
     if (--counts(mark)[at])
         return;
     if (mark->ones == 1) {
-        ledger_give(ledger, mark->block, mark_bytes(mark->words, mark->ones));
-        *mark = (struct mark){0};
+        budget_give(budget, mark->block, mark_bytes(mark->words, mark->ones));
+        *mark = (struct length_mark){0};
         return;
     }
     uint64_t last = mark->block[words - 1];
@@ -98,7 +99,7 @@ static void count_out(struct ledger *ledger, struct mark *mark, uint32_t number)
         last &= ~(UINT64_C(1) << number % 64);
     while (!last)
         last = mark->block[--words - 1];
-    struct mark less = {ledger_take(ledger, mark_bytes(words, mark->ones - 1)), words, mark->ones - 1};
+    struct length_mark less = {budget_take(budget, mark_bytes(words, mark->ones - 1)), words, mark->ones - 1};
     if (!less.block)
         return;
     memcpy(less.block, mark->block, words * sizeof *mark->block);
@@ -106,19 +107,19 @@ static void count_out(struct ledger *ledger, struct mark *mark, uint32_t number)
         less.block[number / 64] &= ~(UINT64_C(1) << number % 64);
     memcpy(counts(&less), counts(mark), at * sizeof(uint32_t));
     memcpy(counts(&less) + at, counts(mark) + at + 1, (less.ones - at) * sizeof(uint32_t));
-    ledger_give(ledger, mark->block, mark_bytes(mark->words, mark->ones));
+    budget_give(budget, mark->block, mark_bytes(mark->words, mark->ones));
     *mark = less;
 }
 
 /* The box leaves the marks of dimensions before *dims*, and *some* of the nodes of that one. */
-static void unmark(struct tss_tries *db, const uint32_t *box, const uint8_t *length, uint32_t number, uint32_t dims,
-                   uint32_t some)
+static void unmark(struct tss_tries *db, const uint32_t *box, const uint8_t *length, uint32_t number,
+                   uint32_t dims, uint32_t some)
 {
     for (uint32_t d = 0; d < db->tuples.dims && d <= dims; d++) {
         struct trie_span span = trie_span(db->trie[d], box[2 * d], length[d]);
         for (uint32_t i = 0; i < span.count && (d < dims || i < some); i++) {
             uint64_t key = span.first + i * span.step;
-            count_out(db->tuples.ledger, trie_reach(db->trie[d], key, span.level, false), number);
+            count_out(db->tuples.budget, trie_reach(db->trie[d], key, span.level, false), number);
             trie_prune(db->trie[d], key, span.level);
         }
     }
@@ -130,8 +131,8 @@ static bool mark(struct tss_tries *db, const uint32_t *box, const uint8_t *lengt
         struct trie_span span = trie_span(db->trie[d], box[2 * d], length[d]);
         for (uint32_t i = 0; i < span.count; i++) {
             uint64_t key = span.first + i * span.step;
-            struct mark *node = trie_reach(db->trie[d], key, span.level, true);
-            if (!node || !count_in(db->tuples.ledger, node, number)) {
+            struct length_mark *node = trie_reach(db->trie[d], key, span.level, true);
+            if (!node || !count_in(db->tuples.budget, node, number)) {
                 trie_prune(db->trie[d], key, span.level);
                 unmark(db, box, length, number, d, i);
                 return false;
@@ -147,33 +148,34 @@ static int tss_tries_insert(void *built, const uint32_t *box, uint32_t priority)
 
 static void drop_mark(void *owner, void *payload)
 {
-    struct mark *node = payload;
-    ledger_give(owner, node->block, mark_bytes(node->words, node->ones));
+    struct length_mark *node = payload;
+    budget_give(owner, node->block, mark_bytes(node->words, node->ones));
 }
 
 static void tss_tries_free(void *built)
 {
     struct tss_tries *db = built;
     for (uint32_t d = 0; d < db->tuples.dims; d++)
-        trie_free(db->trie[d], drop_mark, db->tuples.ledger);
+        trie_free(db->trie[d], drop_mark, db->tuples.budget);
     tuples_close(&db->tuples);
-    ledger_give(db->tuples.ledger, db, sizeof *db);
+    budget_give(db->tuples.budget, db, sizeof *db);
 }
 
-static int tss_tries_build(struct ledger *ledger, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
-                           void **built)
+static int tss_tries_build(struct budget *budget, const struct vfdb_plan *plan,
+                           const struct vfdb_rules *rules, void **built)
 {
-    struct tss_tries *db = ledger_take(ledger, sizeof *db);
+    struct tss_tries *db = budget_take(budget, sizeof *db);
     if (!db)
         return VFDB_NO_MEMORY;
-    int status = tuples_open(&db->tuples, ledger, rules);
+    int status = tuples_open(&db->tuples, budget, rules);
     if (status) {
-        ledger_give(ledger, db, sizeof *db);
+        budget_give(budget, db, sizeof *db);
         return status;
     }
     uint32_t stride = (uint32_t)plan->value[0];
     for (uint32_t d = 0; d < rules->dims && status == VFDB_OK; d++) {
-        db->trie[d] = trie_new(ledger, rules->bits[d], stride, (enum trie_form)plan->value[1], sizeof(struct mark));
+        db->trie[d] = trie_new(budget, rules->bits[d], stride, (enum trie_form)plan->value[1],
+                               sizeof(struct length_mark));
         status = db->trie[d] ? VFDB_OK : VFDB_NO_MEMORY;
     }
     for (uint32_t i = 0; i < rules->count && status == VFDB_OK; i++)
@@ -228,7 +230,7 @@ static int tss_tries_remove(void *built, const uint32_t *box, uint32_t priority)
 /* The marks that each header meets on its ways down. */
 struct ways {
     uint32_t count[VFDB_DIMS][BLOCK];
-    const struct mark *mark[VFDB_DIMS][BLOCK][LEVELS];
+    const struct length_mark *mark[VFDB_DIMS][BLOCK][LEVELS];
 };
 
 static void go_down(const struct tss_tries *db, const uint32_t *headers, uint32_t count, struct ways *ways)
@@ -247,11 +249,12 @@ static void go_down(const struct tss_tries *db, const uint32_t *headers, uint32_
             for (uint32_t i = 0; i < count; i++) {
                 if (!node[i])
                     continue;
-                const struct mark *met = trie_payload(trie, node[i]);
+                const struct length_mark *met = trie_payload(trie, node[i]);
                 ways->mark[d][i][ways->count[d][i]] = met;
                 ways->count[d][i] += met->block != NULL;
                 uint64_t key = trie_key(trie, headers[i * dims + d]);
-                node[i] = level < trie->levels ? trie_child(trie, node[i], trie_digit(trie, key, level)) : NULL;
+                node[i] =
+                    level < trie->levels ? trie_child(trie, node[i], trie_digit(trie, key, level)) : NULL;
                 on += node[i] != NULL;
             }
         }
@@ -265,7 +268,7 @@ static uint64_t candidates(const struct ways *ways, uint32_t dims, uint32_t i, u
     for (uint32_t d = 0; d < dims && all; d++) {
         uint64_t any = 0;
         for (uint32_t m = 0; m < ways->count[d][i]; m++) {
-            const struct mark *met = ways->mark[d][i][m];
+            const struct length_mark *met = ways->mark[d][i][m];
             any |= word < met->words ? met->block[word] : 0;
         }
         all &= any;
@@ -279,7 +282,7 @@ static uint32_t look_up(const struct tuples *tuples, const struct tuple *tuple, 
     uint32_t hash = tuple_hash(tuple, key), slot = tuple_slot(tuple, hash);
     if (!tuple_may(tuple->filter[slot], hash))
         return best;
-    for (const struct rule *rule = tuple->head[slot]; rule && rule->priority < best; rule = rule->next)
+    for (const struct tuple_rule *rule = tuple->head[slot]; rule && rule->priority < best; rule = rule->next)
         if (rule_matches(rule, header, tuples->dims))
             return rule->priority;
     return best;
@@ -317,7 +320,8 @@ const struct vfdb_ops vfdb_tss_tries = {
     .least_dims = 1,
     .most_dims = VFDB_DIMS,
     .param = {{"stride", "bits of a key per level of its trie (the compression factor)", 4, 1, 8},
-              {"form", "of its nodes: 0 plain, 1 bitmaps, 2 bitmaps counted by the CPU's instruction", 0, 0, 2}},
+              {"form", "of its nodes: 0 plain, 1 bitmaps, 2 bitmaps counted by the CPU's instruction", 0, 0,
+               2}},
     .build = tss_tries_build,
     .insert = tss_tries_insert,
     .remove = tss_tries_remove,

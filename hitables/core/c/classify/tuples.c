@@ -1,13 +1,13 @@
 /* Tuples: hash tables of rules, one per combination of prefix lengths.
  *
- * Idea: the rules of a tuple stand under the bits that its lengths leave; a range has the length of
- * the smallest prefix that encloses it, and a rule found is compared as a whole.  Before its chains a
- * table has a word of 32 bits per slot, a Bloom filter of two bits per rule, which keeps nearly all
- * searches that find nothing out of the chains.
+ * Idea: a tuple stores its rules under the bits that its lengths keep; a range has the length of the smallest
+ * prefix that encloses it, and a candidate rule is compared as a whole.  In front of its chains a table has a
+ * word of 32 bits per slot, a Bloom filter of two bits per rule, so that nearly all searches without a match
+ * skip the chains.
  * Cost: O(1) per update, and as many pointers moved as the tuple changes places.
- * Invariant: a tuple's bound is at most its best priority, and tuples stand by rising bound.  A
- * chain's priorities rise.  A tuple has rules.
- * Threading: readers change nothing; updates want to be alone.
+ * Invariant: a tuple's bound is at most its best priority, and tuples are sorted by rising bound.  A chain's
+ * priorities rise.  Every tuple has rules.
+ * Threading: readers change nothing; an update must run alone.
  */
 #include "tuples.h"
 
@@ -76,7 +76,7 @@ static bool widen_table(struct tuples *db)
 {
     struct tuple **old = db->table;
     uint32_t places = db->places;
-    struct tuple **table = ledger_take(db->ledger, 2 * places * sizeof *table);
+    struct tuple **table = budget_take(db->budget, 2 * places * sizeof *table);
     if (!table)
         return false;
     db->table = table;
@@ -87,7 +87,7 @@ static bool widen_table(struct tuples *db)
             tuple->next = NULL;
             *place_in_table(db, tuple->length) = tuple;
         }
-    ledger_give(db->ledger, old, places * sizeof *old);
+    budget_give(db->budget, old, places * sizeof *old);
     return true;
 }
 
@@ -110,7 +110,7 @@ static void settle_place(struct tuples *db, struct tuple *tuple)
 static void table_bytes(uint32_t slots, size_t *filter, size_t *head)
 {
     *filter = slots * sizeof(uint32_t);
-    *head = slots * sizeof(struct rule *);
+    *head = slots * sizeof(struct tuple_rule *);
 }
 
 static void drop_tuple(struct tuples *db, struct tuple *tuple)
@@ -124,9 +124,9 @@ static void drop_tuple(struct tuples *db, struct tuple *tuple)
         db->order[at]->place = at;
     }
     table_bytes(tuple->slots, &filter, &head);
-    ledger_give(db->ledger, tuple->filter, filter);
-    ledger_give(db->ledger, tuple->head, head);
-    ledger_give(db->ledger, tuple, sizeof *tuple);
+    budget_give(db->budget, tuple->filter, filter);
+    budget_give(db->budget, tuple->head, head);
+    budget_give(db->budget, tuple, sizeof *tuple);
 }
 
 /* Another number of slots: the chains are dealt out anew, in order. */
@@ -134,19 +134,19 @@ static bool resize(struct tuples *db, struct tuple *tuple, uint32_t slots)
 {
     size_t filter_bytes, head_bytes;
     table_bytes(slots, &filter_bytes, &head_bytes);
-    uint32_t *filter = ledger_take(db->ledger, filter_bytes);
-    struct rule **head = filter ? ledger_take(db->ledger, head_bytes) : NULL;
+    uint32_t *filter = budget_take(db->budget, filter_bytes);
+    struct tuple_rule **head = filter ? budget_take(db->budget, head_bytes) : NULL;
     if (!head) {
-        ledger_give(db->ledger, filter, filter_bytes);
+        budget_give(db->budget, filter, filter_bytes);
         return false;
     }
     uint32_t old = tuple->slots;
-    struct rule **chains = tuple->head;
+    struct tuple_rule **chains = tuple->head;
     tuple->shift = 32 - (uint32_t)__builtin_ctz(slots);
     for (uint32_t i = 0; i < old; i++)
-        for (struct rule *rule = chains[i], *next; rule; rule = next) {
+        for (struct tuple_rule *rule = chains[i], *next; rule; rule = next) {
             next = rule->next;
-            struct rule **at = head + tuple_slot(tuple, rule->hash);
+            struct tuple_rule **at = head + tuple_slot(tuple, rule->hash);
             filter[tuple_slot(tuple, rule->hash)] |= signs_of(rule->hash);
             while (*at && (*at)->priority < rule->priority)
                 at = &(*at)->next;
@@ -154,8 +154,8 @@ static bool resize(struct tuples *db, struct tuple *tuple, uint32_t slots)
             *at = rule;
         }
     table_bytes(old, &filter_bytes, &head_bytes);
-    ledger_give(db->ledger, tuple->filter, filter_bytes);
-    ledger_give(db->ledger, chains, head_bytes);
+    budget_give(db->budget, tuple->filter, filter_bytes);
+    budget_give(db->budget, chains, head_bytes);
     tuple->filter = filter;
     tuple->head = head;
     tuple->slots = slots;
@@ -168,23 +168,23 @@ static struct tuple *add_tuple(struct tuples *db, const uint8_t *length)
         return NULL;
     if (db->count == db->room) {
         size_t bytes = db->room * sizeof *db->order;
-        struct tuple **order = ledger_take(db->ledger, 2 * bytes);
-        struct tuple **number = order ? ledger_resize(db->ledger, db->number, bytes, 2 * bytes) : NULL;
+        struct tuple **order = budget_take(db->budget, 2 * bytes);
+        struct tuple **number = order ? budget_resize(db->budget, db->number, bytes, 2 * bytes) : NULL;
         if (!number) {
-            ledger_give(db->ledger, order, 2 * bytes);
+            budget_give(db->budget, order, 2 * bytes);
             return NULL;
         }
         memcpy(order, db->order, bytes);
-        ledger_give(db->ledger, db->order, bytes);
+        budget_give(db->budget, db->order, bytes);
         db->order = order;
         db->number = number;
         db->room *= 2;
     }
-    struct tuple *tuple = ledger_take(db->ledger, sizeof *tuple);
+    struct tuple *tuple = budget_take(db->budget, sizeof *tuple);
     if (!tuple)
         return NULL;
     if (!resize(db, tuple, LEAST_SLOTS)) {
-        ledger_give(db->ledger, tuple, sizeof *tuple);
+        budget_give(db->budget, tuple, sizeof *tuple);
         return NULL;
     }
     uint32_t mask[VFDB_DIMS] = {0};
@@ -235,23 +235,23 @@ static void tighten(struct tuples *db, struct tuple *tuple)
     settle_place(db, tuple);
 }
 
-int tuples_open(struct tuples *db, struct ledger *ledger, const struct vfdb_rules *rules)
+int tuples_open(struct tuples *db, struct budget *budget, const struct vfdb_rules *rules)
 {
-    *db = (struct tuples){.ledger = ledger, .dims = rules->dims};
+    *db = (struct tuples){.budget = budget, .dims = rules->dims};
     pack(db, rules->bits);
-    size_t size = sizeof(struct rule) + 2 * db->dims * sizeof(uint32_t);
-    db->rules = pool_new(ledger, (size + 7) / 8 * 8);
-    db->order = ledger_take(ledger, LEAST_TUPLES * sizeof *db->order);
-    db->number = ledger_take(ledger, LEAST_TUPLES * sizeof *db->number);
-    db->table = ledger_take(ledger, LEAST_TUPLES * sizeof *db->table);
+    size_t size = sizeof(struct tuple_rule) + 2 * db->dims * sizeof(uint32_t);
+    db->rules = slab_new(budget, (size + 7) / 8 * 8);
+    db->order = budget_take(budget, LEAST_TUPLES * sizeof *db->order);
+    db->number = budget_take(budget, LEAST_TUPLES * sizeof *db->number);
+    db->table = budget_take(budget, LEAST_TUPLES * sizeof *db->table);
     if (db->rules && db->order && db->number && db->table) {
         db->room = db->places = LEAST_TUPLES;
         return VFDB_OK;
     }
-    pool_free(db->rules);
-    ledger_give(ledger, db->order, LEAST_TUPLES * sizeof *db->order);
-    ledger_give(ledger, db->number, LEAST_TUPLES * sizeof *db->number);
-    ledger_give(ledger, db->table, LEAST_TUPLES * sizeof *db->table);
+    slab_free(db->rules);
+    budget_give(budget, db->order, LEAST_TUPLES * sizeof *db->order);
+    budget_give(budget, db->number, LEAST_TUPLES * sizeof *db->number);
+    budget_give(budget, db->table, LEAST_TUPLES * sizeof *db->table);
     return VFDB_NO_MEMORY;
 }
 
@@ -259,32 +259,33 @@ void tuples_close(struct tuples *db)
 {
     while (db->count)
         drop_tuple(db, db->order[db->count - 1]);
-    pool_free(db->rules);
-    ledger_give(db->ledger, db->order, db->room * sizeof *db->order);
-    ledger_give(db->ledger, db->number, db->room * sizeof *db->number);
-    ledger_give(db->ledger, db->table, db->places * sizeof *db->table);
+    slab_free(db->rules);
+    budget_give(db->budget, db->order, db->room * sizeof *db->order);
+    budget_give(db->budget, db->number, db->room * sizeof *db->number);
+    budget_give(db->budget, db->table, db->places * sizeof *db->table);
 }
 
 /* -- rules ------------------------------------------------------------------------------------ */
 
-/* Put a rule in; false, and a tuple without rules is gone, when memory is exhausted. */
-bool tuple_put(struct tuples *db, struct tuple *tuple, const uint32_t *key, const uint32_t *box, uint32_t priority)
+/* Insert a rule; false when memory is exhausted, and a tuple without rules is then freed. */
+bool tuple_put(struct tuples *db, struct tuple *tuple, const uint32_t *key, const uint32_t *box,
+               uint32_t priority)
 {
     uint32_t number;
     /* A table too full is slower and right still, so that it cannot grow is no failure. */
     if (tuple->count >= tuple->slots && tuple->slots < 1u << 30)
         resize(db, tuple, 2 * tuple->slots);
-    struct rule *rule = pool_take(db->rules, &number);
+    struct tuple_rule *rule = slab_take(db->rules, &number);
     if (!rule) {
         if (!tuple->count)
             drop_tuple(db, tuple);
         return false;
     }
     uint32_t hash = tuple_hash(tuple, key), slot = tuple_slot(tuple, hash);
-    struct rule **at = tuple->head + slot;
+    struct tuple_rule **at = tuple->head + slot;
     while (*at && (*at)->priority < priority)
         at = &(*at)->next;
-    *rule = (struct rule){.next = *at, .priority = priority, .hash = hash, .number = number};
+    *rule = (struct tuple_rule){.next = *at, .priority = priority, .hash = hash, .number = number};
     memcpy(rule->box, box, 2 * db->dims * sizeof *box);
     *at = rule;
     tuple->filter[slot] |= signs_of(hash);
@@ -300,18 +301,19 @@ bool tuple_put(struct tuples *db, struct tuple *tuple, const uint32_t *key, cons
 }
 
 /* Take a rule out, and the tuple with its last one; false if it is not there. */
-bool tuple_drop(struct tuples *db, struct tuple *tuple, const uint32_t *key, const uint32_t *box, uint32_t priority)
+bool tuple_drop(struct tuples *db, struct tuple *tuple, const uint32_t *key, const uint32_t *box,
+                uint32_t priority)
 {
     uint32_t slot = tuple_slot(tuple, tuple_hash(tuple, key)), signs = 0;
-    struct rule **at = tuple->head + slot;
+    struct tuple_rule **at = tuple->head + slot;
     while (*at && ((*at)->priority != priority || memcmp((*at)->box, box, 2 * db->dims * sizeof *box)))
         at = &(*at)->next;
     if (!*at)
         return false;
     uint32_t number = (*at)->number;
     *at = (*at)->next;
-    pool_give(db->rules, number);
-    for (const struct rule *rule = tuple->head[slot]; rule; rule = rule->next)
+    slab_give(db->rules, number);
+    for (const struct tuple_rule *rule = tuple->head[slot]; rule; rule = rule->next)
         signs |= signs_of(rule->hash);
     tuple->filter[slot] = signs;
     if (!--tuple->count) {

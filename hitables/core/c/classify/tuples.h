@@ -9,9 +9,9 @@
 
 /* Rules in hash tables, one table per combination of prefix lengths (a tuple). */
 
-struct rule {
-    struct rule *next;
-    uint32_t priority, hash, number; /* number: the pool's */
+struct tuple_rule {
+    struct tuple_rule *next;
+    uint32_t priority, hash, number; /* number: the slab's */
     uint32_t box[];                  /* [dims][2]: with five dimensions a rule fills a cache line */
 };
 
@@ -22,14 +22,14 @@ struct tuple {
     uint32_t count, slots, shift, words;
     uint32_t debt;      /* updates since the bound became loose, 0: it is the best priority */
     uint32_t *filter;   /* [slots] two bits for each rule of the chain */
-    struct rule **head; /* [slots] by rising priority */
+    struct tuple_rule **head; /* [slots] by rising priority */
     uint8_t length[VFDB_DIMS], word[VFDB_DIMS];
     uint32_t mask[VFDB_DIMS]; /* [words] of the key's word */
 };
 
 struct tuples {
-    struct ledger *ledger;
-    struct pool *rules;
+    struct budget *budget;
+    struct slab *rules;
     uint32_t dims, words;
     uint8_t bits[VFDB_DIMS], word[VFDB_DIMS], up[VFDB_DIMS]; /* where a dimension lies in the key */
     struct tuple **order;  /* [room], by rising bound */
@@ -38,19 +38,21 @@ struct tuples {
     uint32_t count, room, places;
 };
 
-/* One odd number per word of the key.  They are fixed, so whoever knows them can write rules that
- * share a chain. */
+/* One odd number per word of the key.  They are fixed, so rules that share a chain can be written on purpose.
+ */
 extern const uint32_t tuple_odd[VFDB_DIMS];
 #define TUPLE_AGAIN 0x2C1B3C6Du
 
-int tuples_open(struct tuples *tuples, struct ledger *ledger, const struct vfdb_rules *rules);
+int tuples_open(struct tuples *tuples, struct budget *budget, const struct vfdb_rules *rules);
 void tuples_close(struct tuples *tuples);
 void tuples_lengths(const struct tuples *tuples, const uint32_t *box, uint8_t *length);
 void tuples_key(const struct tuples *tuples, const uint32_t *sides, uint32_t stride, uint32_t *key);
 struct tuple *tuples_find(const struct tuples *tuples, const uint8_t *length);
 struct tuple *tuples_have(struct tuples *tuples, const uint8_t *length);
-bool tuple_put(struct tuples *tuples, struct tuple *tuple, const uint32_t *key, const uint32_t *box, uint32_t priority);
-bool tuple_drop(struct tuples *tuples, struct tuple *tuple, const uint32_t *key, const uint32_t *box, uint32_t priority);
+bool tuple_put(struct tuples *tuples, struct tuple *tuple, const uint32_t *key, const uint32_t *box,
+               uint32_t priority);
+bool tuple_drop(struct tuples *tuples, struct tuple *tuple, const uint32_t *key, const uint32_t *box,
+                uint32_t priority);
 
 static inline uint32_t tuple_hash(const struct tuple *tuple, const uint32_t *key)
 {
@@ -65,7 +67,7 @@ static inline uint32_t tuple_slot(const struct tuple *tuple, uint32_t hash)
     return hash >> tuple->shift;
 }
 
-/* Whether a rule of that hash may stand in a slot with that filter. */
+/* Whether a slot with that filter may hold a rule of that hash. */
 static inline uint32_t tuple_may(uint32_t filter, uint32_t hash)
 {
     return filter >> (hash & 31) & filter >> (hash >> 5 & 31) & 1;
@@ -80,7 +82,7 @@ static inline bool box_holds(const uint32_t *box, const uint32_t *header, uint32
     return true;
 }
 
-static inline bool rule_matches(const struct rule *rule, const uint32_t *header, uint32_t dims)
+static inline bool rule_matches(const struct tuple_rule *rule, const uint32_t *header, uint32_t dims)
 {
     return dims == 5 ? box_holds(rule->box, header, 5) : box_holds(rule->box, header, dims);
 }

@@ -1,10 +1,9 @@
 /* The dispatcher of the Virtual Filter Database.
  *
- * Idea: it alone keeps the list of rules; where an algorithm cannot insert or remove,
- * the structure is built anew from the list.  Where an algorithm wants prefixes, boxes
- * are cut into products of prefixes.
- * Invariant: list and structure hold the same rules after every call, whether it
- * succeeded or not.
+ * Idea: it alone keeps the list of rules; where an algorithm cannot insert or remove, the structure is built
+ * anew from the list.  Where an algorithm wants prefixes, boxes are cut into products of prefixes.
+ * Cost: that of the algorithm; a rebuild sorts the list and builds as if anew.
+ * Invariant: list and structure hold the same rules after every call, whether it succeeded or not.
  * Threading: searches share a lock that updates take alone.
  */
 #define _GNU_SOURCE
@@ -34,14 +33,13 @@ struct vfdb {
     const struct vfdb_ops *ops;
     uint32_t dims;
     uint8_t bits[VFDB_DIMS];
-    struct ledger *ledger, *list_ledger;
+    struct budget *budget, *list_budget;
     struct vfdb_list *list;
     void *built;
     uint64_t builds;
     pthread_rwlock_t lock;
 };
 
-/* The algorithms one by one, NULL behind the last. */
 const struct vfdb_ops *vfdb_algorithm(uint32_t number)
 {
     return number < sizeof algorithms / sizeof *algorithms ? algorithms[number] : NULL;
@@ -56,23 +54,23 @@ static uint32_t prefix_end(uint32_t low, uint32_t high)
     return (uint32_t)(low + size - 1);
 }
 
-/* Walks the pieces of a box whose first *cut* sides are prefixes: start with piece = box's lows. */
-struct pieces {
+/* The pieces of a box whose first *cut* intervals become prefixes. */
+struct box_pieces {
     const uint32_t *box;
     uint32_t dims, cut;
     uint32_t piece[2 * VFDB_DIMS];
     bool done;
 };
 
-static void first_piece(struct pieces *p, const uint32_t *box, uint32_t dims, uint32_t cut)
+static void first_piece(struct box_pieces *p, const uint32_t *box, uint32_t dims, uint32_t cut)
 {
-    *p = (struct pieces){.box = box, .dims = dims, .cut = cut < dims ? cut : dims};
+    *p = (struct box_pieces){.box = box, .dims = dims, .cut = cut < dims ? cut : dims};
     memcpy(p->piece, box, 2 * dims * sizeof *box);
     for (uint32_t d = 0; d < p->cut; d++)
         p->piece[2 * d + 1] = prefix_end(box[2 * d], box[2 * d + 1]);
 }
 
-static void next_piece(struct pieces *p)
+static void next_piece(struct box_pieces *p)
 {
     for (uint32_t d = 0; d < p->cut; d++) {
         uint32_t *side = p->piece + 2 * d;
@@ -95,11 +93,11 @@ static bool sound(const struct vfdb *db, const uint32_t *boxes, uint32_t count)
     return true;
 }
 
-/* The list's boxes, cut, as build wants them.  *count* pieces are found first, then written. */
+/* The list's boxes, cut, as build reads them; their number.  NULL arrays: they are only counted. */
 static uint64_t lay_out(const struct vfdb *db, const uint32_t *sorted, uint32_t *priority, uint32_t *box)
 {
     uint64_t count = 0;
-    struct pieces p;
+    struct box_pieces p;
     for (uint32_t i = 0; i < vfdb_list_boxes(db->list); i++)
         for (first_piece(&p, vfdb_list_box(db->list, sorted[i]), db->dims, db->ops->prefix_dims); !p.done;
              next_piece(&p)) {
@@ -115,7 +113,7 @@ static uint64_t lay_out(const struct vfdb *db, const uint32_t *sorted, uint32_t 
 static int build(struct vfdb *db, void **built)
 {
     uint32_t *sorted, *priority = NULL, *box = NULL;
-    int status = vfdb_list_sorted(db->list, db->list_ledger, &sorted);
+    int status = vfdb_list_sorted(db->list, db->list_budget, &sorted);
     if (status)
         return status;
     uint64_t count = lay_out(db, sorted, NULL, NULL);
@@ -123,19 +121,19 @@ static int build(struct vfdb *db, void **built)
     if (count >= VFDB_NONE) {
         status = VFDB_TOO_LARGE;
     } else if (count) {
-        priority = ledger_take(db->list_ledger, count * sizeof *priority);
-        box = priority ? ledger_take(db->list_ledger, count * box_bytes) : NULL;
+        priority = budget_take(db->list_budget, count * sizeof *priority);
+        box = priority ? budget_take(db->list_budget, count * box_bytes) : NULL;
         status = box ? VFDB_OK : VFDB_NO_MEMORY;
     }
     if (status == VFDB_OK) {
         lay_out(db, sorted, priority, box);
         struct vfdb_rules rules = {db->dims, (uint32_t)count, db->bits, priority, box};
-        status = db->ops->build(db->ledger, db->plan, &rules, built);
+        status = db->ops->build(db->budget, db->plan, &rules, built);
         db->builds += status == VFDB_OK;
     }
-    ledger_give(db->list_ledger, box, count * box_bytes);
-    ledger_give(db->list_ledger, priority, count * sizeof *priority);
-    ledger_give(db->list_ledger, sorted, vfdb_list_boxes(db->list) * sizeof *sorted);
+    budget_give(db->list_budget, box, count * box_bytes);
+    budget_give(db->list_budget, priority, count * sizeof *priority);
+    budget_give(db->list_budget, sorted, vfdb_list_boxes(db->list) * sizeof *sorted);
     return status;
 }
 
@@ -150,15 +148,15 @@ static int rebuild(struct vfdb *db)
     return VFDB_OK;
 }
 
-/* Opens in the ledgers, which it frees at last; either may be NULL for want of memory. */
-static int open_in(struct ledger *ledger, struct ledger *list_ledger, const struct vfdb_plan *plan,
+/* Open in the budgets, which the database frees at its end; either may be NULL when memory is exhausted. */
+static int open_in(struct budget *budget, struct budget *list_budget, const struct vfdb_plan *plan,
                    const struct vfdb_rules *rules, struct vfdb **opened)
 {
-    struct vfdb *db = calloc(1, sizeof *db);
+    struct vfdb *db = calloc(1, sizeof *db); /* not from the budgets, which it owns */
     *opened = NULL;
     if (!db) {
-        ledger_free(ledger);
-        ledger_free(list_ledger);
+        budget_free(budget);
+        budget_free(list_budget);
         return VFDB_NO_MEMORY;
     }
     assert(rules->dims && rules->dims <= VFDB_DIMS);
@@ -167,10 +165,10 @@ static int open_in(struct ledger *ledger, struct ledger *list_ledger, const stru
     db->dims = rules->dims;
     memcpy(db->bits, rules->bits, rules->dims);
     vfdb_lock_init(&db->lock);
-    db->ledger = ledger;
-    db->list_ledger = list_ledger;
-    db->list = db->list_ledger ? vfdb_list_new(db->list_ledger, db->dims) : NULL;
-    int status = db->ledger && db->list ? VFDB_OK : VFDB_NO_MEMORY;
+    db->budget = budget;
+    db->list_budget = list_budget;
+    db->list = db->list_budget ? vfdb_list_new(db->list_budget, db->dims) : NULL;
+    int status = db->budget && db->list ? VFDB_OK : VFDB_NO_MEMORY;
     for (uint32_t i = 0, end; status == VFDB_OK && i < rules->count; i = end) {
         for (end = i + 1; end < rules->count && rules->priority[end] == rules->priority[i]; end++)
             ;
@@ -188,18 +186,16 @@ static int open_in(struct ledger *ledger, struct ledger *list_ledger, const stru
     return VFDB_OK;
 }
 
-/* A database of those rules, whose structure holds at most limit bytes (0: any number); the plan must
- * outlive it.  The memory of the list is counted apart. */
-int vfdb_open(const struct vfdb_plan *plan, const struct vfdb_rules *rules, size_t limit, struct vfdb **opened)
+int vfdb_open(const struct vfdb_plan *plan, const struct vfdb_rules *rules, size_t limit,
+              struct vfdb **opened)
 {
-    return open_in(ledger_new(limit), ledger_new(0), plan, rules, opened);
+    return open_in(budget_new(limit), budget_new(0), plan, rules, opened);
 }
 
-/* One inside of another: its structure and its list count in *above*. */
-int vfdb_open_under(struct ledger *above, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+int vfdb_open_under(struct budget *above, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
                     struct vfdb **opened)
 {
-    return open_in(ledger_under(above), ledger_under(above), plan, rules, opened);
+    return open_in(budget_under(above), budget_under(above), plan, rules, opened);
 }
 
 void vfdb_close(struct vfdb *db)
@@ -209,22 +205,23 @@ void vfdb_close(struct vfdb *db)
     if (db->built)
         db->ops->free(db->built);
     vfdb_list_free(db->list);
-    ledger_free(db->list_ledger);
-    ledger_free(db->ledger);
+    budget_free(db->list_budget);
+    budget_free(db->budget);
     pthread_rwlock_destroy(&db->lock);
     free(db);
 }
 
-/* Takes the first *pieces* pieces of a box out of the structure. */
+/* Remove the first *pieces* pieces of a box from the structure. */
 static int box_out(struct vfdb *db, const uint32_t *box, uint32_t priority, uint64_t pieces)
 {
-    struct pieces p;
+    struct box_pieces p;
     uint64_t done = 0;
-    for (first_piece(&p, box, db->dims, db->ops->prefix_dims); !p.done && done < pieces; next_piece(&p), done++) {
+    for (first_piece(&p, box, db->dims, db->ops->prefix_dims); !p.done && done < pieces;
+         next_piece(&p), done++) {
         int status = db->ops->remove(db->built, p.piece, priority);
         if (status == VFDB_OK)
             continue;
-        /* Put back what is out already, in the room that it left. */
+        /* Insert the removed pieces again, in the room that they left. */
         for (first_piece(&p, box, db->dims, db->ops->prefix_dims); done--; next_piece(&p))
             db->ops->insert(db->built, p.piece, priority);
         return status;
@@ -234,7 +231,7 @@ static int box_out(struct vfdb *db, const uint32_t *box, uint32_t priority, uint
 
 static int box_in(struct vfdb *db, const uint32_t *box, uint32_t priority)
 {
-    struct pieces p;
+    struct box_pieces p;
     uint64_t done = 0;
     for (first_piece(&p, box, db->dims, db->ops->prefix_dims); !p.done; next_piece(&p), done++) {
         int status = db->ops->insert(db->built, p.piece, priority);
@@ -299,12 +296,12 @@ static int without(struct vfdb *db, uint32_t priority)
         if (status != VFDB_ANEW)
             return status ? status : vfdb_list_drop(db->list, priority);
     }
-    /* The list is what build reads, so the rule leaves it first, and comes back if that fails. */
+    /* Build reads the list, so the rule is removed from it first, and restored if the build fails. */
     uint32_t count = 0;
     for (uint32_t i = at; i != VFDB_NONE; i = vfdb_list_next(db->list, i))
         count++;
     size_t bytes = 2 * (size_t)db->dims * sizeof(uint32_t), i = 0;
-    uint32_t *kept = malloc(count * bytes);
+    uint32_t *kept = budget_take(db->list_budget, count * bytes);
     if (!kept)
         return VFDB_NO_MEMORY;
     for (; at != VFDB_NONE; at = vfdb_list_next(db->list, at))
@@ -316,11 +313,10 @@ static int without(struct vfdb *db, uint32_t priority)
         assert(back == VFDB_OK); /* its slots and its place in the table are free still */
         (void)back;
     }
-    free(kept);
+    budget_give(db->list_budget, kept, count * bytes);
     return status;
 }
 
-/* Put a rule in: *count* boxes that do not overlap.  The database stays as it was unless VFDB_OK. */
 int vfdb_insert(struct vfdb *db, const uint32_t *boxes, uint32_t count, uint32_t priority)
 {
     pthread_rwlock_wrlock(&db->lock);
@@ -337,8 +333,6 @@ int vfdb_remove(struct vfdb *db, uint32_t priority)
     return status;
 }
 
-/* One more box of a rule that may be there already, for algorithms that wrap others: box by box is how
- * rules come to them. */
 int vfdb_put(struct vfdb *db, const uint32_t *box, uint32_t priority)
 {
     pthread_rwlock_wrlock(&db->lock);
@@ -354,7 +348,6 @@ int vfdb_put(struct vfdb *db, const uint32_t *box, uint32_t priority)
     return status;
 }
 
-/* One box less. */
 int vfdb_take(struct vfdb *db, const uint32_t *box, uint32_t priority)
 {
     pthread_rwlock_wrlock(&db->lock);
@@ -368,8 +361,6 @@ int vfdb_take(struct vfdb *db, const uint32_t *box, uint32_t priority)
     return status;
 }
 
-/* Many updates in a row, rules of one box each (boxes of removals are not read); *done* counts those
- * that are done when one fails. */
 int vfdb_update(struct vfdb *db, uint32_t count, const uint8_t *inserts, const uint32_t *boxes,
                 const uint32_t *priority, uint32_t *done)
 {
@@ -383,7 +374,6 @@ int vfdb_update(struct vfdb *db, uint32_t count, const uint8_t *inserts, const u
     return status;
 }
 
-/* found[i] becomes the priority of the best rule that matches header i, or VFDB_NONE. */
 int vfdb_search(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *found)
 {
     if (!count)
@@ -394,7 +384,6 @@ int vfdb_search(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t
     return status;
 }
 
-/* Wait for what runs in the background. */
 int vfdb_settle(struct vfdb *db)
 {
     pthread_rwlock_wrlock(&db->lock);
@@ -408,25 +397,21 @@ uint32_t vfdb_rule_count(const struct vfdb *db)
     return vfdb_list_count(db->list);
 }
 
-/* Bytes of the structure that is searched. */
 size_t vfdb_bytes(const struct vfdb *db)
 {
-    return ledger_bytes(db->ledger);
+    return budget_bytes(db->budget);
 }
 
-/* The most that building and changing it took at a time. */
 size_t vfdb_peak(const struct vfdb *db)
 {
-    return ledger_peak(db->ledger);
+    return budget_peak(db->budget);
 }
 
-/* Bytes of the list of rules beside it. */
 size_t vfdb_list_bytes(const struct vfdb *db)
 {
-    return ledger_bytes(db->list_ledger);
+    return budget_bytes(db->list_budget);
 }
 
-/* How often the structure was built as a whole. */
 uint64_t vfdb_builds(const struct vfdb *db)
 {
     return db->builds;

@@ -1,9 +1,9 @@
 /* The rules of a database by priority.
  *
- * Idea: boxes in slots, slots of one rule chained; an open hash table from the priority
- * to the first slot.
- * Cost: O(1) a change, O(n log n) to sort.  Invariant: the table is at most half full,
- * and its gaps are closed at each removal, so no marks of the dead pile up.
+ * Idea: boxes in slots, slots of one rule chained; an open hash table from the priority to the first slot.
+ * Cost: O(1) a change, O(n log n) to sort.
+ * Invariant: the table is at most half full, and its gaps are closed at each removal, so no marks of the dead
+ * pile up.
  * Threading: none of its own.
  */
 #include "vfdb_list.h"
@@ -11,15 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct slot {
+struct box_slot {
     uint32_t priority, next;
 };
 
 struct vfdb_list {
-    struct ledger *ledger;
+    struct budget *budget;
     uint32_t dims, rules, boxes;
     uint32_t slots, vacant; /* room; the first free slot, chained by next */
-    struct slot *slot;
+    struct box_slot *slot;
     uint32_t *side; /* [slots][dims][2] */
     uint32_t *head; /* [mask + 1] slot + 1, 0: empty */
     uint32_t mask;
@@ -35,15 +35,15 @@ static uint32_t place_of(const struct vfdb_list *list, uint32_t priority)
     return (uint32_t)(priority * UINT64_C(0x9E3779B97F4A7C15) >> 32) & list->mask;
 }
 
-struct vfdb_list *vfdb_list_new(struct ledger *ledger, uint32_t dims)
+struct vfdb_list *vfdb_list_new(struct budget *budget, uint32_t dims)
 {
-    struct vfdb_list *list = ledger_take(ledger, sizeof *list);
+    struct vfdb_list *list = budget_take(budget, sizeof *list);
     if (!list)
         return NULL;
-    *list = (struct vfdb_list){.ledger = ledger, .dims = dims, .mask = 15, .vacant = VFDB_NONE};
-    list->head = ledger_take(ledger, (list->mask + 1) * sizeof *list->head);
+    *list = (struct vfdb_list){.budget = budget, .dims = dims, .mask = 15, .vacant = VFDB_NONE};
+    list->head = budget_take(budget, (list->mask + 1) * sizeof *list->head);
     if (!list->head) {
-        ledger_give(ledger, list, sizeof *list);
+        budget_give(budget, list, sizeof *list);
         return NULL;
     }
     return list;
@@ -53,11 +53,11 @@ void vfdb_list_free(struct vfdb_list *list)
 {
     if (!list)
         return;
-    struct ledger *ledger = list->ledger;
-    ledger_give(ledger, list->head, ((size_t)list->mask + 1) * sizeof *list->head);
-    ledger_give(ledger, list->side, list->slots * box_words(list) * sizeof *list->side);
-    ledger_give(ledger, list->slot, list->slots * sizeof *list->slot);
-    ledger_give(ledger, list, sizeof *list);
+    struct budget *budget = list->budget;
+    budget_give(budget, list->head, ((size_t)list->mask + 1) * sizeof *list->head);
+    budget_give(budget, list->side, list->slots * box_words(list) * sizeof *list->side);
+    budget_give(budget, list->slot, list->slots * sizeof *list->slot);
+    budget_give(budget, list, sizeof *list);
 }
 
 /* Where the rule's entry of the table is, or would be. */
@@ -73,7 +73,7 @@ static bool widen(struct vfdb_list *list)
 {
     uint32_t mask = 2 * list->mask + 1;
     uint32_t *old = list->head, entries = list->mask + 1;
-    uint32_t *head = ledger_take(list->ledger, ((size_t)mask + 1) * sizeof *head);
+    uint32_t *head = budget_take(list->budget, ((size_t)mask + 1) * sizeof *head);
     if (!head)
         return false;
     list->head = head;
@@ -81,7 +81,7 @@ static bool widen(struct vfdb_list *list)
     for (uint32_t i = 0; i < entries; i++)
         if (old[i])
             head[entry_of(list, list->slot[old[i] - 1].priority)] = old[i];
-    ledger_give(list->ledger, old, entries * sizeof *old);
+    budget_give(list->budget, old, entries * sizeof *old);
     return true;
 }
 
@@ -97,18 +97,18 @@ static bool room(struct vfdb_list *list, uint32_t more)
     if (slots >= VFDB_NONE)
         return false;
     size_t bytes = box_words(list) * sizeof *list->side;
-    struct slot *slot = ledger_take(list->ledger, slots * sizeof *slot);
-    uint32_t *side = slot ? ledger_take(list->ledger, slots * bytes) : NULL;
+    struct box_slot *slot = budget_take(list->budget, slots * sizeof *slot);
+    uint32_t *side = slot ? budget_take(list->budget, slots * bytes) : NULL;
     if (!side) {
-        ledger_give(list->ledger, slot, slots * sizeof *slot);
+        budget_give(list->budget, slot, slots * sizeof *slot);
         return false;
     }
     if (list->slots) {
         memcpy(slot, list->slot, list->slots * sizeof *slot);
         memcpy(side, list->side, list->slots * bytes);
     }
-    ledger_give(list->ledger, list->slot, list->slots * sizeof *slot);
-    ledger_give(list->ledger, list->side, list->slots * bytes);
+    budget_give(list->budget, list->slot, list->slots * sizeof *slot);
+    budget_give(list->budget, list->side, list->slots * bytes);
     for (uint32_t i = (uint32_t)slots; i-- > list->slots;) {
         slot[i].next = list->vacant;
         list->vacant = i;
@@ -131,8 +131,9 @@ int vfdb_list_add(struct vfdb_list *list, const uint32_t *boxes, uint32_t count,
     for (uint32_t i = count; i-- > 0;) {
         uint32_t at = list->vacant;
         list->vacant = list->slot[at].next;
-        list->slot[at] = (struct slot){priority, first};
-        memcpy(list->side + at * box_words(list), boxes + i * box_words(list), box_words(list) * sizeof *boxes);
+        list->slot[at] = (struct box_slot){priority, first};
+        memcpy(list->side + at * box_words(list), boxes + i * box_words(list),
+               box_words(list) * sizeof *boxes);
         first = at;
     }
     list->head[entry_of(list, priority)] = first + 1;
@@ -153,7 +154,7 @@ int vfdb_list_drop(struct vfdb_list *list, uint32_t priority)
         list->boxes--;
     }
     list->rules--;
-    /* Move what was put behind the hole because of it. */
+    /* Move back the entries that were placed behind the hole because it was taken. */
     for (uint32_t at = (hole + 1) & list->mask; list->head[at]; at = (at + 1) & list->mask) {
         uint32_t wanted = place_of(list, list->slot[list->head[at] - 1].priority);
         if (((at - wanted) & list->mask) >= ((at - hole) & list->mask)) {
@@ -175,14 +176,14 @@ int vfdb_list_extend(struct vfdb_list *list, const uint32_t *box, uint32_t prior
         return VFDB_NO_MEMORY;
     uint32_t at = list->vacant;
     list->vacant = list->slot[at].next;
-    list->slot[at] = (struct slot){priority, list->slot[first].next};
+    list->slot[at] = (struct box_slot){priority, list->slot[first].next};
     list->slot[first].next = at;
     memcpy(list->side + at * box_words(list), box, box_words(list) * sizeof *box);
     list->boxes++;
     return VFDB_OK;
 }
 
-/* One box less; the rule goes with its last. */
+/* Remove a box; with its last box the rule is removed. */
 int vfdb_list_shrink(struct vfdb_list *list, const uint32_t *box, uint32_t priority)
 {
     uint32_t before = VFDB_NONE, at = vfdb_list_find(list, priority);
@@ -241,14 +242,14 @@ static int rising(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* All boxes by rising priority, as numbers of slots; *at* is to be given back to the ledger. */
-int vfdb_list_sorted(const struct vfdb_list *list, struct ledger *ledger, uint32_t **at)
+/* All boxes by rising priority, as numbers of slots; *at* is to be given back to the budget. */
+int vfdb_list_sorted(const struct vfdb_list *list, struct budget *budget, uint32_t **at)
 {
     *at = NULL;
     if (!list->boxes)
         return VFDB_OK;
-    uint64_t *key = ledger_take(ledger, list->rules * sizeof *key);
-    uint32_t *sorted = key ? ledger_take(ledger, list->boxes * sizeof *sorted) : NULL, keys = 0, boxes = 0;
+    uint64_t *key = budget_take(budget, list->rules * sizeof *key);
+    uint32_t *sorted = key ? budget_take(budget, list->boxes * sizeof *sorted) : NULL, keys = 0, boxes = 0;
     if (sorted) {
         for (uint32_t i = 0; i <= list->mask; i++)
             if (list->head[i])
@@ -259,6 +260,6 @@ int vfdb_list_sorted(const struct vfdb_list *list, struct ledger *ledger, uint32
                 sorted[boxes++] = slot;
         *at = sorted;
     }
-    ledger_give(ledger, key, list->rules * sizeof *key);
+    budget_give(budget, key, list->rules * sizeof *key);
     return sorted ? VFDB_OK : VFDB_NO_MEMORY;
 }

@@ -6,7 +6,7 @@
 /* The rules of a database as they were given, found by priority: what a rebuild starts from. */
 struct vfdb_list;
 
-struct vfdb_list *vfdb_list_new(struct ledger *ledger, uint32_t dims);
+struct vfdb_list *vfdb_list_new(struct budget *budget, uint32_t dims);
 void vfdb_list_free(struct vfdb_list *list);
 int vfdb_list_add(struct vfdb_list *list, const uint32_t *boxes, uint32_t count, uint32_t priority);
 int vfdb_list_drop(struct vfdb_list *list, uint32_t priority);
@@ -14,14 +14,14 @@ int vfdb_list_extend(struct vfdb_list *list, const uint32_t *box, uint32_t prior
 int vfdb_list_shrink(struct vfdb_list *list, const uint32_t *box, uint32_t priority);
 uint32_t vfdb_list_count(const struct vfdb_list *list);
 
-/* The first box of a rule, or VFDB_NONE; the box behind one, likewise; its sides. */
+/* The first box of a rule, or VFDB_NONE; the next box of the same rule, or VFDB_NONE; its bounds. */
 uint32_t vfdb_list_find(const struct vfdb_list *list, uint32_t priority);
 uint32_t vfdb_list_next(const struct vfdb_list *list, uint32_t at);
 const uint32_t *vfdb_list_box(const struct vfdb_list *list, uint32_t at);
 
 /* How many boxes there are in all, and each by rising priority. */
 uint32_t vfdb_list_boxes(const struct vfdb_list *list);
-int vfdb_list_sorted(const struct vfdb_list *list, struct ledger *ledger, uint32_t **at);
+int vfdb_list_sorted(const struct vfdb_list *list, struct budget *budget, uint32_t **at);
 uint32_t vfdb_list_priority(const struct vfdb_list *list, uint32_t at);
 
 #endif

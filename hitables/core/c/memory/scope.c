@@ -1,9 +1,9 @@
-/* Pieces of a ledger that are given back together.
+/* Pieces of a budget that are given back together.
  *
- * Idea: a list of what was taken, so that whoever gives up halfway has one call to make.
- * Cost: dropping one piece reads the list from its newest; bags hold tens of pieces.
- * Invariant: every piece in the list is charged to the ledger, and so is the list.
- * Threading: none; a bag belongs to one build.
+ * Idea: a list of the pieces, so that code which gives up halfway frees them with one call.
+ * Cost: dropping one piece reads the list from its newest; a scope holds tens of pieces.
+ * Invariant: every piece in the list is charged to the budget, and so is the list.
+ * Threading: none; a scope belongs to one build.
  */
 #include "scope.h"
 
@@ -11,67 +11,71 @@
 
 #include "budget.h"
 
-struct bag_piece {
+struct scope_piece {
     void *at;
     size_t size;
 };
 
-/* size zeroed bytes (at least one), or NULL. */
-void *bag_take(struct bag *bag, size_t size)
+void *scope_take(struct scope *scope, size_t size)
 {
-    if (bag->pieces == bag->room) {
-        size_t room = 2 * bag->room + 16;
-        struct bag_piece *moved =
-            ledger_resize(bag->ledger, bag->piece, bag->room * sizeof *moved, room * sizeof *moved);
+    if (scope->pieces == scope->room) {
+        size_t room = 2 * scope->room + 16;
+        struct scope_piece *moved =
+            budget_resize(scope->budget, scope->piece, scope->room * sizeof *moved, room * sizeof *moved);
         if (!moved)
             return NULL;
-        bag->piece = moved;
-        bag->room = room;
+        scope->piece = moved;
+        scope->room = room;
     }
     size += !size;
-    void *taken = ledger_take(bag->ledger, size);
+    void *taken = budget_take(scope->budget, size);
     if (taken)
-        bag->piece[bag->pieces++] = (struct bag_piece){taken, size};
+        scope->piece[scope->pieces++] = (struct scope_piece){taken, size};
     return taken;
 }
 
-static struct bag_piece *piece_of(struct bag *bag, const void *taken)
+static struct scope_piece *piece_of(struct scope *scope, const void *taken)
 {
-    size_t i = bag->pieces;
-    while (i && bag->piece[i - 1].at != taken)
+    size_t i = scope->pieces;
+    while (i && scope->piece[i - 1].at != taken)
         i--;
-    assert(i && "the piece is in the bag");
-    return bag->piece + i - 1;
+    assert(i && "the piece is in the scope");
+    return scope->piece + i - 1;
 }
 
-/* The piece (NULL: a new one) in another size, what is new zeroed; NULL leaves it as it was. */
-void *bag_resize(struct bag *bag, void *taken, size_t size)
+void *scope_resize(struct scope *scope, void *taken, size_t size)
 {
     if (!taken)
-        return bag_take(bag, size);
-    struct bag_piece *piece = piece_of(bag, taken);
+        return scope_take(scope, size);
+    struct scope_piece *piece = piece_of(scope, taken);
     size += !size;
-    void *moved = ledger_resize(bag->ledger, taken, piece->size, size);
+    void *moved = budget_resize(scope->budget, taken, piece->size, size);
     if (moved)
-        *piece = (struct bag_piece){moved, size};
+        *piece = (struct scope_piece){moved, size};
     return moved;
 }
 
-/* Give one piece back; NULL is none. */
-void bag_drop(struct bag *bag, void *taken)
+void scope_drop(struct scope *scope, void *taken)
 {
     if (!taken)
         return;
-    struct bag_piece *piece = piece_of(bag, taken);
-    ledger_give(bag->ledger, taken, piece->size);
-    *piece = bag->piece[--bag->pieces];
+    struct scope_piece *piece = piece_of(scope, taken);
+    budget_give(scope->budget, taken, piece->size);
+    *piece = scope->piece[--scope->pieces];
 }
 
-/* Give everything back. */
-void bag_empty(struct bag *bag)
+void scope_shrink(struct scope *scope, size_t pieces)
 {
-    for (size_t i = 0; i < bag->pieces; i++)
-        ledger_give(bag->ledger, bag->piece[i].at, bag->piece[i].size);
-    ledger_give(bag->ledger, bag->piece, bag->room * sizeof *bag->piece);
-    *bag = (struct bag){.ledger = bag->ledger};
+    while (scope->pieces > pieces) {
+        struct scope_piece *piece = &scope->piece[--scope->pieces];
+        budget_give(scope->budget, piece->at, piece->size);
+    }
+}
+
+void scope_empty(struct scope *scope)
+{
+    for (size_t i = 0; i < scope->pieces; i++)
+        budget_give(scope->budget, scope->piece[i].at, scope->piece[i].size);
+    budget_give(scope->budget, scope->piece, scope->room * sizeof *scope->piece);
+    *scope = (struct scope){.budget = scope->budget};
 }

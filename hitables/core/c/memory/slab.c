@@ -1,9 +1,10 @@
-/* Pieces of one size, which come and go one by one.
+/* Pieces of one size, taken and given back one by one.
  *
- * Idea: chunks of 64 pieces side by side; a piece is known by its number, which its owner
- * keeps.  Cost: O(1) each; a chunk whose last piece comes back goes back to the ledger.
- * Invariant: the vacant list holds exactly the chunks that have memory and a free piece, the
- * spare list those without memory.  Threading: none; the owner's lock is enough.
+ * Idea: chunks of 64 pieces side by side; a piece is known by its number, which its owner keeps.
+ * Cost: O(1) each; a chunk without pieces in use is given back to the budget.
+ * Invariant: the vacant list holds exactly the chunks that have memory and a free piece, the spare list those
+ * without memory.
+ * Threading: none; the owner's lock is enough.
  */
 #include "slab.h"
 
@@ -19,107 +20,104 @@ struct chunk {
     uint32_t before, after;
 };
 
-struct pool {
-    struct ledger *ledger;
+struct slab {
+    struct budget *budget;
     size_t size;
     struct chunk *chunk; /* [room] */
     uint32_t chunks, room, vacant, spare;
 };
 
-/* A piece of a cache line or less never lies across two when size divides the line. */
-struct pool *pool_new(struct ledger *ledger, size_t size)
+struct slab *slab_new(struct budget *budget, size_t size)
 {
-    struct pool *pool = ledger_take(ledger, sizeof *pool);
-    if (pool) {
-        pool->ledger = ledger;
-        pool->size = size;
-        pool->vacant = pool->spare = NOWHERE;
+    struct slab *slab = budget_take(budget, sizeof *slab);
+    if (slab) {
+        slab->budget = budget;
+        slab->size = size;
+        slab->vacant = slab->spare = NOWHERE;
     }
-    return pool;
+    return slab;
 }
 
-/* All its pieces go back with it. */
-void pool_free(struct pool *pool)
+void slab_free(struct slab *slab)
 {
-    if (!pool)
+    if (!slab)
         return;
-    for (uint32_t i = 0; i < pool->chunks; i++)
-        ledger_give(pool->ledger, pool->chunk[i].piece, PIECES * pool->size);
-    ledger_give(pool->ledger, pool->chunk, pool->room * sizeof *pool->chunk);
-    ledger_give(pool->ledger, pool, sizeof *pool);
+    for (uint32_t i = 0; i < slab->chunks; i++)
+        budget_give(slab->budget, slab->chunk[i].piece, PIECES * slab->size);
+    budget_give(slab->budget, slab->chunk, slab->room * sizeof *slab->chunk);
+    budget_give(slab->budget, slab, sizeof *slab);
 }
 
-static void link_chunk(struct pool *pool, uint32_t at)
+static void link_chunk(struct slab *slab, uint32_t at)
 {
-    pool->chunk[at].before = NOWHERE;
-    pool->chunk[at].after = pool->vacant;
-    if (pool->vacant != NOWHERE)
-        pool->chunk[pool->vacant].before = at;
-    pool->vacant = at;
+    slab->chunk[at].before = NOWHERE;
+    slab->chunk[at].after = slab->vacant;
+    if (slab->vacant != NOWHERE)
+        slab->chunk[slab->vacant].before = at;
+    slab->vacant = at;
 }
 
-static void unlink_chunk(struct pool *pool, uint32_t at)
+static void unlink_chunk(struct slab *slab, uint32_t at)
 {
-    uint32_t before = pool->chunk[at].before, after = pool->chunk[at].after;
+    uint32_t before = slab->chunk[at].before, after = slab->chunk[at].after;
     if (before == NOWHERE)
-        pool->vacant = after;
+        slab->vacant = after;
     else
-        pool->chunk[before].after = after;
+        slab->chunk[before].after = after;
     if (after != NOWHERE)
-        pool->chunk[after].before = before;
+        slab->chunk[after].before = before;
 }
 
-static bool add_chunk(struct pool *pool)
+static bool add_chunk(struct slab *slab)
 {
-    if (pool->spare == NOWHERE && pool->chunks == pool->room) {
-        uint32_t room = pool->room ? 2 * pool->room : 4;
+    if (slab->spare == NOWHERE && slab->chunks == slab->room) {
+        uint32_t room = slab->room ? 2 * slab->room : 4;
         struct chunk *chunk =
-            ledger_resize(pool->ledger, pool->chunk, pool->room * sizeof *chunk, room * sizeof *chunk);
+            budget_resize(slab->budget, slab->chunk, slab->room * sizeof *chunk, room * sizeof *chunk);
         if (!chunk)
             return false;
-        pool->chunk = chunk;
-        pool->room = room;
+        slab->chunk = chunk;
+        slab->room = room;
     }
-    char *piece = ledger_take(pool->ledger, PIECES * pool->size);
+    char *piece = budget_take(slab->budget, PIECES * slab->size);
     if (!piece)
         return false;
-    uint32_t at = pool->spare;
+    uint32_t at = slab->spare;
     if (at == NOWHERE)
-        at = pool->chunks++;
+        at = slab->chunks++;
     else
-        pool->spare = pool->chunk[at].after;
-    pool->chunk[at] = (struct chunk){.piece = piece};
-    link_chunk(pool, at);
+        slab->spare = slab->chunk[at].after;
+    slab->chunk[at] = (struct chunk){.piece = piece};
+    link_chunk(slab, at);
     return true;
 }
 
-/* A piece as it was left by its last owner, and its number; NULL when memory is exhausted. */
-void *pool_take(struct pool *pool, uint32_t *number)
+void *slab_take(struct slab *slab, uint32_t *number)
 {
-    if (pool->vacant == NOWHERE && !add_chunk(pool))
+    if (slab->vacant == NOWHERE && !add_chunk(slab))
         return NULL;
-    uint32_t at = pool->vacant;
-    struct chunk *chunk = pool->chunk + at;
+    uint32_t at = slab->vacant;
+    struct chunk *chunk = slab->chunk + at;
     uint32_t place = (uint32_t)__builtin_ctzll(~chunk->used);
     chunk->used |= UINT64_C(1) << place;
     if (chunk->used == UINT64_MAX)
-        unlink_chunk(pool, at);
+        unlink_chunk(slab, at);
     *number = at * PIECES + place;
-    return chunk->piece + place * pool->size;
+    return chunk->piece + place * slab->size;
 }
 
-void pool_give(struct pool *pool, uint32_t number)
+void slab_give(struct slab *slab, uint32_t number)
 {
     uint32_t at = number / PIECES;
-    struct chunk *chunk = pool->chunk + at;
+    struct chunk *chunk = slab->chunk + at;
     if (chunk->used == UINT64_MAX)
-        link_chunk(pool, at);
+        link_chunk(slab, at);
     chunk->used &= ~(UINT64_C(1) << number % PIECES);
     if (chunk->used)
         return;
-    unlink_chunk(pool, at);
-    ledger_give(pool->ledger, chunk->piece, PIECES * pool->size);
+    unlink_chunk(slab, at);
+    budget_give(slab->budget, chunk->piece, PIECES * slab->size);
     chunk->piece = NULL;
-    chunk->after = pool->spare;
-    pool->spare = at;
+    chunk->after = slab->spare;
+    slab->spare = at;
 }

@@ -1,25 +1,23 @@
-/* Pairs of lists that are known to be equal in a region.
+/* Lemmas: pairs of lists that are proved to be equal in a region.
  *
- * Idea: a match with memory leads to the same rules whether it says no or, once its effect has
- * happened, yes; and a fact that is written leads to the same rules as one that does not hold.
- * Thirty such rules in a row are 2^30 ways to the rule behind them.  So what was proved of two
- * lists is kept for a while, and lists that come to the same in a part of that region are
- * proved by it.
- *
- * Cost: the newest few are held against the lists at hand, each in one pass.  Invariant: nothing
- * is kept but what is proved; whose memory is whose was noted then, for the same rules.
+ * Idea: a match with memory leads to the same rules whether its answer is no or, once its effect has
+ * happened, yes; and a fact that is written leads to the same rules as one that does not hold.  Thirty such
+ * rules in a row are 2^30 paths to the rule behind them.  So a proved pair is kept for a while, and proves
+ * every pair that it becomes in a part of its region.
+ * Cost: the newest LOOKED_AT candidates are compared with the lists at hand, each in one pass.
+ * Invariant: the cache holds proved pairs alone; which rules share a memory was noted when they were proved.
+ * Threading: none; a cache belongs to one prover, whose budget counts it.
  */
 #include "lemmas.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { LOOKED_AT = 6, FIRST_FEW = 64, LARGEST = 1 << 20 };
 
-struct known {
+struct lemma {
     size_t size;
-    struct list a, b;
-    const struct set *region[]; /* by dimension; sets and items stand behind */
+    struct residual_list a, b;
+    const struct set *region[]; /* by dimension; sets and items role behind */
 };
 
 static size_t set_size(const struct set *set)
@@ -27,124 +25,124 @@ static size_t set_size(const struct set *set)
     return (sizeof *set + 2 * (size_t)set->n * sizeof *set->ends + 15) & ~(size_t)15;
 }
 
-/* A copy of the lists and of the region; NULL when they are too large to be kept. */
-struct known *known_copy(struct residue *r, const struct list *a, const struct list *b)
+struct lemma *lemma_copy(struct residual *r, const struct residual_list *a, const struct residual_list *b)
 {
-    size_t head = (sizeof(struct known) + r->in.dims * sizeof(struct set *) + 15) & ~(size_t)15;
+    size_t head = (sizeof(struct lemma) + r->in.dims * sizeof(struct set *) + 15) & ~(size_t)15;
     size_t size = head + (a->n + b->n) * sizeof *a->v;
     for (uint32_t dim = 0; dim < r->in.dims; dim++)
         size += set_size(r->region[dim]);
-    if (size > LARGEST || (r->limit && r->top + r->heap + size > r->limit))
+    if (size > LARGEST || residual_is_full(r, size))
         return NULL;
-    struct known *known = malloc(size);
-    if (!known)
+    struct lemma *lemma = budget_take(r->budget, size);
+    if (!lemma)
         return NULL;
-    r->heap += known->size = size;
-    unsigned char *at = (unsigned char *)known + head;
+    lemma->size = size;
+    unsigned char *at = (unsigned char *)lemma + head;
     for (uint32_t dim = 0; dim < r->in.dims; dim++) {
         memcpy(at, r->region[dim], sizeof(struct set) + 2 * (size_t)r->region[dim]->n * sizeof(uint32_t));
-        known->region[dim] = (struct set *)at;
+        lemma->region[dim] = (struct set *)at;
         at += set_size(r->region[dim]);
     }
-    known->a = *a, known->b = *b;
-    known->a.v = (struct item *)at;
+    lemma->a = *a, lemma->b = *b;
+    lemma->a.v = (struct residual_item *)at;
     if (a->n)
-        memcpy(known->a.v, a->v, a->n * sizeof *a->v);
-    known->b.v = known->a.v + a->n;
+        memcpy(lemma->a.v, a->v, a->n * sizeof *a->v);
+    lemma->b.v = lemma->a.v + a->n;
     if (b->n)
-        memcpy(known->b.v, b->v, b->n * sizeof *b->v);
-    return known;
+        memcpy(lemma->b.v, b->v, b->n * sizeof *b->v);
+    return lemma;
 }
 
-void known_free(struct residue *r, struct known *known)
+void lemma_free(struct residual *r, struct lemma *lemma)
 {
-    if (known)
-        r->heap -= known->size;
-    free(known);
+    if (lemma)
+        budget_give(r->budget, lemma, lemma->size);
 }
 
-void memory_clear(struct residue *r, struct memory *memory)
+void lemma_cache_clear(struct residual *r, struct lemma_cache *cache)
 {
-    for (uint32_t k = 0; k < memory->n; k++)
-        known_free(r, memory->v[k]);
-    memory->n = memory->at = 0;
+    for (uint32_t k = 0; k < cache->n; k++)
+        lemma_free(r, cache->v[k]);
+    cache->n = cache->at = 0;
 }
 
-/* Keep what is proved, in place of what was kept the longest ago. */
-void memory_keep(struct residue *r, struct memory *memory, struct known *known)
+void lemma_cache_keep(struct residual *r, struct lemma_cache *cache, struct lemma *lemma)
 {
-    if (!known)
+    if (!lemma)
         return;
-    if (memory->n == KNOWN_MOST)
-        known_free(r, memory->v[memory->at]);
+    if (cache->n == LEMMAS_KEPT)
+        lemma_free(r, cache->v[cache->at]);
     else
-        memory->n++;
-    memory->v[memory->at] = known;
-    memory->at = (memory->at + 1) % KNOWN_MOST;
+        cache->n++;
+    cache->v[cache->at] = lemma;
+    cache->at = (cache->at + 1) % LEMMAS_KEPT;
 }
 
 /* Whether all of set is in other. */
-static int within(const struct set *set, const struct set *other)
+static bool within(const struct set *set, const struct set *other)
 {
     uint32_t o = 0;
     for (uint32_t s = 0; s < set->n; s++) {
         while (o < other->n && other->ends[2 * o + 1] < set->ends[2 * s])
             o++;
-        if (o == other->n || other->ends[2 * o] > set->ends[2 * s] || other->ends[2 * o + 1] < set->ends[2 * s + 1])
-            return 0;
+        if (o == other->n || other->ends[2 * o] > set->ends[2 * s] ||
+            other->ends[2 * o + 1] < set->ends[2 * s + 1])
+            return false;
     }
-    return 1;
+    return true;
 }
 
-/* Whether the list's first item is among the first that were kept: most others are seen by that. */
-static int may_start(const struct list *kept, const struct list *list)
+/* Whether the list's first item is among the first of the kept list: a quick test that rules out most. */
+static bool may_start(const struct residual_list *kept, const struct residual_list *list)
 {
     if (!list->n)
-        return 1;
+        return true;
     for (size_t i = 0; i < kept->n && i < FIRST_FEW; i++)
-        if (kept->v[i].rule == list->v->rule && kept->v[i].seg == list->v->seg)
-            return 1;
-    return 0;
+        if (kept->v[i].rule == list->v->rule && kept->v[i].guarded == list->v->guarded)
+            return true;
+    return false;
 }
 
-/* Whether what is left of the kept list in the region at hand is the list. */
-static int comes_to(struct residue *r, const struct list *kept, const struct list *list)
+/* Whether the kept list, filtered by the current region, is the list. */
+static bool comes_to(struct residual *r, const struct residual_list *kept, const struct residual_list *list)
 {
     if (kept->end != list->end || kept->n < list->n)
-        return 0;
+        return false;
     size_t top = r->top;
-    struct item *items = residue_push(r, (kept->n + 1) * sizeof *items);
+    struct residual_item *items = residual_push(r, (kept->n + 1) * sizeof *items);
     if (!items)
-        return 0;
-    size_t n = residue_filter(r, kept, items, ALL_DIMS);
-    int same = n == list->n;
+        return false;
+    size_t n = residual_filter(r, kept, items, ALL_DIMS);
+    bool same = n == list->n;
     for (size_t i = 0; same && i < n; i++) {
-        const struct item *x = &items[i], *y = &list->v[i];
-        same = x->seg == y->seg && x->depth == y->depth && (x->seg == NONE || (x->rule == y->rule && x->open == y->open));
+        const struct residual_item *x = &items[i], *y = &list->v[i];
+        same = x->guarded == y->guarded && x->depth == y->depth &&
+               (x->guarded == NONE || (x->rule == y->rule && x->open == y->open));
     }
     r->top = top;
     return same;
 }
 
-static int covers(struct residue *r, const struct known *known, const struct list *a, const struct list *b)
+static bool covers(struct residual *r, const struct lemma *lemma, const struct residual_list *a,
+                   const struct residual_list *b)
 {
     for (uint32_t dim = 0; dim < r->in.dims; dim++)
-        if (!within(r->region[dim], known->region[dim]))
-            return 0;
-    return comes_to(r, &known->a, a) && comes_to(r, &known->b, b);
+        if (!within(r->region[dim], lemma->region[dim]))
+            return false;
+    return comes_to(r, &lemma->a, a) && comes_to(r, &lemma->b, b);
 }
 
-/* Whether the lists are known to be equal in the region at hand. */
-int memory_has(struct residue *r, const struct memory *memory, const struct list *a, const struct list *b)
+bool lemma_cache_has(struct residual *r, const struct lemma_cache *cache, const struct residual_list *a,
+                     const struct residual_list *b)
 {
     uint32_t looked_at = 0;
-    for (uint32_t k = 1; k <= memory->n && looked_at < LOOKED_AT; k++) {
-        const struct known *known = memory->v[(memory->at + KNOWN_MOST - k) % KNOWN_MOST];
-        if (!may_start(&known->a, a) || !may_start(&known->b, b))
+    for (uint32_t k = 1; k <= cache->n && looked_at < LOOKED_AT; k++) {
+        const struct lemma *lemma = cache->v[(cache->at + LEMMAS_KEPT - k) % LEMMAS_KEPT];
+        if (!may_start(&lemma->a, a) || !may_start(&lemma->b, b))
             continue;
         looked_at++;
-        if (covers(r, known, a, b))
-            return 1;
+        if (covers(r, lemma, a, b))
+            return true;
     }
-    return 0;
+    return false;
 }

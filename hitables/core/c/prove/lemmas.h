@@ -1,23 +1,30 @@
-#ifndef HITABLES_KNOWN_H
-#define HITABLES_KNOWN_H
+#ifndef HITABLES_LEMMAS_H
+#define HITABLES_LEMMAS_H
 
 #include "residual.h"
 
-/* Pairs of lists that are known to be equal in a region: see known.c. */
+/* Pairs of lists that are proved to be equal in a region, the newest LEMMAS_KEPT of them: see lemmas.c. */
 
-struct known;
+struct lemma;
 
-enum { KNOWN_MOST = 64 };
+enum { LEMMAS_KEPT = 64 };
 
-struct memory {
-    struct known *v[KNOWN_MOST]; /* the newest stands before at */
+/* Zeroed: an empty cache. */
+struct lemma_cache {
+    struct lemma *v[LEMMAS_KEPT]; /* a ring; the newest is before *at* */
     uint32_t n, at;
 };
 
-struct known *known_copy(struct residue *r, const struct list *a, const struct list *b);
-void known_free(struct residue *r, struct known *known);
-void memory_keep(struct residue *r, struct memory *memory, struct known *known);
-int memory_has(struct residue *r, const struct memory *memory, const struct list *a, const struct list *b);
-void memory_clear(struct residue *r, struct memory *memory);
+/* A lemma of the two lists in the current region, yet to be proved.  NULL: too large, or no memory; then
+ * the pair is proved again where it is met again.  Free it, or give it to the cache once it is proved. */
+struct lemma *lemma_copy(struct residual *r, const struct residual_list *a, const struct residual_list *b);
+void lemma_free(struct residual *r, struct lemma *lemma);
+
+/* Keep a proved lemma (NULL: nothing) in place of the oldest; the cache frees it. */
+void lemma_cache_keep(struct residual *r, struct lemma_cache *cache, struct lemma *lemma);
+/* Whether some lemma proves that the lists are equal in the current region. */
+bool lemma_cache_has(struct residual *r, const struct lemma_cache *cache, const struct residual_list *a,
+                     const struct residual_list *b);
+void lemma_cache_clear(struct residual *r, struct lemma_cache *cache);
 
 #endif

@@ -1,86 +1,87 @@
-/* A list of rules in another order: by groups, and what stands earlier asked for first.
+/* A list of rules in another order: by groups, each rule behind the earlier rules that it may not overtake.
  *
- * Idea: first match picks, of the rules that match a packet, the one that stands first.  Rules
- * may be read by groups, one group behind the other, if rule r of a group is not taken before
- * the rules of later groups that stand before r were asked.  That is done by a *form* in front of
- * r: for what r matches, all rules of some groups that stand before r are searched (*asked*), or
- * a few of them are spelt out (*listed*).  Where neither is done for rule w of a later group
- * that stands before r, no packet may match both; or, if nothing is asked for r at all, both
- * must come to the same.
- *
- * Here just that is looked at: all such pairs r and w, as the packets of a class read them.  Pairs
- * are found by halving the header space between those that meet no packet in common, until few are
- * left of one side.  That what is asked for is what stands before r is for the caller to know.
- *
- * Cost: next to nothing where each rule asks for what it crosses; the worst is all pairs.
- * Invariant: "holds" is said only when each pair was told apart.  For one thread.
+ * Idea: first match takes, of the rules that match a packet, the one that comes first in the list.  Rules may
+ * be read by groups, one group behind the other, if rule r of a group is not taken before the rules of later
+ * groups that precede r in the list were searched.  A *form* in front of r does that: for the packets that r
+ * matches, it searches all preceding rules of some groups (*asked*), or lists a few of them (*listed*).
+ * Where it does neither for rule w of a later group that precedes r, no packet may match both; or, if r has
+ * no form at all, both must give the same verdict.  This file checks all such pairs r and w, as the packets
+ * of a class read them.  Pairs are enumerated by halving the header space, since rules in different halves
+ * have no packet in common, until few are left on one side.  The caller guarantees that the searched rules
+ * are exactly those before r.
+ * Cost: little where each rule searches those that it crosses; at worst all pairs.
+ * Invariant: PROVE_EQUAL is returned only when each pair was told apart.
+ * Threading: one thread, but for *stopped.
  */
 #include "reorder_internal.h"
 
 #include <string.h>
 
+#include "search.h"
+
 enum {
-    FEW = 512,     /* pairs that are looked at one by one rather than halved */
+    FEW = 512,     /* pairs that are checked one by one rather than halved */
     SAMPLE = 32,   /* rules of each side by which a halving is chosen */
     DEEPEST = 64,
-    DIMS = 40,     /* more are not looked at: what meets without them may not meet */
+    DIMS = 40,     /* further ones are ignored: rules that meet in these may not meet at all */
 };
 
-/* How a rule stands in the class. */
-enum stand {
-    STANDS_NOT,   /* it matches no packet */
-    STANDS_PLAIN, /* nothing is asked before it */
-    STANDS_ASKING /* something is */
+/* How the class reads a rule. */
+enum role {
+    MATCHES_NOTHING,   /* it matches no packet */
+    PLAIN, /* nothing is asked before it */
+    ASKS /* something is */
 };
 
-struct join {
-    struct residue *r;
+struct reorder_check {
+    struct residual *r;
     const struct order *order;
-    const volatile int *stopped;
-    uint8_t *stand;
-    uint32_t *seg;
+    const volatile bool *stopped;
+    uint8_t *role;
+    uint32_t *guarded;
     uint32_t dims, dim[DIMS];    /* that some rule tests */
     uint32_t *low[DIMS], *high[DIMS]; /* by rule: hull of what it tests */
     uint32_t asker_group, group; /* of the pairs looked at */
     uint64_t looked_at;
-    int status;
+    enum prove_status status;
 };
 
-static const struct seg *seg_of(const struct join *j, uint32_t rule)
+static const struct guarded_action *guarded_of(const struct reorder_check *j, uint32_t rule)
 {
-    return &j->r->segs[j->seg[rule]];
+    return &j->r->guarded[j->guarded[rule]];
 }
 
 /* ---- rules as the class reads them ---- */
 
-static enum stand stands(const struct join *j, uint32_t rule)
+static enum role role_of(const struct reorder_check *j, uint32_t rule)
 {
     const struct order *order = j->order;
     uint32_t own = order->form[rule + 1] - 1;
-    if (j->r->rule_seg[own] == NONE)
-        return STANDS_NOT;
-    /* What stands before it and is read as the rule itself asks for nothing: its matches drop. */
+    if (j->r->rule_guarded[own] == NONE)
+        return MATCHES_NOTHING;
+    /* A form that is read as the rule itself searches nothing: the rule's matches drop. */
     for (uint32_t form = order->form[rule]; form < own; form++)
-        if (j->r->rule_seg[form] != NONE && j->r->rule_seg[form] != j->r->rule_seg[own])
-            return STANDS_ASKING;
-    return STANDS_PLAIN;
+        if (j->r->rule_guarded[form] != NONE && j->r->rule_guarded[form] != j->r->rule_guarded[own])
+            return ASKS;
+    return PLAIN;
 }
 
-/* The values that all plain tests of the rule's segment leave in each dimension: a hull. */
-static int enclose(struct join *j)
+/* The hull, in each dimension, of the values that all plain tests of a rule leave; false when memory is
+ * exhausted. */
+static bool enclose(struct reorder_check *j)
 {
-    const struct residue *r = j->r;
+    const struct residual *r = j->r;
     uint32_t rules = j->order->rules;
-    uint32_t *place = residue_push(j->r, (r->in.dims + 1) * sizeof *place);
+    uint32_t *place = residual_push(j->r, (r->in.dims + 1) * sizeof *place);
     if (!place)
-        return 0;
+        return false;
     memset(place, 0xff, (r->in.dims + 1) * sizeof *place);
     for (uint32_t rule = 0; rule < rules; rule++) {
-        if (j->stand[rule] == STANDS_NOT)
+        if (j->role[rule] == MATCHES_NOTHING)
             continue;
-        const struct seg *seg = seg_of(j, rule);
-        for (uint32_t t = 0; t < seg->n; t++) {
-            uint32_t test = r->tests[seg->first + t];
+        const struct guarded_action *guarded = guarded_of(j, rule);
+        for (uint32_t t = 0; t < guarded->n; t++) {
+            uint32_t test = r->tests[guarded->first + t];
             if (test & EITHER)
                 continue;
             uint32_t dim = r->in.test_dim[test];
@@ -89,10 +90,10 @@ static int enclose(struct join *j)
                     continue;
                 uint32_t d = place[dim] = j->dims++;
                 j->dim[d] = dim;
-                j->low[d] = residue_push(j->r, (rules + 1) * sizeof(uint32_t));
-                j->high[d] = residue_push(j->r, (rules + 1) * sizeof(uint32_t));
+                j->low[d] = residual_push(j->r, (rules + 1) * sizeof(uint32_t));
+                j->high[d] = residual_push(j->r, (rules + 1) * sizeof(uint32_t));
                 if (!j->low[d] || !j->high[d])
-                    return 0;
+                    return false;
                 memset(j->low[d], 0, (rules + 1) * sizeof(uint32_t));
                 memset(j->high[d], 0xff, (rules + 1) * sizeof(uint32_t));
             }
@@ -104,65 +105,66 @@ static int enclose(struct join *j)
                 j->high[d][rule] = high;
         }
     }
-    return 1;
+    return true;
 }
 
 /* ---- pairs ---- */
 
-static int tests_meet(const struct residue *r, uint32_t one, uint32_t other)
+static bool tests_meet(const struct residual *r, uint32_t one, uint32_t other)
 {
     uint32_t x = r->in.test_start[one], x_end = r->in.test_start[one + 1];
     uint32_t y = r->in.test_start[other], y_end = r->in.test_start[other + 1];
     while (x < x_end && y < y_end) {
         const uint32_t *a = r->in.set_ends + 2 * (size_t)x, *b = r->in.set_ends + 2 * (size_t)y;
         if (a[0] <= b[1] && b[0] <= a[1])
-            return 1;
+            return true;
         if (a[1] < b[1])
             x++;
         else
             y++;
     }
-    return 0;
+    return false;
 }
 
 /* Whether a packet may match both: any two tests of one dimension have values in common. */
-static int meet(const struct join *j, uint32_t one, uint32_t other)
+static bool meet(const struct reorder_check *j, uint32_t one, uint32_t other)
 {
     for (uint32_t d = 0; d < j->dims; d++)
         if (j->low[d][one] > j->high[d][other] || j->low[d][other] > j->high[d][one])
-            return 0;
-    const struct residue *r = j->r;
-    const struct seg *a = seg_of(j, one), *b = seg_of(j, other);
+            return false;
+    const struct residual *r = j->r;
+    const struct guarded_action *a = guarded_of(j, one), *b = guarded_of(j, other);
     for (uint32_t x = 0; x < a->n; x++)
         for (uint32_t y = 0; y < b->n; y++) {
             uint32_t s = r->tests[a->first + x], t = r->tests[b->first + y];
             if (!((s | t) & EITHER) && r->in.test_dim[s] == r->in.test_dim[t] && !tests_meet(r, s, t))
-                return 0;
+                return false;
         }
-    return 1;
+    return true;
 }
 
-static int is_listed(const struct order *order, uint32_t rule, uint32_t which)
+static bool is_listed(const struct order *order, uint32_t rule, uint32_t which)
 {
     for (uint32_t l = order->listed_start[rule]; l < order->listed_start[rule + 1]; l++)
         if (order->listed[l] == which)
-            return 1;
-    return 0;
+            return true;
+    return false;
 }
 
-/* Whether the two must be told apart: w stands before rule and is not asked for. */
-static int matters(const struct join *j, uint32_t rule, uint32_t w)
+/* Whether the two must be told apart: w precedes rule and its form does not search it. */
+static bool matters(const struct reorder_check *j, uint32_t rule, uint32_t w)
 {
     const struct order *order = j->order;
     if (order->place[w] > order->place[rule])
-        return 0;
-    if (j->stand[rule] == STANDS_PLAIN)
-        return seg_of(j, rule)->arg != seg_of(j, w)->arg;
+        return false;
+    if (j->role[rule] == PLAIN)
+        return guarded_of(j, rule)->arg != guarded_of(j, w)->arg;
     uint32_t asked = order->asked[(size_t)rule * order->groups + j->group];
     return w - order->group_start[j->group] >= asked && !is_listed(order, rule, w);
 }
 
-static void look_at_all(struct join *j, const uint32_t *rules, uint32_t n, const uint32_t *others, uint32_t m)
+static void look_at_all(struct reorder_check *j, const uint32_t *rules, uint32_t n, const uint32_t *others,
+                        uint32_t m)
 {
     for (uint32_t a = 0; a < n && j->status == PROVE_EQUAL; a++) {
         if (*j->stopped)
@@ -175,12 +177,13 @@ static void look_at_all(struct join *j, const uint32_t *rules, uint32_t n, const
     }
 }
 
-struct halving {
+struct header_halving {
     uint32_t d, at; /* values below at, and from it on */
 };
 
 /* Pairs of the samples that would be left, in both halves together. */
-static uint32_t left_by(const struct join *j, struct halving h, const uint32_t *x, uint32_t n, const uint32_t *y, uint32_t m)
+static uint32_t left_by(const struct reorder_check *j, struct header_halving h, const uint32_t *x, uint32_t n,
+                        const uint32_t *y, uint32_t m)
 {
     uint32_t below[2] = {0}, above[2] = {0};
     const uint32_t *side[] = {x, y}, count[] = {n, m};
@@ -200,28 +203,30 @@ static uint32_t sampled(const uint32_t *rules, uint32_t n, uint32_t *sample)
     return kept;
 }
 
-/* The halving that leaves the fewest pairs; 0 when none leaves clearly fewer. */
-static int choose(const struct join *j, const uint32_t *rules, uint32_t n, const uint32_t *others, uint32_t m, struct halving *best)
+/* The halving that leaves the fewest pairs; false when none leaves clearly fewer. */
+static bool choose(const struct reorder_check *j, const uint32_t *rules, uint32_t n, const uint32_t *others,
+                   uint32_t m, struct header_halving *best)
 {
     uint32_t x[SAMPLE], y[SAMPLE], nx = sampled(rules, n, x), ny = sampled(others, m, y);
     uint32_t fewest = nx * ny - nx * ny / 8;
-    int found = 0;
+    bool found = false;
     for (uint32_t d = 0; d < j->dims; d++)
         for (uint32_t k = 0; k < nx + ny; k++) {
             uint32_t rule = k < nx ? x[k] : y[k - nx];
             for (int end = 0; end < 2; end++) {
-                struct halving h = {d, end ? j->high[d][rule] + 1 : j->low[d][rule]};
+                struct header_halving h = {d, end ? j->high[d][rule] + 1 : j->low[d][rule]};
                 if (!h.at)
                     continue; /* no value lies below */
                 uint32_t left = left_by(j, h, x, nx, y, ny);
                 if (left < fewest)
-                    fewest = left, *best = h, found = 1;
+                    fewest = left, *best = h, found = true;
             }
         }
     return found;
 }
 
-static uint32_t half_of(const struct join *j, struct halving h, int above, const uint32_t *rules, uint32_t n, uint32_t *out)
+static uint32_t half_of(const struct reorder_check *j, struct header_halving h, bool above,
+                        const uint32_t *rules, uint32_t n, uint32_t *out)
 {
     uint32_t kept = 0;
     for (uint32_t k = 0; k < n; k++)
@@ -230,18 +235,19 @@ static uint32_t half_of(const struct join *j, struct halving h, int above, const
     return kept;
 }
 
-/* Rules of one group and of a later one: is each pair that matters told apart? */
-static void tell_apart(struct join *j, const uint32_t *rules, uint32_t n, const uint32_t *others, uint32_t m, int deep)
+/* Check each pair that matters of rules of one group and of a later one. */
+static void tell_apart(struct reorder_check *j, const uint32_t *rules, uint32_t n, const uint32_t *others,
+                       uint32_t m, int deep)
 {
     if (!n || !m || j->status != PROVE_EQUAL)
         return;
-    /* Others that stand behind all rules do not matter. */
+    /* Others behind all rules do not matter. */
     const uint32_t *place = j->order->place;
     while (m && place[others[m - 1]] > place[rules[n - 1]])
         m--;
     while (n && m && place[rules[0]] < place[others[0]])
         rules++, n--;
-    struct halving h;
+    struct header_halving h;
     if (!n || !m)
         return;
     if ((uint64_t)n * m <= FEW || deep > DEEPEST || !choose(j, rules, n, others, m, &h)) {
@@ -249,7 +255,7 @@ static void tell_apart(struct join *j, const uint32_t *rules, uint32_t n, const 
         return;
     }
     size_t top = j->r->top;
-    uint32_t *x = residue_push(j->r, n * sizeof *x), *y = residue_push(j->r, m * sizeof *y);
+    uint32_t *x = residual_push(j->r, n * sizeof *x), *y = residual_push(j->r, m * sizeof *y);
     for (int above = 0; above < 2 && x && y; above++) {
         uint32_t nx = half_of(j, h, above, rules, n, x), ny = half_of(j, h, above, others, m, y);
         tell_apart(j, x, nx, y, ny, deep + 1);
@@ -261,40 +267,34 @@ static void tell_apart(struct join *j, const uint32_t *rules, uint32_t n, const 
 
 /* ---- groups ---- */
 
-/* How many rules of the group stand before the rule. */
+/* How many rules of the group precede the rule. */
 static uint32_t before(const struct order *order, uint32_t rule, uint32_t group)
 {
-    uint32_t low = order->group_start[group], high = order->group_start[group + 1];
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (order->place[middle] < order->place[rule])
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low - order->group_start[group];
+    uint32_t first = order->group_start[group], count = order->group_start[group + 1] - first;
+    return lower_bound(order->place + first, 1, count, order->place[rule]);
 }
 
-/* Whether a rule need not be held against those of a later group. */
-static int is_safe(const struct join *j, uint32_t rule, uint32_t group)
+/* Whether a rule need not be compared with those of a later group. */
+static bool is_safe(const struct reorder_check *j, uint32_t rule, uint32_t group)
 {
     const struct order *order = j->order;
-    if (j->stand[rule] == STANDS_NOT)
-        return 1;
-    if (j->stand[rule] == STANDS_PLAIN) /* what drops malformed packets may come early */
-        return j->r->class.may_drop && seg_of(j, rule)->arg == j->r->in.drop;
+    if (j->role[rule] == MATCHES_NOTHING)
+        return true;
+    if (j->role[rule] == PLAIN) /* what drops malformed packets may come early */
+        return j->r->class.may_drop && guarded_of(j, rule)->arg == j->r->in.drop;
     return order->asked[(size_t)rule * order->groups + group] >= before(order, rule, group);
 }
 
-/* All rules of one group against all of a later one; plain ones by what they come to. */
-static void hold_groups(struct join *j, uint32_t group, uint32_t later)
+/* Compare all rules of one group with all of a later one; plain rules by their verdict. */
+static void hold_groups(struct reorder_check *j, uint32_t group, uint32_t later)
 {
     const struct order *order = j->order;
     size_t top = j->r->top;
     uint32_t n = order->group_start[group + 1] - order->group_start[group];
     uint32_t m = order->group_start[later + 1] - order->group_start[later];
-    uint32_t *rules = residue_push(j->r, (n + 1) * sizeof *rules), *others = residue_push(j->r, (m + 1) * sizeof *others);
-    uint8_t *done = residue_push(j->r, n + 1);
+    uint32_t *rules = residual_push(j->r, (n + 1) * sizeof *rules),
+             *others = residual_push(j->r, (m + 1) * sizeof *others);
+    uint8_t *done = residual_push(j->r, n + 1);
     if (!rules || !others || !done) {
         j->status = PROVE_NO_MEMORY;
         return;
@@ -305,11 +305,12 @@ static void hold_groups(struct join *j, uint32_t group, uint32_t later)
         uint32_t start = order->group_start[group], rule = start + first, kept = 0, met = 0;
         if (done[first] || is_safe(j, rule, later))
             continue;
-        /* Those that ask, or that come to the same. */
-        uint8_t stand = j->stand[rule];
-        uint32_t verdict = seg_of(j, rule)->arg;
+        /* Rules with forms, or plain rules of the same verdict. */
+        uint8_t role = j->role[rule];
+        uint32_t verdict = guarded_of(j, rule)->arg;
         for (uint32_t k = first; k < n; k++) {
-            if (done[k] || j->stand[start + k] != stand || (stand == STANDS_PLAIN && seg_of(j, start + k)->arg != verdict))
+            if (done[k] || j->role[start + k] != role ||
+                (role == PLAIN && guarded_of(j, start + k)->arg != verdict))
                 continue;
             done[k] = 1;
             if (!is_safe(j, start + k, later))
@@ -317,7 +318,7 @@ static void hold_groups(struct join *j, uint32_t group, uint32_t later)
         }
         for (uint32_t k = 0; k < m; k++) {
             uint32_t w = order->group_start[later] + k;
-            if (j->stand[w] != STANDS_NOT && !(stand == STANDS_PLAIN && seg_of(j, w)->arg == verdict))
+            if (j->role[w] != MATCHES_NOTHING && !(role == PLAIN && guarded_of(j, w)->arg == verdict))
                 others[met++] = w;
         }
         tell_apart(j, rules, kept, others, met, 0);
@@ -325,20 +326,21 @@ static void hold_groups(struct join *j, uint32_t group, uint32_t later)
     j->r->top = top;
 }
 
-int order_holds(struct residue *r, const struct order *order, const volatile int *stopped)
+enum prove_status reorder_holds(struct residual *r, const struct order *order, const volatile bool *stopped)
 {
-    struct join j = {.r = r, .order = order, .stopped = stopped, .status = PROVE_EQUAL};
+    struct reorder_check j = {.r = r, .order = order, .stopped = stopped, .status = PROVE_EQUAL};
     size_t top = r->top;
-    j.stand = residue_push(r, order->rules + 1);
-    j.seg = residue_push(r, (order->rules + 1) * sizeof *j.seg);
-    if (!j.stand || !j.seg)
+    j.role = residual_push(r, order->rules + 1);
+    j.guarded = residual_push(r, (order->rules + 1) * sizeof *j.guarded);
+    if (!j.role || !j.guarded)
         return PROVE_NO_MEMORY;
     for (uint32_t rule = 0; rule < order->rules && j.status == PROVE_EQUAL; rule++) {
         uint32_t own = order->form[rule + 1] - 1;
-        j.seg[rule] = r->rule_seg[own];
-        j.stand[rule] = (uint8_t)stands(&j, rule);
-        /* All that is said here is said of rules that surely end. */
-        if (!r->rule_read[own] || (j.stand[rule] != STANDS_NOT && seg_of(&j, rule)->kind != SEG_VERDICT))
+        j.guarded[rule] = r->rule_guarded[own];
+        j.role[rule] = (uint8_t)role_of(&j, rule);
+        /* The check holds for rules that surely end. */
+        if (!r->rule_read[own] ||
+            (j.role[rule] != MATCHES_NOTHING && guarded_of(&j, rule)->kind != ACTION_VERDICT))
             j.status = PROVE_DIFFER;
     }
     if (j.status == PROVE_EQUAL && !enclose(&j))

@@ -1,10 +1,12 @@
-#ifndef HITABLES_ORDER_CORE_H
-#define HITABLES_ORDER_CORE_H
+#ifndef HITABLES_REORDER_INTERNAL_H
+#define HITABLES_REORDER_INTERNAL_H
 
 #include "reorder.h"
 #include "residual.h"
 
-/* Whether the order decides as the list does; a status of prove.h.  The rules are read by now. */
-int order_holds(struct residue *r, const struct order *order, const volatile int *stopped);
+/* Whether the grouped lists decide every packet of the class as the one list does: PROVE_EQUAL,
+ * PROVE_DIFFER (not shown), PROVE_STOPPED or PROVE_NO_MEMORY.  The class has read all rules already.
+ * *stopped may be set from any thread. */
+enum prove_status reorder_holds(struct residual *r, const struct order *order, const volatile bool *stopped);
 
 #endif

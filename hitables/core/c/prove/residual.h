@@ -1,11 +1,18 @@
-#ifndef HITABLES_RESIDUE_H
-#define HITABLES_RESIDUE_H
+#ifndef HITABLES_RESIDUAL_H
+#define HITABLES_RESIDUAL_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "budget.h"
+#include "fields.h"
 #include "prove.h"
 
-/* What is left of a list of rules for the packets of a region: see residue.c. */
+/* Residual lists: what remains of a list of rules for the packets of a region.  See residual.c.
+ *
+ * The region is r->region: for each dimension a set of coordinates.  Sets, items and lists live on r's
+ * scratch stack: a caller saves r->top and restores it to free them.  When memory is exhausted r->failed
+ * is set, and pointers are NULL. */
 
 /* Sorted intervals of coordinates that neither overlap nor touch. */
 struct set {
@@ -13,94 +20,149 @@ struct set {
     uint32_t ends[]; /* n times low, high */
 };
 
-enum seg_kind { SEG_VERDICT, SEG_EFFECT, SEG_JUMP, SEG_GOTO, SEG_RETURN, SEG_EVENT, SEG_FAIL };
+enum action_kind {
+    ACTION_VERDICT,
+    ACTION_EFFECT,
+    ACTION_JUMP,
+    ACTION_GOTO,
+    ACTION_RETURN,
+    ACTION_EVENT, /* asks a match with memory; "yes" leads to *next* */
+    ACTION_FAIL,  /* no packet gets further */
+};
 
-/* A rule from some match on: tests that must all hold, then one thing that happens.
- * Equal rests have one number. */
-struct seg {
-    uint32_t first, n;   /* in residue.tests; a number with EITHER set is an offset into the code */
-    uint32_t kind, arg;  /* of JUMP and GOTO: the chain, or the one it is known to equal */
-    uint32_t next;       /* EVENT: what follows once it said yes */
-    uint32_t writes;     /* states written from here on */
-    uint32_t changes;    /* EVENT: those that the question itself writes, whatever its answer */
-    uint32_t once;       /* a memory of the rule itself is asked from here on */
-    uint64_t dims;       /* a bit for each dimension that is tested; the last for all beyond */
+/* A rule from some match on: tests that must all hold, then one action.  Equal guarded actions have one
+ * number. */
+struct guarded_action {
+    uint32_t first, n; /* its tests, in residual.tests; a number with EITHER set is an offset into the code */
+    uint32_t kind, arg; /* arg of JUMP and GOTO: the chain, or the one that it is proved to equal */
+    uint32_t next; /* EVENT: the guarded action behind it */
+    uint32_t writes; /* mask of the states that are written from here on */
+    uint32_t changes; /* EVENT: mask of the states that the event itself writes, whatever its answer */
+    uint32_t once; /* not 0: an event from here on has a memory that belongs to its rule */
+    uint64_t dims; /* a bit for each dimension tested; the last bit for dimension 63 and all beyond */
 };
 
 static const uint32_t EITHER = UINT32_C(1) << 31;
 static const uint32_t NONE = UINT32_MAX;
 
-/* open: a bit for each test of the segment whose truth the region leaves open.
- * depth: of the calls around it.  seg NONE: the end of a called chain, of that depth. */
-struct item {
-    uint64_t open;
-    uint32_t seg, rule, depth;
-    uint32_t fresh; /* never held against the region */
+/* A rule in a residual list; with guarded NONE, the end of a called chain. */
+struct residual_item {
+    uint64_t open; /* a bit for each test of the guarded action that the region leaves undecided */
+    uint32_t guarded, rule;
+    uint32_t depth; /* of the calls around it */
+    uint32_t fresh; /* not 0: not yet compared with the region */
 };
 
-struct list {
-    struct item *v;
+struct residual_list {
+    struct residual_item *v;
     size_t n;
-    uint32_t end; /* the verdict of whoever falls off */
+    uint32_t end; /* the verdict behind the last item */
 };
 
-struct residue {
-    struct prove_input in;
-    struct arena *input;         /* holds copies of the input's arrays */
+struct residual {
+    struct prove_input in; /* arrays are copies in *input* */
+    struct arena *input;
+    struct budget *budget; /* what grows, here and in the prover */
     struct prove_class class;
-    const struct set **region;   /* by dimension */
-    /* of the class */
-    struct seg *segs;
-    size_t seg_count, seg_room;
+    const struct set **region; /* [dims] */
+    /* Of the current class: */
+    struct guarded_action *guarded;
+    size_t guarded_count, guarded_room;
     uint32_t *tests;
     size_t test_count, test_room;
-    uint32_t *seg_table;         /* hash of segs, a power of two */
+    uint32_t *guarded_table; /* hash table of numbers; its size is a power of two */
     size_t table_size;
-    uint32_t *rule_seg;          /* NONE: nothing ever comes of it */
-    uint8_t *rule_read;          /* it has its segment */
-    uint8_t *chain_state;        /* enum lowered */
-    uint8_t *chain_once;         /* it, or one that it enters, asks a memory of the rule itself */
-    uint32_t *canon;             /* by chain: the chain that it is known to equal */
-    uint8_t *touched;            /* by chain: it equals nothing for now */
-    /* scratch memory: a stack */
+    uint32_t *rule_guarded; /* [rules] number of the rule's guarded action; NONE: the rule does nothing */
+    uint8_t *rule_read; /* [rules] not 0: rule_guarded is known */
+    uint8_t *chain_state; /* [chains] enum lowered */
+    uint8_t *chain_once; /* [chains] not 0: the chain, or one that it enters, has a rule with a memory of its
+                            own */
+    uint32_t *canon; /* [chains] the chain that it is proved to equal */
+    uint8_t *touched; /* [chains] not 0: it counts as equal to no chain for now */
+    /* The scratch stack. */
     unsigned char *stack;
     size_t stack_size, top, peak;
-    size_t heap, limit;          /* bytes taken elsewhere; bytes in all that may be, 0: any number */
-    int failed;                  /* out of memory */
+    size_t input_bytes, limit; /* limit: bytes in all; 0: any number */
+    bool failed; /* memory is exhausted */
 };
 
-/* APART: read, but not to be held against another: it came before a chain that it enters. */
+/* LOW_APART: read, but a chain that it enters was not yet, so it is not compared with its partner. */
 enum lowered { LOW_NOT, LOW_BUSY, LOW_DONE, LOW_APART };
 enum relation { REL_OUT, REL_PART, REL_IN };
 
-void *residue_push(struct residue *r, size_t size);
-int residue_open(struct residue *r, const struct prove_input *input, size_t memory);
-void residue_close(struct residue *r);
-void residue_enter(struct residue *r, const struct prove_class *class);
-void residue_lower(struct residue *r, uint32_t chain);
-uint32_t residue_decide(struct residue *r, uint32_t seg, uint32_t verdict);
+/* Copy the input and reserve the stack; false when memory is exhausted.  *memory*: the limit in bytes, 0
+ * for none. residual_close frees everything, after a failure too. */
+bool residual_open(struct residual *r, const struct prove_input *input, size_t memory);
+void residual_close(struct residual *r);
+/* Bytes taken, the scratch stack's aside; whether *size* further ones would pass the limit. */
+size_t residual_bytes(const struct residual *r);
+bool residual_is_full(const struct residual *r, size_t size);
+/* size bytes on the scratch stack, aligned to 16. */
+void *residual_push(struct residual *r, size_t size);
 
-int residue_dim(const struct residue *r, uint32_t test, uint32_t blocked, uint32_t *chosen);
-size_t residue_reading(const struct residue *r, uint32_t *words, size_t room);
-int residue_is_ready(const struct item *item);
-uint32_t residue_open_test(const struct residue *r, const struct item *item, uint32_t blocked);
-enum relation residue_relation(const struct residue *r, uint32_t test, const struct set *set);
-struct set *residue_cut(struct residue *r, const struct set *set, uint32_t test, int inside);
+/* Start a class: forget how rules were read. */
+void residual_enter(struct residual *r, const struct prove_class *class);
+/* Read the rules of one chain as the class reads them; the chains that it enters are read first. */
+void residual_lower(struct residual *r, uint32_t chain);
+/* The number of the guarded action with the same matches as *guarded* and this verdict. */
+uint32_t residual_decide(struct residual *r, uint32_t guarded, uint32_t verdict);
+/* How the class reads each match: see prover_reading. */
+size_t residual_reading(const struct residual *r, uint32_t *words, size_t room);
 
-/* dim: the one whose set has changed; NONE: none has; ALL_DIMS: look at all. */
+/* How a test lies to a set that is not empty. */
+enum relation residual_relation(const struct residual *r, uint32_t test, const struct set *set);
+/* The part of the set inside, or outside, the test. */
+struct set *residual_cut(struct residual *r, const struct set *set, uint32_t test, bool inside);
+/* A test of the item by which the region may be cut; NONE: all open ones read states of *blocked*.  It may
+ * be one that the region decides already. */
+uint32_t residual_open_test(const struct residual *r, const struct residual_item *item, uint32_t blocked);
+
+/* Copy to out[] (which may be list->v) the items that the region leaves; their number.  dim: the one
+ * dimension whose set has changed since the list was last filtered; NONE: no dimension; ALL_DIMS: perhaps
+ * all. */
 static const uint32_t ALL_DIMS = UINT32_MAX - 1;
-size_t residue_filter(const struct residue *r, const struct list *list, struct item *out, uint32_t dim);
-struct list residue_list(struct residue *r, uint32_t chain, uint32_t end);
-struct list residue_expand(struct residue *r, const struct list *list, size_t at);
+size_t residual_filter(const struct residual *r, const struct residual_list *list, struct residual_item *out,
+                       uint32_t dim);
+/* The residual list of a chain in the region. */
+struct residual_list residual_list(struct residual *r, uint32_t chain, uint32_t end);
+/* The list with the chain that item *at* surely enters inlined. */
+struct residual_list residual_expand(struct residual *r, const struct residual_list *list, size_t at);
 
-/* Where two lists part: places, counted in items, and whether anything is there. */
-struct spot {
+/* Where two lists first differ. */
+struct mismatch {
     size_t at;
-    uint32_t blocked; /* states that may have been written before it */
-    int passed;       /* an item before it may lead past it */
+    uint32_t blocked; /* mask of the states that an item before it may write */
+    bool passed; /* an item before it may lead past it */
 };
-typedef int residue_paired(void *who, uint32_t rule_a, uint32_t rule_b);
-int residue_same(const struct residue *r, const struct list *a, const struct list *b, struct spot *x,
-    struct spot *y, residue_paired *paired, void *who);
+/* Whether the two rules may share one memory. */
+typedef bool residual_paired(void *context, uint32_t rule_a, uint32_t rule_b);
+/* Whether both lists decide every packet of the region alike; else *x and *y are the places where they
+ * first differ, each perhaps the list's end. */
+bool residual_same(const struct residual *r, const struct residual_list *a, const struct residual_list *b,
+                   struct mismatch *x, struct mismatch *y, residual_paired *paired, void *context);
+
+/* The bit of a dimension in guarded_action.dims. */
+static inline uint64_t dim_bit(uint32_t dim)
+{
+    return UINT64_C(1) << (dim < 63 ? dim : 63);
+}
+
+/* Whether the packets of the class have the field; *native*: as native nft expressions read it. */
+static inline bool has_field(const struct residual *r, uint32_t dim, bool native)
+{
+    if (dim >= FIELDS)
+        return true;
+    return (native ? r->class.present_native : r->class.present) >> dim & 1;
+}
+
+/* The action of an item once all its events have said yes. */
+static inline const struct guarded_action *final_action(const struct residual *r,
+                                                        const struct residual_item *item)
+{
+    const struct guarded_action *guarded = &r->guarded[item->guarded];
+    while (guarded->kind == ACTION_EVENT)
+        guarded = &r->guarded[guarded->next];
+    return guarded;
+}
 
 #endif

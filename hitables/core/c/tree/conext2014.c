@@ -1,29 +1,28 @@
 /* The trees of "Trees in the List" (Hager, Selent, Scheuermann; CoNEXT 2014), as published.
  *
- * Idea: HiCuts with any interval for a cut.  A node of more than leaf_size rules
- * is cut along the axis on which most rules lie apart from all others (if none
- * does: the axis with most distinct ends).  Equal cuts: their number starts at
- * max(4, sqrt(n)) and doubles until the parts hold spfac times the rules of the node.
- * Unequal cuts: between rules that lie apart, or at all ends of rules.
- * A rule that an earlier final rule hides within a part is left out of the part, and
- * so is a part without rules.
+ * Idea: HiCuts with any interval for a cut.  A node of more than leaf_size rules is cut along the axis on
+ * which most rules lie apart from all others (if none does: the axis with most distinct ends).  Equal cuts:
+ * their number starts at max(4, sqrt(n)) and doubles until the parts hold spfac times the rules of the node.
+ * Unequal cuts: between rules that lie apart, or at all ends of rules.  A rule that an earlier final rule
+ * hides within a part is left out of the part, and so is a part without rules.
  * Cost: per part, the square of its rules.
- * Invariant: what lies in no part of a cut, "none" too, belongs to the last one.  The
- * root's region is the hull of its boxes.  Neither budget nor nesting is bounded, and
- * which axes need what is not asked: the caller has one tree per protocol.
- * Differs from the 2014 tool: of equally good axes it took one at random, we take the
- * first; parts beyond the node's own end (rounding, or more cuts than values) were
- * printed as empty intervals, here there are none; "none" was forgotten.
+ * Invariant: what lies in no part of a cut, "none" too, belongs to the last one.  The root's region is the
+ * hull of its boxes.  Neither budget nor nesting is bounded, and which axes need what is not asked: the
+ * caller has one tree per protocol.
+ * Differs from the 2014 tool: of equally good axes it took one at random, we take the first; parts beyond the
+ * node's own end (rounding, or more cuts than values) were printed as empty intervals, here there are none;
+ * "none" was forgotten.
  * Threading: none; everything lives in the space's arena.
  */
 #include "tree_internal.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "sort.h"
+
 struct part {
-    struct twig *twig;
+    struct build_node *node;
     struct range *region;
     uint32_t boxes;
     uint32_t *box;
@@ -43,9 +42,9 @@ static bool hides(const struct space *space, uint32_t earlier, uint32_t later, c
     if (!space->in->final[space->in->rule[earlier]])
         return false;
     for (uint32_t a = 0; a < space->in->axes; a++) {
-        struct side x = box_side(space, earlier, a), y = box_side(space, later, a);
-        uint32_t low = y.low > region[a].side.low ? y.low : region[a].side.low;
-        uint32_t high = y.high < region[a].side.high ? y.high : region[a].side.high;
+        struct rank_range x = box_ranks(space, earlier, a), y = box_ranks(space, later, a);
+        uint32_t low = y.low > region[a].ranks.low ? y.low : region[a].ranks.low;
+        uint32_t high = y.high < region[a].ranks.high ? y.high : region[a].ranks.high;
         if (x.low > low || x.high < high || (region[a].none && x.low && !y.low))
             return false;
     }
@@ -59,8 +58,8 @@ static uint32_t list_part(const struct space *space, const uint32_t *box, uint32
     uint32_t count = 0;
     const struct range *along = &region[axis];
     for (uint32_t i = 0; i < boxes; i++) {
-        struct side side = box_side(space, box[i], axis);
-        if ((side.low > along->side.high || side.high < along->side.low) && !(along->none && !side.low))
+        struct rank_range ranks = box_ranks(space, box[i], axis);
+        if ((ranks.low > along->ranks.high || ranks.high < along->ranks.low) && !(along->none && !ranks.low))
             continue;
         uint32_t j = 0;
         while (j < count && !hides(space, listed[j], box[i], region))
@@ -90,7 +89,8 @@ static void part_range(const struct space *space, const struct range *from, uint
 {
     along->low = i ? end[i - 1] + 1 : from[axis].low;
     along->high = end[i];
-    along->side = (struct side){line_rank(&space->line[axis], along->low), line_rank(&space->line[axis], along->high)};
+    along->ranks = (struct rank_range){line_rank(&space->line[axis], along->low),
+                                       line_rank(&space->line[axis], along->high)};
     along->none = from[axis].none && i + 1 == ends;
 }
 
@@ -114,16 +114,16 @@ static uint32_t equal_cuts(struct cutter *c, const struct part *part, uint32_t a
     return along->high - along->low < cuts ? (uint32_t)(along->high - along->low) : cuts;
 }
 
-/* How many boxes lie apart from all others along the axis; where to cut them off, into
- * end[], when that is asked for. */
+/* How many boxes lie apart from all others along the axis; where to cut them off, into end[], when that is
+ * asked for. */
 static uint32_t apart(struct cutter *c, const struct part *part, uint32_t axis, u128 *end, uint32_t *ends)
 {
     const struct line *line = &c->space->line[axis];
     uint32_t count = 0, highest = 0;
     bool any = false;
     for (uint32_t i = 0; i < part->boxes; i++) {
-        struct side side = box_side(c->space, part->box[i], axis);
-        c->key[i] = (uint64_t)side.low << 32 | side.high;
+        struct rank_range ranks = box_ranks(c->space, part->box[i], axis);
+        c->key[i] = (uint64_t)ranks.low << 32 | ranks.high;
     }
     sort_keys(c->key, c->spare, part->boxes, 0);
     for (uint32_t i = 0; i < part->boxes; i++) {
@@ -143,19 +143,20 @@ static uint32_t apart(struct cutter *c, const struct part *part, uint32_t axis, 
 }
 
 /* The distinct ends of boxes within the region, into end[] when asked for. */
-static uint32_t distinct_ends(struct cutter *c, const struct part *part, uint32_t axis, u128 *end, uint32_t *ends)
+static uint32_t distinct_ends(struct cutter *c, const struct part *part, uint32_t axis, u128 *end,
+                              uint32_t *ends)
 {
     const struct line *line = &c->space->line[axis];
     const struct range *along = &part->region[axis];
     uint32_t keys = 0, count = 0;
-    /* A value as start or as end: 2 * rank, and one more for the end of its interval, which is
-     * the same value when the interval has one value only. */
+    /* A value as start or as end: 2 * rank, and one more for the end of its interval, which is the same
+     * value when the interval has one value only. */
     for (uint32_t i = 0; i < part->boxes; i++) {
-        struct side side = box_side(c->space, part->box[i], axis);
-        if (line->edge[side.low] >= along->low)
-            c->key[keys++] = 2 * (uint64_t)side.low;
-        if (line_end(line, side.high) <= along->high)
-            c->key[keys++] = 2 * (uint64_t)side.high + (line_end(line, side.high) > line->edge[side.high]);
+        struct rank_range ranks = box_ranks(c->space, part->box[i], axis);
+        if (line->edge[ranks.low] >= along->low)
+            c->key[keys++] = 2 * (uint64_t)ranks.low;
+        if (line_end(line, ranks.high) <= along->high)
+            c->key[keys++] = 2 * (uint64_t)ranks.high + (line_end(line, ranks.high) > line->edge[ranks.high]);
     }
     sort_keys(c->key, c->spare, keys, 0);
     for (uint32_t i = 0; i < keys; i++) {
@@ -177,8 +178,8 @@ static bool cuttable(const struct cutter *c, const struct part *part, uint32_t a
     if (c->space->in->axis[axis].cut == TREE_CUT_NONE || along->low >= along->high)
         return false;
     for (uint32_t i = 0; i < part->boxes; i++) {
-        struct side side = box_side(c->space, part->box[i], axis);
-        if (side.low > along->side.low || side.high < along->side.high)
+        struct rank_range ranks = box_ranks(c->space, part->box[i], axis);
+        if (ranks.low > along->ranks.low || ranks.high < along->ranks.high)
             return true;
     }
     return false;
@@ -235,14 +236,14 @@ static struct part *part_new(struct cutter *c, uint32_t boxes)
     struct part *part = arena_take(c->space->arena, sizeof *part);
     if (!part)
         return NULL;
-    part->twig = twig_new(c->space);
+    part->node = node_new(c->space);
     part->region = arena_take(c->space->arena, c->space->in->axes * sizeof *part->region);
     part->box = arena_take(c->space->arena, boxes * sizeof *part->box);
-    return part->twig && part->region && part->box ? part : NULL;
+    return part->node && part->region && part->box ? part : NULL;
 }
 
-/* Cut the part, if it must and can be; its own parts go to *made, which has room for them. */
-static enum tree_status part_cut(struct cutter *c, struct part *part, struct part **made, uint32_t *count)
+/* Cut the part, if it must and can be; its own parts go to parts[], which has room for them. */
+static enum tree_status part_cut(struct cutter *c, struct part *part, struct part **parts, uint32_t *count)
 {
     struct space *space = c->space;
     uint32_t axis = 0, ends = 0;
@@ -250,14 +251,14 @@ static enum tree_status part_cut(struct cutter *c, struct part *part, struct par
     if (part->boxes > c->options->leaf_size)
         ends = choose_cut(c, part, &axis);
     if (ends < 2)
-        return twig_lists(space, part->twig, part->box, part->boxes) ? TREE_OK : TREE_NO_MEMORY;
-    struct twig *twig = part->twig;
-    twig->kind = TREE_LOOKUPS;
-    twig->axis = axis;
-    twig->branch = arena_take(space->arena, ends * sizeof *twig->branch);
+        return node_lists(space, part->node, part->box, part->boxes) ? TREE_OK : TREE_NO_MEMORY;
+    struct build_node *node = part->node;
+    node->kind = TREE_LOOKUPS;
+    node->axis = axis;
+    node->branch = arena_take(space->arena, ends * sizeof *node->branch);
     struct range region[TREE_AXES];
     memcpy(region, part->region, space->in->axes * sizeof *region);
-    for (uint32_t i = 0; twig->branch && i < ends; i++) {
+    for (uint32_t i = 0; node->branch && i < ends; i++) {
         part_range(space, part->region, axis, c->end, ends, i, &region[axis]);
         uint32_t boxes = list_part(space, part->box, part->boxes, axis, region, c->listed);
         if (!boxes)
@@ -268,13 +269,38 @@ static enum tree_status part_cut(struct cutter *c, struct part *part, struct par
         memcpy(child->region, region, space->in->axes * sizeof *region);
         memcpy(child->box, c->listed, boxes * sizeof *child->box);
         child->boxes = boxes;
-        twig->branch[twig->branches++] = (struct branch){region[axis].low, region[axis].high, child->twig};
-        made[(*count)++] = child;
+        node->branch[node->branches++] = (struct branch){region[axis].low, region[axis].high, child->node};
+        parts[(*count)++] = child;
     }
-    return twig->branch ? TREE_OK : TREE_NO_MEMORY;
+    return node->branch ? TREE_OK : TREE_NO_MEMORY;
 }
 
-static enum tree_status paper_grow(struct space *space, const struct tree_options *options, struct twig **root)
+/* Cut the part and its parts, from a stack of those that are not cut yet. */
+static enum tree_status cut_all(struct cutter *c, struct part *first)
+{
+    struct scope *scratch = &c->space->scratch;
+    size_t waiting = 0, room = 0;
+    struct part **stack = NULL;
+    enum tree_status status = TREE_OK;
+    for (bool more = true; status == TREE_OK && more; more = waiting > 0) {
+        struct part *part = waiting ? stack[--waiting] : first;
+        if (waiting + c->room > room) {
+            room = 2 * (waiting + c->room);
+            struct part **moved = scope_resize(scratch, stack, room * sizeof *stack);
+            if (!moved)
+                return TREE_NO_MEMORY;
+            stack = moved;
+        }
+        uint32_t parts;
+        status = part_cut(c, part, stack + waiting, &parts);
+        waiting += parts;
+    }
+    scope_drop(scratch, stack);
+    return status;
+}
+
+static enum tree_status conext2014_grow(struct space *space, const struct tree_options *options,
+                                        struct build_node **root)
 {
     uint32_t boxes = space->in->boxes, axes = space->in->axes;
     struct cutter cutter = {.space = space, .options = options}, *c = &cutter;
@@ -293,16 +319,16 @@ static enum tree_status paper_grow(struct space *space, const struct tree_option
     for (uint32_t a = 0; boxes && a < axes; a++) {
         const struct line *line = &space->line[a];
         struct range *along = &first->region[a];
-        struct side hull = box_side(space, 0, a);
+        struct rank_range hull = box_ranks(space, 0, a);
         for (uint32_t i = 1; i < boxes; i++) {
-            struct side side = box_side(space, i, a);
-            hull.low = side.low < hull.low ? side.low : hull.low;
-            hull.high = side.high > hull.high ? side.high : hull.high;
+            struct rank_range ranks = box_ranks(space, i, a);
+            hull.low = ranks.low < hull.low ? ranks.low : hull.low;
+            hull.high = ranks.high > hull.high ? ranks.high : hull.high;
         }
         if (line->edge[hull.low] > along->low)
             along->low = line->edge[hull.low];
         along->high = line_end(line, hull.high);
-        along->side = (struct side){line_rank(line, along->low), hull.high};
+        along->ranks = (struct rank_range){line_rank(line, along->low), hull.high};
     }
     for (uint32_t i = 0; i < boxes; i++)
         c->listed[i] = i;
@@ -311,30 +337,8 @@ static enum tree_status paper_grow(struct space *space, const struct tree_option
         return TREE_NO_MEMORY;
     memcpy(all, c->listed, boxes * sizeof *all);
     first->boxes = list_part(space, all, boxes, 0, first->region, first->box);
-    *root = first->twig;
-    /* A stack of parts still to be cut. */
-    size_t waiting = 0, stack_room = 1024;
-    struct part **stack = malloc(stack_room * sizeof *stack);
-    enum tree_status status = stack ? TREE_OK : TREE_NO_MEMORY;
-    if (stack)
-        stack[waiting++] = first;
-    while (status == TREE_OK && waiting) {
-        struct part *part = stack[--waiting];
-        if (waiting + c->room > stack_room) {
-            struct part **more = realloc(stack, 2 * (waiting + c->room) * sizeof *stack);
-            if (!more) {
-                status = TREE_NO_MEMORY;
-                break;
-            }
-            stack = more;
-            stack_room = 2 * (waiting + c->room);
-        }
-        uint32_t made;
-        status = part_cut(c, part, stack + waiting, &made);
-        waiting += made;
-    }
-    free(stack);
-    return status;
+    *root = first->node;
+    return cut_all(c, first);
 }
 
-const struct tree_builder tree_paper = {.name = "paper", .grow = paper_grow};
+const struct tree_builder tree_conext2014 = {.name = "paper", .grow = conext2014_grow};

@@ -1,16 +1,15 @@
 /* HyperCuts (Singh, Baboescu, Varghese and Wang, SIGCOMM 2003).
  *
- * Idea: a node of n rules, too many, is cut along several axes at once: those on which its rules
- * have more distinct intervals than on the mean of all axes.  There are at most spfac * sqrt(n)
- * parts.  Along an axis their number doubles while that makes the mean or the longest list of the
- * parts clearly shorter and does not leave most of the new parts empty.
- * With the paper's refinements: regions are compacted to the hull of their rules, rules that all
- * parts have in common stand above them, leaves of equal lists are one (and neighbours), rules
- * that others hide within a node are left out of it (grids.c).
- * Differs: of the combinations of cuts the paper tries all, here the axis is doubled next that
- * leaves the shortest longest list; parts are powers of two wide, so that a search shifts.
- * Cost: the boxes of a node (at most SAMPLE of them), times the parts that they meet, per doubling
- * and axis.
+ * Idea: a node of n rules, too many, is cut along several axes at once: those on which its rules have more
+ * distinct intervals than on the mean of all axes.  There are at most spfac * sqrt(n) parts.  Along an axis
+ * their number doubles while that makes the mean or the longest list of the parts clearly shorter and does
+ * not leave most of the new parts empty.  With the paper's refinements: regions are compacted to the hull of
+ * their rules, rules that all parts have in common are kept above them, leaves of equal lists are one (and
+ * neighbours), rules that others hide within a node are left out of it (cut_grid.c).
+ * Differs: of the combinations of cuts the paper tries all, here the axis is doubled next that leaves the
+ * shortest longest list; parts are powers of two wide, so that a search shifts.
+ * Cost: the boxes of a node (at most SAMPLE of them), times the parts that they meet, per doubling and axis.
+ * Invariant: that of cut_grid.c.
  * Threading: none.
  */
 #include "cut_grid.h"
@@ -29,21 +28,21 @@ struct lists {
     uint32_t empty, cells;
 };
 
-/* Lists of the patch's (sampled) boxes in a grid; *count* has room for GRIDS_CELLS. */
-static struct lists lists_of(const struct plotter *p, const struct patch *patch, const struct cut *cut, uint32_t cuts,
-                             uint32_t *count)
+/* Lists of the node's (sampled) boxes in a grid; *count* has room for CUT_GRID_CELLS. */
+static struct lists lists_of(const struct grid_growth *p, const struct grid_node *node, const struct cut *cut,
+                             uint32_t cuts, uint32_t *count)
 {
-    uint32_t cells = 1, step = 1 + patch->boxes / SAMPLE;
+    uint32_t cells = 1, step = 1 + node->boxes / SAMPLE;
     struct lists lists = {0, 0, 0, 0};
     for (uint32_t c = 0; c < cuts; c++)
         cells *= cut[c].parts;
     memset(count, 0, cells * sizeof *count);
-    for (uint32_t i = 0; i < patch->boxes; i += step) {
-        struct side span[TREE_AXES];
+    for (uint32_t i = 0; i < node->boxes; i += step) {
+        struct rank_range span[TREE_AXES];
         uint32_t digit[TREE_AXES];
         for (uint32_t c = 0; c < cuts; c++) {
-            struct side side = box_side(p->space, patch->box[i], cut[c].axis);
-            span[c] = cut_span(p->space, &cut[c], &patch->region[cut[c].axis], side);
+            struct rank_range ranks = box_ranks(p->space, node->box[i], cut[c].axis);
+            span[c] = cut_span(p->space, &cut[c], &node->region[cut[c].axis], ranks);
             digit[c] = span[c].low;
         }
         for (uint32_t c = cuts; c;) {
@@ -71,20 +70,21 @@ static struct lists lists_of(const struct plotter *p, const struct patch *patch,
 }
 
 /* As many parts along the axis as pay there; 1: none do. */
-static uint32_t parts_along(const struct plotter *p, const struct patch *patch, uint32_t axis, uint32_t most,
-                            uint32_t *count)
+static uint32_t parts_along(const struct grid_growth *p, const struct grid_node *node, uint32_t axis,
+                            uint32_t most, uint32_t *count)
 {
-    uint32_t best = 1, left = p->max_nesting - patch->nesting;
-    struct cut cut = cut_into(p->space, patch->region, axis, 1);
-    struct lists before = lists_of(p, patch, &cut, 1, count);
+    uint32_t best = 1, left = p->max_nesting - node->nesting;
+    struct cut cut = cut_into(p->space, node->region, axis, 1);
+    struct lists before = lists_of(p, node, &cut, 1, count);
     /* One doubling may part nothing and the next one all: two in vain are looked past. */
     for (uint32_t parts = 2, vain = 0; parts <= most && floor_log2(parts) <= left && vain < 3; parts *= 2) {
-        struct cut finer = cut_into(p->space, patch->region, axis, parts);
+        struct cut finer = cut_into(p->space, node->region, axis, parts);
         if (finer.parts <= cut.parts)
             break;
-        struct lists now = lists_of(p, patch, &finer, 1, count);
+        struct lists now = lists_of(p, node, &finer, 1, count);
         bool falls = now.longest <= shorter * before.longest || now.mean <= shorter * before.mean;
-        bool empties = now.empty - before.empty > (now.cells - before.cells) * 3 / 4 && now.empty > before.empty;
+        bool empties =
+            now.empty - before.empty > (now.cells - before.cells) * 3 / 4 && now.empty > before.empty;
         cut = finer;
         if (falls && (!empties || now.longest <= shorter * before.longest)) {
             best = parts;
@@ -97,17 +97,18 @@ static uint32_t parts_along(const struct plotter *p, const struct patch *patch, 
     return best;
 }
 
-/* Cut along the axes at once: one part each, then the axis is doubled that leaves the shortest longest list. */
-static bool cut_together(const struct plotter *p, const struct patch *patch, const uint32_t *axis, uint32_t axes,
-                         struct plan *plan)
+/* Cut along the axes at once: one part each, then the axis is doubled that leaves the shortest longest list.
+ */
+static bool cut_together(const struct grid_growth *p, const struct grid_node *node, const uint32_t *axis,
+                         uint32_t axes, struct grid_plan *plan)
 {
-    uint32_t count[GRIDS_CELLS], limit[TREE_AXES], parts[TREE_AXES], left = p->max_nesting - patch->nesting;
-    uint32_t most = (uint32_t)fmin(GRIDS_CELLS, fmax(4, p->spfac * sqrt(patch->rules)));
+    uint32_t count[CUT_GRID_CELLS], limit[TREE_AXES], parts[TREE_AXES], left = p->max_nesting - node->nesting;
+    uint32_t most = (uint32_t)fmin(CUT_GRID_CELLS, fmax(4, p->spfac * sqrt(node->rules)));
     struct cut cut[TREE_AXES];
     for (uint32_t i = 0; i < axes; i++) {
-        limit[i] = parts_along(p, patch, axis[i], most, count);
+        limit[i] = parts_along(p, node, axis[i], most, count);
         parts[i] = 1;
-        cut[i] = cut_into(p->space, patch->region, axis[i], 1);
+        cut[i] = cut_into(p->space, node->region, axis[i], 1);
     }
     for (uint32_t taken = 0; taken < left; taken++) {
         struct lists best = {HUGE_VAL, HUGE_VAL, 0, 0};
@@ -117,11 +118,11 @@ static bool cut_together(const struct plotter *p, const struct patch *patch, con
             uint32_t cells = 1;
             if (2 * parts[i] > limit[i])
                 continue;
-            cut[i] = cut_into(p->space, patch->region, axis[i], 2 * parts[i]);
+            cut[i] = cut_into(p->space, node->region, axis[i], 2 * parts[i]);
             for (uint32_t c = 0; c < axes; c++)
                 cells *= cut[c].parts;
             if (cells <= most) {
-                struct lists now = lists_of(p, patch, cut, axes, count);
+                struct lists now = lists_of(p, node, cut, axes, count);
                 if (now.longest < best.longest || (now.longest == best.longest && now.mean < best.mean)) {
                     best = now;
                     next = i;
@@ -132,7 +133,7 @@ static bool cut_together(const struct plotter *p, const struct patch *patch, con
         if (next == axes)
             break;
         parts[next] *= 2;
-        cut[next] = cut_into(p->space, patch->region, axis[next], parts[next]);
+        cut[next] = cut_into(p->space, node->region, axis[next], parts[next]);
     }
     plan->cuts = 0;
     for (uint32_t i = 0; i < axes; i++)
@@ -142,15 +143,15 @@ static bool cut_together(const struct plotter *p, const struct patch *patch, con
     return plan->cuts;
 }
 
-static void hypercuts_choose(struct plotter *p, const struct patch *patch, struct plan *plan)
+static void hypercuts_choose(struct grid_growth *p, const struct grid_node *node, struct grid_plan *plan)
 {
     uint32_t count[TREE_AXES], axes = p->space->in->axes, chosen[TREE_AXES], many = 0;
     double mean = 0;
     for (uint32_t a = 0; a < axes; a++) {
-        count[a] = p->space->in->axis[a].cut == TREE_CUT_NONE ? 0 : count_distinct(p, patch, a);
+        count[a] = p->space->in->axis[a].cut == TREE_CUT_NONE ? 0 : count_distinct(p, node, a);
         mean += (double)count[a] / axes;
     }
-    /* The axis of most intervals decides whether a grid or a test comes first. */
+    /* The axis with most intervals decides between a grid and a test. */
     for (;;) {
         uint32_t axis = 0;
         for (uint32_t a = 1; a < axes; a++)
@@ -158,27 +159,28 @@ static void hypercuts_choose(struct plotter *p, const struct patch *patch, struc
                 axis = a;
         if (!count[axis])
             return;
-        if (can_grid(p, patch, axis)) {
-            if (plan_narrows(p, patch, axis, plan))
+        if (can_grid(p, node, axis)) {
+            if (plan_narrows(p, node, axis, plan))
                 return;
             many = 0;
             for (uint32_t a = 0; a < axes; a++)
-                if (a == axis || (count[a] > mean && can_grid(p, patch, a)))
+                if (a == axis || (count[a] > mean && can_grid(p, node, a)))
                     chosen[many++] = a;
-            if (cut_together(p, patch, chosen, many, plan))
+            if (cut_together(p, node, chosen, many, plan))
                 return;
             for (uint32_t i = 0; i < many; i++)
                 count[chosen[i]] = 0;
-        } else if (plan_test(p, patch, axis, plan)) {
+        } else if (plan_test(p, node, axis, plan)) {
             return;
         }
         count[axis] = 0;
     }
 }
 
-static enum tree_status hypercuts_grow(struct space *space, const struct tree_options *options, struct twig **root)
+static enum tree_status hypercuts_grow(struct space *space, const struct tree_options *options,
+                                       struct build_node **root)
 {
-    return grids_print(space, options, &grid_hypercuts, root);
+    return cut_grid_print(space, options, &grid_hypercuts, root);
 }
 
 const struct grid_builder grid_hypercuts = {.shares = true, .choose = hypercuts_choose};

@@ -1,0 +1,86 @@
+"""Growing trees: the builders of the C engine by name, and their options.
+
+A builder is bounded by work that is counted, never by time, so a tree is the same on every machine.  Building
+takes seconds for 10,000 rules and can be interrupted.
+"""
+
+from __future__ import annotations
+
+from hitables.analyse.boxes import Boxes
+from hitables.core import trees
+
+from .tree import Tree
+
+NO_BUDGET = 2**63
+
+# Cost (a rule read is 1) that one more printed rule must save, summed over one packet of each rule.  2.95
+# keeps acl1 at the growth and the reads of its goals (make bench-trees); 1 reads a fiftieth less and prints a
+# tenth more.
+SIZE_PENALTY = 2.95
+
+# Grouping effort (`tries` of struct tree_options), and work limit: how often a builder examines each box, on
+# the mean, before it stops splitting.  Common are 10 to 90 times: acl1_10K 13, ipc1_10K 16, fw1_10K 79,
+# ipc1_100k 88.
+EFFORTS = {"fast": (0, 24), "normal": (1, 500), "best": (2, 5000)}
+
+# The builder of the CoNEXT 2014 paper: any interval for a cut, and neither budget nor nesting kept.
+PAPER = "paper"
+
+# Builders that keep all constraints, in the engine's order.
+ALGORITHMS = tuple(name for name, is_bounded in trees.BUILDERS.items() if is_bounded)
+
+
+def grow(
+    boxes: Boxes,
+    *,
+    algorithm: str = "bisect",
+    leaf_size: int = 8,
+    max_nesting: int = 12,
+    budget: int = NO_BUDGET,
+    copy_penalty: float = 0.3,
+    size_penalty: float = SIZE_PENALTY,
+    grouping: int = 0,
+    spfac: float = 4.0,
+    unequal: bool = False,
+    memory: int = 2**31,
+    effort: str = "normal",
+) -> Tree:
+    """Build a tree with one of ALGORITHMS, or PAPER.
+
+    leaf_size     do not split a list of at most this many rules (auto chooses by itself)
+    max_nesting   most taken tests on a path
+    budget        most printed rules (raised to the length of the list if it is below)
+    copy_penalty  bisect: entries that a copied rule counts for
+    size_penalty  auto: cost, by one packet of each rule, that printing another rule must save
+    grouping      auto: 0 the cheapest grouping; n only the n-th of those that it would try
+    spfac         hicuts, paper: rules that the parts of a node may hold, over those of the node;
+                  hypercuts: parts of a node, over the root of its rules
+    unequal       paper: cut between rules instead of in equal parts
+    memory        most bytes that building may take (0: no limit); MemoryError beyond
+    effort        auto, bisect: one of EFFORTS
+
+    A KeyboardInterrupt in the main thread ends the building.
+    """
+    if algorithm not in (*ALGORITHMS, PAPER):
+        raise ValueError(f"no tree builder is called {algorithm!r}; there are {', '.join(ALGORITHMS)}")
+    if effort not in EFFORTS:
+        raise ValueError(f"there is no effort {effort!r}; there are {', '.join(EFFORTS)}")
+    if min(leaf_size, max_nesting, budget, memory) < 0 or not copy_penalty >= 0 or not spfac >= 1:
+        raise ValueError("a tree's option is out of range")
+    grouping_effort, work_limit = EFFORTS[effort]
+    arrays = trees.grow(
+        algorithm,
+        boxes.tree_input(),
+        leaf_size=min(leaf_size, 2**31),
+        max_nesting=min(max_nesting, 2**31),
+        budget=min(budget, NO_BUDGET),
+        copy_penalty=copy_penalty,
+        size_penalty=size_penalty,
+        grouping=grouping,
+        spfac=spfac,
+        unequal=unequal,
+        memory=memory,
+        work_limit=work_limit,
+        grouping_effort=grouping_effort,
+    )
+    return Tree(boxes, *arrays)

@@ -1,0 +1,338 @@
+"""`hitables check`, `diff` and `lint`: commands that prove something of rule sets and report findings.
+
+All three end through `_give`, which writes the report and ends with its exit status.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from ..errors import HitablesError
+from .progress import progress_bar
+from .terminal import (
+    Differ,
+    backend_option,
+    command,
+    family_option,
+    max_memory_option,
+    option,
+    output_option,
+    read_program,
+    section,
+    timeout_option,
+)
+
+_backend = backend_option("Read the rules as this iptables does; any: as legacy and as nft, each must hold.")
+
+_scope_section = section(
+    "Rule sets",
+    _backend,
+    family_option,
+    option(
+        "--table", "tables", metavar="TABLE", multiple=True, help="Compare this table only; may be repeated."
+    ),
+    option(
+        "--chain", "chains", metavar="CHAIN", multiple=True, help="Compare this chain only; may be repeated."
+    ),
+    option(
+        "--equivalence",
+        type=click.Choice(["full", "verdict"]),
+        default="full",
+        show_default=True,
+        help="Compare verdicts, logs and counters (full), or verdicts only.",
+    ),
+    option("--verdict-only", is_flag=True, hidden=True),
+    option(
+        "--malformed",
+        type=click.Choice(["stricter", "exact"]),
+        default="stricter",
+        show_default=True,
+        help="Allow B to drop packets with cut-off headers (stricter), or require the verdict of A.",
+    ),
+)
+
+_limits_section = section(
+    "Limits",
+    timeout_option("Give up after this long; unfinished comparisons count as undecided."),
+    max_memory_option("Give up beyond this much memory; unfinished comparisons count as undecided"),
+)
+
+_report_section = section(
+    "Output",
+    option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json", "sarif", "junit"]),
+        default="text",
+        show_default=True,
+        help="Write the report in this format.",
+    ),
+    output_option("Write the report to FILE, and its text to standard error"),
+)
+
+
+def _question(options: dict[str, Any]) -> Any:
+    """The `Question` of the options for scope and limits, which are removed from *options*."""
+    from ..ir.choices import Equivalence, backend_choice, backends_of
+    from ..verify.question import Question
+
+    equivalence = Equivalence(options.pop("equivalence"))
+    return Question(
+        backends_of(backend_choice(options.pop("backend"))),
+        equivalence=Equivalence.VERDICT if options.pop("verdict_only") else equivalence,
+        tables=frozenset(options.pop("tables")),
+        chains=frozenset(options.pop("chains")),
+        **{name: options.pop(name) for name in ("malformed", "timeout", "max_memory")},
+    )
+
+
+def _read_programs(files: Sequence[str], family: str | None, progress: Callable[[str], None]) -> list[Any]:
+    """The rule sets of *files*, of which one at most is standard input."""
+    if files.count("-") > 1:
+        raise HitablesError("two rule sets cannot both be read from standard input")
+    programs = []
+    for file in files:
+        progress(f"reading {file}")
+        programs.append(read_program(file, family))
+    return programs
+
+
+def _give(reports: Sequence[Any], form: str, output: str) -> None:
+    """Write *reports* as one document, and end with their exit status."""
+    from ..files import write_text
+    from ..report.formats import FORMATS, status
+
+    write_text(output, FORMATS[form](reports))
+    if output != "-":
+        click.echo(FORMATS["text"](reports), err=True, nl=False)
+    raise Differ if status(reports) == 1 else SystemExit(status(reports))
+
+
+@command(
+    short_help="Prove that rule sets are equal, or show a packet that differs.",
+    examples=(
+        (
+            "Compare the rules of this host with the reviewed ones",
+            "hitables save | hitables check reviewed.rules -",
+        ),
+        (
+            "Compare several generated rule sets with one",
+            "hitables check --against reviewed.rules build/*.rules",
+        ),
+    ),
+)
+@click.argument("files", metavar="[A] B...", nargs=-1, required=True)
+@section(
+    "Rule sets",
+    option("--against", metavar="A", help="Compare each B with this rule set; without it, name A and one B."),
+)
+@_scope_section
+@section(
+    "Method",
+    option(
+        "--engine",
+        type=click.Choice(["exact", "diagrams", "sample"]),
+        default="exact",
+        show_default=True,
+        help="Prove equality (exact), prove it by decision diagrams (slow), or only try packets (sample).",
+    ),
+    option(
+        "--packets",
+        metavar="N",
+        type=click.IntRange(1),
+        help="Try this many packets per chain (engine sample).",
+    ),
+    option(
+        "--random-seed",
+        "seed",
+        aliases=["--seed"],
+        metavar="N",
+        type=int,
+        help="Draw other packets (engine sample).",
+    ),
+    option(
+        "--replay",
+        is_flag=True,
+        help="Send each packet found through both rule sets in scratch network namespaces (root).",
+    ),
+)
+@_limits_section
+@_report_section
+def check(
+    files: tuple[str, ...],
+    against: str | None,
+    engine: str,
+    packets: int | None,
+    seed: int | None,
+    replay: bool,
+    form: str,
+    output: str,
+    family: str | None,
+    **options: Any,
+) -> None:
+    """Prove that rule set B treats every packet as A does, or show a packet that it does not.
+
+    Exit status 0: equal; 1: different; 2: undecided, or an error. Of several B, one that differs makes it 1.
+    """
+    from ..compare import Sampling
+    from ..compare import check as compare
+    from ..files import check_outputs
+    from ..report.check import report
+
+    if against is None:
+        if len(files) != 2:
+            raise click.UsageError("name two rule sets, A and B; or --against A and one B or more")
+        against, *files_after = files
+    else:
+        files_after = list(files)
+    check_outputs({"--output": output}, {"A": against} | {f"B {file}": file for file in files_after})
+    sampling = {name: value for name, value in (("packets", packets), ("seed", seed)) if value is not None}
+    if sampling and engine != "sample":
+        raise click.UsageError(f"--{next(iter(sampling))}: engine {engine} draws no packets")
+    if engine == "sample" and options["max_memory"] is not None:
+        raise click.UsageError("--max-memory: engine sample keeps no bound; draw fewer --packets")
+    question = _question(options)
+    reports = []
+    with progress_bar() as progress:
+        before, *programs = _read_programs([against, *files_after], family, progress)
+        for after in programs:
+            checked = compare(
+                before, after, question, engine=engine, sampling=Sampling(**sampling), tell=progress
+            )
+            reports.append(report(checked, _replays(checked, progress) if replay else {}))
+    _give(reports, form, output)
+
+
+def _replays(checked: Any, progress: Callable[[str], None]) -> dict[int, Any]:
+    """What the kernel does with the witness of each differing case, by the number of the case."""
+    from ..kernel.replay import replay
+    from ..verify.question import Difference
+
+    question = checked.question
+    replays = {}
+    for number, case in enumerate(checked.cases):
+        if isinstance(case.answer, Difference):
+            progress(f"replaying {case.table} {case.answer.chain}")
+            replays[number] = replay(
+                checked.before,
+                checked.after,
+                case.answer,
+                malformed=question.malformed,
+                verdict_only=question.verdict_only,
+                backends=question.backends,
+            )
+    return replays
+
+
+@command(
+    short_help="List all packets that two rule sets treat differently.",
+    examples=(
+        ("Show what a change of rules changes", "hitables diff before.rules after.rules"),
+        (
+            "Compare all changes of one chain, for a program",
+            "hitables diff --chain FORWARD --format json before.rules after.rules",
+        ),
+    ),
+)
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@_scope_section
+@_limits_section
+@_report_section
+@section(
+    "Output",
+    option(
+        "--limit",
+        metavar="N",
+        type=click.IntRange(1),
+        default=20,
+        show_default=True,
+        help="Print this many changes in format text; the other formats have all.",
+    ),
+)
+def diff(
+    before: str, after: str, limit: int, form: str, output: str, family: str | None, **options: Any
+) -> None:
+    """List the packets that rule sets A and B treat differently, and the rules that decide.
+
+    The largest set of headers is listed first. Exit status 0: none; 1: some; 2: undecided, or an error.
+    """
+    from ..files import check_outputs
+    from ..report.diff import report
+    from ..verify.diff import changes
+
+    check_outputs({"--output": output}, {"A": before, "B": after})
+    began = time.monotonic()
+    with progress_bar() as progress:
+        first, second = _read_programs([before, after], family, progress)
+        differences = changes(first, second, _question(options), tell=progress)
+    _give([report(differences, first, second, limit, time.monotonic() - began)], form, output)
+
+
+@command(
+    short_help="List useless rules and unreachable chains.",
+    examples=(
+        ("List the useless rules of this host", "hitables save | hitables lint"),
+        ("Check several rule sets, for code scanning", "hitables lint --format sarif -o lint.sarif *.rules"),
+    ),
+)
+@click.argument("files", metavar="[FILE]...", nargs=-1)
+@section(
+    "Rule sets",
+    backend_option(
+        "Read the rules as this iptables does; any: name a rule that is useless in legacy and nft."
+    ),
+    family_option,
+    option(
+        "--table", "tables", metavar="TABLE", multiple=True, help="Check this table only; may be repeated."
+    ),
+    option(
+        "--chain",
+        "chains",
+        metavar="CHAIN",
+        multiple=True,
+        help="Check the rules of this chain only; may be repeated.",
+    ),
+)
+@section("Limits", timeout_option("Stop after this long for each FILE; remaining rules are not checked."))
+@_report_section
+def lint(
+    files: tuple[str, ...],
+    backend: str,
+    tables: tuple[str, ...],
+    chains: tuple[str, ...],
+    timeout: float | None,
+    form: str,
+    output: str,
+    family: str | None,
+) -> None:
+    """List rules that never match or change nothing, and chains that are empty or unreachable.
+
+    All of them may be removed together. Exit status 0: nothing found; 1: something found; 2: not all rules
+    were checked, or an error. Of several FILEs, one with something found makes it 1.
+    """
+    from ..files import check_outputs
+    from ..ir.choices import backend_choice, backends_of
+    from ..report.lint import report
+    from ..verify.lint import lint as find_flaws
+    from ..verify.question import Question
+
+    files = files or ("-",)
+    check_outputs({"--output": output}, {f"FILE {file}": file for file in files})
+    question = Question(
+        backends_of(backend_choice(backend)),
+        tables=frozenset(tables),
+        chains=frozenset(chains),
+        timeout=timeout,
+    )
+    reports = []
+    with progress_bar() as progress:
+        for program in _read_programs(files, family, progress):
+            began = time.monotonic()
+            flaws = find_flaws(program, question, tell=progress)
+            reports.append(report(flaws, program, time.monotonic() - began))
+    _give(reports, form, output)

@@ -1,0 +1,393 @@
+"""`hitables compile`: options, the sources of rule weights, and the summary of the chains.
+
+The help lists the options by section; sections Output and Traffic have a class here, which checks and uses
+their options.  The work itself is `compiler.pipeline.compile_text`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+import click
+
+from ..errors import HitablesError
+from .progress import progress_bar
+from .terminal import (
+    Number,
+    backend_option,
+    command,
+    costs_option,
+    family_of,
+    family_option,
+    max_memory_option,
+    option,
+    output_option,
+    section,
+    timeout_option,
+)
+
+Section = TypeVar("Section")
+
+
+def take(kind: type[Section], options: dict[str, Any]) -> Section:
+    """A *kind* (a dataclass) of the options that its fields name; they are removed from *options*."""
+    return kind(**{each.name: options.pop(each.name) for each in fields(kind)})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Section Output: what is written, and where."""
+
+    output: str
+    map_file: str | None
+    report: str | None
+    summary: bool
+    quiet: bool
+
+    def check(self, inputs: dict[str, str | None]) -> None:
+        """HitablesError when one output would overwrite another or one of *inputs*, or has a wrong name."""
+        from ..files import check_outputs
+
+        check_outputs({"--output": self.output, "--map": self.map_file, "--report": self.report}, inputs)
+        if self.report is not None and not self.report.lower().endswith((".html", ".htm")):
+            raise HitablesError(
+                f"--report {self.report}: the report is a page for a browser, so name it FILE.html; "
+                "--summary prints the changes of each chain on the terminal"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Section Traffic: how often packets match each rule."""
+
+    trace_file: str | None
+    pcap_file: str | None
+    through: str | None
+    uniform: bool
+
+    def weigh(self, backend: str) -> Callable[[Any], Any]:
+        """The function that weighs the rules of a program; HitablesError for options that contradict."""
+        from ..analyse import weights
+        from ..ir.packet import Backend
+        from ..simulate import traffic
+
+        source = self.trace_file or self.pcap_file
+        if sum(map(bool, (self.trace_file, self.pcap_file, self.uniform))) > 1:
+            raise HitablesError("rules are weighed by --trace, by --pcap or by --uniform: give one of them")
+        if self.through and not source:
+            raise HitablesError(
+                "--through names the chain for the packets of --trace or --pcap: give one of them"
+            )
+
+        def weigh(program: Any) -> Any:
+            if self.uniform:
+                return None
+            if source is None:
+                return weights.counted(program)
+            chain = traffic.busiest_chain(program, self.through)
+            batch = (traffic.trace_batch if self.trace_file else traffic.pcap_batch)(source, program.family)
+            read_as = Backend.LEGACY if backend == "any" else Backend(backend)
+            return traffic.from_packets(program, "filter", chain, batch, read_as, source)
+
+        return weigh
+
+
+@command(
+    "compile",
+    short_help="Compile long chains into decision trees, and prove the result.",
+    examples=(
+        (
+            "Compile for this host's iptables and show what changed",
+            "hitables compile --backend nft --summary office.rules -o office.compiled",
+        ),
+        (
+            "Compile the rules of this host with their counters, and load the result",
+            "iptables-save -c | hitables compile | iptables-restore",
+        ),
+    ),
+)
+@click.argument("file", default="-")
+@section(
+    "Output",
+    output_option("Write the compiled rule set to FILE"),
+    option(
+        "--map",
+        "map_file",
+        metavar="FILE",
+        help="Write the line of FILE behind each printed rule, as JSON.",
+    ),
+    option(
+        "--report",
+        metavar="FILE.html",
+        help="Write a page for a browser: each chain before and after, and its tree.",
+    ),
+    option("--summary", is_flag=True, help="Print a table of the compiled chains to standard error."),
+    option("--quiet", is_flag=True, help="Show no progress bar."),
+)
+@section(
+    "Rule set",
+    backend_option("Make the result right for this iptables; any: for legacy and nft."),
+    family_option,
+    option(
+        "--table", "tables", metavar="TABLE", multiple=True, help="Compile this table only; may be repeated."
+    ),
+    option(
+        "--chain", "chains", metavar="CHAIN", multiple=True, help="Compile this chain only; may be repeated."
+    ),
+    option(
+        "--equivalence",
+        type=click.Choice(["full", "verdict"]),
+        default="full",
+        show_default=True,
+        help="Keep every rule (full), or only verdicts: remove rules that affect none, reorder others.",
+    ),
+    option(
+        "--malformed",
+        type=click.Choice(["stricter", "exact"]),
+        default="stricter",
+        show_default=True,
+        help="Allow the result to drop packets with cut-off headers (stricter), or treat them as FILE does.",
+    ),
+)
+@section(
+    "Traffic",
+    option(
+        "--trace", "trace_file", metavar="FILE", help="Weigh rules by the packets of this ClassBench trace."
+    ),
+    option("--pcap", "pcap_file", metavar="FILE", help="Weigh rules by the packets of this capture."),
+    option(
+        "--through",
+        metavar="CHAIN",
+        help="Send these packets through this built-in chain; by default the longest.",
+    ),
+    option(
+        "--uniform",
+        aliases=["--alike"],
+        is_flag=True,
+        help="Give all rules the same weight, whatever the counters of FILE are.",
+    ),
+    costs_option('Minimise time by this profile of "hitables calibrate".'),
+)
+@section(
+    "Limits",
+    option(
+        "--min-length",
+        metavar="N",
+        type=click.IntRange(1),
+        default=8,
+        show_default=True,
+        help="Leave chains of fewer rules as they are.",
+    ),
+    option(
+        "--max-expansion",
+        metavar="FACTOR",
+        type=Number(1),
+        default=4.0,
+        show_default=True,
+        help="Print at most this many rules per rule of a chain.",
+    ),
+    option(
+        "--max-depth",
+        metavar="N",
+        type=int,
+        help="Nest at most this many chains; by default as many as the backend can.",
+    ),
+    option(
+        "--effort",
+        type=click.Choice(["fast", "normal", "best"]),
+        default="normal",
+        show_default=True,
+        help="Search this hard for the cheapest tree. Steps are counted, so every machine finds the same.",
+    ),
+)
+@section(
+    "Proof",
+    option(
+        "--no-prove",
+        aliases=["--no-verify"],
+        is_flag=True,
+        help="Print the result unproved; its first line says so.",
+    ),
+    timeout_option("Give up the proof after this long, and print nothing."),
+    max_memory_option("Give up the proof beyond this much memory, and print nothing"),
+)
+@section(
+    "Research",
+    option(
+        "--scheme",
+        type=click.Choice(["tree", "paper"]),
+        default="tree",
+        show_default=True,
+        help="Compile whole chains (tree), or apply the transformation of CoNEXT 2014 (paper).",
+    ),
+    option(
+        "--algorithm",
+        metavar="NAME",
+        help='Build trees with this algorithm; "hitables algorithms" lists them.',
+    ),
+    option(
+        "--leaf-size",
+        aliases=["--binth"],
+        metavar="N",
+        type=click.IntRange(1),
+        help="Split leaves of more rules (binth); the default algorithm chooses the size.",
+    ),
+    option(
+        "--spfac",
+        metavar="FACTOR",
+        type=Number(1),
+        default=4.0,
+        show_default=True,
+        help="Set the space factor of HiCuts and HyperCuts.",
+    ),
+    option(
+        "--cuts",
+        type=click.Choice(["equal", "unequal"]),
+        default="equal",
+        show_default=True,
+        help="Cut boxes into equal parts, or between rules (scheme paper).",
+    ),
+)
+def compile_command(
+    file: str, family: str | None, scheme: str, costs_file: str | None, **options: Any
+) -> None:
+    """Compile the long chains of FILE into decision trees, and print the result.
+
+    The result is read again and proved equal to FILE; without a proof nothing is printed. A chain whose
+    tree turns out wrong is printed unchanged, with a warning.
+
+    Trees favour the rules that match most packets. How many each matches is taken from --trace or --pcap,
+    else from the counters of FILE (iptables-save -c); without counters all rules weigh the same.
+    """
+    from ..compiler.pipeline import compile_text
+    from ..files import read_text
+
+    outputs, weights = take(Outputs, options), take(Weights, options)
+    no_prove, timeout, max_memory = (options.pop(name) for name in ("no_prove", "timeout", "max_memory"))
+    outputs.check(
+        {"FILE": file, "--costs": costs_file, "--trace": weights.trace_file, "--pcap": weights.pcap_file}
+    )
+    weigh: Callable[[Any], Any] | None = weights.weigh(options["backend"])
+    if scheme == "paper":
+        if weights.trace_file or weights.pcap_file:
+            raise HitablesError("scheme paper weighs all rules the same: it takes neither --trace nor --pcap")
+        weigh = None
+    with progress_bar(outputs.quiet) as progress:
+        result = compile_text(
+            read_text(file),
+            _compile_options(scheme, costs_file, options),
+            family=family_of(family),
+            name=file,
+            scheme=scheme,
+            prove=not no_prove,
+            timeout=timeout,
+            max_memory=max_memory,
+            tell=progress,
+            done=progress.done,
+            weigh=weigh,
+        )
+    _warn_of_faults(result.faults)
+    if outputs.summary:
+        _show_summary(result.reports)
+        if result.weighed:
+            click.echo(f"rules are weighed by {result.weighed}", err=True)
+    _write(result, outputs, options["backend"])
+
+
+def _compile_options(scheme: str, costs_file: str | None, options: dict[str, Any]) -> Any:
+    """The compiler's `Options` for the options that remain of the command line."""
+    from .. import costs
+    from ..compiler.compile import Options
+    from ..ir.choices import Equivalence, Malformed, backend_choice
+
+    leaf_size = options["leaf_size"] or (16 if scheme == "paper" else 8)
+    same = ("spfac", "min_length", "max_expansion", "max_depth", "effort")
+    return Options(
+        **{name: options[name] for name in same},
+        backend=backend_choice(options["backend"]),
+        equivalence=Equivalence(options["equivalence"]),
+        malformed=Malformed(options["malformed"]),
+        algorithm=options["algorithm"] or "auto",
+        leaf_size=leaf_size,
+        costs=costs.load(costs_file) if costs_file else None,
+        unequal_cuts=options["cuts"] == "unequal",
+        tables=frozenset(options["tables"]),
+        chains=frozenset(options["chains"]),
+    )
+
+
+def _write(result: Any, outputs: Outputs, backend: str) -> None:
+    """Write the source map, the page and the rule set: all of them, or none."""
+    import json
+
+    from ..files import write_texts
+
+    texts = [(outputs.map_file, json.dumps(result.source_map, indent=1) + "\n")] if outputs.map_file else []
+    if outputs.report is not None:
+        from ..ir.packet import Backend
+        from ..report.page import page
+
+        texts.append((outputs.report, page(result, Backend.NFT if backend == "nft" else Backend.LEGACY)))
+    write_texts([*texts, (outputs.output, result.text)])
+
+
+def _warn_of_faults(faults: Any) -> None:
+    for fault in faults:
+        click.echo(
+            f"hitables: warning: table {fault.table}, chain {fault.chain} is printed unchanged: {fault.why}\n"
+            "(this is a fault of hitables: please report it with the rule set; the output is correct)",
+            err=True,
+        )
+        if fault.detail:
+            click.echo(fault.detail, err=True)
+
+
+def _show_summary(reports: Any) -> None:
+    """Print a row for each chain, and how many chains were left unchanged because they are short."""
+    from rich.console import Console
+    from rich.table import Table
+
+    short: dict[str, int] = {}
+    for each in reports:
+        if each.why.startswith("short") and not each.gone:
+            short[each.why] = short.get(each.why, 0) + 1
+    any_removed = any(each.gone for each in reports)
+    backends = sorted({backend for each in reports for backend in each.ns_after})
+    columns = [
+        *("table", "chain", "rules"),
+        *(["removed"] if any_removed else []),
+        *("printed", "read", "now", "longest", "nested"),
+        *(name for backend in backends for name in (f"{backend} ns", "now")),
+        "",
+    ]
+    table = Table(title="chains", title_justify="left")
+    for name in columns:
+        table.add_column(name, justify="left" if name in ("table", "chain", "") else "right")
+    for each in reports:
+        if each.why not in short or each.gone:
+            table.add_row(*_summary_row(each, any_removed, backends))
+    console = Console(stderr=True, width=None if sys.stderr.isatty() else 140)
+    if table.row_count:
+        console.print(table)
+    for why, count in short.items():
+        console.print(f"{count} chains left unchanged: {why}")
+    if any_removed:
+        console.print(f"{sum(each.gone for each in reports)} rules removed: they affect no verdict")
+
+
+def _summary_row(report: Any, any_removed: bool, backends: list[str]) -> list[str]:
+    removed = [str(report.gone or "")] if any_removed else []
+    row = [report.table, report.chain, str(report.before), *removed]
+    if report.why:
+        printed = str(report.after) if report.gone else ""
+        return [*row, printed, *[""] * (4 + 2 * len(backends)), report.why]
+    read = f"{report.read_before:.1f}", f"{report.read_after:.1f}"
+    times = [
+        f"{time[backend]:.0f}" if time else ""
+        for backend in backends
+        for time in (report.ns_before, report.ns_after)
+    ]
+    return [*row, str(report.after), *read, str(report.longest), str(report.nesting), *times, "compiled"]

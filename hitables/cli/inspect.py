@@ -1,0 +1,208 @@
+"""`hitables trace`, `stats`, `graph` and `convert`: commands that show a rule set or rewrite it.
+
+They compare nothing, and end with exit status 0, or 2 for an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..errors import HitablesError
+from .terminal import (
+    backend_option,
+    command,
+    costs_option,
+    data_options,
+    family_option,
+    is_json,
+    option,
+    output_option,
+    read_program,
+    section,
+)
+
+
+@command(
+    short_help="Print the rules that a packet reads, and its verdict.",
+    examples=(
+        (
+            "Show the rules that a connection to a web server reads",
+            'hitables trace --packet "$PACKET" office.rules',
+        ),
+        (
+            "Trace a packet that check or diff printed, as nft reads the rules",
+            'hitables trace --backend nft --packet "$PACKET" office.rules',
+        ),
+    ),
+)
+@click.argument("file", default="-")
+@option(
+    "--packet",
+    required=True,
+    metavar="FIELDS",
+    help='Trace this packet, as in "chain=FORWARD in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=tcp sport=1024 '
+    'dport=22 state=NEW"; table, in, out and state may be left out.',
+)
+@section(
+    "Rule set",
+    backend_option("Read the rules as this iptables does.", ("legacy", "nft"), "legacy"),
+    family_option,
+)
+def trace(file: str, packet: str, backend: str, family: str | None) -> None:
+    """Print the verdict of a packet, and every rule of FILE that it reads, with its line."""
+    from ..api import trace as trace_packet
+    from ..report.trace import describe_walk
+
+    walk = trace_packet(read_program(file, family), packet, backend=backend)
+    click.echo(describe_walk(walk))
+    if walk.open:
+        click.echo("these conditions are not part of the packet; they are assumed not to hold:", err=True)
+        for key in sorted(walk.open):
+            click.echo(f"  {key}", err=True)
+
+
+@command(
+    short_help="Print rules, rules read per packet and modelled time per chain.",
+    examples=(
+        ("Show the cost of each chain", "hitables stats office.rules"),
+        (
+            "Compare a rule set with its compiled form on a trace",
+            "hitables stats --trace acl1.trace acl1.rules acl1.compiled",
+        ),
+    ),
+)
+@click.argument("files", metavar="[FILE]...", nargs=-1)
+@section(
+    "Rule set",
+    backend_option("Read the rules as this iptables does.", ("legacy", "nft"), "legacy"),
+    family_option,
+    costs_option(),
+)
+@section(
+    "Traffic",
+    option(
+        "--trace",
+        "trace_file",
+        metavar="FILE",
+        help="Run the packets of this ClassBench trace through a chain.",
+    ),
+    option(
+        "--through",
+        aliases=["--chain"],
+        metavar="CHAIN",
+        help="Send them through this built-in chain; by default the longest.",
+    ),
+)
+@data_options
+def stats(
+    files: tuple[str, ...],
+    backend: str,
+    family: str | None,
+    costs_file: str | None,
+    trace_file: str | None,
+    through: str | None,
+    form: str,
+    as_json: bool,
+) -> None:
+    """Print, for each chain of each FILE: rules, their roles, rules read per packet, modelled time."""
+    import json
+
+    from .. import costs
+    from ..costs.stats import profile, read_over_trace
+    from ..files import read_text
+    from ..ir.packet import Backend
+    from ..report.stats import show_stats
+
+    figures = costs.load(costs_file) if costs_file else costs.default()
+    read_as = Backend(backend)
+    trace_text = read_text(trace_file) if trace_file is not None else ""
+    documents: list[dict[str, Any]] = []
+    for program in [read_program(file, family) for file in files or ("-",)]:
+        document = profile(program, read_as, figures)
+        reads = None
+        if trace_file is not None:
+            reads = read_over_trace(program, trace_text, trace_file, through, read_as, figures)
+        documents.append({**document, "trace": reads})
+    if is_json(form, as_json):
+        click.echo(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1))
+    else:
+        for document in documents:
+            show_stats(document)
+
+
+@command(
+    short_help="Draw the jumps between chains, or the trees of a compiled set.",
+    examples=(
+        ("Draw the call graph with Graphviz", "hitables graph office.rules | dot -Tsvg >office.svg"),
+        (
+            "Draw the trees of a compiled table",
+            "hitables graph --table filter --format svg -o trees.svg office.compiled",
+        ),
+    ),
+)
+@click.argument("file", default="-")
+@section("Rule set", family_option)
+@section(
+    "Output",
+    option(
+        "--table", "tables", metavar="TABLE", multiple=True, help="Draw this table only; may be repeated."
+    ),
+    option(
+        "--format",
+        "form",
+        type=click.Choice(["dot", "graphml", "svg"]),
+        default="dot",
+        show_default=True,
+        help="Write the graph in this format; svg needs matplotlib.",
+    ),
+    output_option("Write the graph to FILE"),
+)
+def graph(file: str, form: str, output: str, tables: tuple[str, ...], family: str | None) -> None:
+    """Draw the jumps between the chains of FILE; in a compiled rule set these are the trees."""
+    from ..files import check_outputs, write_text
+    from ..report.graph import draw
+
+    check_outputs({"--output": output}, {"FILE": file})
+    program = read_program(file, family)
+    for name in tables:
+        if all(table.name != name for table in program):
+            raise HitablesError(f"{file}: there is no table {name}")
+    write_text(output, draw(program, form, tables))
+
+
+@command(
+    short_help="Write a ClassBench filter set as iptables rules.",
+    examples=(
+        ("Write a filter set as iptables rules", "hitables convert acl1.filter -o acl1.rules"),
+        ("Drop what the filters match, in INPUT", "hitables convert --chain INPUT --action DROP acl1.filter"),
+    ),
+)
+@click.argument("source", metavar="FILTERS")
+@option("--from", "source_format", type=click.Choice(["classbench"]), default="classbench", hidden=True)
+@option("--to", "target_format", type=click.Choice(["iptables"]), default="iptables", hidden=True)
+@section(
+    "Output",
+    option(
+        "--chain",
+        metavar="CHAIN",
+        default="FORWARD",
+        show_default=True,
+        help="Append the rules to this chain.",
+    ),
+    option(
+        "--action", metavar="TARGET", default="ACCEPT", show_default=True, help="Give every rule this target."
+    ),
+    output_option("Write the rules to FILE"),
+)
+def convert(
+    source: str, source_format: str, target_format: str, output: str, chain: str, action: str
+) -> None:
+    """Write the filters of FILTERS, a ClassBench filter set, as iptables rules, one for each."""
+    from ..files import check_outputs, read_text, write_text
+    from ..parse.classbench import parse, to_text
+
+    del source_format, target_format  # each has one value so far
+    check_outputs({"--output": output}, {"FILTERS": source})
+    write_text(output, to_text(parse(read_text(source), source), chain, action))

@@ -1,0 +1,1 @@
+"""The compiler: options, tables, and the pipeline from text to proved text."""

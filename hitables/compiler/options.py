@@ -1,0 +1,77 @@
+"""The options of compiling, as one immutable value that is checked when it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from ..analyse.weights import Weights
+from ..build.grow import ALGORITHMS, EFFORTS
+from ..costs.profile import Costs
+from ..errors import InvalidOption
+from ..ir.choices import BackendChoice, Equivalence, Malformed, backend_choice, choose
+
+# Most user chains that may nest.  iptables-nft accepts 15 ("Too many links" beyond); legacy accepted 5,000,
+# more than a tree ever needs.
+NESTING = {"any": 15, "nft": 15, "legacy": 200}
+
+NOT_ASKED = "not asked for"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of compiling.
+
+    backend        the iptables that loads the result; "any": right and loadable in both
+    algorithm      one of build.grow.ALGORITHMS
+    leaf_size      rules of a leaf that is not split (binth); the algorithm auto chooses this itself
+    min_length     leave chains of fewer rules as they are
+    max_expansion  most rules printed per rule of the input, for each chain
+    max_depth      most chains that nest below a compiled one; None: as many as the backend accepts
+    effort         one of build.grow.EFFORTS
+    costs          the cost of reading rules; None: the shipped profile
+    traffic        the weights of rules; None: all equal
+    unequal_cuts   scheme paper: cut between rules, not in equal parts
+    equivalence    full: every rule stays; verdict: rules that affect no verdict are removed
+    as_written     rules keep all matches in their order, so a copy can be identified by its text
+    tables, chains compile only these (empty: all)
+    """
+
+    backend: BackendChoice = "any"
+    malformed: Malformed = Malformed.STRICTER
+    algorithm: str = "auto"
+    leaf_size: int = 8
+    spfac: float = 4.0
+    min_length: int = 8
+    max_expansion: float = 4.0
+    max_depth: int | None = None
+    effort: str = "normal"
+    costs: Costs | None = None
+    traffic: Weights | None = None
+    unequal_cuts: bool = False
+    equivalence: Equivalence = Equivalence.FULL
+    as_written: bool = False
+    tables: frozenset[str] = frozenset()
+    chains: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        # The enums are strings: callers may write the words.
+        object.__setattr__(self, "backend", backend_choice(self.backend))
+        object.__setattr__(self, "malformed", choose(Malformed, self.malformed))
+        object.__setattr__(self, "equivalence", choose(Equivalence, self.equivalence))
+        if self.algorithm not in ALGORITHMS:
+            raise InvalidOption(
+                f"no tree builder is called {self.algorithm!r}; there are {', '.join(ALGORITHMS)}"
+            )
+        if self.max_expansion < 1:
+            raise InvalidOption(
+                f"a max-expansion of {self.max_expansion} is below 1: no tree is smaller than its list"
+            )
+        if not self.max_expansion < inf or not 1 <= self.spfac < inf:
+            raise InvalidOption("max-expansion and spfac are numbers from 1, and not infinite")
+        if self.max_depth is not None and self.max_depth < 1:
+            raise InvalidOption(f"a max-depth of {self.max_depth} is below 1: every tree nests one chain")
+        if self.effort not in EFFORTS:
+            raise InvalidOption(f"unknown effort {self.effort!r}; there are {', '.join(EFFORTS)}")
+        if self.leaf_size < 1 or self.min_length < 1:
+            raise InvalidOption("binth and min-length are at least 1")

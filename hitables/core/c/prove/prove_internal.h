@@ -1,0 +1,56 @@
+#ifndef HITABLES_PROVE_INTERNAL_H
+#define HITABLES_PROVE_INTERNAL_H
+#include "lemmas.h"
+#include "prove.h"
+#include "residual.h"
+
+/* The prover's state, shared by its interface (prover.c) and its search (prove.c). */
+
+enum { DEEPEST = 10000 }; /* frames of a proof, and chains that enter one another */
+
+/* A set that a dimension had: before the current frame cut it, or before a write. */
+struct past_set {
+    uint32_t dim, epoch;
+    const struct set *set;
+};
+
+/* Arrays that grow come from r.budget. */
+struct prover {
+    struct residual r;
+    const struct set **first;       /* [dims] what the class allows */
+    uint32_t *epoch;                /* [dims] writes so far */
+    struct past_set *log, *history; /* sets to restore; sets before each write */
+    size_t log_n, log_room, history_n, history_room;
+    uint32_t *outcomes;             /* key, answer, ... of the evaluations so far */
+    size_t outcomes_n, outcomes_room;
+    uint32_t *pair; /* [rules] the rule of the other program with which it shares its memory; NONE: unknown */
+    uint32_t *found; /* records of differences: see prover_found */
+    size_t found_n, found_room, records, most;
+    struct lemma_cache lemmas; /* proved in this run */
+    struct lemma *pending; /* the lists behind a write, until the current frame is proved */
+    bool same; /* both programs are one */
+    uint32_t altered[2], saved[2]; /* altered rules, and the guarded actions that they had */
+    bool strict, in_lemma; /* in_lemma: chains are compared by themselves */
+    bool parted; /* an effect happened in one program alone, by these rules */
+    uint32_t parted_a, parted_b;
+    uint64_t regions, steps, end, bound; /* end: the step at which to give up, 0: none */
+    double done, deadline;
+    volatile bool stopped;
+    size_t class_top; /* top of the stack behind the sets of the class */
+};
+
+/* prover.c */
+
+/* Room for *needed* elements of *size* bytes; false when memory is exhausted. */
+bool prover_grow(struct prover *p, void **array, size_t *room, size_t needed, size_t size);
+/* All of a dimension, on the scratch stack; NULL when memory is exhausted. */
+struct set *prover_whole(struct prover *p, uint32_t dim);
+/* Seconds of a monotonic clock. */
+double prover_clock(void);
+
+/* prove.c: prove the lists equal in the current region, which is restored afterwards.  weight: the share
+ * of the run's packets that the region counts for; deep: frames around this one. */
+enum prove_status prove(struct prover *p, struct residual_list a, struct residual_list b, double weight,
+                        int deep);
+
+#endif

@@ -1,0 +1,346 @@
+/* The interface of the prover: classes, chains, runs, and alterations of one program.
+ *
+ * Idea: user chains of one name are compared by themselves first, for any packet of the class; chains that
+ * prove equal then count as equal wherever they are entered.  Pairs that are proved behind a match with
+ * memory or a write are kept for the run (lemmas.c).
+ * Cost: that of the proofs (prove.c); a class reads each rule once.
+ * Invariant: r.canon maps a chain to another only after their equality was proved in this class.
+ * Memory: the handle owns the budget from which everything else comes, so it is allocated by itself.
+ * Threading: one thread per prover; prover_stop may be called from any.
+ */
+#include "prove_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "arena.h"
+#include "reorder_internal.h"
+
+enum { LEMMA_STEPS = 200000 }; /* steps of the proof of a chain by itself */
+
+double prover_clock(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+bool prover_grow(struct prover *p, void **array, size_t *room, size_t needed, size_t size)
+{
+    if (needed <= *room)
+        return true;
+    size_t wanted = needed * 2 + 64;
+    void *moved = budget_resize(p->r.budget, *array, *room * size, wanted * size);
+    if (!moved)
+        return false;
+    *array = moved, *room = wanted;
+    return true;
+}
+
+struct prover *prover_new(const struct prove_input *input, size_t memory)
+{
+    struct prover *p = calloc(1, sizeof *p);
+    if (!p)
+        return NULL;
+    if (!residual_open(&p->r, input, memory)) {
+        prover_free(p);
+        return NULL;
+    }
+    struct arena *arena = p->r.input;
+    p->first = arena_take(arena, (input->dims + 1) * sizeof *p->first);
+    p->epoch = arena_take(arena, (input->dims + 1) * sizeof *p->epoch);
+    p->pair = arena_take(arena, (input->rules + 1) * sizeof *p->pair);
+    if (!p->first || !p->epoch || !p->pair) {
+        prover_free(p);
+        return NULL;
+    }
+    memset(p->pair, 0xff, (input->rules + 1) * sizeof *p->pair);
+    return p;
+}
+
+void prover_free(struct prover *p)
+{
+    if (!p)
+        return;
+    struct budget *budget = p->r.budget;
+    lemma_cache_clear(&p->r, &p->lemmas);
+    if (budget) {
+        budget_give(budget, p->log, p->log_room * sizeof *p->log);
+        budget_give(budget, p->history, p->history_room * sizeof *p->history);
+        budget_give(budget, p->outcomes, p->outcomes_room * sizeof *p->outcomes);
+        budget_give(budget, p->found, p->found_room * sizeof *p->found);
+    }
+    residual_close(&p->r);
+    free(p);
+}
+
+void prover_stop(struct prover *p)
+{
+    p->stopped = true;
+}
+
+const uint32_t *prover_found(const struct prover *p, size_t *words)
+{
+    *words = p->found_n;
+    return p->found;
+}
+
+void prover_bound(struct prover *p, uint64_t steps)
+{
+    p->bound = steps;
+}
+
+enum prove_status prover_ordered(struct prover *p, const struct order *order)
+{
+    return reorder_holds(&p->r, order, &p->stopped);
+}
+
+size_t prover_reading(const struct prover *p, uint32_t *words, size_t room)
+{
+    return residual_reading(&p->r, words, room);
+}
+
+double prover_done(const struct prover *p)
+{
+    return p->done;
+}
+
+uint64_t prover_regions(const struct prover *p)
+{
+    return p->regions;
+}
+
+size_t prover_bytes(const struct prover *p)
+{
+    return p->r.peak + residual_bytes(&p->r);
+}
+
+struct set *prover_whole(struct prover *p, uint32_t dim)
+{
+    struct set *set = residual_push(&p->r, sizeof *set + 2 * sizeof *set->ends);
+    if (set) {
+        set->n = 1;
+        set->ends[0] = 0, set->ends[1] = p->r.in.dim_size[dim] - 1;
+    }
+    return set;
+}
+
+/* Read dim, count, low, high, ...; false when memory is exhausted. */
+static bool read_sets(struct prover *p, const struct set **into, const uint32_t *words, size_t count)
+{
+    for (size_t at = 0; at < count; at += 2 + 2 * (size_t)words[at + 1]) {
+        uint32_t n = words[at + 1];
+        struct set *set = residual_push(&p->r, sizeof *set + 2 * (size_t)n * sizeof *set->ends);
+        if (!set)
+            return false;
+        set->n = n;
+        memcpy(set->ends, words + at + 2, 2 * (size_t)n * sizeof *set->ends);
+        into[words[at]] = set;
+    }
+    return true;
+}
+
+enum prove_status prover_enter(struct prover *p, const struct prove_class *class, const uint32_t *sets,
+                               size_t words)
+{
+    residual_enter(&p->r, class);
+    p->r.top = 0;
+    p->r.failed = false;
+    for (uint32_t dim = 0; dim < p->r.in.dims; dim++)
+        if (!(p->first[dim] = prover_whole(p, dim)))
+            return PROVE_NO_MEMORY;
+    if (!read_sets(p, p->first, sets, words))
+        return PROVE_NO_MEMORY;
+    p->class_top = p->r.top;
+    return PROVE_EQUAL;
+}
+
+static void start_region(struct prover *p)
+{
+    memcpy(p->r.region, p->first, p->r.in.dims * sizeof *p->first);
+    memset(p->epoch, 0, p->r.in.dims * sizeof *p->epoch);
+    p->log_n = p->history_n = p->outcomes_n = 0;
+    p->parted = false, p->parted_a = p->parted_b = NONE;
+}
+
+/* Forget the pairs of memories; of one program against itself each rule is paired with itself: where
+ * another rule takes its place, that has a memory of its own. */
+static void reset_pairs(struct prover *p)
+{
+    uint32_t half = p->r.in.rules / 2;
+    for (uint32_t rule = 0; rule < p->r.in.rules; rule++)
+        p->pair[rule] = !p->same ? NONE : rule < half ? rule + half : rule - half;
+}
+
+/* ---- chains by themselves ---- */
+
+/* Compare user chain b with its partner a; if they are equal they count as equal from now on. */
+static enum prove_status compare_chains(struct prover *p, uint32_t a, uint32_t b)
+{
+    if (p->same) {
+        p->r.canon[b] = p->r.canon[a];
+        return PROVE_EQUAL;
+    }
+    if (p->strict && (p->r.chain_once[a] || p->r.chain_once[b]))
+        return PROVE_EQUAL; /* its rules may never be asked */
+    size_t found = p->found_n, records = p->records, most = p->most;
+    p->in_lemma = true;
+    p->most = 1;
+    p->end = p->steps + (p->bound ? p->bound : LEMMA_STEPS);
+    start_region(p);
+    size_t top = p->r.top;
+    struct residual_list x = residual_list(&p->r, a, NONE), y = residual_list(&p->r, b, NONE);
+    enum prove_status status = p->r.failed ? PROVE_NO_MEMORY : prove(p, x, y, 0, 0);
+    p->r.top = top;
+    p->in_lemma = false;
+    p->end = 0;
+    p->found_n = found, p->records = records, p->most = most;
+    if (status == PROVE_EQUAL)
+        p->r.canon[b] = p->r.canon[a];
+    bool fatal = status == PROVE_NO_TIME || status == PROVE_NO_MEMORY || status == PROVE_STOPPED;
+    if (p->bound && status == PROVE_DIFFER)
+        return PROVE_TOO_DEEP;
+    return fatal || p->bound ? status : PROVE_EQUAL;
+}
+
+static enum prove_status make_ready(struct prover *p, uint32_t chain, int deep);
+
+/* *all: whether all chains that this one enters are read then.  They are not where the two programs nest
+ * chains of the same names in other orders: some are still being read, in callers. */
+static enum prove_status make_entered_ready(struct prover *p, uint32_t chain, int deep, bool *all)
+{
+    const struct prove_input *in = &p->r.in;
+    for (uint32_t rule = in->chain_start[chain]; rule < in->chain_end[chain]; rule++) {
+        const uint32_t *action = in->rule_action + 3 * (size_t)rule;
+        if (action[0] != PROVE_JUMP && action[0] != PROVE_GOTO)
+            continue;
+        enum prove_status status = make_ready(p, action[1], deep + 1);
+        if (status != PROVE_EQUAL)
+            return status;
+        *all &= p->r.chain_state[action[1]] == LOW_DONE;
+    }
+    return PROVE_EQUAL;
+}
+
+/* Read the chain and all that it enters; compare those with a partner with it. */
+static enum prove_status make_ready(struct prover *p, uint32_t chain, int deep)
+{
+    struct residual *r = &p->r;
+    if (r->chain_state[chain] != LOW_NOT)
+        return PROVE_EQUAL;
+    if (deep > DEEPEST)
+        return PROVE_TOO_DEEP;
+    r->chain_state[chain] = LOW_BUSY;
+    bool all = true, all_of_partner = true;
+    enum prove_status status = make_entered_ready(p, chain, deep, &all);
+    uint32_t partner = r->in.chain_partner[chain];
+    bool fresh = partner != NONE && r->chain_state[partner] == LOW_NOT;
+    if (status == PROVE_EQUAL && fresh) {
+        r->chain_state[partner] = LOW_BUSY;
+        status = make_entered_ready(p, partner, deep, &all_of_partner);
+        if (status == PROVE_EQUAL)
+            residual_lower(r, partner);
+        if (!all_of_partner)
+            r->chain_state[partner] = LOW_APART;
+    }
+    if (status != PROVE_EQUAL)
+        return status;
+    residual_lower(r, chain);
+    if (!all)
+        r->chain_state[chain] = LOW_APART;
+    if (r->failed)
+        return PROVE_NO_MEMORY;
+    if (!fresh || !all || !all_of_partner)
+        return PROVE_EQUAL;
+    uint32_t first = chain < r->in.chains_before ? chain : partner;
+    return compare_chains(p, first, first == chain ? partner : chain);
+}
+
+/* ---- a program against itself ---- */
+
+void prover_same(struct prover *p)
+{
+    p->same = true;
+    reset_pairs(p);
+    p->altered[0] = p->altered[1] = NONE;
+}
+
+enum prove_status prover_alter(struct prover *p, uint32_t rule_a, uint32_t rule_b, uint32_t alteration,
+                               const uint32_t *touched, size_t count)
+{
+    struct residual *r = &p->r;
+    uint32_t *guarded_a = &r->rule_guarded[rule_a], *guarded_b = &r->rule_guarded[rule_b];
+    r->failed = false;
+    if (alteration == PROVE_REMOVE) {
+        *guarded_a = *guarded_b = NONE;
+        return PROVE_EQUAL;
+    }
+    p->altered[0] = rule_a, p->altered[1] = rule_b;
+    p->saved[0] = *guarded_a, p->saved[1] = *guarded_b;
+    for (size_t c = 0; c < count; c++)
+        r->touched[touched[c]] = 1;
+    if (alteration == PROVE_LEAVE_OUT) {
+        *guarded_b = NONE;
+    } else if (*guarded_a != NONE) {
+        /* Two verdicts that no rule has. */
+        *guarded_a = residual_decide(r, *guarded_a, NONE - 1);
+        *guarded_b = residual_decide(r, *guarded_b, NONE - 2);
+    }
+    return r->failed ? PROVE_NO_MEMORY : PROVE_EQUAL;
+}
+
+void prover_restore(struct prover *p)
+{
+    for (int side = 0; side < 2; side++)
+        if (p->altered[side] != NONE)
+            p->r.rule_guarded[p->altered[side]] = p->saved[side];
+    p->altered[0] = p->altered[1] = NONE;
+    memset(p->r.touched, 0, p->r.in.chains);
+}
+
+size_t prover_front(struct prover *p, uint32_t chain, uint32_t rule, const uint32_t *sets, size_t words,
+                    uint32_t *rules, size_t room)
+{
+    size_t n = 0;
+    p->r.top = p->class_top;
+    p->r.failed = false;
+    start_region(p);
+    if (!read_sets(p, p->r.region, sets, words))
+        return 0;
+    struct residual_list list = residual_list(&p->r, chain, NONE);
+    for (size_t at = 0; !p->r.failed && at < list.n && n < room && list.v[at].rule != rule; at++)
+        rules[n++] = list.v[at].rule;
+    return n;
+}
+
+enum prove_status prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t end_a, uint32_t end_b,
+                             const uint32_t *sets, size_t words, double seconds, bool strict, size_t most)
+{
+    p->deadline = seconds > 0 ? prover_clock() + seconds : 0;
+    p->done = 0;
+    p->found_n = p->records = 0;
+    p->most = most;
+    p->r.failed = false;
+    lemma_cache_clear(&p->r, &p->lemmas);
+    if (p->strict != strict) {
+        p->strict = strict;
+        reset_pairs(p);
+    }
+    p->r.top = p->class_top;
+    enum prove_status status = make_ready(p, a, 0);
+    if (status == PROVE_EQUAL)
+        status = make_ready(p, b, 0);
+    if (status != PROVE_EQUAL)
+        return status;
+    start_region(p);
+    if (!read_sets(p, p->r.region, sets, words))
+        return PROVE_NO_MEMORY;
+    struct residual_list x = residual_list(&p->r, a, end_a), y = residual_list(&p->r, b, end_b);
+    if (p->r.failed)
+        return PROVE_NO_MEMORY;
+    p->end = p->bound ? p->steps + p->bound : 0;
+    status = prove(p, x, y, 1, 0);
+    p->end = 0;
+    return status == PROVE_EQUAL && p->records ? PROVE_DIFFER : status;
+}

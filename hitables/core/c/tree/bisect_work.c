@@ -1,0 +1,114 @@
+/* Estimates of the work that a list of rules will cause once it is split further.
+ *
+ * Idea: dynamic programming over list sizes and the nesting that is left: a list is read, or a test splits
+ * off a fraction of it.
+ * Cost: NESTINGS * SIZES * 6 steps per table, once per tree.
+ * Invariant: the estimate never grows when more nesting is left.
+ * Threading: none; the tables belong to one bisection.
+ */
+#include "bisect_internal.h"
+
+enum { PLACES = 64 }; /* slots in which the places where rules begin are counted */
+
+/* Tests that cost so much more still count as alike.  With 1.2 legacy trees avoid ports for nothing: the
+ * set fw1_10k of ClassBench grows by a seventh. */
+static const double ALIKE = 1.5;
+
+static void work_fill(struct bisection *g, double work[NESTINGS][SIZES], struct tree_cost test)
+{
+    static const double taken[] = {0.5, 0.4, 0.3, 0.2, 0.15, 0.1};
+    enum { FRACTIONS = sizeof taken / sizeof *taken };
+    double in[FRACTIONS], out[FRACTIONS];
+    for (uint32_t t = 0; t < FRACTIONS; t++) {
+        in[t] = log2(taken[t]) * STEPS;
+        out[t] = log2(1 - taken[t]) * STEPS;
+    }
+    for (uint32_t nesting = 0; nesting < NESTINGS; nesting++)
+        for (uint32_t size = 0; size < SIZES; size++) {
+            double best = g->rule * (exp2((double)size / STEPS) + 1) / 2;
+            for (uint32_t t = 0; nesting && size > STEPS && t < FRACTIONS; t++) {
+                double spent = taken[t] * (test.taken + work_of_size(g, work[nesting - 1], size + in[t])) +
+                               (1 - taken[t]) * (test.missed + work_of_size(g, work[nesting], size + out[t]));
+                if (spent < best)
+                    best = spent;
+            }
+            work[nesting][size] = best;
+        }
+}
+
+/* The cheapest test that bisects the axis; false: no test may. */
+static bool bisecting_test(const struct tree_boxes *in, uint32_t axis, struct tree_cost *test)
+{
+    const struct tree_axis *along = &in->axis[axis];
+    if (along->cut != TREE_CUT_PREFIX && along->cut != TREE_CUT_RANGE)
+        return false;
+    *test = (struct tree_cost){1, 1};
+    if (!in->costs)
+        return true;
+    const struct tree_cost *costs = in->costs->test + axis * TREE_LENGTHS;
+    *test = costs[1];
+    for (uint32_t length = 2; along->cut == TREE_CUT_PREFIX && length <= along->bits; length++)
+        if (costs[length].missed + costs[length].taken < test->missed + test->taken)
+            *test = costs[length];
+    return true;
+}
+
+static bool cost_alike(struct tree_cost one, struct tree_cost other)
+{
+    double a = one.missed + one.taken, b = other.missed + other.taken;
+    return a < ALIKE * b && b < ALIKE * a;
+}
+
+void work_tables_fill(struct bisection *g, const struct subproblem *problem)
+{
+    const struct tree_boxes *in = g->space->in;
+    struct tree_cost test;
+    g->rule = 0;
+    for (uint32_t i = 0; i < problem->boxes; i++)
+        g->rule += cost_missed(g->space, problem->box[i], problem->region) / problem->boxes;
+    if (g->rule <= 0)
+        g->rule = 1;
+    for (uint32_t a = 0; a < in->axes; a++) {
+        g->table[a] = TABLES;
+        if (!bisecting_test(in, a, &test))
+            continue;
+        uint32_t at = 0;
+        while (at < g->tables && !cost_alike(test, g->filled[at]))
+            at++;
+        if (at == TABLES)
+            continue;
+        if (at == g->tables) {
+            g->filled[g->tables++] = test;
+            work_fill(g, g->work[at], test);
+        }
+        g->table[a] = at;
+    }
+    if (!g->tables)
+        work_fill(g, g->work[0], (struct tree_cost){1, 1});
+}
+
+uint32_t work_table_for(const struct bisection *g, const struct open_leaf *leaf)
+{
+    uint32_t most = 0, best = 0, enough = (leaf->rules < PLACES ? leaf->rules : PLACES) / 8;
+    double cheapest = HUGE_VAL;
+    for (uint32_t a = 0; g->tables > 1 && a < g->space->in->axes; a++) {
+        if (g->table[a] == TABLES)
+            continue;
+        uint64_t seen = 0;
+        for (uint32_t i = 0; i < leaf->boxes; i += 1 + leaf->boxes / (4 * PLACES)) {
+            struct rank_range ranks = box_ranks(g->space, leaf->box[i], a), along = leaf->region[a].ranks;
+            if (ranks.low > along.low || ranks.high < along.high)
+                seen |= (uint64_t)1 << (ranks.low * 0x9e3779b1u >> 26);
+        }
+        uint32_t places = (uint32_t)__builtin_popcountll(seen);
+        double price = places > 1 && places >= enough
+                           ? g->filled[g->table[a]].missed + g->filled[g->table[a]].taken
+                           : HUGE_VAL;
+        if (price < cheapest || (price >= HUGE_VAL && cheapest >= HUGE_VAL && places > most)) {
+            cheapest = price;
+            best = g->table[a];
+        }
+        most = places > most ? places : most;
+    }
+    return best;
+}

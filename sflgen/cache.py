@@ -1,0 +1,55 @@
+"""Items derived from a state, kept from plan to plan so that an update does not compute them anew.
+
+Invariant: every item can be computed from the state alone, so a state with an empty cache gives the
+same plans.  A plan works on a copy and hands it to the state after it.  It
+drops the items of sections and chains that it rebuilds.  `hulls` alone is shared by all copies: its
+items name the rules they are derived from, and are ignored for other rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hitables.ir.rule import Rule
+
+from .copy_index import CopyIndex
+from .layout import ChainId
+from .region import Region
+from .rule_index import Hull, RuleIndex
+
+SectionId = tuple[str, str]  # table, section
+
+
+@dataclass(slots=True)
+class Cache:
+    """
+    nesting       by table: how many chains nest above each loaded chain
+    rule_indexes  by section: its list, indexed by header fields
+    copy_indexes  by section: the chains of its tree that hold each rule
+    entry_costs   by section: the sum of the costs of its entries
+    regions       by loaded chain: the region of each entry in it
+    hulls         by loaded chain: its rules, and the hull of each
+    """
+
+    nesting: dict[str, dict[str, int]] = field(default_factory=dict)
+    rule_indexes: dict[SectionId, RuleIndex] = field(default_factory=dict)
+    copy_indexes: dict[SectionId, CopyIndex] = field(default_factory=dict)
+    entry_costs: dict[SectionId, int] = field(default_factory=dict)
+    regions: dict[ChainId, tuple[Region, ...]] = field(default_factory=dict)
+    hulls: dict[ChainId, tuple[tuple[Rule, ...], list[Hull]]] = field(default_factory=dict)
+
+    def copy(self) -> Cache:
+        """A cache whose items can be replaced without a change of this one."""
+        return Cache(
+            dict(self.nesting),
+            dict(self.rule_indexes),
+            dict(self.copy_indexes),
+            dict(self.entry_costs),
+            dict(self.regions),
+            self.hulls,
+        )
+
+    def drop_section(self, section: SectionId) -> None:
+        """Forget a section whose tree is grown anew."""
+        for items in (self.rule_indexes, self.copy_indexes, self.entry_costs):
+            items.pop(section, None)

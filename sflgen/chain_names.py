@@ -1,0 +1,40 @@
+"""Names of generated chains: the prefix of the settings, and a number.
+
+Invariant: two chains that exist at one time never have one name.  Trees grown in the background do
+not see the names that patches take meanwhile, so they take theirs from the other of two ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+NAMES_PER_RANGE = 1_000_000
+
+
+class Names:
+    """Fresh names for generated chains of one table.
+
+    used        the names of the table's chains
+    name_range  0 or 1: the range of numbers to take names from
+    """
+
+    def __init__(self, prefix: str, used: Iterable[str], name_range: int = 0) -> None:
+        self.prefix, self.used, self.name_range = prefix, used, name_range
+        self._free: Iterator[int] | None = None  # computed at the first request
+
+    def next(self) -> str:
+        if self._free is None:
+            self._free = self._numbers()
+        return f"{self.prefix}{next(self._free)}"
+
+    def _numbers(self) -> Iterator[int]:
+        first, start = self.name_range * NAMES_PER_RANGE, len(self.prefix)
+        suffixes = [name[start:] for name in self.used if name.startswith(self.prefix)]
+        used = {int(suffix) for suffix in suffixes if suffix.isdigit()}
+        last = max((number for number in used if first < number < first + NAMES_PER_RANGE), default=first)
+        yield from range(last + 1, first + NAMES_PER_RANGE)
+        yield from (number for number in range(first + 1, last) if number not in used)
+
+    def is_generated(self, name: str) -> bool:
+        """Whether the name is that of a generated chain."""
+        return name.startswith(self.prefix) and name[len(self.prefix) :].isdigit()

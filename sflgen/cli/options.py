@@ -1,0 +1,70 @@
+"""Options that several commands have, and checks of their input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from hitables.cli.terminal import option, section
+from hitables.errors import Unsupported
+
+if TYPE_CHECKING:
+    from hitables.ir.program import Program
+
+    from ..kernel import Kernel
+
+state_section = section(
+    "State",
+    option(
+        "--state",
+        "folder",
+        required=True,
+        envvar="SFLGEN_STATE",
+        metavar="DIR",
+        help="Use the state in this directory (by default $SFLGEN_STATE).",
+    ),
+)
+
+live_option = option(
+    "--live/--emit",
+    default=False,
+    show_default=True,
+    help="Load the patch into this kernel, or print it for iptables-restore --noflush.",
+)
+
+no_prove_option = option("--no-prove", is_flag=True, help="Skip the proof of the patch.")
+
+strategy_option = option(
+    "--strategy",
+    type=click.Choice(["overlay", "graft", "fold"]),
+    help="Put changes in front of trees (overlay), or in their leaves where possible (graft), whatever they "
+    "cost, or grow trees anew at once (fold); by default the cost decides.",
+)
+
+patch_section = section("Patch", live_option, strategy_option, no_prove_option)
+
+table_section = section(
+    "Rule set",
+    option("-t", "--table", metavar="TABLE", default="filter", show_default=True, help="Change this table."),
+)
+
+# The rule is passed on as it is, and may hold options that click does not know.
+RULE = {"ignore_unknown_options": True, "allow_interspersed_args": True}
+
+
+def warn(kernel: Kernel) -> None:
+    """Warn, before a kernel is read, of tables that are not read."""
+    for warning in kernel.warnings():
+        click.echo(f"sflgen: {warning}", err=True)
+
+
+def check_complete(master: Program) -> None:
+    """Unsupported if rules were removed from the master list when it was compiled."""
+    from hitables.compiler.pipeline import lacks_rules
+
+    if lacks_rules(master):
+        raise Unsupported(
+            f"{master.name}: was compiled with --equivalence verdict, so it lacks rules that you may want to "
+            "change; give the rule set that it was compiled from"
+        )

@@ -1,0 +1,276 @@
+"""`sflgen init`, `status`, `print` and `verify`: commands that begin a state, or read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hitables.cli.terminal import (
+    Differ,
+    Number,
+    backend_option,
+    command,
+    family_option,
+    option,
+    section,
+    timeout_option,
+)
+from hitables.errors import HitablesError
+
+from .options import check_complete, live_option, state_section, warn
+
+if TYPE_CHECKING:
+    from hitables.ir.program import Program
+
+    from ..kernel import Kernel
+    from ..state import State
+
+
+@command(
+    examples=(
+        (
+            "Compile a rule set, and print the patch that compiles the loaded one",
+            "sflgen init office.rules --state office --backend nft",
+        ),
+        (
+            "Compile the rules of this host, except those of docker and fail2ban",
+            "sflgen init --live --leave 'DOCKER*' --leave 'f2b-*' --state /var/lib/sflgen",
+        ),
+    ),
+)
+@click.argument("rules", metavar="[FILE]", required=False)
+@state_section
+@section(
+    "Rule set",
+    backend_option("Make patches right for this iptables; any: for legacy and nft."),
+    family_option,
+    option(
+        "--malformed",
+        type=click.Choice(["stricter", "exact"]),
+        default="stricter",
+        show_default=True,
+        help="Allow trees to drop packets with cut-off headers (stricter), or treat them as FILE does.",
+    ),
+    option(
+        "--leave",
+        metavar="PATTERN",
+        multiple=True,
+        help="Never change or compare chains of this name, which other programs manage (DOCKER*, f2b-*); "
+        "may be repeated.",
+    ),
+)
+@section(
+    "Trees",
+    option(
+        "--delta",
+        type=click.IntRange(0),
+        metavar="N",
+        default=32,
+        show_default=True,
+        help="Grow a tree anew when pending updates make an average packet read more than N additional "
+        "rules.",
+    ),
+    option(
+        "--min-length",
+        type=click.IntRange(1),
+        metavar="N",
+        default=8,
+        show_default=True,
+        help="Leave chains of fewer rules as they are.",
+    ),
+    option(
+        "--max-expansion",
+        type=Number(1),
+        metavar="FACTOR",
+        default=4.0,
+        show_default=True,
+        help="Load at most this many rules per rule of a chain.",
+    ),
+)
+@section("Patch", live_option)
+def init(
+    rules: str | None,
+    folder: str,
+    live: bool,
+    backend: str,
+    malformed: str,
+    delta: int,
+    min_length: int,
+    max_expansion: float,
+    leave: tuple[str, ...],
+    family: str | None,
+) -> None:
+    """Begin a state with the rule list in FILE, compiled.
+
+    FILE is the output of iptables-save; with --live and without FILE, the list is the rule set in
+    this kernel. The patch turns the plain rule set into the compiled one.
+    """
+    from hitables import Family, read
+    from hitables.files import read_text, write_text
+    from hitables.ir.choices import Malformed, backend_choice
+
+    from ..kernel import Kernel, loader
+    from ..proof import start
+    from ..settings import Settings
+    from ..store import Store
+
+    settings = Settings(
+        backend_choice(backend), Malformed(malformed), delta, min_length, max_expansion, leave
+    )
+    chosen = None if family is None else Family(int(family))
+    if rules is None and not live:
+        raise click.UsageError("give FILE, or --live to begin with the rule set in the kernel")
+    if rules is None:
+        kernel = Kernel(chosen or Family.IPV4, settings)
+        master = _read_kernel(kernel, is_family_guessed=chosen is None)
+    else:
+        master = read(read_text(rules), family=chosen, name=rules)
+        check_complete(master)
+        kernel = Kernel(master.family, settings)
+        if live:
+            warn(kernel)
+    plan = start(master, settings)
+    if live:
+        kernel.check(plan.before)
+    with Store.create(Path(folder), plan.before) as store:
+        try:
+            store.commit(plan, loader(kernel, store, plan) if live else None)
+            if not live:
+                store.compact()
+                write_text("-", plan.text)
+        except BaseException as error:
+            # If a load was interrupted, the next command compares the kernel with the state.
+            if not live or isinstance(error, HitablesError):
+                store.discard()
+            raise
+        if live:
+            store.compact()
+    trees = sum(section.tree for layout in plan.after.layouts.values() for section in layout.sections)
+    count, loaded = master.rule_count(), plan.after.loaded.rule_count()
+    click.echo(f"{count} rules, {loaded} as loaded, {trees} trees", err=True)
+
+
+def _read_kernel(kernel: Kernel, is_family_guessed: bool) -> Program:
+    """The rule set in the kernel, as a master list."""
+    warn(kernel)
+    master = kernel.contents()
+    if not master.tables:
+        hint = "; --family 6?" if is_family_guessed else ""
+        raise HitablesError(f"the kernel holds no IPv{int(kernel.family)} rules{hint}")
+    for table, chain in kernel.skipped:
+        click.echo(
+            f"sflgen: table {table}, chain {chain}: matches --leave, and iptables does not print its rules; "
+            "the state has none of them",
+            err=True,
+        )
+    return master
+
+
+@command(
+    short_help="Show rules, pending updates and their cost.",
+    examples=(
+        ("Show what a fold would save", "sflgen status --state office"),
+        ("Compare the kernel with the state", "sflgen status --live --state office"),
+    ),
+)
+@state_section
+@section(
+    "Kernel",
+    option(
+        "--live/--emit",
+        default=False,
+        show_default=True,
+        help="Compare this kernel with the state, or show the state only.",
+    ),
+)
+def status(folder: str, live: bool) -> None:
+    """Show the rules of the state, its pending updates, and the additional rules that packets read."""
+    from ..kernel import Kernel, finish_commit
+    from ..planner import pending
+    from ..store import Store
+
+    with Store.open(Path(folder), to_write=live) as store:
+        state = store.state
+        kernel = Kernel(state.master.family, state.settings)
+        if live:
+            warn(kernel)
+            finish_commit(store, kernel)
+        version = f"version {state.version}, backend {state.settings.backend}"
+        click.echo(f"{version}, generation {store.generation}")
+        click.echo(f"{state.master.rule_count()} rules, {state.loaded.rule_count()} as loaded")
+        chains = pending(state)
+        click.echo(f"{len(chains)} chains with trees, {state.pending()} updates pending")
+        for each in chains:
+            if each.entries:
+                click.echo(
+                    f"{each.table} {each.chain}: {each.entries} pending, {each.cost:.1f} rules read more "
+                    f"(folded at {state.settings.delta})"
+                )
+        if store.unsettled is not None:
+            click.echo(
+                "it is unknown whether the kernel has the last patch; run a command with --live to find out"
+            )
+        if live:
+            kernel.check(store.state)
+            click.echo("the kernel holds the rule set of the state")
+
+
+@command(
+    short_help="Prove that the loaded rule set is equal to the rule list.",
+    examples=(
+        ("Prove a state", "sflgen verify --state office"),
+        ("Give up after a minute", "sflgen verify --state office --timeout 60"),
+    ),
+)
+@state_section
+@section("Limits", timeout_option("Give up after this long, with exit status 2."))
+def verify(folder: str, timeout: float | None) -> None:
+    """Prove that the loaded rule set has the effect of the rule list for every packet.
+
+    Exit status 1 and a packet if it has not.
+    """
+    from hitables.verify.question import Difference, Equal
+
+    from ..proof import verify as compare
+    from ..store import Store
+
+    with Store.open(Path(folder), to_write=False) as store:
+        answer = compare(store.state, timeout)
+    if isinstance(answer, Equal):
+        click.echo("proved: what is loaded is equal to the rule list")
+    elif isinstance(answer, Difference):
+        click.echo(answer.describe())
+        raise Differ
+    else:
+        raise HitablesError(f"{answer.reason} (table {answer.table}, chain {answer.chain})")
+
+
+@command(
+    "print",
+    short_help="Print the rule list, or the loaded rule set.",
+    examples=(
+        ("Save the rule list", "sflgen print --state office > office.rules"),
+        (
+            "Load the compiled rule set after a restart",
+            "sflgen print --loaded --state office | iptables-nft-restore",
+        ),
+    ),
+)
+@state_section
+@section(
+    "Output",
+    option("--loaded", is_flag=True, help="Print the compiled rule set that is loaded for the rule list."),
+)
+def print_(folder: str, loaded: bool) -> None:
+    """Print the rule list of the state in the format of iptables-save."""
+    from hitables.emit.text import write
+    from hitables.files import write_text
+
+    from ..store import Store
+
+    state: State
+    with Store.open(Path(folder), to_write=False) as store:
+        state = store.state
+    write_text("-", write(state.loaded if loaded else state.master))

@@ -1,0 +1,157 @@
+"""Deletions without a new entry.
+
+cancel           the rule was inserted by an entry that still waits: that entry is removed
+delete in place  the copies of the rule are deleted from the tree and its entries
+
+Cancelling is right because no newer entry concerns the packets of the rule.  Deleting in place is right
+only if the rule did not hide others, which were left out of the tree behind it; that is not known here,
+so a proof of the patch must follow (proof.py), and the planner does it only on request.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hitables.ir.rule import Rule
+from hitables.ir.rule import State as Metadata
+
+from .copy_index import MAX_COPIES, index_copies, likeness, spelling
+from .edits import Edit, Op, rule_key
+from .entries import SectionEntries
+from .graft import Spot
+from .layout import ChainLayout, Entry
+from .placement import Placement
+from .plan_state import PlanState
+from .region import Region
+from .rule_index import RuleIndex
+from .settings import Strategy
+
+
+class Deletion:
+    """The deletion of *rule*, which is at index *at* of the list *before*, from one section."""
+
+    def __init__(
+        self,
+        plan: PlanState,
+        entries: SectionEntries,
+        placement: Placement,
+        layout: ChainLayout,
+        before: RuleIndex,
+        at: int,
+    ) -> None:
+        self.plan, self.entries, self.placement, self.layout = plan, entries, placement, layout
+        self.table, self.section = entries.table, entries.section
+        self.before, self.at, self.rule = before, at, before.rules[at]
+
+    # Cancelling.
+
+    def cancel(self) -> bool:
+        """Remove the entries that insert the rule; False if there are none, or newer ones before them."""
+        plan, head = self.plan, self.placement.head
+
+        def writes(rule: Rule) -> frozenset[Metadata]:
+            return plan.writes(self.table, rule)
+
+        dirty = self.before.written_before(self.at, writes)
+        region = Region.of(self.rule, dirty, self.placement.exact, plan.family, plan.backends)
+        if not self.has_insertion_entry(region):
+            return False
+        concerned, _ = self.before.relevant(region, writes, head)
+        if self.at not in concerned:
+            return False
+        rank = concerned.index(self.at)
+        spots = self.placement.leaves(region, is_final=True)
+        if spots is None or not all(self.is_insertion_at(spot, region, rank) for spot in spots):
+            return False
+        for spot in spots:
+            self.entries.remove(spot.chain, spot.row)
+        plan.remove_unused_overlays(self.table)
+        return True
+
+    def has_insertion_entry(self, region: Region) -> bool:
+        """Whether an entry of exactly this region expresses the insertion of one rule."""
+        return any(
+            entry.rank_in_overlay is not None and entry_region.matches == region.matches
+            for chain, _ in self.entries.chains()
+            for entry, entry_region in self.entries.of_chain(chain)
+        )
+
+    def is_insertion_at(self, spot: Spot, region: Region, rank: int) -> bool:
+        """Whether the entry at *spot* is of *region* and expresses the insertion of the rule."""
+        for entry, entry_region in self.entries.of_chain(spot.chain):
+            is_wanted = entry.row == spot.row and entry.rank_in_overlay == rank
+            if is_wanted and entry_region.matches == region.matches:
+                return self.inserts_rule(spot.chain, entry)
+        return False
+
+    def inserts_rule(self, chain: str, entry: Entry) -> bool:
+        """Whether the rule that the entry inserts is equal to the rule."""
+        loaded = self.plan.loaded.table(self.table)
+        if entry.overlay:
+            rules, rank = loaded[entry.overlay].rules, entry.rank_in_overlay
+            return rank is not None and rule_key(rules[rank]) == rule_key(self.rule)
+        own = loaded[chain].rules[entry.row]
+        shortened = self.rule._replace(matches=own.matches)  # where its region passes the other matches
+        return rule_key(own) in (rule_key(self.rule), rule_key(shortened))
+
+    # Deleting in place.
+
+    def delete_in_place(self) -> bool:
+        """Delete the copies of the rule; False if this is not allowed, or takes too many lines."""
+        plan, table = self.plan, self.table
+        if not plan.delete_in_place or plan.strategy in (Strategy.OVERLAY, Strategy.FOLD):
+            return False
+        copies = self.own_copies()
+        if copies is None or len(copies) > MAX_COPIES:
+            return False
+        edited = {chain for chain, _ in copies if (table, chain) in plan.entry_chains}
+        for chain in edited:
+            plan.regions((table, chain))  # computed while the rows are those of the entries
+        plan.load(*(Edit(Op.DELETE, table, chain, row) for chain, row in copies))
+        for chain, row in copies:
+            if chain in edited:
+                self.entries.shift(chain, (), row, -1)
+        self.entries.rules_deleted(copies)
+        plan.deleted_in_place = True
+        return True
+
+    def own_copies(self) -> list[tuple[str, int]] | None:
+        """Chains and rows of the copies of the rule; None if those of equal rules cannot be told apart."""
+        region = Region.around(self.rule, self.plan.family, self.plan.backends)
+        is_like = likeness(self.rule)
+        near = self.before.near(region, frozenset())
+        equal = [int(at) for at in near if is_like(self.before.rules[at])]
+        copies = self.copies(region)
+        if len(equal) > 1:
+            # Chains that hold all of the equal rules hold them in the order of the list.
+            counts = Counter(chain for chain, _ in copies)
+            if set(counts.values()) != {len(equal)}:
+                return None
+            copies = copies[len(equal) - 1 - equal.index(self.at) :: len(equal)]
+        return copies
+
+    def copies(self, region: Region) -> list[tuple[str, int]]:
+        """Chains and rows of all rules equal to the rule, from the last row of a chain up."""
+        plan, key = self.plan, (self.table, self.section)
+        table = plan.loaded.table(self.table)
+        indexes = plan.cache.copy_indexes
+        if key not in indexes:
+            rows = {chain: self.entries.rows(chain) for chain, _ in self.entries.chains()}
+            indexes[key] = index_copies(table, self.section, self.is_tree_chain, rows)
+        chains = dict.fromkeys(sorted(indexes[key].get(spelling(self.rule), ())))
+        for chain, _ in self.entries.chains():
+            for entry, entry_region in self.entries.of_chain(chain):
+                if entry_region.overlaps(region):
+                    chains[entry.overlay or chain] = None
+        is_like = likeness(self.rule)
+        return [
+            (chain, row)
+            for chain in chains
+            for row in range(len(table[chain].rules) - 1, -1, -1)
+            if is_like(table[chain].rules[row])
+        ]
+
+    def is_tree_chain(self, chain: str) -> bool:
+        """Whether a chain belongs to a tree or an overlay."""
+        is_generated = self.plan.names(self.table).is_generated
+        return is_generated(chain) and chain not in self.layout.fixed_chains()

@@ -1,0 +1,62 @@
+"""Least edits: the shortest sequence of edits that turns one program, or one chain, into another.
+
+Rules are compared by `rule_key`; those of a longest common subsequence (lcs.py) stay, others are
+deleted, inserted, or replaced where both happens at one position.  The module is not called `sync`,
+because `sflgen.sync` is the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hitables.errors import HitablesError
+from hitables.ir.program import Chain, Program
+from hitables.ir.rule import Rule
+
+from .edits import Edit, Op, empty_table, rule_key
+from .lcs import gaps
+
+
+def sync(old: Program, new: Program, keep: Callable[[str], bool] = lambda chain: False) -> list[Edit]:
+    """The least edits that turn *old* into *new*; chains for which *keep* is true are left out."""
+    if old.family is not new.family:
+        raise HitablesError(f"{new.name} is for IPv{int(new.family)}, the state for IPv{int(old.family)}")
+    edits: list[Edit] = []
+    for name in dict.fromkeys([table.name for program in (old, new) for table in program]):
+        before, after = (
+            next((t for t in program if t.name == name), empty_table(name)) for program in (old, new)
+        )
+        kept = {chain.name for chain in (*before.chains, *after.chains) if keep(chain.name)}
+        removed = [c.name for c in before.chains if c.name not in after and c.name not in kept]
+        added = [c.name for c in after.chains if c.name not in before and c.name not in kept]
+        edits += [Edit(Op.NEW, name, chain) for chain in added]
+        for chain in after.chains:
+            if chain.name in kept:
+                continue
+            was = before[chain.name] if chain.name in before else Chain(chain.name, chain.policy)
+            if was is chain:
+                continue
+            if was.policy != chain.policy and chain.policy is not None and not chain.kept:
+                edits.append(Edit(Op.POLICY, name, chain.name, policy=chain.policy))
+            edits += rule_edits(name, chain.name, was.rules, chain.rules)
+        edits += [Edit(Op.FLUSH, name, chain) for chain in removed if before[chain].rules]
+        edits += [Edit(Op.REMOVE, name, chain) for chain in removed]
+    return edits
+
+
+def rule_edits(table: str, chain: str, old: Sequence[Rule], new: Sequence[Rule]) -> list[Edit]:
+    """The least edits of one chain; a deletion and an insertion at one position are a replacement."""
+    edits: list[Edit] = []
+    if old is new:
+        return edits
+    for removed, added in gaps([rule_key(rule) for rule in old], [rule_key(rule) for rule in new]):
+        at = added.start  # the rules before are equal to those of *new* already
+        size = len(old) - removed.start + at  # of the chain after the edits so far
+        for rule in new[added.start : added.start + min(len(removed), len(added))]:
+            edits.append(Edit(Op.REPLACE, table, chain, at, rule))
+            at += 1
+        edits += [Edit(Op.DELETE, table, chain, at) for _ in range(len(removed) - len(added))]
+        for rule in new[at : added.stop]:
+            edits.append(Edit(Op.APPEND if at == size else Op.INSERT, table, chain, at, rule))
+            at, size = at + 1, size + 1
+    return edits

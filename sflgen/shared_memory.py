@@ -1,0 +1,50 @@
+"""Memory that several rules share: named hash tables of hashlimit and recent, counters of ipsets.
+
+Rules that share memory through a name must agree on its parameters, and a match of an ipset has
+memory as soon as any rule reads the counters of that set.  An update may therefore change what the
+rules of the master list mean to the compiler; the planner calls `with_set_counters` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hitables.errors import Unsupported
+from hitables.ir.program import Program
+from hitables.parse.named_memory import mixed_memories, named_memory
+from hitables.parse.set_counters import as_counted, counts, rules_of, set_of
+
+from .edits import Edit
+
+
+def with_set_counters(program: Program, edits: Sequence[Edit]) -> Sequence[Edit]:
+    """*edits*, whose matches of ipsets have memory if a rule of *program* or *edits* reads set counters.
+
+    Unsupported if they add the first rule that reads counters of a set that *program* matches, or
+    other parameters for a named memory.
+    """
+    rules = [edit.rule for edit in edits if edit.rule is not None]
+    matches = [match for rule in rules for match in rule.matches]
+    if any(named_memory(match) for match in matches):
+        before = list(rules_of(program))
+        if mixed_memories([*before, *rules]) != mixed_memories(before):
+            raise Unsupported(
+                "rules of one --hashlimit-name or recent --name with other parameters than those of the "
+                "present rules: the kernel uses the parameters of the rule that it loads first; choose "
+                "another name"
+            )
+    if not any(set_of(match) for match in matches):
+        return edits
+    if not counts(rules_of(program)):
+        if not counts(rules):
+            return edits
+        for rule in rules_of(program):
+            for match in rule.matches:
+                if set_of(match) is not None:
+                    raise Unsupported(
+                        "this is the first rule that reads counters of ipsets, and the trees test ipset "
+                        f"{set_of(match)} more often than the rule list does: begin a new state with the new "
+                        "rule set (sflgen init)"
+                    )
+    return [edit if edit.rule is None else replace(edit, rule=as_counted(edit.rule)) for edit in edits]

@@ -1,0 +1,104 @@
+"""Every JSON document of a command names its format and version, fits its schema, and is in docs/json.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from hitables.cli.main import main
+from hitables.costs import default
+from hitables.ir.packet import Backend
+from hitables.kernel.user_bench import Line, Measured
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/json.md").read_text()
+SCHEMAS = {path.stem: json.loads(path.read_text()) for path in (ROOT / "hitables/schema").glob("*.json")}
+ROWS = re.findall(r"^\| `hitables ([^`]*)` \| `hitables-([\w-]+)` \| (\d+) \| \[(.*?)\]", PAGE, re.MULTILINE)
+
+BEFORE = "*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp --dport 22 -j ACCEPT\n-A INPUT -p tcp -j DROP\nCOMMIT\n"
+AFTER = BEFORE.replace("--dport 22", "--dport 23")
+RULES = (
+    "@10.0.0.0/8 0.0.0.0/0 0 : 65535 80 : 80 0x06/0xFF\n@0.0.0.0/0 0.0.0.0/0 0 : 65535 0 : 65535 0x00/0x00\n"
+)
+TRACE = "167772161 1 1 80 6\n1 1 1 1 6\n"
+
+# The arguments of each command, but for those that measure in the kernel.
+COMMANDS = {
+    "check": ["check", "--format", "json", "before", "after"],
+    "diff": ["diff", "--format", "json", "before", "after"],
+    "lint": ["lint", "--format", "json", "before"],
+    "map": ["compile", "before", "--min-length", "1", "-o", "compiled", "--map", "-"],
+    "stats": ["stats", "--json", "before"],
+    "algorithms": ["algorithms", "--json"],
+    "classify": ["classify", "--json", "--check", "--time", "rules", "trace"],
+    "bench-classify": ["bench", "classify", "--json", "--algorithms", "linear;rfc", "rules", "trace"],
+}
+
+
+def measured() -> dict[str, Any]:
+    lines = Line("as it is", 40, 812.5, 3.0, 800.0), Line("nft -o", why="nft is missing")
+    return Measured("INPUT", Backend.NFT, 2000, 400.0, lines, ("compile it",)).as_data()
+
+
+@pytest.fixture
+def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """By name of the schema: a document that a command writes."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("before", BEFORE), ("after", AFTER), ("rules", RULES), ("trace", TRACE)):
+        (tmp_path / name).write_text(text)
+    outputs = {name: CliRunner().invoke(main, words).stdout for name, words in COMMANDS.items()}
+    return {
+        **{name: json.loads(text) for name, text in outputs.items()},
+        "costs": json.loads(json.dumps(default().as_data())),
+        "bench-kernel": json.loads(json.dumps(measured())),
+    }
+
+
+def test_every_document_fits_its_schema_and_names_its_format(documents: dict[str, Any]) -> None:
+    assert documents.keys() == SCHEMAS.keys()
+    for name, document in documents.items():
+        jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
+        jsonschema.validate(document, SCHEMAS[name])
+        assert document["format"] == f"hitables-{name}" and document["version"] == 1
+
+
+def test_every_schema_demands_format_and_version(documents: dict[str, Any]) -> None:
+    for name, document in documents.items():
+        for spoilt in ({**document, "format": "x"}, {**document, "version": 0}):
+            with pytest.raises(jsonschema.ValidationError):
+                jsonschema.validate(spoilt, SCHEMAS[name])
+        for key in ("format", "version"):
+            with pytest.raises(jsonschema.ValidationError):
+                jsonschema.validate({k: v for k, v in document.items() if k != key}, SCHEMAS[name])
+
+
+def test_the_page_lists_every_format_with_its_version() -> None:
+    listed = {name: (int(version), schema) for _, name, version, schema in ROWS}
+    expected = {
+        name: (schema["properties"]["version"]["const"], f"{name}.json") for name, schema in SCHEMAS.items()
+    }
+    assert listed == expected
+
+
+def test_every_command_of_the_page_exists() -> None:
+    for words, *_ in ROWS:
+        command: Any = main
+        for word in words.split():
+            if word in getattr(command, "commands", {}):
+                command = command.commands[word]
+        assert command is not main
+        (option,) = re.findall(r"--[\w-]+", words) or ["--output"]
+        assert any(option in parameter.opts for parameter in command.params), words
+
+
+def test_texts_for_people_are_keys_of_the_schemas() -> None:
+    (table,) = re.findall(r"\| `format` \| texts for people \|\n(.*?)\n\n", PAGE, re.DOTALL)
+    for name, cell in re.findall(r"^\| `hitables-([\w-]+)` \| (.*) \|$", table, re.MULTILINE):
+        for key in re.findall(r"`(\w+)`", cell):
+            assert f'"{key}"' in json.dumps(SCHEMAS[name]), (name, key)
