@@ -24,6 +24,7 @@ from functools import cached_property
 from hitables.core.prover import Prover, Run, Status
 from hitables.errors import Disagreement
 from hitables.ir import semantics
+from hitables.ir.choices import Malformed
 from hitables.ir.fields import Field
 from hitables.ir.headers import is_malformed
 from hitables.ir.hooks import hook_box
@@ -142,7 +143,7 @@ class TableProver:
 
     def _run(self, chain: str, packets: PacketClass, limit: int) -> Status:
         encoding = self.encoding
-        may_drop = packets.malformed and self.question.malformed == "stricter"
+        may_drop = packets.malformed and self.question.malformed is Malformed.STRICTER
         words, sets = encoding.class_words(packets, may_drop)
         status = self.prover.enter(words, sets)
         if status != Status.EQUAL:
@@ -250,7 +251,7 @@ class Comparison:
         packet = draft.packet()
         question = self.tables.question
         walks = [semantics.run(table, self.chain, packet, self.backend) for table in self.tables.tables]
-        may_drop = is_malformed(packet) and question.malformed == "stricter"
+        may_drop = is_malformed(packet) and question.malformed is Malformed.STRICTER
         return differs(walks[0], walks[1], may_drop, question.verdict_only)
 
     def _copied_memory(self, region: Region) -> Difference | None:
