@@ -106,8 +106,7 @@ class ChainArrays:
     chains_before: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClassWords:
+class ClassWords(NamedTuple):
     """A class of packets (struct prove_class); sets of fields are masks."""
 
     present: int
@@ -152,14 +151,15 @@ class Run(NamedTuple):
 class Mismatch(NamedTuple):
     """One region in which two chains differ.
 
-    rules, alone  rule of each program at which they part, or that alone had an effect before; None: none
-    same_rest     what follows those effects is the same
-    sets          by dimension and number of writes before: low, high, low, high, ... as coordinates
-    answers       key of each match with memory that was asked so far, and whether it held
+    rules      rule of each program at which they part; None: the end of the chain
+    extra      rule of each program that had an effect in that program only, before; None: none had
+    same_rest  what follows those effects is the same
+    sets       by dimension and number of writes before: low, high, low, high, ... as coordinates
+    answers    key of each match with memory that was asked so far, and whether it held
     """
 
     rules: tuple[int | None, int | None]
-    alone: tuple[int | None, int | None]
+    extra: tuple[int | None, int | None]
     same_rest: bool
     sets: dict[tuple[int, int], tuple[int, ...]]
     answers: tuple[tuple[int, bool], ...]
@@ -187,8 +187,8 @@ class Prover:
 
     def enter(self, words: ClassWords, sets: array[int]) -> Status:
         """Read the rules as the packets of a class in *sets* do, until the next call."""
-        values = {each.name: getattr(words, each.name) for each in fields(words)}
-        return Status(lib.prover_enter(self._handle, ffi.new("struct prove_class *", values), *_sized(sets)))
+        packets = ffi.new("struct prove_class *", words._asdict())
+        return Status(lib.prover_enter(self._handle, packets, *_sized(sets)))
 
     def run(self, run: Run, *, strict: bool = False, short: bool = False) -> Status:
         """Compare two chains.  An interrupt stops a run, unless it is *short* (`threads.stoppable`)."""

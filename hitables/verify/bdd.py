@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from hitables.errors import Disagreement
 from hitables.ir import semantics
+from hitables.ir.choices import Malformed
 from hitables.ir.fields import Family, Field
 from hitables.ir.headers import inconsistency, is_malformed
 from hitables.ir.hooks import hook_box
@@ -148,7 +149,7 @@ class _ChainComparison:
             for events in (before, after)
         ]
         allowed = nothing
-        if self.tables.question.malformed == "stricter":
+        if self.tables.question.malformed is Malformed.STRICTER:
             allowed = self.sets.malformed & sides[1].get(Event(VERDICT, DROP), nothing)
         for event, packets in sides[0].items():
             self.tables.clock.tick()
@@ -290,7 +291,7 @@ class _TableComparison:
         sets = comparison.sets
         packet, listened = listening(_answers(sets, path).given_by(sets.packet(path[0][0])))
         before, after = (semantics.run(each, comparison.chain, packet, self.backend) for each in self.pair)
-        may_drop = is_malformed(packet) and self.question.malformed == "stricter"
+        may_drop = is_malformed(packet) and self.question.malformed is Malformed.STRICTER
         reason = differs(before, after, may_drop, self.question.verdict_only)
         table = self.pair[0].name
         if reason is None or inconsistency(packet) is not None:

@@ -110,7 +110,8 @@ class Filtered:
 class PacketSets:
     """The sets of packets that the *matches* of two programs can separate.
 
-    exist, malformed  packets that exist; those of them, or of all, with broken headers
+    exist             the packets that can exist
+    malformed         packets with broken headers
     later, cut        later fragments; packets whose protocol cannot be found (IPv6)
     facts, reads      by key of a CONSTANT match: its bit, and the states that it depends on
     inconsistent      a key of matches that read different states; None: there is none

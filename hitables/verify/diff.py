@@ -1,7 +1,7 @@
 """All that two programs treat differently, as a short list of disjoint regions of headers.
 
 Idea: the prover cuts the header space where the rules do, so one changed rule may give many regions.
- Regions in which the same rules decide, in the same way, are joined while the union is one set of values
+Regions in which the same rules decide, in the same way, are joined while the union is one set of values
 per field.
 
 Invariant: the regions of whole packets are disjoint and contain every packet that the two programs treat
@@ -150,7 +150,7 @@ def _changes_of_chain(comparison: Comparison, out: Changes) -> Iterator[Change]:
 def _explanation(region: Region) -> tuple[object, ...]:
     """All of a region but its packets as they enter: regions with one explanation may be joined."""
     after_writes = tuple(sorted((at, ends) for at, ends in region.sets.items() if at[1]))
-    rules = (None if ref is None else (ref.chain, ref.index) for ref in (*region.rules, *region.alone))
+    rules = (None if ref is None else (ref.chain, ref.index) for ref in (*region.rules, *region.extra))
     return _kind(region.packets), *rules, region.same_rest, region.answers, after_writes
 
 
@@ -184,9 +184,9 @@ def _joined(comparison: Comparison, regions: list[Region]) -> Iterator[Change]:
 
 def _outcome(walk: Walk, region: Region, side: int) -> RegionOutcome:
     effects: tuple[tuple[str, int], ...] = ()
-    alone = region.alone[side]
-    if alone is not None:
-        effects = ((_effect(alone.rule), alone.rule.line),)
+    extra = region.extra[side]
+    if extra is not None:
+        effects = ((_effect(extra.rule), extra.rule.line),)
     if region.same_rest:
         return RegionOutcome(None, 0, effects)
     parting = region.rules[side]

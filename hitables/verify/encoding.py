@@ -1,10 +1,10 @@
 """Two tables of one name as input of the prover: rules, chains and classes of packets as numbers.
 
-Idea: what is spelt alike in both tables gets one number, so the prover compares numbers where it would
-compare texts.  match_table.py numbers tests and matches, coordinates.py the values of fields; this module
-numbers rules, chains and targets.
+Idea: equal spellings in both tables get one number, so the prover compares numbers in place of texts.
+match_table.py numbers tests and matches, coordinates.py the values of fields; this module numbers rules,
+chains and targets.
 
-Invariant: rules and chains of the first table come first; within a table they keep their order.
+Invariant: rules and chains of the first table have the lower numbers; within a table they keep their order.
 
 Cost: linear in the rules, by whole arrays; per object only for distinct matches and targets.
 
@@ -121,7 +121,7 @@ class Encoding:
     # ---- classes of packets ----
 
     def classes(self) -> list[PacketClass]:
-        """The classes of packets that the rules can tell apart."""
+        """The classes of packets that the rules can distinguish."""
         return list(classes(self.needs, self.matches.tests.fields, self.family))
 
     @property
@@ -151,9 +151,10 @@ class Encoding:
 
     def set_words(self, sets: dict[Field, Values]) -> array[int]:
         """dim, count, low, high, ... of each."""
+        coordinates = self.matches.tests.coordinates
         words = array("I")
         for field, values in sets.items():
-            ends = self.matches.tests.coordinates[field].inside(values)
+            ends = coordinates[field].inside(values)
             words.extend((field, len(ends) // 2, *ends))
         return words
 

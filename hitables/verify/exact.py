@@ -24,6 +24,7 @@ from functools import cached_property
 from hitables.core.prover import Prover, Run, Status
 from hitables.errors import Disagreement
 from hitables.ir import semantics
+from hitables.ir.choices import Malformed
 from hitables.ir.fields import Field
 from hitables.ir.headers import is_malformed
 from hitables.ir.hooks import hook_box
@@ -96,7 +97,7 @@ class Region:
     sets       by dimension and number of writes before: low, high, low, high, ... as coordinates
     answers    keys of the matches with memory that were asked so far, and whether they held
     rules      the rules at which the two programs part; None: the end of the chain
-    alone      rules that had an effect in one program only, before that; None: none had
+    extra      rules that had an effect in one program only, before that; None: none had
     same_rest  what follows those effects is the same
     """
 
@@ -104,7 +105,7 @@ class Region:
     sets: dict[tuple[int, int], tuple[int, ...]]
     answers: tuple[tuple[str, bool], ...]
     rules: tuple[RuleRef | None, RuleRef | None]
-    alone: tuple[RuleRef | None, RuleRef | None] = (None, None)
+    extra: tuple[RuleRef | None, RuleRef | None] = (None, None)
     same_rest: bool = False
 
 
@@ -142,7 +143,7 @@ class TableProver:
 
     def _run(self, chain: str, packets: PacketClass, limit: int) -> Status:
         encoding = self.encoding
-        may_drop = packets.malformed and self.question.malformed == "stricter"
+        may_drop = packets.malformed and self.question.malformed is Malformed.STRICTER
         words, sets = encoding.class_words(packets, may_drop)
         status = self.prover.enter(words, sets)
         if status != Status.EQUAL:
@@ -157,8 +158,8 @@ class TableProver:
         for mismatch in self.prover.mismatches():
             answers = tuple((keys[key], held) for key, held in mismatch.answers)
             rules = rule(mismatch.rules[0]), rule(mismatch.rules[1])
-            alone = rule(mismatch.alone[0]), rule(mismatch.alone[1])
-            yield Region(packets, mismatch.sets, answers, rules, alone, mismatch.same_rest)
+            extra = rule(mismatch.extra[0]), rule(mismatch.extra[1])
+            yield Region(packets, mismatch.sets, answers, rules, extra, mismatch.same_rest)
 
 
 # ---- one pair of chains ----
@@ -250,11 +251,11 @@ class Comparison:
         packet = draft.packet()
         question = self.tables.question
         walks = [semantics.run(table, self.chain, packet, self.backend) for table in self.tables.tables]
-        may_drop = is_malformed(packet) and question.malformed == "stricter"
+        may_drop = is_malformed(packet) and question.malformed is Malformed.STRICTER
         return differs(walks[0], walks[1], may_drop, question.verdict_only)
 
     def _copied_memory(self, region: Region) -> Difference | None:
-        """A rule whose memory corresponds to two memories: the rules show that, no single packet does."""
+        """The difference when one memory became two, which no packet shows; None: the memories match."""
         a, b = region.rules
         if a is None or b is None or not (a.rule.has_memory and b.rule.has_memory):
             return None

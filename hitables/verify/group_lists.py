@@ -3,9 +3,9 @@
 Idea: a program of shape groups (docs/decisions/groups.md) is compared with its list in two steps.  Between
 the two we construct a third program: for each chain that the second program enters by `-j`, the plain list
 of the rules that it decides, each behind its *form*, the rules of later groups that are decided first.  The
-prover compares each list with its chain; the groups do not cross there, as what a form calls has a name.
-The law below, and core/c/prove/reorder.c, compare the lists with the one list that their rules were taken
-from.
+prover compares each list with its chain; the groups do not cross there, because a form calls its list by
+name.  The law below, and core/c/prove/reorder.c, compare the lists with the one list that their rules were
+taken from.
 
 group_reader.py reads the groups off the second program.  That is a guess; a wrong guess proves nothing.
 
@@ -102,7 +102,7 @@ def check_law(
 
 
 def _check_calls(chain: ListChain, groups: Groups, chains: dict[int, ListChain]) -> None:
-    """Check that each call, and then the segment, finds decided what it leaves out."""
+    """Check that all rules that a call, or the segment, leaves out are decided before it."""
     first_group = min(chain.owned)
     decided: dict[int, int] = {}
     for number in chain.calls:

@@ -7,8 +7,8 @@ a copy of it.  A rule may be preceded by a *form*, which decides rules of later 
 list (`-j`, the *call before* the rule) or the rules spelled out in a chain of their own (`-g`, *listed
 before* it).
 
-The result is a guess: nothing here is proved, and a wrong guess costs a proof, never its truth.
- group_lists.py checks everything that follows from the guess.
+The result is a guess: nothing here is proved.  group_lists.py checks all that a proof needs of it, so a wrong
+guess makes a proof fail and never makes it wrong.
 
 Each stage is a function from values to values: `read_rules`, `find_copies`, `number_groups`, `list_chains`.
 Each raises NotGrouped when the second program does not have this form.
@@ -33,7 +33,7 @@ from .encoding import Encoding
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-# For a list rule without a copy an earlier rule that covers it is sought, if there are no more such rules.
+# More list rules without a copy than this are not searched for an earlier rule that covers them.
 MOST_UNCOPIED = 4000
 
 
@@ -94,6 +94,8 @@ def read_rules(encoding: Encoding, list_chain: int, root: int) -> GroupedRules:
     action = encoding.rule_action[first:end, 0]
     if first == end or np.any(action != Action.VERDICT) or _asks_memory(encoding, first, end):
         raise NotGrouped
+    if not _begins_with_call(encoding, root):
+        raise NotGrouped
     data = encoding.rule_match.tobytes()
     start = (encoding.rule_start.astype(np.int64) * 4).tolist()
     by_matches: dict[bytes, int] = {}
@@ -111,7 +113,7 @@ def read_rules(encoding: Encoding, list_chain: int, root: int) -> GroupedRules:
     )
     start_of = encoding.chain_start[encoding.chains_before :].astype(np.int64)
     sizes = start_of[1:] - start_of[:-1]
-    rules = GroupedRules(
+    return GroupedRules(
         encoding,
         first,
         encoding.rule_action[first:end, 1],
@@ -123,9 +125,14 @@ def read_rules(encoding: Encoding, list_chain: int, root: int) -> GroupedRules:
         encoding.rule_action[split:, 1].astype(np.int64),
         np.repeat(np.arange(len(sizes)) + encoding.chains_before, sizes),
     )
-    if not rules.calls(root):
-        raise NotGrouped
-    return rules
+
+
+def _begins_with_call(encoding: Encoding, chain: int) -> bool:
+    """Whether the first rule of *chain* sends every packet to another chain."""
+    rule, end = (int(encoding.chain_start[at]) for at in (chain, chain + 1))
+    if rule == end or encoding.rule_start[rule] != encoding.rule_start[rule + 1]:
+        return False
+    return bool(encoding.rule_action[rule, 0] == Action.JUMP)
 
 
 def _asks_memory(encoding: Encoding, first: int, end: int) -> bool:
@@ -169,8 +176,8 @@ def _branches(rules: GroupedRules, has_copy: Bools) -> tuple[Ints, dict[int, lis
     action, list_rule = rules.action, rules.list_rule
     branches: list[int] = []
     listed_before: dict[int, list[int]] = {}
-    goes = np.flatnonzero((action == Action.GOTO) & (list_rule >= 0) & ~rules.matchless)
-    for at in goes[~has_copy[list_rule[goes]]].tolist():
+    gotos = np.flatnonzero((action == Action.GOTO) & (list_rule >= 0) & ~rules.matchless)
+    for at in gotos[~has_copy[list_rule[gotos]]].tolist():
         rule = int(list_rule[at])
         *others, last = rules.rules_of(int(rules.number[at])) or [-1]
         if last < 0 or not rules.matchless[last] or action[last] != Action.VERDICT:
@@ -254,8 +261,8 @@ def _groups_of_copies(rules: GroupedRules, copies: Ints, trees: list[int]) -> In
 
 def _gotos(rules: GroupedRules) -> tuple[Ints, Ints]:
     """The chains left and entered by each `-g`, sorted by the chain left."""
-    goes = rules.action == Action.GOTO
-    source, entered = rules.chain[goes], rules.number[goes]
+    is_goto = rules.action == Action.GOTO
+    source, entered = rules.chain[is_goto], rules.number[is_goto]
     order = np.argsort(source, kind="stable")
     return source[order], entered[order]
 
@@ -374,8 +381,8 @@ def _latest_copies(rules: GroupedRules, copies: Ints, groups: Groups) -> Ints:
     latest = np.full((len(rules.encoding.chain_start) - 1, groups.count), -1)
     rule = rules.list_rule[copies]
     np.maximum.at(latest, (rules.chain[copies], groups.group[rule]), rule)
-    goes = rules.action == Action.GOTO
-    source, entered = rules.chain[goes], rules.number[goes]
+    is_goto = rules.action == Action.GOTO
+    source, entered = rules.chain[is_goto], rules.number[is_goto]
     while True:
         more = latest.copy()
         np.maximum.at(more, source, latest[entered])

@@ -299,7 +299,7 @@ class _TableLinter:
         ending = [rule for rule in earlier if _is_removable(rule)]
         whole = [rule for rule in ending[-1:] if self._covers(rule, box)]
         covering = whole or ending
-        why = "" if covering else f"no packet that comes to {chain} can match it"
+        why = "" if covering else f"no packet that reaches {chain} can match it"
         return Flaw(NEVER, self.table.name, chain, line, tuple(rule.line for rule in covering), why)
 
     def _covers(self, rule: Rule, box: Box) -> bool:

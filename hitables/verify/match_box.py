@@ -1,6 +1,8 @@
 """The box of header fields outside of which a rule cannot affect a packet.
 
-Users: lint.py, which runs the prover on that box only.  The box may be larger than needed, never smaller.
+Invariant: the box may be larger than needed, never smaller.
+
+Users: lint.py, which runs the prover on that box only.
 """
 
 from __future__ import annotations

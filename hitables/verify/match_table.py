@@ -4,6 +4,8 @@ Invariant: equal tests, equal matches and equal keys have equal numbers in both 
 spelt otherwise but read alike have one number.
 
 Cost: one step per distinct match object; the parser makes one object per spelling.
+
+Users: encoding.py.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hitables.core.prover import Prover, Run, Status
+from hitables.ir.choices import Malformed
 from hitables.ir.fields import Field
 from hitables.ir.hooks import hook_box
 from hitables.ir.intervals import Values
@@ -99,7 +100,7 @@ class MergedClasses:
                 prover = self._prover(backend)
                 writes = bool(np.any(encoding.chain_writes))
                 for packets in encoding.classes():
-                    may_drop = packets.malformed and self.question.malformed == "stricter"
+                    may_drop = packets.malformed and self.question.malformed is Malformed.STRICTER
                     words, sets = encoding.class_words(packets, may_drop)
                     if prover.enter(words, sets) != Status.EQUAL:
                         return []

@@ -57,7 +57,7 @@ def test_the_packets_that_callers_let_through_decide() -> None:
     )
     (flaw,) = flaws(rules, chains=":services - [0:0]\n")
     assert (flaw.kind, flaw.line, flaw.covering) == (NEVER, 7, ())
-    assert flaw.why == "no packet that comes to services can match it"
+    assert flaw.why == "no packet that reaches services can match it"
 
 
 def test_a_protocol_match_drops_packets_that_hide_it_in_legacy_ipv6() -> None:
