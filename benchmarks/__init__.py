@@ -1,1 +1,1 @@
-"""Measures, each a command of the project."""
+"""Benchmarks and campaigns, each run by a target of the Makefile."""

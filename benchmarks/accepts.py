@@ -1,15 +1,16 @@
 """Which texts iptables accepts, compared with ours: `python -m benchmarks.accepts`.
 
-Thousands of texts (accepts_texts.py: valid, borderline and invalid values, options missing and doubled, wrong
-protocols, families, tables and chains, odd lines) are loaded in a scratch network namespace by iptables-legacy-restore
-and iptables-nft-restore (ip6tables for IPv6 texts), and read by `hitables.read`.  Two kinds of disagreement count:
+Thousands of texts (accepts_texts.py: valid, borderline and invalid values, options missing and doubled,
+wrong protocols, families, tables and chains, odd lines) are loaded in a scratch network namespace by
+iptables-legacy-restore and iptables-nft-restore (ip6tables for IPv6 texts), and read by `hitables.read`.
+Two kinds of disagreement count:
 
 - lenient: both tools refuse the text, and we read it;
 - strict: a tool loads the text, and we refuse it.
 
-If a tool refuses a text only because the kernel lacks a module, the text counts as accepted, provided that the tool
-accepts its words.  The figures by class are in docs/evaluation/accepts.json.  The exit status is 1 if a class of
-disagreements has no reason in EXPLAINED.
+If a tool refuses a text only because the kernel lacks a module, the text counts as accepted, provided that
+the tool accepts its words.  The figures by class are in docs/evaluation/accepts.json.  The exit status is 1
+if a class of disagreements has no reason in EXPLAINED.
 """
 
 # ruff: noqa: E501  (tables read better unbroken)

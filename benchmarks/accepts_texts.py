@@ -1,7 +1,7 @@
 """The texts of `benchmarks.accepts`: valid, borderline and invalid rules for every extension, and odd lines.
 
-Each group of texts varies one thing: the value of an option, two options together, the surroundings of an extension
-(protocol, family, table, chain), header options, or whole lines.
+Each group of texts varies one thing: the value of an option, two options together, the surroundings of an
+extension (protocol, family, table, chain), header options, or whole lines.
 """
 
 # ruff: noqa: E501  (tables of texts read better unbroken)

@@ -1,8 +1,9 @@
-"""One rule set, before and after, against the kernel: packets through each of its built-in chains.
+"""One rule set, before and after compiling, compared with the kernel: packets through each of its built-in
+chains.
 
-For each chain and backend the kernel, with the set before and with the set after, and the C
-interpreter must agree: on every packet that the interpreter can know, on the counter of every
-rule, and on what the copies of a rule count together.  Some packets go through ir.semantics too.
+For each chain and backend, the kernel with the set before, the kernel with the set after, and the C
+interpreter must agree: on the verdict of every packet that the interpreter can predict, on the counter of
+every rule, and on the sum of the counters of a rule's copies.  Some packets go through ir.semantics, too.
 """
 
 from __future__ import annotations

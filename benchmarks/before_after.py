@@ -1,7 +1,7 @@
-"""A rule set before and after, side by side: python -m benchmarks.before_after BEFORE AFTER [-n PACKETS]
+"""A rule set before and after a change, compared: python -m benchmarks.before_after BEFORE AFTER [-n PACKETS]
 
-The same packets, aimed evenly at the rules that each built-in chain of BEFORE reads, go through both
-programs.  The verdicts are compared on the way; exit status 1 when one differs.
+The same packets, drawn evenly for the rules that each built-in chain of BEFORE reads, go through both
+programs.  The verdicts are compared as well; the exit status is 1 if one differs.
 """
 
 from __future__ import annotations

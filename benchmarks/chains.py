@@ -1,9 +1,9 @@
-"""What compiling is worth on real rule sets, chain by chain: `python -m benchmarks.chains`.
+"""The gain of compiling real rule sets, chain by chain: `python -m benchmarks.chains`.
 
-Part of `make corpus`.  Every chain of at least 50 rules, for each backend: rules read and modelled
-nanoseconds, before and after, of packets drawn evenly over its rules (those that come as far as their rule).
-None may be worse; the geometric mean of the ratios counts a site once, however many of its rule sets and
-chains there are.
+Part of `make corpus`.  For every chain of at least 50 rules and each backend: rules read and modelled
+nanoseconds, before and after, of packets drawn evenly over its rules (packets that reach their rule).  No
+chain may get slower.  The geometric mean of the ratios counts each site once, whatever the number of its
+rule sets and chains.
 """
 
 from __future__ import annotations

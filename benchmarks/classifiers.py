@@ -1,12 +1,12 @@
-"""The classifiers beside DPDK's rte_acl, in one run: `make bench-engine`.
+"""The classifiers compared with DPDK's rte_acl, in one run: `make bench-engine`.
 
-Each set is searched with headers drawn evenly from its rules, a million of them in no order, by one thread.
-Rates are of the fastest pass over each 32,768 headers, ours and rte_acl's alike, as others use the machine
-too. rte_acl's answers are checked against linear search on some headers, those of every classifier against
-rte_acl's on all. `--short` takes two classifiers and a quarter of the headers.
+One thread searches each set with a million headers, drawn evenly from its rules in random order.  A rate is
+that of the fastest pass over each 32,768 headers, for ours and for rte_acl, because others use the machine,
+too.  The results of rte_acl are checked against linear search on some headers, those of every classifier
+against rte_acl on all.  `--short` takes two classifiers and a quarter of the headers.
 
-With `--published` the headers are the traces that come with the sets, round and round: 8,000 headers for a
-thousand rules, which stay in the caches, and by which others have measured.
+With `--published` the headers are the traces of the sets, repeated: 8,000 headers for a thousand rules,
+which stay in the caches.  Other publications measure with them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""How long reading and compiling take, and in how much memory: `python -m benchmarks.compile_speed`.
+"""The time and memory of reading and compiling: `python -m benchmarks.compile_speed`.
 
-Reading is compared with `iptables-legacy-restore --test` on the same file, in turn; CPU
-time of the process, so that other load counts little.  Compiling is timed as a whole
-process, text to text, proof included, and by stage; the figures go to docs/evaluation/compile.json,
-and from there into docs/proof.md.
+Reading is compared with `iptables-legacy-restore --test` on the same file, in turn, by the CPU time of the
+process, so that other load counts little.  Compiling is timed as a whole process, text to text, proof
+included, and by stage.  The figures are in docs/evaluation/compile.json and, from there, in docs/proof.md.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Does compile take all that is valid?  `make compiles`.
+"""Whether compile accepts every valid rule set: `make compiles`.
 
-Rule sets of every style (firewalls.py) are compiled with options of every kind, text to text.  Each must
-come out proved equal, every chain by the tree that was built for it; or be refused for one of the reasons
-in REFUSALS, which the docs state.  Anything else (a difference, a chain that had to be left as it was, an
-exception) is a fault of hitables: it is made as small as it goes (shrink.py), saved with its options, and
-makes the run fail.  One seed draws the same sets and options each time.  The figures go to
-docs/evaluation/compiles.json.
+Rule sets of every style (firewalls.py) are compiled with options of every kind, text to text.  Each result
+must be proved equal, with every chain replaced by the tree that was built for it; or the set must be
+refused for one of the reasons in REFUSALS, which the docs state.  Anything else (a difference, a chain left
+unchanged, an exception) is a fault of hitables: the rule set is reduced as far as possible (shrink.py) and
+saved with its options, and the run fails.  A seed always draws the same sets and options.  The figures are
+in docs/evaluation/compiles.json.
 
     python -m benchmarks.compiles --count 200 --seed 7
     python -m benchmarks.compiles --again out/compiles/7-31.rules

@@ -1,11 +1,11 @@
-"""The evaluation of "Trees in the List" (CoNEXT 2014, section 6) again: `make papers-hitables`.
+"""The evaluation of "Trees in the List" (CoNEXT 2014, section 6), repeated: `make papers-hitables`.
 
-The twelve WUSTL sets with their whole traces, in scheme paper and in the default, beside
-what the 2014 tool gave; then the paper's own protocol of figures 5a to 5f: synthetic sets of
-100 to 3,500 rules (random /24 sources, one destination, random UDP port ranges of at most
-1,000), ten runs, with and without I/O, and zero to ten rules among 1,000 that the paper
-cannot transform.  Path lengths are counted by the C interpreter, which must find that the
-same rule decides each packet of a trace; times are the kernel's (legacy, as in the paper).
+The twelve WUSTL sets with their whole traces, in scheme paper and in the default, compared with the results
+of the 2014 tool; then the paper's own protocol of figures 5a to 5f: synthetic sets of 100 to 3,500 rules
+(random /24 sources, one destination, random UDP port ranges of at most 1,000), ten runs, with and without
+I/O, and zero to ten rules among 1,000 that the paper cannot transform.  The C interpreter counts path
+lengths, and must find that the same rule decides each packet of a trace; times are the kernel's (legacy, as
+in the paper).
 
 The figures are drawn from the data that this writes (benchmarks.figures.conext2014).
 """

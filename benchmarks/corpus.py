@@ -1,14 +1,14 @@
-"""Real rule sets against real kernels: python -m benchmarks.corpus [FOLDER] [-n PACKETS] [--only WORD]
+"""Real rule sets compared with real kernels: python -m benchmarks.corpus [FOLDER] [-n PACKETS] [--only WORD]
 
-For every rule set of FOLDER (dumps/, extensions/; one line each, none left out):
+For every rule set of FOLDER (dumps/, extensions/; one line each, without exception):
 
-a  what is printed, once loaded, gives the same iptables-save output as the original, in both backends;
-b  the compiled set loads in both;
-c  packets at the edges of its boxes, through each built-in chain that has rules: the kernel, with the
-   set before and after, and the C interpreter agree on every packet that the interpreter can know, and
-   on the counter of every rule; some go through ir.semantics too.
+a  our printed text, once loaded, gives the same iptables-save output as the original, in both backends; b
+the compiled set loads in both; c  boundary packets of its boxes, through each built-in chain with rules:
+the kernel with the set before, the kernel with the set after, and the C interpreter agree on every packet
+that the interpreter can predict, and on the counter of every rule; some packets go through ir.semantics,
+too.
 
-Everything in refused/ must get a message and exit status 2.  Exit status 1 if anything fails.
+Every text of refused/ must get a message and exit status 2.  The exit status is 1 if anything fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The cost model against the kernel: `python -m benchmarks.cost_model`.
+"""The cost model compared with the kernel: `python -m benchmarks.cost_model`.
 
-Whole rule sets, as they are and compiled, in both backends: what the model says a packet costs above an
-empty rule set, and what it costs.  Few flows in turn, whose rules stay in the processor's cache, and many.
+Whole rule sets, as they are and compiled, in both backends: the modelled and the measured cost of a packet
+above an empty rule set.  With few flows in turn, whose rules stay in the processor's cache, and with many.
 """
 
 from __future__ import annotations

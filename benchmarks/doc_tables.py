@@ -1,4 +1,4 @@
-"""Tables of the docs, drawn from figures: between `<!-- table: NAME -->` and `<!-- end -->`."""
+"""Tables of the docs, written from figures between `<!-- table: NAME -->` and `<!-- end -->`."""
 
 from __future__ import annotations
 

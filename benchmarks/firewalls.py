@@ -1,8 +1,8 @@
-"""Rule sets of every style, drawn at random: what `make compiles` compiles.
+"""Rule sets of every style, drawn at random: the inputs of `make compiles`.
 
-A style says what its rules test besides addresses and ports, what they do, and which chains they stand in.
-Values come from small pools, so that rules overlap, hide and contradict each other as those of a grown
-firewall do.  What is drawn is what iptables-restore takes, and is the same for the same random numbers.
+A style describes the tests of its rules besides addresses and ports, their targets, and their chains.
+Values come from small pools, so that rules overlap, shadow and contradict each other, as in firewalls that
+have grown.  iptables-restore accepts every set, and the same random numbers draw the same set.
 """
 
 from __future__ import annotations

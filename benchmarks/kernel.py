@@ -1,13 +1,13 @@
-"""What a rule set costs in the kernel: `python -m benchmarks.kernel`.
+"""The cost of a rule set in the kernel: `python -m benchmarks.kernel`.
 
-One UDP packet through OUTPUT, time above an empty rule set, the rule set as it is and
-compiled, interleaved in one run.  The rules are those of the CoNEXT 2014 paper's
-section 6: random sources, one destination, random ranges of source and destination
-ports.  Packets are drawn evenly over the rules: few flows in turn, whose way through the
-tree stays in the cache, and many, whose leaves do not; the goals are for the few.
+The time of one UDP packet through OUTPUT above an empty rule set, for the rule set as it is and compiled,
+interleaved in one run.  The rules are those of section 6 of the CoNEXT 2014 paper: random sources, one
+destination, random ranges of source and destination ports.  Packets are drawn evenly over the rules: few
+flows in turn, whose path through the tree stays in the cache, and many, whose leaves do not; the goals are
+for the few.
 
-Then the public sets of 10,000 rules (../shared), routed through FORWARD, with the packets of their
-traces that a router takes; in nft beside a native map of five fields, where one can be written.
+Then the public sets of 10,000 rules (../shared), routed through FORWARD, with the packets of their traces
+that a router forwards; in nft also a native map of five fields, where one is possible.
 """
 
 from __future__ import annotations

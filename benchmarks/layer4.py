@@ -1,15 +1,15 @@
-"""The layer-4 paper (Sahasranaman and Buddhikot) measured again: `make papers-layer4`.
+"""The layer-4 paper (Sahasranaman and Buddhikot), measured again: `make papers-layer4`.
 
-Its three experiments on filters of two prefixes.  I (figures 6 and 7, table 1): space and search time of
+Its three experiments with filters of two prefixes.  I (figures 6 and 7, table 1): space and search time of
 compressed tries, plain and as bitmaps.  II (tables 2 and 3, figure 8): static sets, firewalls and random
-filters.  III (figures 9 and 10): sets in which flows come and go.  And table 4, the lines of code.
+filters.  III (figures 9 and 10): sets to which flows are added and from which they are removed.  And table
+4, the lines of code.
 
-The paper's filters are not public. *firewall*: a site's networks, nested, and few outside, as many
-filters as its three firewalls had. *random*: lengths of 0 to 32, any as likely, which gives as many
-filters at the root as its table 3 has. *routed*: prefixes of a routing table whose lengths are spread
-as those of 1998 were (mostly /24). *edge*: fixed shares of hosts, subnets, several subnets and domains,
-after Woo. Packets match a filter, any as likely. Every answer that is timed is compared with linear
-search on a sample.
+The paper's filters are not public.  *firewall*: the nested networks of a site and few others, as many
+filters as in its three firewalls.  *random*: lengths of 0 to 32 with equal chance, which gives as many
+filters at the root as in its table 3.  *routed*: prefixes of a routing table with the lengths of 1998
+(mostly /24).  *edge*: fixed shares of hosts, subnets, several subnets and domains, after Woo.  Packets
+match a filter, each with equal chance.  Every timed result is compared with linear search on a sample.
 
 The figures are drawn from the data that this writes (benchmarks.figures.layer4).
 """

@@ -1,13 +1,13 @@
-"""The evaluation of "The Small, the Fast and the Lazy" (section V) again: `make papers-sfl`.
+"""The evaluation of "The Small, the Fast and the Lazy" (section V), repeated: `make papers-sfl`.
 
-Figure 5: how long k updates take, and how fast packets are classified afterwards.  Table II and
-figure 6: four threads for some seconds: one classifies, one feeds it, one updates, one counts.  Figures
-7 and 8: the same over delta.  Table I: exponents, fitted.
+Figure 5: the time of k updates, and the rate of searches afterwards.  Table II and figure 6: four threads
+for some seconds: one classifies, one supplies it with packets, one updates, one counts.  Figures 7 and 8:
+the same over delta. Table I: fitted exponents.
 
-Rule sets come from our generator, 2,000 rules each.  As in the paper, an algorithm that cannot be updated
-is built again for each update, in the thread that updates, while linear search answers; SFL(A) builds in
-the background, where the paper's stops.  The paper ran ten sets for ten seconds each; `--sets` and
-`--seconds` say what was run here, and counts are scaled to ten seconds.
+Rule sets are from our generator, 2,000 rules each.  As in the paper, an algorithm that cannot be updated is
+rebuilt for each update, in the updating thread, while linear search answers; SFL(A) builds in the
+background, where the paper's stops.  The paper ran ten sets for ten seconds each; `--sets` and `--seconds`
+choose that here, and counts are scaled to ten seconds.
 
 Figures are drawn from the data that this writes (benchmarks.figures.lcn2016).
 """

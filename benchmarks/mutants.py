@@ -1,13 +1,13 @@
 """Rule sets with one mistake each: python -m benchmarks.mutants [-n MUTANTS] [--seed SEED]
 
-Every mutant stands one edit (mutations.py) away from a real rule set, or from what it was compiled
-to, and is compared with the original by the exact checker.  Each must be
+Every mutant differs by one edit (mutations.py) from a real rule set, or from its compiled form, and the
+exact checker compares it with the original.  Each must be
 
-caught        with a packet, which ir.semantics confirms; of a sample, the kernel in both backends; or
+caught        with a packet, which ir.semantics confirms and, for a sample, the kernel in both backends; or
 proved equal  by the exact checker and by decision diagrams.
 
-Anything else, and a kernel that contradicts, is a failure: exit status 1.  Equal seeds make equal
-mutants.  The figures go to docs/evaluation/mutants.json, and from there into docs/proof.md.
+Anything else, and a kernel that contradicts, is a failure: exit status 1.  Equal seeds give equal mutants.
+The figures are in docs/evaluation/mutants.json and, from there, in docs/proof.md.
 """
 
 from __future__ import annotations

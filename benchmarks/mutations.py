@@ -1,11 +1,11 @@
-"""Rule sets one edit away: what a slip of a hand, or a fault of a compiler, makes of a text.
+"""Rule sets that differ by one edit: the mistakes of a typist, or of a compiler.
 
-A `Sheet` is a text and what was read from it; a kind of mutation finds the places of a sheet where
-it can act, and changes the text at one of them.  Text, because a rule's words, meaning and key then
-cannot fall apart: what is compared later was read from what is loaded.
+A `Sheet` is a text with the program read from it.  A kind of mutation finds the rules of a sheet to which
+it applies, and changes the text at one of them.  It changes text, so that words, meaning and key of a rule
+stay consistent: the compared program is read from the text that is loaded.
 
-Invariant: a mutant's lines are the sheet's but for one edit.  Whether it can be read, and whether
-it still means the same, is for others to find out.
+Invariant: the lines of a mutant are those of the sheet except for one edit.  Other modules decide whether
+it can be read, and whether it has the same meaning.
 """
 
 from __future__ import annotations

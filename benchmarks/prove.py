@@ -1,9 +1,9 @@
-"""Every rule set against its compiled form, proved: python -m benchmarks.prove [--only WORD]
+"""Every rule set proved equal to its compiled form: python -m benchmarks.prove [--only WORD]
 
-Each real set and each filter of WUSTL is read, compiled for both backends, printed, and read again;
-then the exact engines compare the two, in turn (verify/portfolio.py).  Exit status 1 when one is not proved
-equal, or takes longer or more memory than a goal allows.  The figures go to docs/evaluation/prove.json,
-and from there into docs/proof.md.
+Each real set and each filter of WUSTL is read, compiled for both backends, printed, and read again; then
+the exact engines compare the two, in turn (verify/portfolio.py).  The exit status is 1 if one is not proved
+equal, or takes longer or more memory than its goal.  The figures are in docs/evaluation/prove.json and,
+from there, in docs/proof.md.
 """
 
 from __future__ import annotations

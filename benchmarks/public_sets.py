@@ -1,6 +1,6 @@
-"""The rule sets that proofs and mutants are tried on: real ones, and the filters of WUSTL.
+"""The rule sets for proofs and mutants: real ones, and the filters of WUSTL.
 
-They stand in the folder `shared` beside the project, as neither may be redistributed.
+They are in the folder `shared` beside the project, because neither may be redistributed.
 """
 
 from __future__ import annotations

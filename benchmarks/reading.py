@@ -1,7 +1,7 @@
-"""What it takes to read a kernel and to compare what is printed with it: `make bench-reading`.
+"""The cost of reading a kernel and comparing the output with it: `make bench-reading`.
 
-For each backend, in scratch namespaces: `iptables-save` alone; a first reading, which loads all of it once
-more; a second one of the same reader, as `sflgen stream` reads.  Seconds, medians of --runs.
+For each backend, in scratch namespaces: `iptables-save` alone; a first reading, which loads everything
+once more; a second reading by the same reader, as in `sflgen stream`.  Seconds, medians of --runs.
 """
 
 from __future__ import annotations

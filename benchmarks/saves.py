@@ -1,14 +1,14 @@
 """A rule set equals its own save: python -m benchmarks.saves [--only WORD]
 
-Each real rule set, and each spelling of each option of each extension (spellings.py), is loaded in a scratch
-namespace, in both backends and the families it is for; what iptables-save prints then must be proved equal to
-the text, for that backend.  Where a save means something else (`OTHERWISE`) or a rule cannot be loaded
-(`NOT_LOADED`), the reason stands here, and the rest must be equal.
+Each real rule set, and each spelling of each option of each extension (spellings.py), is loaded in a
+scratch namespace, in both backends and its families; then the output of iptables-save must be proved equal
+to the text, for that backend. If a save has another meaning (`OTHERWISE`) or a rule cannot be loaded
+(`NOT_LOADED`), the reason is listed here, and everything else must be equal.
 
-For the spellings the legacy kernel itself is asked, too (kernel/rule_bytes.py): spellings of one meaning
-must have one key, and rules that the kernel holds as different bytes must have different keys.
+For the spellings, the bytes of the legacy kernel are compared, too (kernel/rule_bytes.py): spellings of one
+meaning must have one key, and rules with different bytes must have different keys.
 
-Exit status 1 when anything is otherwise.  The figures go to docs/evaluation/saves.json and from there into
+The exit status is 1 if anything differs.  The figures are in docs/evaluation/saves.json and, from there, in
 docs/proof.md.
 """
 

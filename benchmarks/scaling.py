@@ -1,9 +1,9 @@
-"""Cost as work grows: `make bench-engine`, or `python -m benchmarks.scaling [--short]`.
+"""Cost as the number of rules grows: `make bench-engine`, or `python -m benchmarks.scaling [--short]`.
 
-Rule sets of 1,000 to a million rules are made from the public seeds; every classifier searches each with
-headers drawn from its rules.  Lookups a second, seconds of a build and bytes are fitted by a power of the
-number of rules, over the sizes that the classifier can build.  One that takes too long, or too much memory,
-is not asked for more rules of that seed.
+Rule sets of 1,000 to a million rules are generated from the public seeds, and every classifier searches
+each with headers drawn from its rules.  Lookups per second, seconds of a build and bytes are fitted by a
+power of the number of rules, over the sizes that the classifier can build.  One that takes too long, or too
+much memory, gets no larger set of that seed.
 """
 
 from __future__ import annotations

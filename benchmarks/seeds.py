@@ -1,6 +1,7 @@
-"""make bench-generate: sets made from the public seeds beside the published ones of the same seeds.
+"""`make bench-generate`: sets generated from the public seeds, compared with the published sets of the same
+seeds.
 
-Writes docs/evaluation/generate.json: statistics of both, with machine and seed.
+Writes docs/evaluation/generate.json: the statistics of both, with machine and seed.
 """
 
 from __future__ import annotations

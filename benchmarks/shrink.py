@@ -1,6 +1,7 @@
-"""Smaller rule sets that still show a fault: whole rules go first, then single tests of rules, then chains.
+"""Smaller rule sets that still show a fault: removes whole rules first, then single tests of rules, then
+chains.
 
-Invariant: what is given back was tried, and shows the fault.
+Invariant: the result was tried, and shows the fault.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Spellings of every option of every extension of iptables 1.8.9: what the saves are tried with.
+"""Spellings of every option of every extension of iptables 1.8.9: the inputs of `benchmarks.saves`.
 
-They stand in spellings.txt.  A section is an extension: how its rules begin, the families, table and chain
-they are loaded in.  A line of it is one meaning; its spellings stand between " == ".  Lines of one section
-differ in meaning.
+They are in spellings.txt.  A section is an extension, with the beginning of its rules, the families, the
+table and the chain.  A line of it is one meaning, with its spellings separated by " == ".  Lines of one
+section differ in meaning.
 """
 
 from __future__ import annotations

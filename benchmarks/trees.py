@@ -1,11 +1,10 @@
-"""How small and how shallow the trees come out: `make bench-trees`.
+"""The size and depth of trees: `make bench-trees`.
 
-Every set is compiled with default settings for each backend asked for.  The C interpreter sends its
-whole trace through the input and through the output; the same rule of the input must decide each
-packet.  Rules read are counted there, in legacy's reading; the goals hold for backend legacy, and
-the other backends, which nest 15 chains at most, may read SLACK more.  The sets with goals are
-compiled for legacy with several --max-expansion besides: growth against rules read
-(benchmarks.figures.trees draws it, docs/trees.md shows it).
+Every set is compiled with default settings for each chosen backend.  The C interpreter sends its whole
+trace through the input and through the output; the same rule of the input must decide each packet.  Rules
+read are counted there, in legacy's reading; the goals are for backend legacy, and the other backends, which
+nest 15 chains at most, may read SLACK more.  The sets with goals are also compiled for legacy with several
+--max-expansion: growth against rules read (benchmarks.figures.trees draws it, docs/trees.md shows it).
 """
 
 from __future__ import annotations

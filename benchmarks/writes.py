@@ -1,10 +1,10 @@
 """Programs in which rules write what others read: python -m benchmarks.writes [-n PROGRAMS] [--seed SEED]
 
 Each program is drawn from real options of iptables (readers, writers, matches that write, jumps) and
-held against itself with one edit, by the exact checker and by decision diagrams.  The two must say
-the same; a difference must be one that ir.semantics shows; the kernel is asked about a sample of the
-differences, in the backend of the witness.  Anything else is a failure: exit status 1.  Equal seeds
-make equal programs.  The figures go to docs/evaluation/writes.json.
+compared with itself after one edit, by the exact checker and by decision diagrams.  The two must agree;
+ir.semantics must confirm a difference; and a sample of the differences is sent to the kernel, in the
+backend of the witness.  Anything else is a failure: exit status 1.  Equal seeds give equal programs.  The
+figures are in docs/evaluation/writes.json.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Figures and tables, drawn from recorded measurements alone."""
+"""Figures and tables, drawn only from recorded measurements."""

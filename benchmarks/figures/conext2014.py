@@ -1,8 +1,8 @@
-"""Figures 5a to 5f of "Trees in the List" (CoNEXT 2014), from the data of bench.papers_hitables alone.
+"""Figures 5a to 5f of "Trees in the List" (CoNEXT 2014), from the data of benchmarks.conext2014 only.
 
-Scheme paper beside the default.  a: path lengths, times shorter.  b: times faster in the
-kernel over the size of synthetic sets.  c: the same over rules that the paper cannot
-transform.  d: how path lengths are distributed.  e: growth.  f: build time.
+Scheme paper and the default.  a: how many times shorter paths get.  b: times faster in the kernel, over the
+size of synthetic sets.  c: the same over the number of rules that the paper cannot transform.  d: the
+distribution of path lengths.  e: growth.  f: build time.
 """
 
 from __future__ import annotations

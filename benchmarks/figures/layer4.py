@@ -1,6 +1,6 @@
-"""Tables 1 to 4 and figures 6 to 10 of the layer-4 paper, from the data of bench.papers_layer4 alone.
+"""Tables 1 to 4 and figures 6 to 10 of the layer-4 paper, from the data of benchmarks.layer4 only.
 
-What the paper says stands beside it, where it gives figures: microseconds on a Pentium II, KB, lines.
+The paper's figures are beside ours, where it has any: microseconds on a Pentium II, KB, lines.
 """
 
 from __future__ import annotations

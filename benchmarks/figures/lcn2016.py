@@ -1,4 +1,4 @@
-"""Figures 5 to 8 and table II of the SFL paper, from the data of bench.papers_sfl alone."""
+"""Figures 5 to 8 and table II of the SFL paper, from the data of benchmarks.lcn2016 only."""
 
 from __future__ import annotations
 

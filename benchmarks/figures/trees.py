@@ -1,7 +1,7 @@
-"""Growth against rules read, a panel per public set: docs/evaluation/trees.svg from trees.json alone.
+"""Growth against rules read, one panel for each public set: docs/evaluation/trees.svg, from trees.json only.
 
-Ours with --max-expansion from little to much; beside it the 2014 tool (its paper's parameters) and
-the prototype that the scheme was tried with first.  Lower left is better, both scales logarithmic.
+Ours for several --max-expansion; beside it the 2014 tool (with its paper's parameters) and the first
+prototype of the scheme.  Lower left is better; both scales are logarithmic.
 """
 
 from __future__ import annotations

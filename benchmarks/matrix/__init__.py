@@ -1,1 +1,1 @@
-"""The experiment that holds the table of reads and writes against the kernel."""
+"""The experiment that tests the table of reads and writes against the kernel."""

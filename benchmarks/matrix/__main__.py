@@ -1,12 +1,12 @@
-"""The table of reads and writes against the kernel: python -m benchmarks.matrix [--mutants]
+"""The table of reads and writes tested against the kernel: python -m benchmarks.matrix [--mutants]
 
-For each writer (targets, and every match as if it were one) and each probe of every match, in both
-families and backends: does some packet get another answer behind the writer?  See docs/matrix.md.
-Figures go to docs/evaluation/matrix.json.  Exit status 1 if the table calls a pair independent that
-the kernel shows to be dependent.
+For each writer (targets, and every match as if it were one) and each probe of every match, in both families
+and backends: does some packet get another answer after the writer?  See docs/matrix.md.  The figures are in
+docs/evaluation/matrix.json.  The exit status is 1 if the table calls a pair independent that the kernel
+shows to be dependent.
 
---judge    hold the table against the figures that are there, without the kernel
---mutants  drop each single read, write and role from the table: which of these the figures show
+--judge    compare the table with the recorded figures, without the kernel --mutants  remove each single
+read, write and role from the table: which of these mistakes do the figures show?
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The packet counters of one chain's rules, read from the kernel without a tool.
 
-iptables-save would be started once per packet, and print and format every rule; the kernel
-hands the same counters over in a fraction of a millisecond.
+iptables-save would have to start once per packet, and print every rule; the kernel returns the same
+counters in a fraction of a millisecond.
 """
 
 from __future__ import annotations

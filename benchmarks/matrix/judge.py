@@ -1,9 +1,9 @@
-"""The table of options held against what the kernel showed.
+"""The table of reads and writes compared with the kernel's results.
 
-A failure is what makes `hitables check` say "equal" wrongly: a pair that the table calls
-independent and the kernel does not, a match that changes by itself and is no event, a target that
-ends the packet's way otherwise than the table says.  A pair that could not be tried must be
-dependent: nothing speaks for the opposite.
+A failure is a mistake that makes `hitables check` answer "equal" wrongly: a pair that is independent in the
+table and dependent in the kernel, a match that changes by itself and is no event, a target that ends the
+traversal although the table excludes it, or continues it.  A pair that could not be tried must be
+dependent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The packets that are sent: of many kinds, each with a source address of its own.
+"""The packets of the experiment: of many kinds, each with its own source address.
 
-What arrives enters by eth0; what leaves is sent by a raw socket and goes out by eth1.  The source
-says which packet it is, so rules can give some of them a mark or a label first (SETUP).
+Arriving packets enter by eth0; leaving packets are sent by a raw socket and leave by eth1.  The source
+identifies the packet, so that rules can give some of them a mark or a label first (SETUP).
 """
 
 from __future__ import annotations

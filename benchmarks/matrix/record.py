@@ -1,4 +1,4 @@
-"""What the kernel showed, pair by pair: as it is written to and read from docs/evaluation/matrix.json."""
+"""The kernel's result for each pair, as stored in docs/evaluation/matrix.json."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""The rules that are tried: probes that ask, writers that write.
+"""The rules of the experiment: probes and writers.
 
-A probe is a rule without target; its counter says what its matches answered.  Values are chosen
-such that what the writers do turns the answer over: a probe of what the packets are, and one of
-what a writer makes of them.  {source} and the like stand for what differs between the families
-(WORDS).  An extension of the table that has no probe and no writer stands in NOT_TRIED, with the
-reason; tests hold that none is missing.
+A probe is a rule without target, whose counter shows whether its matches held.  Values are chosen so that
+the effect of a writer changes the result: one probe for the packets as they are, one for the packets after
+a writer.  {source} and similar words are replaced by family (WORDS).  An extension without a probe and
+without a writer is in NOT_TRIED, with the reason; tests check that none is missing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All rows of the matrix, run and gathered."""
+"""All rows of the matrix, run and collected."""
 
 from __future__ import annotations
 

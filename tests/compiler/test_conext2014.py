@@ -161,7 +161,7 @@ def test_trees_are_as_large_and_as_deep_as_published(name: str, shared: Path) ->
     interpreter = Interpreter(transformed.program, Backend.LEGACY)
     result = interpreter.run("filter", "FORWARD", PacketBatch(Family.IPV4, rows))
     source_line = np.array(
-        [rule.line for chain in made.program.table("filter").chains for rule in chain.rules]
+        [rule.line for chain in transformed.program.table("filter").chains for rule in chain.rules]
     )
     decided = source_line[result.rule]
     first = program.table("filter")["FORWARD"].rules[0].line
