@@ -38,7 +38,7 @@ from hitables.kernel.match_truth import Traits, arrange, truth
 from hitables.kernel.namespace import Namespace
 from hitables.kernel.testbed import local_address
 from hitables.simulate.batch import PacketBatch, drawn_facts
-from hitables.simulate.boundary_packets import Edges
+from hitables.simulate.boundary_packets import BoundarySampler
 from hitables.simulate.interpreter import Interner, Interpreter
 
 SEED = 1
@@ -76,14 +76,14 @@ class Line:
     def text(self) -> str:
         share = self.open / self.packets if self.packets else 0.0
         reach = self.reached / self.reachable if self.reachable else 1.0
-        said = (
+        summary = (
             f"{'FAIL' if self.failures else 'ok  '} {self.name}: {self.rules} rules, "
             f"{self.compiled} compiled; "
             f"{self.packets} packets in {self.chains} chains, {self.states} states, {share:.1%} open; "
             f"rules reached {self.reached}/{self.reachable} ({reach:.0%}); {self.slow} slowly; "
             f"{self.seconds:.1f} s"
         )
-        return "\n".join([said, *(f"     {failure}" for failure in self.failures)])
+        return "\n".join([summary, *(f"     {failure}" for failure in self.failures)])
 
 
 @dataclass
@@ -134,7 +134,10 @@ def _drawn(program: Program, count: int) -> list[_Chain]:
     machine = Interpreter(program, Backend.LEGACY)
     places = [(table, name) for table in program for name in BUILT_IN[table.name] if name in table]
     ruled = [(table, name) for table, name in places if table[name].rules]
-    chosen = [(table.name, name, Edges(machine, table.name, name, SEED)) for table, name in ruled or places]
+    chosen = [
+        (table.name, name, BoundarySampler(machine, table.name, name, SEED))
+        for table, name in ruled or places
+    ]
     weights = [len(edges.numbers) + 1 for *_, edges in chosen]
     shares = [max(LEAST, count * weight // max(sum(weights), 1)) for weight in weights]
     return [
@@ -214,16 +217,16 @@ def _try_chain(
             batch = _as_seen(chain.batch, results).pick(asked)
             facts = _facts(chain, tried, asked, results)
             machine = Interpreter(tried, backend, interner)
-            told = predict(machine, chain.table, chain.name, batch, facts)
+            prediction = predict(machine, chain.table, chain.name, batch, facts)
             passed = np.array([result.passed for result in results], bool)[asked]
             place = f"(c) {chain.table} {chain.name}, {backend.value}, {which}"
-            _compare_verdicts(place, batch, passed, told.passes, told.closed, asked, line)
+            _compare_verdicts(place, batch, passed, prediction.passes, prediction.closed, asked, line)
             kernel = counted(saved, tried.table(chain.table))
-            _compare_counters(place, tried, chain, kernel, told.hits, told.hits_closed, line)
-            counts.append((int(asked.sum()), int((~told.closed).sum())))
-            verdicts.append((passed, told.closed, asked))
+            _compare_counters(place, tried, chain, kernel, prediction.hits, prediction.hits_closed, line)
+            counts.append((int(asked.sum()), int((~prediction.closed).sum())))
+            verdicts.append((passed, prediction.closed, asked))
             guess = answer_sets(tried.table(chain.table), batch, facts)[0]
-            sums.append(_by_line(tried, chain, kernel, told.hits_closed, machine, guess))
+            sums.append(_by_line(tried, chain, kernel, prediction.hits_closed, machine, guess))
             if which == "before":
                 chain.reached |= _lines_hit(tried.table(chain.table), kernel)
             _slowly(place, tried, chain, guess, machine, backend, slow, line)

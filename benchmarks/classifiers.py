@@ -84,8 +84,8 @@ def rate(
     db: engine.Database, headers: npt.NDArray[np.uint32], seconds: float
 ) -> tuple[float, npt.NDArray[np.int32]]:
     """Lookups a second, of the fastest passes over the parts, and the answers."""
-    found = np.empty(len(headers), np.int32)
-    parts = [(headers[at : at + PART], found[at : at + PART]) for at in range(0, len(headers), PART)]
+    matches = np.empty(len(headers), np.int32)
+    parts = [(headers[at : at + PART], matches[at : at + PART]) for at in range(0, len(headers), PART)]
     least = [float("inf")] * len(parts)
     start = time.process_time()
     while True:
@@ -94,15 +94,15 @@ def rate(
             db.search(packets, out)
             least[number] = min(least[number], time.perf_counter() - before)
         if time.process_time() - start > seconds:
-            return len(headers) / sum(least), found
+            return len(headers) / sum(least), matches
 
 
 def measure(algorithm: str, rules: Rules, headers: npt.NDArray[np.uint32], seconds: float) -> dict[str, Any]:
     start = time.process_time()
     with engine.open(algorithm, rules, limit=LIMIT) as db:
         built = time.process_time() - start
-        lookups, found = rate(db, headers, seconds)
-        return {"build_s": built, "bytes": db.bytes, "lookups_per_s": lookups, "found": found}
+        lookups, matches = rate(db, headers, seconds)
+        return {"build_s": built, "bytes": db.bytes, "lookups_per_s": lookups, "found": matches}
 
 
 def _child(pipe: Connection, *what: Any) -> None:

@@ -125,30 +125,30 @@ def compile_by_stage(source: str, output: str) -> None:
     """
     gc.disable()  # as the command does
     began: list[tuple[str, float]] = [("start", 0.0)]
-    made = compile_text(
+    compilation = compile_text(
         read_text(source), Options(), tell=lambda stage: began.append((stage, time.process_time()))
     )
-    if made.faults:
-        raise HitablesError(f"{source}: {made.faults[0]}")
-    Path(output).write_text(made.text)
+    if compilation.faults:
+        raise HitablesError(f"{source}: {compilation.faults[0]}")
+    Path(output).write_text(compilation.text)
     ends = [*(at for _, at in began[1:]), time.process_time()]
     stages = {name: round(end - at, 3) for (name, at), end in zip(began, ends, strict=True)}
-    print(json.dumps({"stages": stages, "printed": made.program.rule_count()}))
+    print(json.dumps({"stages": stages, "printed": compilation.program.rule_count()}))
 
 
 def compiling(name: str, text: str, folder: Path) -> dict[str, Any]:
     """The whole, text to text, in a process of its own."""
-    source, said = folder / "in.rules", folder / "said"
+    source, log = folder / "in.rules", folder / "said"
     source.write_text(text)
     code = (
         f"from benchmarks.compile_speed import compile_by_stage as run; run({str(source)!r}, {os.devnull!r})"
     )
-    spent = spend(["sh", "-c", f'exec "$0" -c "$1" > "{said}"', sys.executable, code])
+    spent = spend(["sh", "-c", f'exec "$0" -c "$1" > "{log}"', sys.executable, code])
     seconds, megabytes = COMPILED.get(name, (None, None))
     return {
         "what": f"compile {name}",
         "rules": text.count("\n-A "),
-        **json.loads(said.read_text()),
+        **json.loads(log.read_text()),
         "wall_s": round(spent.wall, 2),
         "cpu_s": round(spent.cpu, 2),
         "peak_mb": round(spent.peak),

@@ -120,7 +120,7 @@ def attempt(task: Task) -> Outcome:
     """Compile it, and say what came of it; only a fault of the campaign itself raises."""
     refusal = next((each for each in REFUSALS if each.concerns(task)), None)
     try:
-        made = compile_text(
+        compilation = compile_text(
             task.text, task.chosen(), family=Family(task.family), scheme=task.scheme, timeout=TIMEOUT
         )
     except NotEquivalent as error:
@@ -135,14 +135,14 @@ def attempt(task: Task) -> Outcome:
         return Outcome(fault=f"exception {type(error).__name__}", detail=str(error))
     if refusal is not None:
         return Outcome(fault="not refused", detail=f"expected: {refusal.begins}")
-    if made.faults:
-        first = made.faults[0]
+    if compilation.faults:
+        first = compilation.faults[0]
         return Outcome(fault=f"left as it was: {first.why.partition(':')[0]}", detail=first.detail)
-    if "; proved " not in made.text.partition("\n")[0]:
-        return Outcome(fault="not proved", detail=made.text.partition("\n")[0])
-    trees = sum(not each.why for each in made.reports)
-    before, after = made.before.rule_count(), made.program.rule_count()
-    return Outcome(trees=trees, chains=len(made.reports), rules=before, printed=after)
+    if "; proved " not in compilation.text.partition("\n")[0]:
+        return Outcome(fault="not proved", detail=compilation.text.partition("\n")[0])
+    trees = sum(not each.why for each in compilation.reports)
+    before, after = compilation.before.rule_count(), compilation.program.rule_count()
+    return Outcome(trees=trees, chains=len(compilation.reports), rules=before, printed=after)
 
 
 # ---- drawing ----
@@ -265,10 +265,15 @@ _HEAD = "# compiles: "
 
 def save(task: Task, outcome: Outcome, path: Path) -> None:
     """The rule set, with a first line that says how it was compiled; `read_saved` reads it back."""
-    kept = {"family": task.family, "style": task.style, "scheme": task.scheme, "options": dict(task.options)}
-    told = "".join(f"# {line}\n" for line in (outcome.fault, *outcome.detail.splitlines()))
+    header = {
+        "family": task.family,
+        "style": task.style,
+        "scheme": task.scheme,
+        "options": dict(task.options),
+    }
+    comment = "".join(f"# {line}\n" for line in (outcome.fault, *outcome.detail.splitlines()))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{_HEAD}{json.dumps(kept)}\n{told}{task.text}")
+    path.write_text(f"{_HEAD}{json.dumps(header)}\n{comment}{task.text}")
 
 
 def read_saved(path: Path) -> Task:
@@ -276,9 +281,11 @@ def read_saved(path: Path) -> Task:
     first, _, rest = path.read_text().partition("\n")
     if not first.startswith(_HEAD):
         raise HitablesError(f"{path}:1: no set of this campaign: it begins with {_HEAD!r}")
-    kept = json.loads(first.removeprefix(_HEAD))
+    header = json.loads(first.removeprefix(_HEAD))
     text = "".join(line for line in rest.splitlines(keepends=True) if not line.startswith("#"))
-    return Task(kept["style"], kept["family"], text.count("-A "), text, kept["scheme"], kept["options"])
+    return Task(
+        header["style"], header["family"], text.count("-A "), text, header["scheme"], header["options"]
+    )
 
 
 def run(
@@ -299,7 +306,7 @@ def run(
     Faults go to the folder *saved*; *patience*: seconds for making one fault smaller.  A task that ends the
     process leaves its rule set there, in the file under-way-FIRST.rules.
     """
-    tally, began, told = Tally(), time.monotonic(), time.monotonic()
+    tally, began, last_report = Tally(), time.monotonic(), time.monotonic()
     under_way = saved / f"under-way-{first}.rules"
     for number in range(first, first + count * step, step):
         if time.monotonic() - began > seconds:
@@ -324,18 +331,18 @@ def run(
             )
             tell(f"FAULT {path}: {task.style}, {outcome.fault}: {outcome.detail.partition(chr(10))[0]}")
         tally.add(task, outcome)
-        if time.monotonic() - told > 10:
-            told = time.monotonic()
-            tell(f"{tally.compiles} compiled, {len(tally.faults)} faults, {told - began:.0f} s")
+        if time.monotonic() - last_report > 10:
+            last_report = time.monotonic()
+            tell(f"{tally.compiles} compiled, {len(tally.faults)} faults, {last_report - began:.0f} s")
     under_way.unlink(missing_ok=True)
     return tally
 
 
-def _job(given: dict[str, Any]) -> Tally:
-    return run(**given, tell=click.echo)
+def _job(arguments: dict[str, Any]) -> Tally:
+    return run(**arguments, tell=click.echo)
 
 
-def run_jobs(seed: int, count: int, seconds: float, *, first: int, jobs: int, **given: Any) -> Tally:
+def run_jobs(seed: int, count: int, seconds: float, *, first: int, jobs: int, **arguments: Any) -> Tally:
     """As `run`, by several processes; HitablesError when one of them ends before its tasks do."""
     each = [
         {
@@ -344,7 +351,7 @@ def run_jobs(seed: int, count: int, seconds: float, *, first: int, jobs: int, **
             "seconds": seconds,
             "first": first + job,
             "step": jobs,
-            **given,
+            **arguments,
         }
         for job in range(min(jobs, count))
     ]
@@ -355,7 +362,7 @@ def run_jobs(seed: int, count: int, seconds: float, *, first: int, jobs: int, **
                 tally.merge(done)
     except BrokenProcessPool:
         raise HitablesError(
-            f"a process has died; what it was compiling is one of {given['saved']}/under-way-*.rules"
+            f"a process has died; what it was compiling is one of {arguments['saved']}/under-way-*.rules"
         ) from None
     return tally
 
@@ -392,8 +399,8 @@ def main(
     """
     if again is not None:
         outcome = attempt(read_saved(again))
-        told = f"{outcome.fault}\n{outcome.detail}" if outcome.fault else outcome.refused
-        click.echo(told or "proved equal")
+        message = f"{outcome.fault}\n{outcome.detail}" if outcome.fault else outcome.refused
+        click.echo(message or "proved equal")
         sys.exit(1 if outcome.fault else 0)
     began = time.monotonic()
     try:

@@ -168,7 +168,7 @@ def line_of(row: Row) -> str:
 
 def failures(rows: Sequence[Row]) -> list[str]:
     """What should have come out and did not."""
-    found = [
+    misses = [
         f"{row['set']}, {row['scheme']}: {row['differ']} packets are decided by another rule"
         for row in rows
         if row["differ"]
@@ -178,19 +178,19 @@ def failures(rows: Sequence[Row]) -> list[str]:
         if row["scheme"] != "paper":
             continue
         if best[row["set"]] >= row["mean"]:
-            found.append(
+            misses.append(
                 f"{row['set']}: the default reads {best[row['set']]:.1f} rules, the paper {row['mean']:.1f}"
             )
         tool = TOOL.get((row["set"], row["binth"], row["cuts"]))
         if tool and best[row["set"]] >= tool[1]:
-            found.append(
+            misses.append(
                 f"{row['set']}: the default reads {best[row['set']]:.1f} rules, the 2014 tool {tool[1]}"
             )
         if tool and (row["set"], row["binth"]) == ("fw1_10K", 20):
             for what, wanted in (("growth", tool[0]), ("longest", tool[2])):
                 if abs(row[what] - wanted) > 0.05 * wanted:
-                    found.append(f"fw1_10K at binth 20: {what} is {row[what]:.1f}, published is {wanted}")
-    return found
+                    misses.append(f"fw1_10K at binth 20: {what} is {row[what]:.1f}, published is {wanted}")
+    return misses
 
 
 # -- synthetic sets --------------------------------------------------------------------------------
@@ -236,8 +236,8 @@ def synthetic_case(
         texts[scheme] = write(compiler(program).program)
     if kernel:
         flows = [rule.packet(rng) for rule in rng.sample(rules, min(count, 1000))]
-        found = compare(texts, b"".join(flows), len(flows), Backend.LEGACY, 3)
-        times = {name: statistics.median(each) for name, each in found.items()}
+        measured = compare(texts, b"".join(flows), len(flows), Backend.LEGACY, 3)
+        times = {name: statistics.median(each) for name, each in measured.items()}
         for row in rows:
             row["ns"] = {"empty": times["empty"], "input": times["input"], "output": times[row["scheme"]]}
     return rows
@@ -248,10 +248,12 @@ def synthetic(
 ) -> list[Row]:
     rows = []
     for count, barred in cases:
-        made = [row for run in range(runs) for row in synthetic_case(count, barred, run, seed, kernel, match)]
+        case_rows = [
+            row for run in range(runs) for row in synthetic_case(count, barred, run, seed, kernel, match)
+        ]
         for scheme in ("paper", "tree"):
-            print(synthetic_line([row for row in made if row["scheme"] == scheme]), flush=True)
-        rows += made
+            print(synthetic_line([row for row in case_rows if row["scheme"] == scheme]), flush=True)
+        rows += case_rows
     return rows
 
 
@@ -290,10 +292,10 @@ def lost(rows: Sequence[Row], scheme: str) -> dict[str, float]:
     def faster(row: Row) -> float:
         return gains(row["ns"])[0]
 
-    found = {"rules read": 1 - mean(True, saved) / mean(False, saved)}
+    shares = {"rules read": 1 - mean(True, saved) / mean(False, saved)}
     if all("ns" in row for row in rows):
-        found["time"] = 1 - mean(True, faster) / mean(False, faster)
-    return found
+        shares["time"] = 1 - mean(True, faster) / mean(False, faster)
+    return shares
 
 
 def limited(runs: int, seed: int, kernel: bool) -> tuple[list[Row], list[str]]:
@@ -348,17 +350,17 @@ def main() -> None:
     from .figures.conext2014 import draw
 
     draw(data, args.output)
-    found = failures(public)
-    found += [
+    misses = failures(public)
+    misses += [
         f"{row['rules']} rules, {row['scheme']}: a packet is decided by another rule"
         for row in (*sizes, *barred, *with_limits)
         if row["differ"]
     ]
-    found += missed
+    misses += missed
     print(f"\nfigures and data: {args.output}/")
-    for line in found:
+    for line in misses:
         print(line, file=sys.stderr)
-    sys.exit(1 if found else 0)
+    sys.exit(1 if misses else 0)
 
 
 if __name__ == "__main__":

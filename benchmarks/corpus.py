@@ -52,9 +52,9 @@ def try_set(path: Path, packets: int) -> Line:
         text = path.read_text("utf-8", "surrogateescape")
         program = read(text, name=path.name)
         printed = write(program)
-        made = compile_rules(program, Options()).program
-        compiled_text = write(made)
-        compiled = _with_origins(read(compiled_text, family=program.family, name="compiled"), made)
+        output = compile_rules(program, Options()).program
+        compiled_text = write(output)
+        compiled = _with_origins(read(compiled_text, family=program.family, name="compiled"), output)
         line.rules, line.compiled = program.rule_count(), compiled.rule_count()
         _same_when_loaded(program, text, printed, line)
         _loads(compiled, compiled_text, line)
@@ -76,13 +76,13 @@ def try_set(path: Path, packets: int) -> Line:
 
 def _same_when_loaded(program: Program, text: str, printed: str, line: Line) -> None:
     for backend in Backend:
-        said = []
+        differences = []
         for each in (text, printed):
             with Namespace() as namespace:
                 load(each, program.family, backend, namespace)
-                said.append(save(program.family, backend, namespace, counters=True))
-        if said[0] != said[1]:
-            pairs = zip(said[0].splitlines(), said[1].splitlines(), strict=False)
+                differences.append(save(program.family, backend, namespace, counters=True))
+        if differences[0] != differences[1]:
+            pairs = zip(differences[0].splitlines(), differences[1].splitlines(), strict=False)
             where = next((f"{a!r} became {b!r}" for a, b in pairs if a != b), "one is longer")
             line.failures.append(f"(a) {backend.value}: printed, it saves otherwise: {where}")
 
@@ -96,13 +96,13 @@ def _loads(compiled: Program, text: str, line: Line) -> None:
             line.failures.append(f"(b) {backend.value}: the compiled set does not load: {error}")
 
 
-def _with_origins(program: Program, made: Program) -> Program:
+def _with_origins(program: Program, compiled: Program) -> Program:
     """*program*, its rules with the lines that *made*, from which it was printed, gives them."""
     tables = []
     for table in program:
         chains = []
         for chain in table.chains:
-            origins = made.table(table.name)[chain.name].rules
+            origins = compiled.table(table.name)[chain.name].rules
             rules = (rule._replace(line=o.line) for rule, o in zip(chain.rules, origins, strict=True))
             chains.append(chain.with_rules(tuple(rules)))
         tables.append(replace(table, chains=tuple(chains)))
@@ -115,9 +115,9 @@ def refuse(path: Path) -> Line:
     script = "from hitables.cli.main import main; main()"
     command = [sys.executable, "-c", script, "compile", "-o", os.devnull, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = done.stderr.strip().splitlines()
-    if done.returncode != 2 or not said or "fault of hitables" in done.stderr:
-        line.failures.append(f"exit status {done.returncode}, not 2: {said[:1]}")
+    message = done.stderr.strip().splitlines()
+    if done.returncode != 2 or not message or "fault of hitables" in done.stderr:
+        line.failures.append(f"exit status {done.returncode}, not 2: {message[:1]}")
     return line
 
 
@@ -126,8 +126,8 @@ def _files(folder: Path, only: str) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if path.suffix != ".tsv" and only in path.name]
 
 
-def _job(given: tuple[Path, int]) -> Line:
-    return try_set(*given)
+def _job(task: tuple[Path, int]) -> Line:
+    return try_set(*task)
 
 
 @click.command()

@@ -27,4 +27,4 @@ def between(name: str) -> re.Pattern[str]:
 def fill(page: Path, name: str, table: str) -> None:
     """Write *table* between its marks on *page*."""
     text = page.read_text()
-    page.write_text(between(name).sub(lambda found: table, text, count=1))
+    page.write_text(between(name).sub(lambda match: table, text, count=1))

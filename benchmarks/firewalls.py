@@ -141,9 +141,9 @@ def draw(style: str, rng: Random, size: int) -> tuple[str, Family]:
     """A rule set of about *size* rules of the style (one of NAMES), as iptables-save text, and its family."""
     if style in GENERATED:
         return _generated(GENERATED[style], rng, size), V4
-    made = STYLES[style]
-    family = rng.choice(made.families)
-    return _Drawing(made, rng, family, size).text(), family
+    chosen = STYLES[style]
+    family = rng.choice(chosen.families)
+    return _Drawing(chosen, rng, family, size).text(), family
 
 
 @cache
@@ -154,14 +154,14 @@ def _seed(name: str) -> seeds.Seed:
 
 def _generated(names: Sequence[str], rng: Random, size: int) -> str:
     lines = []
-    said = rng.choice([0.0, 0.5, 1.0])
+    comment_share = rng.choice([0.0, 0.5, 1.0])
     for at, name in enumerate(names):
         count = size // len(names) + (at < size % len(names))
         if not count:
             continue
         drawn = generated.rules(_seed(name), count, number=rng.randrange(1 << 30), smoothness=4)
         for rule in drawn.rules:
-            lines.append(_filter_line(rule, rng, said))
+            lines.append(_filter_line(rule, rng, comment_share))
     if rng.random() < 0.5:
         rng.shuffle(lines)
     chain = rng.choice(["INPUT", "FORWARD", "OUTPUT"])
@@ -169,7 +169,7 @@ def _generated(names: Sequence[str], rng: Random, size: int) -> str:
     return f"*filter\n{_declared('filter', rng)}{rules}COMMIT\n"
 
 
-def _filter_line(rule: object, rng: Random, said: float) -> str:
+def _filter_line(rule: object, rng: Random, comment_share: float) -> str:
     """A ClassBench rule in words; *said*: the share of all ports that are said, not left out."""
     from hitables.parse import classbench
 
@@ -183,7 +183,7 @@ def _filter_line(rule: object, rng: Random, said: float) -> str:
         words += ["-p", name or str(rule.proto)]
     if name is not None:
         for option, (low, high) in (("--sport", rule.sport), ("--dport", rule.dport)):
-            if (low, high) != (0, 65535) or rng.random() < said:
+            if (low, high) != (0, 65535) or rng.random() < comment_share:
                 words += [option, _range(low, high)]
         if name == "tcp" and rule.flags is not None and rng.random() < 0.5:
             value, mask = rule.flags[0] & 63, rule.flags[1] & 63
@@ -278,11 +278,11 @@ class _Drawing:
             header += [*self.bang(), "-p", protocol]
         for name, share in self.style.extras.items():
             if rng.random() < share:
-                made = self.extra(name, chain, protocol)
-                if made and made[0] == "-m":
-                    matches.append(made)
+                words = self.extra(name, chain, protocol)
+                if words and words[0] == "-m":
+                    matches.append(words)
                 else:
-                    header += made
+                    header += words
         rng.shuffle(matches)
         target = self.target(table, chain, below, reset)
         return " ".join([*header, *(word for match in matches for word in match), *target])
@@ -350,8 +350,8 @@ class _Drawing:
 
     def extra(self, name: str, chain: str, protocol: str) -> Words:
         """A further match that may stand in this chain beside this protocol; nothing when none may."""
-        made: Callable[[str, str], Words] = getattr(self, f"extra_{name}")
-        return made(chain, protocol)
+        draw: Callable[[str, str], Words] = getattr(self, f"extra_{name}")
+        return draw(chain, protocol)
 
     def extra_fragment(self, chain: str, protocol: str) -> Words:
         if self.family is V4:

@@ -98,8 +98,8 @@ def case(
     texts = {"empty": EMPTY, "input": text, "compiled": write(compiled.program)}
     why = ""
     with Stopwatch(backend) as watch:
-        for each, said in texts.items():
-            watch.add(each, said, packets, len(chosen))
+        for each, label in texts.items():
+            watch.add(each, label, packets, len(chosen))
         if backend is Backend.NFT:
             try:
                 scripts = verdict_map(read(text, family=Family.IPV4), "OUTPUT")
@@ -107,8 +107,8 @@ def case(
             except (Cannot, LiveError) as error:
                 watch.forget("native")
                 why = str(error).splitlines()[0]
-        found = watch.run(runs)
-    median = {each: statistics.median(times) for each, times in found.items()}
+        measured = watch.run(runs)
+    median = {each: statistics.median(times) for each, times in measured.items()}
     above = {each: median[each] - median["empty"] for each in ("input", "compiled")}
     return {
         "case": name,
@@ -125,7 +125,7 @@ def case(
         "ratio_with_io": median["input"] / median["compiled"],
         "nft_set_ns": median["native"] - median["empty"] if "native" in median else None,
         "nft_set_why": why,
-        "all_ns": found,
+        "all_ns": measured,
     }
 
 
@@ -135,25 +135,25 @@ def set_case(name: str, folder: Path, flows: int, backend: Backend, runs: int) -
     program = read(classbench.to_text(filters), family=Family.IPV4, name=name)
     batch = batch_of(trace.parse(read_text(str(folder / f"{name}_trace.gz")), name).headers)
     against = ["nft-set"] if backend is Backend.NFT else []
-    found = measure(program, "FORWARD", batch, backend, against=against, runs=runs, flows=flows)
-    lines = {line.name: line for line in found.lines}
-    given, compiled = lines["input"], lines["compiled"]
+    measured = measure(program, "FORWARD", batch, backend, against=against, runs=runs, flows=flows)
+    lines = {line.name: line for line in measured.lines}
+    original, compiled = lines["input"], lines["compiled"]
     native = lines.get("nft-set")
     return {
         "case": name,
-        "rules": given.rules,
-        "flows": found.packets,
+        "rules": original.rules,
+        "flows": measured.packets,
         "backend": backend.value,
         "runs": runs,
-        "growth": compiled.rules / given.rules,
-        "empty_ns": found.empty,
-        "input_ns": given.above,
+        "growth": compiled.rules / original.rules,
+        "empty_ns": measured.empty,
+        "input_ns": original.above,
         "compiled_ns": compiled.above,
         "doubt_ns": compiled.doubt,
-        "input_modelled_ns": given.modelled,
+        "input_modelled_ns": original.modelled,
         "compiled_modelled_ns": compiled.modelled,
-        "ratio": given.above / compiled.above,
-        "ratio_with_io": (given.above + found.empty) / (compiled.above + found.empty),
+        "ratio": original.above / compiled.above,
+        "ratio_with_io": (original.above + measured.empty) / (compiled.above + measured.empty),
         "nft_set_ns": native.above if native and not native.why else None,
         "nft_set_why": native.why if native else "",
     }

@@ -122,8 +122,8 @@ def route_addresses(rng: np.random.Generator, count: int) -> npt.NDArray[np.uint
     blocks = rng.choice(np.arange(1, 224, dtype=np.uint64), 60, replace=False) << np.uint64(24)
     sites = blocks[rng.integers(0, 60, 800)] | rng.integers(0, 256, 800, np.uint64) << np.uint64(16)
     popular = np.minimum(rng.zipf(1.3, count) - 1, 799)
-    found: npt.NDArray[np.uint64] = sites[popular] | rng.integers(0, 1 << 16, count, np.uint64)
-    return found
+    addresses: npt.NDArray[np.uint64] = sites[popular] | rng.integers(0, 1 << 16, count, np.uint64)
+    return addresses
 
 
 def routed_filters(rng: np.random.Generator, count: int, weights: dict[int, int] = ROUTES) -> Boxes:
@@ -330,12 +330,12 @@ PARTS: dict[str, Callable[[np.random.Generator, Effort], Iterator[Row]]] = {
 
 def line_of(part: str, row: Row) -> str:
     where = ", ".join(str(row[key]) for key in ("set", "kind") if key in row)
-    said = f"{part:<12}{where:<8}{row['filters']:>6} {row['plan']:<40}{row['search_us']:>8.3f} us a search"
+    line = f"{part:<12}{where:<8}{row['filters']:>6} {row['plan']:<40}{row['search_us']:>8.3f} us a search"
     if "build_us" in row:
-        said += f"{row['build_us']:>10.0f} us to build{row['bytes'] / 1024:>9.0f} KB"
+        line += f"{row['build_us']:>10.0f} us to build{row['bytes'] / 1024:>9.0f} KB"
     if "insert_us" in row:
-        said += f"{row['insert_us']:>8.2f} us to insert{row['remove_us']:>8.2f} us to remove"
-    return said
+        line += f"{row['insert_us']:>8.2f} us to insert{row['remove_us']:>8.2f} us to remove"
+    return line
 
 
 def better(first: Row, second: Row) -> Row:
@@ -344,7 +344,7 @@ def better(first: Row, second: Row) -> Row:
     return {**second, **lesser, "wrong": first["wrong"] + second["wrong"]}
 
 
-def measure(seed: int, effort: Effort, told: Callable[[str], None]) -> dict[str, Any]:
+def measure(seed: int, effort: Effort, report: Callable[[str], None]) -> dict[str, Any]:
     data: dict[str, Any] = {"machine": machine(), "seed": seed}
     data |= {"packets": effort.packets, "runs": effort.runs, "rounds": effort.rounds}
     data |= {part: [] for part in PARTS}
@@ -357,7 +357,7 @@ def measure(seed: int, effort: Effort, told: Callable[[str], None]) -> dict[str,
                     row = better(data[part][place], row)
                     data[part][place] = row
                 if turn == effort.rounds - 1:
-                    told(line_of(part, row))
+                    report(line_of(part, row))
     data["lines"] = lines_of_code()
     return data
 
@@ -388,10 +388,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     draw(data, args.output)
     print("\n" + tables(data))
     print(f"figures and data: {args.output}/")
-    found = failures(data)
-    for line in found:
+    misses = failures(data)
+    for line in misses:
         print(line, file=sys.stderr)
-    sys.exit(1 if found else 0)
+    sys.exit(1 if misses else 0)
 
 
 if __name__ == "__main__":

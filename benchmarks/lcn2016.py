@@ -58,10 +58,10 @@ class Workload:
         filters = made.rules(seeds.parse(SEED.read_text(), SEED.name), rules + more, number)
         every = Rules.of_filter(filters)
         rng = np.random.default_rng(number)
-        held = np.zeros(len(every), bool)
-        held[rng.choice(len(every), more, replace=False)] = True
-        self.rules = Rules(every.layout, every.boxes[~held], every.priority[~held])
-        self.held = Rules(every.layout, every.boxes[held], every.priority[held])
+        present = np.zeros(len(every), bool)
+        present[rng.choice(len(every), more, replace=False)] = True
+        self.rules = Rules(every.layout, every.boxes[~present], every.priority[~present])
+        self.held = Rules(every.layout, every.boxes[present], every.priority[present])
         self.order = rng.permutation(more)
         self.deletions = rng.permutation(len(self.rules))
         self.headers = traces.headers(every, packets, number)
@@ -268,23 +268,23 @@ def exponents(tell: Callable[[str], None]) -> list[Row]:
     sizes = (250, 500, 1000, 2000, 4000)
     rows = []
     for plan in ALL:
-        found: dict[str, list[float]] = {"spawn": [], "update": [], "classify": []}
+        fitted: dict[str, list[float]] = {"spawn": [], "update": [], "classify": []}
         for size in sizes:
             tell(f"table I: {plan}, {size} rules")
             work = Workload(1, 10, 20_000, size)
             start = time.perf_counter()
             db = Classic(plan, work.rules)
-            found["spawn"].append(time.perf_counter() - start)
+            fitted["spawn"].append(time.perf_counter() - start)
             start = time.perf_counter()
             for update in updates(work, db, "insert", 10):
                 update()
-            found["update"].append((time.perf_counter() - start) / 10)
-            found["classify"].append(_ns_per_packet(db, work.headers) / 1e9)
+            fitted["update"].append((time.perf_counter() - start) / 10)
+            fitted["classify"].append(_ns_per_packet(db, work.headers) / 1e9)
         slopes = {
             what: float(np.polyfit(np.log(sizes), np.log(np.maximum(times, 1e-9)), 1)[0])
-            for what, times in found.items()
+            for what, times in fitted.items()
         }
-        rows.append({"algorithm": plan, "sizes": sizes, "seconds": found, "exponents": slopes})
+        rows.append({"algorithm": plan, "sizes": sizes, "seconds": fitted, "exponents": slopes})
     return rows
 
 

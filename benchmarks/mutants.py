@@ -39,7 +39,7 @@ from hitables.ir.program import Program
 from hitables.kernel.machine import machine
 from hitables.kernel.replay import Finding, replay
 from hitables.verify import bdd, exact
-from hitables.verify.question import Difference, Equal, Question, differs, places
+from hitables.verify.question import Difference, Equal, Question, chain_pairs, differs
 
 from . import public_sets
 from .doc_tables import DOCS, fill, markdown
@@ -97,9 +97,9 @@ class Line:
     seconds: float = 0.0
 
 
-def prepare(given: tuple[str, str]) -> Base:
+def prepare(task: tuple[str, str]) -> Base:
     """Read and compile one set, and look for places."""
-    name, text = given
+    name, text = task
     before = read(text, name=name)
     printed = write(compile_rules(before, Options(backend="any")).program)
     both = _sheets(name, text, printed)
@@ -114,7 +114,7 @@ def plan(bases: Sequence[Base], count: int, rng: random.Random) -> dict[str, lis
     """As many mutants of each kind, spread over the sets; both of originals and of compiled sets."""
     orders: dict[str, list[Order]] = {base.name: [] for base in bases}
     sites = {kind: list(_sites(bases, kind)) for kind in MUTATIONS}
-    kinds = [kind for kind, found in sites.items() if found]
+    kinds = [kind for kind, places in sites.items() if places]
     for at in range(count):
         kind = kinds[at % len(kinds)]
         turn = at // len(kinds) % len(sites[kind])
@@ -133,9 +133,9 @@ def _sites(bases: Sequence[Base], kind: str) -> Iterator[tuple[Base, bool]]:
                 yield from [(base, compiled)] * (1 if base.rules > LARGE else 4)
 
 
-def try_orders(given: tuple[Base, Sequence[Order], frozenset[str]]) -> list[Line]:
+def try_orders(task: tuple[Base, Sequence[Order], frozenset[str]]) -> list[Line]:
     """Make and judge the mutants of one base, but none that was made before (by their digests)."""
-    base, orders, before = given
+    base, orders, before = task
     sheets, seen, lines = _sheets(base.name, base.text, base.compiled), set(before), []
     for order in orders:
         line = try_order(base.name, sheets, order, seen)
@@ -171,7 +171,7 @@ def make(sheets: tuple[Sheet, Sheet], order: Order, seen: Set[str]) -> tuple[Pro
             continue
         try:
             mutant = read(text, family=original.family, name="the mutant")
-            places(original, mutant, Question())  # an ipset that one of them alone names is refused
+            chain_pairs(original, mutant, Question())  # an ipset that one of them alone names is refused
         except HitablesError:
             continue
         return mutant, digest
@@ -186,10 +186,10 @@ def _judge(original: Program, mutant: Program, line: Line) -> None:
         if not _is_shown(original, mutant, answer):
             line.failure = f"ir.semantics does not confirm it: {answer.describe()}"
         elif line.order.kernel:
-            found = replay(original, mutant, answer)
-            line.finding, line.reason = found.finding.value, found.reason
-            if found.finding is Finding.CONTRADICTED:
-                line.failure = f"the kernel contradicts: {found.describe()}\n{answer.describe()}"
+            replayed = replay(original, mutant, answer)
+            line.finding, line.reason = replayed.finding.value, replayed.reason
+            if replayed.finding is Finding.CONTRADICTED:
+                line.failure = f"the kernel contradicts: {replayed.describe()}\n{answer.describe()}"
         return
     if not isinstance(answer, Equal) or not answer.proved:
         line.failure = f"the exact checker did not decide: {answer}"
@@ -198,8 +198,8 @@ def _judge(original: Program, mutant: Program, line: Line) -> None:
     if isinstance(second, Equal) and second.proved:
         line.answer = "proved equal"
     else:
-        told = second.describe() if isinstance(second, Difference) else str(second)
-        line.failure = f"equal says the exact checker, but decision diagrams: {told}"
+        second_text = second.describe() if isinstance(second, Difference) else str(second)
+        line.failure = f"equal says the exact checker, but decision diagrams: {second_text}"
 
 
 def _is_shown(original: Program, mutant: Program, difference: Difference) -> bool:
@@ -222,14 +222,14 @@ def _sheets(name: str, text: str, printed: str) -> tuple[Sheet, Sheet]:
 
 def count(lines: Sequence[Line]) -> dict[str, dict[str, int]]:
     """The table: kind by column."""
-    found = {kind: Counter[str]() for kind in MUTATIONS}
+    counts = {kind: Counter[str]() for kind in MUTATIONS}
     for line in lines:
-        row = found[line.order.kind]
+        row = counts[line.order.kind]
         row["mutants"] += 1
         row[line.answer] += 1
         row["kernel confirmed"] += line.finding == Finding.CONFIRMED.value
         row["not realisable"] += line.finding == Finding.NOT_REALISABLE.value
-    return {kind: {column: row[column] for column in COLUMNS} for kind, row in found.items()}
+    return {kind: {column: row[column] for column in COLUMNS} for kind, row in counts.items()}
 
 
 def table(figures: Mapping[str, Any]) -> str:
@@ -243,7 +243,7 @@ def _run(bases: Sequence[Base], mutants: int, seed: int, pool: Any) -> list[Line
     """Mutants in rounds: where a kind has no new ones left, others take its share."""
     by_name, rng, lines = {base.name: base for base in bases}, random.Random(seed), list[Line]()
     seen: dict[str, set[str]] = {base.name: set() for base in bases}
-    told = 0
+    reported = 0
     for _ in range(ROUNDS):
         if len(lines) == mutants:
             break
@@ -262,9 +262,9 @@ def _run(bases: Sequence[Base], mutants: int, seed: int, pool: Any) -> list[Line
                 if line.failure or (line.digest and line.digest not in seen[line.base]):
                     lines.append(line)
                     seen[line.base].add(line.digest)
-            if len(lines) >= told + TELL_EVERY:
-                told = len(lines)
-                click.echo(f"{told} of {mutants} mutants made and judged")
+            if len(lines) >= reported + TELL_EVERY:
+                reported = len(lines)
+                click.echo(f"{reported} of {mutants} mutants made and judged")
     return lines
 
 
@@ -278,7 +278,7 @@ def main(mutants: int, seed: int, only: str, jobs: int, output: Path | None) -> 
     """Make mutants, and see that each is caught or proved equal."""
     began = time.monotonic()
     try:
-        given = [
+        rule_sets = [
             each
             for each in (*public_sets.dumps(), *public_sets.filters(), *public_sets.raw_tables())
             if only in each[0]
@@ -287,7 +287,7 @@ def main(mutants: int, seed: int, only: str, jobs: int, output: Path | None) -> 
         click.echo(f"mutants: {error}", err=True)
         sys.exit(2)
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        bases = pool.map(prepare, given, chunksize=1)
+        bases = pool.map(prepare, rule_sets, chunksize=1)
         click.echo(f"{len(bases)} sets read and compiled: {time.monotonic() - began:.0f} s")
         lines = _run(bases, mutants, seed, pool)
     rows = count(lines)

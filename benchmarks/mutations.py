@@ -25,7 +25,7 @@ from hitables.ir.rule import Match, Role, Rule, State, Target
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RuleRef:
     """One rule: its table, its chain, its index there.  (Of a chain as such: index 0.)"""
 
     table: Table
@@ -49,9 +49,9 @@ class Sheet:
         return self.text.splitlines()
 
     @cached_property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[RuleRef, ...]:
         return tuple(
-            Place(table, chain, at)
+            RuleRef(table, chain, at)
             for table in self.program
             for chain in table.chains
             for at in range(len(chain.rules))
@@ -70,11 +70,11 @@ class Sheet:
             out += changes.get(number, (line,))
         return "\n".join(out) + "\n"
 
-    def with_rule(self, place: Place, rule: Rule) -> str:
+    def with_rule(self, place: RuleRef, rule: Rule) -> str:
         return self.with_lines({place.rule.line: [rule_text(rule, place.chain.name)]})
 
 
-Edit = Callable[[Sheet, Place, random.Random], str | None]
+Edit = Callable[[Sheet, RuleRef, random.Random], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Mutation:
     """
 
     name: str
-    places: Callable[[Sheet], Sequence[Place]]
+    places: Callable[[Sheet], Sequence[RuleRef]]
     edit: Edit
     compiled: bool = False
 
@@ -102,15 +102,15 @@ def mutate(sheet: Sheet, mutation: Mutation, rng: random.Random) -> str | None:
 # -- whole rules --------------------------------------------------------------------------------------
 
 
-def _line(sheet: Sheet, place: Place) -> str:
+def _line(sheet: Sheet, place: RuleRef) -> str:
     return sheet.lines[place.rule.line - 1]
 
 
-def _removed(sheet: Sheet, place: Place, rng: random.Random) -> str:
+def _removed(sheet: Sheet, place: RuleRef, rng: random.Random) -> str:
     return sheet.with_lines({place.rule.line: []})
 
 
-def _doubled(sheet: Sheet, place: Place, rng: random.Random) -> str:
+def _doubled(sheet: Sheet, place: RuleRef, rng: random.Random) -> str:
     """Once more: behind itself, or at the end of its chain."""
     line = _line(sheet, place)
     last = place.chain.rules[-1].line
@@ -119,7 +119,7 @@ def _doubled(sheet: Sheet, place: Place, rng: random.Random) -> str:
     return sheet.with_lines({last: [sheet.lines[last - 1], line]})
 
 
-def _moved(sheet: Sheet, place: Place, rng: random.Random) -> str | None:
+def _moved(sheet: Sheet, place: RuleRef, rng: random.Random) -> str | None:
     """Elsewhere in its chain: to a neighbour's place, or anywhere."""
     rules, at = place.chain.rules, place.at
     near = [other for other in (at - 1, at + 1) if 0 <= other < len(rules)]
@@ -127,18 +127,18 @@ def _moved(sheet: Sheet, place: Place, rng: random.Random) -> str | None:
     return None if other == at else _moved_to(sheet, place, other)
 
 
-def _moved_to(sheet: Sheet, place: Place, other: int) -> str:
+def _moved_to(sheet: Sheet, place: RuleRef, other: int) -> str:
     line, there = _line(sheet, place), place.chain.rules[other].line
-    kept = sheet.lines[there - 1]
-    pair = [line, kept] if other < place.at else [kept, line]
+    moved = sheet.lines[there - 1]
+    pair = [line, moved] if other < place.at else [moved, line]
     return sheet.with_lines({place.rule.line: [], there: pair})
 
 
-def _rules(fits: Callable[[Place], bool]) -> Callable[[Sheet], list[Place]]:
+def _rules(fits: Callable[[RuleRef], bool]) -> Callable[[Sheet], list[RuleRef]]:
     return lambda sheet: [place for place in sheet.places if fits(place)]
 
 
-def _has_memory(place: Place) -> bool:
+def _has_memory(place: RuleRef) -> bool:
     """A match whose copies share memory or chance: recent, statistic random."""
     matches = place.rule.matches
     return any(match.name in ("recent", "statistic") and match.role is Role.NAMED for match in matches)
@@ -150,10 +150,10 @@ Reworded = tuple[str, ...] | None
 Change = Callable[[Match, Sheet, random.Random], Reworded]
 
 
-def _reworded(change: Change, fits: Callable[[Match], bool]) -> tuple[Callable[[Sheet], list[Place]], Edit]:
+def _reworded(change: Change, fits: Callable[[Match], bool]) -> tuple[Callable[[Sheet], list[RuleRef]], Edit]:
     """Places and edit of a mutation that gives one match other words."""
 
-    def edit(sheet: Sheet, place: Place, rng: random.Random) -> str | None:
+    def edit(sheet: Sheet, place: RuleRef, rng: random.Random) -> str | None:
         matches = list(place.rule.matches)
         at = rng.choice([at for at, match in enumerate(matches) if fits(match)])
         words = change(matches[at], sheet, rng)
@@ -181,8 +181,8 @@ def _changed(words: tuple[str, ...], at: int, word: str) -> tuple[str, ...]:
 def _port(match: Match, sheet: Sheet, rng: random.Random) -> Reworded:
     """One port to its neighbour, or to another."""
     at = _option(match, *_PORT_OPTIONS)
-    found = list(re.finditer(r"[^,:]+", match.words[at]))
-    one = rng.choice(found)
+    ports = list(re.finditer(r"[^,:]+", match.words[at]))
+    one = rng.choice(ports)
     was = int(one[0]) if one[0].isdigit() else 1000
     now = rng.choice([was - 1, was + 1, rng.randrange(1, 65536)])
     if not 0 <= now <= 65535:
@@ -207,7 +207,7 @@ def _prefix(match: Match, sheet: Sheet, rng: random.Random) -> Reworded:
     return _changed(match.words, at, str(rng.choice(around)))
 
 
-def _protocol(sheet: Sheet, place: Place, rng: random.Random) -> str | None:
+def _protocol(sheet: Sheet, place: RuleRef, rng: random.Random) -> str | None:
     """Another protocol; what asks for its ports goes with it."""
     rule = place.rule
     (at,) = (at for at, match in enumerate(rule.matches) if match.is_protocol)
@@ -233,9 +233,9 @@ def _interface(match: Match, sheet: Sheet, rng: random.Random) -> Reworded:
 def _state(match: Match, sheet: Sheet, rng: random.Random) -> Reworded:
     """One state more, or one less."""
     at = _option(match, "--state", "--ctstate")
-    held = match.words[at].split(",")
+    states = match.words[at].split(",")
     state = rng.choice(_STATES)
-    now = [each for each in held if each != state] if state in held else [*held, state]
+    now = [each for each in states if each != state] if state in states else [*states, state]
     return _changed(match.words, at, ",".join(now)) if now else None
 
 
@@ -261,12 +261,12 @@ _CAN_BE_NEGATED = (
 # -- targets ------------------------------------------------------------------------------------------
 
 
-def _with_target(sheet: Sheet, place: Place, name: str, *words: str, goto: bool = False) -> str:
+def _with_target(sheet: Sheet, place: RuleRef, name: str, *words: str, goto: bool = False) -> str:
     kind = Does.GOTO if goto else Does.VERDICT
     return sheet.with_rule(place, place.rule._replace(target=Target(name, kind, name, words)))
 
 
-def _target(sheet: Sheet, place: Place, rng: random.Random) -> str | None:
+def _target(sheet: Sheet, place: RuleRef, rng: random.Random) -> str | None:
     """Another target that the table knows."""
     target = place.rule.target
     assert target is not None
@@ -276,39 +276,39 @@ def _target(sheet: Sheet, place: Place, rng: random.Random) -> str | None:
     return _with_target(sheet, place, rng.choice([name for name in others if name != target.name]))
 
 
-def _to_goto(sheet: Sheet, place: Place, rng: random.Random) -> str:
+def _to_goto(sheet: Sheet, place: RuleRef, rng: random.Random) -> str:
     assert place.rule.target is not None
     return _with_target(sheet, place, place.rule.target.name, goto=True)
 
 
-def _to_accept(sheet: Sheet, place: Place, rng: random.Random) -> str:
+def _to_accept(sheet: Sheet, place: RuleRef, rng: random.Random) -> str:
     return _with_target(sheet, place, "ACCEPT")
 
 
-def _dnat(sheet: Sheet, place: Place, rng: random.Random) -> str | None:
+def _dnat(sheet: Sheet, place: RuleRef, rng: random.Random) -> str | None:
     """DNAT to another address."""
     target = place.rule.target
     assert target is not None
     at = target.words.index("--to-destination") + 1
-    found = re.match(r"(\[?[0-9a-fA-F.:]*?)([0-9a-fA-F]+)(\]?(?:[-:]\S*)?)$", target.words[at])
+    address = re.match(r"(\[?[0-9a-fA-F.:]*?)([0-9a-fA-F]+)(\]?(?:[-:]\S*)?)$", target.words[at])
     if "." in target.words[at]:
-        found = re.match(r"(\d+\.\d+\.\d+\.)(\d+)(.*)$", target.words[at])
-    if found is None:
+        address = re.match(r"(\d+\.\d+\.\d+\.)(\d+)(.*)$", target.words[at])
+    if address is None:
         return None
-    last = int(found[2]) if "." in target.words[at] else int(found[2], 16)
+    last = int(address[2]) if "." in target.words[at] else int(address[2], 16)
     now = last + 1 if last < 250 else last - 1
     spelt = str(now) if "." in target.words[at] else f"{now:x}"
-    return _with_target(sheet, place, "DNAT", *_changed(target.words, at, f"{found[1]}{spelt}{found[3]}"))
+    return _with_target(sheet, place, "DNAT", *_changed(target.words, at, f"{address[1]}{spelt}{address[3]}"))
 
 
-def _does(place: Place, kind: Does) -> bool:
+def _does(place: RuleRef, kind: Does) -> bool:
     return place.rule.target is not None and place.rule.target.kind is kind
 
 
-def _policies(sheet: Sheet) -> list[Place]:
+def _policies(sheet: Sheet) -> list[RuleRef]:
     """Built-in chains that say ACCEPT or DROP; nat takes no DROP."""
     return [
-        Place(table, chain, 0)
+        RuleRef(table, chain, 0)
         for table in sheet.program
         if table.name != "nat"
         for chain in table.chains
@@ -316,7 +316,7 @@ def _policies(sheet: Sheet) -> list[Place]:
     ]
 
 
-def _policy(sheet: Sheet, place: Place, rng: random.Random) -> str:
+def _policy(sheet: Sheet, place: RuleRef, rng: random.Random) -> str:
     chain = place.chain
     flipped = Chain(chain.name, "DROP" if chain.policy == "ACCEPT" else "ACCEPT", (), chain.counters)
     return sheet.with_lines({chain.line: [chain_text(flipped)]})
@@ -325,7 +325,7 @@ def _policy(sheet: Sheet, place: Place, rng: random.Random) -> str:
 # -- what a compiler could do wrong --------------------------------------------------------------
 
 
-def _shared(sheet: Sheet, place: Place) -> Rule | None:
+def _shared(sheet: Sheet, place: RuleRef) -> Rule | None:
     """The rule with memory that stands alone in the chain that the rule at *place* enters."""
     target = place.rule.target
     if target is None or target.kind not in (Does.JUMP, Does.GOTO):
@@ -336,43 +336,43 @@ def _shared(sheet: Sheet, place: Place) -> Rule | None:
     return entered[0]
 
 
-def _entrances(sheet: Sheet) -> list[Place]:
+def _entrances(sheet: Sheet) -> list[RuleRef]:
     """Where rules with memory are entered from more than one place."""
-    found = [place for place in sheet.places if _shared(sheet, place) is not None]
-    names = [(place.table.name, place.rule.target.name) for place in found if place.rule.target]
-    return [place for place, name in zip(found, names, strict=True) if names.count(name) > 1]
+    entrances = [place for place in sheet.places if _shared(sheet, place) is not None]
+    names = [(place.table.name, place.rule.target.name) for place in entrances if place.rule.target]
+    return [place for place, name in zip(entrances, names, strict=True) if names.count(name) > 1]
 
 
-def _copied(sheet: Sheet, place: Place, rng: random.Random) -> str | None:
+def _copied(sheet: Sheet, place: RuleRef, rng: random.Random) -> str | None:
     """The shared rule itself in the place of the jump to it."""
     shared = _shared(sheet, place)
     return None if shared is None else sheet.with_rule(place, shared)
 
 
-def _behind_branches(sheet: Sheet) -> list[Place]:
+def _behind_branches(sheet: Sheet) -> list[RuleRef]:
     """Rules with ports that stand behind a decision by ports in their chain."""
-    found = []
+    places = []
     for table in sheet.program:
         for chain in table.chains:
             decided = False
             for at, rule in enumerate(chain.rules):
                 ported = any(map(_is(*_PORT_OPTIONS), rule.matches))
                 if decided and ported:
-                    found.append(Place(table, chain, at))
+                    places.append(RuleRef(table, chain, at))
                 decided |= ported and rule.target is not None and rule.target.kind is Does.GOTO
-    return found
+    return places
 
 
-def _portless(sheet: Sheet, place: Place, rng: random.Random) -> str:
+def _portless(sheet: Sheet, place: RuleRef, rng: random.Random) -> str:
     """As if the decision that was not taken had told the ports: one test of them is left out."""
     matches = list(place.rule.matches)
     at = rng.choice([at for at, match in enumerate(matches) if _option(match, *_PORT_OPTIONS)])
     value = _option(matches[at], *_PORT_OPTIONS)
     words = matches[at].words
     start = value - 1 - (words[value - 2 : value - 1] == ("!",))
-    kept = (*words[:start], *words[value + 1 :])
-    if kept or matches[at].name in ("tcp", "udp"):
-        matches[at] = matches[at]._replace(words=kept)
+    rest = (*words[:start], *words[value + 1 :])
+    if rest or matches[at].name in ("tcp", "udp"):
+        matches[at] = matches[at]._replace(words=rest)
     else:
         del matches[at]
     return sheet.with_rule(place, place.rule._replace(matches=tuple(matches)))
@@ -382,31 +382,31 @@ def _tests(rule: Rule, *fields: Field) -> bool:
     return any(test.field in fields for match in rule.matches for test in match.tests)
 
 
-def _state_tests(sheet: Sheet) -> list[Place]:
+def _state_tests(sheet: Sheet) -> list[RuleRef]:
     """Rules of table raw, the only one that CT stands in, that ask for the connection state."""
     return [place for place in sheet.places if place.table.name == "raw" and _tests(place.rule, Field.STATE)]
 
 
-def _untracked_first(sheet: Sheet, place: Place, rng: random.Random) -> str:
+def _untracked_first(sheet: Sheet, place: RuleRef, rng: random.Random) -> str:
     """CT before a state test."""
     line = rule_text(Rule((), Target("CT", Does.VERDICT, "CT", ("--notrack",))), place.chain.name)
     return sheet.with_lines({place.rule.line: [line, _line(sheet, place)]})
 
 
-def _behind_writers(sheet: Sheet) -> list[Place]:
+def _behind_writers(sheet: Sheet) -> list[RuleRef]:
     """Rules that ask for the state behind a rule of their chain that writes it."""
-    found = []
+    places = []
     for place in _state_tests(sheet):
         writers = [at for at, rule in enumerate(place.chain.rules[: place.at]) if _writes_state(rule)]
-        found += [place] * bool(writers)
-    return found
+        places += [place] * bool(writers)
+    return places
 
 
 def _writes_state(rule: Rule) -> bool:
     return rule.target is not None and State.CT in rule.target.writes
 
 
-def _before_writer(sheet: Sheet, place: Place, rng: random.Random) -> str:
+def _before_writer(sheet: Sheet, place: RuleRef, rng: random.Random) -> str:
     """As if the state could be asked for anywhere in the tree: before it is written."""
     writers = [at for at, rule in enumerate(place.chain.rules[: place.at]) if _writes_state(rule)]
     return _moved_to(sheet, place, rng.choice(writers))
@@ -416,7 +416,7 @@ def _before_writer(sheet: Sheet, place: Place, rng: random.Random) -> str:
 
 
 def _kinds() -> Iterator[Mutation]:
-    def rules(name: str, edit: Edit, fits: Callable[[Place], bool] = lambda place: True) -> Mutation:
+    def rules(name: str, edit: Edit, fits: Callable[[RuleRef], bool] = lambda place: True) -> Mutation:
         return Mutation(name, _rules(fits), edit)
 
     def words(name: str, change: Change, fits: Callable[[Match], bool]) -> Mutation:

@@ -160,8 +160,8 @@ def table(figures: Mapping[str, Any]) -> str:
     return f"{promised}\n{markdown(head, rows)}"
 
 
-def _job(given: tuple[str, str]) -> Proof:
-    return prove(*given)
+def _job(task: tuple[str, str]) -> Proof:
+    return prove(*task)
 
 
 @click.command()
@@ -171,17 +171,17 @@ def _job(given: tuple[str, str]) -> Proof:
 def main(only: str, jobs: int, output: Path | None) -> None:
     """Prove every rule set equal to its compiled form."""
     try:
-        given = [each for each in (*public_sets.dumps(), *public_sets.filters()) if only in each[0]]
+        rule_sets = [each for each in (*public_sets.dumps(), *public_sets.filters()) if only in each[0]]
         to_refuse = [each for each in public_sets.refused() if only in each[0]]
     except HitablesError as error:
         click.echo(f"prove: {error}", err=True)
         sys.exit(2)
-    given.sort(key=lambda each: -len(each[1]))
+    rule_sets.sort(key=lambda each: -len(each[1]))
     began = time.monotonic()
     proofs = []
     # A process for each set: what one held in memory does not count for the next.
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=1) as pool:
-        for proof in pool.imap_unordered(_job, given, chunksize=1):
+        for proof in pool.imap_unordered(_job, rule_sets, chunksize=1):
             proofs.append(proof)
             click.echo(proof.text())
         seconds = time.monotonic() - began
@@ -189,7 +189,7 @@ def main(only: str, jobs: int, output: Path | None) -> None:
     proofs.sort(key=lambda proof: proof.name)
     promised = goals(proofs)
     failed = [proof for proof in proofs if proof.answer != "equal"]
-    taken = [proof for proof in refusals if not proof.answer.startswith("refused")]
+    accepted = [proof for proof in refusals if not proof.answer.startswith("refused")]
     for each in promised:
         allowed = f"{each['seconds_allowed']} s"
         allowed += f", {each['mb_allowed']} MB" if each["mb_allowed"] else ""
@@ -197,10 +197,10 @@ def main(only: str, jobs: int, output: Path | None) -> None:
             f"{'ok  ' if each['met'] else 'FAIL'} {each['goal']} ({each['set']}): {each['cpu']} s CPU, "
             f"{each['seconds']} s, {each['peak_mb']} MB; {allowed} allowed"
         )
-    for proof in [*failed, *taken]:
+    for proof in [*failed, *accepted]:
         click.echo(f"FAIL {proof.text()}")
     click.echo(
-        f"{len(proofs)} sets, {len(proofs) - len(failed)} proved equal, {len(refusals) - len(taken)} of "
+        f"{len(proofs)} sets, {len(proofs) - len(failed)} proved equal, {len(refusals) - len(accepted)} of "
         f"{len(refusals)} refused as they must be; {seconds:.0f} s of {TOGETHER:.0f} allowed"
     )
     figures = {
@@ -213,7 +213,9 @@ def main(only: str, jobs: int, output: Path | None) -> None:
         output.write_text(json.dumps(figures, indent=1) + "\n")
     if output == FIGURES:
         fill(DOCS / "proof.md", "prove", table(figures))
-    sys.exit(1 if failed or taken or seconds > TOGETHER or not all(each["met"] for each in promised) else 0)
+    sys.exit(
+        1 if failed or accepted or seconds > TOGETHER or not all(each["met"] for each in promised) else 0
+    )
 
 
 if __name__ == "__main__":

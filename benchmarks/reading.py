@@ -30,20 +30,20 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     text = read_text(args.file) if args.file else plain(RULES)
-    found = {}
+    figures = {}
     for backend in Backend:
         with Namespace() as namespace:
             load(text, Family.IPV4, backend, namespace)
-            found[backend.value] = namespace.call(measure, backend, args.runs)
+            figures[backend.value] = namespace.call(measure, backend, args.runs)
     if args.json:
-        print(json.dumps({"machine": machine(), "seconds": found}, indent=1))
-    for backend_name, times in found.items() if not args.json else ():
+        print(json.dumps({"machine": machine(), "seconds": figures}, indent=1))
+    for backend_name, times in figures.items() if not args.json else ():
         print(f"{backend_name:6}  " + "  ".join(f"{what} {seconds:.2f} s" for what, seconds in times.items()))
 
 
 def measure(backend: Backend, runs: int) -> dict[str, float]:
     """In the namespace that holds the rules."""
-    found: dict[str, list[float]] = {}
+    seconds: dict[str, list[float]] = {}
     for _ in range(runs):
         reader = Reader(Family.IPV4, f"iptables-{backend.value}")
         steps: dict[str, Callable[[], object]] = {
@@ -54,8 +54,8 @@ def measure(backend: Backend, runs: int) -> dict[str, float]:
         for what, step in steps.items():
             began = time.perf_counter()
             step()
-            found.setdefault(what, []).append(time.perf_counter() - began)
-    return {what: round(statistics.median(times), 3) for what, times in found.items()}
+            seconds.setdefault(what, []).append(time.perf_counter() - began)
+    return {what: round(statistics.median(times), 3) for what, times in seconds.items()}
 
 
 def plain(count: int) -> str:

@@ -195,19 +195,19 @@ def load_section(
                 return loadable(some[:half]) + loadable(some[half:]) if half else ()
             return some
 
-        taken = loadable(wanted)
-        refused = tuple(rule for number, rule in wanted if (number, rule) not in taken)
-        if not taken:
+        accepted = loadable(wanted)
+        refused = tuple(rule for number, rule in wanted if (number, rule) not in accepted)
+        if not accepted:
             return Loaded((), refused, (), ())
         if refused:
-            load(section.text([rule for _, rule in taken]), family, backend, namespace)
+            load(section.text([rule for _, rule in accepted]), family, backend, namespace)
         printed = save(family, backend, namespace)
         entries = namespace.call(read_entries, section.table, family) if backend is Backend.LEGACY else []
     own = printed[printed.index(f"*{section.table}\n") :]
     own = own[: own.index("COMMIT\n")]
     saved = [line for line in own.splitlines() if line.startswith(f"-A {section.chain}")]
-    assert len(saved) == len(taken), f"{len(taken)} rules of {section.name} saved as {len(saved)}"
-    return Loaded(taken, refused, tuple(saved), tuple(_of_chain(section, entries, len(taken))))
+    assert len(saved) == len(accepted), f"{len(accepted)} rules of {section.name} saved as {len(saved)}"
+    return Loaded(accepted, refused, tuple(saved), tuple(_of_chain(section, entries, len(accepted))))
 
 
 def _of_chain(section: Section, entries: Sequence[Entry], count: int) -> Iterator[Entry]:
@@ -263,9 +263,9 @@ def _against_saves(
             after = read(section.text([line]), family=family)
         except HitablesError as error:
             programs.append(None)
-            said = f"not read: {rule} or its save {line}: {error}".splitlines()[0]
+            problem = f"not read: {rule} or its save {line}: {error}".splitlines()[0]
             reason = next((r for p, r in NOT_READ if re.search(p, rule)), None)
-            (result.otherwise if reason is None else result.known).append(said)
+            (result.otherwise if reason is None else result.known).append(problem)
             continue
         programs.append(before)
         answer = compare(before, after, backend)
@@ -346,14 +346,14 @@ def _alike(rule: str) -> bool:
     return any(re.search(pattern, rule) for pattern, _ in ALIKE)
 
 
-def total(found: Sequence[Saved]) -> dict[str, Any]:
+def total(results: Sequence[Saved]) -> dict[str, Any]:
     """The sums of some lines."""
     return {
-        "texts": len(found),
-        "rules": sum(each.rules for each in found),
-        "otherwise": sum(len(each.otherwise) for each in found),
-        "known": sum(len(each.known) for each in found),
-        "not_loaded": sum(len(each.not_loaded) for each in found),
+        "texts": len(results),
+        "rules": sum(each.rules for each in results),
+        "otherwise": sum(len(each.otherwise) for each in results),
+        "known": sum(len(each.known) for each in results),
+        "not_loaded": sum(len(each.not_loaded) for each in results),
     }
 
 
@@ -424,26 +424,26 @@ def jobs_of(only: str, drawn: int, seed: int) -> Iterator[Job]:
 def main(only: str, drawn: int, seed: int, jobs: int, output: Path | None) -> None:
     """Prove every rule set and every spelling equal to its own save."""
     try:
-        given = list(jobs_of(only, drawn, seed))
+        jobs_ = list(jobs_of(only, drawn, seed))
     except HitablesError as error:
         click.echo(f"saves: {error}", err=True)
         sys.exit(2)
     began = time.monotonic()
-    found = []
+    results = []
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=50) as pool:
-        for saved in pool.imap(Job.run, given, chunksize=1):
-            found.append(saved)
+        for saved in pool.imap(Job.run, jobs_, chunksize=1):
+            results.append(saved)
             click.echo(saved.text())
     kinds = ("extensions", "drawn", "sets")
-    pairs = list(zip(found, given, strict=True))
+    pairs = list(zip(results, jobs_, strict=True))
     figures: dict[str, Any] = {
         "machine": machine(), "seed": seed, "seconds": round(time.monotonic() - began, 1),
         **{kind: total([each for each, job in pairs if job.kind == kind]) for kind in kinds},
-        "saved otherwise": sorted({line for each in found for line in each.known}),
-        "not loaded": sorted({line for each in found for line in each.not_loaded}),
+        "saved otherwise": sorted({line for each in results for line in each.known}),
+        "not loaded": sorted({line for each in results for line in each.not_loaded}),
         "all": [
             {"name": each.name, "family": each.family, "backend": each.backend, "rules": each.rules,
-             "otherwise": each.otherwise, "seconds": round(each.seconds, 2)} for each in found
+             "otherwise": each.otherwise, "seconds": round(each.seconds, 2)} for each in results
         ],
     }  # fmt: skip
     for kind in kinds:
@@ -454,7 +454,7 @@ def main(only: str, drawn: int, seed: int, jobs: int, output: Path | None) -> No
         output.write_text(json.dumps(figures, indent=1) + "\n")
     if output == FIGURES:
         fill(DOCS / "proof.md", "saves", table(figures))
-    sys.exit(1 if any(each.otherwise for each in found) else 0)
+    sys.exit(1 if any(each.otherwise for each in results) else 0)
 
 
 if __name__ == "__main__":

@@ -37,23 +37,23 @@ def main() -> None:
         for size, count in SIZES.items():
             packed = (SHARED / f"rulesets/wustl/{name}_{size}.gz").read_bytes()
             published = likeness(classbench.parse(gzip.decompress(packed).decode()))
-            made = likeness(rules.rules(drawn, count))
+            generated = likeness(rules.rules(drawn, count))
             rows.append(
                 {
                     "set": f"{name}_{size}",
-                    "pairs_apart": made.parts_from(published),
+                    "pairs_apart": generated.parts_from(published),
                     "published": _data(published),
-                    "made": _data(made),
+                    "made": _data(generated),
                 }
             )
     args.output.write_text(json.dumps({"machine": machine(), "number": 0, "rows": rows}, indent=1) + "\n")
     _show(rows)
 
 
-def _data(found: Likeness) -> dict[str, Any]:
-    told = asdict(found)
-    del told["pairs"]
-    return told
+def _data(statistics_: Likeness) -> dict[str, Any]:
+    data = asdict(statistics_)
+    del data["pairs"]
+    return data
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

@@ -33,8 +33,8 @@ class Section:
     @property
     def name(self) -> str:
         """The extension."""
-        found: list[str] = re.findall(r"-[mjg] (\S+)", self.begin)
-        return found[-1]
+        names: list[str] = re.findall(r"-[mjg] (\S+)", self.begin)
+        return names[-1]
 
     def rules(self) -> Iterator[tuple[int, str]]:
         """(number of the meaning, rule) for every spelling."""
@@ -50,10 +50,10 @@ class Section:
     def drawn(self, rng: random.Random, count: int) -> list[str]:
         """Rules near these: numbers in other bases or changed, lists in another order, options added."""
         spellings = [options for meaning in self.meanings for options in meaning]
-        found = dict.fromkeys(
+        rules = dict.fromkeys(
             f"-A {self.chain} {self.begin} {_changed(rng, spellings)}".rstrip() for _ in range(count)
         )
-        return list(found)
+        return list(rules)
 
 
 _OPTION = re.compile(r"(?:! )?--?[a-z]\S*(?: (?:\"(?:[^\"\\]|\\.)*\"|(?!-)[^\s!]\S*))*")
@@ -77,9 +77,9 @@ def _other(rng: random.Random, option: str) -> str:
     if way == 0:
         return option[2:] if option.startswith("! ") else f"! {option}"
     if way == 1:
-        return _NUMBER.sub(lambda found: _in_base(rng, found[1]), option)
+        return _NUMBER.sub(lambda number: _in_base(rng, number[1]), option)
     if way == 2:
-        return _NUMBER.sub(lambda found: rng.choice((found[1], str(rng.choice(_NUMBERS)))), option)
+        return _NUMBER.sub(lambda number: rng.choice((number[1], str(rng.choice(_NUMBERS)))), option)
     if way == 3:
         head, space, values = option.rpartition(" ")
         words = values.split(",")
@@ -89,7 +89,7 @@ def _other(rng: random.Random, option: str) -> str:
         head, space, values = option.rpartition(" ")
         return f"{head}{space}{values.swapcase()}"
     if way == 5:
-        return re.sub(r":\d+$|(?<= )\d+(?=:)", lambda found: ":" if found[0][0] == ":" else "", option)
+        return re.sub(r":\d+$|(?<= )\d+(?=:)", lambda number: ":" if number[0][0] == ":" else "", option)
     return option
 
 
@@ -110,13 +110,13 @@ def _sections(text: str) -> Iterator[Section]:
     for line in [*text.splitlines(), "[end] 4 filter INPUT"]:
         if not line or line.startswith("#"):
             continue
-        found = re.fullmatch(r"\[(.+)\] (\d+) (\w+) (\w+)", line)
-        if found is None:
+        title = re.fullmatch(r"\[(.+)\] (\d+) (\w+) (\w+)", line)
+        if title is None:
             meanings.append(tuple("" if each == "-" else each for each in line.split(" == ")))
             continue
         if head is not None:
             yield Section(head[1], _FAMILIES[head[2]], head[3], head[4], tuple(meanings))
-        head, meanings = found, []
+        head, meanings = title, []
 
 
 SECTIONS = tuple(_sections(Path(__file__).with_suffix(".txt").read_text()))

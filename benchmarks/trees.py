@@ -102,24 +102,24 @@ class Row:
 
     def missed(self) -> list[str]:
         """What is not reached."""
-        found = []
+        misses = []
         if self.differ:
-            found.append(f"{self.differ} packets are decided by another rule")
+            misses.append(f"{self.differ} packets are decided by another rule")
         if self.backend != "legacy" and self.nesting > NESTING[self.backend]:
-            found.append(f"nests {self.nesting} deep")
+            misses.append(f"nests {self.nesting} deep")
         if self.built > next(most for rules, most in SECONDS if self.rules <= rules):
-            found.append(f"built in {self.built:.2f} s")
+            misses.append(f"built in {self.built:.2f} s")
         goal = GOALS.get(self.set)
         if goal is not None:
             mean = goal.mean if self.backend == "legacy" else goal.mean * SLACK
             # As the goals are written: with so many digits.
             if round(self.growth, 2) > goal.growth:
-                found.append("growth")
+                misses.append("growth")
             if round(self.mean, 1) > mean:
-                found.append("mean")
+                misses.append("mean")
             if self.backend == "legacy" and self.longest > goal.longest:
-                found.append("longest")
-        return found
+                misses.append("longest")
+        return misses
 
 
 def program_of(folder: Path, name: str) -> Program:
@@ -134,21 +134,21 @@ def measure(task: tuple[Path, str, str]) -> Row:
     batch = batch_of(traces.parse(read_text(str(folder / f"{name}_trace.gz")), name).headers)
     before, linear = decided(program, batch)
     started = time.process_time()
-    made = compile_rules(program, Options(backend=backend_choice(backend)))
+    compiled = compile_rules(program, Options(backend=backend_choice(backend)))
     seconds = time.process_time() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    after, reads = decided(made.program, batch)
-    above = levels_above(made.program.table("filter"))
+    after, reads = decided(compiled.program, batch)
+    above = levels_above(compiled.program.table("filter"))
     return Row(
         name,
         backend,
         program.rule_count(),
         len(batch),
-        made.program.rule_count() / program.rule_count(),
+        compiled.program.rule_count() / program.rule_count(),
         float(linear.mean()),
         float(reads.mean()),
         int(reads.max()),
-        sum(report.built for report in made.reports),
+        sum(report.built for report in compiled.reports),
         seconds,
         peak,
         max(above.values()),
@@ -164,9 +164,9 @@ def bounded(task: tuple[Path, str]) -> list[dict[str, Any]]:
     batch = batch_of(traces.parse(read_text(str(folder / f"{name}_trace.gz")), name).headers)
     rows = []
     for bound in FEW_EXPANSIONS if program.rule_count() > MANY else EXPANSIONS:
-        made = compile_rules(program, Options(backend=Backend.LEGACY, max_expansion=bound)).program
-        _, reads = decided(made, batch)
-        growth = made.rule_count() / program.rule_count()
+        compiled = compile_rules(program, Options(backend=Backend.LEGACY, max_expansion=bound)).program
+        _, reads = decided(compiled, batch)
+        growth = compiled.rule_count() / program.rule_count()
         assert growth <= bound, f"{name} grew {growth} times, and {bound} was the bound"
         rows.append(
             {
@@ -198,10 +198,10 @@ def line_of(row: Row) -> str:
 
 def all_sets(folder: Path) -> list[str]:
     """The sets that have a trace, those with goals first."""
-    found = sorted(
+    sets = sorted(
         f"{path.parent.name}/{path.name.removesuffix('_trace.gz')}" for path in folder.glob("*/*_trace.gz")
     )
-    return sorted(found, key=lambda name: name not in GOALS)
+    return sorted(sets, key=lambda name: name not in GOALS)
 
 
 def run(folder: Path, names: Iterable[str], backends: Sequence[str]) -> list[Row]:
@@ -260,7 +260,7 @@ def main() -> None:
     rows = run(args.sets, args.only or all_sets(args.sets), args.backends)
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         tasks = [(args.sets, name) for name in args.only or GOALS if name in GOALS]
-        pareto = [row for found in pool.imap(bounded, tasks) for row in found]
+        pareto = [row for set_rows in pool.imap(bounded, tasks) for row in set_rows]
     data: dict[str, Any] = {
         "machine": machine(),
         "goals": {name: asdict(goal) for name, goal in GOALS.items()},

@@ -199,12 +199,12 @@ def judge(drawn: Drawn, rng: random.Random, tally: Tally, kernel: bool) -> None:
     )
     texts = drawn.before + drawn.after
     answers = [engine.check(before, after, question) for engine in (exact, bdd)]
-    said = [_said(answer) for answer in answers]
+    answer_texts = [_said(answer) for answer in answers]
     tally.counts["programs"] += 1
-    if said[0] != said[1]:
-        tally.failures.append(f"exact: {said[0]}; diagrams: {said[1]} ({question})\n{texts}")
+    if answer_texts[0] != answer_texts[1]:
+        tally.failures.append(f"exact: {answer_texts[0]}; diagrams: {answer_texts[1]} ({question})\n{texts}")
         return
-    tally.counts[said[0]] += 1
+    tally.counts[answer_texts[0]] += 1
     for answer in answers:
         if isinstance(answer, Difference) and answer.packet is not None and answer.backend is not None:
             walks = [
@@ -217,10 +217,10 @@ def judge(drawn: Drawn, rng: random.Random, tally: Tally, kernel: bool) -> None:
     difference = answers[0]
     loads = all(name not in text for name in ("FANCY", "strange") for text in (drawn.before, drawn.after))
     if kernel and loads and isinstance(difference, Difference):
-        found = replay(before, after, difference)
-        tally.counts[f"kernel: {found.finding.value}"] += 1
-        if found.finding is Finding.CONTRADICTED:
-            tally.failures.append(f"the kernel contradicts: {found.describe()}\n{texts}")
+        replayed = replay(before, after, difference)
+        tally.counts[f"kernel: {replayed.finding.value}"] += 1
+        if replayed.finding is Finding.CONTRADICTED:
+            tally.failures.append(f"the kernel contradicts: {replayed.describe()}\n{texts}")
 
 
 def _said(answer: Answer) -> str:
@@ -229,9 +229,9 @@ def _said(answer: Answer) -> str:
     return "differ" if isinstance(answer, Difference) else f"undecided: {answer}"
 
 
-def try_seeds(given: tuple[Sequence[str], float]) -> Tally:
+def try_seeds(task: tuple[Sequence[str], float]) -> Tally:
     """Draw and judge a program for each seed."""
-    seeds, share = given
+    seeds, share = task
     tally = Tally()
     for seed in seeds:
         rng = random.Random(seed)
@@ -258,15 +258,15 @@ def _chunks(count: int, seed: int, share: float) -> Iterable[tuple[list[str], fl
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Write the figures there.")
 def main(programs: int, seed: int, replayed: float, jobs: int, output: Path | None) -> None:
     """Draw programs that write what they read, and see that both engines say the same of them."""
-    began, total, told = time.monotonic(), Tally(), 0
+    began, total, reported = time.monotonic(), Tally(), 0
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         for tally in pool.imap(try_seeds, _chunks(programs, seed, replayed), chunksize=1):
             for failure in tally.failures:
                 click.echo(f"FAIL {failure}")
             total.add(tally)
-            if total.counts["programs"] >= told + TELL_EVERY:
-                told = total.counts["programs"]
-                click.echo(f"{told} of {programs} programs, {time.monotonic() - began:.0f} s")
+            if total.counts["programs"] >= reported + TELL_EVERY:
+                reported = total.counts["programs"]
+                click.echo(f"{reported} of {programs} programs, {time.monotonic() - began:.0f} s")
     seconds = time.monotonic() - began
     figures = {
         "machine": machine(), "seed": seed, "seconds": round(seconds, 1), "failures": len(total.failures),

@@ -31,8 +31,8 @@ from .verify.question import (
     Equal,
     Question,
     Undecided,
+    chain_pairs,
     differs,
-    places,
     with_all_tables,
 )
 
@@ -124,7 +124,7 @@ def check(
     """
     started = time.monotonic()
     before, after = with_all_tables(before, after)
-    chains = places(before, after, question)
+    chains = chain_pairs(before, after, question)
     if not chains:
         raise NotComparable(f"{before.name} and {after.name} have no chains that could be compared")
     run = _Run(before, after, question, ENGINES[engine], sampling, tell, started)

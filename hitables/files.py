@@ -1,4 +1,4 @@
-"""Files in and out: bounded reading, writing that leaves either the old file or the new one."""
+"""Files read and written: reading is bounded, and writing leaves either the old file or the new one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGEST = 128 << 20
 
 
 def trouble(name: str, error: OSError) -> FileError:
-    """What went wrong with a file or stream: its *name*, and the system's words."""
+    """The error of a file or stream: its *name*, and the system's message."""
     if isinstance(error, BrokenPipeError):
         raise error
     if error.errno == errno.EBADF:
@@ -46,12 +46,12 @@ def read_text(path: str) -> str:
     except (EOFError, zlib.error) as error:
         raise FileError(f"{name}: {error}") from None
     if len(data) > LARGEST:
-        raise FileError(f"{name}: more than {LARGEST >> 20} MiB of text, which is the most that is read")
+        raise FileError(f"{name}: more than {LARGEST >> 20} MiB of text, the limit")
     return data.decode("utf-8", "surrogateescape")
 
 
 def write_text(path: str, text: str) -> None:
-    """Write *path* ("-": standard output) by way of a temporary file beside it.
+    """Write *path* ("-": standard output) through a temporary file beside it.
 
     A reader sees the old file or the new one, never a part; on an error the old one stays.
     """
@@ -59,7 +59,7 @@ def write_text(path: str, text: str) -> None:
 
 
 def write_texts(texts: Iterable[tuple[str, str]]) -> None:
-    """Write each text to its path as `write_text` does: all files, or none when one has no room."""
+    """Write each text to its path as `write_text` does: all files, or none if one has no space."""
     finish: list[Callable[[], None]] = []
     temporaries: list[str] = []
     try:
@@ -70,12 +70,12 @@ def write_texts(texts: Iterable[tuple[str, str]]) -> None:
             step()
     finally:
         for temporary in temporaries:
-            with suppress(FileNotFoundError):  # it has its own name by now
+            with suppress(FileNotFoundError):  # it has been renamed
                 os.unlink(temporary)
 
 
 def _prepared(path: str, data: bytes, temporaries: list[str]) -> Callable[[], None]:
-    """Do all that may fail for want of room, where it can be undone; the rest is the result."""
+    """Do all steps that may fail for lack of space, which can be undone; the result is the last step."""
     if path == "-":
         return lambda: _print(data)
     target = Path(os.path.realpath(path))
@@ -127,13 +127,13 @@ def _print(data: bytes) -> None:
 def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None]) -> None:
     """Refuse outputs that would overwrite one another or an input.
 
-    Both map what a path is called (an option, a metavariable) to the path; None: not given, "-":
-    standard output or input.  Links are followed.  A device such as /dev/null may stand several times.
+    Both map the name of a path (an option, a metavariable) to the path; None: absent, "-":
+    standard output or input.  Links are followed.  A device such as /dev/null may occur several times.
     """
-    taken: dict[object, str] = {}
+    read_by: dict[object, str] = {}
     for name, path in inputs.items():
         for key in _identities(path, 0):
-            taken.setdefault(key, name)
+            read_by.setdefault(key, name)
     written: dict[object, str] = {}
     for name, path in outputs.items():
         for key in _identities(path, 1):
@@ -141,9 +141,9 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | 
                 raise FileError(
                     f"{written[key]} and {name} are the same file, {_shown(path, 1)}; nothing is written"
                 )
-            if key in taken:
+            if key in read_by:
                 raise FileError(
-                    f"{name} {_shown(path, 1)} would overwrite {taken[key]}, which is read; "
+                    f"{name} {_shown(path, 1)} would overwrite {read_by[key]}, which is read; "
                     "nothing is written"
                 )
         for key in _identities(path, 1):
@@ -155,15 +155,15 @@ def _shown(path: str | None, stream: int) -> str:
 
 
 def _identities(path: str | None, stream: int) -> list[object]:
-    """What tells that two paths are one file: the file itself, or the name that it will have."""
+    """Keys that are equal for two paths of one file: the file itself, or the name that it will have."""
     if path is None:
         return []
     try:
-        found = os.fstat(stream) if path == "-" else os.stat(path)
+        status = os.fstat(stream) if path == "-" else os.stat(path)
     except OSError:
         return [(stream, "-")] if path == "-" else [os.path.realpath(path)]
-    if not stat.S_ISREG(found.st_mode):
-        # Standard output once is enough; /dev/null takes any number of texts.
+    if not stat.S_ISREG(status.st_mode):
+        # Standard output takes one text; /dev/null takes any number.
         return [(stream, "-")] if path == "-" else []
-    own: list[object] = [(found.st_dev, found.st_ino)]
+    own: list[object] = [(status.st_dev, status.st_ino)]
     return [*own, (stream, "-")] if path == "-" else own

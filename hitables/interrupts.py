@@ -1,12 +1,12 @@
-"""An interrupt (Ctrl-C) ends a command wherever it comes, and none is lost.
+"""Interrupts (Ctrl-C): each ends the command, whenever it arrives.
 
-Python raises KeyboardInterrupt in whatever the main thread does.  It is swallowed, with a trace on standard
-error, by what Python calls behind a program's back (when an object dies, at the end of each import, at a
-fork) and by C code that drops an error.  So interrupts are noted here: one that was swallowed is raised again
-a moment later, and whatever cannot be undone asks first whether one came.
+Python raises KeyboardInterrupt in the code that the main thread is running.  Some callers swallow it, with
+a trace on standard error: Python itself (in finalizers, at the end of each import, at a fork) and C code
+that ignores an error. So this module records interrupts.  One that was swallowed is raised again shortly
+afterwards, and a step that cannot be undone first calls `check`.
 
-An interrupt that was ignored when the process began stays ignored, as nohup and shells without job control
-have it for what runs in the background.
+An interrupt that was ignored when the process started stays ignored; nohup, and shells without job control,
+start background processes in that state.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
-INTERRUPTED = 130  # as a shell has it: 128 and the number of SIGINT
+INTERRUPTED = 130  # as in a shell: 128 plus the number of SIGINT
 
 # Seconds after which an interrupt that was swallowed is raised again.
 AGAIN = 0.001
 
-_came: list[int] = []  # numbers of signals that nothing answered yet
+_pending: list[int] = []  # numbers of the signals that are still pending
 
 
 def watch() -> None:
-    """Note interrupts from now on; for the process of a command, not for a library."""
+    """Record interrupts from now on; for the process of a command, not for a library."""
     sys.unraisablehook = _swallowed
     signal.signal(signal.SIGALRM, _raised_again)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -41,14 +41,16 @@ def watch() -> None:
 
 
 def check() -> None:
-    """KeyboardInterrupt if one came that nothing answered: before what cannot be undone, and at the end."""
-    if _came:
+    """Raise KeyboardInterrupt if one is pending: called before a step that cannot be undone, and at the
+    end.
+    """
+    if _pending:
         raise KeyboardInterrupt
 
 
 def answered() -> None:
-    """The interrupt that came ends what it was to end."""
-    _came.clear()
+    """The pending interrupt has had its effect."""
+    _pending.clear()
 
 
 @contextlib.contextmanager
@@ -62,9 +64,9 @@ def terminated() -> Iterator[None]:
 
 
 def run(name: str, load: Callable[[], Callable[[], Any]]) -> NoReturn:
-    """The process of the command *name*; *load* imports and gives what runs it.
+    """The process of the command *name*; *load* imports the module and returns the function to run.
 
-    Once the command has ended an interrupt changes nothing: the status says what was done.
+    An interrupt after the end of the command has no effect, so the exit status is that of the command.
     """
     status: Any = None
     try:
@@ -84,13 +86,13 @@ def run(name: str, load: Callable[[], Callable[[], Any]]) -> NoReturn:
 
 
 def in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
-    """What *work* gives, done in a thread while this one can be interrupted; *stop* has it end early.
+    """The result of *work*, run in a thread while this one can be interrupted; *stop* makes it end early.
 
-    When the interrupt goes on from here, *work* has ended.  (Thread.join may forget that a thread still runs
-    once it was interrupted itself.)
+    When the interrupt leaves this function, *work* has ended.  (After an interrupt, Thread.join may return
+    although the thread still runs.)
     """
     if threading.current_thread() is not threading.main_thread():
-        return work()  # only that one is interrupted
+        return work()  # only the main thread is interrupted
     done: list[T] = []
     failed: list[BaseException] = []
     ended = threading.Event()
@@ -105,13 +107,13 @@ def in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
 
     started = False
     try:
-        with held_back():
+        with deferred():
             _worker().put(run)
             started = True
         ended.wait()
     except BaseException:
         if started:
-            with held_back():
+            with deferred():
                 stop()
                 ended.wait()
         raise
@@ -122,7 +124,7 @@ def in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
 
 @functools.cache
 def _worker() -> queue.SimpleQueue[Callable[[], None]]:
-    """The work of a thread that goes on for ever: to start one takes longer than most of its work."""
+    """The queue of a thread that never ends: starting a thread takes longer than most of its work."""
     works: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def serve() -> None:
@@ -133,19 +135,20 @@ def _worker() -> queue.SimpleQueue[Callable[[], None]]:
     return works
 
 
-os.register_at_fork(after_in_child=_worker.cache_clear)  # threads do not come along
+os.register_at_fork(after_in_child=_worker.cache_clear)  # a fork does not copy threads
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[Callable[[], None]]:
-    """Interrupts that come meanwhile come at its end: what Python calls when it forks would swallow them.
+def deferred() -> Iterator[Callable[[], None]]:
+    """Defer interrupts to the end of the block: the code that Python runs at a fork would swallow them.
 
-    What it gives has them heard again at once, for the process that is forked, which never comes to the end.
+    The value of the block is a function that ends the deferral, for the forked process, which never leaves
+    the block.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: None  # only that one is interrupted
+        yield lambda: None  # only the main thread is interrupted
         return
-    came: list[int] = []
+    arrived: list[int] = []
     before: dict[signal.Signals, Any] = {}
 
     def hear() -> None:
@@ -154,17 +157,17 @@ def held_back() -> Iterator[Callable[[], None]]:
 
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) is not None:  # what is not Python's cannot be put back
-                before[number] = signal.signal(number, lambda number, frame: came.append(number))
+            if signal.getsignal(number) is not None:  # a handler that is not Python's cannot be restored
+                before[number] = signal.signal(number, lambda number, frame: arrived.append(number))
         yield hear
     finally:
         hear()
-        for each in came:  # the first may be one that is ignored
+        for each in arrived:  # the first may be ignored
             signal.raise_signal(each)
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    _came.append(number)
+    _pending.append(number)
     raise KeyboardInterrupt
 
 
@@ -178,6 +181,6 @@ def _swallowed(what: sys.UnraisableHookArgs) -> None:
 
 def _raised_again(number: int, frame: FrameType | None) -> None:
     if frame is not None and frame.f_code is _swallowed.__code__:
-        signal.setitimer(signal.ITIMER_REAL, AGAIN)  # not there either
-    elif _came:
+        signal.setitimer(signal.ITIMER_REAL, AGAIN)  # it would be swallowed here, too
+    elif _pending:
         raise KeyboardInterrupt

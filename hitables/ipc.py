@@ -1,7 +1,7 @@
-"""Values between a process and one forked from it, over a socket: a length, then the value pickled.
+"""Values sent between a process and its fork over a socket: a length, then the pickled value.
 
-Invariant: a forked process holds no file of its parent's but the standard three.  Threads of the parent
-may have been starting tools: whoever holds the other end of a pipe of theirs keeps them waiting.
+Invariant: a forked process has no open file of its parent except the three standard ones.  Threads of the
+parent may be starting tools; a pipe of theirs that stays open in the fork would make them wait.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LENGTH = struct.Struct("=Q")
 
 
 def close_all_but(connection: socket.socket) -> None:
-    """What a forked process does first: close the files that it inherited, except *connection*."""
+    """Close the inherited files except *connection*: the first step of a forked process."""
     kept = connection.fileno()
     os.closerange(3, kept)
     os.closerange(kept + 1, 1 << 16)
@@ -28,7 +28,7 @@ def send(connection: socket.socket, value: object) -> None:
 
 
 def receive(connection: socket.socket) -> Any:
-    """The next value; EOFError when the other end is closed."""
+    """The next value; EOFError if the other end is closed."""
     return pickle.loads(_exactly(connection, *_LENGTH.unpack(_exactly(connection, _LENGTH.size))))
 
 

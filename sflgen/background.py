@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hitables.errors import HitablesError
-from hitables.interrupts import held_back
+from hitables.interrupts import deferred
 from hitables.ipc import close_all_but, receive, send
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Rule, Target
@@ -94,7 +94,7 @@ class Folding:
         self._grown: _Grown | None = None
         parent = os.getpid()
         self.socket, theirs = socket.socketpair()
-        with held_back():
+        with deferred():
             self._pid = os.fork()
             if self._pid == 0:
                 try:

@@ -242,7 +242,7 @@ def committed(store: Store, kernel: Kernel) -> None:
         return
     kernel.check(before)
     after = store.state
-    with interrupts.held_back():
+    with interrupts.deferred():
         try:
             _load(kernel, store, before, after, text_of(sync(before.loaded, after.loaded)))
         except LiveError:

@@ -156,7 +156,7 @@ class Store:
         self.state = plan.after
         if load is not None:
             self.unsettled = plan.before
-            with interrupts.held_back():  # the kernel has all of it or nothing, and we know which
+            with interrupts.deferred():  # the kernel has all of it or nothing, and we know which
                 try:
                     load(plan.text)
                     self.flush()

@@ -58,9 +58,9 @@ def bars(panel: Any, data: dict[str, Any], title: str, value: Callable[[Row], fl
         heights = [value(row) for row in public]
         names = [row["set"] for row in public]
         for size in SHOWN:
-            made = [value(row) for row in data["sizes"] if row["scheme"] == scheme and row["rules"] == size]
-            if made:
-                heights.append(statistics.fmean(made))
+            values = [value(row) for row in data["sizes"] if row["scheme"] == scheme and row["rules"] == size]
+            if values:
+                heights.append(statistics.fmean(values))
                 names.append(f"s_{size}")
         panel.bar([x + 0.4 * at for x in range(len(names))], heights, 0.4, color=colour, label=scheme)
         panel.set_xticks([x + 0.2 for x in range(len(names))], names, rotation=90)
@@ -79,13 +79,13 @@ def gains(panel: Any, rows: Sequence[Row], over: str, title: str, label: str) ->
     for scheme, colour in SCHEMES.items():
         for style, gain in (("-", _without), ("--", _with)):
             places = sorted({row[over] for row in timed})
-            found = [
+            matching = [
                 [gain(row["ns"]) for row in timed if row["scheme"] == scheme and row[over] == x]
                 for x in places
             ]
             name = f"{scheme}, {'without' if style == '-' else 'with'} I/O"
-            middles = [statistics.median(each) for each in found]
-            quartiles = [statistics.quantiles(each, n=4) if len(each) > 1 else each * 3 for each in found]
+            middles = [statistics.median(each) for each in matching]
+            quartiles = [statistics.quantiles(each, n=4) if len(each) > 1 else each * 3 for each in matching]
             below = [middle - quarter[0] for middle, quarter in zip(middles, quartiles, strict=True)]
             above = [quarter[2] - middle for middle, quarter in zip(middles, quartiles, strict=True)]
             panel.errorbar(places, middles, [below, above], fmt=style, color=colour, label=name)
@@ -114,13 +114,13 @@ def spread(panel: Any, data: dict[str, Any]) -> None:
             if row["set"] in SPREAD
         }
         for size in SHOWN:
-            made = [
+            sample = [
                 row["percentiles"]
                 for row in data["sizes"]
                 if row["scheme"] == scheme and row["rules"] == size
             ]
-            if made:
-                curves[f"s_{size}"] = made
+            if sample:
+                curves[f"s_{size}"] = sample
         for name, runs in curves.items():
             mean = [statistics.fmean(values) for values in zip(*runs, strict=True)]
             panel.plot(

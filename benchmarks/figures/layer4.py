@@ -97,7 +97,7 @@ def tables(data: dict[str, Any]) -> str:
 def savings(data: dict[str, Any]) -> str:
     """Table 1: what bitmaps save in a quadtree, against the paper's count of pointers."""
     quadtrees = [row for row in data["compression"] if row["algorithm"] == "pacars"]
-    large, said = max(row["filters"] for row in quadtrees), []
+    large, lines_ = max(row["filters"] for row in quadtrees), []
     for factor in dict.fromkeys(row["factor"] for row in quadtrees):
         rows = {
             row["form"]: row["bytes"]
@@ -105,36 +105,36 @@ def savings(data: dict[str, Any]) -> str:
             if row["factor"] == factor and row["filters"] == large
         }
         plain, bitmap = 4 << factor, 4 + 2**factor / 8
-        said.append((factor, f"{1 - rows['bitmap'] / rows['plain']:.0%} ({1 - bitmap / plain:.0%})"))
+        lines_.append((factor, f"{1 - rows['bitmap'] / rows['plain']:.0%} ({1 - bitmap / plain:.0%})"))
     head = ["factor", "of the whole structure (of a node's pointers)"]
-    return grid("table 1: space that bitmaps save a quadtree", head, said)
+    return grid("table 1: space that bitmaps save a quadtree", head, lines_)
 
 
 def firewalls(data: dict[str, Any]) -> str:
-    said = []
+    lines_ = []
     for row in data["firewall"]:
         paper = PAPER_FIREWALL.get((row["set"], row["plan"]), ("-", "-", "-"))
         ours = (f"{row['search_us']:.3f}", f"{row['build_us']:.0f}", f"{row['bytes'] / 1024:.1f}")
         cells = (f"{mine} ({its})" for mine, its in zip(ours, paper, strict=True))
-        said.append((f"{row['set']}, {row['filters']} filters", NAMES[row["plan"]], *cells))
-    return grid("table 2: firewalls", ["set", "algorithm", "search us", "build us", "KB"], said)
+        lines_.append((f"{row['set']}, {row['filters']} filters", NAMES[row["plan"]], *cells))
+    return grid("table 2: firewalls", ["set", "algorithm", "search us", "build us", "KB"], lines_)
 
 
 def roots(data: dict[str, Any]) -> str:
-    said = []
+    lines_ = []
     for row in data["random"]:
         if not row["plan"].startswith("pacars"):
             continue
         paper = PAPER_ROOT.get(row["filters"], ("-", "-"))
         halved = row["plan"] != "pacars"
         search = f"{row['search_us']:.3f}" + (f" ({paper[1]})" if halved else "")
-        said.append((row["filters"], f"{row['root']} ({paper[0]})", NAMES[row["plan"]], search))
-    return grid("table 3: PACARS, random filters", ["filters", "at the root", "lists", "search us"], said)
+        lines_.append((row["filters"], f"{row['root']} ({paper[0]})", NAMES[row["plan"]], search))
+    return grid("table 3: PACARS, random filters", ["filters", "at the root", "lists", "search us"], lines_)
 
 
 def sources(data: dict[str, Any]) -> str:
-    said = [(name, f"{count} ({PAPER_LINES.get(name, '-')})") for name, count in data["lines"].items()]
-    return grid("table 4: lines of C", ["algorithm", "lines"], said)
+    lines_ = [(name, f"{count} ({PAPER_LINES.get(name, '-')})") for name, count in data["lines"].items()]
+    return grid("table 4: lines of C", ["algorithm", "lines"], lines_)
 
 
 def grid(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -74,13 +74,13 @@ def table(data: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
     asked = sorted({row["max_expansion"] for row in data["pareto"]})
     lines: list[list[object]] = []
     for name in dict.fromkeys(row["set"] for row in data["pareto"]):
-        found = {row["max_expansion"]: row for row in data["pareto"] if row["set"] == name}
+        by_bound = {row["max_expansion"]: row for row in data["pareto"] if row["set"] == name}
         cells = [
-            f"{found[each]['growth']:.2f}, {found[each]['mean']:.1f}" if each in found else ""
+            f"{by_bound[each]['growth']:.2f}, {by_bound[each]['mean']:.1f}" if each in by_bound else ""
             for each in asked
         ]
         beside = [
-            "; ".join(f"{x:g}, {y:g}" for x, y in given.get(name, [])[:1]) for given in (PROTOTYPE, TOOL)
+            "; ".join(f"{x:g}, {y:g}" for x, y in points.get(name, [])[:1]) for points in (PROTOTYPE, TOOL)
         ]
         lines.append([name.partition("/")[2], *cells, *beside])
     return ["set", *(f"{each:g}" for each in asked), "prototype", "2014 tool"], lines

@@ -86,8 +86,8 @@ def tables(record: Record) -> dict[str, str]:
 
 
 def _mutants(record: Record) -> str:
-    found = record.head.get("mutants", {"shown": 0, "ruled": [], "survive": []})
-    shown, ruled, left = found["shown"], found["ruled"], found["survive"]
+    mutants = record.head.get("mutants", {"shown": 0, "ruled": [], "survive": []})
+    shown, ruled, left = mutants["shown"], mutants["ruled"], mutants["survive"]
     return (
         f"{shown + len(ruled) + len(left)} mistakes: the kernel shows {shown}; {len(ruled)} are caught only "
         f"because pairs that cannot be tried must be dependent; {len(left)} survive.\n\n"
@@ -159,14 +159,14 @@ def _tell(record: Record, judged: Judgement, everything: bool) -> None:
             writer, reader = ("anything", reader) if unknown else (writer, "anything")
         key = failure.kind, writer, reader
         groups.setdefault(key, []).append(failure)
-    for (kind, writer, reader), found in sorted(groups.items()):
+    for (kind, writer, reader), failures in sorted(groups.items()):
         if everything:
-            for failure in found:
+            for failure in failures:
                 click.echo(failure.text())
         else:
             pair = f"{writer} -> {reader}" if reader else writer
-            example = found[0].text().partition(": ")[2]
-            click.echo(f"{kind}: {pair}: {len(found)}, as {example}")
+            example = failures[0].text().partition(": ")[2]
+            click.echo(f"{kind}: {pair}: {len(failures)}, as {example}")
     for setting, packets in record.lost.items():
         for packet in packets:
             click.echo(f"{setting}: a probe dropped {packet} times")
@@ -191,9 +191,9 @@ def main(
     if not (judge_only or mutants):
         began = time.monotonic()
         rows: dict[Setting, list[Row]] = {}
-        for setting, found in run_all(SETTINGS, only, jobs):
-            rows[setting] = found
-            click.echo(f"{setting.name}: {len(found)} rows")
+        for setting, setting_rows in run_all(SETTINGS, only, jobs):
+            rows[setting] = setting_rows
+            click.echo(f"{setting.name}: {len(setting_rows)} rows")
         record = collect({setting: rows[setting] for setting in SETTINGS})
         record.head = {"machine": machine(), "seconds": round(time.monotonic() - began, 1)}
         judged = judge(record)

@@ -62,10 +62,10 @@ class Counters:
         ask = netlink.message(
             NFTABLES, _GETRULE, netlink.NLM_F_DUMP, family, text(1, self.table) + text(2, self.chain)
         )
-        found = _COUNTER.findall(self._netfilter.dump_whole(ask))
-        if len(found) != self.rules:
-            raise LiveError(f"{self.table} {self.chain}: {len(found)} counters of {self.rules} rules")
-        return [int.from_bytes(count, "big") for count in found]
+        counters = _COUNTER.findall(self._netfilter.dump_whole(ask))
+        if len(counters) != self.rules:
+            raise LiveError(f"{self.table} {self.chain}: {len(counters)} counters of {self.rules} rules")
+        return [int.from_bytes(count, "big") for count in counters]
 
     def _option(self, option: int, buffer: ctypes.Array[ctypes.c_char]) -> None:
         size = ctypes.c_uint(len(buffer))

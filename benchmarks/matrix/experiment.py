@@ -46,7 +46,7 @@ _GAUGE = "-p 253 -j RATEEST --rateest-name gauge --rateest-interval 250ms --rate
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChainId:
     """Where a row stands."""
 
     table: str
@@ -87,9 +87,9 @@ class _Bench:
         self.testbed = Testbed(family, ("eth0", "eth1"))
         self.netfilter = Netfilter()
         self.sockets = listen(family)
-        self.refused: dict[tuple[Place, str], str] = {}
+        self.refused: dict[tuple[ChainId, str], str] = {}
         self.loaded: tuple[str, ...] = ()  # the tables that hold rules
-        self.without: dict[tuple[Place, tuple[str, ...]], _Answers] = {}
+        self.without: dict[tuple[ChainId, tuple[str, ...]], _Answers] = {}
         self._furnish()
         self.sent = {way: packets(family, way) for way in Way}
 
@@ -141,7 +141,7 @@ class _Bench:
         lines += [f"add interfaces {net},eth0", f"add mapping {net} skbmark 0x10/0xffffffff skbprio 1:16"]
         run(["ipset", "-exist", "restore"], "\n".join(lines) + "\n")
 
-    def load(self, *chains: tuple[Place, Sequence[str]]) -> None:
+    def load(self, *chains: tuple[ChainId, Sequence[str]]) -> None:
         """Load the rules of *chains*, each of a table of its own, and no others."""
         names = tuple(place.table for place, _ in chains)
         out = "".join(f"*{name}\nCOMMIT\n" for name in self.loaded if name not in names)
@@ -153,7 +153,7 @@ class _Bench:
         run([*command, "-w"] if self.backend is Backend.LEGACY else command, out)
         self.loaded = names
 
-    def taken(self, place: Place, rules: Sequence[str]) -> None:
+    def taken(self, place: ChainId, rules: Sequence[str]) -> None:
         """Find out which of *rules* the kernel takes, by halves; those it does not are in *refused*."""
         unknown = [rule for rule in dict.fromkeys(rules) if (place, rule) not in self.refused]
         if not unknown:
@@ -170,7 +170,7 @@ class _Bench:
         else:
             self.refused.update({(place, rule): "" for rule in unknown})
 
-    def row(self, place: Place, writer: str, probes: Sequence[str]) -> Seen:
+    def row(self, place: ChainId, writer: str, probes: Sequence[str]) -> Seen:
         sent = self.sent[_WAYS.get(place.chain, Way.THROUGH)]
         setup = _setup(self.family, sent)
         self.taken(place, [writer, *setup, *probes])
@@ -188,7 +188,7 @@ class _Bench:
         finally:
             counters.close()
 
-    def later(self, place: Place, writer: str, there: Place, probes: Sequence[str]) -> Seen:
+    def later(self, place: ChainId, writer: str, there: ChainId, probes: Sequence[str]) -> Seen:
         """What the probes at *there* answer with the writer at *place*, in an earlier table, and without."""
         self.taken(there, list(probes))
         self.taken(place, [writer])
@@ -205,15 +205,15 @@ class _Bench:
             }
         without = self.without[there, block]
         changed: dict[int, str] = {}
-        found = self._answers(place, writer, there, block)
-        for name, answers in found.items():
+        counted = self._answers(place, writer, there, block)
+        for name, answers in counted.items():
             for at, was, now in zip(asked, without.get(name, ()), answers, strict=False):
                 if _UNSURE != was != now:
                     changed.setdefault(at, f"{name}: {was} -> {now}")
-        went_on = next(iter(found), "")
-        return Seen("", len(found), len(found), "", went_on, changed, frozenset(asked))
+        went_on = next(iter(counted), "")
+        return Seen("", len(counted), len(counted), "", went_on, changed, frozenset(asked))
 
-    def _answers(self, place: Place, writer: str, there: Place, block: Sequence[str]) -> _Answers:
+    def _answers(self, place: ChainId, writer: str, there: ChainId, block: Sequence[str]) -> _Answers:
         """By packet that comes through *there*: what each probe counted."""
         sent = self.sent[_WAYS.get(there.chain, Way.THROUGH)]
         self.load((place, [writer] if writer else []), (there, block))
@@ -292,8 +292,8 @@ def _wide(kind: int) -> bytes:
 
 def _words(error: LiveError) -> str:
     """What a tool complained of, in a line; its own numbering of our lines says nothing."""
-    said = re.sub(r"^.*?exit status \d+: ", "", " ".join(str(error).split()))
-    return re.sub(r"\bline \d+:? ?", "", said)[:200]
+    message = re.sub(r"^.*?exit status \d+: ", "", " ".join(str(error).split()))
+    return re.sub(r"\bline \d+:? ?", "", message)[:200]
 
 
 def _setup(family: Family, sent: Sequence[Sent]) -> list[str]:
@@ -310,13 +310,13 @@ def open_bench(family: Family, backend: Backend) -> None:
     _bench = _Bench(family, backend)
 
 
-def try_later(place: Place, writer: str, there: Place, probes: Sequence[str]) -> Seen:
+def try_later(place: ChainId, writer: str, there: ChainId, probes: Sequence[str]) -> Seen:
     """Run inside: which probes at *there* answer otherwise because *writer* stands at *place*."""
     assert _bench is not None, "open_bench comes first"
     return _bench.later(place, writer, there, probes)
 
 
-def try_row(place: Place, writer: str, probes: Sequence[str]) -> Seen:
+def try_row(place: ChainId, writer: str, probes: Sequence[str]) -> Seen:
     """Run inside: the row of *writer* (a rule's words; NO_WRITER: a rule that only counts) at *place*."""
     assert _bench is not None, "open_bench comes first"
     return _bench.row(place, writer, probes)

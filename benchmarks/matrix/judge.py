@@ -76,11 +76,11 @@ def rule_of(each: Try, family: Family) -> Rule:
     return parsed(each.rule(family), family, table, chain)
 
 
-def all_rules(held: Rules | None = None, naming: str = "") -> Rules:
+def all_rules(previous: Rules | None = None, naming: str = "") -> Rules:
     """The rules of all readers and writers: *held*, where those that name *naming* are read anew."""
-    out = dict(held or {})
+    out = dict(previous or {})
     for each in (*READERS, *WRITERS):
-        if held is None or each.name == naming or f" {naming} " in f" {each.words} ":
+        if previous is None or each.name == naming or f" {naming} " in f" {each.words} ":
             out.update({(each, family): rule_of(each, family) for family in each.families})
     return out
 
@@ -150,7 +150,7 @@ def _judge_pair(
             where = "; ".join(f"{name}, {shown[name]}" for name in wrong)
             out.failures.append(Disagreement(CALLED_INDEPENDENT, writer, reader, where))
     elif never:
-        if any(found[to] for found in dependent.values()):
+        if any(row[to] for row in dependent.values()):
             out.idle.append((writer, reader))
     elif not set(letters) <= {APART, NO_PACKET}:
         # A pair that no chain takes together, or whose writer always ends the way, is never asked.

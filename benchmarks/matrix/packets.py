@@ -248,14 +248,14 @@ def listen(family: Family) -> list[socket.socket]:
         (MARKED_SOCKET, socket.SOCK_DGRAM, 0x77),
         (TCP_SOCKET, socket.SOCK_STREAM, 0x78),
     ):
-        made = socket.socket(kind, type_)
+        listener = socket.socket(kind, type_)
         if v4:
-            made.setsockopt(socket.SOL_IP, 19, 1)  # IP_TRANSPARENT
+            listener.setsockopt(socket.SOL_IP, 19, 1)  # IP_TRANSPARENT
         else:
-            made.setsockopt(socket.IPPROTO_IPV6, 75, 1)  # IPV6_TRANSPARENT
-        made.setsockopt(socket.SOL_SOCKET, 36, mark)  # SO_MARK
-        made.bind((own, port))
+            listener.setsockopt(socket.IPPROTO_IPV6, 75, 1)  # IPV6_TRANSPARENT
+        listener.setsockopt(socket.SOL_SOCKET, 36, mark)  # SO_MARK
+        listener.bind((own, port))
         if type_ is socket.SOCK_STREAM:
-            made.listen(8)
-        out.append(made)
+            listener.listen(8)
+        out.append(listener)
     return out

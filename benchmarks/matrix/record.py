@@ -75,16 +75,16 @@ class Record:
     readers: Sequence[str] = field(default_factory=lambda: [identity(each) for each in READERS])
 
     def write(self, path: Path) -> None:
-        held = {**self.head, "legend": LEGEND, **{name: getattr(self, name) for name in _PARTS}}
-        path.write_text(json.dumps(held, indent=0, ensure_ascii=False) + "\n")
+        data = {**self.head, "legend": LEGEND, **{name: getattr(self, name) for name in _PARTS}}
+        path.write_text(json.dumps(data, indent=0, ensure_ascii=False) + "\n")
 
 
 def read_record(path: Path) -> Record:
     """The record in *path*."""
-    held = json.loads(path.read_text())
+    data = json.loads(path.read_text())
     record = Record()
     for name in _PARTS:
-        setattr(record, name, held.pop(name))
-    held.pop("legend")
-    record.head = held
+        setattr(record, name, data.pop(name))
+    data.pop("legend")
+    record.head = data
     return record

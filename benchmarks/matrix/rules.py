@@ -74,8 +74,8 @@ def _probes(
 ) -> list[Try]:  # fmt: skip
     """One probe of the match *name* for each of *options*, behind -p *p*."""
     head = f"-p {p} " if p else ""
-    said = [f"{head}-m {name} {each}".rstrip() if name else each for each in options]
-    return [Try(name, words, _families(only), tuple(tables.split()), _chains(at), alone) for words in said]
+    texts = [f"{head}-m {name} {each}".rstrip() if name else each for each in options]
+    return [Try(name, words, _families(only), tuple(tables.split()), _chains(at), alone) for words in texts]
 
 
 def _bpf(*steps: str) -> str:

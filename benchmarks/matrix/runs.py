@@ -15,7 +15,7 @@ from hitables.ir.packet import Backend
 from hitables.ir.program import BUILT_IN
 from hitables.kernel.namespace import Namespace
 
-from .experiment import NO_WRITER, Place, Seen, open_bench, try_later, try_row
+from .experiment import NO_WRITER, ChainId, Seen, open_bench, try_later, try_row
 from .record import (
     APART,
     BY_ITSELF,
@@ -39,22 +39,25 @@ class Row:
     """What one row of one setting showed; *writer* None: no writer at all."""
 
     writer: int | None
-    place: Place
+    place: ChainId
     readers: tuple[int, ...]
     seen: Seen
-    there: Place | None = None  # the later chain that the readers stand in
+    there: ChainId | None = None  # the later chain that the readers stand in
 
 
 # Which CPU a packet meets, and chance, differ from one sending to the next.
 _NOT_LATER = ("cpu", "statistic")
 # The last table that packets meet on their way through, and on their way out.
-LATER = {"PREROUTING": Place("security", "FORWARD"), "OUTPUT": Place("security", "OUTPUT")}
+LATER = {"PREROUTING": ChainId("security", "FORWARD"), "OUTPUT": ChainId("security", "OUTPUT")}
 
 
-def places(writer: Try) -> list[Place]:
+def places(writer: Try) -> list[ChainId]:
     """Where the writer is tried."""
     return [
-        Place(table, chain) for table in writer.tables for chain in BUILT_IN[table] if chain in writer.chains
+        ChainId(table, chain)
+        for table in writer.tables
+        for chain in BUILT_IN[table]
+        if chain in writer.chains
     ]
 
 
@@ -62,7 +65,7 @@ def run_setting(setting: Setting, only: str = "", tell: bool = True) -> list[Row
     """All rows of one setting; *only*: those whose writer has this in its words."""
     rows: list[Row] = []
     family = setting.family
-    work: list[tuple[int | None, Place]] = [
+    work: list[tuple[int | None, ChainId]] = [
         (at, place)
         for at, writer in enumerate(WRITERS)
         if family in writer.families and only in writer.words
@@ -95,13 +98,13 @@ def run_setting(setting: Setting, only: str = "", tell: bool = True) -> list[Row
     return rows
 
 
-def _stands(probe: Try, family: Family, place: Place) -> bool:
+def _stands(probe: Try, family: Family, place: ChainId) -> bool:
     """Whether the probe may stand there."""
     fits = not probe.tables or place.table in probe.tables
     return fits and family in probe.families and place.chain in probe.chains
 
 
-def _later(namespace: Namespace, setting: Setting, writer: int, place: Place) -> Row:
+def _later(namespace: Namespace, setting: Setting, writer: int, place: ChainId) -> Row:
     """The row of probes in a later table."""
     there, family = LATER[place.chain], setting.family
     chosen = [
@@ -119,11 +122,11 @@ def _later(namespace: Namespace, setting: Setting, writer: int, place: Place) ->
 def collect(rows: dict[Setting, list[Row]]) -> Record:
     """The record of what all rows showed."""
     record = Record()
-    for setting, found in rows.items():
+    for setting, setting_rows in rows.items():
         letters = [[APART] * len(READERS) for _ in WRITERS]
         lost: Counter[str] = Counter()
-        alone = {row.readers[at] for row in found if row.writer is None for at in row.seen.changed}
-        for row in found:
+        alone = {row.readers[at] for row in setting_rows if row.writer is None for at in row.seen.changed}
+        for row in setting_rows:
             seen = row.seen
             lost.update(seen.lost)
             where = f"{row.place.table} {row.place.chain}"
@@ -154,8 +157,8 @@ def collect(rows: dict[Setting, list[Row]]) -> Record:
                 if letter == CHANGED:
                     shown = record.shown.setdefault(writer, {}).setdefault(name, {})
                     shown.setdefault(setting.name, f"{where}, {seen.changed[at]}")
-                held = letters[row.writer]
-                held[reader] = min(held[reader], letter, key=_ORDER.index)
+                row_letters = letters[row.writer]
+                row_letters[reader] = min(row_letters[reader], letter, key=_ORDER.index)
         record.codes[setting.name] = ["".join(line) for line in letters]
         record.lost[setting.name] = [f"{packet}: {count}" for packet, count in lost.most_common()]
     return record
@@ -174,8 +177,8 @@ def _letter(seen: Seen, at: int) -> str:
     return NEVER if seen.went_on else NO_PACKET
 
 
-def _job(given: tuple[Setting, str]) -> tuple[Setting, list[Row]]:
-    return given[0], run_setting(*given)
+def _job(task: tuple[Setting, str]) -> tuple[Setting, list[Row]]:
+    return task[0], run_setting(*task)
 
 
 def run_all(settings: Sequence[Setting], only: str, jobs: int) -> Iterator[tuple[Setting, list[Row]]]:

@@ -1,7 +1,10 @@
-"""Rules as boxes over a list of axes, and what reading them costs: the input of the tree builders.
+"""Boxes over a list of axes, and the cost of reading rules: the input of the tree builders.
 
-A packet may lack an *optional* field.  Coordinate 0 then means "none" and v+1 the value v, so a box that
-does not constrain the field spans 0..top+1, and one that does lies within 1..top+1.
+A packet may lack an *optional* field.  Coordinate 0 then means "none" and v+1 the value v, so a box that does
+not constrain the field spans 0..top+1, and one that does lies within 1..top+1.
+
+Invariant: boxes are in the order of their rules, and arrays have the types and the layout of the C engine
+(core/trees.py), so passing them copies nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +26,9 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One side of all boxes: *field*, whose values are 0..2**bits - 1.
+    """One dimension of the boxes: *field*, whose values are 0..2**bits - 1.
 
-    *requires*: the axis may be tested only where that field is known to be one of
-    the values.
+    *requires*: a field and values; the axis may be tested only where the field is known to have one of them.
     """
 
     field: Field
@@ -43,13 +45,13 @@ class Axis:
 
 @dataclass(frozen=True)
 class Prices:
-    """What reading costs, where a rule read costs 1 without them.
+    """The costs of reading rules and tests; without them every rule read costs 1.
 
-    test          [axis, LENGTHS, 2] what a test in a tree costs who passes it by, and who takes it
-    order         the axes, in the order in which a rule's tests are tried
-    missed, holds [rule, axis] a rule's test of the axis, when it fails and when it holds; 0: there is none
-    taken         [rule] what is left of a rule when all of those hold
-    jump, go, act entering a chain and coming back; not coming back; a verdict
+    test           [axis, LENGTHS, 2] a test in a tree, for packets that it does not take, and that it takes
+    order          the axes, in the order in which the tests of a rule are evaluated
+    missed, holds  [rule, axis] a rule's test of the axis, when it fails and when it holds; 0: it has none
+    taken          [rule] the rest of a rule whose tests of axes all hold, its target included
+    jump, go, act  entering a chain that returns; one that does not; a verdict
     """
 
     test: npt.NDArray[np.floating[Any]]
@@ -67,9 +69,9 @@ class Prices:
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), kind))
         axes = len(self.order)
         if self.test.shape != (axes, LENGTHS, 2) or sorted(self.order) != list(range(axes)):
-            raise ValueError("prices of other axes")
+            raise ValueError("the prices are not for these axes")
         if not self.missed.shape == self.holds.shape == (len(self.taken), axes):
-            raise ValueError("prices of other rules")
+            raise ValueError("the prices are not for these rules")
 
 
 class Boxes:
@@ -77,10 +79,10 @@ class Boxes:
 
     low, high  coordinates [box, axis, 2], the high word first
     rule       of each box, ascending: a rule may have several boxes, or none
-    final      of each rule: whether it surely ends the way of all packets in its boxes
+    final      of each rule: whether it surely decides all packets in its boxes
     weight     of each rule: its traffic
     reorder    of each rule: what a tree may do with it (Reorder)
-    prices     what reading the rules and tests costs; None: 1 each
+    prices     the costs of reading rules and tests; None: 1 each
     """
 
     __slots__ = ("axes", "final", "high", "low", "prices", "reorder", "rule", "weight")
@@ -104,7 +106,7 @@ class Boxes:
         if self.low.shape != shape or self.high.shape != shape or self.weight.shape != self.final.shape:
             raise ValueError(f"boxes of shape {self.low.shape}, {self.high.shape}: expected {shape}")
         if prices is not None and prices.missed.shape != (len(self.final), len(self.axes)):
-            raise ValueError("prices of other boxes")
+            raise ValueError("the prices are not for these boxes")
         if not np.all(self.weight >= 0):
             raise ValueError("a rule's weight is below 0, or not a number")
 
@@ -130,7 +132,7 @@ class Boxes:
         cls, axes: Sequence[Axis], rules: Sequence[Sequence[Mapping[Field, tuple[int, int]]]],
         final: Sequence[bool], weight: Sequence[float] | None = None, reorder: Sequence[int] | None = None,
     ) -> Boxes:  # fmt: skip
-        """From values: per rule its boxes, each with the fields that it constrains."""
+        """Boxes from values: for each rule its boxes, each with the fields that it constrains."""
         ends: list[list[tuple[int, int]]] = []
         owner = []
         for number, boxes in enumerate(rules):
@@ -143,12 +145,12 @@ class Boxes:
                         for a in axes
                     ]
                 )  # fmt: skip
-        sides = np.array([to_words(end) for box in ends for side in box for end in side], np.uint64)
-        sides = sides.reshape(len(ends), len(axes), 2, 2)
-        return cls(axes, sides[:, :, 0], sides[:, :, 1], owner, final, weight, reorder)
+        bounds = np.array([to_words(end) for box in ends for pair in box for end in pair], np.uint64)
+        bounds = bounds.reshape(len(ends), len(axes), 2, 2)
+        return cls(axes, bounds[:, :, 0], bounds[:, :, 1], owner, final, weight, reorder)
 
     def points(self, packets: Sequence[Mapping[Field, int]]) -> Words:
-        """Packets as points; a field that a packet lacks is "none", or 0 where that cannot be."""
+        """Packets as points; a field that a packet lacks is "none", or 0 on an axis that is not optional."""
         coordinates = [
             to_words(packet[a.field] + a.optional if a.field in packet else 0)
             for packet in packets

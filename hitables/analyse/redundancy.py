@@ -1,12 +1,12 @@
-"""Rules of a chain that may go, and orders in which its rules do the same, when only verdicts count.
+"""Rules of a chain that affect no verdict, and other orders of its rules that do the same.
 
-Each backend reads a rule as *pieces*: boxes of packets, and what becomes of them there.  A match
-that may drop a packet gives pieces that drop it, so packets with broken headers are treated as
-they were.  What boxes cannot say (memory, chance, a jump, LOG, a field that the chain itself
-changes) is a piece in which anything may happen; it is passed by nobody who was not.
+Each backend reads a rule as *pieces*: boxes of packets, with an action each.  A match that may drop a packet
+gives pieces that drop it, so packets with broken headers are treated as before.  A piece whose effect boxes
+cannot describe (memory, chance, a jump, LOG, a field that the chain itself changes) has the action
+"anything"; rules are never moved or removed so that new packets reach it.
 
-So what remains decides every packet as the chain did, and logs, writes and asks for it what the
-chain did: nothing of a rule that may fire goes, but counting.  core/c/analyse/redundancy.c does the work.
+Invariant: the remaining rules decide every packet as the chain did, and log, write and evaluate the same for
+it; a rule that may fire loses only its counter.  core/c/analyse/redundancy.c does the work.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .reorderable import written_in
 
 __all__ = ["WHY_TEXT", "Simplified", "Why", "simplify"]
 
-# More boxes, or more axes for what is no header field, cost more than they find.
-MOST_PIECES, MOST_FACTS = 32, 48
-# A prefix of more bits is specific: such rules make up a group (core/c/tree/shape_groups.c).
+# More boxes of one rule, or more axes for predicates, cost more than they find.
+MOST_PIECES, MOST_PREDICATES = 32, 48
+# A prefix of more bits is specific; rules with it form a group (core/c/tree/shape_groups.c).
 SPECIFIC = 7
 
 
@@ -41,9 +41,9 @@ WHY_TEXT = {Why.STAYS: "", Why.NEVER: "never matches", Why.NOTHING: "changes not
 
 @dataclass(frozen=True, slots=True)
 class Simplified:
-    """A chain's rules that stay, in order, and whether each rule of the chain may go.
+    """The rules of a chain that stay, and for each rule of the chain why it may be removed.
 
-    orders  other orders of them that do the same: their places in *rules*
+    orders  other orders of *rules* that do the same, as indexes into it
     """
 
     rules: tuple[Rule, ...]
@@ -59,7 +59,7 @@ def simplify(
     writes: Mapping[str, frozenset[State]],
     keep: frozenset[int] = frozenset(),
 ) -> Simplified:
-    """What may be left out of *chain*, whatever its packets; *keep*: the ids of rules that must stay.
+    """The rules of *chain* that affect some verdict; *keep*: the ids of rules that must stay.
 
     *writes*: what each user chain may write (analyse.callgraph).
     """
@@ -77,18 +77,18 @@ def simplify(
 
 
 def _groupings(rules: Sequence[Rule]) -> Iterable[npt.NDArray[np.uint8]]:
-    """Groups by the address that is specific: the destination first, the source first."""
-    known: dict[int, tuple[bool, bool]] = {}
-    found = []
+    """The group of each rule by its specific address: first the destination counts first, then the source."""
+    by_match: dict[int, tuple[bool, bool]] = {}
+    rows = []
     for rule in rules:
         specific = [False, False]
         for match in rule.matches:
-            if id(match) not in known:
-                known[id(match)] = _is_specific(match, Field.SRC), _is_specific(match, Field.DST)
-            src, dst = known[id(match)]
+            if id(match) not in by_match:
+                by_match[id(match)] = _is_specific(match, Field.SRC), _is_specific(match, Field.DST)
+            src, dst = by_match[id(match)]
             specific = [specific[0] or src, specific[1] or dst]
-        found.append(specific)
-    by_source, by_destination = np.array(found, bool).reshape(len(rules), 2).T
+        rows.append(specific)
+    by_source, by_destination = np.array(rows, bool).reshape(len(rules), 2).T
     yield np.where(by_destination, 0, np.where(by_source, 1, 2)).astype(np.uint8)
     yield np.where(by_source, 0, np.where(by_destination, 1, 2)).astype(np.uint8)
 
@@ -104,7 +104,7 @@ def _is_specific(match: Match, field: Field) -> bool:
 
 # ---- a chain as a backend reads it ----
 
-# Axes besides the fields: bytes of layer 4, whether the tcp data offset is bad; then facts, by key.
+# Axes besides the fields: bytes of layer 4, whether the tcp data offset is bad; then predicates, by key.
 _BYTES, _BAD_OFFSET = "bytes", "bad offset"
 _TOPS: dict[str, int] = {_BYTES: 0xFFFF, _BAD_OFFSET: 1}
 _AT_OFFSET_ONE = int(Fragment.LATER) + 1  # a value of Field.FRAG here: a later fragment at offset 1
@@ -114,7 +114,7 @@ _Pairs = tuple[tuple[int, int], ...]
 _Box = dict[_Axis, tuple[int, int]]
 _Action = tuple[str, ...] | None  # None: anything may happen
 _DROPPED = ("end", DROP)
-_BROKEN = (*_DROPPED, "as its header is broken")  # which the output may do to it anywhere
+_BROKEN = (*_DROPPED, "as its header is broken")  # the output may drop such a packet anywhere
 
 
 class _Pieces:
@@ -126,9 +126,9 @@ class _Pieces:
         self.family, self.nft, self.written = family, backend is Backend.NFT, written
         self.stricter = malformed is Malformed.STRICTER
         self.changed = frozenset(field for state in written for field in FIELDS_WRITTEN.get(state, ()))
-        self.facts: set[str] = set()
+        self.predicates: set[str] = set()
         self.pairs: dict[Test, _Pairs] = {}
-        # A chain that keeps the policy that the kernel has ends nobody knows how.
+        # The end of a chain that keeps the kernel's current policy is unknown.
         self.end: _Action = ("end", "kept") if chain.kept else ("end", chain.policy or RETURNS)
         self.rules = len(chain.rules)
         self.owner: list[int] = []
@@ -141,7 +141,7 @@ class _Pieces:
                 self.actions.append(action)
 
     def pieces(self, rule: Rule) -> list[tuple[_Box, _Action]]:
-        """What becomes of packets that meet the rule, in the order in which its matches are asked."""
+        """The pieces of the rule, in the order in which its matches are evaluated."""
         out: list[tuple[_Box, _Action]] = []
         here: list[_Box] = [{}]
         for match in rule.matches:
@@ -151,8 +151,8 @@ class _Pieces:
                 if pairs is None:
                     return out + [(box, None) for box in here]
                 if dropped:
-                    gone = _narrowed(here, axis, dropped)
-                    out += [(box, _BROKEN if self.is_broken(axis, box) else _DROPPED) for box in gone]
+                    lost = _narrowed(here, axis, dropped)
+                    out += [(box, _BROKEN if self.is_broken(axis, box) else _DROPPED) for box in lost]
                 if len(here) * len(pairs) > MOST_PIECES:
                     return out + [(box, None) for box in here]
                 here = _narrowed(here, axis, pairs)
@@ -169,9 +169,9 @@ class _Pieces:
         return out + [(box, action) for box in here]
 
     def steps(self, match: Match) -> Iterable[tuple[_Axis, _Pairs | None, _Pairs]]:
-        """(axis, values with which the match goes on, values for which it drops), in the order of asking.
+        """(axis, values that pass, values that are dropped), in the order in which the kernel tests them.
 
-        No values to go on with: None when what follows cannot be said as boxes.
+        The values that pass are None when boxes cannot describe the rest of the match.
         """
         native = match.native and self.nft
         if self.family is Family.IPV6 and match.is_protocol:
@@ -189,12 +189,12 @@ class _Pieces:
         if match.option:
             yield _BAD_OFFSET, ((0, 0),), ((1, 1),)
         if match.role is Role.CONSTANT:
-            self.facts.add(match.key)
-            unknown = match.reads & self.written or len(self.facts) > MOST_FACTS
+            self.predicates.add(match.key)
+            unknown = match.reads & self.written or len(self.predicates) > MOST_PREDICATES
             yield match.key, None if unknown else ((1, 1),), ()
 
     def is_broken(self, axis: _Axis, box: _Box) -> bool:
-        """Whether packets dropped for the sake of *axis* are malformed (ir.headers), and may always be."""
+        """Whether packets that a test of *axis* drops are malformed (ir.headers), and may be dropped."""
         if not self.stricter or axis != _BYTES:
             return self.stricter  # at offset 1, of a bad data offset, without a protocol
         low, high = box.get(Field.PROTO, (0, 0))
@@ -202,15 +202,15 @@ class _Pieces:
         return all(box[_BYTES][1] < HEADER_BYTES.get(protocol, 0) for protocol in protocols)
 
     def values(self, test: Test) -> _Pairs:
-        """As coordinates: 0 is "none" where a field may be missing."""
-        found = self.pairs.get(test)
-        if found is None:
+        """The values of a test as coordinates: 0 is "none" where a field may be missing."""
+        pairs = self.pairs.get(test)
+        if pairs is None:
             shift = test.field in OPTIONAL
-            found = tuple((low + shift, high + shift) for low, high in test.values.pairs)
-            if test.field is Field.FRAG and found and found[-1][1] == Fragment.LATER:
-                found = (*found[:-1], (found[-1][0], _AT_OFFSET_ONE))
-            self.pairs[test] = found
-        return found
+            pairs = tuple((low + shift, high + shift) for low, high in test.values.pairs)
+            if test.field is Field.FRAG and pairs and pairs[-1][1] == Fragment.LATER:
+                pairs = (*pairs[:-1], (pairs[-1][0], _AT_OFFSET_ONE))
+            self.pairs[test] = pairs
+        return pairs
 
     def top(self, axis: _Axis) -> int:
         if axis is Field.FRAG:

@@ -1,6 +1,6 @@
-"""How much each rule weighs: packets that matched it, from the counters of a saved rule set.
+"""The weights of rules: packets that matched each, from the counters of a saved rule set.
 
-A source that gives no information about the rule set is refused: empty weights would look like weights.
+Counters that are missing or all 0 are an error, because equal weights would look like a measurement.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ from dataclasses import dataclass, replace
 from hitables.errors import HitablesError
 from hitables.ir.program import Program
 
-# Of all weight, what is spread evenly over a chain's rules: what no packet has met so far may come yet.
+# The share of the weight that is spread evenly over a chain's rules: rules without packets so far may get
+# some.
 EVEN = 0.1
 
 
 @dataclass(frozen=True)
 class Weights:
-    """By table, chain and rule: packets that matched.  *source*: where they were counted."""
+    """By table, chain and rule: packets that matched; *source*: where they were counted."""
 
     source: str
     counts: dict[tuple[str, str], tuple[float, ...]]
 
     def of(self, table: str, chain: str, even: float | None = None) -> list[float]:
-        """One weight per rule of the chain, 1 on the mean; *even* of it spread over all alike.
+        """One weight per rule of the chain, 1 on the mean; a share of *even* is spread over all rules.
 
-        By default EVEN of it, and more where few packets were met for so many rules: they say little.
-        A chain that no packet met weighs its rules alike.
+        By default the share is EVEN, and more for a chain with few packets for its number of rules, whose
+        counts are unreliable.  The rules of a chain without packets get equal weights.
         """
         counted = self.counts.get((table, chain), ())
         total = sum(counted)
@@ -37,7 +38,7 @@ class Weights:
 
 
 def from_counters(program: Program) -> Weights:
-    """From the counters of `iptables-save -c`; HitablesError when there are none, or all are 0."""
+    """The weights by the counters of `iptables-save -c`; HitablesError when there are none, or all are 0."""
     rules = [rule for table in program for chain in table.chains for rule in chain.rules]
     if all(rule.counters is None for rule in rules):
         raise HitablesError(f"{program.name}: no rule has counters; save the rule set with iptables-save -c")
@@ -47,12 +48,12 @@ def from_counters(program: Program) -> Weights:
         for chain in table.chains
     }
     if not any(map(sum, counts.values())):
-        raise HitablesError(f"{program.name}: all counters are 0, they say nothing about the traffic")
+        raise HitablesError(f"{program.name}: all counters are 0, so they give no weights")
     return Weights(program.name, counts)
 
 
 def counted(program: Program) -> Weights | None:
-    """From the counters of the rule set, if it has any that say something."""
+    """The weights by the counters of the rule set; None when it has none above 0."""
     rules = (rule for table in program for chain in table.chains for rule in chain.rules)
     if any(rule.counters and rule.counters[0] for rule in rules):
         return replace(from_counters(program), source=f"the counters of {program.name}")

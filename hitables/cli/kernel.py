@@ -214,7 +214,7 @@ def bench_kernel(
             runs=runs,
             flows=flows,
             costs=figures,
-            tell=progress,
+            progress=progress,
         )
     if is_json(form, as_json):
         click.echo(json.dumps(result.as_data(), indent=1))

@@ -1,7 +1,7 @@
-"""Compile a program: long chains become trees of jumps, the rest stays.
+"""Compile a program: long chains become trees of jumps, all else stays.
 
-Text in, text out is the work of pipeline.py; here a Program becomes a Program,
-with a report of what was done to each chain and why.
+The result is a Program too, with a report for each chain.  It is not proved here: pipeline.py compiles text
+into text and proves the two equal.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ def compile_rules(
     *,
     spare: bool = False,
 ) -> Compiled:
-    """Compile *program*; *done* hears what share of its rules was looked at.
+    """Compile *program*; *done* is called with the share of its rules that is finished.
 
-    The result decides every packet as *program* does (on packets with broken headers:
-    see Malformed).  That is proved by `pipeline.compile_text`, not here.  *spare*: a chain over which
-    compiling breaks off by a fault of hitables stays as it is and stands among the faults, instead of an
-    exception.  ParseError when chains jump in a circle; UnknownName when an
-    asked-for table or chain does not exist.
+    The result decides every packet as *program* does (packets with broken headers: see Malformed); it is
+    `pipeline.compile_text` that proves this.  *spare*: if a fault of hitables ends the compiling of a chain,
+    the chain stays as it is and is listed among the faults; otherwise the exception is raised.  ParseError
+    when chains jump in a circle; UnknownName when a table or chain of *options* does not exist.
     """
     check_loops(program)
     for name in options.tables:
@@ -46,39 +45,39 @@ def compile_rules(
             raise UnknownName(f"{program.name}: there is no chain {name}")
     tables, origins, reports, gone, faults = [], {}, [], [], []
     keep = _must_stay(program)
-    total, seen = max(1, program.rule_count()), 0
+    total, finished = max(1, program.rule_count()), 0
 
     def tell(rules: int) -> None:
-        nonlocal seen
-        seen += rules
-        done(seen / total)
+        nonlocal finished
+        finished += rules
+        done(finished / total)
 
     for table in program:
         compiler = TableCompiler(program, table, options, keep, tell, spare)
-        compiled, new = compiler.run()
+        compiled, table_origins = compiler.run()
         tables.append(compiled)
-        origins.update(new)
+        origins.update(table_origins)
         reports += [compiler.reports[chain.name] for chain in table.chains if chain.rules]
         gone += sorted(compiler.gone, key=lambda each: each.line)
         faults += compiler.faults
-    made = replace(program, tables=tuple(tables))
-    return Compiled(made, origins, tuple(reports), tuple(gone), tuple(faults))
+    result = replace(program, tables=tuple(tables))
+    return Compiled(result, origins, tuple(reports), tuple(gone), tuple(faults))
 
 
 def _must_stay(program: Program) -> frozenset[int]:
-    """Rules that do something by being loaded.
+    """The ids of rules that have an effect by being loaded, even if no packet reaches them.
 
-    While a rule asks for connections, fragments are put together before all others: the first of each
-    extension that does.  RATEEST makes what `-m rateest` asks for.  Rules that share a memory by its name and
-    say different things of it: the first that is loaded counts.
+    Connections are tracked, and fragments put together, while a rule needs connections: the first rule of
+    each extension that does stays.  RATEEST makes the estimator that `-m rateest` reads.  Of rules that share
+    a memory by name and configure it differently, the kernel uses the first.
     """
     kept: dict[object, int] = {}
     for table in program:
         for chain in table.chains:
             for rule in chain.rules:
                 for match in rule.matches:
-                    asks = State.CT in match.reads and match.reads != EVERYTHING
-                    if asks or (match.name in MATCHES and MATCHES[match.name].tracks):
+                    reads_ct = State.CT in match.reads and match.reads != EVERYTHING
+                    if reads_ct or (match.name in MATCHES and MATCHES[match.name].tracks):
                         kept.setdefault((table.name, match.name), id(rule))
                     if FIRST in match.key:
                         kept[id(rule)] = id(rule)

@@ -1,8 +1,8 @@
 """Scheme "paper": the transformation of "Trees in the List" (CoNEXT 2014), the baseline.
 
-Runs of plain five-tuple rules with a verdict become trees, one for tcp and one for
-udp, as the 2014 tool had it; everything else stays between them, in order.  Only the
-filter table is touched.  docs/papers.md says where the tool did otherwise, and wrong.
+Runs of plain five-tuple rules with a verdict become trees, one for tcp and one for udp, as in the 2014 tool;
+all other rules stay between them, in order.  Only the filter table is transformed.  docs/papers.md lists the
+differences from the tool, where the tool was wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..analyse.callgraph import check_loops, graph, levels, writes
 from ..analyse.rule_boxes import BoxReader, RuleBoxes, as_boxes
 from ..build.grow import PAPER, grow
 from ..emit.chain_writer import Names
-from ..emit.conext2014 import Run, plant_runs
+from ..emit.conext2014 import Run, write_runs
 from ..ir.choices import Malformed
 from ..ir.fields import TCP, UDP, Family, Field
 from ..ir.program import Chain, Program, Table
@@ -25,7 +25,7 @@ from ..ir.rule import Kind, Role, Rule
 from .options import NESTING, Options
 from .result import ChainReport, Compiled
 
-# Trees of the paper know no bound: what needs more than this while it grows is given up.
+# The paper's trees have no bound: one that needs more memory while it is built is given up.
 MEMORY = 4 << 30
 MOST_RULES = 10_000_000
 
@@ -41,10 +41,10 @@ def transform(program: Program, options: Options) -> Compiled:
     check_loops(program)
     tables, origins, reports = [], {}, []
     for table in program:
-        made = _TableTransformer(program.family, table, options)
-        tables.append(made.run())
-        origins.update({(table.name, new): old for new, old in made.origins.items()})
-        reports += [made.reports[chain.name] for chain in table.chains if chain.rules]
+        transformer = _TableTransformer(program.family, table, options)
+        tables.append(transformer.run())
+        origins.update({(table.name, new): old for new, old in transformer.origins.items()})
+        reports += [transformer.reports[chain.name] for chain in table.chains if chain.rules]
     return Compiled(replace(program, tables=tuple(tables)), origins, tuple(reports))
 
 
@@ -58,17 +58,17 @@ class _TableTransformer:
         self.reports: dict[str, ChainReport] = {}
 
     def run(self) -> Table:
-        kept: list[Chain] = []
-        made: list[Chain] = []
+        old_chains: list[Chain] = []
+        new_chains: list[Chain] = []
         for chain in self.table.chains:
-            transformed, new = self.transform(chain)
-            kept.append(transformed)
-            made += new
-            self.origins.update({each.name: chain.name for each in new})
-        return replace(self.table, chains=(*kept, *made))
+            transformed, added = self.transform(chain)
+            old_chains.append(transformed)
+            new_chains += added
+            self.origins.update({each.name: chain.name for each in added})
+        return replace(self.table, chains=(*old_chains, *new_chains))
 
     def transform(self, chain: Chain) -> tuple[Chain, list[Chain]]:
-        """The chain, and the chains made for it."""
+        """The transformed chain, and the new chains that it needs."""
         count = len(chain.rules)
         why = self.unwanted(chain)
         if not why:
@@ -86,19 +86,19 @@ class _TableTransformer:
                 self.table.name, chain.name, count, count, 0.0, 0.0, count, 0, why
             )
             return chain, []
-        planted = plant_runs(
+        written = write_runs(
             [piece.run or piece.rules for piece in pieces], chain.policy, self.family, self.names
         )
         before, after, longest = _reads(pieces, as_boxes(rule_boxes, self.family), chain.policy is not None)
-        size = len(planted.rules) + sum(len(each.rules) for each in planted.chains)
+        size = len(written.rules) + sum(len(each.rules) for each in written.chains)
         self.nesting[chain.name] = _nesting(pieces)
         self.reports[chain.name] = ChainReport(
             self.table.name, chain.name, count, size, before, after, longest, self.nesting[chain.name], ""
         )
-        return chain.with_rules(planted.rules), planted.chains
+        return chain.with_rules(written.rules), written.chains
 
     def unwanted(self, chain: Chain) -> str:
-        """Why *chain* is not even tried; "" when it is."""
+        """Why *chain* is not transformed; "" when it is tried."""
         options = self.options
         if options.tables and self.table.name not in options.tables:
             return "not asked for"
@@ -109,7 +109,7 @@ class _TableTransformer:
         return ""
 
     def unfit(self, chain: Chain, pieces: Sequence[_Piece]) -> str:
-        """Why the pieces are no good; "" when they are."""
+        """Why the pieces cannot be used; "" when they can."""
         if all(piece.run is None for piece in pieces):
             return f"no {self.options.min_length} plain rules of one protocol in a row"
         printed = sum(piece.run.tree.printed_rules() for piece in pieces if piece.run)
@@ -122,7 +122,7 @@ class _TableTransformer:
         return ""
 
     def pieces(self, rules: Sequence[Rule], rule_boxes: Sequence[RuleBoxes]) -> list[_Piece]:
-        """Cut the list into runs with trees, and what is read one by one."""
+        """Cut the list into runs with trees, and rules that are read one by one."""
         out: list[_Piece] = []
         start = 0
         while start < len(rules):
@@ -169,7 +169,7 @@ class _TableTransformer:
 
 
 class _Piece:
-    """Rules in a row, their places in the chain, and the run they make if they have a tree."""
+    """Consecutive rules, their indexes in the chain, and their run if they have a tree."""
 
     def __init__(self, rules: list[Rule], numbers: list[int], run: Run | None = None) -> None:
         self.rules, self.numbers, self.run = rules, numbers, run
@@ -177,7 +177,7 @@ class _Piece:
 
 
 def is_plain(rule: Rule, space: RuleBoxes) -> bool:
-    """A five-tuple rule of tcp or udp with a verdict: what the paper transforms."""
+    """Whether the paper transforms the rule: a five-tuple rule of tcp or udp with a verdict."""
     if rule.target is None or rule.target.kind is not Kind.VERDICT:
         return False
     if not space.final or len(space.boxes) != 1:
@@ -191,12 +191,12 @@ def is_plain(rule: Rule, space: RuleBoxes) -> bool:
 
 
 def _nesting(pieces: Sequence[_Piece]) -> int:
-    """Chains that nest in what the pieces print as."""
+    """Chains that nest in the printed pieces."""
     return 1 + sum(piece.nesting for piece in pieces)
 
 
 def _reads(pieces: Sequence[_Piece], boxes: Boxes, built_in: bool) -> tuple[float, float, int]:
-    """Mean rules read at a corner of each box, before and after; the most that any packet may read."""
+    """Mean rules read at a corner of each box, before and after; the most that a packet may read after."""
     corners = boxes.low
     count = len(boxes.final)
     first = grow(boxes, budget=4 * count).search(corners)[0]

@@ -1,4 +1,4 @@
-"""How to compile: one immutable value, checked when it is made, and the limits that the backends set."""
+"""The options of compiling, as one immutable value that is checked when it is made."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..costs.profile import Costs
 from ..errors import InvalidOption
 from ..ir.choices import BackendChoice, Equivalence, Malformed, backend_choice, choose
 
-# iptables-nft takes 15 nested user chains and no more ("Too many links"); legacy
-# took 5,000, and a tree never needs so many.
+# Most user chains that may nest.  iptables-nft accepts 15 ("Too many links" beyond); legacy accepted 5,000,
+# more than a tree ever needs.
 NESTING = {"any": 15, "nft": 15, "legacy": 200}
 
 NOT_ASKED = "not asked for"
@@ -20,21 +20,21 @@ NOT_ASKED = "not asked for"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to compile.
+    """The options of compiling.
 
     backend        the iptables that loads the result; "any": right and loadable in both
     algorithm      one of build.grow.ALGORITHMS
-    leaf_size      rules that a leaf may hold before it is split (binth); auto finds that by itself
-    min_length     chains of fewer rules stay as they are
-    max_expansion  rules printed over rules read, per chain, at most
-    max_depth      chains that nest below a compiled one, at most; None: as many as the backend takes
+    leaf_size      rules of a leaf that is not split (binth); the algorithm auto chooses this itself
+    min_length     leave chains of fewer rules as they are
+    max_expansion  most rules printed per rule of the input, for each chain
+    max_depth      most chains that nest below a compiled one; None: as many as the backend accepts
     effort         one of build.grow.EFFORTS
-    costs          what reading rules costs; None: the shipped profile
-    traffic        how much each rule weighs; None: all alike
+    costs          the cost of reading rules; None: the shipped profile
+    traffic        the weights of rules; None: all equal
     unequal_cuts   scheme paper: cut between rules, not in equal parts
-    equivalence    full: every rule stays; verdict: rules that change no verdict are removed
-    as_written     rules keep all matches in their order, so a copy can be told by what it says
-    tables, chains only these (empty: all)
+    equivalence    full: every rule stays; verdict: rules that affect no verdict are removed
+    as_written     rules keep all matches in their order, so a copy can be identified by its text
+    tables, chains compile only these (empty: all)
     """
 
     backend: BackendChoice = "any"

@@ -1,4 +1,4 @@
-"""What compiling gives: the new program, and a report for each chain of what was done and why."""
+"""The result of compiling: the new program, and for each chain a report of what was done and why."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..ir.program import Chain, Program
 class ChainReport:
     """What was done to one chain.
 
-    before, after   rules in the chain; rules of it and of the chains made for it
-    read_before, read_after   mean rules read, each rule's packets weighing as the rule does
-    ns_before, ns_after       what that costs by the model, per backend that it was compiled for, by name
+    before, after   rules of the chain; rules of it and of the new chains made for it
+    read_before, read_after   mean rules read by packets of its rules, weighted as the rules are
+    ns_before, ns_after       their modelled cost in nanoseconds, by name of each backend compiled for
     longest         most rules that a packet can read in the tree
     nesting         most chains nested below it
-    built           CPU seconds that building its trees took
+    built           CPU seconds for building its trees
     why             why it got no tree; "" when it was compiled
-    gone            rules that went, as no verdict depends on them
+    gone            rules removed because no verdict depends on them
     """
 
     table: str
@@ -43,7 +43,7 @@ class Fault:
     """A chain that is left as it was because of a fault in hitables.
 
     why     one line
-    detail  what tells the fault, in lines: a packet and its ways, or where the program broke off
+    detail  lines that describe the fault: a packet and its paths, or where the program broke off
     """
 
     table: str
@@ -54,7 +54,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The new program, the origin of each chain made for it, the reports, the rules that went, the faults."""
+    """The new program, and what was done.
+
+    origins  by table and name of each new chain: the chain that it was made for
+    gone     the rules that were removed
+    """
 
     program: Program
     origins: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -63,20 +67,20 @@ class Compiled:
     faults: tuple[Fault, ...] = ()
 
     def changed(self) -> list[tuple[str, str]]:
-        """Table and name of each chain that has a tree now, or lost rules."""
+        """Table and name of each chain that has a tree, or lost rules."""
         return [(each.table, each.chain) for each in self.reports if not each.why or each.gone]
 
     def leaving(self, source: Program, fault: Fault) -> Compiled:
-        """The same, with the fault's chain as it is in *source*, and without the chains made for it."""
+        """The same result with the chain of *fault* as in *source*, without the chains made for it."""
         place = fault.table, fault.chain
         before = source.table(fault.table)[fault.chain]
-        made = {name for (table, name), chain in self.origins.items() if (table, chain) == place}
+        added = {name for (table, name), chain in self.origins.items() if (table, chain) == place}
         tables = []
         for table in self.program:
             if table.name == fault.table:
-                kept = (each for each in table.chains if each.name not in made)
+                others = (each for each in table.chains if each.name not in added)
                 table = replace(
-                    table, chains=tuple(before if each.name == fault.chain else each for each in kept)
+                    table, chains=tuple(before if each.name == fault.chain else each for each in others)
                 )
             tables.append(table)
         return Compiled(
@@ -93,7 +97,7 @@ class Compiled:
         )
 
 
-def left_alone(table: str, chain: Chain, why: str, left: Chain | None = None) -> ChainReport:
-    """The report of a chain without a tree; *left*: what is left of it when rules went."""
-    count, stay = len(chain.rules), len((left or chain).rules)
+def left_alone(table: str, chain: Chain, why: str, remaining: Chain | None = None) -> ChainReport:
+    """The report of a chain without a tree; *remaining*: the chain without its removed rules."""
+    count, stay = len(chain.rules), len((remaining or chain).rules)
     return ChainReport(table, chain.name, count, stay, 0.0, 0.0, stay, 0, why, gone=count - stay)

@@ -1,4 +1,11 @@
-"""One table compiled: for each chain the cheapest tree, or the reason for leaving it alone."""
+"""Compile one table: each chain gets the cheapest tree that was found, or stays as it is for a stated reason.
+
+A chain is cut into segments at rules that must stay in place; each long segment gets a tree.  With
+equivalence "verdict" several lists that do what the chain does compete, and the cheapest tree wins.  Chains
+are compiled in order of length, because they share the nesting that the backend allows.
+
+Invariant: a chain whose report gives a reason (*why*) is printed without a tree.  Caller: compile.py.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +28,8 @@ from ..build.grow import grow
 from ..build.tree import Tree
 from ..costs.profile import default
 from ..costs.tree_prices import Priced, nanoseconds, prices
-from ..emit.chain_writer import Names, Planted
-from ..emit.jumps import Segment, any_memory, leaves_chain, plant, read_through_xtables
+from ..emit.chain_writer import Names, WrittenChains
+from ..emit.jumps import Segment, any_memory, leaves_chain, read_through_xtables, write_segments
 from ..emit.leaf_matches import Forms
 from ..emit.sourcemap import Gone
 from ..errors import HitablesError
@@ -36,7 +43,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def _cut_into_segments(rules: Sequence[Rule]) -> list[list[Rule]]:
-    """Cut before and behind each rule that has memory and leaves the chain.
+    """Cut before and after each rule that has memory and leaves the chain.
 
     Such a rule can neither be copied nor be entered by -j.
     """
@@ -53,12 +60,12 @@ def _cut_into_segments(rules: Sequence[Rule]) -> list[list[Rule]]:
 
 @dataclass(slots=True)
 class _Grown:
-    """A chain's segments, and what packets of their rules read: before, after.
+    """A chain's segments, and what packets of their rules read before and after (rows of the arrays).
 
-    Columns are rules read, then nanoseconds in each backend.
+    The columns are rules read, then nanoseconds in each backend.
 
-    total    summed over the rules of the segments so far, by their weights
-    passing  of a packet that comes through all segments so far; after: at most
+    total    the sum over the rules of the segments so far, by their weights
+    passing  cost of a packet that falls through every segment so far (after compiling: an upper bound)
     nesting  chains that nest
     why      why there is no tree
     """
@@ -70,36 +77,43 @@ class _Grown:
     why: str = "its rules test nothing that a tree could tell packets apart by"
 
     def add(self, weight: Floats, mean: Floats, longest: int) -> None:
-        """Count in a segment of rules of *weight* whose packets read *mean*; afterwards *longest* at most."""
+        """Add a segment: rules of *weight*, whose packets read *mean*, and afterwards at most *longest*."""
         self.total += (self.passing + mean) * weight.sum()
         self.passing += mean * (np.array([[len(weight)], [longest]]) / mean[:, :1])
 
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """Rules that do what a chain does, and how much each weighs."""
+    """Rules that do what a chain does, and the weight of each."""
 
     chain: Chain
     weights: list[float]
 
 
 @dataclass(slots=True)
-class _Planned:
-    """A tree as it would be printed; *names*: how many were given then."""
+class _Plan:
+    """A chain with trees as it would be printed; *names*: the number of names used until then."""
 
     grown: _Grown
-    planted: Planted
+    written: WrittenChains
     size: int
     memory: bool
     names: int
 
     @property
     def cost(self) -> tuple[float, int]:
-        """Nanoseconds of the packets of all rules, backends alike; rules printed."""
+        """Nanoseconds of the packets of all rules, summed over the backends; then rules printed."""
         return float(self.grown.total[1, 1:].sum()), self.size
 
 
 class TableCompiler:
+    """Compiles the chains of one table.
+
+    keep   ids of rules that must stay though no verdict depends on them
+    tell   is called with the number of rules of each chain that is finished
+    spare  a fault of hitables leaves the chain as it is, instead of raising
+    """
+
     def __init__(
         self,
         program: Program,
@@ -116,7 +130,7 @@ class TableCompiler:
         self.writes = writes(table)
         self.nesting: dict[str, int] = {}
         self.names = Names([chain.name for chain in table.chains])
-        self.planted: dict[str, tuple[Chain, list[Chain]]] = {}
+        self.written: dict[str, tuple[Chain, list[Chain]]] = {}
         self.reports: dict[str, ChainReport] = {}
         self.gone: list[Gone] = []
         self.keep = keep
@@ -124,10 +138,10 @@ class TableCompiler:
         self.costs = options.costs or default()
         self.backends = backends_of(options.backend)
         for backend in self.backends:
-            self.costs.of(backend)  # a profile that says nothing about it is refused whatever there is to do
+            self.costs.of(backend)  # a profile without its figures is an error even if no chain is compiled
 
-    def wanted(self, chain: Chain) -> str:
-        """Why *chain* is not even tried; "" when it is."""
+    def why_not(self, chain: Chain) -> str:
+        """Why *chain* is not compiled; "" when it is tried."""
         options = self.options
         if options.tables and self.table.name not in options.tables:
             return NOT_ASKED
@@ -147,60 +161,63 @@ class TableCompiler:
         return room if depth is None else min(room, depth - memory)
 
     def compile(self, chain: Chain) -> None:
-        """Compile the chain; where that breaks off and faults are to be spared, leave it as it is."""
+        """Compile the chain; with *spare*, leave it as it is when an unexpected exception ends that."""
         names, gone = self.names.count, len(self.gone)
         try:
             self.compile_chain(chain)
         except Exception as error:
-            # What the rules or the machine are to blame for is no fault of the program.
+            # Errors in the rules, and lack of memory or stack, are not faults of hitables.
             if not self.spare or isinstance(error, (HitablesError, MemoryError, RecursionError)):
                 raise
             self.names.count = names
             del self.gone[gone:]
             self.nesting.pop(chain.name, None)
-            said = traceback.format_exception_only(error)[-1].strip()
+            message = traceback.format_exception_only(error)[-1].strip()
             where = traceback.extract_tb(error.__traceback__)[-1]
             fault = Fault(
                 self.table.name,
                 chain.name,
-                f"compiling it broke off ({said})",
+                f"compiling it broke off ({message})",
                 f"in {where.name}, {PurePath(where.filename).name} line {where.lineno}",
             )
             self.faults.append(fault)
-            self.planted[chain.name] = (chain, [])
+            self.written[chain.name] = (chain, [])
             self.reports[chain.name] = left_alone(self.table.name, chain, f"left as it was: {fault.why}")
 
     def compile_chain(self, chain: Chain) -> None:
-        why, lists = self.wanted(chain), [_List(chain, self.weights(chain))]
+        """Compile the chain, and report what was done to it."""
+        why, lists = self.why_not(chain), [_List(chain, self.weights(chain))]
         if self.options.equivalence == "verdict" and why != NOT_ASKED:
             lists = self.simplified(chain)
-            why = why or self.wanted(lists[0].chain)
+            why = why or self.why_not(lists[0].chain)
         if not why:
             why = self.grow(chain, lists)
         if why:
-            left = lists[0].chain
-            self.planted[chain.name] = (left, [])
-            self.reports[chain.name] = left_alone(self.table.name, chain, why, left)
+            remaining = lists[0].chain
+            self.written[chain.name] = (remaining, [])
+            self.reports[chain.name] = left_alone(self.table.name, chain, why, remaining)
 
     def weights(self, chain: Chain) -> list[float]:
-        """How much each rule of the chain weighs, 1 on the mean."""
+        """The weight of each rule of the chain, 1 on the mean."""
         traffic = self.options.traffic
         return (traffic.of(self.table.name, chain.name) if traffic else []) or [1.0] * len(chain.rules)
 
     def simplified(self, chain: Chain) -> list[_List]:
-        """The chain without the rules that no verdict depends on; then in other orders that do the same."""
+        """The chain without rules that affect no verdict; then other orders of them that do the same."""
         weights = self.weights(chain)
         if not chain.rules:
             return [_List(chain, weights)]
-        found = simplify(chain, self.family, self.backends, self.options.malformed, self.writes, self.keep)
+        simplified = simplify(
+            chain, self.family, self.backends, self.options.malformed, self.writes, self.keep
+        )
         self.gone += [
             Gone(self.table.name, chain.name, rule.line, WHY_TEXT[why])
-            for rule, why in zip(chain.rules, found.why, strict=True)
+            for rule, why in zip(chain.rules, simplified.why, strict=True)
             if why is not Why.STAYS
         ]
-        stay = [at for at, why in enumerate(found.why) if why is Why.STAYS]
+        stay = [at for at, why in enumerate(simplified.why) if why is Why.STAYS]
         mean = sum(weights[at] for at in stay) / max(1, len(stay))
-        orders = (stay, *([stay[at] for at in order] for order in found.orders))
+        orders = (stay, *([stay[at] for at in order] for order in simplified.orders))
         lists = []
         for order in orders:
             rules = tuple(chain.rules[at] for at in order)
@@ -208,76 +225,76 @@ class TableCompiler:
         return lists
 
     def grow(self, chain: Chain, lists: Sequence[_List]) -> str:
-        """Plant the cheapest tree over one of *lists*, which all do what *chain* does.
+        """Write the cheapest tree over one of *lists*, which all do what *chain* does.
 
-        Gives the reason when the chain is better left alone.
+        Returns the reason when the chain is better left as it is, else "".
         """
-        began, names = self.spent, self.names.count
-        best: _Planned | None = None
+        spent_before, names = self.spent, self.names.count
+        best: _Plan | None = None
         why = ""
         for each in lists:
             self.names.count = names
-            planned = self.plan(each)
-            if isinstance(planned, str):
-                why = why or planned
-            elif best is None or planned.cost < best.cost:
-                best = planned
+            plan = self.plan(each)
+            if isinstance(plan, str):
+                why = why or plan
+            elif best is None or plan.cost < best.cost:
+                best = plan
         if best is None:
             self.names.count = names
             return why
         self.names.count = best.names
-        grown, planted = best.grown, best.planted
-        self.planted[chain.name] = (chain.with_rules(planted.rules), planted.chains)
+        grown, written = best.grown, best.written
+        self.written[chain.name] = (chain.with_rules(written.rules), written.chains)
         self.nesting[chain.name] = grown.nesting + (1 if best.memory else 0)
         count, stay = len(chain.rules), len(lists[0].chain.rules)
         before, after = grown.total / stay
         if stay < count:
             before = self.before(chain)
-        (read, *spent_before), (reads, *spent_after) = before.tolist(), after.tolist()
-        known = [backend.value for backend in self.backends]
+        (read_before, *ns_before), (read_after, *ns_after) = before.tolist(), after.tolist()
+        backends = [backend.value for backend in self.backends]
         self.reports[chain.name] = ChainReport(
             self.table.name,
             chain.name,
             count,
             best.size,
-            read,
-            reads,
+            read_before,
+            read_after,
             int(grown.passing[1, 0]),
             self.nesting[chain.name],
             "",
-            self.spent - began,
-            dict(zip(known, spent_before, strict=True)),
-            dict(zip(known, spent_after, strict=True)),
+            self.spent - spent_before,
+            dict(zip(backends, ns_before, strict=True)),
+            dict(zip(backends, ns_after, strict=True)),
             count - stay,
         )
         return ""
 
     def before(self, chain: Chain) -> Floats:
-        """What a packet of a rule of the chain reads and costs on the mean, as the chain is."""
+        """Mean rules read, and mean cost per backend, of packets of the chain's rules before compiling."""
         reader = BoxReader(
             self.family, nft=self.options.backend != "legacy", malformed=self.options.malformed
         )
         boxes = as_boxes(reader.read(chain.rules, self.writes), self.family, self.weights(chain))
         each = self.each_backend(Priced(chain.rules, boxes.axes, self.family))
-        # Any tree tells which rule is the first that matches; this one is built quickest.
+        # Any tree gives the first rule that matches; this one is built fastest.
         tree = grow(boxes, algorithm="bisect", budget=2 * len(chain.rules))
-        return np.array([way[0] for way in (rules_read(boxes, tree), *spent(boxes, tree, each))])
+        return np.array([of_list for of_list, _ in (rules_read(boxes, tree), *spent(boxes, tree, each))])
 
-    def plan(self, listed: _List) -> _Planned | str:
-        """A tree over the list; or why it is better left alone."""
+    def plan(self, listed: _List) -> _Plan | str:
+        """The list with trees; or the reason why it is better left as it is."""
         options, chain = self.options, listed.chain
         memory = any_memory(chain.rules)
         runs = _cut_into_segments(chain.rules)
         long_runs = sum(len(run) >= options.min_length for run in runs)
         if not long_runs:
-            return "its rules with memory that leave the chain stand too close"
-        # A tree that something follows is left by a jump to it.
+            return "its rules with memory that leave the chain are too close to each other"
+        # A packet leaves a tree before another segment by a jump to that segment.
         joints = sum(len(run) >= options.min_length for run in runs[:-1])
         nesting = (self.room(chain, memory) - joints) // long_runs
         if nesting < 1:
             return "nested too deep already for a tree"
-        # What a tree needs besides its own rules (guards, chains for rules with memory) is
-        # known once it is printed: then it is grown again for less.
+        # A printed tree has more rules than it counts (guards, chains for rules with memory).  If these
+        # exceed the budget, it is grown again with a smaller one.
         allowed = int(options.max_expansion * len(chain.rules))
         budget, names = allowed, self.names.count
         for _ in range(4):
@@ -285,10 +302,10 @@ class TableCompiler:
             grown = self.segments(listed.weights, runs, nesting, budget)
             if all(segment.tree is None for segment in grown.segments):
                 return grown.why
-            planted = plant(grown.segments, self.family, self.names)
-            size = len(planted.rules) + sum(len(made.rules) for made in planted.chains)
+            written = write_segments(grown.segments, self.family, self.names)
+            size = len(written.rules) + sum(len(each.rules) for each in written.chains)
             if size <= allowed:
-                return _Planned(grown, planted, size, memory, self.names.count)
+                return _Plan(grown, written, size, memory, self.names.count)
             budget -= size - allowed
         return f"a tree would need more than {options.max_expansion:g} times its rules"
 
@@ -303,8 +320,8 @@ class TableCompiler:
         for at, run in enumerate(runs):
             boxes = as_boxes(reader.read(run, self.writes), self.family, weights[first : first + len(run)])
             first += len(run)
-            # Trees of groups are called and come back; RETURN would come back there, too, and
-            # only behind the last segment is that where it went.
+            # The trees of groups are called, so RETURN in them comes back to the caller.  That is right only
+            # in the last segment, where the caller has nothing left to read.
             if at + 1 == len(runs) or not any(map(leaves_chain, run)):
                 boxes.reorder[:] = reorderability(run, self.writes, reader)
             if reader.nft:
@@ -318,33 +335,33 @@ class TableCompiler:
                 grown.nesting += tree.nesting() + (1 if at + 1 < len(runs) else 0)
                 grown.add(boxes.weight, mean, tree.longest_read())
             else:
-                place = np.average(np.arange(len(run)) + 1.0, weights=boxes.weight)
+                position = np.average(np.arange(len(run)) + 1.0, weights=boxes.weight)
                 priced = self.each_backend(Priced(run, boxes.axes, self.family))
-                listed = [place, *(read_in_turn(each, boxes.weight) for each in priced)]
+                listed = [position, *(read_in_turn(each, boxes.weight) for each in priced)]
                 grown.add(boxes.weight, np.array([listed, listed]), len(run))
             exact = options.malformed is Malformed.EXACT
             patient = (lambda match: not reader.may_drop(match)) if exact else (lambda match: True)
             forms = Forms(
                 native=options.backend != "legacy",
                 written=frozenset(reader.dirty),
-                cost=self.cost_in_vain,
+                cost=self.cost_of_miss,
                 early=patient,
             )
-            # Groups are proved list by list, and whose copy a rule is is read off its text
-            # (verify/group_lists.py): shortened, fw1_10K is proved in 9 s instead of 0.4.
+            # The proof of groups identifies copies of a rule by their text (verify/group_lists.py); with
+            # shortened copies fw1_10K is proved in 9 s instead of 0.4 s.
             whole = options.as_written or (tree is not None and tree.in_groups())
             cheaper = None if whole else forms
             grown.segments.append(Segment(run, tree, frozenset(reader.guards), patient, cheaper))
         return grown
 
-    def cost_in_vain(self, match: Match) -> float:
-        """What asking the match costs a packet that it does not let through."""
+    def cost_of_miss(self, match: Match) -> float:
+        """The cost of the match for a packet that it does not match."""
         return sum(self.costs.match(match, backend, self.family).miss for backend in self.backends)
 
     def tree(
         self, run: Sequence[Rule], boxes: Boxes, nesting: int, budget: int
     ) -> tuple[Tree | None, Floats, str]:
-        """A tree over *run*, and what its packets read before and after; or None, and why."""
+        """A tree over *run* or None; what its packets read before and after; and why there is no tree."""
         options = self.options
         priced = Priced(run, boxes.axes, self.family)
         boxes.prices = prices(priced, self.costs, self.backends)
@@ -359,28 +376,29 @@ class TableCompiler:
             effort=options.effort,
         )
         self.spent += time.process_time() - started
-        ways = [rules_read(boxes, tree), *spent(boxes, tree, self.each_backend(priced))]
-        read, reads = ways[0]
-        why = "" if reads < read else "a tree would not read fewer rules"
-        for backend, (before, after) in zip(self.backends, ways[1:], strict=True):
+        means = [rules_read(boxes, tree), *spent(boxes, tree, self.each_backend(priced))]
+        read_before, read_after = means[0]
+        why = "" if read_after < read_before else "a tree would not read fewer rules"
+        for backend, (before, after) in zip(self.backends, means[1:], strict=True):
             if not why and after >= before:
                 why = f"a tree would not cost less: {after:.0f} ns in {backend.value}, the list {before:.0f}"
-        return None if why else tree, np.array(ways).T, why
+        return None if why else tree, np.array(means).T, why
 
     def each_backend(self, priced: Priced) -> list[Prices]:
         return [nanoseconds(priced, self.costs, each) for each in self.backends]
 
     def run(self) -> tuple[Table, dict[tuple[str, str], str]]:
-        # The longest chains first: where nesting is scarce they gain most from it.
+        """The compiled table, and the chain that each new chain was made for."""
+        # The longest chains first: they gain most from the nesting that is available.
         for chain in sorted(self.table.chains, key=lambda chain: -len(chain.rules)):
             self.compile(chain)
             self.tell(len(chain.rules))
-        chains: list[Chain] = []
-        made: list[Chain] = []
+        old_chains: list[Chain] = []
+        new_chains: list[Chain] = []
         origins = {}
         for chain in self.table.chains:
-            kept, new = self.planted.get(chain.name, (chain, []))
-            chains.append(kept)
-            made += new
-            origins.update({(self.table.name, each.name): chain.name for each in new})
-        return replace(self.table, chains=(*chains, *made)), origins
+            rewritten, added = self.written.get(chain.name, (chain, []))
+            old_chains.append(rewritten)
+            new_chains += added
+            origins.update({(self.table.name, each.name): chain.name for each in added})
+        return replace(self.table, chains=(*old_chains, *new_chains)), origins

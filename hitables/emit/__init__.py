@@ -1,1 +1,1 @@
-"""Trees to programs, programs to text."""
+"""Trees written as chains, programs written as text."""

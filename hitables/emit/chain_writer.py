@@ -1,7 +1,7 @@
-"""Chains being written, for whatever scheme writes them.
+"""Writing the chains of a tree: fresh names, new chains, copies of rules.  Both schemes use it.
 
-Invariant: every rule of the input is printed with its counters and comments once;
-further copies have neither, so sums over all copies stay.
+Invariant: every rule of the input is written once with its counters and comments; further copies have
+neither, so the counters of all copies add up to those of the input.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..ir.rule import Kind, Rule, Target
 
 
 class Names:
-    """Names for the chains of one table: short, in order, and none that the user has."""
+    """Names for the new chains of one table: short, numbered, and different from the user's."""
 
     def __init__(self, taken: Sequence[str]) -> None:
         self.prefix = "ht"
@@ -29,36 +29,36 @@ class Names:
 
 
 @dataclass(slots=True)
-class Planted:
-    """The compiled chain's own rules, and the chains made for it, in order."""
+class WrittenChains:
+    """The new rules of a compiled chain, and the new chains that they need, in order."""
 
     rules: tuple[Rule, ...]
     chains: list[Chain]
 
 
 @dataclass(slots=True)
-class Written:
-    """A chain being written."""
+class OpenChain:
+    """A chain that rules are still added to."""
 
     name: str
     rules: list[Rule] = field(default_factory=list)
 
 
-class Planter:
-    """Opens chains and copies rules into them."""
+class ChainWriter:
+    """Opens new chains, and copies rules for them."""
 
     def __init__(self, family: Family, names: Names) -> None:
         self.family, self.names = family, names
-        self.made: list[Written] = []
+        self.opened: list[OpenChain] = []
         self.printed: set[int] = set()
 
-    def open(self) -> Written:
-        made = Written(self.names.next())
-        self.made.append(made)
-        return made
+    def open(self) -> OpenChain:
+        chain = OpenChain(self.names.next())
+        self.opened.append(chain)
+        return chain
 
     def copy(self, rule: Rule) -> Rule:
-        """The rule; from its second copy on without counters and comments, so that sums stay."""
+        """The rule; from its second copy on without counters and comments, so that their sums stay."""
         if rule.counters is None and not rule.notes:
             return rule
         if id(rule) in self.printed:
@@ -66,9 +66,11 @@ class Planter:
         self.printed.add(id(rule))
         return rule
 
-    def planted(self, rules: Sequence[Rule]) -> Planted:
-        """What was written, with *rules* for the chain that was compiled."""
-        return Planted(tuple(rules), [Chain(made.name, None, tuple(made.rules)) for made in self.made])
+    def written(self, rules: Sequence[Rule]) -> WrittenChains:
+        """The new chains, with *rules* for the chain that was compiled."""
+        return WrittenChains(
+            tuple(rules), [Chain(chain.name, None, tuple(chain.rules)) for chain in self.opened]
+        )
 
 
 def goto(name: str) -> Target:

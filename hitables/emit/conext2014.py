@@ -1,13 +1,12 @@
 """Trees in jumps as "Trees in the List" prints them (CoNEXT 2014, section 5.3).
 
-A run of rules has a tree; each node has a chain, and so has each step of the binary
-search over a node's children (Figure 4).  A leaf lists its rules, then its exit rule
-goes on to the chain of what follows the run; a built-in chain ends with a rule that
-says its policy.
+A run of rules has a tree.  Each node has a chain, and so has each step of the binary search over a node's
+children (Figure 4).  A leaf lists its rules; then its exit rule goes to the chain of the rules after the run.
+A built-in chain ends with a rule for its policy.
 
-Differs from the 2014 tool: it entered everything by `-j`, so RETURN in what follows
-a run, or falling off its end, came back into the tree.  Here everything is entered by
-`-g`; rules and rules read are as many.
+Differs from the 2014 tool: that entered all chains by `-j`, so RETURN in the rules after a run, or their end,
+came back into the tree.  Here all chains are entered by `-g`; the numbers of rules and of rules read are
+equal.
 """
 
 from __future__ import annotations
@@ -18,36 +17,36 @@ from dataclasses import dataclass
 from ..build.tree import NodeKind, Tree
 from ..ir.fields import Family, Field
 from ..ir.rule import Ends, Kind, Match, Rule, Target
-from .chain_writer import Names, Planted, Planter, Written, goto
+from .chain_writer import ChainWriter, Names, OpenChain, WrittenChains, goto
 from .tree_tests import matches, test_words
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Rules of one protocol in a row, with a tree over them."""
+    """Consecutive rules of one protocol, with a tree over them."""
 
     rules: Sequence[Rule]
     tree: Tree
     protocol: int
 
 
-def plant_runs(
+def write_runs(
     pieces: Sequence[Run | Sequence[Rule]], policy: str | None, family: Family, names: Names
-) -> Planted:
-    """The rules of a chain of *pieces*, in order: trees, and rules that are read one by one.
+) -> WrittenChains:
+    """Write a chain of *pieces*, in order: runs as trees, other rules one by one.
 
-    *policy*: of a built-in chain.
+    *policy*: that of a built-in chain; None for a user chain.
     """
-    return _Planter(family, names).plant(pieces, policy)
+    return _RunWriter(family, names).write_pieces(pieces, policy)
 
 
-class _Planter(Planter):
-    def plant(self, pieces: Sequence[Run | Sequence[Rule]], policy: str | None) -> Planted:
-        here: Written | None = self.open()
+class _RunWriter(ChainWriter):
+    def write_pieces(self, pieces: Sequence[Run | Sequence[Rule]], policy: str | None) -> WrittenChains:
+        here: OpenChain | None = self.open()
         assert here is not None
         first = (_go((), here),)
         for at, piece in enumerate(pieces):
-            assert here is not None, "something follows the last piece"
+            assert here is not None, "a piece follows the last piece"
             if not isinstance(piece, Run):
                 here.rules += [self.copy(rule) for rule in piece]
                 continue
@@ -61,9 +60,9 @@ class _Planter(Planter):
             here = after
         if here is not None and policy is not None:
             here.rules.append(Rule((), Target(policy, Kind.VERDICT, policy, ends=Ends.SURELY)))
-        return self.planted(first)
+        return self.written(first)
 
-    def write(self, run: Run, root: Written, after: Written | None) -> None:
+    def write(self, run: Run, root: OpenChain, after: OpenChain | None) -> None:
         tree = run.tree
         node, entry, to = tree.node.tolist(), tree.entry.tolist(), tree.edge["to"].tolist()
         todo = [(tree.root, root)]
@@ -80,8 +79,10 @@ class _Planter(Planter):
             self.search(run, node[at][5], first_edge, children, here)
             todo += zip(to[first_edge : first_edge + edges], children, strict=True)
 
-    def search(self, run: Run, axis_at: int, first_edge: int, children: list[Written], here: Written) -> None:
-        """The binary search over a node's children, from chain *here* on."""
+    def search(
+        self, run: Run, axis_at: int, first_edge: int, children: list[OpenChain], here: OpenChain
+    ) -> None:
+        """Write the binary search over a node's children, from chain *here* on."""
         axis = run.tree.boxes.axes[axis_at]
         edge = run.tree.edge
         todo = [(0, len(children) - 1, here)]
@@ -118,12 +119,12 @@ class _Planter(Planter):
 
 
 def address_range(low: int, high: int, family: Family) -> str:
-    """As iptables prints it: a single address stands alone."""
+    """The range as `-m iprange` prints it."""
     import ipaddress
 
     address = ipaddress.IPv4Address if family is Family.IPV4 else ipaddress.IPv6Address
     return f"{address(low)}-{address(high)}"
 
 
-def _go(tests: tuple[Match, ...], chain: Written) -> Rule:
+def _go(tests: tuple[Match, ...], chain: OpenChain) -> Rule:
     return Rule(tests, goto(chain.name))

@@ -1,12 +1,11 @@
-"""Rules in their cheapest form: what the way to them has decided is not asked again, what is dear comes last.
+"""Rules of a leaf in their cheapest form: without matches that the path decides, expensive matches last.
 
-A match is left out only where every way to the rule *took* a test of the same field in the same
-reading, for values that the match lets through (docs/semantics.md, "Readings"): a test that was
-not taken says little, since a packet may lack the field.  A field that a rule of the list may
-write is asked for again.
+A match is left out only where every path to the rule *took* a test of the same field, evaluated in the same
+way (natively, or through xtables), for values that the match accepts.  A test that was not taken decides
+little, since a packet may lack the field.  A match of a field that a rule of the list may write stays.
 
-Among the matches of a rule only such change places as have no memory, and none comes later than
-it stood that may drop a packet: a malformed packet may be dropped earlier than it was, never later.
+Only stateless matches are reordered, and a match that may drop a packet never moves later: a malformed packet
+may be dropped earlier than in the input, never later.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from collections.abc import Callable, Sequence
 from ..ir.fields import Field
 from ..ir.rule import Kind, Match, Role, Target
 
-# What every way to a place has told: per axis of its tree the values that a packet can have there.
+# What every path to a rule decides: per axis of its tree the values that a packet can have there; None: any.
 Known = tuple[tuple[int, int] | None, ...]
 
-# Extensions that load without -p.  (Others may; keeping -p costs next to nothing.)
+# Extensions that load without -p.  (Others may, but keeping -p costs almost nothing.)
 _FREE_OF_PROTOCOL = frozenset(
     {"addrtype", "comment", "conntrack", "iprange", "limit", "mac", "mark", "pkttype", "recent", "state"}
 )
@@ -28,10 +27,10 @@ _FREE_OF_PROTOCOL = frozenset(
 class Forms:
     """The forms of the rules of one list.
 
-    native   for nf_tables, too: only what it reads natively is read as the tree's tests are
+    native   for nf_tables, too, which evaluates the tree's tests natively: they decide no other matches
     written  fields that the list may write
-    cost     of asking a match in vain
-    early    whether a match may be asked before its turn
+    cost     of a match that fails
+    early    whether a match may be evaluated before its turn
     """
 
     def __init__(
@@ -46,35 +45,41 @@ class Forms:
         self.orders: dict[tuple[int, ...], tuple[Match, ...]] = {}
 
     def ordered(self, matches: tuple[Match, ...]) -> tuple[Match, ...]:
-        """The matches, cheap ones first where that changes nothing."""
+        """The matches in their cheapest order that does the same."""
         named = [at for at, match in enumerate(matches) if match.name]
         if len(named) < 2:
             return matches
         key = tuple(map(id, matches))
         if key not in self.orders:
-            found = [matches[at] for at in named]
-            for end in range(1, len(found)):
+            order = [matches[at] for at in named]
+            for end in range(1, len(order)):
                 at = end
-                while at and self.goes_before(found[at], found[at - 1]):
-                    found[at - 1], found[at] = found[at], found[at - 1]
+                while at and self.goes_before(order[at], order[at - 1]):
+                    order[at - 1], order[at] = order[at], order[at - 1]
                     at -= 1
             placed = list(matches)
-            for at, match in zip(named, found, strict=True):
+            for at, match in zip(named, order, strict=True):
                 placed[at] = match
             self.orders[key] = tuple(placed)
         return self.orders[key]
 
     def goes_before(self, later: Match, earlier: Match) -> bool:
-        free = (Role.SPACE, Role.CONSTANT)
-        if later.role not in free or earlier.role not in free or earlier.needs or not self.early(later):
+        """Whether *later*, the match after *earlier*, may be evaluated first and is cheaper."""
+        stateless = (Role.SPACE, Role.CONSTANT)
+        if (
+            later.role not in stateless
+            or earlier.role not in stateless
+            or earlier.needs
+            or not self.early(later)
+        ):
             return False
-        # A comment lets every packet through, so it saves nothing where it stands in front.
+        # A comment matches every packet, so it saves nothing in front of another match.
         if later.name == "comment" or earlier.name == "comment":
             return later.name != "comment"
         return self.cost(later) < self.cost(earlier)
 
     def decidable(self, matches: Sequence[Match]) -> list[Match]:
-        """Those that a tree's tests may decide."""
+        """Those of *matches* that a tree's tests may decide."""
         return [
             match
             for match in matches
@@ -98,5 +103,5 @@ def without(
 
 
 def _loads_without_protocol(target: Target | None) -> bool:
-    """Whether the target asks for no -p; extensions may (REJECT with a reset, DNAT to a port)."""
+    """Whether the target loads without -p; some extensions do not (REJECT with a reset, DNAT to a port)."""
     return target is None or target.kind is not Kind.VERDICT or target.name in ("ACCEPT", "DROP", "LOG")

@@ -1,8 +1,8 @@
 """The source map: which line of the input each printed rule stands for.
 
-Counters of copies are pieces; whoever adds up the counters of all rules that map
-to one line has the counter of that line's rule (hitables/schema/map.json).  Of rules that
-went because no verdict depends on them there is no counter; they are listed.
+The counters of all rules that map to one line add up to the counter of that line's rule
+(hitables/schema/map.json). Rules that were removed, because no verdict depends on them, have no counter; they
+are listed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..ir.program import Program
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A rule of the input that stands nowhere in the output, and why."""
+    """A rule of the input that was removed, and why."""
 
     table: str
     chain: str
@@ -27,7 +27,7 @@ class Gone:
 def source_map(
     program: Program, origins: Mapping[tuple[str, str], str], source: str, gone: Sequence[Gone] = ()
 ) -> dict[str, Any]:
-    """The map as plain data.  A rule's line is 0 when it was made to find the way."""
+    """The map as plain data.  The line of a rule that only leads to other rules is 0."""
     return {
         "format": "hitables-map",
         "version": 1,

@@ -1,8 +1,7 @@
 """Programs to iptables-save text.
 
-Same program, same bytes.  A rule is printed with the words it was read with, in
-the order in which the kernel tries its matches, so what the kernel shows does
-not change.
+Equal programs print as equal bytes.  A rule is printed with the words that it was read with, in the order in
+which the kernel evaluates its matches, so the kernel's own listing of it does not change.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def chain_text(chain: Chain) -> str:
     """The chain's declaration."""
     counters = "" if chain.counters is None else f" [{chain.counters[0]}:{chain.counters[1]}]"
     policy = "-" if chain.policy is None or chain.kept else chain.policy
-    return f":{chain.name} {policy}{counters}"  # iptables-restore knows no quotes here
+    return f":{chain.name} {policy}{counters}"  # iptables-restore reads no quotes here
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -51,29 +50,29 @@ def _table(table: Table) -> Iterator[str]:
         if chain.declared:
             yield from chain.notes
             yield chain_text(chain)
-    # What copies of a rule share is spelt once.
-    spelt: dict[int, str] = {}
+    # The text of matches and targets that copies of a rule share is made once.
+    texts: dict[int, str] = {}
     for chain in table.chains:
         start = f"-A {quote(chain.name)}"
         for matches, target, _, counters, notes in chain.rules:
             if notes:
                 yield from notes
-            asked = spelt.get(id(matches))
-            if asked is None:
-                asked = spelt[id(matches)] = "".join([f" {match_text(match)}" for match in matches])
-            done = ""
+            tests = texts.get(id(matches))
+            if tests is None:
+                tests = texts[id(matches)] = "".join([f" {match_text(match)}" for match in matches])
+            action = ""
             if target is not None:
-                done = spelt.get(id(target), "")
-                if not done:
-                    done = spelt[id(target)] = f" {target_text(target)}"
-            line = f"{start}{asked}{done}"
+                action = texts.get(id(target), "")
+                if not action:
+                    action = texts[id(target)] = f" {target_text(target)}"
+            line = f"{start}{tests}{action}"
             yield line if counters is None else f"[{counters[0]}:{counters[1]}] {line}"
     yield from table.closing
     yield "COMMIT"
 
 
 def write(program: Program) -> str:
-    """The program as text that iptables-restore takes (with -c, when it has counters)."""
+    """The program as text for iptables-restore (with -c, when it has counters)."""
     lines: list[str] = []
     for table in program.tables:
         lines += _table(table)

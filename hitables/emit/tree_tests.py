@@ -1,7 +1,7 @@
 """One test of a tree as matches of a rule.
 
-The words are handed to the same reader as a user's, so a generated match means
-what its printed form means.
+The words of a test are read by the parser of users' rules, so a generated match means what its printed form
+means.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FLAG = {
 
 @cache
 def matches(words: tuple[str, ...], family: Family) -> tuple[Match, ...]:
-    """The matches that *words* spell."""
+    """The matches that *words* mean."""
     listed = list(words)
     layout = cut(listed, 0)
     return tuple(
@@ -40,7 +40,7 @@ def prefix(low: int, high: int, family: Family) -> str:
     """The prefix that is exactly low..high, which must be aligned."""
     width = 32 if family is Family.IPV4 else 128
     length = width - (high - low).bit_length()
-    assert low & (high - low) == 0 and (high - low) & (high - low + 1) == 0, "a cut that is no prefix"
+    assert low & (high - low) == 0 and (high - low) & (high - low + 1) == 0, "a cut that is not a prefix"
     if family is Family.IPV4:
         return f"{low >> 24}.{low >> 16 & 255}.{low >> 8 & 255}.{low & 255}/{length}"
     return f"{ipaddress.IPv6Address(low)}/{length}"
@@ -49,7 +49,7 @@ def prefix(low: int, high: int, family: Family) -> str:
 def _interface(low: int, high: int) -> str:
     if low == high:
         return interface_name(low)
-    assert low & (high - low) == 0, "a cut of interfaces that is no beginning of names"
+    assert low & (high - low) == 0, "a cut of interfaces that is not a prefix of names"
     return interface_name(low) + "+"
 
 
@@ -62,7 +62,7 @@ def _icmp(low: int, high: int, family: Family) -> str:
         return f"{low >> 8}/{low & 255}"
     if (low, high) == (0, 0xFFFF) and family is Family.IPV4:
         return "any"
-    assert low & 255 == 0 and high == low | 255, "an ICMP cut that is no type"
+    assert low & 255 == 0 and high == low | 255, "an ICMP cut that is not one type"
     return str(low >> 8)
 
 
@@ -77,7 +77,7 @@ def test_words(
     if field in (Field.SRC, Field.DST):
         return (*bang, _FLAG[field], prefix(low, high, family))
     if field is Field.PROTO:
-        assert low == high, "a cut of protocols that is no single one"
+        assert low == high, "a cut of several protocols"
         return (*bang, "-p", PROTOCOL_NAMES.get(low, str(low)))
     if field in (Field.IIF, Field.OIF):
         return (*bang, _FLAG[field], _interface(low, high))
@@ -86,17 +86,17 @@ def test_words(
     if field is Field.ICMP:
         name, option = ("icmp", "--icmp-type") if family is Family.IPV4 else ("icmp6", "--icmpv6-type")
         return (*behind, "-m", name, *bang, option, _icmp(low, high, family))
-    side = "--sport" if field is Field.SPORT else "--dport"
+    option = "--sport" if field is Field.SPORT else "--dport"
     if protocol in PORT_MATCH:
-        return (*behind, "-m", PORT_MATCH[protocol], *bang, side, _range(low, high))
-    return (*behind, "-m", "multiport", *bang, side + "s", _range(low, high))
+        return (*behind, "-m", PORT_MATCH[protocol], *bang, option, _range(low, high))
+    return (*behind, "-m", "multiport", *bang, option + "s", _range(low, high))
 
 
 def guard(protocol: int, family: Family) -> tuple[Match, ...]:
-    """Matches that never hold, and drop a packet whose header is cut off, in nf_tables too.
+    """Matches that never hold, and drop a packet whose header is cut off, in nf_tables as in legacy.
 
-    A bare `-m tcp` is read through xtables there; that no port is outside of
-    0:65535 keeps the rule from counting.
+    nf_tables evaluates a bare `-m tcp` through xtables.  No port is outside of 0:65535, so the rule never
+    counts.
     """
     name = PROTOCOL_NAMES[protocol]
     words = ("-p", name, "-m", name, "-m", "multiport", "!", "--ports", f"0:{top(Field.SPORT, family)}")

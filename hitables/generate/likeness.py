@@ -1,4 +1,4 @@
-"""How alike two rule sets are, in the statistics that decide what classifiers cost."""
+"""The similarity of two rule sets, in the statistics that determine the cost of classifiers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .seed import ANY, length_of
 if TYPE_CHECKING:
     from ..parse.classbench import Filter
 
-# Prefix lengths are told apart by these bounds: any, up to 8, 16, 24, 31, and single addresses.
+# Classes of prefix lengths, by their upper bounds: any, up to 8, 16, 24, 31, and single addresses.
 BOUNDS = (0, 8, 16, 24, 31, 32)
 
 
@@ -35,7 +35,7 @@ class Likeness:
     distinct: tuple[float, float]
 
     def parts_from(self, other: Likeness) -> float:
-        """The share of rules whose pair of lengths would have to change (total variation)."""
+        """The share of rules whose pair of lengths would have to change: the total variation distance."""
         every = self.pairs.keys() | other.pairs.keys()
         return sum(abs(self.pairs.get(pair, 0) - other.pairs.get(pair, 0)) for pair in every) / 2
 
@@ -46,7 +46,7 @@ def likeness(filters: Filter, drawn: int = 400) -> Likeness:
 
     rules, count = filters.rules, len(filters)
     pairs = Counter((_class(length_of(rule.src)), _class(length_of(rule.dst))) for rule in rules)
-    sides = np.array(
+    ranges = np.array(
         [
             (
                 *rule.src,
@@ -61,16 +61,17 @@ def likeness(filters: Filter, drawn: int = 400) -> Likeness:
         np.int64,
     ).reshape(count, 5, 2)
     rng = np.random.default_rng(0)
-    chosen = sides[rng.integers(0, count, drawn)]
+    chosen = ranges[rng.integers(0, count, drawn)]
     headers = rng.integers(chosen[:, :, 0], chosen[:, :, 1] + 1)
     matches = [
-        int(((sides[:, :, 0] <= header) & (header <= sides[:, :, 1])).all(axis=1).sum()) for header in headers
+        int(((ranges[:, :, 0] <= header) & (header <= ranges[:, :, 1])).all(axis=1).sum())
+        for header in headers
     ]
-    wild = (sides[:, :, 0] == 0) & (sides[:, :, 1] == [0xFFFFFFFF, 0xFFFFFFFF, ANY[1], ANY[1], 255])
+    wild = (ranges[:, :, 0] == 0) & (ranges[:, :, 1] == [0xFFFFFFFF, 0xFFFFFFFF, ANY[1], ANY[1], 255])
     any_source, any_destination, any_sport, any_dport, any_protocol = (
         float(share) for share in wild.mean(axis=0)
     )
-    distinct = tuple(len(np.unique(sides[:, side], axis=0)) / count for side in (0, 1))
+    distinct = tuple(len(np.unique(ranges[:, dim], axis=0)) / count for dim in (0, 1))
     return Likeness(
         count,
         {pair: times / count for pair, times in pairs.items()},

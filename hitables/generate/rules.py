@@ -1,14 +1,14 @@
 """A seed -> a rule set of any size.
 
-Protocols, port classes, ports, flags and prefix lengths are drawn independently, rule by rule, as the
-seed has them.  Addresses come from two binary trees that all rules walk down together: at each node the
-seed says for its level whether the rules part, and how unevenly; a destination follows its source
-with the chance that the seed gives.  A set s times larger than what its seed was taken from has the seed's
-trees below 2 log2 s levels, at which all nodes part evenly: so the sets are that ClassBench's
-authors published (top levels of acl1, fw1, ipc1 at 1K, 5K, 10K).  When the rules do not come out distinct,
-more levels part evenly.
+Protocols, port classes, ports, flags and prefix lengths are drawn independently for each rule, with the
+seed's probabilities.  Addresses come from two binary trees that all rules descend together: at each node,
+the seed's statistics of its level decide whether the rules split, and how unevenly; a destination follows
+its source with the seed's probability.  A set s times larger than the seed's has 2 log2 s levels on top at
+which all nodes split evenly, and the seed's trees below them, as in the sets that ClassBench's authors
+published (top levels of acl1, fw1, ipc1 at 1K, 5K, 10K).  If the rules are not distinct, more levels split
+evenly.
 
-Rules stand by rising size, so none is hidden by one that stands before it and is larger.
+Rules are sorted by rising size, so no rule is shadowed by a larger one before it.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
     from ..parse.classbench import Filter, FilterRule
 
-# Levels more that part evenly, attempt by attempt.
+# Additional levels that split evenly, by attempt.
 MORE_EVEN = (0, 2, 4, 8, 16, 32)
 
 
 def rules(seed: Seed, count: int, number: int = 0, smoothness: int = 0) -> Filter:
     """*count* distinct rules, the same for the same *number*.
 
-    smoothness  prefix lengths are spread by up to so many bits to either side
-    HitablesError if the seed does not have so many.
+    smoothness  prefix lengths vary by up to so many bits in either direction
+    HitablesError if the seed does not have so many rules.
     """
     import numpy as np
 
     from ..parse.classbench import Filter
 
     if count < 1:
-        raise HitablesError(f"{count} rules cannot be made; ask for one at least")
+        raise HitablesError(f"{count} rules cannot be generated; ask for at least one")
     even = round(2 * math.log2(max(1.0, count / seed.scale)))
     for more_even in MORE_EVEN:
         for more in (1.15, 2.0):
@@ -48,16 +48,16 @@ def rules(seed: Seed, count: int, number: int = 0, smoothness: int = 0) -> Filte
             drawn = _draw(seed, int(count * more) + 20, rng, smoothness, even + more_even)
             _, first = np.unique(drawn, axis=0, return_index=True)
             if len(first) >= count:
-                kept = drawn[np.sort(first)[:count]]
-                kept = kept[np.argsort(_size(kept), kind="stable")]
-                lines = enumerate(kept.tolist(), start=1)
+                chosen = drawn[np.sort(first)[:count]]
+                chosen = chosen[np.argsort(_size(chosen), kind="stable")]
+                lines = enumerate(chosen.tolist(), start=1)
                 return Filter(tuple(_rule(line, *row) for line, row in lines), "generated")
     raise HitablesError(
         f"this seed has fewer than {count} distinct rules; give it a smoothness, or ask for fewer"
     )
 
 
-# Columns of what is drawn.
+# Columns of the drawn rows.
 _SOURCE, _DESTINATION, _PORTS, _PROTOCOL, _FLAGS = slice(0, 2), slice(2, 4), slice(4, 8), 8, slice(9, 11)
 
 
@@ -77,7 +77,7 @@ def _rule(line: int, *row: int) -> FilterRule:
 
 
 def _size(rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The logarithm of the number of headers that each matches."""
+    """The logarithm of the number of headers that each row matches."""
     import numpy as np
 
     ports = rows[:, _PORTS]
@@ -95,23 +95,23 @@ def _draw(seed: Seed, count: int, rng: np.random.Generator, smoothness: int, eve
     lengths = np.empty((count, 2), np.int64)
     flags = np.zeros((count, 2), np.int64)
     for each in protocols:
-        mine = np.flatnonzero(protocol == each)
-        if each in seed.flags and len(mine):
-            flags[mine] = _pick(seed.flags[each], len(mine), rng)
+        of_protocol = np.flatnonzero(protocol == each)
+        if each in seed.flags and len(of_protocol):
+            flags[of_protocol] = _pick(seed.flags[each], len(of_protocol), rng)
         names, shares = columns(seed.classes[each])
-        classes = rng.choice(len(names), len(mine), p=shares)
+        classes = rng.choice(len(names), len(of_protocol), p=shares)
         for number, name in enumerate(names):
-            here = mine[classes == number]
-            if not len(here):
+            of_class = of_protocol[classes == number]
+            if not len(of_class):
                 continue
-            pairs = _pick(seed.lengths[name], len(here), rng)
-            lengths[here] = np.stack([pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1)
+            pairs = _pick(seed.lengths[name], len(of_class), rng)
+            lengths[of_class] = np.stack([pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1)
             for side, (letter, kind) in enumerate(zip("sd", name.split("_"), strict=True)):
                 fixed = {"wc": ANY, "hi": HIGH, "lo": LOW}.get(kind)
                 table = {fixed: 1.0} if fixed else seed.ports[f"{letter}p{kind}"]
-                ports[here, side] = _pick(table, len(here), rng)
+                ports[of_class, side] = _pick(table, len(of_class), rng)
     if smoothness:
-        # A prefix that covers everything is a wildcard, no length to spread.
+        # A prefix of length 0 is a wildcard, whose length does not vary.
         spread = rng.binomial(2 * smoothness, 0.5, lengths.shape) - smoothness
         lengths = np.where(lengths > 0, np.clip(lengths + spread, 1, 32), 0)
     source = _addresses(seed.source, lengths[:, 0], rng, even)
@@ -135,9 +135,9 @@ def _addresses(
     even: int,
     follow: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]] | None = None,
 ) -> NDArray[np.int64]:
-    """First addresses of prefixes of those lengths, nested no deeper than the tree has it if there is room.
+    """First addresses of prefixes of those lengths, nested no deeper than in the tree if there is room.
 
-    The first *even* levels part evenly.
+    The first *even* levels split evenly.
     """
     import numpy as np
 
@@ -163,9 +163,9 @@ def _addresses(
         if follow is not None:
             source, source_length, agreeing = follow
             along &= source_length > level
-            wanted = source >> (31 - level) & 1
+            source_bit = source >> (31 - level) & 1
             agree = rng.random(count) < agreeing[level]
-            bit = np.where(along, wanted ^ ~agree, bit)
+            bit = np.where(along, source_bit ^ ~agree, bit)
             along &= agree
         address = np.where(lengths > level, address | bit << (31 - level), address)
     return address
@@ -179,19 +179,19 @@ def _make_room(
     nest: int,
     level: int,
 ) -> None:
-    """Move prefixes that end here, a node's together, from where those that go *on* would nest too deep.
+    """Move prefixes that end at this level away from nodes where prefixes that go *on* would nest too deep.
 
-    They move to the nearest place that nobody goes on from; where there is none they stay.
+    All prefixes of a node move to the nearest node where no prefix goes on; if there is none they stay.
     """
     import numpy as np
 
     full = set(address[on & (nested + 1 >= nest)].tolist())
-    taken = set(address[on].tolist())
-    for place in np.unique(address[ends]).tolist():
-        if place not in full:
+    occupied = set(address[on].tolist())
+    for prefix in np.unique(address[ends]).tolist():
+        if prefix not in full:
             continue
         for bit in range(32 - level, 32):
-            free = (place ^ 1 << bit) >> bit << bit
-            if free not in taken:
-                address[ends & (address == place)] = free
+            free = (prefix ^ 1 << bit) >> bit << bit
+            if free not in occupied:
+                address[ends & (address == prefix)] = free
                 break

@@ -1,8 +1,8 @@
-"""The statistics that rule sets are made from: ClassBench's seed files, read, written, and learnt.
+"""The statistics from which rule sets are generated: ClassBench's seed files, read, written, and learnt.
 
 A seed file has sections; one starts with a line `-name` and ends with `#`:
 
-    -scale  -extra      rules that it was taken from; extra fields (not read)
+    -scale  -extra      the number of rules behind the statistics; extra fields (not read)
     -prots              protocol (0: any), its share, then the share of each of the 25 port classes
     -flags              protocol, then VALUE/MASK,share
     -spar -spem -dpar -dpem   share, LOW:HIGH: arbitrary ranges and exact values, source and destination
@@ -50,8 +50,12 @@ CLASSES = (
 
 @dataclass(frozen=True, slots=True)
 class Branching:
-    """An address tree: per level 0 to 31 the share of nodes with two children (None: no node seen), and
-    their mean skew; *nest* prefixes at most on a path."""
+    """An address tree.
+
+    nest  prefixes on one path, at most
+    two   per level 0 to 31: the share of nodes with two children (None: no node)
+    skew  per level: the mean skew of those nodes
+    """
 
     nest: int
     two: tuple[Share | None, ...]
@@ -74,7 +78,7 @@ class Seed:
 
 
 def parse(text: str, source: str = "-") -> Seed:
-    """Read a seed file; ParseError names the line of what is wrong."""
+    """Read a seed file; ParseError names the line of the mistake."""
     return _Reader(text, source).seed()
 
 
@@ -86,8 +90,8 @@ def to_text(seed: Seed) -> str:
         lines.append("\t".join((str(protocol), f"{share:.8f}", *shares)))
     lines += ["#", "-flags"]
     for protocol, flags in seed.flags.items():
-        told = (f"0x{value:04x}/0x{mask:04x},{share:.8f}" for (value, mask), share in flags.items())
-        lines.append("\t".join((str(protocol), *told)))
+        entries = (f"0x{value:04x}/0x{mask:04x},{share:.8f}" for (value, mask), share in flags.items())
+        lines.append("\t".join((str(protocol), *entries)))
     lines += ["#", "-extra", "0", "#"]
     for name, ports in seed.ports.items():
         lines += [f"-{name}", *(f"{share:.8f}\t{low}:{high}" for (low, high), share in ports.items()), "#"]
@@ -196,12 +200,12 @@ def _correlation(sources: NDArray[np.int64], destinations: NDArray[np.int64]) ->
     import numpy as np
 
     shorter = np.minimum(sources[:, 1], destinations[:, 1])
-    found = []
+    agreement = []
     for bit in range(1, 33):
         reached = (shorter >= bit) & (sources[:, 0] >> (33 - bit) == destinations[:, 0] >> (33 - bit))
         agree = (sources[:, 0] >> (32 - bit) & 1) == (destinations[:, 0] >> (32 - bit) & 1)
-        found.append(float(agree[reached].mean()) if reached.any() else 0.0)
-    return tuple(found)
+        agreement.append(float(agree[reached].mean()) if reached.any() else 0.0)
+    return tuple(agreement)
 
 
 class _Reader:
@@ -262,15 +266,15 @@ class _Reader:
         return value
 
     def pair(self, line: int, word: str, between: str) -> tuple[str, str]:
-        first, found, second = word.partition(between)
-        if not found:
+        first, separator, second = word.partition(between)
+        if not separator:
             self.fail(line, f"{word!r} should be two values with {between!r} between")
         return first, second
 
     def one(self, name: str, high: int) -> int:
         rows = self.rows(name)
         if len(rows) != 1:
-            self.fail(rows[1][0] if rows else 0, f"-{name} holds one number")
+            self.fail(rows[1][0] if rows else 0, f"-{name} has one number")
         return self.whole(rows[0][0], rows[0][1][0], high)
 
     def seed(self) -> Seed:
@@ -288,21 +292,21 @@ class _Reader:
             self.fail(0, "-prots names no protocol")
         flags = {}
         for line, words in self.sections.get("flags", []):
-            told = {}
+            values = {}
             for word in words[1:]:
-                said, share = self.pair(line, word, ",")
-                value, mask = self.pair(line, said, "/")
-                told[self.whole(line, value, 65535), self.whole(line, mask, 65535)] = self.number(
+                pair, share = self.pair(line, word, ",")
+                value, mask = self.pair(line, pair, "/")
+                values[self.whole(line, value, 65535), self.whole(line, mask, 65535)] = self.number(
                     line, share, high=1
                 )
-            flags[self.whole(line, words[0], 255)] = normal(told)
+            flags[self.whole(line, words[0], 255)] = normal(values)
         seed = Seed(
             self.one("scale", 2**31),
             normal(protocols),
             classes,
             flags,
             {name: self.ports(name) for name in ("spar", "spem", "dpar", "dpem")},
-            {name: found for name in CLASSES if (found := self.lengths(name))},
+            {name: lengths for name in CLASSES if (lengths := self.lengths(name))},
             self.branching("s"),
             self.branching("d"),
             self.correlation(),
@@ -316,7 +320,7 @@ class _Reader:
                 if name not in seed.lengths:
                     self.fail(
                         0,
-                        f"protocol {protocol} has rules of class {name}, and -{name} tells no prefix lengths",
+                        f"protocol {protocol} has rules of class {name}, and -{name} has no prefix lengths",
                     )
                 for letter, kind in zip("sd", name.split("_"), strict=True):
                     if kind in ("ar", "em") and not seed.ports[f"{letter}p{kind}"]:
@@ -325,7 +329,7 @@ class _Reader:
                         )
 
     def ports(self, name: str) -> dict[Range, Share]:
-        found = {}
+        shares = {}
         for line, words in self.rows(name):
             if len(words) != 2:
                 self.fail(line, "a share and LOW:HIGH are expected")
@@ -333,11 +337,11 @@ class _Reader:
             low, high = self.whole(line, first, 65535), self.whole(line, second, 65535)
             if low > high:
                 self.fail(line, f"the range {low}:{high} is empty")
-            found[low, high] = self.number(line, words[0], high=1)
-        return normal(found)
+            shares[low, high] = self.number(line, words[0], high=1)
+        return normal(shares)
 
     def lengths(self, name: str) -> dict[tuple[int, int], Share]:
-        found = {}
+        shares = {}
         for line, words in self.sections.get(name, []):
             total, share = self.pair(line, words[0], ",")
             whole = self.number(line, share, high=1)
@@ -346,8 +350,8 @@ class _Reader:
                 both, source = self.whole(line, total, 64), self.whole(line, length, 32)
                 if not 0 <= both - source <= 32:
                     self.fail(line, f"lengths that sum to {both}, and a source length of {source}")
-                found[both, source] = whole * self.number(line, part, high=1)
-        return normal(found)
+                shares[both, source] = whole * self.number(line, part, high=1)
+        return normal(shares)
 
     def branching(self, letter: str) -> Branching:
         two: list[Share | None] = [None] * 32
@@ -362,12 +366,12 @@ class _Reader:
         return Branching(max(1, self.one(f"{letter}nest", 32)), tuple(two), tuple(skew))
 
     def correlation(self) -> tuple[float, ...]:
-        found = [0.0] * 32
+        chances = [0.0] * 32
         for line, words in self.rows("pcorr"):
             if len(words) != 2:
                 self.fail(line, "a bit and a chance are expected")
-            found[max(1, self.whole(line, words[0], 32)) - 1] = self.number(line, words[1], high=1)
-        return tuple(found)
+            chances[max(1, self.whole(line, words[0], 32)) - 1] = self.number(line, words[1], high=1)
+        return tuple(chances)
 
 
 def normal(shares: dict[Any, Share]) -> dict[Any, Share]:
@@ -377,12 +381,12 @@ def normal(shares: dict[Any, Share]) -> dict[Any, Share]:
 
 
 def columns(shares: dict[Any, Share]) -> tuple[Sequence[Any], Sequence[Share]]:
-    """The same as two columns, to draw from."""
+    """The same as two columns, for drawing."""
     kept: Iterable[tuple[Any, Share]] = normal(shares).items()
     what, share = zip(*kept, strict=True)
     return what, share
 
 
 def rule_key(rule: FilterRule) -> tuple[Any, ...]:
-    """What makes two rules one: everything but the line."""
+    """The identity of a rule: everything but the line."""
     return rule[:-1]

@@ -1,7 +1,8 @@
 """Traces for a rule set, in the manner of ClassBench's trace generator.
 
-A header is drawn from a rule, each evenly; it then comes several times in a row, as often as a Pareto
-distribution says: P(copies > x) = (scale / x) ** shape.  scale 0 sends each header once.
+A header is drawn from a rule, all rules with equal chance.  It is repeated in a row, with a number of
+copies from a Pareto distribution: P(copies > x) = (scale / x) ** shape.  With scale 0 each header occurs
+once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..engine import Rules
 
-# One burst never fills more than so much of a trace, however heavy the tail.
+# The longest burst, as a share of the trace, however heavy the tail.
 LONGEST = 0.1
 
 
@@ -27,11 +28,11 @@ def headers(
     import numpy as np
 
     if count < 1:
-        raise HitablesError(f"{count} headers cannot be made; ask for one at least")
+        raise HitablesError(f"{count} headers cannot be generated; ask for at least one")
     if shape <= 0 or scale < 0:
         raise HitablesError(f"a Pareto shape of {shape:g} and a scale of {scale:g}: above 0, and 0 or above")
     if not len(rules.boxes):
-        raise HitablesError("headers come from rules, and there are none")
+        raise HitablesError("headers are drawn from rules, and there are none")
     rng = np.random.default_rng(number)
     copies = np.ones(count, np.int64)
     if scale:

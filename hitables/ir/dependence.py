@@ -1,7 +1,7 @@
-"""Whether one part of a rule may change the answer of a later part: what syntax/access.py says.
+"""Whether one part of a rule may change the result of a later part, by the table of syntax/access.py.
 
-Both proof engines take a match for unchanged past a writer when this says so; bench.matrix holds
-the answers against the kernel.
+Both proof engines assume that a match keeps its result past a writer that cannot change it; benchmarks/matrix
+compares these answers with the kernel.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from .semantics import FIELDS_WRITTEN
 
 
 def may_change(writer: Match | Target, reader: Match) -> bool:
-    """Whether *reader*, asked before and behind *writer* about one packet, may answer otherwise.
+    """Whether *reader* may have different results before and after *writer*, for one packet.
 
-    A match with memory or chance (NAMED, ONCE) may always: each question has an outcome of its own.
-    A test of header fields may where the writer writes such a field (FIELDS_WRITTEN), and a CONSTANT
-    match besides where it reads what is written.
+    A match with memory or chance (NAMED, ONCE) always may: each evaluation has its own outcome.  A test of
+    header fields may if the writer writes such a field (FIELDS_WRITTEN); a CONSTANT match also if the writer
+    writes state that it reads.
     """
     if reader.role in (Role.NAMED, Role.ONCE):
         return True

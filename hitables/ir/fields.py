@@ -1,10 +1,10 @@
-"""Header fields: what a packet is made of, each as an integer.
+"""The header fields of a packet, each as an integer.
 
-Every field's values are 0..top.  A packet may lack a field (None); neither a
-test of the field nor its negation then matches (see docs/semantics.md).
+The values of a field are 0..top.  A packet may lack a field (None); then neither a test of the field nor its
+negation matches (docs/semantics.md).
 
-Interface names are 16 bytes, padded with zeros and read as one big-endian
-integer, so a name is one value and a wildcard `eth+` is one interval.
+An interface name is 16 bytes, padded with zeros and read as one big-endian integer, so a name is one value
+and a wildcard `eth+` is one interval.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Family(enum.IntEnum):
 
 
 class Field(enum.IntEnum):
-    """A header field.  The numbers are shared with the C engine."""
+    """A header field.  The C engine uses the same numbers."""
 
     SRC = 0
     DST = 1
@@ -44,8 +44,8 @@ class Fragment(enum.IntEnum):
     LATER = 2
 
 
-# Values of Field.STATE.  A packet without a connection is INVALID or UNTRACKED;
-# the others come four times: plain, with SNAT, with DNAT, with both.
+# Values of Field.STATE.  A packet without a connection is INVALID or UNTRACKED; the other states occur four
+# times: plain, with SNAT, with DNAT, with both.
 STATES = (
     "INVALID", "UNTRACKED",
     "NEW", "NEW+SNAT", "NEW+DNAT", "NEW+SNAT+DNAT",
@@ -58,8 +58,7 @@ _BITS = {
     Field.IIF: 128, Field.OIF: 128, Field.MAC: 48,
 }  # fmt: skip
 
-# Fields that a packet may lack.  (PROTO only in IPv6: a chain of extension
-# headers that cannot be walked to its end.)
+# Fields that a packet may lack.  (PROTO only in IPv6, when the chain of extension headers ends early.)
 OPTIONAL = frozenset({Field.PROTO, Field.SPORT, Field.DPORT, Field.ICMP, Field.FLAGS, Field.MAC})
 
 TCP, UDP, UDPLITE, SCTP, DCCP, ICMP, ICMPV6 = 6, 17, 136, 132, 33, 1, 58
@@ -78,10 +77,10 @@ def top(field: Field, family: Family) -> int:
 
 
 def interface_number(name: str) -> int:
-    """The integer that stands for an interface name of at most 15 bytes."""
+    """The integer of an interface name of at most 15 bytes."""
     return int.from_bytes(name.encode("utf-8", "surrogateescape").ljust(16, b"\0"), "big")
 
 
 def interface_name(number: int) -> str:
-    """The name that *number* stands for."""
+    """The interface name of *number*."""
     return number.to_bytes(16, "big").rstrip(b"\0").decode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""Which interfaces a packet has at each built-in chain (netfilter hook)."""
+"""The interfaces that a packet has at each built-in chain (netfilter hook)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_OIF, NO_IIF = ("PREROUTING", "INPUT"), ("OUTPUT",)
 
 
 def hook_box(chain: str, family: Family) -> Box:
-    """What a packet has for interfaces when it comes to *chain*."""
+    """The interfaces that a packet can have at *chain*, as sets of values by field."""
     none, some = Values.only(0), Values(((1, top(Field.IIF, family)),))
     if chain in NO_OIF:
         return {Field.IIF: some, Field.OIF: none}
@@ -21,7 +21,7 @@ def hook_box(chain: str, family: Family) -> Box:
     if chain == "FORWARD":
         return {Field.IIF: some, Field.OIF: some}
     if chain == "POSTROUTING":
-        # A forwarded packet still has the interface that it came in by, since Linux 5.7 (measured).  iptables
-        # refuses -i in this chain, and takes it in a user chain that is entered from here.
+        # Since Linux 5.7 a forwarded packet still has its input interface (measured).  iptables refuses -i in
+        # this chain, but not in a user chain that is entered from here.
         return {Field.OIF: some}
     return {}

@@ -28,10 +28,10 @@ class Values:
 
     @classmethod
     def interval(cls, low: int, high: int) -> Values:
-        """All integers from *low* to *high*, which is known not to be below; for many at once."""
-        made = object.__new__(cls)
-        object.__setattr__(made, "pairs", ((low, high),))
-        return made
+        """All integers from *low* to *high*, unchecked: a fast constructor for many sets."""
+        interval = object.__new__(cls)
+        object.__setattr__(interval, "pairs", ((low, high),))
+        return interval
 
     @classmethod
     def of(cls, *pairs: tuple[int, int]) -> Values:
@@ -62,7 +62,7 @@ class Values:
         return sum(high - low + 1 for low, high in self.pairs)
 
     def complement(self, top: int) -> Values:
-        """What 0..*top* holds and this set does not."""
+        """The integers of 0..*top* that are not in this set."""
         out = []
         next_free = 0
         for low, high in self.pairs:
@@ -95,15 +95,14 @@ class Values:
         return self.intersect(other) == other
 
     def hull(self) -> tuple[int, int]:
-        """The least interval that holds the set; the set must not be empty."""
+        """The smallest interval that contains the set, which must not be empty."""
         return self.pairs[0][0], self.pairs[-1][1]
 
 
 def masked(value: int, mask: int, width: int, limit: int = 4096) -> Values:
     """All *width*-bit integers that agree with *value* where *mask* has a one.
 
-    A mask with many zero bits left of ones stands for many intervals; more than
-    *limit* of them raise OverflowError.
+    A mask with many zero bits to the left of ones gives many intervals; OverflowError for more than *limit*.
     """
     value &= mask
     low_free = (mask & -mask).bit_length() - 1 if mask else width

@@ -1,8 +1,8 @@
 """Packets, as the rules see them.
 
-`values` holds the header fields that the packet has.  Where a match reads
-something that is no header field (a set, the time, a mark) the packet answers
-through *fact*; where a match has memory or chance it answers through *outcome*.
+`values` has the header fields of the packet.  The truth of a match that reads anything else (a set, the time,
+a mark) is given by *fact*, as an uninterpreted predicate; the result of a match with memory or chance by
+*outcome*.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .rule import Match
 
 
 class Backend(enum.StrEnum):
-    """Which iptables reads a rule: the kernel's own (legacy) or nf_tables."""
+    """The kernel subsystem that runs the rules: ip_tables (legacy) or nf_tables."""
 
     LEGACY = "legacy"
     NFT = "nft"
 
 
 class Outcome(enum.IntEnum):
-    """What one evaluation of a match gives.  DROPPED: the match itself drops the packet."""
+    """The result of one evaluation of a match.  DROPPED: the match itself drops the packet."""
 
     NO = 0
     YES = 1
@@ -46,19 +46,18 @@ def _kept(field: Field, epoch: int) -> int | None:
 class Packet:
     """One packet at one hook.
 
-    values      header fields that it has; interfaces "" are the value 0
-    raw         SPORT, DPORT, FLAGS as native nft expressions read them out of the
-                payload of a later fragment; fields that the payload is too short for
-                are left out
-    l4_bytes    bytes behind the IP headers
+    values      header fields that it has; the interface "" is the value 0
+    raw         SPORT, DPORT, FLAGS as native nft expressions read them from the payload of a later fragment,
+                without fields that the payload is too short for
+    l4_bytes    bytes after the IP headers
     bad_offset  the tcp data offset is below 5 or points beyond the packet
     offset_one  a later fragment at offset 1 (8 bytes)
-    cut_short   IPv6: the chain of extension headers cannot be walked to its end
-    fact        truth of a CONSTANT match once its tests hold; None: not known.  The
-                second argument counts the writes so far to what the match reads
-    outcome     answer to an evaluation of a NAMED or ONCE match; the second argument
-                counts such evaluations, from 0
-    rewritten   value of a field after so many writes to it; None: as before
+    cut_short   IPv6: the chain of extension headers ends early
+    fact        truth of a CONSTANT match whose tests hold; None: unknown.  The second argument is the number
+                of writes so far to the state that the match reads
+    outcome     result of an evaluation of a NAMED or ONCE match; the second argument is its number among
+                such evaluations, from 0
+    rewritten   value of a field after this many writes to it; None: the value before
     """
 
     family: Family

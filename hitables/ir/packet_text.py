@@ -1,7 +1,7 @@
-"""Packets in words: "chain=FORWARD in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=tcp sport=1 dport=22".
+"""Packets as text: "chain=FORWARD in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=tcp sport=1 dport=22".
 
-Invariant: what `show_packet` writes, `read_packet` reads back as the same packet, with the
-same answers to what was asked of it.  docs/semantics.md lists the words.
+Invariant: `read_packet` reads the text of `show_packet` as the same packet, with the same truths of
+predicates, outcomes and rewritten values.  docs/semantics.md lists the words.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ FLAGS = {"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32}
 FRAGMENTS = {"none": Fragment.WHOLE, "first": Fragment.FIRST, "later": Fragment.LATER}
 ANSWERS = {"no": Outcome.NO, "yes": Outcome.YES, "dropped": Outcome.DROPPED}
 RAW = (Field.SPORT, Field.DPORT, Field.FLAGS)
-ANY = -1  # in place of a number of writes or evaluations: whichever it is
+ANY = -1  # in place of a number of evaluations: all of them
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a packet says when semantics asks for more than header fields.
+    """The values of a packet that semantics needs besides header fields.
 
-    facts     by key and number of writes before; outcomes: by key and ordinal, or ANY;
-    rewrites  by field and number of writes to it
+    facts     truths of CONSTANT matches, by key and number of writes before
+    outcomes  results of matches with memory, by key and ordinal, or ANY
+    rewrites  values of fields, by field and number of writes to it
     """
 
     facts: dict[tuple[str, int], bool] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class Answers:
     rewrites: dict[tuple[Field, int], int] = field(default_factory=dict)
 
     def given_by(self, packet: Packet) -> Packet:
-        """*packet*, giving these answers and no others."""
+        """*packet* with these answers and no others."""
 
         def fact(match: Match, epoch: int) -> bool | None:
             return self.facts.get((match.key, epoch))
@@ -78,7 +79,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Spelled:
-    """A packet in words: where it goes, and what it is.  *packet* gives the *answers*."""
+    """A packet read from text, with the table and chain that it enters; *packet* has the *answers*."""
 
     table: str
     chain: str
@@ -87,9 +88,9 @@ class Spelled:
 
 
 def listening(packet: Packet) -> tuple[Packet, Answers]:
-    """*packet* again, and answers that fill with what semantics asks of it."""
-    heard = Answers()
-    facts, outcomes, rewrites = heard.facts, heard.outcomes, heard.rewrites
+    """A copy of *packet*, and a record of the answers that semantics takes from the copy later."""
+    record = Answers()
+    facts, outcomes, rewrites = record.facts, record.outcomes, record.rewrites
 
     def fact(match: Match, epoch: int) -> bool | None:
         answer = packet.fact(match, epoch)
@@ -107,14 +108,14 @@ def listening(packet: Packet) -> tuple[Packet, Answers]:
             rewrites[which, epoch] = answer
         return answer
 
-    return replace(packet, fact=fact, outcome=outcome, rewritten=rewritten), heard
+    return replace(packet, fact=fact, outcome=outcome, rewritten=rewritten), record
 
 
 # ---- writing ----
 
 
 def show_packet(packet: Packet, table: str = "", chain: str = "", answers: Answers | None = None) -> str:
-    """*packet* in words, on one line; with *table* and *chain* when they are given."""
+    """*packet* as one line of text, with *table*, *chain* and *answers* if there are any."""
     values, family = packet.values, packet.family
     words = [f"table={_quoted(table)}"] if table else []
     words += [f"chain={_quoted(chain)}"] if chain else []
@@ -155,7 +156,7 @@ def _show_answers(answers: Answers, family: Family) -> list[str]:
 
 
 def _show(which: Field, value: int, family: Family) -> str:
-    """The value of a field in words, not quoted."""
+    """The value of a field as text, not quoted."""
     if which in (Field.SRC, Field.DST):
         return str((ipaddress.IPv4Address if family is Family.IPV4 else ipaddress.IPv6Address)(value))
     if which is Field.PROTO:
@@ -188,7 +189,7 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """NAME=VALUE, where it stands, and the text it stands in."""
+    """NAME=VALUE, its column and length, and the text that it is part of."""
 
     name: str
     value: str
@@ -203,11 +204,11 @@ class _Word:
 
 
 def read_packet(text: str, family: Family) -> Spelled:
-    """Read a packet in words; ParseError says what is wrong and where.
+    """Read a packet from text; ParseError names the word that is wrong.
 
-    chain, src, dst and proto must be given, and whatever a packet of that protocol has.  What
-    may be left out: table (filter), in and out (none), mac (none), state (NEW), frag (none),
-    bytes of layer 4 (64), flags (SYN of a NEW packet, else ACK).
+    chain, src, dst and proto are required, and the fields of a packet of that protocol.  These words have
+    defaults: table (filter), in and out (none), mac (none), state (NEW), frag (none), bytes of layer 4 (64),
+    flags (SYN for a NEW packet, else ACK).
     """
     words = _words(text)
     known: dict[str, _Word] = {}
@@ -232,17 +233,17 @@ def _words(text: str) -> list[_Word]:
     words, at = [], 0
     pattern = re.compile(r'\s*(?:([^\s=]*)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|$)|(\S+))')
     while text[at:].strip():
-        found = pattern.match(text, at)
-        assert found is not None, "the pattern takes any word"
-        if found.group(3) is not None:
-            word = _Word("", "", found.start(3) + 1, len(found.group(3)), text)
-            quote = '"' in found.group(3)
+        token = pattern.match(text, at)
+        assert token is not None, "the pattern does not match some word"
+        if token.group(3) is not None:
+            word = _Word("", "", token.start(3) + 1, len(token.group(3)), text)
+            quote = '"' in token.group(3)
             raise word.wrong("a quote that is not closed" if quote else "a word is missing its =")
-        name, value = found.group(1), found.group(2)
+        name, value = token.group(1), token.group(2)
         if value.startswith('"'):
             value = re.sub(r"\\(.)", r"\1", value[1:-1])
-        words.append(_Word(name, value, found.start(1) + 1, found.end() - found.start(1), text))
-        at = found.end()
+        words.append(_Word(name, value, token.start(1) + 1, token.end() - token.start(1), text))
+        at = token.end()
     return words
 
 
@@ -276,7 +277,7 @@ class _Reader:
         size = self.size()
         values = {Field.FRAG: int(frag)}
         state = self.get("state", Field.STATE, STATES.index("NEW"))
-        given = {
+        fields = {
             Field.IIF: self.get("in", Field.IIF, 0), Field.OIF: self.get("out", Field.OIF, 0),
             Field.SRC: self.get("src", Field.SRC), Field.DST: self.get("dst", Field.DST),
             Field.PROTO: self.get("proto", Field.PROTO), Field.MAC: self.get("mac", Field.MAC),
@@ -285,13 +286,13 @@ class _Reader:
             Field.STATE: state,
         }  # fmt: skip
         later = frag is Fragment.LATER
-        proto = given[Field.PROTO]
-        self.require(given, cut_short, later, size)
-        if proto == TCP and not later and size >= FIELD_BYTES[Field.FLAGS] and given[Field.FLAGS] is None:
+        proto = fields[Field.PROTO]
+        self.require(fields, cut_short, later, size)
+        if proto == TCP and not later and size >= FIELD_BYTES[Field.FLAGS] and fields[Field.FLAGS] is None:
             new = state == STATES.index("NEW")
-            given[Field.FLAGS] = FLAGS["SYN"] if new else FLAGS["ACK"]
-        raw = {which: value for which in RAW if later and (value := given.pop(which)) is not None}
-        values |= {which: value for which, value in given.items() if value is not None}
+            fields[Field.FLAGS] = FLAGS["SYN"] if new else FLAGS["ACK"]
+        raw = {which: value for which in RAW if later and (value := fields.pop(which)) is not None}
+        values |= {which: value for which, value in fields.items() if value is not None}
         packet = Packet(
             self.family,
             values,
@@ -310,9 +311,9 @@ class _Reader:
         word = self.words.get("bytes")
         return 64 if word is None else _number(word, word.value, 65535)
 
-    def require(self, given: dict[Field, int | None], cut_short: bool, later: bool, size: int) -> None:
+    def require(self, fields: dict[Field, int | None], cut_short: bool, later: bool, size: int) -> None:
         needed = {"src": "an address", "dst": "an address"}
-        proto = given[Field.PROTO]
+        proto = fields[Field.PROTO]
         if not cut_short:
             needed["proto"] = "as in proto=tcp"
         if not cut_short and (proto in PORT_PROTOCOLS or later):
@@ -333,13 +334,13 @@ class _Reader:
 
 
 def _read(word: _Word, text: str, which: Field, family: Family) -> int:
-    """The value of a field that *text* says."""
+    """The value of a field from its text."""
     if which in (Field.SRC, Field.DST):
         kind = ipaddress.IPv4Address if family is Family.IPV4 else ipaddress.IPv6Address
         try:
             return int(kind(text))
         except ValueError as error:
-            raise word.wrong(f"{text!r} is no IPv{int(family)} address", str(error)) from None
+            raise word.wrong(f"{text!r} is not an IPv{int(family)} address", str(error)) from None
     if which is Field.PROTO:
         return PROTOCOLS.get(text.lower()) or _number(word, text, 255, tuple(PROTOCOLS))
     if which is Field.FRAG:
@@ -352,7 +353,7 @@ def _read(word: _Word, text: str, which: Field, family: Family) -> int:
         return sum({_choose(word, name, FLAGS) for name in names})
     if which is Field.MAC:
         if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
-            raise word.wrong(f"{text!r} is no mac address", "six bytes, as in 02:00:00:00:00:01")
+            raise word.wrong(f"{text!r} is not a mac address", "six bytes, as in 02:00:00:00:00:01")
         return int(text.replace(":", ""), 16)
     if which is Field.STATE:
         return _choose(word, text.upper(), {name: number for number, name in enumerate(STATES)})
@@ -360,7 +361,7 @@ def _read(word: _Word, text: str, which: Field, family: Family) -> int:
         if re.fullmatch(r"0x[0-9a-f]{32}", text):
             return int(text, 16)
         if len(text.encode("utf-8", "surrogateescape")) > 15:
-            raise word.wrong(f"{text!r} is no interface name", "15 characters at most")
+            raise word.wrong(f"{text!r} is not an interface name", "15 characters at most")
         return interface_number(text)
     return _number(word, text, top(which, family))
 

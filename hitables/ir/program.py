@@ -1,8 +1,7 @@
-"""Programs: what one iptables-save text says.
+"""Programs: the content of one iptables-save text.
 
-A `Program` is a tuple of tables, a table a tuple of chains, a chain a tuple of
-rules.  All are immutable; a compiled program is a new one that shares the rules
-it did not touch.
+A `Program` is a tuple of tables, a table a tuple of chains, a chain a tuple of rules.  All are immutable; a
+compiled program is a new one that shares its unchanged rules with the input.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from .fields import Family
 from .rule import Rule
 
-# The built-in chains of each table that iptables 1.8.9 knows.
+# The built-in chains of each table of iptables 1.8.9.
 BUILT_IN = {
     "filter": ("INPUT", "FORWARD", "OUTPUT"),
     "nat": ("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"),
@@ -27,9 +26,10 @@ BUILT_IN = {
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """*policy* is ACCEPT or DROP for a built-in chain and None for a user chain.
+    """A chain.  *policy*: ACCEPT or DROP for a built-in chain, None for a user chain.
 
-    kept: the text gives a built-in chain "-" for a policy; legacy then keeps the one it has.
+    declared  False: a built-in chain that the text does not name
+    kept      the text gives a built-in chain the policy "-": legacy then keeps the current one
     """
 
     name: str
@@ -38,7 +38,7 @@ class Chain:
     counters: tuple[int, int] | None = None
     line: int = 0
     notes: tuple[str, ...] = ()
-    declared: bool = True  # False: a built-in chain that the text does not name
+    declared: bool = True
     kept: bool = False
 
     def with_rules(self, rules: tuple[Rule, ...]) -> Chain:
@@ -51,13 +51,13 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """*chains* in the order in which they were declared."""
+    """A table; *chains* in the order of their declarations."""
 
     name: str
     chains: tuple[Chain, ...]
     line: int = 0
     notes: tuple[str, ...] = ()
-    closing: tuple[str, ...] = ()  # comment lines that stand before COMMIT
+    closing: tuple[str, ...] = ()  # comment lines before COMMIT
     _by_name: dict[str, Chain] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -71,15 +71,15 @@ class Table:
         return self._by_name[name]
 
     def by_name(self) -> dict[str, Chain]:
-        """Its chains, in their order."""
+        """The chains by name, in their order."""
         return dict(self._by_name)
 
     def of(self, chains: dict[str, Chain]) -> Table:
-        """The table with *chains*, each under its name, in place of its own."""
-        made = copy(self)
-        object.__setattr__(made, "chains", tuple(chains.values()))
-        object.__setattr__(made, "_by_name", dict(chains))
-        return made
+        """The table with *chains*, by name, in place of its own."""
+        table = copy(self)
+        object.__setattr__(table, "chains", tuple(chains.values()))
+        object.__setattr__(table, "_by_name", dict(chains))
+        return table
 
     def rule_count(self) -> int:
         return sum(len(chain.rules) for chain in self.chains)
@@ -105,12 +105,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One rule set of one family.  *name* says where it was read from."""
+    """One rule set of one family; *name*: the file that it was read from."""
 
     family: Family
     tables: tuple[Table, ...]
     name: str = "-"
-    closing: tuple[str, ...] = ()  # comment lines behind the last COMMIT
+    closing: tuple[str, ...] = ()  # comment lines after the last COMMIT
 
     def __iter__(self) -> Iterator[Table]:
         return iter(self.tables)
@@ -127,9 +127,9 @@ class Program:
 
 
 def without_circles(table: Table) -> Table:
-    """The table without the circles of jumps to which no packet comes: their jumps lose their target.
+    """The table without circles of jumps that no packet reaches: their jumps lose their target.
 
-    The kernel takes such chains, as nothing ever reads them.  A circle that packets come to stays.
+    The kernel accepts such chains, since no packet reads them.  A circle that packets reach stays.
     """
     after = {
         chain.name: {
@@ -150,7 +150,7 @@ def without_circles(table: Table) -> Table:
         new = after[waiting.pop()] - reached
         reached |= new
         waiting += new
-    # Chains that enter nothing but chains without rules, and so on, lie on no circle.
+    # Remove chains that enter no chain of a possible circle, again and again; the circles remain.
     circles = {name: set(others) for name, others in after.items() if name not in reached}
     while ends := {name for name, others in circles.items() if not others & circles.keys()}:
         for name in ends:

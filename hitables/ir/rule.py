@@ -1,10 +1,10 @@
-"""Rules: matches in the order in which the kernel tries them, then a target.
+"""Rules: matches in the order in which the kernel evaluates them, then a target.
 
-A `Match` keeps the words it is printed with and what it means, side by side.
-Equal matches are shared: the parser makes one object per distinct spelling.
+A `Match` has the words it is printed with, and its meaning.  Rules share equal matches: the parser makes one
+object per distinct spelling.
 
-What a large rule set has many of is a named tuple, which is made three times as
-fast as a data class and is as immutable.
+Types of which a large rule set has many objects are named tuples: immutable as data classes, and made three
+times as fast.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from .intervals import Values
 
 
 class Role(enum.IntEnum):
-    """What may be done with a match (docs/semantics.md, "Roles")."""
+    """How a match may be used in a tree (docs/semantics.md, "Roles")."""
 
-    SPACE = 0  # a side of the rule's box: its truth follows from header fields
-    CONSTANT = 1  # one truth value per packet, while nothing writes what it reads
-    NAMED = 2  # memory or chance that copies share: may stand in many leaves
-    ONCE = 3  # memory that belongs to the rule: must exist once
+    SPACE = 0  # header fields decide it: a side of the rule's box
+    CONSTANT = 1  # one truth value per packet, while nothing writes what it reads: an uninterpreted predicate
+    NAMED = 2  # memory or chance that copies share: it may be in many leaves
+    ONCE = 3  # memory of the rule itself: it must exist once
 
 
 class Ends(enum.IntEnum):
-    """Whether a target ends the packet's way through the table."""
+    """Whether a target ends the packet's path through the table."""
 
     NEVER = 0
     MAYBE = 1
@@ -35,21 +35,21 @@ class Ends(enum.IntEnum):
 
 
 class Kind(enum.IntEnum):
-    """What a target does with the walk through the chains."""
+    """How the packet continues after a target."""
 
     VERDICT = 0  # a target extension or a standard verdict, ACCEPT to ZZZ
-    JUMP = 1  # -j to a user chain: comes back
-    GOTO = 2  # -g to a user chain: comes back to this chain's caller
+    JUMP = 1  # -j to a user chain: returns to the next rule
+    GOTO = 2  # -g to a user chain: returns to this chain's caller
     RETURN = 3  # back to the caller, or the policy
 
 
 class State(enum.IntEnum):
-    """What a target or a match writes and a match reads, besides tests of header fields.
+    """State that targets and matches write and matches read, besides tests of header fields.
 
-    The numbers are shared with the C engine (interp.h: how many there are).
+    The C engine uses the same numbers (interp.h: how many there are).
     """
 
-    CT = 0  # the connection that the packet belongs to, and what conntrack knows of it
+    CT = 0  # the packet's connection, and all that conntrack records of it
     MARK = 1
     CONNMARK = 2
     TOS = 3  # the whole byte: DSCP and ECN; in IPv6 the traffic class
@@ -62,13 +62,13 @@ class State(enum.IntEnum):
     SECMARK = 10
     LENGTH = 11  # of the IP packet
     CHECKSUM = 12  # checksums, and the header that an ICMP error quotes
-    PKTTYPE = 13  # unicast, broadcast, multicast: as the link layer said
-    PAYLOAD = 14  # all other bytes behind the IP header: ports, ICMP, extension headers, data
+    PKTTYPE = 13  # unicast, broadcast, multicast, by the link layer
+    PAYLOAD = 14  # all other bytes after the IP header: ports, ICMP, extension headers, data
     META = 15  # interfaces, macs, route, socket, processor, clock: no target of the kernel writes them
     RATES = 16  # estimators of RATEEST
 
 
-# An extension that is not known reads and writes all of them.
+# An unknown extension reads and writes all of them.
 EVERYTHING = frozenset(State)
 
 
@@ -82,16 +82,15 @@ class Test(NamedTuple):
 class Match(NamedTuple):
     """One `-m` extension with its options, or one header option (then *name* is "").
 
-    words    as printed behind `-m NAME`, quoting taken off
-    tests    for role SPACE: what must hold (all of them; with *either*, one)
-    native   iptables-nft turns it into native expressions instead of calling xtables
-    needs    bytes of layer 4 that the xtables match drops the packet for the lack of;
-             0 when it never does that
+    words    as printed after `-m NAME`, without quotes
+    tests    role SPACE: the tests that must hold (all; with *either*, one)
+    native   iptables-nft makes native expressions of it instead of calling xtables
+    needs    bytes of layer 4: the xtables match drops a packet that has fewer; 0: it drops none
     strict   the match drops a packet of fragment offset 1 (tcp)
     option   the match drops a packet with a broken tcp data offset (--tcp-option)
-    reads    state that a CONSTANT match looks at
-    writes   state that it may change whenever it is asked; empty unless it is NAMED or ONCE
-    key      normal spelling: equal keys, equal meaning
+    reads    state that a CONSTANT match reads
+    writes   state that each evaluation may change; empty unless the role is NAMED or ONCE
+    key      normal spelling: matches with equal keys mean the same
     """
 
     name: str
@@ -109,7 +108,7 @@ class Match(NamedTuple):
 
     @property
     def is_protocol(self) -> bool:
-        """Whether it is -p; at that, even at `-p all`, legacy drops what hides its protocol (IPv6)."""
+        """Whether it is -p.  Even at `-p all` legacy drops a packet that hides its protocol (IPv6)."""
         return not self.name and self.words[-2:-1] == ("-p",)
 
 
@@ -117,8 +116,8 @@ class Match(NamedTuple):
 class Target:
     """`-j NAME` or `-g NAME` with its options.
 
-    words  as printed behind the name, quoting taken off
-    key    normal spelling: equal keys, equal effect
+    words  as printed after the name, without quotes
+    key    normal spelling: targets with equal keys do the same
     """
 
     name: str
@@ -130,56 +129,56 @@ class Target:
 
     @property
     def enters(self) -> bool:
-        """Whether it leads into a user chain, by -j or by -g."""
+        """Whether it enters a user chain, by -j or by -g."""
         return self.kind in (Kind.JUMP, Kind.GOTO)
 
     @property
     def is_final(self) -> bool:
-        """Whether it surely ends the packet's way through the table, by a verdict of its own."""
+        """Whether it surely ends the packet's path through the table, by a verdict of its own."""
         return self.kind is Kind.VERDICT and self.ends is Ends.SURELY
 
     @property
     def leaves(self) -> bool:
-        """Whether no packet that it is applied to comes to the next rule of its chain."""
+        """Whether no packet that it is applied to reaches the next rule of its chain."""
         return self.kind in (Kind.GOTO, Kind.RETURN) or self.is_final
 
 
 class Rule(NamedTuple):
-    """One rule.  *target* None: it only counts.  *line* 0: made by a program."""
+    """One rule.  *target* None: it only counts.  *line* 0: it was not read from a file."""
 
     matches: tuple[Match, ...]
     target: Target | None
     line: int = 0
     counters: tuple[int, int] | None = None
-    notes: tuple[str, ...] = ()  # comment lines that stand before it in the file
+    notes: tuple[str, ...] = ()  # comment lines before it in the file
 
     @property
     def enters(self) -> str | None:
-        """The name of the user chain that its target leads into; None when there is none."""
+        """The name of the user chain that its target enters; None when there is none."""
         target = self.target
         return target.name if target is not None and target.enters else None
 
     @property
     def is_final(self) -> bool:
-        """Whether it surely ends the way of every packet that it matches, by a verdict of its own."""
+        """Whether it surely decides every packet that it matches, by a verdict of its own."""
         return self.target is not None and self.target.is_final
 
     @property
     def leaves(self) -> bool:
-        """Whether no packet that it matches comes to the next rule of its chain."""
+        """Whether no packet that it matches reaches the next rule of its chain."""
         return self.target is not None and self.target.leaves
 
     @property
     def has_memory(self) -> bool:
-        """Whether it must exist once: one of its matches has memory that belongs to the rule."""
+        """Whether it must exist once, because one of its matches has memory of its own."""
         return any(match.role is Role.ONCE for match in self.matches)
 
     @property
     def writes(self) -> frozenset[State]:
-        """States that the rules behind it may find written by its matches or its target.
+        """State that its matches or its target may have written when a packet reaches the next rule.
 
-        Without those of a chain that it enters.  Behind a target that surely ends the packet's way there
-        is no rule.
+        It excludes what the rules of a chain write that it enters.  A target that surely ends the packet's
+        path writes nothing, since the packet reaches no further rule.
         """
         target = self.target
         by_target = target.writes if target and target.ends is not Ends.SURELY else frozenset[State]()

@@ -1,8 +1,7 @@
-"""What a program means: program, packet, backend -> verdict, effects, rules read.
+"""The meaning of a program: program, packet, backend -> verdict, effects, rules read.
 
-Slow and obvious on purpose; everything faster is judged against it.  The rules
-it follows are those of the kernel's ip_tables.c, ip6_tables.c and nf_tables
-core, as docs/semantics.md tells them.
+Slow and obvious on purpose; all faster code is tested against it.  It follows the kernel's ip_tables.c,
+ip6_tables.c and nf_tables core; docs/semantics.md explains them in the same order.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ RETURNS = "returns"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rule read: its chain, its index there from 0, and what came of it."""
+    """One rule that was read: its chain, its index there from 0, and the outcome of its matches."""
 
     chain: str
     index: int
@@ -39,14 +38,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A packet's way through one chain.
+    """A packet's path through one chain.
 
     verdict  key of the target that ended it, the policy, or "returns" (a user chain)
-    effects  non-final targets fired, rules without target that matched, evaluations
-             of matches with memory or chance, in order
+    effects  in order: non-final targets applied, rules without target that matched, evaluations of matches
+             with memory or chance
     steps    every rule read, in order
-    open     keys of matches whose truth the packet does not tell; when there are
-             any, the walk took them for "no"
+    open     keys of matches whose truth is unknown for the packet; the walk took them as false
     """
 
     verdict: str
@@ -65,7 +63,7 @@ class _Walker:
         self.events = 0
 
     def value(self, field: Field, native: bool) -> int | None:
-        """The field's value now, in one of the two readings; None: the packet lacks it."""
+        """The field's current value, read natively or through xtables; None: the packet lacks it."""
         if native and self.packet.is_later_fragment and field in (Field.SPORT, Field.DPORT, Field.FLAGS):
             return self.packet.raw.get(field)
         value = self.packet.values.get(field)
@@ -100,10 +98,10 @@ class _Walker:
             return Outcome.YES
         if match.role is Role.CONSTANT:
             epoch = sum(self.writes[state] for state in match.reads)
-            fact = packet.fact(match, epoch)
-            if fact is None:
+            truth = packet.fact(match, epoch)
+            if truth is None:
                 self.open.add(match.key)
-            return Outcome.YES if fact else Outcome.NO
+            return Outcome.YES if truth else Outcome.NO
         outcome = packet.outcome(match, self.events)
         self.events += 1
         self.effects.append(f"asks {match.key}: {outcome.name.lower()}")
@@ -118,7 +116,7 @@ class _Walker:
         return Outcome.YES
 
     def walk(self, chain: Chain) -> str:
-        """Run *chain*, which must be free of loops, and give the verdict."""
+        """Run *chain*, which must be free of loops; returns the verdict."""
         start = chain
         callers: list[tuple[Chain, int]] = []
         at = 0
@@ -156,8 +154,8 @@ class _Walker:
 def run(table: Table, chain: str, packet: Packet, backend: Backend) -> Walk:
     """Send *packet* into *chain* of *table* as *backend* would; KeyError for an unknown chain.
 
-    A target that may or may not end the packet's way (Ends.MAYBE) is taken to go on;
-    it stands among the effects, so two programs that fire it alike behave alike.
+    A target that may or may not end the packet's path (Ends.MAYBE) does not end it here.  It is one of the
+    effects, so two programs that apply it alike behave alike.
     """
     walker = _Walker(table, packet, backend)
     verdict = walker.walk(table[chain])

@@ -1,8 +1,9 @@
-"""Measure a profile of the running kernel: `hitables calibrate`.
+"""Measure a cost profile of the running kernel: `hitables calibrate`.
 
-For each kind of test one rule set of equal rules whose test fails, and one whose test holds and that
-have no target, so that the packet goes on; for memory, trees of several sizes under as many flows as
-they have leaves.  All in scratch namespaces, in turn, above an empty rule set; half a minute.
+For each kind of test, two rule sets: equal rules whose test fails, and equal rules whose test holds and
+that have no target, so that the packet continues.  For memory, trees of several sizes under as many flows
+as they have leaves. All are measured in scratch namespaces, in turn, above an empty rule set; it takes
+half a minute.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from ..parse.iptables import read as read_rules
 from ..simulate.five_tuple import batch_of, set_interface
 from .stopwatch import DEVICE, EMPTY, Stopwatch
 
-RULES = 500  # of one kind in a row: enough to see a nanosecond, few enough to stay near
+RULES = 500  # of one kind in a row: enough to measure a nanosecond, few enough to stay cached
 RUNS, PIECE = 5, 0.025  # of each rule set in turn, seconds each
 TREE_RUNS, TREE_PIECE = 13, 0.025
-PATIENCE = 5.0  # seconds for each half of a backend, loading apart: under a minute in all on a busy machine
-FLOWS, HOLDING = 256, 0.25  # flows that rules surprise, and the share that a rule's test holds for
-# Leaves of a tree, and rules in each: together from what stays near to what does not.
+PATIENCE = 5.0  # seconds for each half of a backend, without loading: under a minute in all on a busy machine
+FLOWS, HOLDING = 256, 0.25  # flows for branch misses, and the share of them for which a rule's test holds
+# Leaves of a tree, and rules in each: from trees that stay cached to trees that do not.
 TREES = (
     (16, 0), (64, 0), (64, 8), (64, 32), (256, 0), (256, 8), (512, 32), (1024, 0), (1024, 8),
     (4096, 0), (4096, 8),
 )  # fmt: skip
-# Rules read since: what fits the first cache, the second, and neither.
+# Rules read since the last use: those that fit the first cache, the second, and neither.
 KNOTS = (64, 1024, 4096, 16384)
 
 _SOURCE, _TARGET, _SPORT, _DPORT, _UDP = 0x01020304, 0x0A630001, 1000, 2000, 17
@@ -46,7 +47,7 @@ _FIRST_LEAF, _ELSEWHERE = 0x0A000000, 0x64000000
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """How a test that fails and one that holds are spelt, and the kinds of tests that hold before it."""
+    """The spellings of a test that fails and of one that holds, and the kinds of tests that precede it."""
 
     kind: str
     fails: str
@@ -81,24 +82,24 @@ _SAMPLES = (
 )  # fmt: skip
 # Kinds without which there is no profile.
 _NEEDED = {"address", "address/x", "interface", "protocol", "fragment", "-m udp", "-m iprange"}
-# What an xtables match costs that has no figure: the middle of these.
+# An xtables match without a figure of its own costs the median of these.
 _XTABLES = ("-m iprange", "-m multiport", "-m conntrack", "-m comment", "-m addrtype")
-# tcp's match does what udp's does; its flags are loaded and compared as an address is, behind a mask.
+# The match tcp does what udp does; its flags are loaded and compared as an address with a mask is.
 _ALIKE = (("-m tcp", "-m udp"), ("flags", "address/x"))
 
 
 def calibrate(
     backends: Sequence[Backend] = tuple(Backend),
-    tell: Callable[[str], None] = lambda stage: None,
+    progress: Callable[[str], None] = lambda stage: None,
     machine: dict[str, Any] | None = None,
 ) -> Costs:
-    """A profile of the running kernel; LiveError when packets or rules cannot be tried out here."""
+    """A profile of the running kernel; LiveError if packets or rules cannot be tried here."""
     figures = {}
     try:
         for backend in backends:
-            tell(f"{backend.value}: kinds of rules")
+            progress(f"{backend.value}: kinds of rules")
             plain = _plain(backend)
-            tell(f"{backend.value}: trees")
+            progress(f"{backend.value}: trees")
             figures[backend] = _with_memory(plain, backend)
     except LiveError as error:
         raise LiveError(
@@ -155,13 +156,13 @@ def _plain(backend: Backend) -> Figures:
             watch.add(name, text, packet, 1)
         watch.add("guessed", EMPTY, _flows(FLOWS), FLOWS)
         watch.add("unforeseen", _unforeseen(), _flows(FLOWS), FLOWS)
-        held = []
+        accepted = []
         for sample in samples:
             try:
                 for end in ("fails", "holds"):
                     if getattr(sample, end):
                         watch.add(f"{sample.kind} {end}", _many(getattr(sample, end)), packet, 1)
-                held.append(sample)
+                accepted.append(sample)
             except LiveError:
                 watch.forget(f"{sample.kind} fails")
                 if sample.kind in _NEEDED:
@@ -171,10 +172,10 @@ def _plain(backend: Backend) -> Figures:
     targets = {kind: each[kind] for kind in (test_kinds.COUNT, test_kinds.JUMP, test_kinds.OTHER_TARGET)}
     for kind in (test_kinds.GOTO, test_kinds.RETURN):
         targets[kind] = max(0.0, each[kind] - each[test_kinds.JUMP])
-    # It does what a rule without a target does, and the packet goes no further.
+    # A verdict costs what a rule without a target costs; the packet stops there.
     targets[test_kinds.VERDICT] = targets[test_kinds.COUNT]
     tests: dict[str, MatchCost] = {}
-    for sample in held:
+    for sample in accepted:
         before = sum(tests[kind].holds for kind in sample.before)
         holds = max(0.0, each[f"{sample.kind} holds"] - each[test_kinds.COUNT] - before)
         miss = max(0.0, each[f"{sample.kind} fails"] - before) if sample.fails else holds
@@ -196,8 +197,9 @@ def _plain(backend: Backend) -> Figures:
 
 
 def _unforeseen() -> str:
-    """Rules whose source test holds for every fourth flow, for other flows each, and whose second test
-    fails."""
+    """Rules whose source test holds for a fourth of the flows, each for other ones, and whose second test
+    fails.
+    """
     rng = random.Random(1)
     rules = []
     for _ in range(RULES):
@@ -235,7 +237,7 @@ def _dotted(number: int) -> str:
 
 
 def _list(size: int) -> str:
-    """As many rules as people write them, which miss."""
+    """*size* ordinary rules that miss."""
     rules = []
     for at in range(size):
         ports = f"--sport {at % 60000}:{at % 60000 + 9} --dport {3000 + at % 50000}"
@@ -244,7 +246,7 @@ def _list(size: int) -> str:
 
 
 def _with_memory(figures: Figures, backend: Backend) -> Figures:
-    """*figures* with what far rules cost: fitted to the time that trees take above what is near."""
+    """*figures* with the cost of uncached rules, fitted to the time of trees above that of cached rules."""
     with Stopwatch(backend, piece=TREE_PIECE) as watch:
         for leaves in sorted({leaves for leaves, _ in TREES}):
             watch.add(f"empty {leaves}", EMPTY, _flows(leaves), leaves)
@@ -277,7 +279,7 @@ def _with_memory(figures: Figures, backend: Backend) -> Figures:
 
 
 def difference(times: Sequence[float], empty: Sequence[float]) -> float:
-    """How much longer, measured in turn: what disturbs both at once counts little."""
+    """The median difference of times measured in turn, so that disturbances of both cancel."""
     return statistics.median(one - other for one, other in zip(times, empty, strict=True))
 
 
@@ -296,7 +298,7 @@ def _walked(text: str, leaves: int, figures: Figures, backend: Backend) -> tuple
 
 
 def _basis(way: MemoryUse) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """What each knot's rise over the knot before adds: for rules taken, and for rules read."""
+    """The contribution of each knot's rise over the previous knot: for rules taken, and for rules read."""
     at = np.log2(np.array(KNOTS, float))
 
     def share(times: npt.NDArray[np.float64], distance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -310,15 +312,15 @@ def _basis(way: MemoryUse) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.floa
     return share(way.taken, way.taken_distance), share(way.rules, way.rule_distance)
 
 
-def non_negative(matrix: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The least squares solution without negative numbers, one coordinate after the other."""
-    found = np.zeros(matrix.shape[1])
+def non_negative(matrix: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The non-negative least squares solution, by coordinate descent."""
+    solution = np.zeros(matrix.shape[1])
     squares = (matrix**2).sum(0)
     for _ in range(5000):
-        before = found.copy()
+        before = solution.copy()
         for at in np.flatnonzero(squares):
-            rest = wanted - matrix @ found + matrix[:, at] * found[at]
-            found[at] = max(0.0, float(matrix[:, at] @ rest) / squares[at])
-        if np.abs(found - before).max(initial=0.0) < 1e-6:
+            rest = values - matrix @ solution + matrix[:, at] * solution[at]
+            solution[at] = max(0.0, float(matrix[:, at] @ rest) / squares[at])
+        if np.abs(solution - before).max(initial=0.0) < 1e-6:
             break
-    return found
+    return solution

@@ -1,7 +1,7 @@
-"""Flows for the kernel to follow: entries of its connection table, made by netlink.
+"""Flows: entries of the kernel's connection table, created by netlink.
 
-A packet meets the rules as ESTABLISHED, RELATED or NEW, with SNAT or DNAT, because an entry
-stands in the table that it belongs to; nothing is pretended on the way.
+A packet is ESTABLISHED, RELATED or NEW, with SNAT or DNAT, because the table has an entry for it; nothing
+is faked between the packet and the rules.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Tuple:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """An entry to make.
+    """An entry to create.
 
-    first    the direction of the packet that opened it
+    first    the direction of the opening packet
     replied  whether both sides have sent (ESTABLISHED); otherwise NEW or, with a master, RELATED
-    master   the flow that this one was expected by
+    master   the flow that expected this one
     snat, dnat  the address that the source or target is translated to
     """
 
@@ -61,7 +61,7 @@ class Flow:
 
 
 def make_flows(netfilter: Netfilter, family: Family, flows: Iterable[Flow]) -> int:
-    """Make *flows*; how many the kernel refused (a flow that is there already, for one)."""
+    """Create *flows*; how many the kernel refused (for example, a flow that exists)."""
     return netfilter.each([_message(family, flow) for flow in flows])
 
 

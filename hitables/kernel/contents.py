@@ -1,8 +1,8 @@
-"""What a kernel holds, as the kernel itself gives it: the bytes of each rule, whichever tool wrote it.
+"""The contents of a kernel: the bytes of each rule as the kernel returns them, whichever tool wrote it.
 
-Two rules that decide alike may differ here; two that are equal here are one rule.  Left out is what
-changes by itself (counters, handles) and what a tool may put into either of two places (comments); set
-to zero by the kernel is what an extension keeps for itself behind the part that tools read.
+Rules with equal bytes are equal; rules that behave equally may have different bytes.  The bytes omit
+counters and handles, which change by themselves, and comments, which a tool may store in either of two
+places.  The kernel itself zeroes the private part of an extension's data.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 
 from ..ir.fields import Family
 
-# The tables of iptables; `ip` and `ip6` tables of other names are none of its business.
+# The tables of iptables; it ignores `ip` and `ip6` tables of other names.
 TABLES = ("raw", "mangle", "nat", "filter", "security")
 
 ChainId = tuple[str, str]  # table, chain
 
-# Bytes that an extension is given and does not use in IPv4, by its name and revision: there is room for an
-# IPv6 mask, which iptables fills or leaves empty, according to whether a mask was asked for in words.
+# Bytes of an extension's data that it does not use in IPv4, by its name and revision: the part of a mask
+# that only IPv6 needs, which iptables fills or not, depending on whether the rule states a mask.
 _UNUSED = {(b"recent", 1): slice(216, 228), (b"connlimit", 1): slice(4, 16)}
 
 
 def used(name: bytes, revision: int, info: bytes, family: Family) -> bytes:
-    """What an extension is given, with zeros where the kernel does not use it."""
+    """The data of an extension, with zeros where the kernel does not use it."""
     unused = _UNUSED.get((name, revision)) if family is Family.IPV4 else None
     if unused is None or len(info) < unused.stop:
         return info
@@ -34,9 +34,9 @@ def used(name: bytes, revision: int, info: bytes, family: Family) -> bytes:
 class ChainContents:
     """One chain.
 
-    head     what the chain itself says: of a base chain the policy, and in nft hook, priority and type
+    head     of a base chain: its policy and, in nft, its hook, priority and type
     rules    the bytes of each rule, in order
-    handles  by which nft names each rule; empty in legacy
+    handles  of the rules in nft; empty in legacy
     """
 
     head: bytes

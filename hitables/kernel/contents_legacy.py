@@ -1,6 +1,6 @@
-"""What the legacy tables hold: the bytes that the kernel gives to iptables-legacy, by getsockopt.
+"""The contents of the legacy tables: the bytes that getsockopt returns to iptables-legacy.
 
-A table is read in one piece.  Only tables that are there are asked for: asking for another would make it.
+Each table is read in one call.  Only existing tables are read, because reading another would create it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _INFO = struct.Struct("=32s13I")  # name, valid hooks, first rule and policy by 
 _ENTRIES = struct.Struct("@32sI0Q")  # name, size; the entries follow
 _NAME = 2, 31  # of a match or a target, behind its size
 _REVISION = 31
-_EXTENSION = _VERDICT = 32  # bytes of a match or a target before what it says
+_EXTENSION = _VERDICT = 32  # bytes of the header of a match or a target
 _ACCEPT, _RETURN = struct.pack("=i", -2), struct.pack("=i", -5)  # -NF_ACCEPT - 1, -NF_REPEAT - 1
 _TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where the parts of a rule stand, in bytes.
+    """The layout of a rule, in bytes.
 
     level   of the socket option
-    packet  how long the tests of addresses, interfaces and protocol are, which come first
-    target  where the offset of the target and the size of the rule stand
-    rule    where the first match stands
+    packet  the size of the tests of addresses, interfaces and protocol, which are first
+    target  the offset of the pair (offset of the target, size of the rule)
+    rule    the offset of the first match
     """
 
     family: Family
@@ -53,7 +53,7 @@ _LAYOUTS = {
 
 
 def table_names(family: Family) -> list[str]:
-    """The legacy tables that are there.  Reading their names makes none, as iptables-legacy would."""
+    """The existing legacy tables.  Unlike a call of iptables-legacy, this creates none."""
     try:
         return _LAYOUTS[family].names.read_text().split()
     except FileNotFoundError:
@@ -64,7 +64,7 @@ def table_names(family: Family) -> list[str]:
 
 
 def read_contents(family: Family) -> Contents:
-    """What the namespace of the caller holds; each table is read in one piece."""
+    """The contents of the namespace of the caller; each table is read in one call."""
     chains: dict[ChainId, ChainContents] = {}
     names = table_names(family)
     for table in names:
@@ -73,15 +73,16 @@ def read_contents(family: Family) -> Contents:
 
 
 def tables_present(family: Family) -> list[tuple[str, bool]]:
-    """The tables that are there, and whether a packet may be treated by one: it has rules, or a policy
-    other than ACCEPT."""
-    found = read_contents(family)
+    """The existing tables, and whether each may affect a packet: it has rules, or a policy other than
+    ACCEPT.
+    """
+    contents = read_contents(family)
     busy = {
         table
-        for (table, _), chain in found.chains.items()
+        for (table, _), chain in contents.chains.items()
         if chain.rules or not chain.head.startswith((_head(True, _ACCEPT), _head(False, _RETURN)))
     }
-    return [(table, table in busy) for table in found.tables]
+    return [(table, table in busy) for table in contents.tables]
 
 
 def _chains(table: str, family: Family) -> dict[ChainId, ChainContents]:
@@ -89,7 +90,7 @@ def _chains(table: str, family: Family) -> dict[ChainId, ChainContents]:
     info, data = _entries(table, family, layout)
     _, hooks, *offsets, _, _ = _INFO.unpack(info)
     starts = {offsets[hook]: _HOOKS[hook] for hook in range(5) if hooks >> hook & 1}
-    # A first pass cuts the table into chains, a second one can say where jumps lead.
+    # The first pass cuts the table into chains; the second resolves jumps.
     cuts: list[tuple[str, bool, list[tuple[int, bytes]]]] = []
     at = 0
     while at < len(data):
@@ -98,20 +99,20 @@ def _chains(table: str, family: Family) -> dict[ChainId, ChainContents]:
         if at in starts:
             cuts.append((starts[at], True, []))
         elif _is_named(entry[target:], b"ERROR"):
-            said = entry[target + _VERDICT :].partition(b"\0")[0]
-            cuts.append((said.decode("utf-8", "surrogateescape"), False, []))
+            name_bytes = entry[target + _VERDICT :].partition(b"\0")[0]
+            cuts.append((name_bytes.decode("utf-8", "surrogateescape"), False, []))
             at += size
             continue
         cuts[-1][2].append((at, entry))
         at += size
-    cuts.pop()  # the end of the table is an ERROR too
+    cuts.pop()  # the end of the table is an ERROR, too
     called = {entries[0][0]: name for name, _, entries in cuts if entries}
-    found: dict[ChainId, ChainContents] = {}
+    contents: dict[ChainId, ChainContents] = {}
     for name, base, entries in cuts:
         *rules, last = (_canonical(layout, called, *each) for each in entries)
-        # The last rule of each chain is its policy, or the way back to where it was called.
-        found[table, name] = ChainContents(_head(base, last[-8:-4]) + last[:-8], tuple(rules))
-    return found
+        # The last rule of each chain is its policy, or the return to its caller.
+        contents[table, name] = ChainContents(_head(base, last[-8:-4]) + last[:-8], tuple(rules))
+    return contents
 
 
 def _head(base: bool, verdict: bytes) -> bytes:
@@ -123,7 +124,7 @@ def _is_named(target: bytes, name: bytes) -> bool:
 
 
 def _canonical(layout: _Layout, called: dict[int, str], at: int, entry: bytes) -> bytes:
-    """The bytes of a rule without counters, and with the names of chains for where they stand."""
+    """The bytes of a rule without counters, and with names of chains in place of their offsets."""
     (offset,) = struct.unpack_from("=H", entry, layout.target)
     matches, at_match = b"", layout.rule
     while at_match < offset:
@@ -143,31 +144,33 @@ def _canonical(layout: _Layout, called: dict[int, str], at: int, entry: bytes) -
 
 
 def _entries(table: str, family: Family, layout: _Layout) -> tuple[bytes, bytes]:
-    """Where the hooks of *table* begin, and its rules, as the kernel gives them."""
+    """The info and the entries of *table*, as the kernel returns them."""
     kind = socket.AF_INET if family is Family.IPV4 else socket.AF_INET6
-    asked_for = table.encode()
+    name = table.encode()
     try:
-        with socket.socket(kind, socket.SOCK_RAW, socket.IPPROTO_RAW) as asked:
+        with socket.socket(kind, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw_socket:
             for _ in range(_TRIES):
-                info = option(asked, layout.level, _GET_INFO, _INFO.pack(asked_for, *(0,) * 13), 0)
+                info = option(raw_socket, layout.level, _GET_INFO, _INFO.pack(name, *(0,) * 13), 0)
                 size = _INFO.unpack(info)[-1]
-                request = _ENTRIES.pack(asked_for, size)
+                request = _ENTRIES.pack(name, size)
                 try:
-                    entries = option(asked, layout.level, _GET_ENTRIES, request, size)
+                    entries = option(raw_socket, layout.level, _GET_ENTRIES, request, size)
                 except BlockingIOError:
-                    continue  # it was replaced in between by one of another size
+                    continue  # a table of another size has replaced it in between
                 return info, entries[len(request) :]
     except OSError as error:
         raise LiveError(f"legacy table {table}: {error.strerror}") from error
     raise LiveError(f"legacy table {table} is changed faster than it can be read")
 
 
-def option(asked: socket.socket, level: int, name: int, request: bytes, more: int) -> bytes:
-    """What getsockopt answers to *request*, which Python's own does not send, with room for *more* bytes."""
-    held_ = ctypes.create_string_buffer(len(request) + more)
-    ctypes.memmove(held_, request, len(request))
-    size = ctypes.c_uint32(len(held_))
+def option(raw_socket: socket.socket, level: int, name: int, request: bytes, more: int) -> bytes:
+    """The answer of getsockopt to *request*, with room for *more* bytes; Python's own cannot send a
+    request.
+    """
+    buffer = ctypes.create_string_buffer(len(request) + more)
+    ctypes.memmove(buffer, request, len(request))
+    size = ctypes.c_uint32(len(buffer))
     libc: Any = ctypes.CDLL(None, use_errno=True)
-    if libc.getsockopt(asked.fileno(), level, name, held_, ctypes.byref(size)) < 0:
+    if libc.getsockopt(raw_socket.fileno(), level, name, buffer, ctypes.byref(size)) < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return held_.raw
+    return buffer.raw

@@ -1,7 +1,7 @@
-"""What nf_tables holds in the tables of iptables, asked by netlink.
+"""The contents of nf_tables in the tables of iptables, read by netlink.
 
-`nft list` would not do: of an expression that calls xtables it prints `xt match "set"` and leaves out
-what is matched.
+`nft list` is not sufficient: for an expression that calls xtables it prints `xt match "set"`, without the
+arguments.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _HOOK_NUMBER, _HOOK_PRIORITY = 1, 2
 _RULE_TABLE, _RULE_CHAIN, _RULE_HANDLE, _RULE_EXPRESSIONS, _RULE_USERDATA = 1, 2, 3, 4, 7
 _EXPRESSION_DATA = 2
 _MATCH_NAME, _MATCH_REVISION, _MATCH_INFO = 1, 2, 3
-_CMP_REGISTER, _CMP_OP, _CMP_DATA, _RANGE_TO, _DATA_VALUE = 1, 2, 3, 4, 1  # those of range are alike
+_CMP_REGISTER, _CMP_OP, _CMP_DATA, _RANGE_TO, _DATA_VALUE = 1, 2, 3, 4, 1  # the same for range
 _LOG_GROUP, _LIMIT_TYPE, _LIMIT_FLAGS = 1, 4, 5
 _EQ, _NEQ, _LT, _LTE, _GT, _GTE = range(6)
-_ORDER = 31  # the byte of a cmp that says which
-_COMMENT = 0  # the kind of user data that holds one
+_ORDER = 31  # the byte of a cmp that has its operator
+_COMMENT = 0  # the kind of user data that is a comment
 _ACCEPT = 1
 _FAMILIES = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
 _INET = 1
@@ -38,8 +38,8 @@ _TRIES = 10
 # Of an expression: its length and kind, and those of its first attribute, the name.
 _LEADING = struct.Struct("=HHHH")
 
-# What iptables-nft 1.8.9 reads in a rule, besides some `limit` and `log`; a table that has another it calls
-# incompatible.
+# The expressions that iptables-nft 1.8.9 reads, besides some `limit` and `log`; it calls a table with
+# another one incompatible.
 _READ = frozenset(b"match target payload meta cmp bitwise counter immediate lookup range".split())
 
 # The base chains of iptables: priority by table; of nat and the type of mangle's OUTPUT see `_is_base_of`.
@@ -56,41 +56,41 @@ class _Dumped:
 
 
 def read_contents(family: Family) -> Contents:
-    """What the namespace of the caller holds, all of it at one moment.
+    """The contents of the namespace of the caller, all at one moment.
 
-    LiveError when it is changed faster than it can be read.
+    LiveError if they change faster than they can be read.
     """
-    with contextlib.closing(Netfilter()) as asked:
+    with contextlib.closing(Netfilter()) as netfilter:
         for _ in range(_TRIES):
-            before = _generation(asked)
-            found = _read_contents(asked, family)
-            if before == _generation(asked):
-                return found
+            before = _generation(netfilter)
+            contents = _read_contents(netfilter, family)
+            if before == _generation(netfilter):
+                return contents
     raise LiveError("nf_tables is changed faster than it can be read; try again when fewer changes are made")
 
 
 def table_flags(family: Family) -> dict[str, list[str]]:
-    """The flags of the tables of iptables in the namespace of the caller, as nft has them: `dormant`."""
-    with contextlib.closing(Netfilter()) as asked:
-        tables = [(name, flags) for name, flags in _tables(asked, _FAMILIES[family]) if name in TABLES]
+    """The flags of the tables of iptables in the namespace of the caller, with nft's names: `dormant`."""
+    with contextlib.closing(Netfilter()) as netfilter:
+        tables = [(name, flags) for name, flags in _tables(netfilter, _FAMILIES[family]) if name in TABLES]
     return {name: [word for at, word in enumerate(_TABLE_WORDS) if flags >> at & 1] for name, flags in tables}
 
 
-def _generation(asked: Netfilter) -> bytes:
+def _generation(netfilter: Netfilter) -> bytes:
     """A number that each change of nf_tables raises."""
-    return attributes(asked.ask(message(NFTABLES, _GETGEN, 0, 0, b"")))[1]
+    return attributes(netfilter.ask(message(NFTABLES, _GETGEN, 0, 0, b"")))[1]
 
 
-def _read_contents(asked: Netfilter, family: Family) -> Contents:
+def _read_contents(netfilter: Netfilter, family: Family) -> Contents:
     kind = _FAMILIES[family]
-    tables = [name for name, _ in _tables(asked, kind) if name in TABLES]
-    heads = {chain_id: head for chain_id, head, _ in _chains(asked, kind) if chain_id[0] in tables}
+    tables = [name for name, _ in _tables(netfilter, kind) if name in TABLES]
+    heads = {chain_id: head for chain_id, head, _ in _chains(netfilter, kind) if chain_id[0] in tables}
     rules: dict[ChainId, list[bytes]] = {chain_id: [] for chain_id in heads}
     handles: dict[ChainId, list[int]] = {chain_id: [] for chain_id in heads}
     for table in tables:
-        for rule in _rules(asked, kind, table):
+        for rule in _rules(netfilter, kind, table):
             chain_id = table, rule.chain
-            if chain_id in heads:  # else it is newer than what was dumped, and all is dumped again
+            if chain_id in heads:  # else the chain is newer than the dump, which is then repeated
                 rules[chain_id].append(_canonical(rule.expressions, rule.userdata, family))
                 handles[chain_id].append(rule.handle)
     chains = {
@@ -100,34 +100,34 @@ def _read_contents(asked: Netfilter, family: Family) -> Contents:
     return Contents(tables, chains)
 
 
-def _tables(asked: Netfilter, kind: int) -> Iterator[tuple[str, int]]:
+def _tables(netfilter: Netfilter, kind: int) -> Iterator[tuple[str, int]]:
     """Name and flags of each table."""
-    for body in asked.dump(message(NFTABLES, _GETTABLE, NLM_F_DUMP, kind, b"")):
-        said = attributes(body)
-        yield _name(said[_TABLE_NAME]), int.from_bytes(said.get(_TABLE_FLAGS, b""), "big")
+    for body in netfilter.dump(message(NFTABLES, _GETTABLE, NLM_F_DUMP, kind, b"")):
+        attrs = attributes(body)
+        yield _name(attrs[_TABLE_NAME]), int.from_bytes(attrs.get(_TABLE_FLAGS, b""), "big")
 
 
-def _chains(asked: Netfilter, kind: int) -> Iterator[tuple[ChainId, bytes, int]]:
-    """Place and head of each chain, and how many rules it has, jumps to it counted in."""
-    for body in asked.dump(message(NFTABLES, _GETCHAIN, NLM_F_DUMP, kind, b"")):
-        said = attributes(body)
+def _chains(netfilter: Netfilter, kind: int) -> Iterator[tuple[ChainId, bytes, int]]:
+    """The id and head of each chain, and the number of its rules and of jumps to it."""
+    for body in netfilter.dump(message(NFTABLES, _GETCHAIN, NLM_F_DUMP, kind, b"")):
+        attrs = attributes(body)
         head = b""
-        if _CHAIN_HOOK in said:
-            hook = attributes(said[_CHAIN_HOOK])
-            parts = (hook[_HOOK_NUMBER], hook[_HOOK_PRIORITY], said.get(_CHAIN_POLICY, bytes(4)))
-            head = b"".join(parts) + said.get(_CHAIN_FLAGS, bytes(4)) + said.get(_CHAIN_TYPE, b"")
-        chain_id = _name(said[_CHAIN_TABLE]), _name(said[_CHAIN_NAME])
-        yield chain_id, head, int.from_bytes(said.get(_CHAIN_USE, b""), "big")
+        if _CHAIN_HOOK in attrs:
+            hook = attributes(attrs[_CHAIN_HOOK])
+            parts = (hook[_HOOK_NUMBER], hook[_HOOK_PRIORITY], attrs.get(_CHAIN_POLICY, bytes(4)))
+            head = b"".join(parts) + attrs.get(_CHAIN_FLAGS, bytes(4)) + attrs.get(_CHAIN_TYPE, b"")
+        chain_id = _name(attrs[_CHAIN_TABLE]), _name(attrs[_CHAIN_NAME])
+        yield chain_id, head, int.from_bytes(attrs.get(_CHAIN_USE, b""), "big")
 
 
-def _rules(asked: Netfilter, kind: int, table: str) -> Iterator[_Dumped]:
-    for body in asked.dump(message(NFTABLES, _GETRULE, NLM_F_DUMP, kind, text(_RULE_TABLE, table))):
-        said = attributes(body)
+def _rules(netfilter: Netfilter, kind: int, table: str) -> Iterator[_Dumped]:
+    for body in netfilter.dump(message(NFTABLES, _GETRULE, NLM_F_DUMP, kind, text(_RULE_TABLE, table))):
+        attrs = attributes(body)
         yield _Dumped(
-            _name(said[_RULE_CHAIN]),
-            int.from_bytes(said[_RULE_HANDLE], "big"),
-            said.get(_RULE_EXPRESSIONS, b""),
-            said.get(_RULE_USERDATA, b""),
+            _name(attrs[_RULE_CHAIN]),
+            int.from_bytes(attrs[_RULE_HANDLE], "big"),
+            attrs.get(_RULE_EXPRESSIONS, b""),
+            attrs.get(_RULE_USERDATA, b""),
         )
 
 
@@ -137,53 +137,53 @@ def _name(value: bytes) -> str:
 
 def _expressions(data: bytes) -> list[tuple[bytes, bytes]]:
     """Name and bytes, as one attribute, of each expression of a rule."""
-    found, at, read = [], 0, _LEADING.unpack_from
+    expressions, at, read = [], 0, _LEADING.unpack_from
     while at < len(data):
         length, _, size, _ = read(data, at)
-        found.append((data[at + 8 : at + 3 + size], data[at : at + length]))
+        expressions.append((data[at + 8 : at + 3 + size], data[at : at + length]))
         at += length + 3 & ~3
-    return found
+    return expressions
 
 
 def _canonical(expressions: bytes, userdata: bytes, family: Family) -> bytes:
-    """The bytes of a rule without counters; comments, which are a match or user data, stand at the end."""
-    kept, comments = [], []
+    """The bytes of a rule without counters; comments, which are a match or user data, are at the end."""
+    parts, comments = [], []
     for name, one in _expressions(expressions):
         if name == b"counter":
             continue
         if name == b"match":
-            said = attributes(attributes(one[4:])[_EXPRESSION_DATA])
-            match, info = said[_MATCH_NAME].rstrip(b"\0"), said[_MATCH_INFO]
+            attrs = attributes(attributes(one[4:])[_EXPRESSION_DATA])
+            match, info = attrs[_MATCH_NAME].rstrip(b"\0"), attrs[_MATCH_INFO]
             if match == b"comment":
                 comments.append(info.partition(b"\0")[0])
                 continue
-            one = one.replace(info, used(match, int.from_bytes(said[_MATCH_REVISION], "big"), info, family))
+            one = one.replace(info, used(match, int.from_bytes(attrs[_MATCH_REVISION], "big"), info, family))
         elif name == b"range" or (name == b"cmp" and one[_ORDER] > _NEQ):
             one = _interval(name, one)
-        kept.append(one)
+        parts.append(one)
     at = 0
     while at + 2 <= len(userdata):
         end = at + 2 + userdata[at + 1]
         if userdata[at] == _COMMENT:
             comments.append(userdata[at + 2 : end].partition(b"\0")[0])
         else:
-            kept.append(userdata[at:end])
+            parts.append(userdata[at:end])
         at = end
-    return b"".join(kept) + b"\0" + b"\0".join(comments)
+    return b"".join(parts) + b"\0" + b"\0".join(comments)
 
 
 def _interval(name: bytes, one: bytes) -> bytes:
-    """A comparison by size, which iptables writes in several ways, in one: `in` an interval, or not.
+    """A comparison by size in one form, an interval or its complement; iptables writes it in several forms.
 
-    1024 and more is "> 1023" when it was said as `! --sport 0:1023`, else a range up to 65535.
+    1024 and above is "> 1023" if the rule has `! --sport 0:1023`, else a range up to 65535.
     """
-    said = attributes(attributes(one[4:])[_EXPRESSION_DATA])
-    order = int.from_bytes(said[_CMP_OP], "big")
-    first = attributes(said[_CMP_DATA])[_DATA_VALUE]
+    attrs = attributes(attributes(one[4:])[_EXPRESSION_DATA])
+    order = int.from_bytes(attrs[_CMP_OP], "big")
+    first = attributes(attrs[_CMP_DATA])[_DATA_VALUE]
     top = (1 << 8 * len(first)) - 1
     low = int.from_bytes(first, "big")
     if name == b"range":
-        high, inside = int.from_bytes(attributes(said[_RANGE_TO])[_DATA_VALUE], "big"), order == _EQ
+        high, inside = int.from_bytes(attributes(attrs[_RANGE_TO])[_DATA_VALUE], "big"), order == _EQ
         if not inside and low == 0 and high < top:
             low, high, inside = high + 1, top, True
         elif not inside and high == top and low > 0:
@@ -193,15 +193,15 @@ def _interval(name: bytes, one: bytes) -> bytes:
     else:
         bounds = {_LT: (0, low - 1), _LTE: (0, low), _GT: (low + 1, top), _GTE: (low, top)}
         (low, high), inside = bounds[order], True
-    kept = b"in " if inside else b"not in "
-    return kept + said[_CMP_REGISTER] + low.to_bytes(len(first), "big") + high.to_bytes(len(first), "big")
+    prefix = b"in " if inside else b"not in "
+    return prefix + attrs[_CMP_REGISTER] + low.to_bytes(len(first), "big") + high.to_bytes(len(first), "big")
 
 
 def culprits(family: Family) -> Iterator[tuple[ChainId, int, str]]:
-    """What makes a table one that iptables does not read: place, rule (from 1; 0: the chain), and why."""
+    """Why iptables does not read a table: chain, rule (from 1; 0: the chain itself), and the reason."""
     kind = _FAMILIES[family]
-    with contextlib.closing(Netfilter()) as asked:
-        for chain_id, head, _ in _chains(asked, kind):
+    with contextlib.closing(Netfilter()) as netfilter:
+        for chain_id, head, _ in _chains(netfilter, kind):
             if chain_id[0] in TABLES and head and not _is_base_of(chain_id, head):
                 hook, priority = struct.unpack_from(">Ii", head)
                 yield (
@@ -211,8 +211,8 @@ def culprits(family: Family) -> Iterator[tuple[ChainId, int, str]]:
                 )
         for table in TABLES:
             numbers: dict[str, int] = {}
-            with contextlib.suppress(LiveError):  # there is no such table
-                for rule in _rules(asked, kind, table):
+            with contextlib.suppress(LiveError):  # no such table
+                for rule in _rules(netfilter, kind, table):
                     number = numbers[rule.chain] = numbers.get(rule.chain, 0) + 1
                     more = {name for name, one in _expressions(rule.expressions) if not _is_read(name, one)}
                     if more:
@@ -221,12 +221,12 @@ def culprits(family: Family) -> Iterator[tuple[ChainId, int, str]]:
 
 
 def _is_read(name: bytes, one: bytes) -> bool:
-    said = attributes(one[4:]).get(_EXPRESSION_DATA, b"")
+    attrs = attributes(one[4:]).get(_EXPRESSION_DATA, b"")
     if name == b"log":  # of NFLOG
-        return _LOG_GROUP in attributes(said)
-    if name == b"limit":  # of packets, and those below it
-        given = attributes(said)
-        return not any(given.get(_LIMIT_TYPE, b"")) and not any(given.get(_LIMIT_FLAGS, b""))
+        return _LOG_GROUP in attributes(attrs)
+    if name == b"limit":  # a limit of packets, not inverted
+        limit = attributes(attrs)
+        return not any(limit.get(_LIMIT_TYPE, b"")) and not any(limit.get(_LIMIT_FLAGS, b""))
     return name in _READ
 
 
@@ -234,20 +234,22 @@ def _is_base_of(chain_id: ChainId, head: bytes) -> bool:
     """Whether iptables has this base chain."""
     table, chain = chain_id
     hook, priority = struct.unpack_from(">Ii", head)
-    wanted = _PRIORITIES.get(table, -100 if chain in ("PREROUTING", "OUTPUT") else 100)
+    expected = _PRIORITIES.get(table, -100 if chain in ("PREROUTING", "OUTPUT") else 100)
     kind = "nat" if table == "nat" else "route" if chain_id == ("mangle", "OUTPUT") else "filter"
-    return (chain, priority, head[16:].rstrip(b"\0")) == (_HOOKS[hook], wanted, kind.encode())
+    return (chain, priority, head[16:].rstrip(b"\0")) == (_HOOKS[hook], expected, kind.encode())
 
 
 def tables_present(family: Family) -> list[tuple[str, bool]]:
-    """The tables of this family, and of both, in the namespace of the caller: `ip filter`, and whether a
-    packet may be treated by it: it has rules, or a policy other than ACCEPT."""
-    found: dict[str, bool] = {}
-    with contextlib.closing(Netfilter()) as asked:
+    """The tables of this family, and of both families, in the namespace of the caller, as `ip filter`.
+
+    With each, whether it may affect a packet: it has rules, or a policy other than ACCEPT.
+    """
+    tables: dict[str, bool] = {}
+    with contextlib.closing(Netfilter()) as netfilter:
         for kind, called in ((_FAMILIES[family], "ip" if family is Family.IPV4 else "ip6"), (_INET, "inet")):
-            for name, _ in _tables(asked, kind):
-                found[f"{called} {name}"] = False
-            for (table, _), head, uses in _chains(asked, kind):
+            for name, _ in _tables(netfilter, kind):
+                tables[f"{called} {name}"] = False
+            for (table, _), head, uses in _chains(netfilter, kind):
                 if uses or (head and int.from_bytes(head[8:12], "big") != _ACCEPT):
-                    found[f"{called} {table}"] = True
-    return list(found.items())
+                    tables[f"{called} {table}"] = True
+    return list(tables.items())

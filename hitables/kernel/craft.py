@@ -1,8 +1,8 @@
 """A Packet as bytes.
 
-`craft` writes the IP packet that rules shall see, so that every header field of the Packet
-reads back from it: a later fragment carries the payload that native nft expressions misread as
-ports, a truncated header is truncated, an extension header that cannot be walked is there.
+`craft` writes an IP packet from which every header field of the Packet reads back: a later fragment has the
+payload that native nft expressions misread as ports, a truncated header is truncated, and an extension
+header that cannot be parsed is present.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..ir.packet import Packet
 
 _FRAGMENT_HEADER, _DESTINATION_OPTIONS = 44, 60
 _TCP_FLAGS_AT, _TCP_OFFSET_AT = 13, 12
-_LATER_OFFSET = 185  # of a later fragment, in 8 bytes, unless it is to be 1
+_LATER_OFFSET = 185  # of a later fragment, in units of 8 bytes, unless it must be 1
 _ICMP_ERRORS = {Family.IPV4: (3, 4, 5, 11, 12), Family.IPV6: (1, 2, 3, 4)}
 
 
@@ -23,8 +23,8 @@ _ICMP_ERRORS = {Family.IPV4: (3, 4, 5, 11, 12), Family.IPV6: (1, 2, 3, 4)}
 class Trim:
     """Header fields that a Packet does not name.
 
-    inner   of an ICMP error: source and destination of the packet it complains about
-    broken  a layer 4 that connection tracking calls INVALID: a wrong length or checksum
+    inner   of an ICMP error: source and destination of the packet that it reports
+    broken  whether layer 4 is INVALID for connection tracking: a wrong length or checksum
     chunk   the type of an sctp packet's chunk: 1 opens an association, 0 carries data
     """
 
@@ -39,9 +39,9 @@ PLAIN = Trim()
 
 
 def craft(packet: Packet, number: int, source: int, target: int, trim: Trim = PLAIN) -> bytes:
-    """The packet as it goes out: with *source* and *target* as its addresses, and its *number*.
+    """The bytes of the packet, with *source* and *target* as its addresses, and its *number*.
 
-    Checksums are right for those addresses.
+    The checksums match these addresses.
     """
     v4 = packet.family is Family.IPV4
     width = 4 if v4 else 16
@@ -55,7 +55,7 @@ def craft(packet: Packet, number: int, source: int, target: int, trim: Trim = PL
     elif fragment == Fragment.LATER:
         _later(packet, body)
     else:
-        assert protocol is not None, "only a chain that cannot be walked has no protocol"
+        assert protocol is not None, "only a chain of headers that cannot be parsed has no protocol"
         _layer4(packet, protocol, body, addresses, trim)
     assert protocol is not None
     offset = 0
@@ -103,7 +103,7 @@ def crc32c(data: bytes) -> int:
 
 
 def is_error(family: Family, icmp: int) -> bool:
-    """Whether an ICMP type and code complains about another packet, which it carries."""
+    """Whether an ICMP type and code reports another packet, which it contains."""
     return icmp >> 8 in _ICMP_ERRORS[family]
 
 
@@ -126,7 +126,7 @@ def _layer4(packet: Packet, protocol: int, body: bytearray, addresses: bytes, tr
         _sum(body, 16, protocol, addresses, trim.broken)
     elif protocol in (UDP, UDPLITE):
         _put(body, 4, struct.pack(">H", full + 1 if trim.broken else full))
-        # Connection tracking checks udplite as if it were udp, and calls right ones INVALID.
+        # Connection tracking checks udplite as if it were udp, and calls correct packets INVALID.
         _sum(body, 6, UDP, addresses, trim.broken)
     elif protocol == SCTP:
         _put(body, 12, struct.pack(">BBH", trim.chunk, 0, max(full - 12, 0)))
@@ -160,7 +160,7 @@ def _inner(family: Family, source: int, target: int) -> bytes:
 
 
 def _put(body: bytearray, at: int, data: bytes) -> None:
-    """Write *data*, as far as the packet reaches."""
+    """Write *data*, up to the end of the packet."""
     room = max(len(body) - at, 0)
     body[at : at + min(room, len(data))] = data[:room]
 

@@ -14,13 +14,12 @@ from .namespace import Namespace
 
 _TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 _COUNTED = re.compile(r"^\s*\[\d+:\d+\]\s*-|^:\S+\s+\S+\s+\[(?!0:0\])", re.MULTILINE)
-# Types of sets by the number of directions that a rule gives; each takes what
-# its narrower kin would hold too.
+# Types of sets by the number of directions in a rule; each type also accepts the members of narrower types.
 _SET_TYPES = {1: "hash:net", 2: "hash:net,port", 3: "hash:ip,port,net"}
 
 
 def load(text: str, family: Family, backend: Backend, namespace: Namespace, noflush: bool = False) -> None:
-    """Load *text* as iptables-restore would; LiveError with the tool's words if it is refused.
+    """Load *text* as iptables-restore does; LiveError with the tool's message if it is refused.
 
     Sets that the rules name are created first, empty.  Counters are loaded if *text* has any.
     """
@@ -36,7 +35,7 @@ def load(text: str, family: Family, backend: Backend, namespace: Namespace, nofl
 
 
 def save(family: Family, backend: Backend, namespace: Namespace, counters: bool = False) -> str:
-    """What the kernel holds, in iptables-save's words, without the comments with the date."""
+    """The rules of the kernel in iptables-save format, without the comments, which have the date."""
     command = [f"{_TOOL[family]}-{backend.value}-save"]
     if counters:
         command.append("-c")
@@ -45,7 +44,7 @@ def save(family: Family, backend: Backend, namespace: Namespace, counters: bool 
 
 
 def clear(family: Family, backend: Backend, namespace: Namespace) -> None:
-    """Take every rule, chain and table out again."""
+    """Remove every rule, chain and table."""
     if backend is Backend.NFT:
         # iptables-nft finds its tables by their names; -F and -X would leave them hooked.
         kind = "ip" if family is Family.IPV4 else "ip6"
@@ -54,8 +53,8 @@ def clear(family: Family, backend: Backend, namespace: Namespace) -> None:
         namespace.run(["nft", "-f", "-"], "".join(f"delete {line}\n" for line in ours))
         return
     names = Path(f"/proc/net/{_TOOL[family].replace('tables', '_tables')}_names")
-    held = namespace.call(names.read_text).split()
-    load("".join(f"*{name}\n{_EMPTY[name]}COMMIT\n" for name in held), family, backend, namespace)
+    tables = namespace.call(names.read_text).split()
+    load("".join(f"*{name}\n{_EMPTY[name]}COMMIT\n" for name in tables), family, backend, namespace)
 
 
 _EMPTY = {
@@ -72,18 +71,18 @@ _EMPTY = {
 
 def ip_sets_named(text: str) -> dict[str, str]:
     """Sets that rules of *text* name, each with a type that fits how it is used."""
-    found: dict[str, str] = {}
+    types: dict[str, str] = {}
     for line in text.splitlines():
         if "-set" not in line or line.startswith("#"):
             continue
         try:
             words = shlex.split(line)
         except ValueError:
-            continue  # the loader will say what is wrong with it
+            continue  # the loader reports the mistake
         for at, word in enumerate(words[:-2]):
             if word in ("--match-set", "--add-set", "--del-set", "--map-set"):
-                found.setdefault(words[at + 1], _SET_TYPES.get(words[at + 2].count(",") + 1, "hash:net"))
-    return found
+                types.setdefault(words[at + 1], _SET_TYPES.get(words[at + 2].count(",") + 1, "hash:net"))
+    return types
 
 
 def make_ip_sets(
@@ -92,7 +91,7 @@ def make_ip_sets(
     namespace: Namespace,
     members: Mapping[str, Iterable[str]] | None = None,
 ) -> None:
-    """Create sets of the given *types* unless they are there; with *members*, hold these and no others."""
+    """Create sets of the given *types* unless they exist; *members* replace their members."""
     if not types:
         return
     kind = "inet" if family is Family.IPV4 else "inet6"
@@ -104,9 +103,9 @@ def make_ip_sets(
 
 
 def read_by_iptc(table: str, family: Family, namespace: Namespace) -> dict[str, list[dict[str, object]]]:
-    """What the legacy kernel holds in *table*, read by python-iptables: chain -> rules.
+    """The rules of *table* in the legacy kernel, read by python-iptables: chain -> rules.
 
-    A reader that shares nothing with ours; it knows the legacy tables only.
+    This reader shares no code with ours; it knows the legacy tables only.
     """
     return namespace.call(_read_by_iptc, table, family)
 
@@ -116,5 +115,5 @@ def _read_by_iptc(table: str, family: Family) -> dict[str, list[dict[str, object
         import iptc
     except ImportError as error:
         raise LiveError("python-iptables is not installed; pip install 'hitables[live]'") from error
-    held = iptc.easy.dump_table(table, ipv6=family is Family.IPV6)
-    return {chain: [dict(rule) for rule in rules] for chain, rules in held.items()}
+    chains = iptc.easy.dump_table(table, ipv6=family is Family.IPV6)
+    return {chain: [dict(rule) for rule in rules] for chain, rules in chains.items()}

@@ -1,4 +1,4 @@
-"""What a measurement was made on."""
+"""The machine on which a measurement runs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Packets that a kernel can be sent, made of packets that a program can be asked about.
+"""Packets of a program turned into packets that can be sent to a kernel.
 
-The edges of boxes are drawn without regard to what exists: interfaces by names that none can
-have, hardware addresses on a tunnel, fragments where all are put together.  `realise` changes
-such a packet as little as it takes.  What it gives, `experiment.why_not` has no word against.
+Boundary packets may be impossible: interfaces with invalid names, hardware addresses on a tunnel, fragments
+where the kernel reassembles them.  `make_sendable` changes such a packet as little as possible.  Its result
+can be sent: `experiment.why_not` finds no reason against it.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Bools = npt.NDArray[np.bool_]
 MAX_NAMES = 100  # of interfaces, in one experiment
 _LEAVING, _ARRIVING = ("OUTPUT",), ("PREROUTING", "INPUT")
 _SPARE = "hit0"
-# Extension headers: a chain is walked over them, so none is a packet's protocol (AH is one in
-# legacy and a protocol in nft).
+# Extension headers: the kernel skips them, so none is a packet's protocol (AH is skipped in legacy and a
+# protocol in nft).
 _NO_PROTOCOLS = {Family.IPV4: (), Family.IPV6: (0, 43, 44, 51, 60)}
 _UNASSIGNED = 253
 _WORD = (1 << 64) - 1
 
 
 def interfaces_of(batches: Iterable[PacketBatch]) -> dict[int, str]:
-    """For each interface number that occurs, a name that the kernel takes; few names in all."""
+    """For each interface number that occurs, a name that the kernel accepts; at most MAX_NAMES names."""
     seen: Counter[int] = Counter()
     for batch in batches:
         for which in (Field.IIF, Field.OIF):
@@ -53,15 +53,15 @@ def interfaces_of(batches: Iterable[PacketBatch]) -> dict[int, str]:
     common = Counter[str]()
     for number, name in names.items():
         common[name] += seen[number]
-    kept = [name for name, _ in common.most_common(MAX_NAMES - 1)]
-    kept += [_SPARE] * (_SPARE not in kept)
-    return {number: name if name in kept else _SPARE for number, name in names.items()}
+    chosen = [name for name, _ in common.most_common(MAX_NAMES - 1)]
+    chosen += [_SPARE] * (_SPARE not in chosen)
+    return {number: name if name in chosen else _SPARE for number, name in names.items()}
 
 
 def make_sendable(
     batch: PacketBatch, chain: str, interfaces: Mapping[int, str], fragments: bool = True
 ) -> PacketBatch:
-    """The packets of *batch*, changed until they can come to *chain*.
+    """The packets of *batch*, changed so that they can reach *chain*.
 
     *interfaces*: from `interfaces_of`.  Without *fragments* all packets are whole.
     """
@@ -74,15 +74,15 @@ def make_sendable(
     low = rows["low"]
     low[has_protocol & np.isin(low[:, Field.PROTO], _NO_PROTOCOLS[batch.family]), Field.PROTO] = _UNASSIGNED
     if batch.family is Family.IPV6:
-        # The offset counts in bytes there, and no match asks for 1.
+        # There the offset is in bytes, and no match tests for 1.
         rows["classes"] &= ~np.uint8(OFFSET_ONE)
     return replace(batch, rows=rows)
 
 
 def misread(batch: PacketBatch, service: npt.NDArray[np.int64]) -> None:
-    """Write down what native nft expressions read in later IPv6 fragments: the IP header.
+    """Set what native nft expressions read in later IPv6 fragments: bytes of the IP header.
 
-    They look for layer 4 at its start.  Packets are numbered from 1 in their flow label.
+    They read layer 4 from the start of the packet.  Packets are numbered from 1 in their flow label.
     *service*: the traffic class of each packet.
     """
     if batch.family is not Family.IPV6:
@@ -97,7 +97,7 @@ def misread(batch: PacketBatch, service: npt.NDArray[np.int64]) -> None:
 
 
 def open_connections(batch: PacketBatch) -> None:
-    """Make packets such that each is the first of a connection: no other is asked about nat."""
+    """Change packets so that each is the first of a connection: nat sees no others."""
     low, has = batch.rows["low"], batch.rows["present"]
     low[:, Field.STATE] = STATES.index("NEW")
     middle = (has >> Field.FLAGS & 1 != 0) & ~np.isin(low[:, Field.FLAGS] & 0x17, (0x02, 0x10))
@@ -109,25 +109,25 @@ def open_connections(batch: PacketBatch) -> None:
 
 
 def _nearest(number: int) -> str:
-    """A valid name that begins as *number* does, as far as that goes."""
+    """A valid name with the longest possible beginning of *number*."""
     name = interface_name(number).split("\0")[0]
     if number and valid_name(interface_name(number)):
         return interface_name(number)
-    kept = "".join(letter for letter in name if letter.isprintable() and letter not in " /:%")
-    kept = kept.encode("ascii", "ignore").decode()[:15]
-    return kept if valid_name(kept) else _SPARE
+    valid = "".join(letter for letter in name if letter.isprintable() and letter not in " /:%")
+    valid = valid.encode("ascii", "ignore").decode()[:15]
+    return valid if valid_name(valid) else _SPARE
 
 
 def _interfaces(rows: Any, chain: str, names: Mapping[int, str]) -> None:
     for which in (Field.IIF, Field.OIF):
         low, high = rows["low"][:, which], rows["high"][:, HALF[which]]
         absent = chain in (_LEAVING if which is Field.IIF else _ARRIVING)
-        given = [int(h) << 64 | int(lo) for h, lo in zip(high, low, strict=True)]
-        # Packets of our own come to POSTROUTING without an input interface, forwarded ones with theirs.
+        numbers = [int(h) << 64 | int(lo) for h, lo in zip(high, low, strict=True)]
+        # In POSTROUTING, locally generated packets have no input interface; forwarded ones have theirs.
         optional = chain == "POSTROUTING" and which is Field.IIF
         mapped = [
             0 if absent or (optional and not number) else interface_number(names.get(number, _SPARE))
-            for number in given
+            for number in numbers
         ]
         low[:] = np.array([number & _WORD for number in mapped], np.uint64)
         high[:] = np.array([number >> 64 for number in mapped], np.uint64)
@@ -145,7 +145,7 @@ def _hardware(rows: Any, has: Bools) -> None:
 
 
 def _make_whole(rows: Any, family: Family) -> None:
-    """Later fragments get the ports that they seemed to have; none is a fragment any more."""
+    """Make all packets whole; later fragments get the ports that nft misread in them."""
     low, present = rows["low"], rows["present"]
     broken = low[:, Field.FRAG] != Fragment.WHOLE
     later = low[:, Field.FRAG] == Fragment.LATER

@@ -1,11 +1,10 @@
 """Scratch network namespaces.
 
-A `Namespace` forks a helper that moves into a fresh network namespace and does there what it
-is told: run a command, or call a function of ours.  Nothing that the helper does reaches the
-namespace it was started in, and when the helper ends the kernel takes its namespace away with
-all that was set up.
+A `Namespace` forks a helper process that enters a new network namespace, and there runs commands and calls
+functions on request.  Nothing that the helper does affects the namespace of its parent.  When the helper
+ends, the kernel removes its namespace and everything in it.
 
-Without root the helper opens a user namespace first and is root in there alone.
+Without root, the helper first creates a user namespace, in which it is root.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from ..errors import LiveError
-from ..interrupts import held_back
+from ..interrupts import deferred
 from ..ipc import close_all_but, receive, send
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LAST = 5  # lines of a tool's output that tell what went wrong
+LAST = 5  # lines of a tool's output in an error message
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 
 
 class Namespace:
-    """A network namespace of one's own, for the length of a `with` block.
+    """A new network namespace, for the duration of a `with` block.
 
-    *settings* are sysctls below net., written once it is open: {"ipv4.ip_forward": "1"}.
+    *settings* are sysctls below net., written when it is open: {"ipv4.ip_forward": "1"}.
     """
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
@@ -46,7 +45,7 @@ class Namespace:
 
     def __enter__(self) -> Self:
         ours, theirs = socket.socketpair()
-        with held_back() as hear:
+        with deferred() as hear:
             self._pid = os.fork()
             if not self._pid:
                 _serve(theirs, hear)
@@ -67,7 +66,7 @@ class Namespace:
         self.close()
 
     def close(self) -> None:
-        """End the helper and so the namespace.  Closing twice does no harm."""
+        """End the helper, and with it the namespace.  May be called twice."""
         if self._socket is None:
             return
         self._socket.close()
@@ -77,14 +76,14 @@ class Namespace:
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call *function*, which must be importable by its name, inside; its result or exception.
 
-        All calls run in the one helper process, one after the other, so what a function keeps
-        in its module (sockets, devices) is there for the next.
+        All calls run in the one helper process, one after the other, so state that a function keeps in its
+        module (sockets, devices) is available to the next.
         """
         self.begin(function, *args, **kwargs)
         return self.finish()  # type: ignore[no-any-return]
 
     def begin(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> None:
-        """As `call`, without waiting: `finish` gives what comes of it, and must be called before the next."""
+        """As `call`, without waiting: `finish` returns the result, and must precede the next call."""
         if self._socket is None:
             raise LiveError("the namespace is not open")
         send(self._socket, (function, args, kwargs))
@@ -93,9 +92,9 @@ class Namespace:
         return self._receive()
 
     def run(self, command: Sequence[str], text: str = "", env: Mapping[str, str] | None = None) -> str:
-        """Run *command* inside with *text* as its input; what it prints.
+        """Run *command* inside with *text* as its input; its output.
 
-        An exit status other than 0 raises LiveError with the command's own words.
+        An exit status other than 0 raises LiveError with the command's message.
         """
         return self.call(run, tuple(command), text, dict(env or {}))
 
@@ -112,26 +111,28 @@ class Namespace:
 
 
 def run(command: Sequence[str], text: str = "", env: Mapping[str, str] | None = None) -> str:
-    """Run *command* in the namespace of the caller; what it prints.  See `Namespace.run`."""
+    """Run *command* in the namespace of the caller; its output.  See `Namespace.run`."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             list(command),
             input=text.encode("utf-8", "surrogateescape"),
             capture_output=True,
             env={**os.environ, **(env or {})},
             check=False,
-            start_new_session=True,  # Ctrl-C is for us, who end it where that can be
+            start_new_session=True,  # Ctrl-C reaches us alone, and we end it where that is safe
         )
     except FileNotFoundError as error:
         raise LiveError(f"{command[0]}: no such command; install it, or put it on the PATH") from error
     except OSError as error:
         raise LiveError(f"{command[0]}: {error.strerror}") from error
-    if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip()
-        if not said:  # some tools complain where they print, behind what they have printed
-            said = "\n".join(done.stdout.decode("utf-8", "replace").strip().splitlines()[-LAST:])
-        raise LiveError(f"{shlex.join(command)}: exit status {done.returncode}: {said or 'no message'}")
-    return done.stdout.decode("utf-8", "surrogateescape")
+    if process.returncode:
+        complaint = process.stderr.decode("utf-8", "replace").strip()
+        if not complaint:  # some tools print errors to standard output, after other output
+            complaint = "\n".join(process.stdout.decode("utf-8", "replace").strip().splitlines()[-LAST:])
+        raise LiveError(
+            f"{shlex.join(command)}: exit status {process.returncode}: {complaint or 'no message'}"
+        )
+    return process.stdout.decode("utf-8", "surrogateescape")
 
 
 def set_sysctl(name: str, value: str) -> None:
@@ -145,15 +146,15 @@ def set_sysctl(name: str, value: str) -> None:
 
 
 def _serve(connection: socket.socket, hear: Callable[[], None]) -> NoReturn:
-    """The helper: move into a namespace, then do what comes through *connection* until it closes.
+    """The helper: enter a namespace, then execute the requests of *connection* until it closes.
 
-    *hear* has it hear interrupts as its parent does.
+    *hear* makes it receive interrupts as its parent does.
     """
     try:
         hear()
         close_all_but(connection)
         _unshare()
-        # iptables-legacy takes a lock that is one for the machine unless told otherwise.
+        # The lock of iptables-legacy is global to the machine by default.
         with tempfile.TemporaryDirectory(prefix="hitables-") as folder:
             os.environ["XTABLES_LOCKFILE"] = os.path.join(folder, "xtables.lock")
             send(connection, (None, None))
@@ -165,7 +166,7 @@ def _serve(connection: socket.socket, hear: Callable[[], None]) -> NoReturn:
                 answer: tuple[Any, Exception | None]
                 try:
                     answer = (function(*args, **kwargs), None)
-                except Exception as error:  # whatever it is, the caller gets it
+                except Exception as error:  # every exception is for the caller
                     answer = (None, error)
                 try:
                     send(connection, answer)

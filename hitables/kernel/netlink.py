@@ -1,7 +1,7 @@
 """Netlink messages to netfilter: attributes, batches, dumps.
 
-The nft command would parse and print tens of thousands of set elements for each experiment;
-here they are packed and unpacked as the kernel has them.
+The nft command would have to parse and print tens of thousands of set elements for each experiment; this
+module packs and unpacks them in the kernel's format.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def nested(kind: int, *parts: bytes) -> bytes:
 
 
 def number(kind: int, value: int) -> bytes:
-    """An attribute of 32 bits, in network order, as netfilter has them."""
+    """An attribute of 32 bits, in network order, as in all of netfilter."""
     return struct.pack("=HH", 8, kind) + value.to_bytes(4, "big")
 
 
@@ -48,7 +48,7 @@ def text(kind: int, value: str) -> bytes:
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """The attributes that *data* holds, by kind; the last of equal kinds."""
+    """The attributes of *data*, by kind; of equal kinds the last."""
     return dict(attribute_list(data))
 
 
@@ -67,7 +67,7 @@ def message(subsystem: int, kind: int, flags: int, family: int, body: bytes, res
 
 
 class Netfilter:
-    """A netlink socket to netfilter in the namespace of whoever opens it."""
+    """A netlink socket to netfilter in the namespace of the caller."""
 
     def __init__(self) -> None:
         try:
@@ -89,7 +89,7 @@ class Netfilter:
             *messages,
             message(0, _BATCH_END, 0, 0, b"", NFTABLES),
         ]
-        # Only the last of our messages asks for an answer; a refused one answers in any case.
+        # Only the last of our messages requests an answer; a refused message is answered anyway.
         parts[-2] = _asking(parts[-2])
         self._socket.send(b"".join(parts))
         for kind, body in self._messages():
@@ -98,14 +98,14 @@ class Netfilter:
                 return
 
     def each(self, messages: Iterable[bytes]) -> int:
-        """Send messages that each stand alone; how many of them were refused."""
+        """Send independent messages; how many of them were refused."""
         rest = list(messages)
         refused = 0
         for at in range(0, len(rest), _AT_ONCE):
             group = rest[at : at + _AT_ONCE]
             group[-1] = _asking(group[-1])
             self._socket.send(b"".join(group))
-            # Refusals come as they arise, the answer to the last message at the end.
+            # Refusals arrive at once, the answer to the last message at the end.
             for kind, body in self._messages():
                 if kind == NLMSG_ERROR:
                     refused += struct.unpack_from("=i", body)[0] != 0
@@ -114,7 +114,7 @@ class Netfilter:
         return refused
 
     def ask(self, message_: bytes) -> bytes:
-        """Ask with *message_*, which has one answer: its body, behind its generic header."""
+        """Send *message_*, which has one answer; its body, without its generic header."""
         self._socket.send(message_)
         kind, body = next(self._messages())
         if kind == NLMSG_ERROR:
@@ -122,7 +122,7 @@ class Netfilter:
         return body[4:]
 
     def dump(self, message_: bytes) -> Iterator[bytes]:
-        """Ask with *message_* and give the body of each answer, behind its generic header."""
+        """Send *message_*; the body of each answer, without its generic header."""
         self._socket.send(message_)
         for kind, body in self._messages():
             if kind == NLMSG_DONE:
@@ -133,9 +133,9 @@ class Netfilter:
             yield body[4:]
 
     def dump_whole(self, message_: bytes) -> bytes:
-        """Ask with *message_*; all answers one behind the other, each with its headers.
+        """Send *message_*; all answers concatenated, each with its headers.
 
-        For thousands of small answers, from which a caller picks what it wants by a pattern.
+        For thousands of small answers, in which the caller searches for a pattern.
         """
         self._socket.send(message_)
         parts = []
@@ -160,7 +160,7 @@ class Netfilter:
 
 
 def _asking(message_: bytes) -> bytes:
-    """The message with a number of its own, asking for an answer."""
+    """The message with its own sequence number and a request for an answer."""
     asking = bytearray(message_)
     struct.pack_into("=H", asking, 6, struct.unpack_from("=H", asking, 6)[0] | NLM_F_ACK)
     struct.pack_into("=I", asking, 8, _LAST)
@@ -175,5 +175,5 @@ def _check(body: bytes, what: str) -> None:
 
 
 def _as_root(error: int | None) -> str:
-    """What to do about an error number of the kernel, where that is known."""
+    """A hint for an error number of the kernel, or ""."""
     return "; run it as root" if error in (errno.EPERM, errno.EACCES) else ""

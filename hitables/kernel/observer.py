@@ -1,10 +1,9 @@
-"""Chains of our own around the chain under test: what a packet is before it, whether it passed.
+"""Chains of our own around the chain under test: the state of a packet before it, and whether it passed.
 
-Every packet carries a number where no rule looks (the IPv4 id, the IPv6 flow label).  Just
-before the table under test our chain gives the packet its addresses and mark (it came so far
-with addresses that the routing likes), and writes its number and connection state down; just
-behind it our chain writes down who arrives, and ends the way.  Nothing of it reaches a socket
-or a wire.
+Every packet has a number in a field that no rule tests (the IPv4 id, the IPv6 flow label).  Directly before
+the table under test, our chain sets the packet's addresses and mark (until then it has addresses that
+routing accepts), and records its number and connection state.  Directly after the table, our chain records
+the numbers of the packets that arrive, and drops them, so that none reaches a socket or a wire.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _DROP, _ACCEPT = 0, 1
 _NEWTABLE, _DELTABLE, _NEWCHAIN, _NEWRULE, _DELRULE, _NEWSET, _DELSET = 0, 2, 3, 6, 8, 9, 11
 _NEWSETELEM, _GETSETELEM = 12, 13
 _SET_MAP, _SET_EVAL = 0x8, 0x20
-# What the kernel makes a table for at once: it keeps 16 bits of the number, and a table that
-# still grows in the background is not read in full.
+# The kernel allocates a set of this size at once.  (It keeps 16 bits of the number, and a set that grows in
+# the background is not dumped in full.)
 _SET_SIZE = 0xFFFF
 _REGISTER = 8  # the first of the registers of four bytes
 _CT_STATE, _CT_STATUS, _CT_MARK = 0, 2, 3
@@ -39,14 +38,14 @@ INVALID, ESTABLISHED, RELATED, NEW, UNTRACKED = 1, 2, 4, 8, 64
 
 
 def priority(table: str, chain: str) -> int:
-    """Where *chain* of *table* stands among the chains of its hook."""
+    """The priority of *chain* of *table* at its hook."""
     if table == "nat":
         return 100 if chain in ("INPUT", "POSTROUTING") else -100
     return PRIORITY[table]
 
 
 class Observer:
-    """Our chains in one network namespace; *tracked*: connections are followed there."""
+    """Our chains in one network namespace; *tracked*: connections are tracked there."""
 
     def __init__(self, family: Family, table: str, chain: str, tracked: bool) -> None:
         self.family, self.tracked = family, tracked
@@ -56,7 +55,7 @@ class Observer:
         self._netfilter.commit(self._set_up())
 
     def close(self) -> None:
-        """Take our chains out again."""
+        """Remove our chains."""
         self._netfilter.commit([self._message(_DELTABLE, text(1, TABLE))])
         self._netfilter.close()
 
@@ -67,13 +66,13 @@ class Observer:
         connection_marks: Mapping[int, int],
         untracked: Iterable[int],
     ) -> None:
-        """What packets are to be when they meet the rules, by their numbers."""
+        """Set the properties that packets get before the rules, by their numbers."""
         width = self._width
         sources = {n: source.to_bytes(width, "big") for n, (source, _) in addresses.items()}
         targets = {n: target.to_bytes(width, "big") for n, (_, target) in addresses.items()}
         in_host_order = {
-            name: {n: struct.pack("=I", v) for n, v in given.items()}
-            for name, given in (("marks", marks), ("ctmarks", connection_marks))
+            name: {n: struct.pack("=I", v) for n, v in values.items()}
+            for name, values in (("marks", marks), ("ctmarks", connection_marks))
         }
         self._add("sources", sources)
         self._add("targets", targets)
@@ -83,9 +82,9 @@ class Observer:
         self._add("untracked", dict.fromkeys(untracked, b""))
 
     def forget(self) -> None:
-        """Clear what was written down.
+        """Clear the records.
 
-        The sets are made anew, not emptied: an emptied one is made smaller in the background.
+        The sets are created again, not emptied: the kernel shrinks an emptied set in the background.
         """
         names = ("seen", "passed", *(("snat", "dnat") if self.tracked else ()))
         out = [self._message(_DELRULE, text(1, TABLE), text(2, chain)) for chain in ("before", "behind")]
@@ -93,7 +92,7 @@ class Observer:
         self._netfilter.commit(out + self._written())
 
     def seen(self) -> dict[int, int]:
-        """Number -> `ct state` of the packets that came as far as the table under test."""
+        """Number -> `ct state` of the packets that reached the table under test."""
         keys = self._keys("seen", 8 if self.tracked else 2)
         if not self.tracked:
             untracked = set(self.numbers("untracked"))
@@ -101,19 +100,19 @@ class Observer:
         return {_number(key): struct.unpack_from("=I", key, 4)[0] for key in keys}
 
     def numbers(self, name: str) -> set[int]:
-        """The packets that stand in the set *name*: passed, snat, dnat, untracked."""
+        """The packets in the set *name*: passed, snat, dnat, untracked."""
         if name in ("snat", "dnat") and not self.tracked:
             return set()
         return {_number(key) for key in self._keys(name, 2)}
 
-    # What is in the kernel.
+    # The chains, rules and sets in the kernel.
 
     def _set_up(self) -> list[bytes]:
-        """The table: what packets shall be, and who arrives."""
+        """The table: the properties of packets, and the records."""
         hook = self._hook
         out = [self._message(_NEWTABLE, text(1, TABLE))]
-        given = ["sources", "targets", "marks", "untracked", *(["ctmarks"] if self.tracked else [])]
-        out += [self._new_set(name, 2, self._data_width(name), name == "untracked") for name in given]
+        names = ["sources", "targets", "marks", "untracked", *(["ctmarks"] if self.tracked else [])]
+        out += [self._new_set(name, 2, self._data_width(name), name == "untracked") for name in names]
         entry = hook
         if self._priority > _CONNTRACK:
             entry = "PREROUTING" if hook in ("PREROUTING", "INPUT", "FORWARD") else "OUTPUT"
@@ -124,7 +123,7 @@ class Observer:
         return out + self._written()
 
     def _written(self) -> list[bytes]:
-        """The sets that packets are written down in, and the rules that do so."""
+        """The sets that record packets, and the rules that fill them."""
         out = [self._new_set("passed", 2, 0, True), self._new_set("seen", 8 if self.tracked else 2, 0, True)]
         width = self._width
         for name, offset in (("sources", 12 if width == 4 else 8), ("targets", 16 if width == 4 else 24)):
@@ -171,7 +170,7 @@ class Observer:
     def _add(self, name: str, elements: Mapping[int, bytes]) -> None:
         if not elements:
             return
-        # All elements of a set look the same around their number and their data.
+        # All elements of a set are equal except for their number and their data.
         data = nested(2, attribute(1, bytes(self._data_width(name)))) if self._data_width(name) else b""
         sample = nested(1, nested(1, attribute(1, bytes(2))), data)
         head, tail = sample[:12], sample[14 : len(sample) - self._data_width(name)]
@@ -192,7 +191,7 @@ class Observer:
         return {"sources": self._width, "targets": self._width, "marks": 4, "ctmarks": 4}.get(name, 0)
 
     def _keys(self, name: str, width: int) -> list[bytes]:
-        """All keys of a set.  Each element opens with its key: nested, then data of *width* bytes."""
+        """All keys of a set.  Each element starts with its key: nested, then data of *width* bytes."""
         ask = self._message(_GETSETELEM, text(1, TABLE), text(2, name), flags=netlink.NLM_F_DUMP)
         padded = width + 3 & ~3
         opening = struct.pack("=HHHH", 8 + padded, 1, 4 + width, 1)
@@ -204,10 +203,10 @@ class Observer:
 
 
 def silence(family: Family) -> None:
-    """Let nothing out, from now on, that the kernel sends by itself.
+    """Drop all packets that the kernel sends by itself.
 
-    Answers of REJECT and neighbour discovery belong to no socket with an owner; rules for what
-    leaves the host must not count them.
+    Answers of REJECT and neighbour discovery belong to no socket with an owner; rules for packets that
+    leave the host must not count them.
     """
     netfilter = Netfilter()
     netfilter.commit(

@@ -1,7 +1,7 @@
-"""What rules refer to, made in a scratch namespace, so that they can be loaded there as they are here.
+"""The objects to which rules refer, created in a scratch namespace so that the rules can be loaded there.
 
-Sets of ipset get the index that they have here, because that is what a rule holds; they are left empty.
-Accounting objects and timeouts of connections are known to rules by name.
+Sets of ipset get the index that they have here, because a rule stores the index; they stay empty.  Rules
+refer to accounting objects and to timeouts of connections by name.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .namespace import Namespace, run
 from .netlink import NLM_F_CREATE, NLM_F_DUMP, Netfilter, message, text
 
 _SO_IP_SET, _GET_BY_NAME, _VERSION = 83, 6, 0x100
-_SET = struct.Struct("=II32s")  # what is asked, the version of the protocol, name or index
+_SET = struct.Struct("=II32s")  # the request, the version of the protocol, name or index
 _ACCOUNTING, _ACCOUNTING_NEW, _ACCOUNTING_NAME = 7, 0, 1
 _TIMEOUT, _TIMEOUT_NEW, _TIMEOUT_GET, _TIMEOUT_USE = 8, 0, 1, 5
 _FILLER = "hitables-filler-{}"
 
 
 def furnish(namespace: Namespace, rules: str) -> None:
-    """Make in *namespace* what *rules* refer to by name, as the namespace of the caller has it."""
+    """Create in *namespace* the objects to which *rules* refer, like those in the namespace of the caller."""
     named = ip_sets_named(rules)
     if named:
         _copy_sets(set(named), namespace)
@@ -43,71 +43,73 @@ def _behind(line: str, option_name: str) -> list[str]:
     try:
         words = shlex.split(line)
     except ValueError:
-        return []  # the loader will say what is wrong with it
+        return []  # the loader reports the mistake
     return [words[at + 1] for at, word in enumerate(words[:-1]) if word == option_name]
 
 
-def _copy_sets(named: set[str], namespace: Namespace) -> None:
-    """Make the sets, empty, each with its own index: the lowest that is free is what a new set gets."""
-    made: dict[str, str] = {}
+def _copy_sets(names: set[str], namespace: Namespace) -> None:
+    """Create the sets, empty, each with its index here: a new set gets the lowest free index."""
+    saved_sets: dict[str, str] = {}
     for line in run(["ipset", "list", "-terse", "-output", "save"]).splitlines():
-        # A set that holds nothing needs no large table.
-        made[shlex.split(line)[1]] = re.sub(r" (hashsize|initval) \S+", "", line)
-    places = {index: name for name in named & set(made) if (index := set_index(name)) is not None}
+        # An empty set needs no large table.
+        saved_sets[shlex.split(line)[1]] = re.sub(r" (hashsize|initval) \S+", "", line)
+    by_index = {index: name for name in names & set(saved_sets) if (index := set_index(name)) is not None}
     lines = []
-    for index in range(max(places, default=-1) + 1):
-        name = places.get(index)
-        lines.append(made[name] if name else f"create {_FILLER.format(index)} hash:ip")
+    for index in range(max(by_index, default=-1) + 1):
+        name = by_index.get(index)
+        lines.append(saved_sets[name] if name else f"create {_FILLER.format(index)} hash:ip")
     namespace.run(["ipset", "restore"], "".join(f"{line}\n" for line in lines))
 
 
 def set_index(name: str) -> int | None:
-    """The index of an ipset in the namespace of the caller; None where there is no such set."""
-    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as asked:
-        for protocol in (7, 6):  # one that the kernel does not speak is refused
+    """The index of an ipset in the namespace of the caller; None if there is no such set."""
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw_socket:
+        for protocol in (7, 6):  # the kernel refuses a version that it does not know
             with contextlib.suppress(OSError):
                 request = _SET.pack(_GET_BY_NAME, protocol, name.encode("utf-8", "surrogateescape"))
-                answer = option(asked, socket.IPPROTO_IP, _SO_IP_SET, request, 0)
+                answer = option(raw_socket, socket.IPPROTO_IP, _SO_IP_SET, request, 0)
                 (index,) = struct.unpack_from("=H", answer, 8)
                 return None if index == 0xFFFF else index
-    raise LiveError(f"the kernel does not tell where the set {name} is")
+    raise LiveError(f"the kernel does not return the index of the set {name}")
 
 
 def _make_accounts(names: list[str]) -> None:
-    with contextlib.closing(Netfilter()) as asked:
+    with contextlib.closing(Netfilter()) as netfilter:
         bodies = (text(_ACCOUNTING_NAME, name) for name in names)
-        refused = asked.each(message(_ACCOUNTING, _ACCOUNTING_NEW, NLM_F_CREATE, 0, body) for body in bodies)
+        refused = netfilter.each(
+            message(_ACCOUNTING, _ACCOUNTING_NEW, NLM_F_CREATE, 0, body) for body in bodies
+        )
     if refused:
-        raise LiveError(f"{refused} accounting objects (nfacct) cannot be made in a scratch namespace")
+        raise LiveError(f"{refused} accounting objects (nfacct) cannot be created in a scratch namespace")
 
 
 def timeouts() -> list[bytes]:
-    """The timeout policies of the namespace of the caller, as attributes that make them."""
-    found = []
-    with contextlib.closing(Netfilter()) as asked:
-        for body in asked.dump(message(_TIMEOUT, _TIMEOUT_GET, NLM_F_DUMP, 0, b"")):
-            found.append(
+    """The timeout policies of the namespace of the caller, as the attributes that create them."""
+    policies = []
+    with contextlib.closing(Netfilter()) as netfilter:
+        for body in netfilter.dump(message(_TIMEOUT, _TIMEOUT_GET, NLM_F_DUMP, 0, b"")):
+            policies.append(
                 b"".join(
                     struct.pack("=HH", len(value) + 4, kind) + value + bytes(-len(value) % 4)
                     for kind, value in _parts(body)
                     if kind & 0x3FFF != _TIMEOUT_USE
                 )
             )
-    return found
+    return policies
 
 
 def _parts(data: bytes) -> list[tuple[int, bytes]]:
     """Attributes with the flags of their kinds."""
-    found, at = [], 0
+    parts, at = [], 0
     while at + 4 <= len(data):
         length, kind = struct.unpack_from("=HH", data, at)
-        found.append((kind, data[at + 4 : at + length]))
+        parts.append((kind, data[at + 4 : at + length]))
         at += length + 3 & ~3
-    return found
+    return parts
 
 
 def _make_timeouts(bodies: list[bytes]) -> None:
-    with contextlib.closing(Netfilter()) as asked:
-        refused = asked.each(message(_TIMEOUT, _TIMEOUT_NEW, NLM_F_CREATE, 0, body) for body in bodies)
+    with contextlib.closing(Netfilter()) as netfilter:
+        refused = netfilter.each(message(_TIMEOUT, _TIMEOUT_NEW, NLM_F_CREATE, 0, body) for body in bodies)
     if refused:
-        raise LiveError(f"{refused} timeout policies cannot be made in a scratch namespace")
+        raise LiveError(f"{refused} timeout policies cannot be created in a scratch namespace")

@@ -91,11 +91,11 @@ def without_rules(text: str, left_out: Sequence[ChainId]) -> str:
     """*text* without the rules of the chains *left_out*."""
     if not left_out:
         return text
-    kept, table = [], ""
+    lines, table = [], ""
     for line in text.splitlines(keepends=True):
         if line.startswith("*"):
             table = line[1:].strip()
         rule = RULE.match(line)
         if not rule or (table, unquote(rule[2])) not in left_out:
-            kept.append(line)
-    return "".join(kept)
+            lines.append(line)
+    return "".join(lines)

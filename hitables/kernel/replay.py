@@ -145,17 +145,17 @@ def replay(
         may_drop = is_malformed(packet) and malformed == "stricter"
         return differs(was, now, may_drop, verdict_only) is not None
 
-    asked = tuple(dict.fromkeys([backend, *backends]))
+    tried = tuple(dict.fromkeys([backend, *backends]))
     first: Replay | None = None
     for variant in _variants(packet):
         try:
             case = _Case(programs, table, chain, variant, difference.answers or Answers(), tell_apart)
-            found = case.replay(asked)
+            result = case.replay(tried)
         except _Unrealisable as error:
-            found = Replay(Finding.NOT_REALISABLE, str(error))
-        if found.finding is not Finding.NOT_REALISABLE:
-            return found
-        first = first or found
+            result = Replay(Finding.NOT_REALISABLE, str(error))
+        if result.finding is not Finding.NOT_REALISABLE:
+            return result
+        first = first or result
     assert first is not None
     return first
 
@@ -323,11 +323,11 @@ class _Case:
 
     def _executions(self, packet: Packet, backend: Backend) -> tuple[list[Execution], list[Execution]]:
         fixed = [self._fixed(packet, table) for table in self.tables]
-        found = [
+        executions_ = [
             list(executions(table, self.chain, packet, backend, observations, self.preferred))
             for table, observations in zip(self.tables, fixed, strict=True)
         ]
-        return found[0], found[1]
+        return executions_[0], executions_[1]
 
     def _differing(self, both: tuple[list[Execution], list[Execution]]) -> Iterator[bool]:
         return (
@@ -374,9 +374,9 @@ class _Case:
             if epoch == 0 and observations is not None and observations is not holds:
                 lacking.append(f"{key!r} cannot be made to {'hold' if holds else 'fail'}")
         for (key, _), outcome in self.preferred.outcomes.items():
-            given = fixed.outcomes.get(key, other.outcomes.get(key))
-            if given is not None and given is not outcome:
-                lacking.append(f"{key!r} answers {given.name.lower()}, not {outcome.name.lower()}")
+            actual = fixed.outcomes.get(key, other.outcomes.get(key))
+            if actual is not None and actual is not outcome:
+                lacking.append(f"{key!r} answers {actual.name.lower()}, not {outcome.name.lower()}")
         for (which, _), value in self.preferred.rewrites.items():
             if which in fixed.written and fixed.written[which] != value:
                 lacking.append(f"{which.name} becomes {STATES[fixed.written[which]]} where it is written")

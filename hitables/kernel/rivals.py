@@ -1,7 +1,7 @@
-"""What else a user could do with a chain: ipset, a native set of five fields, `nft -o`.
+"""Alternatives to compiling a chain: ipset, a native set of five fields, `nft -o`.
 
-Each rival is a rule set that decides every packet as the chain does, or a `Cannot` with the reason:
-what cannot be written is said, not approximated.
+Each alternative is a rule set that decides every packet as the chain does; if there is none, `Cannot` has
+the reason. Nothing is approximated.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .load_save import load, make_ip_sets
 from .namespace import Namespace
 
 NAMES = ("ipset", "nft-set", "nft-o")
-SHORTEST = 8  # addresses in a row that are worth a set
+SHORTEST = 8  # addresses in a row for which a set is made
 FIVE = (Field.SRC, Field.DST, Field.PROTO, Field.SPORT, Field.DPORT)
 CHAIN = "FORWARD"
-AT_ONCE = 500  # elements of a map that one message to the kernel has room for
+AT_ONCE = 500  # elements of a map in one message to the kernel
 
 Box = tuple[tuple[int, int], ...]  # an interval for each of FIVE
 
 
 class Cannot(Exception):
-    """Why a rival cannot stand for the rule set."""
+    """Why an alternative cannot replace the rule set."""
 
 
 # -- ipset -----------------------------------------------------------------------------------------
@@ -40,7 +40,9 @@ class Cannot(Exception):
 
 @dataclass(frozen=True)
 class WithSets:
-    """A program in which lists of addresses became sets; *members* of each; rules that went into them."""
+    """A program in which sets replace lists of addresses; the *members* of each; how many rules they
+    replace.
+    """
 
     program: Program
     members: dict[str, tuple[str, ...]]
@@ -48,7 +50,7 @@ class WithSets:
 
 
 def with_sets(program: Program) -> WithSets:
-    """Let each row of rules that differ in one address alone be one rule that asks a set."""
+    """Replace each row of rules that differ in one address only by one rule with a set."""
     members: dict[str, tuple[str, ...]] = {}
     replaced = 0
     tables = []
@@ -62,19 +64,19 @@ def with_sets(program: Program) -> WithSets:
                     continue
                 name = f"bench{len(members)}"
                 match, _ = _address(row[0])
-                # A set takes an address once; the rules may name one twice.
+                # A set has an address once; the rules may name it twice.
                 members[name] = tuple(dict.fromkeys(_address(rule)[0].words[-1] for rule in row))
                 replaced += len(row)
                 rules.append(_asking(row[0], match, name))
             chains.append(chain.with_rules(tuple(rules)))
         tables.append(replace(table, chains=tuple(chains)))
     if not members:
-        raise Cannot(f"no chain has {SHORTEST} rules in a row that differ in one address alone")
+        raise Cannot(f"no chain has {SHORTEST} rules in a row that differ in one address only")
     return WithSets(replace(program, tables=tuple(tables)), members, replaced)
 
 
 def _rows(chain: Chain) -> Iterator[list[Rule]]:
-    """The rules in rows that are alike but for an address."""
+    """The rules in rows that are equal except for an address."""
     row: list[Rule] = []
     alike: object = None
     for rule in chain.rules:
@@ -89,12 +91,19 @@ def _rows(chain: Chain) -> Iterator[list[Rule]]:
 
 
 def _address(rule: Rule) -> tuple[Match, tuple[object, ...] | None]:
-    """The rule's one address test, and all else of it; None when a set cannot stand for it."""
+    """The rule's one address test, and the rest of it; None if a set cannot replace it."""
     target = rule.target
-    asked = [match for match in rule.matches if match.words[-2:-1] in (("-s",), ("-d",)) and not match.name]
-    if len(asked) != 1 or target is None or target.kind is not Kind.VERDICT or target.ends is not Ends.SURELY:
-        return (asked or rule.matches or (_NOTHING,))[0], None
-    (match,) = asked
+    address_matches = [
+        match for match in rule.matches if match.words[-2:-1] in (("-s",), ("-d",)) and not match.name
+    ]
+    if (
+        len(address_matches) != 1
+        or target is None
+        or target.kind is not Kind.VERDICT
+        or target.ends is not Ends.SURELY
+    ):
+        return (address_matches or rule.matches or (_NOTHING,))[0], None
+    (match,) = address_matches
     if match.words[0] == "!" or not _is_prefix(match.words[-1]) or _width(match) == 0:
         return match, None
     if any(other.role not in (Role.SPACE, Role.CONSTANT) for other in rule.matches):
@@ -126,7 +135,7 @@ def _asking(rule: Rule, match: Match, name: str) -> Rule:
 
 
 def load_sets(sets: WithSets, backend: Backend, namespace: Namespace) -> None:
-    """Load what `with_sets` made; LiveError when it is refused."""
+    """Load the result of `with_sets`; LiveError if the tools refuse it."""
     family = sets.program.family
     make_ip_sets(dict.fromkeys(sets.members, "hash:net"), family, namespace, sets.members)
     load(write(sets.program), family, backend, namespace)
@@ -136,10 +145,9 @@ def load_sets(sets: WithSets, backend: Backend, namespace: Namespace) -> None:
 
 
 def verdict_map(program: Program, chain: str = CHAIN) -> list[str]:
-    """*chain* as one nf_tables map from five fields to verdicts, as scripts for nft; Cannot says why not.
+    """*chain* as one nf_tables map from five fields to verdicts, as scripts for nft; Cannot if there is none.
 
-    The map knows no order, so rules whose verdicts differ may not overlap, and it knows no
-    counters of rules.
+    A map has no order, so rules whose verdicts differ must not overlap, and it has no counters of rules.
     """
     listed = program.table("filter")[chain]
     boxes = [_box(rule, program.family) for rule in listed.rules]
@@ -180,7 +188,7 @@ def _box(rule: Rule, family: Family) -> Box:
 
 
 def _without_order(rules: Sequence[Rule], boxes: Sequence[Box], verdicts: Sequence[str]) -> list[int]:
-    """The rules that a map needs: none that an earlier one of its verdict holds; Cannot on overlaps."""
+    """The rules that a map needs: none that an earlier one with its verdict covers; Cannot on overlaps."""
     # Python's integers, as addresses of IPv6 are wider than numpy's.
     low: Any = np.array([[side[0] for side in box] for box in boxes], dtype=object)
     high: Any = np.array([[side[1] for side in box] for box in boxes], dtype=object)
@@ -192,7 +200,7 @@ def _without_order(rules: Sequence[Rule], boxes: Sequence[Box], verdicts: Sequen
         for one in met:
             if verdicts[one] != verdicts[at]:
                 raise Cannot(
-                    f"lines {rules[one].line} and {rule.line} overlap and differ, and a map knows no order"
+                    f"lines {rules[one].line} and {rule.line} overlap and differ, and a map has no order"
                 )
         if not any((low[one] <= low[at]).all() and (high[one] >= high[at]).all() for one in met):
             keep.append(at)
@@ -212,7 +220,7 @@ def _element(box: Box, family: Family) -> str:
 
 
 def load_map(scripts: Sequence[str], namespace: Namespace) -> None:
-    """Load what `verdict_map` wrote; LiveError when the kernel refuses it."""
+    """Load the result of `verdict_map`; LiveError if the kernel refuses it."""
     for script in scripts:
         namespace.run(["nft", "-f", "-"], script)
 
@@ -221,7 +229,7 @@ def load_map(scripts: Sequence[str], namespace: Namespace) -> None:
 
 
 def load_optimised(program: Program, namespace: Namespace) -> str:
-    """Load the rules as `nft -o` merges them; what it has to say, or Cannot."""
+    """Load the rules as `nft -o` merges them; a remark, or Cannot."""
     tool = "iptables-restore-translate" if program.family is Family.IPV4 else "ip6tables-restore-translate"
     text = write(program)
     translated = namespace.run([tool, "-f", "/dev/stdin"], text)

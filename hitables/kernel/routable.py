@@ -1,4 +1,4 @@
-"""Packets for measuring: those of a batch that a network would carry, of one size."""
+"""Packets for measurements: those of a batch that a router forwards, all of one size."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ..ir.fields import Family, Field, Fragment
 from ..simulate.batch import PacketBatch
 from .craft import craft
 
-# Enough of layer 4 for every match; one size, as the sender wants it.
+# Enough of layer 4 for every match; one size, because the sender requires it.
 L4_BYTES = 20
 
-# First bytes of IPv4 addresses that a router does not carry packets from or to.
+# First bytes of IPv4 addresses from or to which a router does not forward packets.
 _THIS_NETWORK, _LOOPBACK, _MULTICAST = 0, 127, 224
 
 
@@ -32,7 +32,7 @@ def routable(batch: PacketBatch) -> npt.NDArray[np.bool_]:
 
 
 def crafted(batch: PacketBatch) -> tuple[bytes, PacketBatch]:
-    """The packets one behind the other, and as a batch of what they are now: with L4_BYTES of layer 4."""
+    """The packets concatenated, and as a batch with their changes: L4_BYTES of layer 4."""
     rows = batch.rows.copy()
     rows["l4_bytes"] = L4_BYTES
     sent = PacketBatch(batch.family, rows, seeded=False)

@@ -1,6 +1,6 @@
-"""What the legacy kernel holds of each rule, as bytes: what a rule means there, in no tool's words.
+"""The bytes of each rule in the legacy kernel: its meaning there, independent of any tool.
 
-iptables-save reads the same bytes, and prints some of them alike that differ.
+iptables-save reads the same bytes, and prints some different ones equally.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GETINFO = struct.Struct("=32sI5I5III")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One rule as the kernel holds it.
+    """One rule in the kernel.
 
     header   struct ipt_ip or ip6t_ip6: addresses, interfaces, protocol
     matches  (name, revision, data) of each match; target: the same of the target
@@ -33,56 +33,56 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _Layout:
     level: int
     domain: int
     header: int  # bytes of the header
     entry: int  # bytes of the whole struct in front of the matches
 
 
-_SHAPES = {
-    Family.IPV4: _Shape(socket.SOL_IP, socket.AF_INET, 84, 112),
-    Family.IPV6: _Shape(socket.IPPROTO_IPV6, socket.AF_INET6, 136, 168),
+_LAYOUTS = {
+    Family.IPV4: _Layout(socket.SOL_IP, socket.AF_INET, 84, 112),
+    Family.IPV6: _Layout(socket.IPPROTO_IPV6, socket.AF_INET6, 136, 168),
 }
 
 
 def read_entries(table: str, family: Family) -> list[Entry]:
     """The rules of *table* in the caller's namespace, in the order of the kernel.
 
-    The ends of chains are entries, too: a policy, the head of a user chain, the end of the table.
+    Policies, the heads of user chains and the end of the table are entries, too.
     """
-    shape = _SHAPES[family]
-    with socket.socket(shape.domain, socket.SOCK_RAW, socket.IPPROTO_RAW) as asked:
+    layout = _LAYOUTS[family]
+    with socket.socket(layout.domain, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw_socket:
         name = table.encode().ljust(_NAME, b"\0")
-        info = _ask(asked, shape.level, _INFO, name + bytes(_GETINFO.size - _NAME))
+        info = _ask(raw_socket, layout.level, _INFO, name + bytes(_GETINFO.size - _NAME))
         size = _GETINFO.unpack(info)[-1]
-        at = _NAME + 8  # the size, and what aligns the entries
-        held = _ask(asked, shape.level, _ENTRIES, name + struct.pack("=II", size, 0) + bytes(size))[at:]
-    found = []
-    while held:
-        to_target, to_next = struct.unpack_from("=HH", held, shape.header + 4)
+        at = _NAME + 8  # the size, and padding
+        data = _ask(raw_socket, layout.level, _ENTRIES, name + struct.pack("=II", size, 0) + bytes(size))[at:]
+    entries = []
+    while data:
+        to_target, to_next = struct.unpack_from("=HH", data, layout.header + 4)
         parts = []
-        at = shape.entry
+        at = layout.entry
         while at < to_target:
-            length, part = _part(held, at)
+            length, part = _part(data, at)
             parts.append(part)
             at += length
-        found.append(Entry(held[: shape.header], tuple(parts), _part(held, to_target)[1]))
-        held = held[to_next:]
-    return found
+        entries.append(Entry(data[: layout.header], tuple(parts), _part(data, to_target)[1]))
+        data = data[to_next:]
+    return entries
 
 
-def _part(held: bytes, at: int) -> tuple[int, tuple[str, int, bytes]]:
-    length, name, revision = struct.unpack_from("=H29sB", held, at)
-    return length, (name.split(b"\0")[0].decode(), revision, held[at + 32 : at + length])
+def _part(data: bytes, at: int) -> tuple[int, tuple[str, int, bytes]]:
+    length, name, revision = struct.unpack_from("=H29sB", data, at)
+    return length, (name.split(b"\0")[0].decode(), revision, data[at + 32 : at + length])
 
 
-def _ask(asked: socket.socket, level: int, option: int, data: bytes) -> bytes:
-    """getsockopt with a buffer of any size, which Python's own does not take."""
+def _ask(raw_socket: socket.socket, level: int, option: int, data: bytes) -> bytes:
+    """getsockopt with a buffer of any size, which Python's own does not accept."""
     libc = ctypes.CDLL(None, use_errno=True)
     buffer = ctypes.create_string_buffer(data, len(data))
     length = ctypes.c_uint32(len(data))
-    if libc.getsockopt(asked.fileno(), level, option, buffer, ctypes.byref(length)):
+    if libc.getsockopt(raw_socket.fileno(), level, option, buffer, ctypes.byref(length)):
         error = ctypes.get_errno()
         raise LiveError(f"cannot read the rules of the kernel: {os.strerror(error)}")
     return buffer.raw[: length.value]

@@ -1,8 +1,8 @@
-"""How long the kernel takes for a packet under each of several rule sets.
+"""The time of a packet in the kernel under each of several rule sets.
 
-Each rule set is loaded into a scratch namespace of its own, and all are measured in turn, many
-times: what disturbs the machine then disturbs all of them.  A packet's whole way runs in the
-sender's own thread, whose CPU time is read, so other load counts little.
+Each rule set is loaded into a scratch namespace of its own, and all are measured in turn, many times, so
+that a disturbance of the machine affects all of them.  A packet's whole path runs in the sender's thread,
+whose CPU time is measured, so other load has little influence.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ DEVICE = "sink0"
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x1, 0x1000
 EMPTY = "*filter\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
 
-# Seconds that one measurement of one rule set lasts, about.
+# Approximate seconds of one measurement of one rule set.
 SLICE = 0.15
 
-# The tunnels of this helper, by name: a device lives as long as its file is open.
+# The tunnels of this helper process, by name: a device exists while its file is open.
 _tunnels: dict[str, int] = {}
 
 
@@ -47,7 +47,7 @@ def _open_tunnel(name: str) -> None:
 
 
 def prepare() -> None:
-    """Run inside: a tunnel that nobody reads; once its queue is full it forgets every packet."""
+    """Run inside: a tunnel that is never read; once its queue is full it discards every packet."""
     _open_tunnel(DEVICE)
     for command in (
         f"ip link set {DEVICE} txqueuelen 1 up",
@@ -67,14 +67,14 @@ class Router:
 
 
 def prepare_router(router: Router) -> None:
-    """Run inside: what is written to the first tunnel is routed to the second, which forgets it."""
+    """Run inside: a packet written to the first tunnel is routed to the second, which discards it."""
     for name in ("all", "default"):
         if router.family is Family.IPV4:
             set_sysctl(f"ipv4.conf.{name}.rp_filter", "0")
             set_sysctl(f"ipv4.conf.{name}.forwarding", "1")
         else:
             set_sysctl(f"ipv6.conf.{name}.forwarding", "1")
-            # Without an address, and slow to repeat itself, it sends next to nothing of its own.
+            # Without an address, and with a long report interval, it sends almost no packets of its own.
             set_sysctl(f"ipv6.conf.{name}.addr_gen_mode", "1")
             set_sysctl(f"ipv6.conf.{name}.mldv2_unsolicited_report_interval", "600000")
     for name in (router.incoming, router.outgoing):
@@ -84,14 +84,14 @@ def prepare_router(router: Router) -> None:
 
 
 def came_through(router: Router) -> int:
-    """Run inside: how many packets the second tunnel has been given."""
+    """Run inside: how many packets have reached the second tunnel."""
     (link,) = json.loads(run(["ip", "-j", "-s", "link", "show", router.outgoing]))
     sent = link["stats64"]["tx"]
     return int(sent["packets"]) + int(sent["dropped"])
 
 
 def measure_router(router: Router, packets: bytes, count: int, rounds: int, cpu: int | None) -> float:
-    """Run inside: nanoseconds per packet that is routed, or dropped on the way."""
+    """Run inside: nanoseconds per packet that is routed or dropped."""
     from ..core.raw_sender import forward_time
 
     if cpu is not None:
@@ -133,7 +133,7 @@ class Stopwatch:
         self._spaces: dict[str, Namespace] = {}
         self._packets: dict[str, tuple[bytes, int]] = {}
         self._rounds: dict[str, int] = {}
-        # The last processor: the first is where a machine does what it does besides.
+        # The last processor: a machine does its other work mostly on the first.
         self._cpu = max(os.sched_getaffinity(0))
 
     def __enter__(self) -> Stopwatch:
@@ -143,7 +143,7 @@ class Stopwatch:
         self._stack.close()
 
     def namespace(self, name: str, packets: bytes, count: int) -> Namespace:
-        """A namespace to load something into, for *count* packets of one size."""
+        """A namespace to load a rule set into, measured by *count* packets of one size."""
         space = self._stack.enter_context(Namespace())
         if self._router:
             space.call(prepare_router, self._router)
@@ -161,36 +161,36 @@ class Stopwatch:
             raise
 
     def forget(self, name: str) -> None:
-        """Do not measure *name*, if it was added."""
+        """Remove *name* from the measurement, if it was added."""
         self._spaces.pop(name, None)
 
     def run(self, runs: int, within: float = math.inf) -> dict[str, list[float]]:
         """Nanoseconds per packet of each rule set, *runs* times, in turn.
 
-        Fewer times, but three at least, when that would take more than *within* seconds.
+        Fewer times, but at least three, if that would take more than *within* seconds.
         """
         for name in self._spaces:
             _, count = self._packets[name]
             once = self._measure(name, 1)
             self._rounds[name] = max(1, int(self._piece * 1e9 / (once * count)))
-        found: dict[str, list[float]] = {name: [] for name in self._spaces}
+        times: dict[str, list[float]] = {name: [] for name in self._spaces}
         began = time.monotonic()
         for turn in range(runs):
             if turn >= 3 and (time.monotonic() - began) * (turn + 1) / turn > within:
                 break
             for name in self._spaces:
-                found[name].append(self._measure(name, self._rounds[name]))
-        return found
+                times[name].append(self._measure(name, self._rounds[name]))
+        return times
 
     def passing(self, name: str) -> int:
-        """With a router: how many of the packets of one round come through."""
+        """With a router: how many of the packets of one round pass."""
         assert self._router is not None
         space, counts = self._spaces[name], []
         for _ in range(5):
             before = space.call(came_through, self._router)
             self._measure(name, 1)
             counts.append(space.call(came_through, self._router) - before)
-        # What the kernel sends of its own now and then comes on top, or delays one of ours.
+        # Packets of the kernel's own are counted now and then, or delay one of ours.
         return int(statistics.median(counts))
 
     def _measure(self, name: str, rounds: int) -> float:

@@ -1,8 +1,8 @@
-"""A user's own rule set in the kernel: `hitables bench kernel RULES`.
+"""A user's own rule set measured in the kernel: `hitables bench kernel RULES`.
 
-One chain of table filter, as it is and compiled, and beside them what else could be done with it:
-nanoseconds per packet above an empty rule set, all in turn, medians.  The packets are routed from one
-tunnel to another, so they run through FORWARD; rules of INPUT or OUTPUT are measured there too.
+One chain of table filter is measured as it is, compiled, and in its alternatives (rivals.py): the median
+nanoseconds per packet above an empty rule set, all in turn.  The packets are routed from one tunnel to
+another, so they traverse FORWARD; rules of INPUT or OUTPUT are measured there, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .routable import crafted, routable
 from .stopwatch import Router, Stopwatch
 from .testbed import valid_name
 
-FLOWS = 2000  # packets that take turns
+FLOWS = 2000  # packets, sent in turn
 RUNS = 10
 
 
@@ -43,9 +43,9 @@ class Line:
     """One rule set measured, or *why* it was not.
 
     above     nanoseconds above an empty rule set, median
-    doubt     what that may be off by
-    modelled  by the cost model; None for what it does not know
-    note      what a user should know besides
+    doubt     two standard deviations of that median
+    modelled  nanoseconds by the cost model; None if it does not cover the rule set
+    note      a remark for the user
     """
 
     name: str
@@ -59,7 +59,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Measured:
-    """What came out.  *empty*: the whole way of a packet without rules, in nanoseconds."""
+    """The measurements.  *empty*: nanoseconds of a packet's whole path without rules."""
 
     chain: str
     backend: Backend
@@ -108,22 +108,22 @@ def routed(program: Program, chain: str) -> Program:
 
 
 def _empty(policy: str, program: Program) -> str:
-    """No rules for the packets; but they are followed when *program* makes the kernel follow connections."""
+    """A rule set without rules for the packets, which tracks connections if *program* does."""
     follow = follows_connections(program.table("filter"))
     rule = "-A INPUT -m conntrack --ctstate NEW\n" if follow else ""
     return f"*filter\n:INPUT ACCEPT [0:0]\n:{CHAIN} {policy} [0:0]\n{rule}COMMIT\n"
 
 
 def _is_chancy(program: Program) -> bool:
-    """Whether some rule asks memory or chance, so that a packet may fare otherwise the next time."""
+    """Whether a rule depends on memory or chance, so that a packet's result may vary."""
     rules = (rule for chain in program.table("filter").chains for rule in chain.rules)
     return any(match.role in (Role.NAMED, Role.ONCE) for rule in rules for match in rule.matches)
 
 
 def _router(program: Program) -> Router:
-    """With the interfaces that the rules name most often."""
+    """A router with the interfaces that the rules name most often."""
 
-    def usual(option: str, spare: str) -> str:
+    def most_common(option: str, default: str) -> str:
         named = Counter(
             match.words[-1].replace("+", "0")
             for chain in program.table("filter").chains
@@ -131,11 +131,11 @@ def _router(program: Program) -> Router:
             for match in rule.matches
             if match.words[-2:-1] == (option,) and match.words[0] != "!"
         )
-        found = [name for name, _ in named.most_common() if valid_name(name) and name != "lo"]
-        return found[0] if found else spare
+        names = [name for name, _ in named.most_common() if valid_name(name) and name != "lo"]
+        return names[0] if names else default
 
-    incoming = usual("-i", "in0")
-    outgoing = usual("-o", "out0")
+    incoming = most_common("-i", "in0")
+    outgoing = most_common("-o", "out0")
     return Router(program.family, incoming, outgoing if outgoing != incoming else "out0")
 
 
@@ -150,51 +150,51 @@ def measure(
     runs: int = RUNS,
     flows: int = FLOWS,
     costs: Costs | None = None,
-    tell: Callable[[str], None] = lambda stage: None,
+    progress: Callable[[str], None] = lambda stage: None,
 ) -> Measured:
-    """Measure *chain* of table filter by packets of *batch*; LiveError when that cannot be done here."""
+    """Measure *chain* of table filter by packets of *batch*; LiveError if that is not possible here."""
     costs = costs or default()
     plain = routed(program, chain)
     router = _router(plain)
-    tell("compiling")
+    progress("compiling")
     options = replace(options or Options(), backend=backend)
     compiled = compile_rules(plain, options).program
     good = batch.pick(routable(batch))
     if not len(good):
         raise HitablesError(
-            f"none of {len(batch)} packets can be routed: they are fragments, or between no two hosts"
+            f"none of {len(batch)} packets can be routed: they are fragments, or not between two hosts"
         )
     packets, sent = crafted(good.pick(np.random.default_rng(1).permutation(len(good))[:flows]))
     set_interface(sent, Field.IIF, router.incoming)
     set_interface(sent, Field.OIF, router.outgoing)
-    sent.rows["low"][:, Field.STATE] = NEW  # one direction of a flow is all that connection tracking sees
+    sent.rows["low"][:, Field.STATE] = NEW  # connection tracking sees one direction of a flow only
     lines: list[Line] = []
     with Stopwatch(backend, router=router) as watch:
         bench = _Bench(watch, packets, sent, backend, _is_chancy(plain))
         for policy in ("ACCEPT", "DROP"):
             watch.add(f"empty {policy}", _empty(policy, plain), packets, len(sent))
         for name, one in (("input", plain), ("compiled", compiled)):
-            tell(f"loading: {name}")
+            progress(f"loading: {name}")
             watch.add(name, write(one), packets, len(sent))
             bench.passing[name] = watch.passing(name)
             lines.append(
                 Line(name, one.rule_count(), modelled=spent(one, "filter", CHAIN, sent, costs, backend).total)
             )
         for name in against:
-            tell(f"loading: {name}")
+            progress(f"loading: {name}")
             lines.append(bench.rival(name, plain))
         bench.check()
-        tell("measuring")
+        progress("measuring")
         times = watch.run(runs)
     lost = 1 - bench.passing["input"] / len(sent)
-    # A dropped packet saves the way out, so it is held against an empty rule set that drops.
+    # A dropped packet saves the path out, so it is compared with an empty rule set that drops.
     empty = [
         (1 - lost) * one + lost * two
         for one, two in zip(times["empty ACCEPT"], times["empty DROP"], strict=True)
     ]
-    found = tuple(line if line.why else _measured(line, times[line.name], empty) for line in lines)
-    said = (*_advice(found), *_hints(plain, against))
-    return Measured(chain, backend, len(sent), statistics.median(empty), found, said)
+    measured = tuple(line if line.why else _measured(line, times[line.name], empty) for line in lines)
+    advice = (*_advice(measured), *_hints(plain, against))
+    return Measured(chain, backend, len(sent), statistics.median(empty), measured, advice)
 
 
 def _measured(line: Line, times: Sequence[float], empty: Sequence[float]) -> Line:
@@ -206,7 +206,7 @@ def _measured(line: Line, times: Sequence[float], empty: Sequence[float]) -> Lin
 
 @dataclass
 class _Bench:
-    """Rule sets that are loaded, and how many of the packets each lets through."""
+    """The loaded rule sets, and how many of the packets each lets through."""
 
     watch: Stopwatch
     packets: bytes
@@ -246,7 +246,7 @@ class _Bench:
         return self.watch.namespace(name, self.packets, len(self.sent))
 
     def check(self) -> None:
-        """Both programs must let as many packets through, but for what memory and chance decide."""
+        """Both programs must let equally many packets through, unless memory or chance decides."""
         if self.passing["compiled"] != self.passing["input"] and not self.chancy:
             raise LiveError(
                 f"the compiled rule set lets {self.passing['compiled']} of {len(self.sent)} packets through, "
@@ -255,30 +255,30 @@ class _Bench:
 
 
 def _in_short(reason: str) -> str:
-    """One line of what a tool said, from its first error on."""
-    said = " ".join(reason.replace("^", "").split())
-    said = said[said.find("Error: ") + len("Error: ") :] if "Error: " in said else said
-    return said if len(said) <= 200 else f"{said[:200]}…"
+    """A tool's message on one line, from its first error on."""
+    line = " ".join(reason.replace("^", "").split())
+    line = line[line.find("Error: ") + len("Error: ") :] if "Error: " in line else line
+    return line if len(line) <= 200 else f"{line[:200]}…"
 
 
 def _advice(lines: Sequence[Line]) -> list[str]:
     by_name = {line.name: line for line in lines if not line.why}
-    compiled, given = by_name["compiled"], by_name["input"]
-    said: list[str] = []
-    if compiled.above + compiled.doubt >= given.above - given.doubt:
-        said.append("compiling does not pay here")
+    compiled, original = by_name["compiled"], by_name["input"]
+    advice: list[str] = []
+    if compiled.above + compiled.doubt >= original.above - original.doubt:
+        advice.append("compiling does not pay here")
     for line in lines:
         if line.name in ("input", "compiled") or line.why:
             continue
         if line.above + line.doubt < compiled.above - compiled.doubt:
-            said.append(
+            advice.append(
                 f"{line.name} serves better here: {line.above:.0f} ns, compiled rules {compiled.above:.0f} ns"
             )
-    return said
+    return advice
 
 
 def _hints(plain: Program, against: Sequence[str]) -> list[str]:
-    """What was not measured and may serve better: most rules say no more than a list of addresses does."""
+    """Alternatives that were not measured and may be faster: an ipset if most rules differ in one address."""
     if "ipset" in against:
         return []
     try:
@@ -294,7 +294,7 @@ def _hints(plain: Program, against: Sequence[str]) -> list[str]:
 
 
 def default_batch(program: Program, chain: str, count: int = 4 * FLOWS) -> PacketBatch:
-    """Packets aimed evenly at the rules of *chain*, as they run through FORWARD."""
+    """Packets drawn evenly for the rules of *chain*, as they traverse FORWARD."""
     from ..simulate.boundary_packets import draw_packets
 
     return draw_packets(routed(program, chain), "filter", CHAIN, count, 1)

@@ -1,11 +1,11 @@
 """ClassBench filter sets -> rules of five fields, and those as iptables-save text.
 
 A line reads `@SRC/LEN DST/LEN LOW : HIGH LOW : HIGH PROTO/MASK`, in its longer form with
-`FLAGS/MASK` behind it; blanks or tabs part the columns.  The first rule that matches wins.
+`FLAGS/MASK` behind it; blanks or tabs separate the columns.  The first rule that matches wins.
 
-Lines have few shapes.  Every word of the text (address, number, value/mask) is replaced by a NUL
-character, lark parses each distinct shape that is left once, and the words are filled in where the
-parse says; so 100,000 lines take half a second instead of a minute.
+Lines have few shapes.  We replace every word of the text (address, number, value/mask) by a NUL character,
+parse each distinct shape once with lark, and fill the words into the parse; so 100,000 lines take half a
+second instead of a minute.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ANY_PORT: Interval = (0, 65535)
 class FilterRule(NamedTuple):
     """One line.  Addresses and ports from low to high, both included; *proto* None means any.
 
-    *flags* is ClassBench's column of that name as (value, mask), None when the line has none or the
-    mask is 0.  The traces tell no flags, so whoever compares with them must leave the column out.
+    *flags* is ClassBench's column of that name as (value, mask), None if the line has none or the mask is
+    0.  Traces have no flags, so a comparison with them must ignore the column.
     """
 
     src: Interval
@@ -46,7 +46,7 @@ class FilterRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The rules of one set, best first; *source* says where they were read from."""
+    """The rules of one set, best first; *source* names the file."""
 
     rules: tuple[FilterRule, ...]
     source: str = "-"
@@ -59,7 +59,7 @@ class Filter:
 
 
 def parse(text: str, source: str = "-") -> Filter:
-    """Read a filter set; ParseError names the line and column of what is wrong."""
+    """Read a filter set; ParseError names the line and column of the mistake."""
     if "\0" in text:
         raise ParseError("binary data, no ClassBench filter", source=source)
     rules = []
@@ -79,9 +79,9 @@ def parse(text: str, source: str = "-") -> Filter:
 def to_text(filters: Filter, chain: str = "FORWARD", action: str = "ACCEPT") -> str:
     """The set as iptables-save text: one rule per filter rule, in *chain* of the filter table.
 
-    Wildcards are left out, and so is the flags column: five fields, as in everything that is published
-    on these sets.  Ports of a protocol that has none, or of any protocol, cannot be said in iptables:
-    Unsupported names the line.
+    Wildcards are omitted, and so is the flags column: five fields, as in all publications on these sets.
+    iptables cannot express ports of a protocol without ports, or of any protocol: Unsupported names the
+    line.
     """
     built_in = BUILT_IN["filter"]
     lines = ["*filter", *(f":{name} ACCEPT [0:0]" for name in built_in)]
@@ -100,7 +100,7 @@ def to_text(filters: Filter, chain: str = "FORWARD", action: str = "ACCEPT") -> 
             if rule.proto not in PORT_MATCH:
                 protocol = "any protocol" if rule.proto is None else f"protocol {rule.proto}, which has none"
                 raise Unsupported(
-                    f"{filters.source}:{rule.line}: ports of {protocol}: iptables cannot say that; "
+                    f"{filters.source}:{rule.line}: ports of {protocol}: iptables cannot express that; "
                     f"give the rule tcp (0x06/0xFF), udp (0x11/0xFF), or the ports 0 : 65535"
                 )
             words.append(f"-m {PORT_MATCH[rule.proto]}")
@@ -114,7 +114,7 @@ def to_text(filters: Filter, chain: str = "FORWARD", action: str = "ACCEPT") -> 
 
 
 def to_filter_text(filters: Filter) -> str:
-    """The set as ClassBench writes it; the column of flags stands where a rule has some."""
+    """The set as ClassBench writes it; a rule with flags has a column for them."""
     lines = []
     for rule in filters.rules:
         columns = [f"@{_prefix_text(rule.src)}", _prefix_text(rule.dst)]
@@ -132,15 +132,15 @@ PORT_MATCH = {6: "tcp", 17: "udp", 33: "dccp", 132: "sctp"}
 _WORD = re.compile(r"[\w./]+")
 
 
-# Words recur: a hit costs a tenth of reading the word again.
+# Words recur: a hit costs a tenth of reading the word.
 _remembered = lru_cache(maxsize=1 << 16)
 
 
-# -- values of words; each raises ValueError with what is wrong ------------------------------------
+# -- values of words; each raises ValueError with the reason ----------------------------------------
 
 
 _BYTES = {str(byte): byte for byte in range(256)}
-_FREE = {str(length): (1 << 32 - length) - 1 for length in range(33)}  # what the prefix leaves open
+_FREE = {str(length): (1 << 32 - length) - 1 for length in range(33)}  # the bits outside the prefix
 
 
 @_remembered
@@ -244,7 +244,7 @@ def _long(words: list[str], line: int) -> FilterRule:
 
 
 class _Misfit(ValueError):
-    """A shape that no line may have; *at* is the place of its first fault."""
+    """A shape that no line may have; *at* is the position of its first mistake."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at)
@@ -253,7 +253,7 @@ class _Misfit(ValueError):
 
 @_remembered
 def _reader(shape: str) -> Callable[[list[str], int], FilterRule]:
-    """What makes a rule of the words of a line of this shape."""
+    """The function from the words of a line of this shape to its rule."""
     from lark.exceptions import UnexpectedInput, UnexpectedToken
 
     try:
@@ -281,7 +281,7 @@ _READERS: tuple[Callable[[str], object], ...] = (
 
 
 def _explain(line: str, number: int, source: str) -> NoReturn:
-    """Raise the ParseError that names the first fault of *line*."""
+    """Raise the ParseError that names the first mistake of *line*."""
     words = list(_WORD.finditer(line))
 
     def fail(reason: str, start: int, end: int, hint: str = "") -> NoReturn:
@@ -293,7 +293,7 @@ def _explain(line: str, number: int, source: str) -> NoReturn:
     try:
         _reader(shape)
     except _Misfit as misfit:
-        # The same place in the line: as many words and as many other characters stand before it.
+        # The same position in the line: as many words and as many other characters precede it.
         before = shape[: misfit.at].count("\0")
         start = misfit.at + sum(len(word[0]) - 1 for word in words[:before])
         if start >= len(line.rstrip()):

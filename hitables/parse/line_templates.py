@@ -141,11 +141,13 @@ class LineTemplates:
         for word, _ in split(line):
             if word == '"':
                 raise Fault("a quote that is never closed", len(words))
-            found = _SET_OPTION.fullmatch(unquote(word))
-            option = find_header(found[1]) if found and "policy" not in words else ""
-            if found and option:
-                raise Fault(f"iptables does not read {found[1]}=", len(words), f"write {option} {found[2]}")
-            words += found.groups() if found else [unquote(word)]
+            assignment = _SET_OPTION.fullmatch(unquote(word))
+            option = find_header(assignment[1]) if assignment and "policy" not in words else ""
+            if assignment and option:
+                raise Fault(
+                    f"iptables does not read {assignment[1]}=", len(words), f"write {option} {assignment[2]}"
+                )
+            words += assignment.groups() if assignment else [unquote(word)]
         if len(words) > MOST_WORDS:
             raise Fault(f"more than {MOST_WORDS} words; iptables-restore takes no more", MOST_WORDS)
         order = _command_first(words)
@@ -283,8 +285,10 @@ def _command_first(words: list[str]) -> list[tuple[int, str]]:
             command = [(at, word)]
         elif (attached := _ATTACHED.fullmatch(word)) and at == begins:
             command = [(at, attached[1]), (at, attached[2])]
-        elif len(found := {COMMANDS[name] for name in COMMANDS if name.startswith(word)}) == 1 and word[2:]:
-            command = [(at, found.pop())]
+        elif (
+            len(commands := {COMMANDS[name] for name in COMMANDS if name.startswith(word)}) == 1 and word[2:]
+        ):
+            command = [(at, commands.pop())]
         else:
             continue
         chain = 0 if len(command) > 1 else 1

@@ -1,10 +1,10 @@
-"""Memories that rules share by a name, and whose parameters are those of the rule that is loaded first.
+"""State that rules share by a name, with the parameters of the rule that is loaded first.
 
-`hashlimit` keeps rate, burst, mode and masks with the table that has the name; `recent` keeps the mask
-with its list.  A later rule of the same name gets these, whatever it says itself.  iptables-legacy
-loads the built-in chains of a table, then its user chains by name; iptables-nft loads rules as the text
-has them.  So where rules of one name differ, the key of each says what comes first in either: rule sets
-that load another rule first are not called equal.
+`hashlimit` stores rate, burst, mode and masks in the table of that name; `recent` stores the mask in its
+list.  A later rule of the same name uses these, whatever its own parameters are.  iptables-legacy loads the
+built-in chains of a table, then its user chains by name; iptables-nft loads rules in the order of the text.
+So if rules of one name differ, the key of each contains the parameters that are loaded first in either
+backend: rule sets that load another rule first are not equal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _word_behind(match: Match, option: str, default: str) -> str:
 
 
 def named_memory(match: Match) -> tuple[str, str] | None:
-    """The extension and the name of the memory that *match* shares; None for other matches."""
+    """The extension and the name of the state that *match* shares; None for other matches."""
     if match.name == "hashlimit":
         return match.name, _word_behind(match, "--hashlimit-name", "")
     if match.name == "recent":
@@ -33,27 +33,27 @@ def named_memory(match: Match) -> tuple[str, str] | None:
 
 
 def _parameters(match: Match) -> str:
-    """What the memory is made with."""
+    """The parameters of the state."""
     if match.name == "recent":
-        found = re.search(r"--mask (\S+)", match.key)  # as the kernel has it, whether it was written or not
-        return found[1] if found else "unknown"
+        mask = re.search(r"--mask (\S+)", match.key)  # the key always has it, even if the rule does not
+        return mask[1] if mask else "unknown"
     return match.key.split(FIRST)[0].rstrip()
 
 
 def mixed_memories(rules: Iterable[Rule]) -> frozenset[tuple[str, str]]:
-    """The memories for which some of *rules* have other parameters than others."""
-    found: dict[tuple[str, str], str] = {}
+    """The shared states for which *rules* have different parameters."""
+    parameters: dict[tuple[str, str], str] = {}
     mixed = set()
     for rule in rules:
         for match in rule.matches:
             name = named_memory(match)
-            if name is not None and found.setdefault(name, _parameters(match)) != _parameters(match):
+            if name is not None and parameters.setdefault(name, _parameters(match)) != _parameters(match):
                 mixed.add(name)
     return frozenset(mixed)
 
 
 def with_first_parameters(program: Program) -> Program:
-    """*program*, in which the key of each match of a mixed memory says whose parameters count."""
+    """*program*, in which the key of each match of a mixed state has the parameters in effect."""
     mixed = mixed_memories(rules_of(program))
     if not mixed:
         return program
@@ -62,9 +62,9 @@ def with_first_parameters(program: Program) -> Program:
     def change(rule: Rule) -> Rule:
         if not any(named_memory(match) in mixed for match in rule.matches):
             return rule
-        return rule._replace(matches=tuple(map(told, rule.matches)))
+        return rule._replace(matches=tuple(map(with_first, rule.matches)))
 
-    def told(match: Match) -> Match:
+    def with_first(match: Match) -> Match:
         name = named_memory(match)
         if name not in mixed or FIRST in match.key:
             return match
@@ -88,10 +88,10 @@ def _as_legacy_loads(program: Program) -> Iterable[Rule]:
 
 
 def _first(rules: Iterable[Rule], mixed: frozenset[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    found: dict[tuple[str, str], str] = {}
+    parameters: dict[tuple[str, str], str] = {}
     for rule in rules:
         for match in rule.matches:
             name = named_memory(match)
             if name in mixed:
-                found.setdefault(name, _parameters(match))
-    return found
+                parameters.setdefault(name, _parameters(match))
+    return parameters

@@ -1,7 +1,7 @@
 """Captured packets (pcap and pcapng): the headers that rules read, and how often each was seen.
 
-The file's format is read by dpkt (`pip install "hitables[pcap]"`).  A capture tells neither the hook nor
-what connection tracking said; here a flow is NEW until it was seen in both directions, then ESTABLISHED.
+The file's format is read by dpkt (`pip install "hitables[pcap]"`).  A capture contains neither the
+hook nor the connection state; here a flow is NEW until it was seen in both directions, then ESTABLISHED.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VLAN = (0x8100, 0x88A8, 0x9100)
 # Link types whose frames begin with so many bytes, the last two an ethertype.
 _TYPED = {1: 14, 113: 16}
 _SLL2 = 276
-# Those that begin with so many bytes, then IP.
+# Link types whose frames begin with so many bytes, followed by IP.
 _BARE = {0: 4, 108: 4, 12: 0, 14: 0, 101: 0, 228: 0, 229: 0}
 _EXTENSIONS = (0, 43, 60, 135)  # headers with their length in the second byte
 _FRAGMENT, _AH = 44, 51
@@ -45,18 +45,18 @@ class Capture:
 
 
 def parse(data: bytes, family: Family, source: str = "-") -> Capture:
-    """Read a capture; ParseError for what is none, MissingLibrary without dpkt."""
+    """Read a capture; ParseError if it is none, MissingLibrary without dpkt."""
     seen: Counter[tuple[Any, ...]] = Counter()
     flows: dict[tuple[Any, ...], bool] = {}  # whether both directions were seen
     others = unread = 0
     for link, frame in _frames(data, source):
-        found = _network(link, frame)
-        if found is None or (read := _fields(*found)) is None:
+        packet = _network(link, frame)
+        if packet is None or (fields := _fields(*packet)) is None:
             unread += 1
-        elif found[0] is not family:
+        elif packet[0] is not family:
             others += 1
         else:
-            seen[(*read, _state(read[0], flows))] += 1
+            seen[(*fields, _state(fields[0], flows))] += 1
     packets = tuple(_packet(family, *key) for key in seen)
     return Capture(family, packets, tuple(seen.values()), others, unread, source)
 
@@ -76,7 +76,7 @@ def _frames(data: bytes, source: str) -> Iterator[tuple[int, bytes]]:
         for _, frame in reader:
             yield link, bytes(frame)
     except (ValueError, UnpackError, EOFError) as error:
-        reason = f"no capture that can be read: {str(error) or type(error).__name__}"
+        reason = f"not a readable capture: {str(error) or type(error).__name__}"
         raise ParseError(reason, source=source) from None
 
 
@@ -100,7 +100,7 @@ _Fields = tuple[tuple[tuple[Field, int], ...], tuple[tuple[Field, int], ...], in
 
 
 def _fields(family: Family, packet: bytes) -> _Fields | None:
-    """Values, raw values, bytes of layer 4, the three malformed classes; None if they were not captured."""
+    """Values, raw values, bytes of layer 4, the three malformed classes; None if the capture lacks them."""
     v4 = family is Family.IPV4
     if len(packet) < (20 if v4 else 40):
         return None
@@ -110,26 +110,26 @@ def _fields(family: Family, packet: bytes) -> _Fields | None:
     values = dict(zip((Field.SRC, Field.DST), addresses, strict=True))
     values |= {Field.IIF: 0, Field.OIF: 0}
     if v4:
-        begins, whole = (packet[0] & 15) * 4, int.from_bytes(packet[2:4], "big")
+        start_of_l4, whole = (packet[0] & 15) * 4, int.from_bytes(packet[2:4], "big")
         protocol: int | None = packet[9]
         word = int.from_bytes(packet[6:8], "big")
         offset, more = word & 0x1FFF, bool(word & 0x2000)
-        if not whole:  # left to the network card
+        if not whole:  # the network card fills it in
             whole = len(packet)
     else:
         whole = 40 + int.from_bytes(packet[4:6], "big")
-        begins, protocol, offset, more = _walk(packet[:whole])
-    size = max(0, whole - begins)
-    body = packet[begins:whole]
-    if len(body) < min(size, TCP_OFFSET_BYTES + 1) or begins < (20 if v4 else 40):
+        start_of_l4, protocol, offset, more = _walk(packet[:whole])
+    size = max(0, whole - start_of_l4)
+    body = packet[start_of_l4:whole]
+    if len(body) < min(size, TCP_OFFSET_BYTES + 1) or start_of_l4 < (20 if v4 else 40):
         return None
     values[Field.FRAG] = int(Fragment.LATER if offset else Fragment.FIRST if more else Fragment.WHOLE)
     if protocol is not None:
         values[Field.PROTO] = protocol
-    found = {} if protocol is None else _read(body, size)
+    layer4 = {} if protocol is None else _read(body, size)
     if offset:
-        # In IPv6 native expressions take a later fragment's ports from the IP header (docs/kernel.md).
-        raw = found if v4 else _read(packet, size)
+        # In IPv6 native expressions read a later fragment's ports from the IP header (docs/kernel.md).
+        raw = layer4 if v4 else _read(packet, size)
         raw = {each: value for each, value in raw.items() if each is not Field.ICMP}
         return tuple(values.items()), tuple(raw.items()), size, False, offset == 1, protocol is None
     has = {
@@ -138,7 +138,7 @@ def _fields(family: Family, packet: bytes) -> _Fields | None:
         Field.ICMP: protocol == (ICMP if v4 else ICMPV6),
         Field.FLAGS: protocol == TCP,
     }
-    values |= {each: value for each, value in found.items() if has[each]}
+    values |= {each: value for each, value in layer4.items() if has[each]}
     broken = False
     if protocol == TCP and size >= TCP_OFFSET_BYTES:
         length = (body[TCP_OFFSET_BYTES - 1] >> 4) * 4
@@ -147,19 +147,19 @@ def _fields(family: Family, packet: bytes) -> _Fields | None:
 
 
 def _read(body: bytes, size: int) -> dict[Field, int]:
-    """What lies where fields of layer 4 lie, as far as *size* bytes go."""
-    found = {
+    """The bytes at the positions of layer 4 fields, within *size* bytes."""
+    values = {
         each: int.from_bytes(body[max(0, end - 2) : end], "big")
         for each, end in FIELD_BYTES.items()
         if size >= end
     }
-    if Field.FLAGS in found:
-        found[Field.FLAGS] &= 63
-    return found
+    if Field.FLAGS in values:
+        values[Field.FLAGS] &= 63
+    return values
 
 
 def _walk(packet: bytes) -> tuple[int, int | None, int, bool]:
-    """Over IPv6 extension headers: where layer 4 begins, its protocol (None: cut short), offset, more."""
+    """Skip IPv6 extension headers: the start of layer 4, its protocol (None: cut short), offset, more."""
     protocol: int | None = packet[6]
     before = at = 40
     offset, more = 0, False
@@ -172,7 +172,7 @@ def _walk(packet: bytes) -> tuple[int, int | None, int, bool]:
             offset, more, length = word >> 3, bool(word & 1), 0
         size = (length + 2) * 4 if protocol == _AH else (length + 1) * 8
         protocol, at = following, at + size
-        if offset:  # the kernel looks for no more headers there, and takes one for none
+        if offset:  # the kernel reads no further headers there, and an extension header as no protocol
             if protocol in (*_EXTENSIONS[:3], _FRAGMENT, _AH):
                 protocol = None
             break

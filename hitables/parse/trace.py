@@ -3,11 +3,11 @@
 A line holds, in decimal: source, destination, source port, destination port, protocol; and then
 
     nothing                        5 columns
-    the first rule that matches    6 columns, counted from 1, as the WUSTL sets have it
+    the first rule that matches    6 columns, counted from 1, as in the WUSTL sets
     flags, and the rule that the   7 columns, counted from 0, as ClassBench writes it: an earlier
-    header was drawn from          rule may match the header as well; the flags are not read
+    header was drawn from          rule may match the header, too; the flags are not read
 
-Here rules are counted from 0, whatever the file.
+A Trace counts rules from 0 in all cases.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _TOPS = (0xFFFFFFFF, 0xFFFFFFFF, 65535, 65535, 255)
 class Trace:
     """*headers*: one row of COLUMNS per packet.
 
-    expected  index of the first rule that matches each; None if the file does not tell
-    origin    index of the rule that each was drawn from, which matches too; None likewise
+    expected  index of the first rule that matches each; None if the file lacks it
+    origin    index of the rule that each was drawn from, which matches, too; None if the file lacks it
     """
 
     headers: NDArray[np.uint32]
@@ -44,7 +44,7 @@ class Trace:
 
 
 def parse(text: str, source: str = "-") -> Trace:
-    """Read a trace; ParseError names the line of what is wrong."""
+    """Read a trace; ParseError names the line of the mistake."""
     import numpy as np
 
     if not text.strip():
@@ -63,35 +63,35 @@ def parse(text: str, source: str = "-") -> Trace:
     numbers = table[:, -1].astype(np.int32)
     if columns == 7:
         return Trace(headers, origin=numbers, source=source)
-    if not numbers.all():  # counted from 1
+    if not numbers.all():  # they are counted from 1
         _explain(text, source)
     return Trace(headers, expected=numbers - np.int32(1), source=source)
 
 
 def _last_columns(columns: int) -> tuple[int, ...]:
-    """The highest values of what follows the header: flags and the rule number."""
+    """The highest values of the columns after the header: flags and the rule number."""
     return (0xFFFFFFFF, 0x7FFFFFFF)[7 - columns :] if columns in (6, 7) else ()
 
 
 def _explain(text: str, source: str) -> NoReturn:
-    """Raise the ParseError that names the first fault."""
-    wanted = 0
+    """Raise the ParseError that names the first mistake."""
+    columns = 0
     for number, line in enumerate(text.split("\n"), start=1):
         words = line.split()
         if not words:
             continue
-        if not 5 <= len(words) <= 7 or (wanted and len(words) != wanted):
-            hint = f"the lines above have {wanted}" if wanted else "a trace has 5, 6 or 7"
+        if not 5 <= len(words) <= 7 or (columns and len(words) != columns):
+            hint = f"the lines above have {columns}" if columns else "a trace has 5, 6 or 7"
             raise ParseError(
                 f"{len(words)} columns", source=source, line=number, column=1, text=line, hint=hint
             ) from None
-        wanted = len(words)
-        names = COLUMNS + ("flags", "rule number")[7 - wanted :]
-        tops = (*_TOPS, *_last_columns(wanted))
+        columns = len(words)
+        names = COLUMNS + ("flags", "rule number")[7 - columns :]
+        tops = (*_TOPS, *_last_columns(columns))
         at = 0
         for index, (word, name, top) in enumerate(zip(words, names, tops, strict=True)):
             at = line.index(word, at)
-            low = 1 if wanted == 6 and index == 5 else 0
+            low = 1 if columns == 6 and index == 5 else 0
             if not (word.isascii() and word.isdecimal() and len(word) < 11 and low <= int(word) <= top):
                 raise ParseError(
                     f"{word!r} is no {name}",

@@ -46,7 +46,7 @@ class Group:
 
 def show(changes: Changes, names: tuple[str, str], limit: int | None) -> str:
     """An entry for each group, the one of most headers first; the groups beyond *limit* are only counted."""
-    groups, also = _without_repetition(_groups(changes.found), changes.family)
+    groups, also = _without_repetition(_groups(changes.regions), changes.family)
     shown = groups[:limit]
     lines: list[str] = []
     place: tuple[str, str] | None = None
@@ -150,7 +150,7 @@ def _backend(change: Change) -> str:
 def report(changes: Changes, before: Program, after: Program, limit: int | None, seconds: float) -> Report:
     """All groups as findings; the text leaves out those beyond *limit*."""
     names = before.name, after.name
-    findings = [_finding(group, changes.family, names) for group in _groups(changes.found)]
+    findings = [_finding(group, changes.family, names) for group in _groups(changes.regions)]
     cases = [
         Case(table, f"chain {chain}", 0.0, tuple(each for each in findings if each.scope == (table, chain)))
         for table, chain in changes.chains
@@ -197,7 +197,7 @@ def as_json(changes: Changes, names: tuple[str, str]) -> dict[str, Any]:
         "after": names[1],
         "family": int(changes.family),
         "complete": changes.complete,
-        "changes": [_change(change, changes.family) for change in changes.found],
+        "changes": [_change(change, changes.family) for change in changes.regions],
     }
 
 

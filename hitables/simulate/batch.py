@@ -1,8 +1,8 @@
-"""Batches of packets: a row of an array each, and every row an `ir.packet.Packet` too.
+"""Batches of packets: each packet is a row of an array, and can be read as an `ir.packet.Packet`.
 
-Invariant: `PacketBatch.packet(i)` answers every question (fields, facts, outcomes,
-rewritten values) as the C interpreter answers it for row i.  What nobody gave follows
-from the row's seed, through `draw`, which interp.c computes alike.
+Invariant: `PacketBatch.packet(i)` has the values (fields, truths of predicates, outcomes, rewritten fields)
+that the C interpreter computes for row i.  Values that the batch does not contain follow from the row's seed,
+by `draw`; interp.c computes the same function.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hitables.ir.rule import Match
 
 Rows = npt.NDArray[Any]
 
-# Laid out as struct interp_packet in core/include/interp.h; a test holds the two together.
+# Laid out as struct interp_packet in core/include/interp.h; a test compares the two.
 PACKET = np.dtype([
     ("low", "<u8", (len(Field),)), ("high", "<u8", (4,)), ("seed", "<u8"), ("present", "<u2"),
     ("l4_bytes", "<u2"), ("raw_sport", "<u2"), ("raw_dport", "<u2"), ("raw_flags", "u1"),
@@ -42,15 +42,16 @@ _DROPPED_FROM = 248
 
 
 def mix(value: int) -> int:
-    """A 64-bit integer that looks drawn at random, but follows from *value*."""
+    """A hash of *value*: a 64-bit integer that looks random."""
     value = value + _GOLDEN & _WORD
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _WORD
     value = (value ^ value >> 27) * 0x94D049BB133111EB & _WORD
     return value ^ value >> 31
 
 
-def draw(seed: int, what: int, ordinal: int) -> int:
-    return mix(seed ^ mix(what + ordinal * _GOLDEN & _WORD))
+def draw(seed: int, key: int, ordinal: int) -> int:
+    """The answer number *ordinal* to *key* of a packet of *seed*."""
+    return mix(seed ^ mix(key + ordinal * _GOLDEN & _WORD))
 
 
 def text_hash(text: str) -> int:
@@ -60,7 +61,7 @@ def text_hash(text: str) -> int:
 
 
 def effects_hash(effects: Iterable[str]) -> int:
-    """The hash of a sequence of effects that `Result.effects` holds for it."""
+    """The hash of a sequence of effects, as in `Result.effects`."""
     value = 0
     for effect in effects:
         value = mix(value ^ text_hash(effect))
@@ -72,7 +73,7 @@ def drawn_fact(seed: int, key: str, epoch: int) -> bool:
 
 
 def drawn_facts(seeds: npt.NDArray[np.uint64], key: str) -> npt.NDArray[np.bool_]:
-    """`drawn_fact` of each seed, before anything was written."""
+    """`drawn_fact` of each seed, before any write."""
     value = seeds ^ np.uint64(mix(text_hash(key)))
     value = value + np.uint64(_GOLDEN)
     value = (value ^ value >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
@@ -96,13 +97,13 @@ class PacketBatch:
     """Packets of one family.
 
     rows      an array of `PACKET`
-    rewrites  values that a field may get when a target writes it; none: it keeps its own
-    facts     answers to CONSTANT matches by key and number of writes so far; a byte for
-              each row: 0 no, 1 yes, NOT_GIVEN
-    outcomes  answers to every evaluation of a NAMED or ONCE match by key, in the numbers
-              of `Outcome`, or NOT_GIVEN
-    seeded    what nobody gave follows from the seed; otherwise it is not known: a
-              fact is open, an outcome "no"
+    rewrites  values that a field may get when a target writes it; without any it keeps its value
+    facts     truths of CONSTANT matches (predicates) by key and number of writes so far; a byte for each
+              row: 0 false, 1 true, NOT_GIVEN
+    outcomes  results of every evaluation of a NAMED or ONCE match by key; a byte for each row: an `Outcome`,
+              or NOT_GIVEN
+    seeded    values that are not given follow from the seed; otherwise they are unknown: the truth of a
+              predicate is open, an outcome is "no"
     """
 
     family: Family
@@ -114,27 +115,27 @@ class PacketBatch:
 
     @classmethod
     def of(cls, family: Family, packets: Iterable[Packet], seeds: Iterable[int] | None = None) -> PacketBatch:
-        """The header parts of *packets*; without *seeds* what they do not tell stays open."""
-        kept = list(packets)
-        rows = np.zeros(len(kept), PACKET)
-        for row, packet in zip(rows, kept, strict=True):
+        """The headers of *packets*; without *seeds*, predicates and outcomes are unknown."""
+        listed = list(packets)
+        rows = np.zeros(len(listed), PACKET)
+        for row, packet in zip(rows, listed, strict=True):
             _fill(row, packet)
         if seeds is not None:
-            rows["seed"] = np.fromiter(seeds, np.uint64, len(kept))
+            rows["seed"] = np.fromiter(seeds, np.uint64, len(listed))
         return cls(family, rows, seeded=seeds is not None)
 
     @classmethod
     def join(cls, batches: Iterable[PacketBatch]) -> PacketBatch:
-        """All packets of *batches*, which must be of one family and give no answers."""
-        kept = list(batches)
-        assert kept and len({(batch.family, batch.seeded) for batch in kept}) == 1
-        assert not any(batch.facts or batch.outcomes for batch in kept)
+        """All packets of *batches*, which must be of one family, and have neither facts nor outcomes."""
+        listed = list(batches)
+        assert listed and len({(batch.family, batch.seeded) for batch in listed}) == 1
+        assert not any(batch.facts or batch.outcomes for batch in listed)
         rewrites: dict[Field, tuple[int, ...]] = {}
-        for batch in kept:
+        for batch in listed:
             for which, values in batch.rewrites.items():
                 rewrites[which] = tuple(dict.fromkeys(rewrites.get(which, ()) + values))
-        rows = np.concatenate([batch.rows for batch in kept])
-        return cls(kept[0].family, rows, rewrites, seeded=kept[0].seeded)
+        rows = np.concatenate([batch.rows for batch in listed])
+        return cls(listed[0].family, rows, rewrites, seeded=listed[0].seeded)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -149,21 +150,21 @@ class PacketBatch:
         return PacketBatch(self.family, self.rows[which], self.rewrites, facts, outcomes, self.seeded)
 
     def packet(self, at: int) -> Packet:
-        """Packet *at*, with answers to all that semantics may ask of it."""
+        """Packet *at*, with all values that semantics may need."""
         row = self.rows[at]
         values, raw = _values(row), _raw(row)
         seed, classes = int(row["seed"]), int(row["classes"])
 
         def fact(match: Match, epoch: int) -> bool | None:
-            given = self.facts.get((match.key, epoch))
-            if given is not None and given[at] <= 1:
-                return bool(given[at])
+            truths = self.facts.get((match.key, epoch))
+            if truths is not None and truths[at] <= 1:
+                return bool(truths[at])
             return drawn_fact(seed, match.key, epoch) if self.seeded else None
 
         def outcome(match: Match, ordinal: int) -> Outcome:
-            given = self.outcomes.get(match.key)
-            if given is not None and given[at] <= max(Outcome):
-                return Outcome(int(given[at]))
+            outcomes = self.outcomes.get(match.key)
+            if outcomes is not None and outcomes[at] <= max(Outcome):
+                return Outcome(int(outcomes[at]))
             return drawn_outcome(seed, match.key, ordinal) if self.seeded else Outcome.NO
 
         def rewritten(which: Field, epoch: int) -> int | None:
@@ -184,15 +185,15 @@ class PacketBatch:
         )
 
     def malformed(self) -> npt.NDArray[np.bool_]:
-        """Packets that some match drops for what their header is: see `is_malformed`."""
+        """Whether each packet is malformed, as `is_malformed` says."""
         short = np.zeros(len(self), bool)
         proto = self.rows["low"][:, Field.PROTO]
         known = (self.rows["present"] >> Field.PROTO & 1).astype(bool)
         for number, size in HEADER_BYTES.items():
             short |= known & (proto == number) & (self.rows["l4_bytes"] < size)
         later = self.rows["low"][:, Field.FRAG] == Fragment.LATER
-        found: npt.NDArray[np.bool_] = short & ~later | (self.rows["classes"] != 0)
-        return found
+        malformed: npt.NDArray[np.bool_] = short & ~later | (self.rows["classes"] != 0)
+        return malformed
 
 
 def _values(row: Any) -> dict[Field, int]:

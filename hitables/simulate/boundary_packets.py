@@ -1,20 +1,20 @@
-"""Packets at the edges of a chain's boxes.
+"""Packets at the boundaries of a chain's boxes (boundary-value testing).
 
-A packet is aimed at one rule (aims.py): it is drawn in a box at the low end, the high end
-or inside of each interval.  Some packets then step just outside in one field, some take
-fields from a second aim.  Rules that no packet came to are aimed at again, past the rules
-that kept the packets away.  All classes that rules can tell apart occur: fragments,
+A packet is drawn for one rule, from a path condition that leads to it (path_conditions.py): in each interval
+at the low end, the high end or inside.  Some packets then step just outside in one field, some take fields
+from a second condition.  For rules that no packet reached, conditions are narrowed past the rules that
+diverted the packets, and packets are drawn again.  All classes that rules can distinguish occur: fragments,
 protocols that no rule names, short and broken headers, missing fields.
 
-Invariant: every packet is one that can be (`headers.inconsistency`) and that can come to
-the chain's hook.  The same program, chain, backend, count and seed give the same packets.
+Invariant: every packet is possible (`headers.inconsistency`) and possible at the chain's hook.  The same
+program, chain, backend, count and seed give the same packets.  Cost: a few microseconds a packet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,15 +28,15 @@ from ..ir.hooks import NO_IIF, NO_OIF, hook_box
 from .batch import BAD_OFFSET, CUT_SHORT, HALF, OFFSET_ONE, PACKET, RAW, RAW_BIT, PacketBatch, drawn_facts
 from .boundary_values import INTERFACES, MASK, Bools, Catalog, Ints, Wide
 from .interpreter import Interpreter
-from .path_conditions import Aim, Reach
+from .path_conditions import PathCondition, Reach
 
-__all__ = ["Edges", "PacketBatch", "draw_packets"]
+__all__ = ["BoundarySampler", "PacketBatch", "draw_packets"]
 
-AIMS = 4  # of one rule: its ways and its either-or tests
-SEEDS = 1 << 14  # from which those are picked that make an aim's facts true
-NAMED = 64  # matched rules looked at to see where a packet went astray
-RETRIES = 12  # cuts of one aim, and packets of one without luck
-RESTARTS = 4  # aims at one rule that were cut to nothing before it is given up
+CONDITIONS = 4  # of one rule: for its paths and its either-or tests
+SEEDS = 1 << 14  # to choose from: seeds under which the predicates of a condition are as it says
+EXAMINED = 64  # matched rules examined to see where a packet left its path
+RETRIES = 12  # packets drawn for one condition before it is given up
+RESTARTS = 4  # conditions of one rule that became empty before the rule is given up
 
 SHORT_HEADERS = (0, 2, 5, 10, 30)
 LONG_HEADERS = (64, 64, 64, 20, 100, 1400)
@@ -45,15 +45,15 @@ LONG_HEADERS = (64, 64, 64, 20, 100, 1400)
 def draw_packets(
     program: Program, table: str, chain: str, count: int, seed: int = 0, backend: Backend = Backend.LEGACY
 ) -> PacketBatch:
-    """*count* packets at the edges of what *chain* reads."""
-    return Edges(Interpreter(program, backend), table, chain, seed).draw(count)
+    """*count* packets at the boundaries of the rules that *chain* reads."""
+    return BoundarySampler(Interpreter(program, backend), table, chain, seed).draw(count)
 
 
-class Edges:
+class BoundarySampler:
     """Draws packets for one chain.
 
-    numbers  of the rules that the chain can reach, as `Interpreter.rule` counts them
-    reached  those of them that some packet drawn so far has matched
+    numbers  of the rules that the chain can reach, as in `Interpreter.rule`
+    reached  those that some packet drawn so far has matched
     """
 
     def __init__(self, interpreter: Interpreter, table: str, chain: str, seed: int = 0) -> None:
@@ -63,100 +63,104 @@ class Edges:
         self._rng = np.random.default_rng(seed)
         self._reach = Reach(interpreter.program.table(table), chain, self.family, self._rng)
         self.numbers = self._reach.numbers
-        self._darts = _Darts(self.family, self._rng)
-        self._at: dict[int, list[int]] = {}  # darts by the rule they are thrown at
-        self._anywhere = self._darts.add(Aim(self.family, hook_box(chain, self.family)))
+        self._sampler = _ConditionSampler(self.family, self._rng)
+        self._of_rule: dict[int, list[int]] = {}  # by rule: its conditions, as numbers of the sampler
+        self._anywhere = self._sampler.add(PathCondition(self.family, hook_box(chain, self.family)))
 
     def draw(self, count: int) -> PacketBatch:
-        """*count* packets: half aimed at all rules by turns, then at those not reached, then at all."""
+        """*count* packets: half for all rules in turn, then for those not reached, then for all again."""
         batches = [self._draw(self.numbers, count - count // 2)]
-        self._look(batches[0])
-        batches += self._chase(count // 2)
+        self._note_reached(batches[0])
+        batches += self._draw_for_missed(count // 2)
         batches.append(self._draw(self.numbers, count - sum(map(len, batches))))
-        self._look(batches[-1])
+        self._note_reached(batches[-1])
         return PacketBatch.join(batches)
 
     def _draw(self, numbers: Sequence[int], count: int) -> PacketBatch:
-        """*count* packets aimed at the rules of *numbers* by turns."""
-        chosen = self._rng.permutation(np.array(numbers, np.int64))[:count]
-        darts = [dart for number in chosen for dart in self._darts_at(int(number))]
-        thrown = np.array(darts or [self._anywhere], np.int64)
-        first = thrown[self._rng.permutation(np.arange(count) % len(thrown))]
-        second = thrown[self._rng.integers(len(thrown), size=count)]
-        for each in (first, second):  # what no rule names
+        """*count* packets for the rules of *numbers* in turn."""
+        rules = self._rng.permutation(np.array(numbers, np.int64))[:count]
+        listed = [condition for number in rules for condition in self._conditions_of(int(number))]
+        conditions = np.array(listed or [self._anywhere], np.int64)
+        first = conditions[self._rng.permutation(np.arange(count) % len(conditions))]
+        second = conditions[self._rng.integers(len(conditions), size=count)]
+        for each in (first, second):  # some packets for no rule
             each[self._rng.random(count) < 0.06] = self._anywhere
         # 0, 1: in the box; 2: one field outside; 3: fields of two boxes mixed
         return self._rows(first, second, self._rng.integers(4, size=count), plain=False)
 
-    def _look(self, batch: PacketBatch) -> None:
+    def _note_reached(self, batch: PacketBatch) -> None:
         hits = self._interpreter.run(self._table, self.chain, batch, hits=True).hits
         assert hits is not None
         self.reached.update(np.flatnonzero(hits).tolist())
 
-    def _darts_at(self, number: int) -> list[int]:
-        if number not in self._at:
-            self._at[number] = [self._darts.add(aim) for aim in self._reach.aims(number, AIMS)]
-        return self._at[number]
+    def _conditions_of(self, number: int) -> list[int]:
+        if number not in self._of_rule:
+            conditions = self._reach.conditions(number, CONDITIONS)
+            self._of_rule[number] = [self._sampler.add(condition) for condition in conditions]
+        return self._of_rule[number]
 
-    # ---- chasing ----
+    # ---- rules that no packet has reached ----
 
-    def _chase(self, most: int) -> list[PacketBatch]:
-        """At most *most* packets aimed at rules not yet reached, cut after cut."""
+    def _draw_for_missed(self, most: int) -> list[PacketBatch]:
+        """At most *most* packets for rules not yet reached; conditions are narrowed after each batch."""
         batches: list[PacketBatch] = []
-        live: dict[int, tuple[Aim, int, int]] = {}  # by rule: aim, tries with it, aims given up
+        live: dict[int, _Attempt] = {}
         missed = np.array([number for number in self.numbers if number not in self.reached], np.int64)
         for number in self._rng.permutation(missed)[:most].tolist():
-            self._aim_again(live, number, 0)
+            self._restart(live, number, 0)
         while live and most > 0:
             numbers = [int(n) for n in self._rng.permutation(np.array(list(live), np.int64))[:most]]
-            darts = np.array([self._darts.add(live[number][0]) for number in numbers], np.int64)
-            batch = self._rows(darts, darts, np.zeros(len(darts), np.int64), plain=True)
+            conditions = np.array([self._sampler.add(live[number].condition) for number in numbers], np.int64)
+            batch = self._rows(conditions, conditions, np.zeros(len(conditions), np.int64), plain=True)
             batches.append(batch)
             most -= len(batch)
-            result = self._interpreter.run(self._table, self.chain, batch, matched=NAMED)
+            result = self._interpreter.run(self._table, self.chain, batch, matched=EXAMINED)
             self.reached.update(np.unique(result.matched[result.matched >= 0]).tolist())
-            for dart, number, matched in zip(darts, numbers, result.matched.tolist(), strict=True):
+            for condition, number, matched in zip(conditions, numbers, result.matched.tolist(), strict=True):
                 if number in matched:
-                    self._at[number] = [int(dart)]
+                    self._of_rule[number] = [int(condition)]
                 if number in self.reached:
                     del live[number]
                 else:
-                    self._correct(live, number, matched)
+                    self._narrow(live, number, matched)
         return batches
 
-    def _correct(self, live: dict[int, tuple[Aim, int, int]], number: int, matched: list[int]) -> None:
-        """Cut the aim at rule *number* such that it misses what kept the packet away."""
-        aim, tries, restarts = live[number]
-        astray = self._reach.astray(aim, matched)
-        cut: Aim | None = aim
-        if astray:
-            cuts = (aim.past(astray[at], self._rng) for at in self._rng.permutation(len(astray)))
-            cut = next((each for each in cuts if each is not None), None)
-        if cut is None or (cut is aim and tries == RETRIES):
-            self._aim_again(live, number, restarts + 1)
+    def _narrow(self, live: dict[int, _Attempt], number: int, matched: list[int]) -> None:
+        """Narrow the condition of rule *number* past a rule of *matched* that diverted its packet."""
+        condition, tries, restarts = live[number]
+        diverting = self._reach.diverting_rules(condition, matched)
+        narrowed: PathCondition | None = condition
+        if diverting:
+            choices = (
+                condition.past(diverting[at], self._rng) for at in self._rng.permutation(len(diverting))
+            )
+            narrowed = next((each for each in choices if each is not None), None)
+        if narrowed is None or (narrowed is condition and tries == RETRIES):
+            self._restart(live, number, restarts + 1)
         else:
-            live[number] = cut, tries + (cut is aim), restarts
+            live[number] = _Attempt(narrowed, tries + (narrowed is condition), restarts)
 
-    def _aim_again(self, live: dict[int, tuple[Aim, int, int]], number: int, restarts: int) -> None:
-        aims = self._reach.aims(number, 1) if restarts < RESTARTS else []
-        if aims:
-            live[number] = aims[0], 0, restarts
+    def _restart(self, live: dict[int, _Attempt], number: int, restarts: int) -> None:
+        """Begin with a new condition for rule *number*, or give the rule up."""
+        conditions = self._reach.conditions(number, 1) if restarts < RESTARTS else []
+        if conditions:
+            live[number] = _Attempt(conditions[0], 0, restarts)
         else:
             live.pop(number, None)
 
-    # ---- what can be ----
+    # ---- possible packets ----
 
     def _rows(self, first: Ints, second: Ints, style: Ints, plain: bool) -> PacketBatch:
-        """A packet for each pair of darts.  *plain*: in what is free, as most packets are."""
-        values, free, seeds = self._darts.throw(first, second, style)
+        """A packet for each pair of conditions; *plain*: with common values of the free fields."""
+        values, free, seeds = self._sampler.draw(first, second, style)
         rows = self._fit(values, free, plain)
         count = len(rows)
         fresh = self._rng.integers(1 << 64, size=count, dtype=np.uint64)
         rows["seed"] = np.where((style < 2) & (self._rng.random(count) < 0.9), seeds, fresh)
-        return PacketBatch(self.family, rows, self._darts.rewrites())
+        return PacketBatch(self.family, rows, self._sampler.rewrites())
 
     def _fit(self, values: dict[Field, Wide], free: Bools, plain: bool) -> Any:
-        """Rows of *values*, made such that a packet can be so.  *free*: by field, what may change."""
+        """Rows of possible packets near *values*; *free*: by field, whether it may be changed."""
         rng, count = self._rng, free.shape[1]
         proto = values[Field.PROTO][1].copy()
         ports = ~free[Field.SPORT] | ~free[Field.DPORT]
@@ -166,20 +170,20 @@ class Edges:
         proto[free[Field.PROTO] & ~free[Field.ICMP]] = icmp
         proto[free[Field.PROTO] & ~free[Field.FLAGS]] = TCP
         frag = values[Field.FRAG][1].copy()
-        # A rule on ports is aimed at with whole packets for the most part.
+        # Packets for a rule on ports are mostly whole.
         whole = rng.random(count) < np.where(detail | plain, 0.85 + 0.13 * plain, 0.7)
         frag[free[Field.FRAG] & whole] = Fragment.WHOLE
         later = frag == Fragment.LATER
         short = rng.random(count) < (0.01 if plain else 0.08)
         size = np.where(short, rng.choice(SHORT_HEADERS, count), rng.choice(LONG_HEADERS, count))
         odd = 0.003 if plain else 0.03
-        cut = np.full(count, self.family is Family.IPV6) & (rng.random(count) < odd)
+        cut_short = np.full(count, self.family is Family.IPV6) & (rng.random(count) < odd)
         has = {
-            Field.PROTO: ~cut,
-            Field.SPORT: ~cut & ~later & np.isin(proto, _PORTED) & (size >= FIELD_BYTES[Field.SPORT]),
-            Field.DPORT: ~cut & ~later & np.isin(proto, _PORTED) & (size >= FIELD_BYTES[Field.DPORT]),
-            Field.ICMP: ~cut & ~later & (proto == icmp) & (size >= FIELD_BYTES[Field.ICMP]),
-            Field.FLAGS: ~cut & ~later & (proto == TCP) & (size >= FIELD_BYTES[Field.FLAGS]),
+            Field.PROTO: ~cut_short,
+            Field.SPORT: ~cut_short & ~later & np.isin(proto, _PORTED) & (size >= FIELD_BYTES[Field.SPORT]),
+            Field.DPORT: ~cut_short & ~later & np.isin(proto, _PORTED) & (size >= FIELD_BYTES[Field.DPORT]),
+            Field.ICMP: ~cut_short & ~later & (proto == icmp) & (size >= FIELD_BYTES[Field.ICMP]),
+            Field.FLAGS: ~cut_short & ~later & (proto == TCP) & (size >= FIELD_BYTES[Field.FLAGS]),
             Field.MAC: ~free[Field.MAC] | (rng.random(count) < 0.7),
         }
         self._set_interfaces(values, has)
@@ -193,18 +197,18 @@ class Edges:
         for field, at in HALF.items():
             rows["high"][:, at] = values[field][0]
         for field, name in RAW.items():
-            readable = later & ~cut & (size >= FIELD_BYTES[field])
+            readable = later & ~cut_short & (size >= FIELD_BYTES[field])
             rows[name] = np.where(readable, columns[field], 0)
             rows["raw_present"] |= (readable * RAW_BIT[field]).astype(np.uint8)
         tcp = has[Field.PROTO] & (proto == TCP) & ~later & (size >= TCP_OFFSET_BYTES)
         rows["classes"] |= (tcp & (rng.random(count) < odd)) * np.uint8(BAD_OFFSET)
         rows["classes"] |= (later & (rng.random(count) < 0.1)) * np.uint8(OFFSET_ONE)
-        rows["classes"] |= cut * np.uint8(CUT_SHORT)
+        rows["classes"] |= cut_short * np.uint8(CUT_SHORT)
         rows["l4_bytes"] = size
         return rows
 
     def _set_interfaces(self, values: dict[Field, Wide], has: dict[Field, Bools]) -> None:
-        """Take away the interfaces that a packet has not got at the hook, and give it those that it has."""
+        """Remove the interfaces that a packet lacks at the hook, and add those that it has."""
         count = len(values[Field.IIF][0])
         no_iif, no_oif = np.zeros(count, bool), np.zeros(count, bool)
         if self.chain in NO_OIF:
@@ -230,58 +234,70 @@ _PORTED = np.array(sorted(PORT_PROTOCOLS), np.uint64)
 _ALWAYS = sum(1 << field for field in (Field.SRC, Field.DST, Field.FRAG, Field.IIF, Field.OIF, Field.STATE))
 
 
-class _Darts:
-    """Aims made ready to draw many points at once."""
+class _Attempt(NamedTuple):
+    """A condition for a rule, packets drawn for it in vain, and conditions given up before it."""
+
+    condition: PathCondition
+    tries: int
+    restarts: int
+
+
+class _ConditionSampler:
+    """Conditions, by number, from which many packets are drawn at once."""
 
     def __init__(self, family: Family, rng: np.random.Generator) -> None:
         self._rng = rng
         self._catalogs = {field: Catalog(field, family) for field in Field}
-        self._sets: list[list[int]] = []  # by dart: for each field, a set of its catalog or -1
-        self._seeds: list[list[int]] = []  # by dart: seeds under which its facts are as they must
+        self._sets: list[list[int]] = []  # by condition: for each field, a set of its catalog or -1
+        self._seeds: list[list[int]] = []  # by condition: seeds under which its predicates are as it says
         candidates = rng.integers(1 << 64, size=SEEDS, dtype=np.uint64)
         self._candidates = candidates[np.argsort(candidates & np.uint64(3), kind="stable")]
         self._kinds = (self._candidates & np.uint64(3)).astype(int)
         self._bounds = np.searchsorted(self._kinds, np.arange(5))
         self._truths: dict[str, Bools] = {}
 
-    def add(self, aim: Aim) -> int:
-        """The number of a dart that is thrown at *aim*."""
-        bound = {field: self._catalogs[field].number(values) for field, values in aim.box.items()}
+    def add(self, condition: PathCondition) -> int:
+        """The number of *condition* from now on."""
+        bound = {field: self._catalogs[field].number(values) for field, values in condition.box.items()}
         self._sets.append([bound.get(field, -1) for field in Field])
-        self._seeds.append(self._seeds_for(aim))
+        self._seeds.append(self._seeds_for(condition))
         return len(self._sets) - 1
 
-    def throw(self, first: Ints, second: Ints, style: Ints) -> tuple[dict[Field, Wide], Bools, Any]:
-        """Values by field for each pair of darts, which fields no box bound, and seeds."""
+    def draw(self, first: Ints, second: Ints, style: Ints) -> tuple[dict[Field, Wide], Bools, Any]:
+        """For each pair of conditions: values by field, which fields no box bounds, and a seed."""
         rng, count = self._rng, len(first)
         if not count:
             empty = np.zeros(0, np.uint64)
             return {field: (empty, empty) for field in Field}, np.zeros((len(Field), 0), bool), empty
-        mine = np.array([self._sets[dart] for dart in first], np.int64).T
-        other = np.array([self._sets[dart] for dart in second], np.int64).T
+        mine = np.array([self._sets[each] for each in first], np.int64).T
+        other = np.array([self._sets[each] for each in second], np.int64).T
         coins = rng.integers(2, size=mine.shape).astype(bool)
         used = np.where(coins & ((mine < 0) | (style == 3)), other, mine)
         chance = rng.random(mine.shape, np.float32) * (mine >= 0)
         outside = (chance == chance.max(axis=0)) & (chance > 0) & (style == 2)
         values = {field: self._catalogs[field].draw(rng, used[field], outside[field]) for field in Field}
         kinds = rng.integers(4, size=count)
-        seeds = np.array([self._seeds[d][k] for d, k in zip(first, kinds, strict=True)], np.uint64)
+        seeds = np.array(
+            [self._seeds[each][kind] for each, kind in zip(first, kinds, strict=True)], np.uint64
+        )
         return values, used < 0, seeds
 
     def rewrites(self) -> dict[Field, tuple[int, ...]]:
-        """Values that fields may be given when they are written."""
+        """Values that a target may write to a field."""
         fields = frozenset[Field]().union(*FIELDS_WRITTEN.values())
         rewrites = {field: self._catalogs[field].some_points() for field in sorted(fields)}
         return rewrites | {Field.STATE: tuple(range(len(STATES)))}
 
-    def _seeds_for(self, aim: Aim) -> list[int]:
-        """A seed of each of the four kinds (few other facts hold; many do) under which the facts
-        of *aim* are as they must, or most of them when there is no such seed."""
-        if not aim.holds and not aim.fails:
+    def _seeds_for(self, condition: PathCondition) -> list[int]:
+        """A seed of each of the four kinds (few other predicates hold; many do) for *condition*.
+
+        Under it the predicates of *condition* are as it says, or most of them when there is no such seed.
+        """
+        if not condition.holds and not condition.fails:
             picks = self._rng.integers(self._bounds[:-1], self._bounds[1:])
             return self._candidates[picks].tolist()  # type: ignore[no-any-return]
         right = np.zeros(SEEDS, np.int16)
-        for keys, wanted in ((aim.holds, True), (aim.fails, False)):
+        for keys, wanted in ((condition.holds, True), (condition.fails, False)):
             for key in keys:
                 if key not in self._truths:
                     self._truths[key] = drawn_facts(self._candidates, key)

@@ -1,7 +1,7 @@
-"""Points in and just outside of sets of integers of up to 128 bits, many at once.
+"""Boundary values: members and neighbours of sets of integers of up to 128 bits, many at once.
 
-Invariant: a point that is drawn from a set is a member of it, and one that is drawn
-outside stands right beside one of its intervals, unless that interval has no outside.
+Invariant: a value that is drawn from a set is a member of it, and one that is drawn outside is adjacent to
+one of its intervals, unless the interval contains all values.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Words = npt.NDArray[np.uint64]
 Wide = tuple[Words, Words]  # upper and lower half of 128-bit values
 
 MASK = (1 << 64) - 1
-INTERVALS = 16  # of one set; of more, the ends and some between
+INTERVALS = 16  # kept of one set; of more, the first, the last and some between
 PROTOCOLS = (TCP, TCP, TCP, UDP, UDP, ICMP, ICMPV6, SCTP, DCCP, UDPLITE, 47, 50, 51, 2, 253, 0)
 INTERFACES = tuple(map(interface_number, ("eth0", "eth1", "lo", "wg0", "docker0")))
 COMMON = {
@@ -51,7 +51,7 @@ COMMON = {
 
 
 class Catalog:
-    """The sets of one field that boxes use, and points in and around them."""
+    """The sets of one field that boxes use, by number, and values in and around them."""
 
     def __init__(self, field: Field, family: Family) -> None:
         self.field, self.top = field, top(field, family)
@@ -88,13 +88,13 @@ class Catalog:
         return tuple(dict.fromkeys([*points, *COMMON.get(self.field, ())]))
 
     def draw(self, rng: np.random.Generator, sets: Ints, outside: Bools) -> Wide:
-        """A point of each of *sets*, or just outside; where the set is -1, any value."""
+        """A value of each of *sets*, or just outside; where the set is -1, any value."""
         count = len(sets)
         high, low = self._anything(rng, count)
         if not self._bits:
             return high, low
         where = np.flatnonzero(sets >= 0)
-        # A free field now and then takes a point that some other rule looks at.
+        # A free field sometimes takes a value that some other rule tests.
         borrowed = np.flatnonzero((sets < 0) & (rng.random(count) < 0.4))
         if len(where) or len(borrowed):
             starts, counts = np.array(self._starts), np.array(self._counts)
@@ -111,22 +111,22 @@ class Catalog:
         return high, low
 
     def _near(self, rng: np.random.Generator, interval: Ints, out: Bools) -> Wide:
-        """A point of each interval, by number, or where *out* says so just outside."""
+        """A value of each interval, by number, or where *out* is set just outside."""
         bottom = np.array(self._low[0])[interval], np.array(self._low[1])[interval]
         ceiling = np.array(self._high[0])[interval], np.array(self._high[1])[interval]
         point = rng.integers(3, size=len(interval))
-        found = self._inside(rng, bottom, ceiling, np.array(self._bits)[interval])
-        found = _chosen(point == 0, bottom, _chosen(point == 1, ceiling, found))
+        values = self._inside(rng, bottom, ceiling, np.array(self._bits)[interval])
+        values = _chosen(point == 0, bottom, _chosen(point == 1, ceiling, values))
         if out.any():
             below, above = _minus_one(bottom), _plus_one(ceiling)
-            if self.named:  # a name has 15 bytes and a zero
+            if self.named:  # a name is 15 bytes and a zero
                 above = _plus_byte(above)
             no_below = (bottom[0] | bottom[1]) == 0
             no_above = (ceiling[0] == self.top >> 64) & (ceiling[1] == (self.top & MASK))
             go_below = out & ((point == 0) | no_above) & ~no_below
             go_above = out & ~go_below & ~no_above
-            found = _chosen(go_below, below, _chosen(go_above, above, found))
-        return found
+            values = _chosen(go_below, below, _chosen(go_above, above, values))
+        return values
 
     def _anything(self, rng: np.random.Generator, count: int) -> Wide:
         """Any value, or a common one."""
@@ -144,9 +144,9 @@ class Catalog:
         return high, low
 
     def _inside(self, rng: np.random.Generator, bottom: Wide, ceiling: Wide, bits: Ints) -> Wide:
-        """A point between *bottom* and *ceiling*, whose difference has so many *bits*."""
+        """A value between *bottom* and *ceiling*, whose difference has *bits* bits."""
         if self.named:
-            # The letter behind a prefix: the difference's top byte, and a digit is below half of it.
+            # The letter after a prefix is the top byte of the difference, and a digit is below half of it.
             digit = np.uint64(ord("0")) + rng.integers(10, size=len(bits), dtype=np.uint64)
             amount = _shifted(np.where(bits >= 8, digit, np.uint64(0)), np.maximum(bits - 8, 0) & ~7)
         else:
@@ -166,14 +166,14 @@ def _chosen(which: Bools, one: Wide, other: Wide) -> Wide:
 
 
 def _ones(bits: Ints) -> Words:
-    """Words of so many ones, from the right; 0 to 64 of them."""
+    """Words with the lowest *bits* bits set, 0 to 64."""
     bits = np.clip(bits, 0, 64)
     some = np.uint64(MASK) >> np.uint64(64) - np.maximum(bits, 1).astype(np.uint64)
     return np.where(bits > 0, some, np.uint64(0))
 
 
 def _shifted(value: Words, shift: Ints) -> Wide:
-    """Bytes *value*, shifted to the left by so many whole bytes of bits."""
+    """Bytes *value*, shifted to the left by *shift* bits, a multiple of 8."""
     near = shift < 64
     low = np.where(near, value << np.where(near, shift, 0).astype(np.uint64), np.uint64(0))
     high = np.where(near, np.uint64(0), value << np.where(near, 0, shift - 64).astype(np.uint64))

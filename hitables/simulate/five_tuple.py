@@ -1,4 +1,4 @@
-"""Five-column headers (a ClassBench trace) as packets."""
+"""Headers of five fields (a ClassBench trace) as packets."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ L4_BYTES = 64
 def batch_of(headers: npt.NDArray[Any]) -> PacketBatch:
     """Rows of (source, destination, source port, destination port, protocol) as whole IPv4 packets.
 
-    Ports count for protocols that have them.  All packets are NEW, without interfaces,
-    a mac or tcp flags other than SYN; ICMP ones have type and code 0.
+    Ports are read only for protocols that have them.  All packets are NEW, without interfaces, a mac, or tcp
+    flags but SYN; those of ICMP have type and code 0.
     """
     rows = np.zeros(len(headers), PACKET)
     low = rows["low"]
@@ -42,7 +42,7 @@ def batch_of(headers: npt.NDArray[Any]) -> PacketBatch:
 
 
 def set_interface(batch: PacketBatch, field: Field, name: str) -> None:
-    """Let all packets of *batch* have *name* as their interface; *field*: IIF or OIF."""
+    """Set the interface of all packets of *batch* to *name*; *field*: IIF or OIF."""
     number = interface_number(name)
     batch.rows["low"][:, field] = number & (1 << 64) - 1
     batch.rows["high"][:, HALF[field]] = number >> 64

@@ -1,11 +1,11 @@
-"""Where packets must be drawn so that they come to a rule and match it.
+"""Path conditions: what a packet must have so that it reaches a rule and matches it.
 
-An `Aim` is a box and a way: the rules that lead to the one aimed at, and that one.  It is
-cut by the boxes of those on its way; and when packets are seen to leave the way by other
-rules, it is cut so that it misses those (`Aim.past`).  Each cut is a choice made at
-random, so an aim that comes out empty proves nothing, and another may succeed.
+A `PathCondition` is a box and a path: the rules that lead to a rule, and that rule.  The box is the
+intersection of boxes of the rules on the path.  When packets in it leave the path by other rules, it is
+narrowed so that it misses those rules (`PathCondition.past`).  Each step chooses one of several possible
+narrowings at random, so an empty condition proves nothing: another choice may succeed.
 
-Invariant: a box is never empty, and a packet can be in it at the chain's hook.
+Invariant: a box is never empty, and packets at the chain's hook can lie in it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,26 @@ from hitables.ir.intervals import Values
 from hitables.ir.program import Table
 from hitables.ir.rule import Kind, Match, Role, Rule, Test
 
-PATHS = 4  # ways to a chain that are kept; more would find little and cost time
+KEPT_PATHS = 4  # paths to a chain that are kept; more cost time and reach few more rules
 
 
 @dataclass(frozen=True)
-class Aim:
-    """box: where the packet is; way: numbers of rules it must match, in order; holds, fails:
-    keys of facts that must be true, and that must not."""
+class PathCondition:
+    """A condition on packets.
+
+    box           values of the packet's fields; fields left out are free
+    path          numbers of the rules that the packet must match, in order
+    holds, fails  keys of CONSTANT matches (predicates) that must be true, and that must be false
+    """
 
     family: Family
     box: Box
-    way: tuple[int, ...] = ()
+    path: tuple[int, ...] = ()
     holds: tuple[str, ...] = ()
     fails: tuple[str, ...] = ()
 
-    def through(self, rule: Rule, number: int, rng: np.random.Generator) -> Aim | None:
-        """This aim, cut so that *rule* matches; None when nothing is left."""
+    def through(self, rule: Rule, number: int, rng: np.random.Generator) -> PathCondition | None:
+        """This condition and that *rule* matches; None when the box would be empty."""
         box, holds = dict(self.box), self.holds
         for match in rule.matches:
             tests = match.tests
@@ -49,28 +53,28 @@ class Aim:
                 if match.key in self.fails:
                     return None
                 holds += (match.key,)
-        return Aim(self.family, box, (*self.way, number), holds, self.fails)
+        return PathCondition(self.family, box, (*self.path, number), holds, self.fails)
 
-    def past(self, rule: Rule, rng: np.random.Generator) -> Aim | None:
-        """This aim, cut so that *rule* does not match, if one of its matches can be made to fail."""
+    def past(self, rule: Rule, rng: np.random.Generator) -> PathCondition | None:
+        """This condition and that *rule* does not match; None when no match of it can fail in the box."""
         for at in rng.permutation(len(rule.matches)):
-            aim = self._without(rule.matches[at], rng)
-            if aim is not None:
-                return aim
+            condition = self._without(rule.matches[at], rng)
+            if condition is not None:
+                return condition
         return None
 
-    def _without(self, match: Match, rng: np.random.Generator) -> Aim | None:
+    def _without(self, match: Match, rng: np.random.Generator) -> PathCondition | None:
         if match.role in (Role.NAMED, Role.ONCE):
-            return self  # another packet may have more luck
+            return self  # it may fail for another packet
         if match.role is Role.CONSTANT and match.key not in self.holds + self.fails:
             return replace(self, fails=(*self.fails, match.key))
-        # Either-or: all tests must fail; else any one.
-        sides = (
+        # With *either* all tests must fail, else any one.
+        choices = (
             [match.tests]
             if match.either
             else [(match.tests[at],) for at in rng.permutation(len(match.tests))]
         )
-        for tests in sides:
+        for tests in choices:
             box = dict(self.box)
             if tests and all(self._cut_off(box, test) for test in tests):
                 return replace(self, box=box)
@@ -82,7 +86,7 @@ class Aim:
 
 
 def _cut(box: Box, field: Field, values: Values, family: Family) -> bool:
-    """Cut *box* to *values* of *field*, and to protocols that have it; False when nothing is left."""
+    """Narrow *box* to *values* of *field*, and to protocols that have the field; False when it is empty."""
     before = box.get(field)
     if before is not values:
         box[field] = values if before is None else before.intersect(values)
@@ -93,11 +97,11 @@ def _cut(box: Box, field: Field, values: Values, family: Family) -> bool:
         return True
     protocol = box.get(Field.PROTO)
     if protocol is not None and len(protocol.pairs) == 1 and protocol.pairs[0][0] == protocol.pairs[0][1]:
-        return protocol.pairs[0][0] in carriers  # by far the most, and it stays as it is
+        return protocol.pairs[0][0] in carriers  # the common case: the box stays as it is
     return _cut(box, Field.PROTO, carriers, family)
 
 
-# The protocols whose packets have a field; a field not named here all have.
+# The protocols whose packets have a field; packets of all protocols have the other fields.
 _CARRIERS = {
     family: {
         Field.SPORT: Values.only(*PORT_PROTOCOLS),
@@ -110,7 +114,7 @@ _CARRIERS = {
 
 
 class Reach:
-    """All that a chain reaches.  *numbers*: of its rules, as `Interpreter.rule` counts them."""
+    """The rules that a chain reaches, and paths to them; *numbers*: those of `Interpreter.rule`."""
 
     def __init__(self, table: Table, start: str, family: Family, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -125,29 +129,31 @@ class Reach:
             for at, rule in enumerate(table[name].rules, first[name]):
                 self._chains[at], self._rules[at] = name, rule
         self.numbers = list(self._rules)
-        self._ways = self._find_ways(table, order, first, Aim(family, hook_box(start, family)))
+        self._paths = self._find_paths(table, order, first, PathCondition(family, hook_box(start, family)))
 
-    def aims(self, number: int, most: int) -> list[Aim]:
-        """Aims at rule *number*, at most so many; none when none was found."""
-        rule, ways = self._rules[number], self._ways[self._chains[number]]
+    def conditions(self, number: int, most: int) -> list[PathCondition]:
+        """At most *most* conditions that lead to rule *number*; none when no path to it was found."""
+        rule, paths = self._rules[number], self._paths[self._chains[number]]
         if not any(match.either for match in rule.matches):
-            most = min(most, len(ways))
-        if not ways:
+            most = min(most, len(paths))
+        if not paths:
             return []
-        first = int(self._rng.integers(len(ways))) if len(ways) > 1 else 0
-        tries = [ways[(first + at) % len(ways)].through(rule, number, self._rng) for at in range(most)]
-        return [aim for aim in tries if aim is not None]
+        first = int(self._rng.integers(len(paths))) if len(paths) > 1 else 0
+        tries = [paths[(first + at) % len(paths)].through(rule, number, self._rng) for at in range(most)]
+        return [condition for condition in tries if condition is not None]
 
-    def astray(self, aim: Aim, matched: Sequence[int]) -> list[Rule]:
-        """By which rules a packet that matched *matched* left the way of *aim*; none: by none,
-        something on the way did not match."""
+    def diverting_rules(self, condition: PathCondition, matched: Sequence[int]) -> list[Rule]:
+        """The rules of *matched* by which a packet left the path of *condition*.
+
+        None: a rule on the path did not match.
+        """
         at = passed = 0
         for index, number in enumerate(matched):
-            if at < len(aim.way) and number == aim.way[at]:
+            if at < len(condition.path) and number == condition.path[at]:
                 at, passed = at + 1, index + 1
-        if at == len(aim.way):
+        if at == len(condition.path):
             return []
-        here = self._chains[aim.way[at]]
+        here = self._chains[condition.path[at]]
         jump: Rule | None = None
         for number in matched[passed:]:
             if number < 0 or number not in self._rules:
@@ -156,7 +162,7 @@ class Reach:
             if self._chains[number] != here:
                 if rule.is_final:
                     return [rule] if jump is None else [rule, jump]
-            elif number > aim.way[at]:
+            elif number > condition.path[at]:
                 break
             elif rule.target is not None and rule.target.kind is Kind.JUMP:
                 jump = rule
@@ -164,25 +170,25 @@ class Reach:
                 return [rule]
         return []
 
-    def _find_ways(
-        self, table: Table, order: list[str], first: dict[str, int], start: Aim
-    ) -> dict[str, list[Aim]]:
-        """Some aims at each chain of *order*, which has callers first."""
+    def _find_paths(
+        self, table: Table, order: list[str], first: dict[str, int], start: PathCondition
+    ) -> dict[str, list[PathCondition]]:
+        """Some conditions that lead to each chain of *order*, which has callers first."""
         entries: dict[str, list[tuple[str, int]]] = {name: [] for name in order}
-        ways: dict[str, list[Aim]] = {}
+        paths: dict[str, list[PathCondition]] = {}
         for name in order:
-            found = [start] if name == order[0] else []
+            conditions = [start] if name == order[0] else []
             for at in self._rng.permutation(len(entries[name])):
-                if len(found) == PATHS:
+                if len(conditions) == KEPT_PATHS:
                     break
                 caller, number = entries[name][at]
-                for way in ways[caller]:
-                    aim = way.through(self._rules[number], number, self._rng)
-                    if aim is not None:
-                        found.append(aim)
+                for path in paths[caller]:
+                    condition = path.through(self._rules[number], number, self._rng)
+                    if condition is not None:
+                        conditions.append(condition)
                         break
-            ways[name] = found
+            paths[name] = conditions
             for number, rule in enumerate(table[name].rules, first[name]):
                 if rule.enters is not None:
                     entries[rule.enters].append((name, number))
-        return ways
+        return paths

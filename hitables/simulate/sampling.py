@@ -1,10 +1,10 @@
-"""Two programs, compared on packets at the edges of both.
+"""Two programs compared on packets at the boundaries of both.
 
-Fast and able to refute, never to prove: None means that no packet of those drawn tells
-the two apart.  What is found is confirmed by ir/semantics.py before anyone is told.
+Fast, and able to refute, never to prove: no difference means that no packet drawn distinguishes the two.
+ir/semantics.py confirms a difference before it is returned.
 
-Malformed packets: with "stricter", the second program may drop what the first does not;
-its effects up to there are then the beginning of the first's.
+Malformed packets: with "stricter", the second program may drop packets that the first does not drop; its
+effects until then must be the first effects of the first program.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from hitables.ir.program import Program, Table
 from hitables.ir.rule import Role
 from hitables.ir.semantics import DROP
 
-from ..verify.question import Difference, Equal, Question, differs, places
+from ..verify.question import Difference, Equal, Question, chain_pairs, differs
 from .batch import PacketBatch
-from .boundary_packets import Edges
+from .boundary_packets import BoundarySampler
 from .interpreter import Interner, Interpreter, Result
 
-PACKETS = 20_000  # for each chain; half aimed at either program
+PACKETS = 20_000  # for each chain; half for the rules of either program
 PACKETS_PER_RULE, FEWEST = 60, 1000
 
 
 def check(
     before: Program, after: Program, question: Question, *, packets: int = PACKETS, seed: int = 0
 ) -> Equal | Difference:
-    """The first difference found, or that none was.
+    """The first difference, or Equal (without proof) when no packet shows one.
 
-    User chains count where a built-in chain reaches them.  At most *packets* are drawn for
-    each chain, and run as each backend would; equal seeds draw equal packets.
+    User chains are compared where a built-in chain reaches them.  At most *packets* packets are drawn for
+    each chain and run on each backend; equal seeds draw equal packets.
     """
-    chains = places(before, after, question)
+    chains = chain_pairs(before, after, question)
     pairs = [_Pair(before, after, backend, question) for backend in question.backends]
     drawn = 0
     for table, chain in chains:
@@ -64,14 +64,14 @@ def compare(
     packets: int = PACKETS,
     seed: int = 0,
 ) -> Difference | None:
-    """`check`, for callers who want the difference alone."""
+    """As `check`, but returns only a difference."""
     question = Question(tuple(backends), malformed)
     answer = check(before, after, question, packets=packets, seed=seed)
     return answer if isinstance(answer, Difference) else None
 
 
 def _once_keys(table: Table, hits: Any) -> Counter[str]:
-    """By key, how many rules with a memory of their own some packet has matched."""
+    """By key of a match with memory of its own: how many rules with it some packet has matched."""
     rules = (rule for chain in table.chains for rule in chain.rules)
     return Counter(
         match.key
@@ -92,29 +92,29 @@ class _Pair:
         self.interpreters = [Interpreter(program, backend, interner) for program in self.programs]
 
     def draw(self, table: str, chain: str, packets: int, seed: int) -> PacketBatch:
-        """Packets at the edges of both programs; few where the chain reads few rules."""
-        edges = [Edges(interpreter, table, chain, seed) for interpreter in self.interpreters]
-        rules = max(len(each.numbers) for each in edges)
+        """Packets at the boundaries of both programs; fewer where the chain reads few rules."""
+        samplers = [BoundarySampler(interpreter, table, chain, seed) for interpreter in self.interpreters]
+        rules = max(len(each.numbers) for each in samplers)
         count = min(packets, PACKETS_PER_RULE * rules + FEWEST)
-        return PacketBatch.join(each.draw(count // 2) for each in edges)
+        return PacketBatch.join(each.draw(count // 2) for each in samplers)
 
     def compare(self, table: str, chain: str, batch: PacketBatch) -> Difference | None:
         old, new = (interpreter.run(table, chain, batch, hits=True) for interpreter in self.interpreters)
-        same = old.verdict == new.verdict
+        is_same = old.verdict == new.verdict
         if not self.question.verdict_only:
-            same &= (old.effects == new.effects) & (old.count == new.count)
-        differ = np.flatnonzero(~same)
+            is_same &= (old.effects == new.effects) & (old.count == new.count)
+        differ = np.flatnonzero(~is_same)
         if self.question.malformed == "stricter" and len(differ):
             differ = differ[~self._is_stricter(table, chain, batch.pick(differ))]
         if not len(differ):
-            return self._copied(table, chain, old, new)
-        # The plainest packet tells most: whole, and past few rules.
+            return self._copied_memory(table, chain, old, new)
+        # The simplest packet is the best witness: well-formed, and read by few rules.
         broken = batch.malformed()[differ]
         reads = old.reads[differ].astype(np.int64) + new.reads[differ]
         return self._confirm(table, chain, batch.packet(int(differ[np.lexsort((reads, broken))[0]])))
 
-    def _copied(self, table: str, chain: str, old: Result, new: Result) -> Difference | None:
-        """Memory that belongs to a rule must not be copied: as many rules said yes in both programs."""
+    def _copied_memory(self, table: str, chain: str, old: Result, new: Result) -> Difference | None:
+        """A difference if a rule's own memory was copied: then more rules with it matched in one program."""
         before, after = (
             _once_keys(interpreter.program.table(table), result.hits)
             for interpreter, result in zip(self.interpreters, (old, new), strict=True)
@@ -127,7 +127,7 @@ class _Pair:
         return None
 
     def _is_stricter(self, table: str, chain: str, batch: PacketBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Malformed packets that the second program drops, after the first's first effects."""
+        """By packet: whether it is malformed, and the second program drops it earlier than the first."""
         new = self.interpreters[1].run(table, chain, batch)
         old = self.interpreters[0].run(table, chain, batch, limits=np.ascontiguousarray(new.count))
         drop = self.interpreters[1].interner.number(DROP)
@@ -138,8 +138,10 @@ class _Pair:
         return stricter
 
     def _confirm(self, table: str, chain: str, packet: Packet) -> Difference:
-        asked, answers = listening(packet)
-        walks = [semantics.run(program.table(table), chain, asked, self.backend) for program in self.programs]
+        recording, answers = listening(packet)
+        walks = [
+            semantics.run(program.table(table), chain, recording, self.backend) for program in self.programs
+        ]
         may_drop = is_malformed(packet) and self.question.malformed == "stricter"
         reason = differs(walks[0], walks[1], may_drop, self.question.verdict_only)
         if reason is None:

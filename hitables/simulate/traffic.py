@@ -1,7 +1,7 @@
-"""How much each rule weighs: from the counters of a saved rule set, a ClassBench trace, or a capture.
+"""The weights of rules from packets: a ClassBench trace, or a capture (from counters: analyse/weights.py).
 
-A weight is how many packets matched the rule.  A source that says nothing about the rule set is refused:
-weights of nothing would look like weights.
+A weight is the number of packets that matched the rule.  Packets of which none matches a rule are an error,
+because their weights would all be equal without a reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .batch import PacketBatch
 def from_packets(
     program: Program, table: str, chain: str, batch: PacketBatch, backend: Backend, source: str
 ) -> Weights:
-    """From packets that go through built-in *chain*; HitablesError when they match no rule."""
+    """The weights by the packets of *batch* in built-in *chain*; HitablesError when they match no rule."""
     from .interpreter import Interpreter
 
     if batch.family is not program.family:
@@ -56,7 +56,7 @@ def trace_batch(path: str, family: Family) -> PacketBatch:
 
 
 def pcap_batch(path: str, family: Family, interfaces: Sequence[str] = ("", "")) -> PacketBatch:
-    """The packets of *family* in a capture; *interfaces*: where they came in and go out."""
+    """The packets of *family* in a capture; *interfaces*: by which they entered and will leave."""
     from ..parse.pcap import parse
     from .five_tuple import set_interface
 
@@ -66,8 +66,8 @@ def pcap_batch(path: str, family: Family, interfaces: Sequence[str] = ("", "")) 
         raise FileError(f"{path}: {error.strerror}") from None
     capture = parse(data, family, path)
     if not capture.packets:
-        told = f"; {capture.others} are of the other family" if capture.others else ""
-        raise HitablesError(f"{path}: there is no IPv{int(family)} packet in the capture{told}")
+        others = f"; {capture.others} are of the other family" if capture.others else ""
+        raise HitablesError(f"{path}: there is no IPv{int(family)} packet in the capture{others}")
     rows = np.repeat(np.arange(len(capture.packets)), capture.counts)
     batch = PacketBatch.of(family, capture.packets).pick(rows)
     for field, name in zip((Field.IIF, Field.OIF), interfaces, strict=True):
@@ -77,16 +77,16 @@ def pcap_batch(path: str, family: Family, interfaces: Sequence[str] = ("", "")) 
 
 
 def busiest_chain(program: Program, chain: str | None = None, table: str = "filter") -> str:
-    """*chain*, which must be a built-in one of *table*; when left out, the one that has most rules."""
+    """*chain*, which must be a built-in chain of *table*; without it, the built-in chain of most rules."""
     try:
-        found = program.table(table)
+        chains = program.table(table)
     except KeyError:
         raise UnknownName(f"{program.name}: there is no table {table} for the packets") from None
-    built_in = [name for name in BUILT_IN[table] if name in found]
+    built_in = [name for name in BUILT_IN[table] if name in chains]
     if chain is None:
         if not built_in:
             raise UnknownName(f"{program.name}: table {table} has no built-in chain")
-        return max(built_in, key=lambda name: len(found[name].rules))
+        return max(built_in, key=lambda name: len(chains[name].rules))
     if chain not in built_in:
         raise UnknownName(f"{program.name}: table {table} has no built-in chain {chain}")
     return chain

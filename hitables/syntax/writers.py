@@ -89,15 +89,15 @@ def numbers_in_file(path: str) -> Mapping[str, int]:
         lines = Path(path).read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
         return {}
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for line in lines:
         words = line.split()
         if len(words) == 2 and not words[0].startswith("#"):
             try:
-                found.setdefault(words[1], spelt.number(words[0], 0, 0xFFFFFFFF))
+                numbers.setdefault(words[1], spelt.number(words[0], 0, 0xFFFFFFFF))
             except ValueError:
                 continue
-    return found
+    return numbers
 
 
 def named_mark(path: str) -> Write:
@@ -128,13 +128,13 @@ def names_of(names: Sequence[str], *, whole: bool = False, no_more: str = "") ->
     """
 
     def write(words: tuple[str, ...], family: Family) -> str:
-        found = set()
+        chosen = set()
         for word in words[0].split(","):
             exact = [name for name in names if name.lower() == word.lower()]
             if whole and not exact:
                 raise ValueError(f"unknown name {word!r}")
-            found.add(exact[0] if whole else begun_name(names, word))
-        listed = [name for name in names if name in found and name != no_more]
+            chosen.add(exact[0] if whole else begun_name(names, word))
+        listed = [name for name in names if name in chosen and name != no_more]
         return ",".join(listed) or no_more
 
     return write
@@ -292,12 +292,12 @@ def decimal(word: str, high: int) -> int:
 
 def set_directions(words: tuple[str, ...], family: Family) -> str:
     """SET DIRECTIONS, of which the first letters count."""
-    found = []
+    directions = []
     for word in words[1].split(","):
         if word[:3] not in ("src", "dst"):
             raise ValueError(f"not a direction: {word!r}")
-        found.append(word[:3])
-    return f"{quoted(words[0])} {','.join(found)}"
+        directions.append(word[:3])
+    return f"{quoted(words[0])} {','.join(directions)}"
 
 
 def first_bytes(size: int) -> Write:

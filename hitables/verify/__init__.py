@@ -1,1 +1,1 @@
-"""Program against program.  Imports ir and engine alone, nothing of the compiler."""
+"""Proofs that two programs are equal.  Imports nothing of the compiler and nothing of the simulator."""

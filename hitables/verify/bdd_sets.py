@@ -1,15 +1,18 @@
 """Sets of packets as decision diagrams (oxidd), and what a match does to each packet.
 
-A field is written in bits, most significant first, of the number of its value's *class*: two
-values are of one class when no test of the two programs tells them apart.  Some bits say what
-else a match can see: bytes of layer 4, a bad data offset, fragment offset 1, a chain of IPv6
-headers that ends early, whether there is a mac.  Each key of a CONSTANT match is one bit.
+Idea: a field is encoded in bits, most significant first, of the number of its value's *class*: two values
+are of one class when no test of the two programs separates them.  Further bits encode what else a match can
+see: bytes of layer 4, a bad data offset, fragment offset 1, a chain of IPv6 headers that ends early,
+whether there is a mac.  Each key of a CONSTANT match is one bit.  The bits of ports and flags serve twice:
+for the header's own, and for what a native nft expression reads out of a later fragment, as no packet has
+both.
 
-The bits of ports and flags serve twice: for the header's own, and for what a native nft
-expression reads out of a later fragment, as no packet has both.
+Invariant: a set is exact.  A packet is in it or not, and `PacketSets.exist` holds the packets to which
+headers.inconsistency has no objection.
 
-Invariant: a set is exact.  A packet is in it or not, and `PacketSets.exist` holds those that
-headers.inconsistency has nothing against.
+Cost: nodes of diagrams, which the order of the bits decides (ORDER).
+
+Users: bdd.py and bdd_reader.py.
 """
 
 from __future__ import annotations
@@ -68,14 +71,14 @@ ORDER: tuple[Coordinate, ...] = (
 RAW = (Field.SPORT, Field.DPORT, Field.FLAGS)
 LARGEST = 65535
 
-# Bytes that a decision diagram takes per node with its place in the unique table, measured.
+# Bytes per node of a diagram, with its entry in the unique table, and per cached result; measured.
 NODE_BYTES, CACHE_BYTES = 40, 16
-# The cache of results is made whole at once: for each match so many, and no more than a million.
+# The cache of results is allocated at once: so many entries per match, and at most a million.
 ENTRIES_PER_MATCH, MOST_ENTRIES = 1 << 8, 1 << 20
-MOST_NODES = 1 << 27  # when nobody says how much memory may be used
+MOST_NODES = 1 << 27  # when the memory is not limited
 FEWEST = 1 << 12
 
-# What an ordinary packet has, the most telling first.
+# The values of an ordinary packet, the most typical first.
 ORDINARY: dict[Coordinate, tuple[int, ...]] = {
     SIZE: (64, 20, 40),
     Field.FRAG: (Fragment.WHOLE,),
@@ -96,7 +99,7 @@ MAC = 0x020000000001
 
 
 class Filtered:
-    """What a match, or a rule, does: the packets that it holds for, and those that it drops."""
+    """What a match does: the packets that it holds for, and those that it drops."""
 
     __slots__ = ("drops", "holds")
 
@@ -105,35 +108,40 @@ class Filtered:
 
 
 class PacketSets:
-    """The sets of packets that the *matches* of two programs tell apart; their words are methods.
+    """The sets of packets that the *matches* of two programs can separate.
+
+    exist, malformed  packets that exist; those of them, or of all, with broken headers
+    later, cut        later fragments; packets whose protocol cannot be found (IPv6)
+    facts, reads      by key of a CONSTANT match: its bit, and the states that it depends on
+    inconsistent      a key of matches that read different states; None: there is none
 
     MemoryError when more than *max_memory* bytes would be used.
     """
 
     def __init__(self, family: Family, matches: Iterable[Match], max_memory: int | None) -> None:
         self.family = family
-        found = list({id(match): match for match in matches}.values())
-        manager = self._manager = _manager(len(found), max_memory)
+        distinct = list({id(match): match for match in matches}.values())
+        manager = self._manager = _manager(len(distinct), max_memory)
         self.nothing, self.everything = manager.false(), manager.true()
-        self._classes = _classes(family, found)
+        self._classes = _classes(family, distinct)
         self._flags: dict[Flag, int] = {flag: manager.add_vars(1)[0] for flag in Flag}
         self._bits: dict[Coordinate, range] = {
             where: manager.add_vars(max(len(self._classes[where]) - 1, 0).bit_length()) for where in ORDER
         }
-        keys = dict.fromkeys(match.key for match in found if match.role is Role.CONSTANT)
+        keys = dict.fromkeys(match.key for match in distinct if match.role is Role.CONSTANT)
         self.facts: dict[str, int] = {key: manager.add_vars(1)[0] for key in keys}
         self.reads: dict[str, frozenset[State]] = {
-            match.key: match.reads for match in found if match.role is Role.CONSTANT
+            match.key: match.reads for match in distinct if match.role is Role.CONSTANT
         }
-        # A key whose matches do not all read the same has no one truth value to be forgotten.
-        self.odd = next(
-            (each.key for each in found if each.key in keys and each.reads != self.reads[each.key]),
+        # Such a key has no single truth value that a write could change.
+        self.inconsistent = next(
+            (each.key for each in distinct if each.key in keys and each.reads != self.reads[each.key]),
             None,
         )
-        self._at_least: dict[tuple[Coordinate, int], Set] = {}
+        self._lower_bounds: dict[tuple[Coordinate, int], Set] = {}
         self._sets: dict[tuple[Coordinate, tuple[tuple[int, int], ...]], Set] = {}
         self._matches: dict[tuple[int, Backend], tuple[Match, Filtered]] = {}
-        self._read: dict[tuple[Field, bool], Set] = {}
+        self._presence: dict[tuple[Field, bool], Set] = {}
         self.later = self.within(Field.FRAG, Values.only(Fragment.LATER))
         self.cut = self.flag(Flag.CUT_SHORT)
         self.exist = self._existing()
@@ -145,36 +153,36 @@ class PacketSets:
         return self._manager.var(self._flags[flag])
 
     def within(self, where: Coordinate, values: Values) -> Set:
-        """Packets whose number at *where*, if they have one, is one of *values*."""
-        known = self._sets.get((where, values.pairs))
-        if known is None:
+        """Packets whose value at *where*, if they have one, is one of *values*."""
+        cached = self._sets.get((where, values.pairs))
+        if cached is None:
             parts = [
-                self._reaches(where, low) & ~self._reaches(where, high + 1) for low, high in values.pairs
+                self._at_least(where, low) & ~self._at_least(where, high + 1) for low, high in values.pairs
             ]
-            known = self._sets[where, values.pairs] = union(parts, self.nothing)
-        return known
+            cached = self._sets[where, values.pairs] = union(parts, self.nothing)
+        return cached
 
     def smaller(self, size: int) -> Set:
         """Packets with fewer than *size* bytes of layer 4."""
-        return ~self._reaches(SIZE, size)
+        return ~self._at_least(SIZE, size)
 
     def box(self, box: Mapping[Field, Values]) -> Set:
-        """Packets that are in all of a box's sides."""
-        found = self.everything
+        """Packets in the box."""
+        packets = self.everything
         for field, values in box.items():
-            found &= self.within(field, values)
-        return found
+            packets &= self.within(field, values)
+        return packets
 
     def match(self, match: Match, backend: Backend) -> Filtered:
         """For which packets *match* holds (up to its memory or chance), and which it drops."""
-        known = self._matches.get((id(match), backend))
-        if known is None:
-            # The match is kept, so that its id is nobody else's.
-            known = self._matches[id(match), backend] = match, self._filtered(match, backend)
-        return known[1]
+        cached = self._matches.get((id(match), backend))
+        if cached is None:
+            # The cache holds the match, so that no other object gets its id.
+            cached = self._matches[id(match), backend] = match, self._filtered(match, backend)
+        return cached[1]
 
     def forget(self, packets: Set, writes: Iterable[State]) -> Set:
-        """What *packets* may be once these states were written: any value in place of the old."""
+        """What *packets* may be after writes to these states: any value in place of the old one."""
         after = packets
         for bits, later_too in self._written(frozenset(writes)):
             if bits:
@@ -183,33 +191,33 @@ class PacketSets:
         return after
 
     def share(self, part: Set, whole: Set) -> float:
-        """How many classes of packets of *whole* are in *part*, of 1."""
+        """The share of the classes of packets of *whole* that is in *part*."""
         bits = self._manager.num_vars()
         return part.sat_count_float(bits) / (whole.sat_count_float(bits) or 1.0)
 
     # ---- single packets ----
 
     def plainest(self, packets: Set) -> Point:
-        """One of *packets*, as ordinary as there is."""
+        """The most ordinary of *packets*."""
         chosen = packets
-        for wish in self._wishes():
-            if (narrowed := chosen & wish).satisfiable():
+        for ordinary in self._ordinary_sets():
+            if (narrowed := chosen & ordinary).satisfiable():
                 chosen = narrowed
         return self._pick(chosen)
 
     def before(self, packets: Set, point: Point, writes: Iterable[State]) -> Set:
-        """Those of *packets* that writes to these states may have made *point*."""
+        """Those of *packets* that writes to these states may have turned into *point*."""
         later = self._is_later(point)
-        lost = {
+        rewritten = {
             bit
             for bits, later_too in self._written(frozenset(writes))
             if later_too or not later
             for bit in bits
         }
-        return packets & self._cube({bit: value for bit, value in point.items() if bit not in lost})
+        return packets & self._cube({bit: value for bit, value in point.items() if bit not in rewritten})
 
     def value(self, point: Point, where: Coordinate) -> int:
-        """A value of the class that *point* has at *where*, an ordinary one if there is."""
+        """A value of the class of *point* at *where*, an ordinary one if the class has one."""
         number = 0
         for bit in self._bits[where]:
             number = number << 1 | point[bit]
@@ -223,7 +231,7 @@ class PacketSets:
         return point[self.facts[key]]
 
     def packet(self, point: Point) -> Packet:
-        """The packet that *point* stands for; it knows nothing of facts and outcomes."""
+        """The packet of *point*, without answers about facts and outcomes."""
         later, cut = self._is_later(point), point[self._flags[Flag.CUT_SHORT]]
         size, proto = self.value(point, SIZE), self.value(point, Field.PROTO)
         values = {
@@ -254,8 +262,8 @@ class PacketSets:
 
     # ---- helpers ----
 
-    def _reaches(self, where: Coordinate, low: int) -> Set:
-        """Packets whose number at *where* is *low* or more; *low* begins a class."""
+    def _at_least(self, where: Coordinate, low: int) -> Set:
+        """Packets whose value at *where* is *low* or more; *low* begins a class."""
         classes = self._classes[where]
         number = bisect_left(classes, low)
         if number == 0:
@@ -263,22 +271,22 @@ class PacketSets:
         if number == len(classes):
             return self.nothing
         assert classes[number] == low, "a bound that no class begins at"
-        known = self._at_least.get((where, number))
-        if known is None:
-            # From the lowest bit up: at a one the number must go on, at a zero it may be above.
-            known = self.everything
-            for place, bit in enumerate(reversed(self._bits[where])):
+        cached = self._lower_bounds.get((where, number))
+        if cached is None:
+            # From the lowest bit up: a 1 of *number* requires the bit to be set; at a 0 a set bit suffices.
+            cached = self.everything
+            for shift, bit in enumerate(reversed(self._bits[where])):
                 one = self._manager.var(bit)
-                known = one & known if number >> place & 1 else one | known
-            self._at_least[where, number] = known
-        return known
+                cached = one & cached if number >> shift & 1 else one | cached
+            self._lower_bounds[where, number] = cached
+        return cached
 
     def _present(self, field: Field, native: bool) -> Set:
-        """Packets that have *field* in this reading."""
-        known = self._read.get((field, native))
-        if known is None:
-            known = self._read[field, native] = self._find_present(field, native)
-        return known
+        """Packets in which a match, native or not, finds *field*."""
+        cached = self._presence.get((field, native))
+        if cached is None:
+            cached = self._presence[field, native] = self._find_present(field, native)
+        return cached
 
     def _find_present(self, field: Field, native: bool) -> Set:
         if field is Field.PROTO:
@@ -289,8 +297,8 @@ class PacketSets:
         if carriers is None:
             return self.everything
         long = ~self.smaller(FIELD_BYTES[field]) & ~self.cut
-        there = ~self.later & long & self.within(Field.PROTO, carriers)
-        return there | (self.later & long) if native and field in RAW else there
+        own = ~self.later & long & self.within(Field.PROTO, carriers)
+        return own | (self.later & long) if native and field in RAW else own
 
     def _filtered(self, match: Match, backend: Backend) -> Filtered:
         native = match.native and backend is Backend.NFT
@@ -320,7 +328,7 @@ class PacketSets:
         return Filtered(alive, drops)
 
     def _existing(self) -> Set:
-        """Packets that headers.inconsistency has nothing against."""
+        """Packets to which headers.inconsistency has no objection."""
         tcp = self.within(Field.PROTO, Values.only(TCP)) & ~self.cut
         bad, one = self.flag(Flag.BAD_OFFSET), self.flag(Flag.OFFSET_ONE)
         exist = ~bad | (tcp & ~self.later & ~self.smaller(TCP_OFFSET_BYTES))
@@ -335,7 +343,7 @@ class PacketSets:
         return short | self.flag(Flag.BAD_OFFSET) | self.flag(Flag.OFFSET_ONE) | self.cut
 
     def _written(self, writes: frozenset[State]) -> list[tuple[list[int], bool]]:
-        """Bits that writes to these states make anew; whether those of later fragments too."""
+        """Bits that writes to these states change; and whether they do so in later fragments too."""
         fields = set().union(*(FIELDS_WRITTEN.get(state, frozenset()) for state in writes))
         own = [bit for field in fields if field in RAW for bit in self._bits[field]]
         both = [bit for field in fields if field not in RAW for bit in self._bits[field]]
@@ -347,22 +355,22 @@ class PacketSets:
 
     def _pick(self, packets: Set) -> Point:
         cube = packets.pick_cube()
-        assert cube is not None, "a packet out of an empty set"
+        assert cube is not None, "no packet in an empty set"
         return {bit: bool(value) for bit, value in enumerate(cube)}
 
     def _cube(self, literals: Mapping[int, bool]) -> Set:
-        found = self.everything
+        cube = self.everything
         for bit in sorted(literals, reverse=True):
             one = self._manager.var(bit)
-            found = (one if literals[bit] else ~one) & found
-        return found
+            cube = (one if literals[bit] else ~one) & cube
+        return cube
 
     def _ordinary(self, where: Coordinate) -> tuple[int, ...]:
         if where in (Field.SRC, Field.DST):
             return ADDRESSES[self.family]
         return (MAC,) if where is Field.MAC else ORDINARY.get(where, ())
 
-    def _wishes(self) -> Iterable[Set]:
+    def _ordinary_sets(self) -> Iterable[Set]:
         yield ~self.malformed
         for where in ORDINARY:
             for value in self._ordinary(where):
@@ -376,7 +384,7 @@ class PacketSets:
 
 
 def union(sets: list[Set], nothing: Set) -> Set:
-    """All packets of any of *sets*; halves first, which keeps what is built small."""
+    """All packets of any of *sets*; joined in pairs, which keeps the diagrams small."""
     while len(sets) > 1:
         paired = [one | other for one, other in zip(sets[::2], sets[1::2], strict=False)]
         sets = paired + sets[len(sets) & ~1 :]

@@ -83,15 +83,16 @@ class Change:
 
 @dataclass
 class Changes:
-    """All changes, the largest first; not all of them when the budget ran out or there were too many.
+    """All changes, or some of them when the budget ran out or there were too many.
 
+    regions    the changes, the largest first
     chains     table and chain of those that were compared
     undecided  chains for which the budget ran out
     cut_off    some chain has MOST regions or more
     """
 
     family: Family
-    found: list[Change] = dataclasses.field(default_factory=list)
+    regions: list[Change] = dataclasses.field(default_factory=list)
     chains: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     undecided: list[Undecided] = dataclasses.field(default_factory=list)
     cut_off: bool = False
@@ -121,7 +122,7 @@ def changes(before: Program, after: Program, question: Question, *, tell: Tell) 
                 change = dataclasses.replace(same, backends=backends)
             merged[content] = change
     order = {WHOLE: 0, FRAGMENTS: 1, BROKEN: 2}
-    out.found = sorted(merged.values(), key=lambda each: (order[each.packets], -each.headers))
+    out.regions = sorted(merged.values(), key=lambda each: (order[each.packets], -each.headers))
     return out
 
 

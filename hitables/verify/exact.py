@@ -35,7 +35,7 @@ from hitables.ir.program import Program, Table
 from .encoding import Encoding, RuleRef
 from .merged_classes import MergedClasses, seconds_left
 from .packet_classes import PacketClass
-from .question import Answer, Difference, Equal, Question, Undecided, differs, places
+from .question import Answer, Difference, Equal, Question, Undecided, chain_pairs, differs
 from .witness import Draft, choose, ordinary, plainer
 
 Tell = Callable[[str], None]  # is called with the name of each step before it begins
@@ -56,7 +56,7 @@ def check(before: Program, after: Program, question: Question, *, tell: Tell = _
     """Compare *after* with *before*.
 
     Equal is a proof.  A Difference has the plainest packet found that the two treat differently.  Undecided:
-    the budget of *question* ran out.  HitablesError when the two cannot be compared (`question.places`).
+    the budget of *question* ran out.  HitablesError when the two cannot be compared (`question.chain_pairs`).
     """
     regions = 0
     for comparison in comparisons(before, after, question):
@@ -71,7 +71,7 @@ def check(before: Program, after: Program, question: Question, *, tell: Tell = _
 def comparisons(before: Program, after: Program, question: Question) -> Iterator[Comparison]:
     """Each pair of chains, as each backend reads it."""
     deadline = None if question.timeout is None else time.monotonic() + question.timeout
-    pairs = places(before, after, question)
+    pairs = chain_pairs(before, after, question)
     encodings: dict[str, Encoding] = {}
     merged: dict[str, MergedClasses] = {}
     for backend in question.backends:
@@ -154,11 +154,11 @@ class TableProver:
     def _regions(self, packets: PacketClass) -> Iterator[Region]:
         """What the last run recorded."""
         keys, rule = self.encoding.matches.keys, self.encoding.rule
-        for found in self.prover.mismatches():
-            answers = tuple((keys[key], held) for key, held in found.answers)
-            rules = rule(found.rules[0]), rule(found.rules[1])
-            alone = rule(found.alone[0]), rule(found.alone[1])
-            yield Region(packets, found.sets, answers, rules, alone, found.same_rest)
+        for mismatch in self.prover.mismatches():
+            answers = tuple((keys[key], held) for key, held in mismatch.answers)
+            rules = rule(mismatch.rules[0]), rule(mismatch.rules[1])
+            alone = rule(mismatch.alone[0]), rule(mismatch.alone[1])
+            yield Region(packets, mismatch.sets, answers, rules, alone, mismatch.same_rest)
 
 
 # ---- one pair of chains ----

@@ -213,7 +213,7 @@ class _TableLinter:
         Each walk is examined from its end to its start: removing a rule can make another needless only if the
         other is before it, or in a chain that it enters.
         """
-        order = {name: place for place, name in enumerate(self.reach.callees_first())}
+        order = {name: rank for rank, name in enumerate(self.reach.callees_first())}
         while live:
             needed: list[_RuleAt] = []
             entered = set[str]()

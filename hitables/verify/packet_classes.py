@@ -1,17 +1,22 @@
-"""Classes of packets: what the fragment, the bytes of layer 4 and broken headers let rules see.
+"""Classes of packets: what fragments, the bytes of layer 4 and broken headers let rules see.
 
-Within a class, packets differ in header values alone: each field is there for all of them or
-for none, and each match that drops short packets drops all of them or none.
+Idea: within a class, packets differ in header values only: each field exists for all of them or for none,
+and each match that drops short packets drops all of them or none.  The prover compares two programs class
+by class.
 
-Invariant: each packet that can be (ir/headers.py) is in a class, or rules cannot tell it from
-one that is and that is held to more: of packets that look alike, the well-formed stand for
-the malformed, from which less may be asked.
+Invariant: each packet that can exist (ir/headers.py) is in a class, or the rules cannot distinguish it from
+a packet that is, and of which more is required: of packets that look alike, the well-formed represent the
+malformed, of which less is required.
+
+Cost: a few classes per rule set, about twelve with the usual matches.
+
+Users: encoding.py; witness.py for the size of an ordinary packet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from hitables.ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, Family, Field
@@ -27,11 +32,12 @@ _PAYLOAD = (Field.SPORT, Field.DPORT, Field.FLAGS)
 
 @dataclass(frozen=True)
 class PacketClass:
-    """protocols: all of them have these; None: the protocol cannot be found (IPv6).
+    """Packets that differ in header values only.
 
-    present, native  fields that matches read through xtables, and natively, find; of those that
-                     only some packets have, the tested ones alone
-    bytes            of layer 4, of one of the class
+    protocols        of its packets; None: the protocol cannot be found (IPv6)
+    present, native  fields that matches find through xtables, and natively; of the fields that only some
+                     packets have, only those that are tested
+    bytes            of layer 4, of one packet of the class
     """
 
     protocols: Values | None
@@ -57,7 +63,7 @@ class PacketClass:
 
 @dataclass(frozen=True)
 class Need:
-    """What a match asks of a packet whose protocol is one of *protocols* (None: of any)."""
+    """What a match requires of a packet whose protocol is one of *protocols* (None: any)."""
 
     protocols: Values | None
     bytes: int
@@ -69,7 +75,7 @@ class Need:
 
 
 def needs_of(matches: Sequence[Match], backend: Backend) -> Iterator[Need]:
-    """What the matches of one rule ask of packets that get as far as them."""
+    """What the matches of one rule require of the packets that reach them."""
     protocols: Values | None = None
     for match in matches:
         if (match.needs and not (match.native and backend is Backend.NFT)) or match.option:
@@ -80,41 +86,41 @@ def needs_of(matches: Sequence[Match], backend: Backend) -> Iterator[Need]:
                     protocols = test.values if protocols is None else protocols.intersect(test.values)
 
 
-@lru_cache(maxsize=256)  # many small proofs ask the same (sflgen/local_proof.py)
+@lru_cache(maxsize=256)  # many small proofs have the same needs (sflgen/local_proof.py)
 def classes(needs: frozenset[Need], tested: frozenset[Field], family: Family) -> tuple[PacketClass, ...]:
-    """The classes that rules with these *needs* and tested fields can tell apart; plain packets first."""
-    alike: dict[object, list[int]] = {}
+    """The classes that rules with these *needs* and tested fields can distinguish; plain packets first."""
+    by_sight: dict[object, list[int]] = {}
     for protocol in range(256):
-        kind = _fields(protocol, family) & tested, HEADER_BYTES.get(protocol, 0)
+        header = _fields(protocol, family) & tested, HEADER_BYTES.get(protocol, 0)
         concerning = frozenset(
             (need.bytes, need.strict, need.option) for need in needs if need.concerns(protocol)
         )
-        alike.setdefault((kind, concerning), []).append(protocol)
-    found: list[PacketClass] = []
-    for protocols in alike.values():
-        found += _whole(protocols, needs, tested, family)
-    found += _later(needs, tested)
+        by_sight.setdefault((header, concerning), []).append(protocol)
+    parts: list[PacketClass] = []
+    for protocols in by_sight.values():
+        parts += _whole(protocols, needs, tested, family)
+    parts += _later(needs, tested)
     if family is Family.IPV6:
-        found += _cut_short(needs)
-    return tuple(sorted(_joined(found), key=lambda each: (each.malformed, each.later, each.cut_short)))
+        parts += _cut_short(needs)
+    return tuple(sorted(_joined(parts), key=lambda each: (each.malformed, each.later, each.cut_short)))
 
 
 def _fields(protocol: int, family: Family) -> frozenset[Field]:
-    """The fields that packets of *protocol* have, if they are long enough."""
+    """The fields that packets of *protocol* have when they are long enough."""
     has = {
         Field.SPORT: protocol in PORT_PROTOCOLS,
         Field.DPORT: protocol in PORT_PROTOCOLS,
         Field.ICMP: protocol == (ICMP if family is Family.IPV4 else ICMPV6),
         Field.FLAGS: protocol == TCP,
     }
-    return frozenset(field for field, there in has.items() if there)
+    return frozenset(field for field, present in has.items() if present)
 
 
 _ALWAYS = frozenset(field for field in Field if field not in FIELD_BYTES)
 
 
 def _sizes(needed: set[int]) -> Iterator[int]:
-    """A number of bytes between each two of the bounds, the most ordinary one of it."""
+    """One size between each two bounds, the most ordinary one."""
     bounds = sorted({0, *needed})
     for low, next_low in zip(bounds, [*bounds[1:], _MOST_BYTES + 1], strict=True):
         yield ORDINARY_BYTES if low <= ORDINARY_BYTES < next_low else next_low - 1
@@ -123,7 +129,7 @@ def _sizes(needed: set[int]) -> Iterator[int]:
 def _whole(
     protocols: list[int], needs: frozenset[Need], tested: frozenset[Field], family: Family
 ) -> Iterator[PacketClass]:
-    """Not later fragments, of protocols that look alike."""
+    """Whole packets and first fragments, of protocols that the rules cannot distinguish."""
     protocol = protocols[0]
     concerning = [need for need in needs if need.concerns(protocol)]
     has = _fields(protocol, family) & tested
@@ -135,17 +141,17 @@ def _whole(
         for count in _sizes(bounds | {size} | ({TCP_OFFSET_BYTES} if option else set())):
             if bad_offset and count < TCP_OFFSET_BYTES:
                 continue
-            there = frozenset(field for field in has if count >= FIELD_BYTES[field])
-            made = PacketClass(
+            present = frozenset(field for field in has if count >= FIELD_BYTES[field])
+            candidate = PacketClass(
                 Values.only(*protocols),
-                _ALWAYS | there,
-                _ALWAYS | there,
+                _ALWAYS | present,
+                _ALWAYS | present,
                 count,
                 bad_offset=bad_offset,
                 malformed=count < size or bad_offset,
             )
-            sight = there, frozenset(need for need in concerning if count < need.bytes), bad_offset
-            _keep(seen, sight, made)
+            sight = present, frozenset(need for need in concerning if count < need.bytes), bad_offset
+            _keep(seen, sight, candidate)
     yield from seen.values()
 
 
@@ -167,7 +173,7 @@ def _later(needs: frozenset[Need], tested: frozenset[Field]) -> Iterator[PacketC
 
 
 def _cut_short(needs: frozenset[Need]) -> Iterator[PacketClass]:
-    """IPv6 packets whose extension headers cannot be walked to their end: no protocol."""
+    """IPv6 packets whose extension headers end early: no protocol can be found."""
     fields = _ALWAYS - {Field.PROTO}
     strict = any(need.strict for need in needs)
     for count in _sizes({need.bytes for need in needs}):
@@ -178,37 +184,28 @@ def _cut_short(needs: frozenset[Need]) -> Iterator[PacketClass]:
         )
 
 
-def _keep(seen: dict[object, PacketClass], sight: object, made: PacketClass) -> None:
-    """Of classes that look alike, keep the well-formed one, and of those the ordinary one."""
+def _keep(seen: dict[object, PacketClass], sight: object, candidate: PacketClass) -> None:
+    """Of classes with the same *sight* keep a well-formed one, and of these the one of ordinary size."""
     before = seen.get(sight)
     if before is None or (before.malformed, before.bytes != ORDINARY_BYTES) > (
-        made.malformed,
-        made.bytes != ORDINARY_BYTES,
+        candidate.malformed,
+        candidate.bytes != ORDINARY_BYTES,
     ):
-        seen[sight] = made
+        seen[sight] = candidate
 
 
-def _joined(found: list[PacketClass]) -> Iterator[PacketClass]:
-    """Classes that differ in their protocols alone, as one."""
+def _joined(parts: list[PacketClass]) -> Iterator[PacketClass]:
+    """Classes that differ only in their protocols, as one."""
     groups: dict[object, list[PacketClass]] = {}
-    for each in found:
-        what = (
+    for each in parts:
+        content = (
             each.present, each.native, each.bytes, each.later, each.bad_offset, each.offset_one,
             each.malformed, each.cut_short,
         )  # fmt: skip
-        groups.setdefault(what, []).append(each)
+        groups.setdefault(content, []).append(each)
     for first, *others in groups.values():
         protocols = first.protocols
         for other in others:
             assert protocols is not None and other.protocols is not None
             protocols = protocols.union(other.protocols)
-        yield PacketClass(
-            protocols,
-            first.present,
-            first.native,
-            first.bytes,
-            first.later,
-            first.bad_offset,
-            first.offset_one,
-            first.malformed,
-        )
+        yield replace(first, protocols=protocols)

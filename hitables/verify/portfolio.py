@@ -1,8 +1,12 @@
-"""Both exact engines in turn: what one takes long for is often quick work for the other.
+"""Both proof engines in turn: a pair of programs that is slow for one is often quick for the other.
 
-Cutting regions (exact.py) takes about what compiling took, and finds the plainest packet, but
-two rule sets that cross each other wildly come to very many regions.  Decision diagrams
-(diagrams.py) mind that little; they need a library that may not be installed.
+Cutting regions (exact.py) takes about as long as compiling took, and finds the plainest packet, but two
+rule sets whose rules cross in many ways have very many regions.  Decision diagrams (bdd.py) are less
+sensitive to that; they need a library that may not be installed.
+
+Cost: at most the first turn more than the engine that answers.
+
+Users: compiler/pipeline.py, compare.py, sflgen and benchmarks: this is the `check` to use by default.
 """
 
 from __future__ import annotations
@@ -19,19 +23,19 @@ from . import exact
 from .exact import Tell
 from .question import Answer, Question, Undecided
 
-# Seconds for the first turn of exact.py: at least so many, and one per so many rules; for diagrams.
+# Seconds of the first turn (at least FIRST, one per RULES_PER_SECOND rules), and of the turn of diagrams.
 FIRST, RULES_PER_SECOND, SECOND = 3.0, 5000, 120.0
 
 
 def check(before: Program, after: Program, question: Question, *, tell: Tell = lambda stage: None) -> Answer:
-    """Proved equal, a packet, or undecided, as `exact.check`; raises as it does."""
-    ends = inf if question.timeout is None else time.monotonic() + question.timeout
+    """Compare two programs; answers and errors are those of `exact.check`."""
+    deadline = inf if question.timeout is None else time.monotonic() + question.timeout
     answer: Answer | None = None
     for turn in _turns(before, after):
-        left = min(turn, ends - time.monotonic())
-        if answer is not None and left <= 0:
+        seconds = min(turn, deadline - time.monotonic())
+        if answer is not None and seconds <= 0:
             return answer
-        limited = replace(question, timeout=None if left == inf else max(left, 1e-6))
+        limited = replace(question, timeout=None if seconds == inf else max(seconds, 1e-6))
         if turn == SECOND:
             from . import bdd
 
@@ -46,7 +50,7 @@ def check(before: Program, after: Program, question: Question, *, tell: Tell = l
 
 
 def _turns(before: Program, after: Program) -> Iterator[float]:
-    """How many seconds each engine gets, in turn; SECOND is that of the diagrams."""
+    """The seconds of each turn; a turn of SECOND is one of diagrams, the others are of exact.py."""
     if find_spec("oxidd") is not None:
         yield max(FIRST, (before.rule_count() + after.rule_count()) / RULES_PER_SECOND) + 1e-3
         yield SECOND

@@ -1,7 +1,12 @@
-"""What a comparison of two programs asks and answers, whoever compares them.
+"""Questions about two programs and their answers, common to all engines that compare programs.
 
-Three engines answer: exact.py (a proof, or a packet), diagrams.py (the same by decision
-diagrams, a second opinion) and sampled.py (packets: refutes, never proves).
+Three engines answer: exact.py (a proof, or a packet), bdd.py (the same by decision diagrams, a second
+opinion) and simulate/sampling.py (packets: it refutes, and never proves).
+
+Invariant: this module compares nothing but two walks of one packet (`differs`); both proof engines confirm
+every packet with it, so it is part of what they share (docs/proof.md).
+
+Users: every engine, and all that reports their answers.
 """
 
 from __future__ import annotations
@@ -21,13 +26,14 @@ from hitables.ir.semantics import DROP, Step, Walk
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be compared, and how long it may take.
+    """What to compare, and how long it may take.
 
     malformed     STRICTER: the second program may drop packets with broken headers
-    equivalence   VERDICT: leave aside effects that change nothing of the packet (LOG, counts)
-    tables        these alone, and chains (built-in or user chains): all when empty
-    timeout       seconds; None: as long as it takes
-    max_memory    bytes; None: no bound
+    equivalence   VERDICT: ignore effects that change nothing of the packet (LOG, counts)
+    tables        only these; all when empty
+    chains        only these, built-in or user chains; all built-in chains when empty
+    timeout       seconds; None: no limit
+    max_memory    bytes; None: no limit
     """
 
     backends: tuple[Backend, ...] = tuple(Backend)
@@ -50,7 +56,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Equal:
-    """No packet tells the two apart.  *proved* False: none of *looked_at* packets drawn did.
+    """No difference: a proof, or (*proved* False) no difference among the packets that were tried.
 
     looked_at  regions of the header space (a proof), or packets
     """
@@ -61,7 +67,7 @@ class Equal:
 
 @dataclass(frozen=True)
 class Undecided:
-    """The budget ran out.  *done*: the share of the packets of that chain that was decided."""
+    """The budget ran out.  *done*: the share of the packets of that chain that is decided."""
 
     reason: str
     table: str
@@ -72,10 +78,10 @@ class Undecided:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two programs differ.  Without a packet, *reason* says it all.
+    """Where two programs differ.  Without a packet, *reason* is the whole explanation.
 
-    packet, answers  what went in, and what it said when it was asked for more than its header
-    before, after    its ways through both
+    packet, answers  the packet, and its answers when rules ask for more than its header
+    before, after    its walks through both programs
     """
 
     table: str
@@ -88,17 +94,17 @@ class Difference:
     after: Walk | None = None
 
     def describe(self, names: tuple[str, str] = ("before", "after")) -> str:
-        """The packet in words, as `--packet` takes it, and what each program does with it.
+        """The packet in the format of `--packet`, and what each program does with it.
 
-        *names*: what to call the two programs, say their files.
+        *names*: of the two programs, for example their files.
         """
-        place = f"table {self.table}" + (f", chain {self.chain}" if self.chain else "")
+        where = f"table {self.table}" + (f", chain {self.chain}" if self.chain else "")
         if self.packet is None or self.backend is None:
-            return f"{place}: {self.reason}"
-        return "\n".join([f"{place}, {self.backend.value}: {self.reason}", *self.describe_ways(names)])
+            return f"{where}: {self.reason}"
+        return "\n".join([f"{where}, {self.backend.value}: {self.reason}", *self.describe_ways(names)])
 
     def describe_ways(self, names: tuple[str, str]) -> list[str]:
-        """The lines of `describe` below the first: the packet, then its way through each program."""
+        """The lines of `describe` below the first: the packet, then its walk through each program."""
         if self.packet is None:
             return []
         lines = [f"packet: {show_packet(self.packet, self.table, self.chain, self.answers)}"]
@@ -113,25 +119,25 @@ Answer = Equal | Difference | Undecided
 
 
 def with_all_tables(before: Program, after: Program) -> tuple[Program, Program]:
-    """Both, where a table that stands in one only is in the other with policies ACCEPT and without rules."""
+    """Both programs; a table that only one has is added to the other, with policies ACCEPT and no rules."""
     return _with_tables_of(before, after), _with_tables_of(after, before)
 
 
 def _with_tables_of(program: Program, other: Program) -> Program:
-    known = {table.name for table in program}
+    names = {table.name for table in program}
     empty = [
         Table(table.name, tuple(Chain(chain.name, "ACCEPT") for chain in table.chains if chain.policy))
         for table in other
-        if table.name not in known
+        if table.name not in names
     ]
     return replace(program, tables=(*program.tables, *empty)) if empty else program
 
 
-def places(before: Program, after: Program, question: Question) -> list[tuple[str, str]]:
-    """Table and chain of each pair of chains to be compared, in the order of *before*.
+def chain_pairs(before: Program, after: Program, question: Question) -> list[tuple[str, str]]:
+    """Table and chain of each pair of chains to compare, in the order of *before*.
 
-    NotComparable when the two cannot be compared: of two families, a table, a chain or an
-    ipset that stands on one side only, an asked-for table or chain that stands on neither.
+    NotComparable when the two cannot be compared: they are of two families, only one has a table, a chain or
+    an ipset, or neither has a table or chain of the question.
     """
     names = before.name, after.name
     if before.family is not after.family:
@@ -141,7 +147,7 @@ def places(before: Program, after: Program, question: Question) -> list[tuple[st
         )
     tables = [{table.name: table for table in program} for program in (before, after)]
     asked = question.tables or tables[0].keys() | tables[1].keys()
-    found = []
+    pairs = []
     for table in sorted(asked, key=lambda name: list(tables[0]).index(name) if name in tables[0] else -1):
         _on_both(f"table {table}", [table in each for each in tables], names)
         chains = [
@@ -152,35 +158,35 @@ def places(before: Program, after: Program, question: Question) -> list[tuple[st
         order = [chain.name for each in tables for chain in each[table].chains]
         for chain in sorted(wanted, key=order.index):
             _on_both(f"table {table}: chain {chain}", [chain in each for each in chains], names)
-            found.append((table, chain))
-    for chain in question.chains - {chain for _, chain in found}:
+            pairs.append((table, chain))
+    for chain in question.chains - {chain for _, chain in pairs}:
         raise UnknownName(f"there is no chain {chain} in {names[0]} or {names[1]}")
-    # Where verdicts alone count, rules that asked a set may have gone, all of them.
+    # If only verdicts count, the compiler may have removed every rule that asks a set.
     missing = frozenset[str]() if question.verdict_only else _sets(before, asked) - _sets(after, asked)
     for name in sorted(missing | (_sets(after, asked) - _sets(before, asked))):
         _on_both(f"ipset {name}", [name in _sets(before, asked), name in _sets(after, asked)], names)
-    return found
+    return pairs
 
 
-def _on_both(what: str, stands: list[bool], names: tuple[str, str]) -> None:
-    if not all(stands):
-        where = f"stands in {names[stands.index(True)]} only" if any(stands) else "stands in neither rule set"
-        raise NotComparable(f"{what} {where}")
+def _on_both(name: str, present: list[bool], names: tuple[str, str]) -> None:
+    if not all(present):
+        where = f"only in {names[present.index(True)]}" if any(present) else "in neither rule set"
+        raise NotComparable(f"{name} is {where}")
 
 
 def _sets(program: Program, tables: Set[str]) -> set[str]:
     """The ipsets that the rules of *tables* name."""
-    found: set[str] = set()
+    sets: set[str] = set()
     for table in program:
         for chain in table.chains if table.name in tables else ():
             for rule in chain.rules:
                 for match in rule.matches:
                     if match.name == "set":
-                        found.update(_behind(match.words, "--match-set"))
+                        sets.update(_behind(match.words, "--match-set"))
                 if rule.target is not None and rule.target.name == "SET":
                     for option in ("--add-set", "--del-set", "--map-set"):
-                        found.update(_behind(rule.target.words, option))
-    return found
+                        sets.update(_behind(rule.target.words, option))
+    return sets
 
 
 def _behind(words: tuple[str, ...], option: str) -> Iterator[str]:
@@ -189,18 +195,18 @@ def _behind(words: tuple[str, ...], option: str) -> Iterator[str]:
 
 def differs(before: Walk, after: Walk, may_drop: bool, verdict_only: bool = False) -> str | None:
     """How two walks of one packet differ; None when they do not, or *after* may drop it and does."""
-    was, now = (_lasting(walk) if verdict_only else walk.effects for walk in (before, after))
-    if may_drop and after.verdict == DROP and was[: len(now)] == now:
+    earlier, later = (_lasting(walk) if verdict_only else walk.effects for walk in (before, after))
+    if may_drop and after.verdict == DROP and earlier[: len(later)] == later:
         return None
     if before.verdict != after.verdict:
         return f"verdict {before.verdict} becomes {after.verdict}"
-    if was != now:
-        return f"effects {_list(was)} become {_list(now)}"
+    if earlier != later:
+        return f"effects {_list(earlier)} become {_list(later)}"
     return None
 
 
 def _lasting(walk: Walk) -> tuple[str, ...]:
-    """The effects that change something of the packet, or ask a match with memory or chance."""
+    """The effects that change the packet, or ask a match with memory or chance."""
     targets = (step.rule.target for step in walk.steps)
     silent = {
         f"fires {target.key}"
@@ -215,7 +221,7 @@ def _list(effects: tuple[str, ...]) -> str:
 
 
 def decided_by(walk: Walk) -> Step | None:
-    """The rule that ended the packet's way; None: it came to the end of the chain."""
+    """The rule that ended the packet's walk; None: it reached the end of the chain."""
     last = walk.steps[-1] if walk.steps else None
     if last is None or last.outcome is Outcome.DROPPED:
         return last
@@ -223,7 +229,7 @@ def decided_by(walk: Walk) -> Step | None:
 
 
 def _show_walk(walk: Walk, chain: str) -> list[str]:
-    """The rules that matched, by line; those that did not are counted."""
+    """The rules that matched, by line, and how many did not match in between."""
     lines: list[str] = []
     passed = 0
     for step in walk.steps:
@@ -233,9 +239,9 @@ def _show_walk(walk: Walk, chain: str) -> list[str]:
         if passed:
             lines.append(f"  … {passed} that do not match")
             passed = 0
-        place = f"line {step.rule.line}" if step.rule.line else f"rule {step.index + 1}"
+        where = f"line {step.rule.line}" if step.rule.line else f"rule {step.index + 1}"
         dropped = " drops it" if step.outcome is Outcome.DROPPED else ""
-        lines.append(f"  {place}: -A {step.chain} {show_rule(step.rule)}{dropped}")
+        lines.append(f"  {where}: -A {step.chain} {show_rule(step.rule)}{dropped}")
     if passed:
         lines.append(f"  … {passed} that do not match")
     if decided_by(walk) is None:
@@ -244,7 +250,7 @@ def _show_walk(walk: Walk, chain: str) -> list[str]:
 
 
 def show_rule(rule: Rule) -> str:
-    """A rule for people to read; emit/ prints it for iptables."""
+    """A rule for people to read (emit/ prints rules for iptables)."""
     words = []
     for match in rule.matches:
         words += [*(["-m", match.name] if match.name else []), *match.words]

@@ -1,7 +1,11 @@
-"""A packet out of a region, and the plainest one that still tells two programs apart.
+"""A packet of a region, and the plainest packet that two programs still treat differently.
 
-A `Draft` is all that may be chosen of a packet.  Which fields the packet then has follows from
-its protocol and bytes, so that every draft makes a packet that can be.
+Idea: a `Draft` holds all that may be chosen of a packet.  It is made plainer part by part, as long as the
+two programs differ on it.
+
+Invariant: every draft gives a packet that can exist: its protocol and bytes decide which fields it has.
+
+Users: exact.py.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from .packet_classes import ORDINARY_BYTES
 K = TypeVar("K")
 V = TypeVar("V")
 _PAYLOAD = (Field.SPORT, Field.DPORT, Field.FLAGS)
-_DOCUMENTATION = {  # addresses that stand for no one's
+_DOCUMENTATION = {  # addresses for examples: RFC 5737, RFC 3849
     Family.IPV4: (0xC0000201, 0xC6336401),
     Family.IPV6: (0x20010DB8 << 96 | 1, 0x20010DB8 << 96 | 1 << 64 | 1),
 }
@@ -41,7 +45,7 @@ _DOCUMENTATION = {  # addresses that stand for no one's
 
 @dataclass(frozen=True)
 class Draft:
-    """values: by field, for all that a packet may need; a field left out it does not have (mac)."""
+    """values: by field; all but MAC must be there, even if the packet will not have the field."""
 
     family: Family
     values: Mapping[Field, int]
@@ -54,11 +58,11 @@ class Draft:
     rewrites: Mapping[tuple[Field, int], int] = field(default_factory=dict)
 
     def packet(self) -> Packet:
-        """The packet, giving the draft's answers."""
+        """The packet, with the draft's answers."""
         values = dict(self.values)
         proto = values[Field.PROTO]
         later = values[Field.FRAG] == Fragment.LATER
-        whole = {which: values.pop(which) for which in FIELD_BYTES}
+        payload = {each: values.pop(each) for each in FIELD_BYTES}
         if self.cut_short:
             del values[Field.PROTO]
         elif not later:
@@ -70,13 +74,13 @@ class Draft:
                 Field.FLAGS: proto == TCP,
             }
             values |= {
-                which: value
-                for which, value in whole.items()
-                if carried[which] and self.bytes >= FIELD_BYTES[which]
+                each: value
+                for each, value in payload.items()
+                if carried[each] and self.bytes >= FIELD_BYTES[each]
             }
         raw = {}
         if later and not self.cut_short:
-            raw = {which: whole[which] for which in _PAYLOAD if self.bytes >= FIELD_BYTES[which]}
+            raw = {each: payload[each] for each in _PAYLOAD if self.bytes >= FIELD_BYTES[each]}
         bad_offset = self.bad_offset and proto == TCP and not later and self.bytes >= TCP_OFFSET_BYTES
         packet = Packet(
             self.family,
@@ -91,7 +95,7 @@ class Draft:
 
 
 def ordinary(family: Family, chain: str) -> Draft:
-    """A new tcp connection to port 443, whole and well-formed, as it comes to *chain*."""
+    """The first packet of a tcp connection to port 443, whole and well-formed, at *chain*."""
     source, target = _DOCUMENTATION[family]
     values = {
         Field.SRC: source, Field.DST: target, Field.PROTO: TCP, Field.FRAG: int(Fragment.WHOLE),
@@ -125,7 +129,7 @@ def pick_interface(values: Values, wanted: int) -> int:
 
 
 def _names(low: int) -> Iterator[int]:
-    """Names from *low* on: it, it with a digit more, common ones, words of one letter."""
+    """Names from *low* on: itself, itself with one more digit, common names, single letters."""
     stem = low.to_bytes(16, "big").rstrip(b"\0")
     for tail in (b"", b"0", b"1", b"9"):
         if len(stem + tail) < 16:
@@ -135,7 +139,7 @@ def _names(low: int) -> Iterator[int]:
 
 
 def plainer(draft: Draft, plain: Draft, differs: Callable[[Draft], bool]) -> Draft:
-    """*draft* with as much of *plain* as can be while it differs: no more of it, part by part."""
+    """*draft* with parts of *plain*, until no further part can be taken while the programs differ."""
     changed = True
     while changed:
         changed = False
@@ -147,7 +151,7 @@ def plainer(draft: Draft, plain: Draft, differs: Callable[[Draft], bool]) -> Dra
 
 
 def _simpler(draft: Draft, plain: Draft) -> Iterator[Draft]:
-    """Drafts one step nearer to *plain*, what is least ordinary first."""
+    """Drafts one step nearer to *plain*; the least ordinary part is replaced first."""
     yield replace(draft, cut_short=False)
     yield replace(draft, offset_one=False, bad_offset=False)
     yield replace(draft, values={**draft.values, Field.FRAG: int(Fragment.WHOLE)}, offset_one=False)
@@ -164,9 +168,9 @@ def _simpler(draft: Draft, plain: Draft) -> Iterator[Draft]:
         Field.PROTO, Field.STATE, Field.IIF, Field.OIF, Field.FLAGS, Field.ICMP, Field.SPORT, Field.DPORT,
         Field.SRC, Field.DST,
     )  # fmt: skip
-    for which in nearest:
-        if draft.values[which] != plain.values[which]:
-            yield replace(draft, values={**draft.values, which: plain.values[which]})
+    for each in nearest:
+        if draft.values[each] != plain.values[each]:
+            yield replace(draft, values={**draft.values, each: plain.values[each]})
 
 
 def _without(mapping: Mapping[K, V], key: K) -> dict[K, V]:
@@ -176,23 +180,23 @@ def _without(mapping: Mapping[K, V], key: K) -> dict[K, V]:
 def choose(
     sets: Mapping[tuple[Field, int], tuple[Values, bool]], plain: Draft, without_protocol: bool
 ) -> tuple[dict[Field, int], dict[tuple[Field, int], int]]:
-    """A value for each field of a region: those the packet has at first, and those that writes give it.
+    """A value for each field of a region: those of the packet as it enters, and those that writes give it.
 
     sets  by field and number of writes before: its values, and whether the packet may lack it
     """
     values: dict[Field, int] = {}
     rewrites: dict[tuple[Field, int], int] = {}
-    for (which, epoch), (allowed, lacking) in sets.items():
-        if which is Field.PROTO and without_protocol:
-            values[which] = TCP
-        elif not allowed or (lacking and which not in plain.values):
+    for (name, epoch), (allowed, lacking) in sets.items():
+        if name is Field.PROTO and without_protocol:
+            values[name] = TCP
+        elif not allowed or (lacking and name not in plain.values):
             continue
         else:
-            wanted = plain.values.get(which, top(which, plain.family) // 2)
-            chooser = pick_interface if which in (Field.IIF, Field.OIF) else pick
+            wanted = plain.values.get(name, top(name, plain.family) // 2)
+            chooser = pick_interface if name in (Field.IIF, Field.OIF) else pick
             chosen = chooser(allowed, wanted)
             if epoch:
-                rewrites[which, epoch] = chosen
+                rewrites[name, epoch] = chosen
             else:
-                values[which] = chosen
+                values[name] = chosen
     return values, rewrites

@@ -69,7 +69,7 @@ def gone(
 @pytest.mark.parametrize("backend", ["any", "legacy", "nft"])
 @settings(max_examples=examples(6))
 @given(seed=st.integers(0, 2**32), family=st.sampled_from(Family), least=st.sampled_from((3, 1000)))
-def test_what_is_compiled_gives_every_packet_its_verdict(
+def test_the_output_gives_every_packet_the_verdict_of_the_input(
     backend: str, malformed: Malformed, seed: int, family: Family, least: int
 ) -> None:
     rng = random.Random(seed)
@@ -91,7 +91,7 @@ def test_diagrams_find_the_same_verdicts(rng: random.Random) -> None:
 
 @settings(max_examples=examples(25))
 @given(st.randoms(use_true_random=False))
-def test_rules_of_every_kind_may_stand_between(rng: random.Random) -> None:
+def test_rules_of_every_kind_may_be_between(rng: random.Random) -> None:
     program = make_program(rng, tiny=True)
     chosen = options(least=1000)
     made = compile_rules(program, chosen).program
@@ -100,7 +100,7 @@ def test_rules_of_every_kind_may_stand_between(rng: random.Random) -> None:
 
 @settings(max_examples=examples(15))
 @given(st.randoms(use_true_random=False))
-def test_what_is_logged_marked_and_asked_stays_as_it_was(rng: random.Random) -> None:
+def test_logs_marks_and_evaluations_stay_unchanged(rng: random.Random) -> None:
     program = small_program(rng)
     (table,) = program.tables
     chains = (
@@ -137,12 +137,12 @@ TCP = "-p tcp -m tcp"
         (f"-A FORWARD {TCP} --dport 22 -j DROP\n-A FORWARD {TCP} ! --dport 22 -j DROP\n-A FORWARD -p tcp -j ACCEPT\n", ""),
     ],
 )  # fmt: skip
-def test_what_goes(rules: str, went: str) -> None:
+def test_which_rules_are_removed(rules: str, went: str) -> None:
     found = gone(rules)
     assert sorted(found.split()) == sorted(went.split())
 
 
-def test_a_match_that_drops_broken_packets_is_missed_where_it_drops_them() -> None:
+def test_a_rule_that_drops_broken_packets_stays_where_it_drops_them() -> None:
     rules = f"{B} {TCP} --dport 80 -j ACCEPT\n{A} -j ACCEPT\n"
     assert gone(rules, "legacy") == "" and gone(rules, "nft") == "1"
     # Dropped instead of accepted is what --malformed stricter allows.
@@ -152,11 +152,11 @@ def test_a_match_that_drops_broken_packets_is_missed_where_it_drops_them() -> No
     assert gone(rules, "legacy") == gone(rules, "legacy", malformed=Malformed.EXACT) == "1 2"
 
 
-def test_a_set_may_go_with_the_rules_that_asked_it() -> None:
+def test_a_set_may_be_removed_with_the_rules_that_read_it() -> None:
     assert gone(f"{A} -j ACCEPT\n{B} -m set --match-set hosts src -j DROP\n") == "2"
 
 
-def test_the_last_rule_that_asks_for_connections_stays() -> None:
+def test_the_last_rule_that_needs_connections_stays() -> None:
     asks = "-m conntrack --ctstate NEW"
     assert gone(f"{A} {asks} -j DROP\n{B} {asks} -j DROP\n") == "2"
 
@@ -171,7 +171,7 @@ def crossing(count: int, rng: random.Random) -> str:
     return text_of("".join(lines))
 
 
-def test_rules_of_equal_verdict_change_places_and_trees_get_shallower() -> None:
+def test_rules_of_equal_verdict_are_reordered_and_trees_get_shallower() -> None:
     program = read(crossing(400, random.Random(5)))
     whole = compile_rules(program, Options(backend="legacy"))
     verdict = compile_rules(program, Options(backend="legacy", equivalence="verdict"))
@@ -188,7 +188,7 @@ def test_rules_of_equal_verdict_change_places_and_trees_get_shallower() -> None:
     assert set(lines) | {each.line for each in verdict.gone} == set(range(4, 404))
 
 
-def test_the_output_the_map_and_the_report_say_so(tmp_path: Path) -> None:
+def test_the_output_the_map_and_the_report_list_removed_rules(tmp_path: Path) -> None:
     path = tmp_path / "in.rules"
     path.write_text(crossing(60, random.Random(1)).replace("COMMIT", f"{A} -j DROP\nCOMMIT"))
     done = run(
@@ -206,7 +206,7 @@ def test_the_output_the_map_and_the_report_say_so(tmp_path: Path) -> None:
     assert "equivalence" not in run("compile", path).stdout.splitlines()[0]
 
 
-def test_sflgen_does_not_take_a_rule_set_that_lacks_rules(tmp_path: Path) -> None:
+def test_sflgen_refuses_a_rule_set_with_removed_rules(tmp_path: Path) -> None:
     from click.testing import CliRunner
 
     from sflgen.cli import main
@@ -217,7 +217,7 @@ def test_sflgen_does_not_take_a_rule_set_that_lacks_rules(tmp_path: Path) -> Non
     assert done.exit_code == 2 and "rule set that it was compiled from" in done.output
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_unusable_options_are_refused() -> None:
     with pytest.raises(HitablesError, match="there are full, verdict"):
         Options(equivalence="some")
     done = run(
@@ -232,7 +232,7 @@ def test_what_cannot_be_is_refused() -> None:
     assert "scheme tree only" in done.stderr
 
 
-def test_without_it_nothing_goes() -> None:
+def test_full_equivalence_removes_no_rule() -> None:
     program = read(text_of(f"{A} -j ACCEPT\n{B} -j ACCEPT\n"))
     made = compile_rules(program)
     assert made.gone == () and made.program.rule_count() == 2

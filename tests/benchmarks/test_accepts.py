@@ -45,10 +45,10 @@ def test_iptables_and_hitables_take_the_same_texts() -> None:
         {id(text): text for text in [*(text for text in every if text.group == "base"), *drawn]}.values()
     )
     known: dict[str, object] = {}
-    accepts.ask(chosen, known, lambda said: None)
-    found = accepts.judge(chosen, known)
-    assert found["both"] > 200 and found["neither"] > 150
-    assert [each for each in found["classes"] if not each["reason"]] == []
+    accepts.ask(chosen, known, lambda message: None)
+    result = accepts.judge(chosen, known)
+    assert result["both"] > 200 and result["neither"] > 150
+    assert [each for each in result["classes"] if not each["reason"]] == []
 
 
 def test_each_disagreement_on_record_has_a_reason() -> None:
@@ -87,15 +87,15 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("line", "said", "word"), REFUSED, ids=[line for line, _, _ in REFUSED])
+@pytest.mark.parametrize(("line", "message", "word"), REFUSED, ids=[line for line, _, _ in REFUSED])
 def test_what_both_tools_refuse_is_refused_at_its_word(
-    line: str, said: str, word: str, namespace: Namespace
+    line: str, message: str, word: str, namespace: Namespace
 ) -> None:
     text = HEAD + line + "\nCOMMIT\n"
     with pytest.raises(ParseError) as caught:
         read(text, family=Family.IPV4, name="office.rules")
     error = caught.value
-    assert said in str(error) and error.line == 3
+    assert message in str(error) and error.line == 3
     assert re.match(rf"{re.escape(word)}(?![\w.])", error.text[error.column - 1 :]), str(error)
     # Without -t in the tables line the tools are asked about the same rule.
     if "TCPMSS --set-mss" not in line:
@@ -167,8 +167,8 @@ def test_what_a_tool_takes_is_read_as_it_reads_it(text: str, shown: str, namespa
             for backend in Backend:
                 answers = fresh.call(accepts.answer, [(f"iptables-{backend.value}-restore", each, "")])
                 if answers[0][0] == accepts.LOADED:
-                    said = save(Family.IPV4, backend, fresh)
-                    saved.append([line for line in said.splitlines() if line.startswith(("-A", ":"))])
+                    message = save(Family.IPV4, backend, fresh)
+                    saved.append([line for line in message.splitlines() if line.startswith(("-A", ":"))])
                     break
     assert len(saved) == 2 and saved[0] == saved[1]
 
@@ -275,8 +275,8 @@ def test_json_holds_the_bytes_of_such_a_name(form: str, tmp_path: Path) -> None:
         )
     )
     done = subprocess.run([HITABLES, "lint", "--format", form, source], capture_output=True, check=False)
-    said = json.dumps(json.loads(done.stdout), ensure_ascii=False).encode("utf-8", "surrogateescape")
-    assert done.returncode == 1 and NAME in said
+    message = json.dumps(json.loads(done.stdout), ensure_ascii=False).encode("utf-8", "surrogateescape")
+    assert done.returncode == 1 and NAME in message
 
 
 def test_a_message_names_such_a_chain_by_its_bytes(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import arguments, settings
 from hypothesis import strategies as st
 from support.scale import examples
 
@@ -49,7 +49,7 @@ def test_the_kernel_takes_what_is_drawn(style: str) -> None:
 
 @pytest.mark.parametrize("style", NAMES)
 @settings(max_examples=examples(8))
-@given(seed=st.integers(0, 2**32), size=st.integers(1, 60))
+@arguments(seed=st.integers(0, 2**32), size=st.integers(1, 60))
 def test_a_drawing_has_its_size_is_read_and_is_the_same_again(style: str, seed: int, size: int) -> None:
     text, family = draw(style, Random(seed), size)
     assert draw(style, Random(seed), size) == (text, family)
@@ -57,7 +57,7 @@ def test_a_drawing_has_its_size_is_read_and_is_the_same_again(style: str, seed: 
 
 
 def test_every_style_draws_what_it_is_for() -> None:
-    told = {
+    reported = {
         "wide": "port 0:65535", "fragments": " -f ", "icmp": "--icmp-type any", "flags": "--tcp-flags",
         "interfaces": "! -i", "states": "--ctstate", "mac": "--mac-source", "multiport": "-m multiport !",
         "protocols": "-m sctp", "negations": "! -s", "returns": "-j RETURN", "chains": "-g filter-",
@@ -65,8 +65,8 @@ def test_every_style_draws_what_it_is_for() -> None:
         "everything": "--tcp-option", "plain": "-p udp", "acl-like": "--dport", "fw-like": "--sport",
         "ipc-like": "-p tcp",
     }  # fmt: skip
-    assert told.keys() == set(NAMES)
-    for style, words in told.items():
+    assert reported.keys() == set(NAMES)
+    for style, words in reported.items():
         texts = [draw(style, Random(seed), 150)[0] for seed in range(6)]
         assert any(words in text for text in texts), style
 
@@ -86,8 +86,8 @@ def test_options_of_every_kind_are_drawn() -> None:
 
 
 def _plain() -> dict[str, Any]:
-    given = {each.name: getattr(Options(), each.name) for each in dataclasses.fields(Options)}
-    return {**given, "malformed": "stricter"}
+    arguments = {each.name: getattr(Options(), each.name) for each in dataclasses.fields(Options)}
+    return {**arguments, "malformed": "stricter"}
 
 
 def test_some_sets_are_large() -> None:
@@ -169,8 +169,8 @@ def test_scheme_paper_with_equivalence_verdict_is_refused_as_stated() -> None:
     options = {**task.options, "equivalence": "verdict"}
     assert attempt(dataclasses.replace(task, scheme="paper", options=options)).refused
     (refusal,) = compiles.REFUSALS
-    told = (Path(__file__).parents[2] / "docs/semantics.md").read_text()
-    assert refusal.begins in " ".join(told.split())
+    reported = (Path(__file__).parents[2] / "docs/semantics.md").read_text()
+    assert refusal.begins in " ".join(reported.split())
 
 
 # ---- faults ----
@@ -208,8 +208,8 @@ def test_a_fault_is_found_made_small_saved_and_found_again(spoilt: None, tmp_pat
 def test_the_command_ends_with_1_on_a_fault(
     spoilt: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def in_this_process(*given: Any, jobs: int, **options: Any) -> compiles.Tally:
-        return compiles.run(*given, **options, patience=3, tell=click.echo)
+    def in_this_process(*arguments: Any, jobs: int, **options: Any) -> compiles.Tally:
+        return compiles.run(*arguments, **options, patience=3, tell=click.echo)
 
     output, saved = tmp_path / "figures.json", tmp_path / "saved"
     monkeypatch.setattr(compiles, "run_jobs", in_this_process)
@@ -278,7 +278,7 @@ def test_anything_but_a_proof_or_a_stated_refusal_is_a_fault(
 
 
 @settings(max_examples=examples(25))
-@given(data=st.data())
+@arguments(data=st.data())
 def test_what_is_made_small_shows_the_fault_and_nothing_more_can_go(data: st.DataObject) -> None:
     text, family = draw(
         data.draw(st.sampled_from(sorted(STYLES))), Random(data.draw(st.integers(0, 999))), 30
@@ -292,8 +292,8 @@ def test_what_is_made_small_shows_the_fault_and_nothing_more_can_go(data: st.Dat
             hitables.read(smaller, family=family)
         except hitables.HitablesError:
             return False
-        found = re.findall(r"-A (\S+)", smaller)
-        return all(found.count(chain) >= sum(f"-A {chain} " in line for line in wanted) for chain in chains)
+        result = re.findall(r"-A (\S+)", smaller)
+        return all(result.count(chain) >= sum(f"-A {chain} " in line for line in wanted) for chain in chains)
 
     small = shrink(text, shows)
     assert shows(small)

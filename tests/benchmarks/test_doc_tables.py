@@ -19,6 +19,6 @@ def test_a_table_is_filled_between_its_marks_and_again(tmp_path: Path) -> None:
         assert page.read_text() == PAGE.replace("one -->\n", f"one -->\n{one}")
     fill(page, "two", "new\n")
     assert page.read_text() == PAGE.replace("one -->\n", f"one -->\n{one}").replace("old", "new")
-    found = between("two").search(page.read_text())
-    assert found is not None
-    assert found[0] == "new\n"
+    result = between("two").search(page.read_text())
+    assert result is not None
+    assert result[0] == "new\n"

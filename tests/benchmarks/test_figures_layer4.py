@@ -16,7 +16,7 @@ from benchmarks.figures.layer4 import NAMES, draw, tables
 FOLDER = Path(__file__).parents[2] / "docs/evaluation"
 
 
-def said(svg: str) -> list[str]:
+def message(svg: str) -> list[str]:
     """Titles, names and ticks, whose values follow the data."""
     return re.findall(r"<text[^>]*>([^<]*)<", svg)
 
@@ -25,7 +25,7 @@ def test_the_figure_in_the_docs_is_drawn_from_the_data_beside_it(tmp_path: Path)
     pytest.importorskip("matplotlib")
     draw(json.loads((FOLDER / "layer4.json").read_text()), tmp_path)
     drawn, kept = ((folder / "layer4.svg").read_text() for folder in (tmp_path, FOLDER))
-    assert said(drawn) == said(kept)
+    assert message(drawn) == message(kept)
     assert all(f"figure {number}:" in drawn for number in (6, 7, 8, 9, 10))
 
 

@@ -16,8 +16,8 @@ FOLDER = DOCS / "evaluation"
 
 
 def data() -> dict[str, object]:
-    found: dict[str, object] = json.loads((FOLDER / "trees.json").read_text())
-    return found
+    result: dict[str, object] = json.loads((FOLDER / "trees.json").read_text())
+    return result
 
 
 def test_the_figure_in_the_docs_is_drawn_from_the_data_beside_it(tmp_path: Path) -> None:

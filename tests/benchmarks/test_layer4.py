@@ -42,10 +42,10 @@ def test_packets_match_a_filter() -> None:
 
 
 def test_every_part_is_measured_and_right() -> None:
-    told: list[str] = []
-    data = bench.measure(1, TINY, told.append)
+    reported: list[str] = []
+    data = bench.measure(1, TINY, reported.append)
     assert bench.failures(data) == []
-    assert len(told) == sum(len(data[part]) for part in bench.PARTS)
+    assert len(reported) == sum(len(data[part]) for part in bench.PARTS)
     assert {row["plan"] for row in data["random"]} == set(bench.PLANS)
     assert {row["factor"] for row in data["compression"] if row["algorithm"] == "pacars"} == {2, 4, 8}
     assert all(row["insert_us"] > 0 and row["remove_us"] > 0 for row in data["dynamic"])

@@ -25,10 +25,10 @@ def test_the_updates_that_are_timed_leave_the_right_rules(plan: str, kind: str) 
     for target in (db, linear):
         for update in updates(work, target, kind, 20):
             update()
-    found, wanted = np.empty((2, 2000), np.int32)
-    db.search(work.headers, found)
+    result, wanted = np.empty((2, 2000), np.int32)
+    db.search(work.headers, result)
     linear.search(work.headers, wanted)
-    assert (found == wanted).all()
+    assert (result == wanted).all()
     assert len(db.fast) == (120 if kind == "insert" else 80)
 
 
@@ -36,18 +36,18 @@ def test_an_algorithm_that_is_being_built_again_is_stood_in_for_by_linear_search
     work = Workload(2, 1, 500, 50)
     db = Classic("rfc", work.rules)
     with engine.open("linear", work.rules) as linear:
-        found = np.empty(500, np.int32)
+        result = np.empty(500, np.int32)
         db.stale = True
-        db.search(work.headers, found)
-        assert (found == linear.search(work.headers)).all()
+        db.search(work.headers, result)
+        assert (result == linear.search(work.headers)).all()
 
 
 def test_four_threads_classify_and_update(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time is over when an update and a batch are done, whenever that is."""
     updated, classified = threading.Event(), threading.Event()
 
-    def told(*given: Any) -> Iterator[Callable[[], None]]:
-        for number, each in enumerate(updates(*given)):
+    def reported(*arguments: Any) -> Iterator[Callable[[], None]]:
+        for number, each in enumerate(updates(*arguments)):
             if number:  # the one before is counted
                 updated.set()
             yield each
@@ -55,13 +55,13 @@ def test_four_threads_classify_and_update(monkeypatch: pytest.MonkeyPatch) -> No
     class Told(Classic):
         batches = 0
 
-        def search(self, headers: Any, found: Any) -> None:
+        def search(self, headers: Any, result: Any) -> None:
             Told.batches += 1
             if Told.batches > 1:
                 classified.set()
-            super().search(headers, found)
+            super().search(headers, result)
 
-    monkeypatch.setattr(lcn2016, "updates", told)
+    monkeypatch.setattr(lcn2016, "updates", reported)
     monkeypatch.setattr(lcn2016, "Classic", Told)
     monkeypatch.setattr(lcn2016.time, "sleep", lambda seconds: updated.wait() and classified.wait())
     run = simulate("sfl(rfc)", Workload(3, 5, 20_000, 100), "insert", 5, 0.5)
@@ -100,8 +100,8 @@ def test_exponents_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
 
     class Counted(Classic):
-        def search(self, headers: Any, found: Any) -> None:
-            super().search(headers, found)
+        def search(self, headers: Any, result: Any) -> None:
+            super().search(headers, result)
             clock[0] += len(self.fast)
 
     monkeypatch.setattr(lcn2016, "Classic", Counted)

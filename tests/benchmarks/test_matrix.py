@@ -12,7 +12,7 @@ from benchmarks.doc_tables import between
 from benchmarks.matrix import judge as judging
 from benchmarks.matrix.__main__ import FIGURES, PAGE, tables
 from benchmarks.matrix.counters import Counters
-from benchmarks.matrix.experiment import NO_WRITER, Place, open_bench, try_later, try_row
+from benchmarks.matrix.experiment import NO_WRITER, ChainId, open_bench, try_later, try_row
 from benchmarks.matrix.judge import CALLED_INDEPENDENT, judge
 from benchmarks.matrix.record import (
     CHANGED,
@@ -34,7 +34,7 @@ from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Role, Rule, State, T
 from hitables.kernel import Namespace, load, netlink, save
 from hitables.syntax.extensions import MATCHES, TARGETS
 
-PRE, OUT = Place("mangle", "PREROUTING"), Place("mangle", "OUTPUT")
+PRE, OUT = ChainId("mangle", "PREROUTING"), ChainId("mangle", "OUTPUT")
 
 
 def rule(words: str, family: Family = Family.IPV4) -> Rule:
@@ -95,8 +95,8 @@ def test_every_match_and_target_of_the_table_is_tried_or_named_with_the_reason()
 def test_every_rule_of_the_experiment_is_read_as_the_extension_it_is_for() -> None:
     for each in (*READERS, *WRITERS):
         for family in each.families:
-            found = judging.rule_of(each, family)
-            names = [match.name for match in found.matches] + [found.target.name if found.target else ""]
+            result = judging.rule_of(each, family)
+            names = [match.name for match in result.matches] + [result.target.name if result.target else ""]
             assert each.name in names, each
     for name, (words, _) in NOT_TRIED.items():
         assert name in str(judging.parsed(words, Family.IPV4, "mangle", "PREROUTING"))
@@ -117,16 +117,16 @@ def small_record(letter: str, at: int, to: int) -> Record:
     return record
 
 
-def place_of(found: str, among: list[str]) -> int:
-    return next(at for at, words in enumerate(among) if found in words)
+def place_of(result: str, among: list[str]) -> int:
+    return next(at for at, words in enumerate(among) if result in words)
 
 
 RULES = functools.cache(judging.all_rules)
 
 
 def failures(record: Record, rules: judging.Rules | None = None) -> set[str]:
-    found = judge(record, rules or RULES()).failures
-    return {failure.text() for failure in found if failure.kind == CALLED_INDEPENDENT}
+    result = judge(record, rules or RULES()).failures
+    return {failure.text() for failure in result if failure.kind == CALLED_INDEPENDENT}
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,12 @@ def test_a_pair_that_changes_fails_just_when_the_table_calls_it_independent(
 ) -> None:
     record = small_record(NEVER, 0, 0)
     at, to = place_of(written, list(record.writers)), place_of(asked, list(record.readers))
-    found = failures(small_record(CHANGED, at, to))
-    assert bool(found) is independent
+    result = failures(small_record(CHANGED, at, to))
+    assert bool(result) is independent
     assert failures(small_record(NEVER, at, to)) == set()
     if independent:
-        (said,) = found
-        assert written in said and asked in said and "udp: 1 -> 0" in said and "IPv4 nft" in said
+        (message,) = result
+        assert written in message and asked in message and "udp: 1 -> 0" in message and "IPv4 nft" in message
 
 
 def test_a_table_that_forgets_a_write_is_caught() -> None:
@@ -175,10 +175,10 @@ def test_a_constant_match_that_changes_by_itself_is_a_failure_and_an_event_is_no
     probes = list(record.readers)
     tos, chance = place_of("-m tos", probes), place_of("--mode random", probes)
     record.by_itself = {probes[at]: {"IPv4 nft": "udp: 1 -> 0"} for at in (tos, chance)}
-    found = [
+    result = [
         failure.writer for failure in judge(record, RULES()).failures if failure.kind == judging.BY_ITSELF
     ]
-    assert found == [probes[tos]]
+    assert result == [probes[tos]]
 
 
 # The recorded matrix.
@@ -225,7 +225,7 @@ CHANGE = [  # place, writer, probe
     (PRE, "-m connlabel --label 2 --set", "-m connlabel --label 2"),
     (PRE, "-m cluster --cluster-total-nodes 2 --cluster-local-node 1 --cluster-hash-seed 7",
      "-m pkttype --pkt-type multicast"),
-    (Place("mangle", "INPUT"), "-m socket --transparent --restore-skmark", "-m mark --mark 0x77"),
+    (ChainId("mangle", "INPUT"), "-m socket --transparent --restore-skmark", "-m mark --mark 0x77"),
     (OUT, "-p tcp -j TCPOPTSTRIP --strip-options mss", "-p tcp -m tcpmss --mss 1460"),
 ]  # fmt: skip
 KEEP = [
@@ -260,7 +260,7 @@ def test_the_kernel_shows_the_pairs_that_are_known_to_depend_and_no_others(
     words = WORDS[family]
     for expected, cases in ((True, CHANGE), (False, KEEP)):
         for place, written, asked in cases:
-            probe = re.sub(r"{(\w+)}", lambda found: words[found[1]], asked)
+            probe = re.sub(r"{(\w+)}", lambda result: words[result[1]], asked)
             seen = namespace.call(try_row, place, written, [probe])
             assert not seen.refused and seen.went_on and seen.asked == {0} and not seen.lost, (written, seen)
             assert bool(seen.changed) is expected, (written, probe, seen)
@@ -269,7 +269,7 @@ def test_the_kernel_shows_the_pairs_that_are_known_to_depend_and_no_others(
 @pytest.mark.needs_kernel
 def test_a_writer_in_one_table_shows_in_a_later_one(bench: tuple[Setting, Namespace]) -> None:
     _, namespace = bench
-    first, last = Place("raw", "PREROUTING"), Place("security", "FORWARD")
+    first, last = ChainId("raw", "PREROUTING"), ChainId("security", "FORWARD")
     probes = ["-m mark --mark 0x10", "-m connmark --mark 0", "-m conntrack --ctstate UNTRACKED", "-p udp"]
     for written, changed in (("-j MARK --set-xmark 0x10/0xffffffff", {0}), ("-j CT --notrack", {1, 2})):
         seen = namespace.call(try_later, first, written, last, probes)

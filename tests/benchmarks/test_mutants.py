@@ -59,7 +59,7 @@ def sheet() -> Sheet:
 
 def made(sheet: Sheet, kind: str) -> list[str]:
     """The mutants of some seeds that can be read."""
-    found = []
+    result = []
     for seed in SEEDS:
         text = mutate(sheet, MUTATIONS[kind], random.Random(seed))
         if text is None:
@@ -68,8 +68,8 @@ def made(sheet: Sheet, kind: str) -> list[str]:
             hitables.read(text)
         except hitables.HitablesError:
             continue
-        found.append(text)
-    return found
+        result.append(text)
+    return result
 
 
 @pytest.mark.parametrize("kind", MUTATIONS)

@@ -86,18 +86,18 @@ def test_keys_that_know_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> N
         lambda name, form, uses, defaults, family: key(name, Form(), uses, defaults, family),
     )
     without = saves.try_section(section, Family.IPV4, Backend.LEGACY).otherwise
-    assert any("is saved as" in said for said in without)
-    assert any("two keys for one meaning" in said for said in without)
-    assert any("the kernel holds the same bytes" in said for said in without)
+    assert any("is saved as" in message for message in without)
+    assert any("two keys for one meaning" in message for message in without)
+    assert any("the kernel holds the same bytes" in message for message in without)
 
 
 @pytest.mark.needs_kernel
 def test_keys_that_tell_nothing_apart_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     section = next(section for section in SECTIONS if section.begin == "-m mark")
     monkeypatch.setattr(canonical, "key", lambda name, form, uses, defaults, family: name)
-    found = saves.try_section(section, Family.IPV4, Backend.LEGACY).otherwise
-    assert any("one key for two meanings" in said for said in found)
-    assert any("the kernel holds other bytes" in said for said in found)
+    result = saves.try_section(section, Family.IPV4, Backend.LEGACY).otherwise
+    assert any("one key for two meanings" in message for message in result)
+    assert any("the kernel holds other bytes" in message for message in result)
 
 
 @pytest.mark.parametrize("name", [*MATCHES, *TARGETS])

@@ -46,7 +46,7 @@ def test_points_lie_in_their_boxes() -> None:
     "first",
     [{Field.STATE: (0, 0)}, {Field.PROTO: (0, 5)}, {Field.SRC: (0, 0)}, {Field.DPORT: (0, 0)}],
 )
-def test_a_rule_that_takes_the_low_corners_does_not_hide_what_a_tree_saves(
+def test_a_rule_that_matches_the_low_corners_does_not_hide_the_savings_of_a_tree(
     first: dict[Field, tuple[int, int]],
 ) -> None:
     """`--state INVALID -j DROP` in front took every packet that trees were weighed by."""
@@ -56,20 +56,20 @@ def test_a_rule_that_takes_the_low_corners_does_not_hide_what_a_tree_saves(
     assert after < 15
 
 
-def test_a_rule_that_no_packet_comes_to_weighs_nothing() -> None:
+def test_a_rule_that_no_packet_reaches_has_no_weight() -> None:
     hidden = [[{}], *([net] for net in NETS)]
     boxes = Boxes.of(AXES, hidden, [True] * len(hidden))
     assert rules_read(boxes, grow(boxes)) == (1.0, 1.0)
     assert rules_read(Boxes.of(AXES, [], []), grow(Boxes.of(AXES, [], []))) == (0.0, 0.0)
 
 
-def test_what_does_not_surely_end_a_packets_way_ends_no_search() -> None:
+def test_a_rule_that_is_not_final_ends_no_search() -> None:
     boxes = Boxes.of(AXES, [[{}], *([net] for net in NETS)], [False, *[True] * 200])
     before, _ = rules_read(boxes, grow(boxes))
     assert 80 < before < 125
 
 
-def test_weights_weigh() -> None:
+def test_means_follow_the_weights() -> None:
     heavy_last = Boxes.of(AXES, [[net] for net in NETS], [True] * 200, [*[0.0] * 199, 1.0])
     before, after = rules_read(heavy_last, grow(heavy_last))
     assert before == 200.0 and after < 15

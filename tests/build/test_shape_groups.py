@@ -130,7 +130,7 @@ def walk(
     grouping=st.integers(0, 2),
     lets_in=st.booleans(),
 )
-def test_a_packet_meets_what_the_list_would_do_to_it(
+def test_trees_of_groups_do_what_the_list_does(
     made: tuple[Boxes, list[bool]], nesting: int, size_penalty: float, grouping: int, lets_in: bool
 ) -> None:
     boxes, whole = made
@@ -142,7 +142,7 @@ def test_a_packet_meets_what_the_list_would_do_to_it(
 
 @settings(max_examples=examples(30))
 @given(made=crossing(), nesting=st.integers(0, 20), spare=st.integers(0, 60), grouping=st.integers(0, 2))
-def test_the_budget_and_the_nesting_are_kept(
+def test_groups_keep_the_budget_and_the_nesting(
     made: tuple[Boxes, list[bool]], nesting: int, spare: int, grouping: int
 ) -> None:
     boxes, _ = made
@@ -182,7 +182,7 @@ def test_rules_that_may_not_be_moved_get_one_tree() -> None:
     assert not grow(boxes, algorithm="auto").step.any()
 
 
-def test_no_step_leads_into_a_circle_and_called_trees_are_entered_by_calls_alone() -> None:
+def test_no_step_leads_into_a_circle_and_called_trees_are_only_called() -> None:
     tree = grow(crossed(1000), algorithm="auto", budget=4000)
     order, seen = [tree.root], {tree.root}
     for at in order:
@@ -199,6 +199,6 @@ def test_no_step_leads_into_a_circle_and_called_trees_are_entered_by_calls_alone
 
 
 @pytest.mark.parametrize("memory", [4096, 200_000])
-def test_memory_that_runs_out_is_an_error_in_groups_too(memory: int) -> None:
+def test_lack_of_memory_is_an_error_in_groups_too(memory: int) -> None:
     with pytest.raises(MemoryError):
         grow(crossed(2000), algorithm="auto", memory=memory)

@@ -109,7 +109,7 @@ options = st.fixed_dictionaries(
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
 @settings(max_examples=examples(40))
 @given(rules=boxes(), options=options, spare=st.integers(0, 40))
-def test_every_point_meets_its_rules_in_list_order(
+def test_the_path_of_every_point_has_its_rules_in_list_order(
     algorithm: str, rules: Boxes, options: dict[str, float], spare: int
 ) -> None:
     tree = grow(rules, algorithm=algorithm, budget=len(rules.final) + spare, **options)  # type: ignore[arg-type]
@@ -238,7 +238,7 @@ def test_wide_fields_are_cut_like_narrow_ones(algorithm: str) -> None:
     assert algorithm == PAPER or tree.longest_read() < 30
 
 
-def test_rules_that_cover_everything_and_stand_first_are_read_before_any_test() -> None:
+def test_first_rules_that_cover_everything_are_read_before_any_test() -> None:
     rules = [[{}], [{}], *([{Field.SRC: (i, i)}] for i in range(8))]
     tree = grow(Boxes.of(AXES, rules, [False] * 10), leaf_size=2)
     assert tree[tree.root].entries == (0, 1)
@@ -251,7 +251,7 @@ def test_no_rules_give_one_empty_leaf() -> None:
     assert tree.search(WORDS[:5])[0].tolist() == [-1] * 5
 
 
-def test_what_cannot_be_built_is_refused() -> None:
+def test_impossible_input_is_refused() -> None:
     given = Boxes.of(AXES, [[{Field.SRC: (0, 1)}]], [True])
     with pytest.raises(ValueError, match="no tree builder is called 'oak'"):
         grow(given, algorithm="oak")
@@ -264,14 +264,14 @@ def test_what_cannot_be_built_is_refused() -> None:
 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
-def test_memory_that_runs_out_is_an_error(algorithm: str) -> None:
+def test_lack_of_memory_is_an_error(algorithm: str) -> None:
     given = Boxes.of(AXES, [[{Field.SRC: (i % 8, i % 8)}] for i in range(64)], [False] * 64)
     with pytest.raises(MemoryError):
         grow(given, algorithm=algorithm, memory=4096)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_test_that_takes_no_rule_away_is_not_repeated(algorithm: str) -> None:
+def test_a_test_that_separates_no_rule_is_not_repeated(algorithm: str) -> None:
     """Both sides of an inner interval may list a rule of several boxes; it was tested for again and again."""
     rules = [[{Field.IIF: (1, 2)}, {Field.IIF: (0, 3), Field.SRC: (0, 1)}]]
     rules += [[{Field.IIF: (end, end)}] for end in (0, 3)] * 4

@@ -273,10 +273,10 @@ SET = "*filter\n-A INPUT -m set --match-set {} src -j DROP\nCOMMIT\n"
     [
         (A, "*filter\n-A INPUT -s 2001:db8::/32 -j DROP\nCOMMIT\n", [],
          "a.rules is for IPv4, b.rules for IPv6: only rule sets of one family"),
-        (A, A, ["--table", "nat"], "table nat stands in neither rule set"),
+        (A, A, ["--table", "nat"], "table nat is in neither rule set"),
         (A, A, ["--chain", "NOPE"], "there is no chain NOPE"),
-        (A, SAME, ["--chain", "services"], "chain services stands in a.rules only"),
-        (SET.format("one"), SET.format("two"), [], "ipset one stands in a.rules only"),
+        (A, SAME, ["--chain", "services"], "chain services is only in a.rules"),
+        (SET.format("one"), SET.format("two"), [], "ipset one is only in a.rules"),
         (A, LOOP, [], "b.rules:6: chains jump in a circle: a -> b -> a"),
         (A, "*filter\n-A INPUT --sprot 80 -j DROP\nCOMMIT\n", [], "b.rules:2:"),
         (A, "no rules\n", [], "b.rules:1:"),

@@ -224,11 +224,11 @@ def test_delayed_interrupts_are_handled_at_the_end() -> None:
     events: list[str] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: events.append("term"))
     try:
-        with pytest.raises(KeyboardInterrupt), interrupts.held_back():
+        with pytest.raises(KeyboardInterrupt), interrupts.deferred():
             signal.raise_signal(signal.SIGINT)
             events.append("after the interrupt")
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with interrupts.held_back():
+        with interrupts.deferred():
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGTERM)
             events.append("during the delay")

@@ -20,7 +20,7 @@ def test_the_published_builders_are_among_them() -> None:
 
 @pytest.mark.parametrize("backend", ["legacy", "nft", "any"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_what_a_builder_gives_is_proved_and_keeps_its_bounds(algorithm: str, backend: str) -> None:
+def test_the_tree_of_each_builder_is_proved_and_keeps_its_bounds(algorithm: str, backend: str) -> None:
     text = crossing(150, seed=1)
     made = compile_text(text, Options(algorithm=algorithm, backend=backend, max_expansion=3.0))
     (report,) = [each for each in made.reports if each.chain == "FORWARD"]
@@ -32,7 +32,7 @@ def test_what_a_builder_gives_is_proved_and_keeps_its_bounds(algorithm: str, bac
 
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_what_a_builder_gives_loads_in_both_kernels(algorithm: str) -> None:
+def test_the_tree_of_each_builder_loads_in_both_kernels(algorithm: str) -> None:
     made = compile_text(crossing(150, seed=2), Options(algorithm=algorithm), prove=False)
     count = read(made.text).rule_count()
     for kernel in ("legacy", "nft"):

@@ -10,7 +10,7 @@ from support.golden import CASES, outcome, record
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_case_comes_out_as_recorded(case: Path) -> None:
+def test_a_case_gives_the_recorded_output(case: Path) -> None:
     name, text = outcome(case)
     assert (case / name).exists(), f"{case.name} gives {name} now"
     assert text == (case / name).read_text(), "if that is meant: make golden, and a line in CHANGELOG, Output"

@@ -59,7 +59,7 @@ def test_every_builder_gives_equal_programs(algorithm: str, seed: int) -> None:
 
 @settings(max_examples=examples(6))
 @given(seed=st.integers(0, 2**32))
-def test_compiling_twice_is_equal_still_and_same_input_gives_same_bytes(seed: int) -> None:
+def test_compiling_the_output_again_is_equal_and_equal_input_gives_equal_bytes(seed: int) -> None:
     text = make_text(random.Random(seed))
     before, once = compiled(text)
     assert write(once) == write(compiled(text)[1])
@@ -69,7 +69,7 @@ def test_compiling_twice_is_equal_still_and_same_input_gives_same_bytes(seed: in
 
 @settings(max_examples=examples(15))
 @given(seed=st.integers(0, 2**32))
-def test_rules_with_memory_stand_once_and_counters_keep_their_sums(seed: int) -> None:
+def test_rules_with_memory_exist_once_and_counters_keep_their_sums(seed: int) -> None:
     text = make_text(random.Random(seed), memory=0.3, counters=True)
     before, after = compiled(text)
 
@@ -119,7 +119,7 @@ def test_growth_stays_within_its_budget(seed: int, expansion: float) -> None:
 
 @settings(max_examples=examples(8))
 @given(seed=st.integers(0, 2**32))
-def test_nesting_stays_within_what_nft_takes(seed: int) -> None:
+def test_nesting_stays_within_the_limit_of_nft(seed: int) -> None:
     _, after = compiled(
         make_text(random.Random(seed), rules=300, chains=8), Options(leaf_size=1, max_expansion=50.0)
     )
@@ -130,7 +130,7 @@ def test_nesting_stays_within_what_nft_takes(seed: int) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("family", Family)
-def test_protocol_0_is_never_asked_for_since_it_stands_for_any(algorithm: str, family: Family) -> None:
+def test_protocol_0_is_never_tested_because_it_means_any(algorithm: str, family: Family) -> None:
     net = "10.{}.0.0/16" if family is Family.IPV4 else "2001:db8:{}::/48"
     lines = ["-A INPUT ! -p 1 -m mark --mark 0x1 -j DROP", "-A INPUT ! -p 1 -m mark --mark 0x2 -j DROP"] * 3
     lines += [f"-A INPUT -s {net.format(n)} -p {n + 2} -j REJECT" for n in range(40)]
@@ -141,7 +141,7 @@ def test_protocol_0_is_never_asked_for_since_it_stands_for_any(algorithm: str, f
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_icmp_type_255_is_never_asked_for_since_it_stands_for_any(algorithm: str) -> None:
+def test_icmp_type_255_is_never_tested_because_it_means_any(algorithm: str) -> None:
     lines = ["-A INPUT -p icmp -m icmp ! --icmp-type 254 -m mark --mark 0x1 -j DROP"] * 3
     kinds = (*range(38), 254, "0xff")
     lines += [
@@ -256,7 +256,7 @@ DROPPING_FIRST = {
 @pytest.mark.parametrize(
     "behind", ["-s 20.{0}.0.0/16", "-p tcp -m tcp --dport 8{0}", "-p sctp -m sctp --dport 8{0}"]
 )
-def test_what_a_match_drops_is_dropped_whatever_the_matches_behind_it_ask(matches: str, behind: str) -> None:
+def test_a_match_drops_its_packets_whatever_later_matches_test(matches: str, behind: str) -> None:
     """A broken header meets the first match of a rule though the second asks for another address."""
     lines = [
         f"-A FORWARD {each.format(n)} -j {target}"
@@ -283,7 +283,7 @@ def test_a_rule_with_memory_that_returns_leaves_its_own_chain() -> None:
     assert_equal(before, after, Options(), 5000)
 
 
-def test_a_shared_rule_drops_no_header_that_a_match_before_kept_from_it() -> None:
+def test_a_shared_rule_drops_no_packet_that_an_earlier_match_kept_from_it() -> None:
     shared = "-A INPUT -p dccp -m mark --mark 0x1 -m dccp --sport 53 -m limit --limit 5/min -j ACCEPT"
     lines = [shared, *(f"-A INPUT -s 10.0.{n}.0/24 -j DROP" for n in range(20)), "-A INPUT -j ACCEPT"]
     options = Options(leaf_size=2, malformed=Malformed.EXACT)
@@ -323,7 +323,7 @@ def test_names_never_clash_with_the_users() -> None:
     "first",
     ["-j LOG", "-j user", "-m mark --mark 0x1 -j DROP", "-m limit --limit 5/min -j ACCEPT", "-p tcp", ""],
 )
-def test_a_rule_at_the_front_that_goes_on_keeps_no_chain_from_its_tree(first: str) -> None:
+def test_a_first_rule_that_does_not_decide_prevents_no_tree(first: str) -> None:
     lines = [f"-A FORWARD {first}", *(f"-A FORWARD -s 10.0.{n}.0/24 -j DROP" for n in range(200))]
     before, after = compiled("*filter\n:user -\n" + "\n".join(lines) + "\nCOMMIT\n", Options())
     (report,) = (each for each in compile_rules(before).reports if each.chain == "FORWARD")
@@ -331,7 +331,7 @@ def test_a_rule_at_the_front_that_goes_on_keeps_no_chain_from_its_tree(first: st
     assert_equal(before, after, Options())
 
 
-def test_a_chain_that_gains_nothing_stays_and_the_report_says_why() -> None:
+def test_a_chain_that_gains_nothing_stays_and_the_report_has_the_reason() -> None:
     text = "*filter\n:INPUT ACCEPT [0:0]\n" + "-A INPUT -m mark --mark 0x1 -j DROP\n" * 12 + "COMMIT\n"
     made = compile_rules(read(text))
     (report,) = made.reports

@@ -92,7 +92,7 @@ def test_a_transformed_program_treats_every_packet_alike(
 
 @settings(max_examples=examples(8))
 @given(seed=st.integers(0, 2**32), family=st.sampled_from(Family))
-def test_whatever_is_not_plain_stays_in_order(seed: int, family: Family) -> None:
+def test_rules_that_are_not_plain_stay_in_order(seed: int, family: Family) -> None:
     options = replace(SMALL, backend="legacy")
     before, after = transformed(make_text(random.Random(seed), family), options, family)
     assert_equal(before, after, options)
@@ -120,7 +120,7 @@ def test_runs_become_trees_and_the_rest_stays_between_them() -> None:
     )
 
 
-def test_a_short_run_stays_as_it_is() -> None:
+def test_a_short_run_stays_unchanged() -> None:
     lines = [f"-A INPUT -s 10.0.{at}.0/24 -p tcp -j ACCEPT" for at in range(7)]
     program = read("\n".join(["*filter", ":INPUT DROP [0:0]", *lines, "COMMIT", ""]))
     made = transform(program, Options(backend="legacy", min_length=8))
@@ -128,7 +128,7 @@ def test_a_short_run_stays_as_it_is() -> None:
     assert made.reports[0].why == "no 8 plain rules of one protocol in a row"
 
 
-def test_what_nests_too_deep_for_nf_tables_stays_as_it_is() -> None:
+def test_a_chain_that_would_nest_too_deep_for_nf_tables_stays_unchanged() -> None:
     lines = [f"-A INPUT -s 10.0.{at}.0/24 -p tcp -j ACCEPT" for at in range(200)]
     program = read("\n".join(["*filter", ":INPUT DROP [0:0]", *lines, "COMMIT", ""]))
     made = transform(program, Options(backend="any", leaf_size=1))

@@ -38,7 +38,7 @@ def test_every_effort_gives_one_tree_that_keeps_its_bounds(effort: str) -> None:
     assert one.program.rule_count() <= 2 * program.rule_count()
 
 
-def test_who_tries_harder_reads_less() -> None:
+def test_more_effort_gives_fewer_reads() -> None:
     read_after = {}
     for effort in EFFORTS:
         tree = grow(crossed(300), algorithm="bisect", effort=effort, leaf_size=2)
@@ -48,7 +48,7 @@ def test_who_tries_harder_reads_less() -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_no_chain_nests_deeper_than_was_asked_for(algorithm: str, depth: int) -> None:
+def test_no_chain_nests_deeper_than_max_depth(algorithm: str, depth: int) -> None:
     text = crossing(200, seed=4).replace("-j LOG", "-m limit --limit 5/min -j LOG", 3)
     options = Options(backend="legacy", algorithm=algorithm, max_depth=depth)
     reports = compile_rules(read(text), options).reports
@@ -64,13 +64,13 @@ def test_no_chain_nests_deeper_than_was_asked_for(algorithm: str, depth: int) ->
         ({"max_expansion": 0.9}, "below 1"),
     ],
 )
-def test_bounds_that_cannot_be_kept_are_refused(wrong: dict[str, object], said: str) -> None:
+def test_impossible_bounds_are_refused(wrong: dict[str, object], said: str) -> None:
     with pytest.raises(HitablesError, match=said):
         Options(**wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])
-def test_a_builder_that_is_told_to_stop_stops(algorithm: str) -> None:
+def test_every_builder_can_be_stopped(algorithm: str) -> None:
     trees.stop(True)
     try:
         with pytest.raises(KeyboardInterrupt):

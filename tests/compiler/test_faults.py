@@ -151,7 +151,7 @@ def test_a_chain_with_a_wrong_tree_is_left_as_it_was_and_the_others_are_compiled
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_when_all_trees_are_wrong_the_input_comes_out(spoil: Callable[..., None], wrong: Spoil) -> None:
+def test_when_all_trees_are_wrong_the_input_is_printed(spoil: Callable[..., None], wrong: Spoil) -> None:
     spoil(wrong)
     made = compile_text(THREE, Options())
     assert {fault.chain for fault in made.faults} == set(COUNT)
@@ -180,7 +180,7 @@ def test_a_sound_compile_warns_of_nothing() -> None:
     assert (done.exit_code, done.stderr) == (0, "")
 
 
-def test_two_tables_are_told_apart(spoil: Callable[..., None]) -> None:
+def test_chains_of_two_tables_are_distinguished(spoil: Callable[..., None]) -> None:
     text = table("mangle", "PREROUTING INPUT FORWARD OUTPUT POSTROUTING", *rules("FORWARD", 45, 5)) + THREE
     spoil(misplaced, 45)
     made = compile_text(text, Options())
@@ -189,7 +189,7 @@ def test_two_tables_are_told_apart(spoil: Callable[..., None]) -> None:
     assert not any(each.why for each in made.reports if each.table == "filter")
 
 
-def test_counters_and_comments_of_the_chain_come_back_too(spoil: Callable[..., None]) -> None:
+def test_counters_and_comments_of_the_chain_are_restored_too(spoil: Callable[..., None]) -> None:
     listed = [f"[{at}:{at * 9}] {line} " for at, line in enumerate(rules("FORWARD", 50, 2))]
     listed[3] = '[7:70] -A FORWARD -m comment --comment "two words \\"quoted\\"" -j DROP '
     text = table("filter", FILTER, *(line.strip() for line in listed))
@@ -199,7 +199,7 @@ def test_counters_and_comments_of_the_chain_come_back_too(spoil: Callable[..., N
     assert made.text.partition("\n")[2] == hitables.write(hitables.read(text))
 
 
-def test_rules_that_went_for_their_verdict_are_back_where_the_tree_was_wrong(
+def test_removed_rules_are_restored_where_the_tree_was_wrong(
     spoil: Callable[..., None],
 ) -> None:
     listed = rules("FORWARD", 48, 2)
@@ -230,7 +230,7 @@ def test_a_tree_that_cannot_be_read_back_is_left_out(
     assert made.text.partition("\n")[2] == real(hitables.read(text))
 
 
-def test_what_no_tree_is_to_blame_for_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_without_a_faulty_tree_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     real = pipeline.write
     policy = ":OUTPUT ACCEPT", ":OUTPUT DROP"
     monkeypatch.setattr(pipeline, "write", lambda program: real(program).replace(*policy))
@@ -246,7 +246,7 @@ def test_a_proof_out_of_time_prints_nothing_as_before(spoil: Callable[..., None]
         compile_text(THREE, Options(), timeout=1e-6)
 
 
-def test_compile_rules_raises_unless_faults_are_to_be_spared(spoil: Callable[..., None]) -> None:
+def test_compile_rules_raises_faults_unless_they_are_spared(spoil: Callable[..., None]) -> None:
     spoil(crashes, COUNT["long"])
     program = hitables.read(THREE)
     with pytest.raises(AssertionError, match="no prefix"):
@@ -259,7 +259,7 @@ def test_compile_rules_raises_unless_faults_are_to_be_spared(spoil: Callable[...
 
 
 @pytest.mark.parametrize("error", [MemoryError, RecursionError, KeyboardInterrupt, HitablesError])
-def test_what_is_no_fault_of_the_builder_is_raised(
+def test_errors_that_are_not_faults_are_raised(
     spoil: Callable[..., None], error: type[BaseException]
 ) -> None:
     def stops(tree: Tree) -> Tree:

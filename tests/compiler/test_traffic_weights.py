@@ -64,7 +64,7 @@ def run(*arguments: object, text: str = "") -> Result:
     return CliRunner().invoke(main, ["compile", "--no-verify", *map(str, arguments)], input=text)
 
 
-def test_what_many_packets_match_is_found_early(trace: Path) -> None:
+def test_rules_that_many_packets_match_are_read_early(trace: Path) -> None:
     program = hitables.read(rules_text())
     alike = compile_rules(program, Options(backend="nft"))
     weights = from_packets(
@@ -76,7 +76,7 @@ def test_what_many_packets_match_is_found_early(trace: Path) -> None:
     assert report.read_after == pytest.approx(mean_reads(weighed.program, trace), rel=0.25)
 
 
-def test_the_counters_of_the_input_weigh_and_can_be_left_aside(trace: Path) -> None:
+def test_the_counters_of_the_input_give_weights_and_can_be_ignored(trace: Path) -> None:
     program = hitables.read(rules_text(counters=True))
     weights = counted(program)
     assert weights is not None and counted(hitables.read(rules_text())) is None
@@ -87,7 +87,7 @@ def test_the_counters_of_the_input_weigh_and_can_be_left_aside(trace: Path) -> N
     assert mean_reads(hitables.read(by_hand), trace) < 0.8 * mean_reads(hitables.read(alike), trace)
 
 
-def test_the_report_says_what_rules_weigh_by(trace: Path) -> None:
+def test_the_report_names_the_source_of_the_weights(trace: Path) -> None:
     done = run("--trace", trace, "--summary", "-o", "/dev/null", text=rules_text())
     assert done.exit_code == 0 and f"rules are weighed by {trace}" in done.stderr
     done = run("--summary", "-o", "/dev/null", text=rules_text(counters=True))
@@ -96,7 +96,7 @@ def test_the_report_says_what_rules_weigh_by(trace: Path) -> None:
     assert "rules are weighed by" not in done.stderr
 
 
-def test_a_capture_weighs_as_a_trace_of_the_same_packets_does(trace: Path, tmp_path: Path) -> None:
+def test_a_capture_and_a_trace_of_the_same_packets_give_the_same_weights(trace: Path, tmp_path: Path) -> None:
     file = io.BytesIO()
     writer = dpkt.pcap.Writer(file, linktype=101)
     for source, target, sport, dport, _ in headers():
@@ -121,7 +121,7 @@ def test_a_capture_weighs_as_a_trace_of_the_same_packets_does(trace: Path, tmp_p
         (["--pcap", "TRACE"], "no capture"),
     ],
 )  # fmt: skip
-def test_what_does_not_go_together_is_refused(arguments: list[str], said: str, trace: Path) -> None:
+def test_unusable_sources_of_weights_are_refused(arguments: list[str], said: str, trace: Path) -> None:
     given = [str(trace) if word == "TRACE" else word for word in arguments]
     done = run(*given, "-o", trace.parent / "out", text=rules_text())
     assert done.exit_code == 2 and said in done.stderr

@@ -47,7 +47,7 @@ def kinds_of(text: str, backend: Backend) -> list[str]:
 
 
 @given(st.randoms(use_true_random=False), backends)
-def test_what_is_tried_is_what_semantics_reads(rng: random.Random, backend: Backend) -> None:
+def test_match_counts_agree_with_semantics(rng: random.Random, backend: Backend) -> None:
     program = make_program(rng, tiny=True)
     table = program.tables[0]
     chain = table.chains[0].name
@@ -86,7 +86,7 @@ def test_a_program_as_nft_reads_it_means_the_same(seed: int) -> None:
             assert (one.reads == two.reads).all() and (one.effects == two.effects).all()
 
 
-def test_nft_tries_the_protocol_first_and_each_port_by_itself() -> None:
+def test_nft_tests_the_protocol_first_and_each_port_by_itself() -> None:
     text = "-s 10.0.0.0/24 -d 10.0.0.1 -i eth0 -p tcp -m tcp --sport 1:9 --dport 22 -m comment --comment x"
     assert kinds_of(text, Backend.NFT) == [
         "interface",
@@ -108,11 +108,11 @@ def test_nft_tries_the_protocol_first_and_each_port_by_itself() -> None:
         ("! -f", "fragment"), ("-p 47", "protocol"), ("-o eth+", "interface"),
     ],
 )  # fmt: skip
-def test_header_tests_have_the_kind_of_what_nft_loads(spelt: str, found: str) -> None:
+def test_header_tests_have_the_kind_that_nft_loads(spelt: str, found: str) -> None:
     assert kinds_of(f"{spelt} -j ACCEPT", Backend.NFT) == [found]
 
 
-def test_a_negated_port_is_one_port_and_flags_are_no_port() -> None:
+def test_a_negated_port_is_one_port_and_flags_are_not_a_port() -> None:
     assert kinds_of("-p tcp -m tcp ! --dport 22", Backend.NFT)[-1] == "port"
     assert kinds_of("-p tcp -m tcp ! --dport 22:23", Backend.NFT)[-1] == "ports"
     assert kinds_of("-p tcp -m tcp --syn --dport 22", Backend.NFT)[-2:] == ["flags", "port"]
@@ -140,7 +140,7 @@ def test_a_rule_set_costs_what_its_packets_do_one_by_one(seed: int, backend: Bac
     assert found.total == pytest.approx(np.mean([costs.walk(walk, backend) for walk in walks]))
 
 
-def test_what_stands_behind_a_failed_test_costs_nothing() -> None:
+def test_matches_after_a_failed_test_cost_nothing() -> None:
     costs = plain(address=MatchCost(3.0, 2.0), protocol=MatchCost(50.0, 40.0))
     missed = hitables.read(
         "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -s 10.0.0.0/8 -p tcp -j DROP\nCOMMIT\n"
@@ -190,7 +190,7 @@ def test_many_flows_cost_more_than_few_in_a_tree() -> None:
         assert many.total > few.total
 
 
-def test_the_shipped_profile_is_what_the_schema_says_and_reads_back(tmp_path: Path) -> None:
+def test_the_shipped_profile_follows_the_schema_and_reads_back(tmp_path: Path) -> None:
     schema = json.loads((ROOT / "hitables/schema/costs.json").read_text())
     data = default().as_data()
     jsonschema.validate(data, schema)
@@ -217,7 +217,7 @@ def broken(change: str) -> str:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("version", "a profile of version 9, this hitables reads version 1"), ("negative", "-1 is no number"),
+        ("version", "a profile of version 9, this hitables reads version 1"), ("negative", "-1 is not a number"),
         ("incomplete", "target goto"), ("format", "not a profile of costs"), ("text", "not a profile of costs"),
         ("backend", "incomplete or broken"),
     ],
@@ -231,7 +231,7 @@ def test_a_profile_that_cannot_be_used_is_refused(change: str, said: str, tmp_pa
     assert said in done.output and "profile.json" in done.output
 
 
-def test_a_profile_of_one_backend_says_nothing_about_the_other() -> None:
+def test_a_profile_of_one_backend_has_no_figures_for_the_other() -> None:
     one = Costs({Backend.NFT: default().of(Backend.NFT)}, "mine.json", {})
     with pytest.raises(HitablesError, match=r"mine\.json: the profile has no figures for legacy"):
         one.of(Backend.LEGACY)
@@ -244,7 +244,7 @@ def test_the_least_squares_solution_has_no_negative_numbers() -> None:
 
 
 @pytest.mark.needs_kernel
-def test_calibrate_writes_a_profile_that_stats_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibrate_writes_a_profile_that_stats_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hitables.kernel.calibrate.PATIENCE", 0.5)  # what is measured is not what is tried
     path, rules = tmp_path / "profile.json", tmp_path / "rules"
     done = CliRunner().invoke(main, ["calibrate", "--backend", "nft", "-o", str(path)])
@@ -261,7 +261,7 @@ def test_calibrate_writes_a_profile_that_stats_takes(tmp_path: Path, monkeypatch
     assert done.exit_code == 2 and "has no figures for legacy" in done.output
 
 
-def test_calibrate_says_why_it_cannot_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibrate_reports_why_it_cannot_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Namespace) -> Namespace:
         raise LiveError("cannot open a network namespace: Operation not permitted")
 

@@ -85,7 +85,7 @@ def modelled(program: Program, batch: PacketBatch, backend: Backend) -> float:
 
 @pytest.mark.parametrize("backend", list(Backend))
 @pytest.mark.parametrize("seed", range(4))
-def test_a_list_and_a_tree_cost_what_the_model_says_of_the_programs(seed: int, backend: Backend) -> None:
+def test_costs_of_a_list_and_a_tree_agree_with_the_model_of_the_programs(seed: int, backend: Backend) -> None:
     program = read(rules_text(120, seed), family=Family.IPV4)
     options = Options(backend=backend.value, costs=PLAIN)
     compiled = compile_rules(program, options).program
@@ -116,7 +116,7 @@ def test_without_prices_every_rule_read_costs_one() -> None:
     assert (reads == cost).all() and (found == tree.search(points)[0]).all()
 
 
-def test_a_list_read_in_turn_costs_about_what_points_say() -> None:
+def test_the_estimate_of_a_list_agrees_with_points() -> None:
     program = read(rules_text(300, 5, "s"), family=Family.IPV4)
     rules = program.table("filter")["FORWARD"].rules
     boxes = boxes_of(program, Backend.LEGACY)
@@ -126,7 +126,7 @@ def test_a_list_read_in_turn_costs_about_what_points_say() -> None:
     )
 
 
-def test_a_chain_that_would_cost_more_stays_and_says_why() -> None:
+def test_a_chain_that_would_cost_more_stays_and_the_report_has_the_reason() -> None:
     program = read(rules_text(40, 2, "s"), family=Family.IPV4)
     assert not compile_rules(program, Options(backend="legacy")).reports[0].why
     figures = default().of(Backend.LEGACY)
@@ -155,7 +155,7 @@ def test_a_profile_without_the_backend_is_refused() -> None:
 def test_prices_of_other_rules_are_refused() -> None:
     boxes = boxes_of(read(rules_text(20, 1), family=Family.IPV4), Backend.LEGACY)
     other = read(rules_text(10, 1), family=Family.IPV4).table("filter")["FORWARD"].rules
-    with pytest.raises(ValueError, match="prices of other boxes"):
+    with pytest.raises(ValueError, match="not for these boxes"):
         boxes.priced(nanoseconds(Priced(other, boxes.axes, Family.IPV4), default(), Backend.LEGACY))
 
 

@@ -57,7 +57,7 @@ def forms(native: bool = False, written: frozenset[Field] = frozenset(), exact: 
         ("-m length --length 10 -m limit --limit 5/min -m mark --mark 1 -j DROP", False, ["length", "limit", "mark"]),
     ],
 )  # fmt: skip
-def test_dear_matches_go_behind_cheap_ones_where_that_changes_nothing(
+def test_expensive_matches_move_after_cheap_ones_where_that_changes_nothing(
     words: str, exact: bool, order: list[str]
 ) -> None:
     assert names(forms(exact=exact).ordered(rule_of(words).matches)) == order
@@ -83,7 +83,7 @@ def test_the_protocol_stays_where_a_rule_would_not_load_without_it(words: str, l
     assert names(kept) == left
 
 
-def test_only_what_is_read_as_the_tree_reads_it_is_left_out() -> None:
+def test_only_matches_evaluated_as_the_trees_tests_are_left_out() -> None:
     rule = rule_of("-s 10.0.0.0/8 -p tcp -m multiport --dports 80 -m mark --mark 1 -j ACCEPT")
     assert names(tuple(forms().decidable(rule.matches))) == ["-s", "-p", "multiport"]
     assert names(tuple(forms(native=True).decidable(rule.matches))) == ["-s", "-p"]
@@ -101,7 +101,7 @@ def sorted_out(rules: int) -> str:
 
 
 @pytest.mark.parametrize("backend", ["legacy", "nft", "any"])
-def test_leaves_do_not_ask_what_their_way_has_decided(backend: str) -> None:
+def test_leaves_do_not_test_what_their_path_decides(backend: str) -> None:
     made = compile_text(sorted_out(80), Options(backend=backend, algorithm="bisect", leaf_size=1))
     leaves = [
         rule

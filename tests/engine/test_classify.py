@@ -38,9 +38,9 @@ def test_classify_gives_json(files: list[str]) -> None:
     done = CliRunner().invoke(
         main, ["classify", *files, "--algorithm", "linear", "--check", "--time", "--json"]
     )
-    found = json.loads(done.output)
-    assert found["mismatches"] == 0 and found["rules"] == 3 and found["packets"] == 4
-    assert found["bytes"] > 0 and found["lookups_per_s"] > 1000
+    result = json.loads(done.output)
+    assert result["mismatches"] == 0 and result["rules"] == 3 and result["packets"] == 4
+    assert result["bytes"] > 0 and result["lookups_per_s"] > 1000
 
 
 def test_bench_classify_has_a_row_for_each_plan(files: list[str]) -> None:
@@ -59,7 +59,7 @@ def test_algorithms_lists_every_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "said"),
+    ("algorithm", "message"),
     [
         ("linea", "did you mean linear?"),
         ("sfl", "wraps one other"),
@@ -67,9 +67,9 @@ def test_algorithms_lists_every_one() -> None:
         ("sfl(linear, delta=2000000)", "delta must lie in"),
     ],
 )
-def test_plans_that_cannot_be_are_refused(files: list[str], algorithm: str, said: str) -> None:
+def test_plans_that_cannot_be_are_refused(files: list[str], algorithm: str, message: str) -> None:
     done = CliRunner().invoke(main, ["classify", *files, "--algorithm", algorithm])
-    assert done.exit_code == 2 and said in done.output
+    assert done.exit_code == 2 and message in done.output
 
 
 def test_a_limit_of_memory_that_is_too_small_is_said(files: list[str]) -> None:

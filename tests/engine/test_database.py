@@ -58,7 +58,7 @@ def every_packet(layout: Layout) -> np.ndarray:
 
 def reading(rules: dict[int, list[Range]], packets: np.ndarray) -> np.ndarray:
     """The least priority whose sides hold each packet, by the definition."""
-    found = np.full(len(packets), -1, np.int32)
+    result = np.full(len(packets), -1, np.int32)
     for priority in sorted(rules, reverse=True):
         matches = np.all(
             [
@@ -67,8 +67,8 @@ def reading(rules: dict[int, list[Range]], packets: np.ndarray) -> np.ndarray:
             ],
             axis=0,
         )
-        found[matches] = priority
-    return found
+        result[matches] = priority
+    return result
 
 
 @st.composite
@@ -140,15 +140,15 @@ def test_updates_leave_what_a_fresh_build_would_find(plan: str, data: st.DataObj
 def draws(seed: int, layout: Layout, count: int) -> list[tuple[int, list[Range]]]:
     """Random rules: nested prefixes mostly, as rule sets have them.  The same for every plan."""
     rng = np.random.default_rng(seed)
-    found = []
+    result = []
     for _ in range(count):
         chosen: list[Range] = []
         for width in layout.widths:
             free = int(rng.choice([0, 0, width // 2, width]))
             start = int(rng.integers(0, 1 << min(width, 30))) & ~((1 << free) - 1)
             chosen.append((start, start | (1 << free) - 1))
-        found.append((int(rng.integers(0, 400)), chosen))
-    return found
+        result.append((int(rng.integers(0, 400)), chosen))
+    return result
 
 
 def builds_anew(plan: engine.AlgorithmSpec) -> bool:
@@ -236,9 +236,9 @@ def test_many_threads_may_search_while_rules_change(plan: str) -> None:
 
         def search() -> None:
             while not stop.is_set():
-                found = db.search(packets)
-                if not ((found == before) | (found == 1000)).all():
-                    wrong.append(found)
+                result = db.search(packets)
+                if not ((result == before) | (result == 1000)).all():
+                    wrong.append(result)
 
         threads = [threading.Thread(target=search) for _ in range(3)]
         for thread in threads:
@@ -252,7 +252,7 @@ def test_many_threads_may_search_while_rules_change(plan: str) -> None:
         for thread in threads:
             thread.join()
         missing = before == -1
-        assert not [found for found in wrong if not (found[~missing] == before[~missing]).all()]
+        assert not [result for result in wrong if not (result[~missing] == before[~missing]).all()]
         assert (db.search(packets) == before).all()
 
 
@@ -318,7 +318,7 @@ RULES = Rules.of_ranges([[(0, 9), (0, 255)], [(5, 20), (1, 1)]], LAYOUT)
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: engine.open("hypersplat", RULES), "no algorithm is called hypersplat"),
         (lambda: engine.open("linear(", RULES), "no algorithm; write it as"),
@@ -336,20 +336,20 @@ RULES = Rules.of_ranges([[(0, 9), (0, 255)], [(5, 20), (1, 1)]], LAYOUT)
         (lambda: engine.open("linear", RULES, limit=-1), "limit of -1"),
     ],
 )  # fmt: skip
-def test_bad_rules_and_plans_are_refused_with_a_reason(make: object, said: str) -> None:
-    with pytest.raises(DatabaseError, match=said):
+def test_bad_rules_and_plans_are_refused_with_a_reason(make: object, message: str) -> None:
+    with pytest.raises(DatabaseError, match=message):
         make()  # type: ignore[operator]
 
 
 def test_bad_headers_are_refused_with_a_reason() -> None:
     with engine.open("linear", RULES) as db:
         assert len(db.search(np.zeros((0, 2), np.uint32))) == 0
-        for headers, said in (
+        for headers, message in (
             (np.zeros((3, 2), np.int64), "must be uint32"),
             (np.zeros((3, 5), np.uint32), r"\[headers\]\[2\]"),
             (np.zeros((2, 3), np.uint32).T, "row by row"),
         ):
-            with pytest.raises(DatabaseError, match=said):
+            with pytest.raises(DatabaseError, match=message):
                 db.search(headers)
         with pytest.raises(DatabaseError, match="out must be"):
             db.search(np.zeros((3, 2), np.uint32), np.zeros(3, np.int64))

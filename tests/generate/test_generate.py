@@ -87,10 +87,10 @@ def test_a_trace_lies_in_its_rules_and_bursts_as_pareto_says(own: seeds.Seed) ->
     repeats = [float((packets[1:] == packets[:-1]).all(axis=1).mean()) for packets in (even, bursts)]
     assert repeats[0] < 0.05 < 0.4 < repeats[1]
     with engine.open("linear", rules) as db:
-        found = db.search(bursts)
-    assert (found >= 0).all()
-    again = trace.parse(traces.to_text(bursts, found))
-    assert (again.headers == bursts).all() and again.expected is not None and (again.expected == found).all()
+        result = db.search(bursts)
+    assert (result >= 0).all()
+    again = trace.parse(traces.to_text(bursts, result))
+    assert (again.headers == bursts).all() and again.expected is not None and (again.expected == result).all()
 
 
 def test_the_commands_make_what_the_library_makes(tmp_path: Path) -> None:
@@ -115,19 +115,19 @@ def test_the_commands_make_what_the_library_makes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("-pcorr", "-pcor", "there is no section -pcorr"),
         ("-prots\n", "-prots\n6 1.0\n", "2 columns"),
-        ("-scale\n", "-scale\nmany\n", "'many' is no whole number|holds one number"),
+        ("-scale\n", "-scale\nmany\n", "'many' is no whole number|has one number"),
         ("-dpem\n", "-dpem\n0.5 90:80\n", "the range 90:80 is empty"),
         ("-dpem\n", "-dpem\n1.5 80:80\n", "1.5 does not lie in 0..1"),
         ("-snest\n", "", "no section -snest|no section is open"),
         ("-wc_wc\n", "-wc_wc\n70,1.0 40,1.0\n", "70 does not lie in 0..64"),
     ],
 )
-def test_a_damaged_seed_is_refused_with_its_line(old: str, new: str, said: str) -> None:
-    with pytest.raises(ParseError, match=said):
+def test_a_damaged_seed_is_refused_with_its_line(old: str, new: str, message: str) -> None:
+    with pytest.raises(ParseError, match=message):
         seeds.parse(OWN[0].read_text().replace(old, new), "s")
 
 

@@ -23,7 +23,7 @@ FACT = Match("mark", (), Role.CONSTANT, 'mark --mark "0x1\\ =yes')
 ASKED = Match("recent", (), Role.NAMED, "recent --set")
 
 
-def test_a_packet_in_words() -> None:
+def test_a_packet_as_text() -> None:
     text = "table=nat chain=PREROUTING in=eth0 out=ppp0 mac=02:00:00:00:00:ff " + TCP[14:] + " flags=SYN,ACK"
     spelled = read_packet(text, Family.IPV4)
     assert (spelled.table, spelled.chain) == ("nat", "PREROUTING")
@@ -42,7 +42,7 @@ def test_a_packet_in_words() -> None:
     }
 
 
-def test_what_may_be_left_out() -> None:
+def test_words_with_defaults_may_be_left_out() -> None:
     spelled = read_packet(TCP, Family.IPV4)
     assert (spelled.table, spelled.packet.l4_bytes, spelled.packet.raw) == ("filter", 64, {})
     assert spelled.packet.values[Field.FLAGS] == 2  # a NEW packet: SYN
@@ -78,7 +78,7 @@ def test_answers_by_key_and_number() -> None:
 @given(
     seed=st.integers(0, 10**6), chain=st.sampled_from(["INPUT", "FORWARD", "OUTPUT", "with space", 'a"b\\'])
 )
-def test_a_packet_in_words_is_read_back_as_it_was(seed: int, chain: str) -> None:
+def test_a_packet_as_text_is_read_back_unchanged(seed: int, chain: str) -> None:
     rng = random.Random(seed)
     program = make_program(rng)
     packet = plain_packet(rng, points_of(program), program.family, chain)
@@ -95,7 +95,7 @@ def test_a_packet_in_words_is_read_back_as_it_was(seed: int, chain: str) -> None
         assert getattr(again.packet, name) == getattr(packet, name)
 
 
-def test_listening_hears_what_was_asked_and_changes_no_answer() -> None:
+def test_listening_records_the_answers_and_changes_none() -> None:
     given = Answers({(FACT.key, 0): True}, {(ASKED.key, ANY): Outcome.YES}, {(Field.SRC, 1): 5})
     packet, heard = listening(given.given_by(Packet(Family.IPV4, {})))
     assert (packet.fact(FACT, 0), packet.fact(FACT, 1), packet.outcome(ASKED, 3)) == (True, None, Outcome.YES)
@@ -108,8 +108,8 @@ def test_listening_hears_what_was_asked_and_changes_no_answer() -> None:
     [
         (TCP + " sprt=3", len(TCP) + 2, "did you mean sport?"),
         (TCP + " dport=3", len(TCP) + 2, "dport= is given twice"),
-        ("chain=INPUT src=10.0.0.1.2", 13, "no IPv4 address"),
-        ("chain=INPUT src=::1", 13, "no IPv4 address"),
+        ("chain=INPUT src=10.0.0.1.2", 13, "not an IPv4 address"),
+        ("chain=INPUT src=::1", 13, "not an IPv4 address"),
         ("chain=INPUT src=1.2.3.4 dst=1.2.3.4 proto=tpc", 37, "did you mean tcp?"),
         ("chain=INPUT src=1.2.3.4 dst=1.2.3.4 proto=256", 37, "a number from 0 to 255"),
         ("chain=INPUT src=1.2.3.4 dst=1.2.3.4", 36, "proto= is missing"),
@@ -131,7 +131,7 @@ def test_listening_hears_what_was_asked_and_changes_no_answer() -> None:
         (TCP + " headers=cut", 0, "cut short without extension headers"),
     ],
 )
-def test_an_error_says_where_and_what_to_do(text: str, column: int, words: str) -> None:
+def test_an_error_has_a_place_and_a_hint(text: str, column: int, words: str) -> None:
     with pytest.raises(ParseError, match="packet:1:") as caught:
         read_packet(text, Family.IPV4)
     assert caught.value.column == column

@@ -135,20 +135,20 @@ def test_the_first_rule_that_matches_decides() -> None:
 
 
 @pytest.mark.parametrize("policy", ["ACCEPT", "DROP"])
-def test_the_policy_decides_at_the_end_and_is_no_rule_read(policy: str) -> None:
+def test_the_policy_decides_at_the_end_and_counts_as_no_rule_read(policy: str) -> None:
     said = walk({"INPUT": [rule(MAC, to=None)]}, policy=policy)
     assert (said.verdict, len(said.steps), said.effects) == (policy, 1, ("counts",))
 
 
-def test_an_empty_chain_is_its_policy() -> None:
+def test_an_empty_chain_gives_its_policy() -> None:
     assert walk({"INPUT": []}) == Walk("DROP", (), (), frozenset())
 
 
-def test_a_user_chain_of_its_own_returns() -> None:
+def test_a_user_chain_run_alone_returns() -> None:
     assert walk({"INPUT": [], "A": [rule(to=None)]}, chain="A").verdict == "returns"
 
 
-def test_a_jump_comes_back_to_the_next_rule() -> None:
+def test_a_jump_returns_to_the_next_rule() -> None:
     said = walk({"INPUT": [rule(to=jump("A")), rule(to=ACCEPT)], "A": [rule(to=LOG)]})
     assert (said.verdict, said.effects, len(said.steps)) == ("ACCEPT", ("fires LOG",), 3)
 
@@ -157,7 +157,7 @@ def test_a_goto_from_a_built_in_chain_ends_in_its_policy() -> None:
     assert walk({"INPUT": [rule(to=goto("A")), rule(to=ACCEPT)], "A": []}).verdict == "DROP"
 
 
-def test_a_goto_comes_back_to_the_caller_of_its_chain() -> None:
+def test_a_goto_returns_to_the_caller_of_its_chain() -> None:
     chains = {
         "INPUT": [rule(to=jump("A")), rule(to=ACCEPT)],
         "A": [rule(to=goto("B")), rule(to=DROP)],
@@ -167,7 +167,7 @@ def test_a_goto_comes_back_to_the_caller_of_its_chain() -> None:
     assert (said.verdict, [step.chain for step in said.steps]) == ("ACCEPT", ["INPUT", "A", "B", "INPUT"])
 
 
-def test_a_goto_and_then_a_jump_come_back_as_deep_as_they_went() -> None:
+def test_a_goto_and_then_a_jump_return_to_the_right_callers() -> None:
     chains = {
         "INPUT": [rule(to=jump("A")), rule(to=ACCEPT)],
         "A": [rule(to=goto("B")), rule(to=DROP)],
@@ -182,12 +182,12 @@ def test_a_goto_and_then_a_jump_come_back_as_deep_as_they_went() -> None:
 
 
 @pytest.mark.parametrize("enter", [jump, goto])
-def test_return_behind_a_jump_or_a_goto(enter: Callable[[str], Target]) -> None:
+def test_return_after_a_jump_or_a_goto(enter: Callable[[str], Target]) -> None:
     chains = {"INPUT": [rule(to=enter("A")), rule(to=ACCEPT)], "A": [rule(to=RETURN), rule(to=ACCEPT)]}
     assert walk(chains).verdict == ("ACCEPT" if enter is jump else "DROP")
 
 
-def test_return_in_a_built_in_chain_asks_the_policy() -> None:
+def test_return_in_a_built_in_chain_gives_the_policy() -> None:
     assert walk({"INPUT": [rule(to=RETURN), rule()]}).verdict == "DROP"
 
 
@@ -202,7 +202,7 @@ def test_a_chain_may_be_entered_twice() -> None:
     assert said.effects == ("fires LOG", "fires LOG")
 
 
-def test_a_target_that_may_end_is_an_effect_and_goes_on() -> None:
+def test_a_target_that_may_end_is_an_effect_and_does_not_end() -> None:
     said = walk({"INPUT": [rule(to=TARPIT), rule()]})
     assert (said.verdict, said.effects) == ("ACCEPT", ("fires TARPIT",))
 
@@ -276,7 +276,7 @@ def test_a_short_header_is_dropped_by_the_xtables_match_alone(backend: Backend, 
     assert said.steps[-1].outcome is (Outcome.DROPPED if dropped else Outcome.YES)
 
 
-def test_matches_before_the_one_that_drops_are_tried_first() -> None:
+def test_matches_before_the_one_that_drops_are_evaluated_first() -> None:
     short = replace(changed(WHOLE, (Field.FLAGS,), proto=UDP), l4_bytes=10)
     assert walk({"INPUT": [rule(PROTO_TCP, PORT_22)]}, short, policy="ACCEPT").steps[-1].outcome is Outcome.NO
 
@@ -296,7 +296,7 @@ def test_a_bad_data_offset_is_dropped_by_an_option_match_in_both_backends() -> N
 
 
 @pytest.mark.parametrize(("backend", "outcome"), [(LEGACY, Outcome.DROPPED), (NFT, Outcome.NO)])
-def test_a_protocol_that_cannot_be_found_is_dropped_by_legacy(backend: Backend, outcome: Outcome) -> None:
+def test_legacy_drops_a_packet_whose_protocol_is_hidden(backend: Backend, outcome: Outcome) -> None:
     cut = replace(
         changed(WHOLE, (Field.PROTO, Field.SPORT, Field.DPORT, Field.FLAGS)),
         cut_short=True,
@@ -308,7 +308,7 @@ def test_a_protocol_that_cannot_be_found_is_dropped_by_legacy(backend: Backend, 
 # ---- facts, memory, writes ----
 
 
-def test_a_fact_that_is_not_known_is_taken_for_no_and_told() -> None:
+def test_an_unknown_predicate_counts_as_false_and_is_reported() -> None:
     said = walk({"INPUT": [rule(MARKED)]})
     assert (said.verdict, said.open) == ("DROP", frozenset({"mark 1"}))
     given = Answers(facts={("mark 1", 0): True})
@@ -320,14 +320,14 @@ def test_a_fact_that_is_not_known_is_taken_for_no_and_told() -> None:
     )
 
 
-def test_a_write_makes_a_fact_that_reads_it_a_new_one() -> None:
+def test_a_write_makes_a_new_predicate_of_one_that_reads_it() -> None:
     given = Answers(facts={("mark 1", 0): False, ("mark 1", 1): True, ("time", 0): False})
     chain = [rule(MARKED), rule(TIME), rule(to=MARK), rule(TIME), rule(MARKED, to=LOG)]
     said = walk({"INPUT": chain}, answers=given)
     assert (said.effects, said.open) == (("fires MARK 1", "fires LOG"), frozenset())
 
 
-def test_an_unknown_target_makes_every_fact_a_new_one() -> None:
+def test_an_unknown_target_makes_every_predicate_a_new_one() -> None:
     given = Answers(facts={("time", 0): False, ("time", 1): True})
     assert walk({"INPUT": [rule(TIME), rule(to=UNKNOWN), rule(TIME)]}, answers=given).verdict == "ACCEPT"
 
@@ -347,7 +347,7 @@ def test_a_write_gives_no_field_to_a_packet_that_lacks_it() -> None:
     assert walk({"INPUT": [rule(to=UNKNOWN), rule(port)]}, LATER, NFT, answers=given).verdict == "ACCEPT"
 
 
-def test_a_match_with_memory_is_asked_only_when_what_stands_before_it_holds() -> None:
+def test_a_match_with_memory_is_evaluated_only_after_matches_that_hold() -> None:
     given = Answers(outcomes={("limit", -1): Outcome.YES})
     other = changed(WHOLE, proto=UDP)
     assert walk({"INPUT": [rule(PROTO_TCP, LIMIT)]}, other, answers=given).effects == ()

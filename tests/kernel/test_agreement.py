@@ -30,7 +30,7 @@ from hitables.kernel.match_truth import Traits, arrange, options, predicates_kno
 from hitables.kernel.stateful_truth import answer
 from hitables.kernel.testbed import local_address
 from hitables.simulate.batch import NOT_GIVEN, PacketBatch
-from hitables.simulate.boundary_packets import Edges
+from hitables.simulate.boundary_packets import BoundarySampler
 from hitables.simulate.interpreter import Interpreter
 
 GATEWAY = """\
@@ -86,7 +86,7 @@ FILTER = GATEWAY.split("*mangle")[0]
 
 
 def drawn(program: Program, table: str, chain: str, count: int = 400) -> PacketBatch:
-    return Edges(Interpreter(program, Backend.LEGACY), table, chain, seed=3).draw(count)
+    return BoundarySampler(Interpreter(program, Backend.LEGACY), table, chain, seed=3).draw(count)
 
 
 @pytest.mark.parametrize("text", [GATEWAY, GATEWAY6])
@@ -208,7 +208,9 @@ def test_what_the_facts_say_holds_in_the_kernel(family: Family, chain: str) -> N
                 )
             ]
             if "--match-set" in rule:
-                members = {name: [dotted(one) for one in held] for name, held in traits.members.items()}
+                members = {
+                    name: [dotted(one) for one in members_] for name, members_ in traits.members.items()
+                }
                 make_ip_sets({"some": "hash:net"}, family, namespace, members)
             prepare(namespace, "filter", chain, trials, "connmark" in rule or "helper" in rule)
             for backend in Backend:
@@ -216,10 +218,10 @@ def test_what_the_facts_say_holds_in_the_kernel(family: Family, chain: str) -> N
                 results = send_trials(namespace)
                 load("*filter\nCOMMIT\n", family, backend, namespace)
                 batch.rows["low"][:, Field.STATE] = [result.state for result in results]
-                told = truth(traits, match)
-                assert not (told == NOT_GIVEN).any(), rule
+                truths = truth(traits, match)
+                assert not (truths == NOT_GIVEN).any(), rule
                 assert [result.arrived for result in results] == [True] * len(batch)
-                wrong = [at for at, result in enumerate(results) if result.passed == told[at]]
+                wrong = [at for at, result in enumerate(results) if result.passed == truths[at]]
                 assert not wrong, (rule, backend, trials[wrong[0]])
 
 
@@ -272,14 +274,16 @@ def test_what_follows_from_the_packets_alone_holds_in_the_kernel(rule: str) -> N
     batch = drawn(plain, "filter", chain, 300)
     batch = make_sendable(batch, chain, dict.fromkeys(interfaces_of([batch]), "eth0"), fragments=False)
     program, match = one_match(family, chain, rule)
-    told = answer(match, batch, [match])
-    assert (told != NOT_GIVEN).any()
+    truths = answer(match, batch, [match])
+    assert (truths != NOT_GIVEN).any()
     with Namespace() as namespace:
         furnish(namespace, family, names)
         prepare(namespace, "filter", chain, [Trial(packet) for packet in batch], False)
         load(write(program), family, Backend.LEGACY, namespace)
         results = send_trials(namespace)
-    wrong = [at for at, result in enumerate(results) if told[at] != NOT_GIVEN and result.passed == told[at]]
+    wrong = [
+        at for at, result in enumerate(results) if truths[at] != NOT_GIVEN and result.passed == truths[at]
+    ]
     assert not wrong, (rule, batch.packet(wrong[0]))
 
 

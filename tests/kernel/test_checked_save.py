@@ -76,7 +76,7 @@ def test_whatever_iptables_loaded_is_read_and_is_what_iptables_save_prints(
 
 def test_real_rule_sets_are_read(shared: Path) -> None:
     names = sorted((shared / "corpus" / "dumps").iterdir())[::9]
-    found = 0
+    result = 0
     for path in names:
         for backend in Backend:
             with Namespace() as namespace:
@@ -84,8 +84,8 @@ def test_real_rule_sets_are_read(shared: Path) -> None:
                     load(path.read_text(errors="surrogateescape"), Family.IPV4, backend, namespace)
                 except LiveError:
                     continue  # of another family, or not for this kernel
-                found += bool(namespace.call(read, Family.IPV4, backend).text)
-    assert found >= len(names)
+                result += bool(namespace.call(read, Family.IPV4, backend).text)
+    assert result >= len(names)
 
 
 # Native rules that iptables-nft 1.8.9 prints as others.
@@ -107,18 +107,22 @@ SETS = {
 def test_a_native_rule_that_is_printed_as_another_is_named_as_nft_prints_it(
     rule: str, family: Family
 ) -> None:
-    said = (
+    message = (
         rule.replace("{addr}", "ip" if family is Family.IPV4 else "ip6").replace("{{", "{").replace("}}", "}")
     )
     with Namespace() as namespace:
         table = native(
-            "tcp dport 1 counter accept", said, "tcp dport 9 counter drop", family=family, more=SETS[family]
+            "tcp dport 1 counter accept",
+            message,
+            "tcp dport 9 counter drop",
+            family=family,
+            more=SETS[family],
         )
         namespace.run(["nft", "-f", "-"], table)
         printed = save(family, Backend.NFT, namespace)
         with pytest.raises(Misread) as error:
             namespace.call(read, family, Backend.NFT)
-        assert f"table filter, chain INPUT, rule 2: {said}" in str(error.value)
+        assert f"table filter, chain INPUT, rule 2: {message}" in str(error.value)
         assert LIES[rule] + "\n" in printed and f"it prints: {LIES[rule]}\n" in str(error.value) + "\n"
         assert "rule 1:" not in str(error.value) and "rule 3:" not in str(error.value)
         left = namespace.call(read, family, Backend.NFT, "INPUT")
@@ -204,9 +208,11 @@ def make_timeout_policy(name: str) -> None:
 
     from hitables.kernel.netlink import NLM_F_CREATE, Netfilter, message, nested, number, text
 
-    said = text(1, name) + b"\x06\0\x02\0\0\x02\0\0" + b"\x05\0\x03\0\x06\0\0\0" + nested(4, number(1, 7))
+    attributes = (
+        text(1, name) + b"\x06\0\x02\0\0\x02\0\0" + b"\x05\0\x03\0\x06\0\0\0" + nested(4, number(1, 7))
+    )
     with contextlib.closing(Netfilter()) as asked:
-        assert asked.each([message(8, 0, NLM_F_CREATE, 0, said)]) == 0
+        assert asked.each([message(8, 0, NLM_F_CREATE, 0, attributes)]) == 0
 
 
 def make_account() -> None:
@@ -292,7 +298,7 @@ def test_a_rule_that_cannot_be_loaded_again_is_refused_with_the_words_of_the_too
         with pytest.raises(Misread, match=r"table filter.*: the output cannot be loaded: iptables-") as error:
             namespace.call(read, Family.IPV4, backend)
         # The legacy tool blames the line with COMMIT.
-        assert backend is Backend.LEGACY or "chain OUTPUT: what" in str(error.value)
+        assert backend is Backend.LEGACY or "chain OUTPUT: the output" in str(error.value)
         assert backend is Backend.LEGACY or f"it prints: {rule}\n" in str(error.value)
         left = namespace.call(read, Family.IPV4, backend, "OUTPUT")
     assert left.left_out == (("filter", "OUTPUT"),) and "-A" not in left.text
@@ -307,11 +313,11 @@ def read_while_it_changes(family: Family, backend: Backend, times: int) -> str:
     printed = Reader._saved
 
     def and_then(self: Reader, counters: bool) -> tuple[str, str]:
-        said = printed(self, counters)
+        message = printed(self, counters)
         number = next(changes, None)
         if number is not None:
             run([tool(family, backend), "-A", "INPUT", "-s", NET[family].format(number), "-j", "DROP"])
-        return said
+        return message
 
     Reader._saved = and_then  # type: ignore[method-assign]
     try:
@@ -332,7 +338,7 @@ def test_a_change_between_printing_and_comparing_is_read_too(family: Family, bac
 
 def read_twice(seen: Path) -> list[str]:
     reader = Reader(Family.IPV4, "iptables-nft")
-    said = [reader.read().text]
+    message = [reader.read().text]
     opened = checked_save.Namespace
 
     def none(*args: object) -> None:
@@ -340,16 +346,16 @@ def read_twice(seen: Path) -> list[str]:
         raise AssertionError("everything was compared before")
 
     checked_save.Namespace = none  # type: ignore[assignment,misc]
-    said.append(reader.read().text)
+    message.append(reader.read().text)
     checked_save.Namespace = opened  # type: ignore[misc]
     run(["iptables-nft", "-A", "INPUT", "-s", "10.9.9.9", "-j", "web"])
-    said.append(reader.read().text)
+    message.append(reader.read().text)
     run(["nft", "insert", "rule", "ip", "filter", "INPUT", "tcp", "dport", "{ 1, 2 }", "drop"])
     try:
-        said.append(reader.read().text)
+        message.append(reader.read().text)
     except Misread as error:
-        said.append(str(error))
-    return said
+        message.append(str(error))
+    return message
 
 
 def test_a_reader_that_is_kept_compares_what_is_new_and_nothing_else(tmp_path: Path) -> None:
@@ -370,8 +376,8 @@ def test_a_reader_that_is_kept_compares_what_is_new_and_nothing_else(tmp_path: P
 
 
 def present(family: Family, backend: Backend) -> tuple[str, list[str], str]:
-    said = also_present(family, backend)
-    return said, contents_legacy.table_names(family), run(["nft", "list", "tables"])
+    message = also_present(family, backend)
+    return message, contents_legacy.table_names(family), run(["nft", "list", "tables"])
 
 
 @pytest.mark.parametrize("family", Family)
@@ -382,16 +388,16 @@ def test_tables_of_the_other_backend_are_named_and_none_is_made(family: Family) 
             assert namespace.call(present, family, backend) == ("", [], "")
         load(rules(family, 2), family, Backend.NFT, namespace)
         namespace.run(["nft", "add", "table", "inet", "firewalld"])
-        said, legacy, _ = namespace.call(present, family, Backend.LEGACY)
-        assert said.endswith(f": {kind} filter, inet firewalld (empty)") and legacy == []
+        message, legacy, _ = namespace.call(present, family, Backend.LEGACY)
+        assert message.endswith(f": {kind} filter, inet firewalld (empty)") and legacy == []
         assert namespace.call(present, family, Backend.NFT)[0] == ""
         namespace.run([f"{tool(family, Backend.LEGACY)}-restore"], "*nat\nCOMMIT\n" + rules(family, 2))
-        said, legacy, _ = namespace.call(present, family, Backend.NFT)
+        message, legacy, _ = namespace.call(present, family, Backend.NFT)
         assert (
-            "iptables-legacy" in said
-            and "filter" in said
-            and "nat (empty)" in said
-            and "filter (" not in said
+            "iptables-legacy" in message
+            and "filter" in message
+            and "nat (empty)" in message
+            and "filter (" not in message
         )
         assert sorted(legacy) == ["filter", "nat"]
 
@@ -537,8 +543,8 @@ def test_save_reads_what_iptables_save_reads_where_no_backend_is_named(tmp_path:
         folder = tmp_path / backend.value
         folder.mkdir()
         for name in ("save", "restore"):
-            found = run(["sh", "-c", f"command -v iptables-{backend.value}-{name}"]).strip()
-            (folder / f"iptables-{name}").symlink_to(found)
+            result = run(["sh", "-c", f"command -v iptables-{backend.value}-{name}"]).strip()
+            (folder / f"iptables-{name}").symlink_to(result)
         with Namespace() as namespace:
             load(rules(Family.IPV4, 2), Family.IPV4, backend, namespace)
             words = ["env", f"PATH={folder}:{os.environ['PATH']}", BIN / "hitables", "save"]

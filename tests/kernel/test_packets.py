@@ -65,7 +65,7 @@ def test_what_no_packet_can_be_is_told() -> None:
     names = ("eth0", "eth1")
     assert not why_not(packet(Family.IPV4), "FORWARD", names)
     first = {family: packet(family, chain="INPUT", fragment=Fragment.FIRST) for family in Family}
-    assert "put together" in why_not(first[Family.IPV4], "INPUT", names)
+    assert "reassembled" in why_not(first[Family.IPV4], "INPUT", names)
     assert not why_not(first[Family.IPV6], "INPUT", names)
     assert "no interface" in why_not(packet(Family.IPV4, iif="eth9"), "FORWARD", names)
     assert "which this hook has not" in why_not(packet(Family.IPV4), "INPUT", names)

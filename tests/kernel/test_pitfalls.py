@@ -111,8 +111,8 @@ def test_2_nft_leaves_out_or_joins_tests_that_never_match_in_legacy(family: Fami
         furnish(namespace, family, INTERFACES)
         for options in OTHERWISE:
             rule = f"-A OUTPUT -p tcp -m tcp {options}"
-            (said,) = treat(namespace, backend, rule, [packet(family, TCP, "OUTPUT")])
-            assert said == ("1" if backend is Backend.NFT else "0"), options
+            (message,) = treat(namespace, backend, rule, [packet(family, TCP, "OUTPUT")])
+            assert message == ("1" if backend is Backend.NFT else "0"), options
             read_as = read(f"*filter\n{rule}\nCOMMIT\n").table("filter")["OUTPUT"].rules[0].matches[1]
             assert read_as.role is Role.CONSTANT and not read_as.tests, options
 

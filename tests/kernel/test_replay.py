@@ -78,7 +78,7 @@ def read(table: str, rules: str) -> Program:
     return hitables.read(f"{HEAD[table]}{rules}\nCOMMIT\n")
 
 
-def found(before: Program, after: Program, **options: object) -> Difference:
+def result(before: Program, after: Program, **options: object) -> Difference:
     difference = compare(before, after, **options)  # type: ignore[arg-type]
     assert difference is not None
     return difference
@@ -89,7 +89,7 @@ def found(before: Program, after: Program, **options: object) -> Difference:
 def test_the_kernel_shows_the_difference(name: str) -> None:
     table, *rules = PAIRS[name]
     before, after = (read(table, each) for each in rules)
-    shown = replay(before, after, found(before, after))
+    shown = replay(before, after, result(before, after))
     assert shown.finding is Finding.CONFIRMED, shown.describe()
     assert {each.backend for each in shown.shown} == set(Backend)
     for each in shown.shown:
@@ -99,11 +99,11 @@ def test_the_kernel_shows_the_difference(name: str) -> None:
 @pytest.mark.needs_kernel
 def test_a_difference_is_told_with_the_lines_that_counted() -> None:
     before, after = (read("filter", each) for each in PAIRS["a port"][1:])
-    said = replay(before, after, found(before, after)).describe()
-    assert "kernel: confirmed" in said
-    assert "counted by line 5: -A INPUT -p tcp -m tcp --dport" in said
-    assert "does not pass" in said
-    assert "passes" in said
+    message = replay(before, after, result(before, after)).describe()
+    assert "kernel: confirmed" in message
+    assert "counted by line 5: -A INPUT -p tcp -m tcp --dport" in message
+    assert "does not pass" in message
+    assert "passes" in message
 
 
 @pytest.mark.needs_kernel
@@ -111,7 +111,7 @@ def test_what_only_one_backend_does_is_asked_of_both() -> None:
     """A later fragment's payload is read as ports by native nft expressions alone."""
     before = read("filter", "-A FORWARD -p udp -m udp --dport 53 -j DROP")
     after = read("filter", "-A FORWARD -p udp -m multiport --dports 53 -j DROP")
-    difference = found(before, after, backends=(Backend.NFT,))
+    difference = result(before, after, backends=(Backend.NFT,))
     assert difference.packet is not None
     assert difference.packet.is_later_fragment
     shown = replay(before, after, difference)
@@ -127,7 +127,7 @@ def test_ipv6_is_replayed_too(backend: Backend) -> None:
     head = HEAD["filter"]
     rule = "-A INPUT -s 2001:db8::/{} -p ipv6-icmp -j DROP\nCOMMIT\n"
     before, after = (hitables.read(head + rule.format(bits)) for bits in (32, 48))
-    shown = replay(before, after, found(before, after, backends=(backend,)), backends=(backend,))
+    shown = replay(before, after, result(before, after, backends=(backend,)), backends=(backend,))
     assert shown.finding is Finding.CONFIRMED, shown.describe()
 
 
@@ -135,7 +135,7 @@ def test_a_second_copy_of_a_memory_has_no_packet_to_send() -> None:
     limit = "-m limit --limit 1/sec -j LOG"
     before = read("filter", f"-A INPUT {limit}")
     after = read("filter", f"-A INPUT -s 10.0.0.0/8 {limit}\n-A INPUT ! -s 10.0.0.0/8 {limit}")
-    shown = replay(before, after, found(before, after))
+    shown = replay(before, after, result(before, after))
     assert shown.finding is Finding.NOT_REALISABLE
     assert "no packet shows it" in shown.reason
 
@@ -144,7 +144,7 @@ def test_a_second_copy_of_a_memory_has_no_packet_to_send() -> None:
 def test_a_set_of_ports_cannot_be_filled_and_that_is_said() -> None:
     before = read("filter", "-A INPUT -m set --match-set bad src,dst -j DROP")
     after = read("filter", "-A INPUT -m set --match-set bad src,dst -j ACCEPT")
-    shown = replay(before, after, found(before, after))
+    shown = replay(before, after, result(before, after))
     assert shown.finding is Finding.NOT_REALISABLE, shown.describe()
     assert "set --match-set bad src,dst" in shown.reason
 
@@ -154,7 +154,7 @@ def test_a_rule_set_that_the_kernel_refuses_is_not_replayed() -> None:
     """There is no such estimator."""
     rule = "-A INPUT -p udp -m rateest --rateest none --rateest-gt --rateest-pps 5 -j"
     before, after = (read("filter", f"{rule} {verdict}") for verdict in ("ACCEPT", "DROP"))
-    shown = replay(before, after, found(before, after))
+    shown = replay(before, after, result(before, after))
     assert shown.finding is Finding.NOT_REALISABLE
     assert "does not take" in shown.reason
 
@@ -165,7 +165,7 @@ def test_a_program_that_means_something_else_than_its_words_raises_an_alarm() ->
     right, wrong = (read("filter", f"-A INPUT -p udp -m udp --dport {port} -j DROP") for port in (22, 23))
     misread = _with_words(wrong, right)
     nothing = read("filter", "-A INPUT -p udp -j ACCEPT")
-    shown = replay(misread, nothing, found(misread, nothing))
+    shown = replay(misread, nothing, result(misread, nothing))
     assert shown.finding is Finding.CONTRADICTED, shown.describe()
     assert "before" in shown.reason
 
@@ -176,7 +176,7 @@ def _with_words(program: Program, words: Program) -> Program:
 
     def worded(rule: Rule, with_words: Rule) -> Rule:
         matches = zip(rule.matches, with_words.matches, strict=True)
-        return rule._replace(matches=tuple(match._replace(words=said.words) for match, said in matches))
+        return rule._replace(matches=tuple(match._replace(words=message.words) for match, message in matches))
 
     chains = tuple(
         chain.with_rules(tuple(map(worded, chain.rules, other[chain.name].rules))) for chain in table.chains
@@ -187,7 +187,7 @@ def _with_words(program: Program, words: Program) -> Program:
 def test_every_way_is_walked_once_and_the_wished_one_first() -> None:
     rules = "-A INPUT -m time --weekdays Mon -j LOG\n-A INPUT -m limit --limit 1/sec -j DROP"
     before = read("filter", rules)
-    witness = found(before, read("filter", rules.replace("DROP", "REJECT")))
+    witness = result(before, read("filter", rules.replace("DROP", "REJECT")))
     assert witness.packet is not None
     assert witness.answers is not None
     walked = list(

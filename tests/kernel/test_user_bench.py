@@ -39,14 +39,14 @@ def program_of(*rules: str) -> hitables.Program:
 
 
 def test_a_list_of_addresses_becomes_one_rule_and_a_set() -> None:
-    found = rivals.with_sets(
+    result = rivals.with_sets(
         program_of("-A FORWARD -p udp -j ACCEPT", *BLOCKED, "-A FORWARD -d 1.2.3.4 -j ACCEPT")
     )
-    assert found.replaced == 40
-    rules = found.program.table("filter")["FORWARD"].rules
+    assert result.replaced == 40
+    rules = result.program.table("filter")["FORWARD"].rules
     assert len(rules) == 3
-    assert "-A FORWARD -m set --match-set bench0 src -j DROP" in write(found.program)
-    assert found.members["bench0"][:2] == ("20.0.0.0/16", "21.1.0.0/16")
+    assert "-A FORWARD -m set --match-set bench0 src -j DROP" in write(result.program)
+    assert result.members["bench0"][:2] == ("20.0.0.0/16", "21.1.0.0/16")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_map_of_many_elements_is_loaded_in_pieces() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("rule", "message"),
     [
         ("-A FORWARD -i eth0 -j ACCEPT", "line 5: -i eth0 is none of the five fields"),
         ("-A FORWARD -s 1.2.3.4 -j REJECT", "line 5: the target is not ACCEPT or DROP"),
@@ -94,8 +94,8 @@ def test_a_map_of_many_elements_is_loaded_in_pieces() -> None:
         ("-A FORWARD -m limit --limit 1/s -j ACCEPT", "none of the five fields"),
     ],
 )
-def test_what_a_map_cannot_say_is_told_by_line(rule: str, said: str) -> None:
-    with pytest.raises(rivals.Cannot, match=said):
+def test_what_a_map_cannot_say_is_told_by_line(rule: str, message: str) -> None:
+    with pytest.raises(rivals.Cannot, match=message):
         rivals.verdict_map(program_of(rule))
 
 
@@ -159,13 +159,13 @@ def test_a_router_carries_what_the_rules_let_through(family: Family) -> None:
 @pytest.mark.parametrize("backend", Backend)
 def test_every_rival_of_a_list_is_measured(backend: Backend) -> None:
     program = hitables.read(text_of(*BLOCKED))
-    found = measure(
+    result = measure(
         program, "FORWARD", default_batch(program, "FORWARD"), backend, against=rivals.NAMES, runs=3
     )
-    assert [line.why for line in found.lines] == [""] * 5
-    notes = {line.name: line.note for line in found.lines}
+    assert [line.why for line in result.lines] == [""] * 5
+    notes = {line.name: line.note for line in result.lines}
     assert notes["ipset"] == "40 rules became 1 set" and notes["nft-o"] == "40 rules, 1 after merging"
-    assert found.packets == 2000 and found.empty > 0
+    assert result.packets == 2000 and result.empty > 0
 
 
 @pytest.mark.needs_kernel
@@ -193,15 +193,15 @@ def test_a_map_that_the_kernel_refuses_is_told_in_its_words() -> None:
             "-A FORWARD -s 20.1.0.0/16 -d 30.0.0.0/8 -j ACCEPT",
         )
     )
-    found = measure(
+    result = measure(
         program, "FORWARD", default_batch(program, "FORWARD"), Backend.NFT, against=["nft-set"], runs=3
     )
-    (line,) = (line for line in found.lines if line.name == "nft-set")
+    (line,) = (line for line in result.lines if line.name == "nft-set")
     assert "exists" in line.why or line.rules == 1
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["--against", "ebpf"], "--rivals ebpf: unknown name; known are ipset, nft-set, nft-o"),
         (["--chain", "MINE"], "table filter has no built-in chain MINE"),
@@ -210,7 +210,7 @@ def test_a_map_that_the_kernel_refuses_is_told_in_its_words() -> None:
         (["--trace", "{trace}"], "none of 1 packets matches a rule of filter FORWARD"),
     ],
 )
-def test_what_makes_no_sense_to_measure_is_refused(args: list[str], said: str, tmp_path: Path) -> None:
+def test_what_makes_no_sense_to_measure_is_refused(args: list[str], message: str, tmp_path: Path) -> None:
     path, trace = tmp_path / "rules", tmp_path / "trace"
     path.write_text(text_of(*PORTS))
     trace.write_text("1\t2\t3\t4\t17\n")
@@ -218,12 +218,12 @@ def test_what_makes_no_sense_to_measure_is_refused(args: list[str], said: str, t
         main, ["bench", "kernel", str(path), *(arg.format(trace=trace) for arg in args)]
     )
     assert done.exit_code == 2
-    assert said in done.output
+    assert message in done.output
 
 
 def test_a_list_of_addresses_is_told_that_an_ipset_may_serve_better() -> None:
-    (said,) = _hints(program_of(*BLOCKED), [])
-    assert said.startswith(f"{len(BLOCKED)} of {len(BLOCKED)} rules differ in one address alone")
+    (message,) = _hints(program_of(*BLOCKED), [])
+    assert message.startswith(f"{len(BLOCKED)} of {len(BLOCKED)} rules differ in one address only")
     assert _hints(program_of(*BLOCKED), ["ipset"]) == []
     assert _hints(program_of(*BLOCKED, *PORTS, *PORTS), []) == []
     assert _hints(program_of(*PORTS), []) == []

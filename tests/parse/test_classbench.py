@@ -90,7 +90,7 @@ def test_wildcard_columns_behind_the_flags_are_read_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("damaged", "column", "said"),
+    ("damaged", "column", "message"),
     [
         (LINE.replace("53 : 80", "80 : 53"), 39, "did you mean 53 : 80"),
         (LINE.replace("/16", "/33"), 14, "'33' is no prefix length"),
@@ -106,11 +106,11 @@ def test_wildcard_columns_behind_the_flags_are_read_over() -> None:
         ("-A INPUT -j ACCEPT", 1, "'-' does not belong here"),
     ],
 )
-def test_a_fault_is_named_with_its_column(damaged: str, column: int, said: str) -> None:
+def test_a_fault_is_named_with_its_column(damaged: str, column: int, message: str) -> None:
     with pytest.raises(ParseError, match=r"^acl:3:") as caught:
         classbench.parse(f"{LINE}\n\n{damaged}\n", "acl")
     assert caught.value.column == column
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "\n \n", "\0\1\2"])
@@ -161,7 +161,7 @@ def test_rule_numbers_are_counted_from_zero_in_every_form_of_a_trace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "line", "message"),
     [
         ("1 2 3 4\n", 1, "4 columns; a trace has 5, 6 or 7"),
         ("1 2 3 4 6\n1 2 3 4 6 1\n", 2, "6 columns; the lines above have 5"),
@@ -173,11 +173,11 @@ def test_rule_numbers_are_counted_from_zero_in_every_form_of_a_trace() -> None:
         ("", 0, "empty trace"),
     ],
 )
-def test_a_fault_in_a_trace_is_named_with_its_line(text: str, line: int, said: str) -> None:
+def test_a_fault_in_a_trace_is_named_with_its_line(text: str, line: int, message: str) -> None:
     with pytest.raises(ParseError) as caught:
         trace.parse(text)
     assert caught.value.line == line
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["acl1_100", "acl1_1K", "fw1_100", "fw1_1K", "ipc1_100", "ipc1_1K"])
@@ -194,7 +194,7 @@ def test_classbench_names_the_rule_a_header_was_drawn_from_and_earlier_ones_may_
 ) -> None:
     filters = classbench.parse(read_text(str(shared / "rulesets/classbench" / f"{name}.gz")))
     packets = trace.parse(read_text(str(shared / "rulesets/classbench" / f"{name}_trace.gz")))
-    found = first_matches(filters, packets.headers)
+    result = first_matches(filters, packets.headers)
     assert packets.origin is not None
-    assert (found >= 0).all() and (found <= packets.origin).all()
-    assert (found == packets.origin).mean() > 0.95
+    assert (result >= 0).all() and (result <= packets.origin).all()
+    assert (result == packets.origin).mean() > 0.95

@@ -102,8 +102,8 @@ def test_commands_edit_the_chain() -> None:
 
 
 def test_a_declared_chain_wins_over_a_target_of_its_name() -> None:
-    found = program("-A INPUT -j LOG", "-A LOG -j DROP", head=HEAD + ":LOG - [0:0]\n")
-    (jump,) = found.table("filter")["INPUT"].rules
+    result = program("-A INPUT -j LOG", "-A LOG -j DROP", head=HEAD + ":LOG - [0:0]\n")
+    (jump,) = result.table("filter")["INPUT"].rules
     assert jump.target is not None and jump.target.kind is Kind.JUMP
 
 
@@ -133,8 +133,8 @@ def test_names_of_chains_are_declared_without_quotes(name: str) -> None:
 
 
 def test_reversed_udp_ports_never_match_and_are_kept() -> None:
-    found = rule("-A INPUT -p udp -m udp --dport 60000:29 -j DROP")
-    assert not found.matches[1].tests[0].values
+    result = rule("-A INPUT -p udp -m udp --dport 60000:29 -j DROP")
+    assert not result.matches[1].tests[0].values
     assert printed("-A INPUT -p udp -m udp --dport 60000:29 -j DROP")[0].endswith("--dport 60000:29 -j DROP")
 
 
@@ -264,12 +264,12 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("line", "said", "word"), REFUSED, ids=[line for line, _, _ in REFUSED])
-def test_what_iptables_refuses_is_refused_at_its_word(line: str, said: str | None, word: str) -> None:
+@pytest.mark.parametrize(("line", "message", "word"), REFUSED, ids=[line for line, _, _ in REFUSED])
+def test_what_iptables_refuses_is_refused_at_its_word(line: str, message: str | None, word: str) -> None:
     with pytest.raises(ParseError) as caught:
         read(HEAD + line + "\nCOMMIT\n", family=Family.IPV4, name="office.rules")
     error = caught.value
-    assert said is None or said in str(error)
+    assert message is None or message in str(error)
     assert (error.source, error.line) == ("office.rules", 5)
     assert error.text[error.column - 1 :].startswith(word)
     assert error.length == len(word)
@@ -284,7 +284,7 @@ def test_the_message_shows_the_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "no table"), ("# only a comment\n", "no table"), ("*filter\n", "no COMMIT"),
         ("*frobnicate\nCOMMIT\n", "unknown table"), ("COMMIT\n", "outside of any table"),
@@ -305,8 +305,8 @@ def test_the_message_shows_the_place() -> None:
         ("*filter\n-A INPUT -j DR\nCOMMIT\n", "neither a chain"),
     ],
 )  # fmt: skip
-def test_broken_texts_are_refused(text: str, said: str) -> None:
-    with pytest.raises(ParseError, match=said):
+def test_broken_texts_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ParseError, match=message):
         read(text)
 
 
@@ -358,10 +358,10 @@ WORDS = st.sampled_from(
 def test_any_heap_of_words_is_read_or_refused(lines: list[list[str]]) -> None:
     text = HEAD + "".join(" ".join(words) + "\n" for words in lines) + "COMMIT\n"
     try:
-        found = read(text)
+        result = read(text)
     except ParseError:
         return
-    assert write(read(write(found), family=found.family)) == write(found)
+    assert write(read(write(result), family=result.family)) == write(result)
 
 
 def test_setting_a_policy_clears_its_counters() -> None:

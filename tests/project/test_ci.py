@@ -77,7 +77,7 @@ def test_the_action_answers(folder: Path, kind: str, status: int, answer: str) -
     given = {"before": "reviewed.rules", "after": after, "arguments": "--backend nft  --timeout 100"}
     inputs = {name: given.get(name, each.get("default", "")) for name, each in action["inputs"].items()}
     env = {
-        name: re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda found: inputs[found[1]], value)
+        name: re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda result: inputs[result[1]], value)
         for name, value in step["env"].items()
     }
     done = bash(step["run"], folder, GITHUB_OUTPUT="output", **env)

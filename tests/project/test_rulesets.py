@@ -34,16 +34,16 @@ def test_the_campus_has_five_thousand_rules_in_sixty_chains() -> None:
 
 def chains(text: str) -> dict[str, list[str]]:
     """Rules by table and chain, policies by table."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     table = ""
     for line in text.splitlines():
         if line.startswith("*"):
             table = line
         elif line.startswith(":"):
-            found.setdefault(table, []).append(re.sub(r" \[.*", "", line))
+            result.setdefault(table, []).append(re.sub(r" \[.*", "", line))
         elif line.startswith("-A"):
-            found.setdefault(f"{table} {line.split()[1]}", []).append(line)
-    return {name: sorted(lines) if " " not in name else lines for name, lines in found.items()}
+            result.setdefault(f"{table} {line.split()[1]}", []).append(line)
+    return {name: sorted(lines) if " " not in name else lines for name, lines in result.items()}
 
 
 @pytest.mark.needs_kernel

@@ -27,7 +27,7 @@ from hitables.kernel.experiment import Trial, furnish, prepare, send_trials
 from hitables.kernel.load_save import load
 from hitables.kernel.make_sendable import interfaces_of, make_sendable
 from hitables.kernel.namespace import Namespace
-from hitables.simulate.boundary_packets import Edges
+from hitables.simulate.boundary_packets import BoundarySampler
 from hitables.simulate.interpreter import Interpreter
 from sflgen.edits import read_commands
 from sflgen.layout import Settings, Strategy
@@ -128,7 +128,7 @@ def any_command(rng: random.Random, master: Program, chain: str, other: float) -
 
 def trials_of(master: Program, backend: Backend, seed: int, count: int) -> list[Trial]:
     """Packets at the edges of the rules; none is malformed, as trees may drop more of these than the list."""
-    batch = Edges(Interpreter(master, backend), "filter", "FORWARD", seed=seed).draw(count)
+    batch = BoundarySampler(Interpreter(master, backend), "filter", "FORWARD", seed=seed).draw(count)
     batch = make_sendable(batch, "FORWARD", dict.fromkeys(interfaces_of([batch]), "eth0"))
     return [Trial(packet) for packet in batch.pick(~batch.malformed())]
 

@@ -20,7 +20,7 @@ from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Kind, Match, Role, Rule, Target
 from hitables.ir.rule import Test as FieldTest
 from hitables.simulate.batch import PacketBatch
-from hitables.simulate.boundary_packets import Edges, draw_packets
+from hitables.simulate.boundary_packets import BoundarySampler, draw_packets
 from hitables.simulate.boundary_values import Catalog
 from hitables.simulate.interpreter import Interpreter
 
@@ -37,7 +37,7 @@ def chain_of(*rules: Rule, name: str = "INPUT", family: Family = Family.IPV4) ->
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_packet_can_be_and_can_come_to_its_hook(seed: int) -> None:
+def test_every_packet_is_possible_at_its_hook(seed: int) -> None:
     program = make_program(random.Random(seed))
     for table in program:
         for chain in table.chains:
@@ -84,7 +84,7 @@ def test_few_packets_for_many_rules_and_none_at_all() -> None:
     assert len(draw_packets(chain_of(), "filter", "INPUT", 5)) == 5
 
 
-def test_a_rule_behind_many_that_catch_its_packets_is_reached() -> None:
+def test_a_rule_after_many_that_match_its_packets_is_reached() -> None:
     """Only ports that no rule before takes reach the last rule, and only from one address."""
     ports = [
         match((Field.PROTO, Values.only(TCP)), (Field.DPORT, Values.of((n, n + 999))))
@@ -93,15 +93,17 @@ def test_a_rule_behind_many_that_catch_its_packets_is_reached() -> None:
     rules = [Rule((each,), ACCEPT) for each in ports]
     rules.append(Rule((match((Field.SRC, Values.of((0, (1 << 31) - 1)))),), ACCEPT))
     last = match((Field.PROTO, Values.only(TCP)), (Field.SRC, Values.of((1 << 30, 3 << 30))))
-    edges = Edges(Interpreter(chain_of(*rules, Rule((last,), ACCEPT)), Backend.LEGACY), "filter", "INPUT")
+    edges = BoundarySampler(
+        Interpreter(chain_of(*rules, Rule((last,), ACCEPT)), Backend.LEGACY), "filter", "INPUT"
+    )
     edges.draw(600)
     assert edges.reached == set(range(len(rules) + 1))
 
 
-def test_facts_on_the_way_to_a_rule_are_made_true_and_those_before_it_false() -> None:
+def test_predicates_on_the_path_to_a_rule_are_true_and_those_before_it_false() -> None:
     facts = [Match("set", (), Role.CONSTANT, f"set {n}") for n in range(12)]
     rules = [Rule((each,), ACCEPT) for each in facts[:10]] + [Rule((facts[10], facts[11]), ACCEPT)]
-    edges = Edges(Interpreter(chain_of(*rules), Backend.NFT), "filter", "INPUT")
+    edges = BoundarySampler(Interpreter(chain_of(*rules), Backend.NFT), "filter", "INPUT")
     edges.draw(400)
     assert edges.reached == set(range(11))
 
@@ -122,7 +124,7 @@ def test_nearly_every_rule_is_reached_that_plain_packets_reach() -> None:
                 batch = PacketBatch.of(program.family, drawn, [rng.getrandbits(64) for _ in drawn])
                 hits = interpreter.run(table.name, chain.name, batch, hits=True).hits
                 assert hits is not None
-                edges = Edges(interpreter, table.name, chain.name, seed)
+                edges = BoundarySampler(interpreter, table.name, chain.name, seed)
                 edges.draw(max(50, 8 * len(edges.numbers)))
                 found = set(np.flatnonzero(hits).tolist())
                 plain += len(found)
@@ -132,7 +134,7 @@ def test_nearly_every_rule_is_reached_that_plain_packets_reach() -> None:
 
 
 @given(data=st.data(), family=st.sampled_from(Family), field=st.sampled_from(Field), seed=st.integers(0, 99))
-def test_points_are_inside_or_just_outside(
+def test_values_are_inside_or_just_outside(
     data: st.DataObject, family: Family, field: Field, seed: int
 ) -> None:
     limit = top(field, family)

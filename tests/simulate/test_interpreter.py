@@ -52,7 +52,7 @@ def assert_agrees(program: Program, batch: PacketBatch, backend: Backend) -> Non
 
 
 @given(data=st.data(), backend=backends, tiny=st.booleans(), seeded=st.booleans())
-def test_the_machine_does_to_any_packet_what_semantics_does(data, backend, tiny, seeded):
+def test_the_interpreter_agrees_with_semantics_on_any_packet(data, backend, tiny, seeded):
     program = data.draw(programs(tiny=tiny))
     chosen = data.draw(st.lists(packets(program.family, tiny=tiny), min_size=1, max_size=12))
     seeds = data.draw(st.lists(st.integers(0, 2**64 - 1), min_size=12, max_size=12))
@@ -62,7 +62,7 @@ def test_the_machine_does_to_any_packet_what_semantics_does(data, backend, tiny,
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("backend", Backend)
-def test_the_machine_does_to_packets_at_edges_what_semantics_does(seed: int, backend: Backend) -> None:
+def test_the_interpreter_agrees_with_semantics_on_boundary_packets(seed: int, backend: Backend) -> None:
     program = make_program(random.Random(seed))
     for table in program:
         for chain in table.chains:
@@ -70,7 +70,7 @@ def test_the_machine_does_to_packets_at_edges_what_semantics_does(seed: int, bac
             assert_agrees(Program(program.family, (table,)), batch, backend)
 
 
-def test_python_and_c_lay_packets_and_results_out_alike() -> None:
+def test_packets_and_results_have_one_layout_in_python_and_c() -> None:
     for dtype, name in ((PACKET, "interp_packet"), (RESULT, "interp_result")):
         layout = core.layout(name)
         assert layout.pop("") == (0, dtype.itemsize)
@@ -85,5 +85,5 @@ def test_python_and_c_draw_alike(seed: int, what: int, ordinal: int) -> None:
 
 
 @given(seeds=st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=8), key=st.text(max_size=8))
-def test_facts_drawn_at_once_are_those_drawn_one_by_one(seeds: list[int], key: str) -> None:
+def test_predicates_drawn_at_once_equal_those_drawn_one_by_one(seeds: list[int], key: str) -> None:
     assert drawn_facts(np.array(seeds, np.uint64), key).tolist() == [drawn_fact(s, key, 0) for s in seeds]

@@ -114,7 +114,7 @@ def replay(difference: Difference, before: Program, after: Program) -> str | Non
     return differs(walks[0], walks[1], may_drop=False)
 
 
-def test_a_difference_shows_the_packet_and_both_ways() -> None:
+def test_a_difference_shows_the_packet_and_both_paths() -> None:
     before = program(
         Rule((IS_TCP,), LOG), Rule((IS_TCP, ports(20, 29)), Target("A", Kind.JUMP, "A")), A=(Rule((), DROPS),)
     )
@@ -191,19 +191,19 @@ def test_chains_and_tables_that_one_program_lacks() -> None:
     mangle = Program(Family.IPV4, (*one.tables, Table("mangle", ())))
     more = Program(Family.IPV4, (Table("filter", (*one.tables[0].chains, Chain("OUTPUT", "DROP"))),))
     for pair, said in (
-        ((one, mangle), "table mangle stands in - only"),
-        ((more, one), "table filter: chain OUTPUT stands in - only"),
+        ((one, mangle), "table mangle is only in -"),
+        ((more, one), "table filter: chain OUTPUT is only in -"),
         ((one, Program(Family.IPV6, ())), "only rule sets of one family can be compared"),
     ):
         with pytest.raises(HitablesError, match=said):
             compare(*pair)
 
 
-def test_chains_that_nobody_reaches_do_not_count() -> None:
+def test_unreachable_chains_do_not_count() -> None:
     assert compare(program(A=(Rule((), LOG),)), program(A=(Rule((), DROPS),))) is None
 
 
-def test_every_built_in_chain_and_both_backends_are_looked_at() -> None:
+def test_every_built_in_chain_and_both_backends_are_compared() -> None:
     nat = ("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING")
     for changed in nat:
         tables = [
@@ -217,7 +217,7 @@ def test_every_built_in_chain_and_both_backends_are_looked_at() -> None:
     assert difference is not None and difference.backend is Backend.NFT
 
 
-def test_a_difference_that_semantics_does_not_confirm_is_our_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_that_semantics_does_not_confirm_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = program(policy="ACCEPT"), program(policy="DROP")
     same = Walk("ACCEPT", (), (), frozenset())
     monkeypatch.setattr(sampling.semantics, "run", lambda *_: same)
@@ -225,7 +225,7 @@ def test_a_difference_that_semantics_does_not_confirm_is_our_fault(monkeypatch: 
         compare(one, other)
 
 
-def test_rewritten_fields_are_followed_in_both() -> None:
+def test_rewritten_fields_are_read_in_both_programs() -> None:
     is_new = FieldTest(Field.STATE, Values.only(STATES.index("NEW")))
     new = Match("state", (), Role.SPACE, "NEW", (is_new,))
     notrack = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({State.CT}))
@@ -239,7 +239,7 @@ def test_rewritten_fields_are_followed_in_both() -> None:
     assert difference is not None and "rewrite=" in difference.describe()
 
 
-def test_as_many_packets_as_asked_for_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_requested_number_of_packets_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     run = Interpreter.run
 

@@ -104,7 +104,7 @@ def test_a_flow_is_established_once_it_was_answered() -> None:
     ]
 
 
-def test_what_was_cut_off_or_is_no_ip_is_counted_not_guessed() -> None:
+def test_packets_cut_off_or_not_ip_are_counted_not_guessed() -> None:
     arp = b"\2" * 12 + b"\x08\x06" + b"\0" * 28
     whole = ETHERNET[Family.IPV4] + udp(1, 2)
     read = pcap.parse(
@@ -113,23 +113,23 @@ def test_what_was_cut_off_or_is_no_ip_is_counted_not_guessed() -> None:
     assert (sum(read.counts), read.unread, read.others) == (1, 2, 1)
 
 
-def test_a_file_that_is_no_capture_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_capture_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     path.write_bytes(b"*filter\nCOMMIT\n")
-    with pytest.raises(ParseError, match=r"x\.pcap: no capture that can be read"):
+    with pytest.raises(ParseError, match=r"x\.pcap: not a readable capture"):
         pcap_batch(str(path), Family.IPV4)
     path.write_bytes(capture([b"\0" * 60], 105))
     with pytest.raises(ParseError, match="link type 105"):
         pcap_batch(str(path), Family.IPV4)
 
 
-def test_without_dpkt_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dpkt_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dpkt", None)
     with pytest.raises(HitablesError, match=r"hitables\[pcap\]"):
         pcap.parse(capture([]), Family.IPV4)
 
 
-def test_counters_weigh_rules() -> None:
+def test_counters_give_weights() -> None:
     weights = from_counters(hitables.read(RULES))
     assert weights.of("filter", "FORWARD", even=0) == pytest.approx([2.25, 0, 0.75])
     assert weights.of("filter", "FORWARD") == pytest.approx([2.125, 0.1, 0.775])
@@ -146,13 +146,13 @@ def test_counters_weigh_rules() -> None:
         (RULES.replace("[30:300]", "[0:0]").replace("[10:100]", "[0:0]"), "all counters are 0"),
     ],
 )
-def test_counters_that_say_nothing_are_refused(text: str, said: str) -> None:
+def test_counters_that_are_missing_or_0_are_refused(text: str, said: str) -> None:
     with pytest.raises(HitablesError, match=said):
         from_counters(hitables.read(text))
 
 
 @pytest.mark.parametrize("backend", Backend)
-def test_a_capture_weighs_rules_by_the_packets_that_match_them(backend: Backend, tmp_path: Path) -> None:
+def test_a_capture_gives_rules_the_weight_of_their_packets(backend: Backend, tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     path.write_bytes(capture([udp(0x0A000001, 9)] * 6 + [udp(0x0A000003, 9)] * 2 + [udp(0x0A000009, 9)], 101))
     program = hitables.read(RULES)
@@ -180,7 +180,7 @@ def test_packets_of_the_wrong_family_or_place_are_refused(tmp_path: Path) -> Non
         from_packets(six, "filter", "INPUT", trace_batch(str(trace), Family.IPV4), Backend.NFT, str(trace))
 
 
-def test_the_chain_with_most_rules_is_taken_and_unknown_ones_are_refused() -> None:
+def test_the_chain_of_most_rules_is_chosen_and_unknown_ones_are_refused() -> None:
     program = hitables.read(RULES)
     assert busiest_chain(program) == "FORWARD"
     with pytest.raises(HitablesError, match="no built-in chain MINE"):

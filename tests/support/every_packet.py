@@ -1,14 +1,15 @@
-"""Two programs, compared on every packet: a proof, for programs that are small enough.
+"""Two programs compared on every packet: a proof, for programs that are small enough.
 
-One packet of each class that the tests of the two can tell apart, at the ends of their
-intervals; and for each, every way to answer what semantics asks.  Made without the code of
+One packet of each class that the tests of the two can distinguish, at the ends of their
+intervals; and for each, every combination of answers to what semantics asks.  Uses no code of
 any engine.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 from hitables.ir import semantics
@@ -24,27 +25,27 @@ PORTED = {Field.SPORT, Field.DPORT, Field.FLAGS, Field.ICMP}
 
 
 class TooMany(Exception):
-    """More packets than were allowed for."""
+    """There are more packets than the limit."""
 
 
 @dataclass
 class Script:
     """Answers to questions in the order in which they are first asked; `turn` writes the next script."""
 
-    choices: list[tuple[int, int]] = field(default_factory=list)  # which, of how many
-    known: dict[object, int] = field(default_factory=dict)
+    choices: list[tuple[int, int]] = dataclasses.field(default_factory=list)  # which, of how many
+    answers: dict[object, int] = dataclasses.field(default_factory=dict)
 
     def answer(self, question: object, count: int) -> int:
-        if question not in self.known:
-            if len(self.known) == len(self.choices):
+        if question not in self.answers:
+            if len(self.answers) == len(self.choices):
                 self.choices.append((0, count))
-            self.known[question] = self.choices[len(self.known)][0]
-        return self.known[question]
+            self.answers[question] = self.choices[len(self.answers)][0]
+        return self.answers[question]
 
     def turn(self) -> bool:
-        """Whether there is a script that was not played yet, which this one is then."""
-        del self.choices[len(self.known) :]
-        self.known.clear()
+        """Become the next script; False when all were played."""
+        del self.choices[len(self.answers) :]
+        self.answers.clear()
         while self.choices:
             which, count = self.choices.pop()
             if which + 1 < count:
@@ -55,11 +56,11 @@ class Script:
 
 @dataclass(frozen=True)
 class Both:
-    """What two programs do to a packet, under one way to answer what they ask."""
+    """The walks of a packet through two programs, with one combination of answers."""
 
     malformed: bool
-    was: semantics.Walk
-    now: semantics.Walk
+    before: semantics.Walk
+    after: semantics.Walk
 
 
 def every_walk(
@@ -82,19 +83,19 @@ def every_walk(
                         if walks > most:
                             raise TooMany
                         asked = answering(packet, script, points)
-                        was, now = (
+                        walks_of_both = (
                             semantics.run(each.table(table.name), chain.name, asked, backend)
                             for each in (before, after)
                         )
-                        yield Both(malformed, was, now)
+                        yield Both(malformed, *walks_of_both)
                         more = script.turn()
 
 
 def difference(walks: Iterable[Both], question: Question) -> str | None:
-    """How the two differ on the first walk that tells them apart; None when none does."""
+    """How the two differ on the first packet that they treat differently; None when there is none."""
     for walk in walks:
         may_drop = question.malformed == "stricter" and walk.malformed
-        reason = differs(walk.was, walk.now, may_drop, question.verdict_only)
+        reason = differs(walk.before, walk.after, may_drop, question.verdict_only)
         if reason is not None:
             return reason
     return None
@@ -107,8 +108,8 @@ def answering(packet: Packet, script: Script, points: dict[Field, list[int]]) ->
     def outcome(match: Match, ordinal: int) -> Outcome:
         return Outcome(script.answer(("outcome", match.key, ordinal), len(Outcome)))
 
-    def rewritten(which: Field, epoch: int) -> int:
-        return points[which][script.answer(("rewritten", which, epoch), len(points[which]))]
+    def rewritten(name: Field, epoch: int) -> int:
+        return points[name][script.answer(("rewritten", name, epoch), len(points[name]))]
 
     return replace(packet, fact=fact, outcome=outcome, rewritten=rewritten)
 
@@ -121,27 +122,27 @@ def matches_of(program: Program) -> Iterator[Match]:
 
 
 def class_points(matches: set[Match], family: Family) -> dict[Field, list[int]]:
-    """By field, a value of each class; one alone where no test asks for it."""
-    found: dict[Field, set[int]] = {which: {0} for which in Field}
+    """By field, a value of each class; a single one where no test reads the field."""
+    bounds: dict[Field, set[int]] = {field: {0} for field in Field}
     for match in matches:
         for test in match.tests:
             for low, high in test.values.pairs:
-                found[test.field] |= {low, high + 1}
-    if any(len(found[which]) > 1 for which in PORTED) or any(match.needs for match in matches):
-        found[Field.PROTO] |= {TCP, UDP, ICMP if family is Family.IPV4 else ICMPV6}
+                bounds[test.field] |= {low, high + 1}
+    if any(len(bounds[field]) > 1 for field in PORTED) or any(match.needs for match in matches):
+        bounds[Field.PROTO] |= {TCP, UDP, ICMP if family is Family.IPV4 else ICMPV6}
     return {
-        which: sorted(value for value in values if value <= top(which, family))
-        for which, values in found.items()
+        field: sorted(value for value in values if value <= top(field, family))
+        for field, values in bounds.items()
     }
 
 
 def headers(
     matches: set[Match], points: dict[Field, list[int]], family: Family, chain: str
 ) -> Iterator[Packet]:
-    """A packet of each class that comes to *chain*."""
+    """A packet of each class at *chain*."""
     sides = dict(points)
-    for which, without in ((Field.IIF, ("OUTPUT",)), (Field.OIF, ("INPUT", "PREROUTING"))):
-        sides[which] = [0] if chain in without else sorted({value or 1 for value in points[which]})
+    for field, without in ((Field.IIF, ("OUTPUT",)), (Field.OIF, ("INPUT", "PREROUTING"))):
+        sides[field] = [0] if chain in without else sorted({value or 1 for value in points[field]})
     if chain == "POSTROUTING":
         sides[Field.IIF] = sorted({0, *points[Field.IIF]})
     tested = {test.field for match in matches for test in match.tests}
@@ -158,7 +159,7 @@ def headers(
     for values, size, (bad, one, cut, mac) in product(product(*sides.values()), sizes, product(*flags)):
         packet = _packet(family, dict(zip(sides, values, strict=True)), size, bad, one, cut, mac)
         if packet is not None:
-            # Values of fields that it lacks make no other packet.
+            # Packets that differ only in fields that they lack are the same.
             shown = str((packet.values, packet.raw, size, bad, one, cut))
             if shown not in seen:
                 seen.add(shown)
@@ -171,7 +172,7 @@ def _packet(
     """The packet, without the fields that such a packet lacks; None when there is none."""
     proto, later = values[Field.PROTO], values[Field.FRAG] == Fragment.LATER
     if (one and not later) or (bad and (later or proto != TCP)) or (cut and family is Family.IPV4):
-        return None  # as most are that come here; `inconsistency` knows the rest
+        return None  # the common cases; `inconsistency` has the rest
     icmp = ICMP if family is Family.IPV4 else ICMPV6
     carriers = {
         Field.SPORT: PORT_PROTOCOLS,
@@ -180,14 +181,14 @@ def _packet(
         Field.ICMP: {icmp},
     }
     raw = {}
-    for which, protocols in carriers.items():
-        value = values.pop(which)
-        if cut or size < FIELD_BYTES[which]:
+    for field, protocols in carriers.items():
+        value = values.pop(field)
+        if cut or size < FIELD_BYTES[field]:
             continue
-        if later and which in RAW:
-            raw[which] = value
+        if later and field in RAW:
+            raw[field] = value
         elif not later and proto in protocols:
-            values[which] = value
+            values[field] = value
     if cut:
         del values[Field.PROTO]
     if not mac:

@@ -1,7 +1,7 @@
-"""Programs of shape groups, written rule by rule: right ones, and ones with a slip.
+"""Programs of shape groups, written rule by rule: correct ones, and ones with a slip.
 
-Made without the builders, so that lists may be grouped in any way, and forms may be wrong in any.
-`Written.decide` runs a chain on all packets of a small space at once.
+Made without the builders, so that rules may be grouped in any way, and forms may be wrong in any way.
+`Chains.decide` runs a program on all packets of a small space at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIZE = len(SPACE["src"])
 
 
 @dataclass(frozen=True)
-class Said:
+class Matches:
     """The matches of a rule.  Addresses: None or (value, bits left open), of the last two bits."""
 
     src: tuple[int, int] | None = None
@@ -47,31 +47,31 @@ class Said:
         return " ".join(out)
 
     def packets(self) -> Packets:
-        found = np.ones(SIZE, np.bool_)
+        inside = np.ones(SIZE, np.bool_)
         for name, each in (("src", self.src), ("dst", self.dst)):
             if each is not None:
-                found &= SPACE[name] >> each[1] == each[0] >> each[1]
+                inside &= SPACE[name] >> each[1] == each[0] >> each[1]
         if self.proto is not None:
-            found &= SPACE["proto"] == PROTOCOLS.index(self.proto)
+            inside &= SPACE["proto"] == PROTOCOLS.index(self.proto)
         if self.port is not None:
-            found &= (SPACE["port"] >= self.port[0]) & (SPACE["port"] <= self.port[1])
-        return found
+            inside &= (SPACE["port"] >= self.port[0]) & (SPACE["port"] <= self.port[1])
+        return inside
 
 
-ANY = Said()
+ANY = Matches()
 
 
 @dataclass(frozen=True)
 class Line:
     """-j or -g, to a verdict or a chain."""
 
-    said: Said
+    matches: Matches
     flag: str
     to: str
 
 
 @dataclass
-class Written:
+class Chains:
     """Chains by name; packets enter FORWARD."""
 
     chains: dict[str, list[Line]] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Written:
     def text(self) -> str:
         user = [f":{name} - [0:0]" for name in self.chains if name != "FORWARD"]
         rules = [
-            " ".join(filter(None, (f"-A {name}", line.said.words(), f"{line.flag} {line.to}")))
+            " ".join(filter(None, (f"-A {name}", line.matches.words(), f"{line.flag} {line.to}")))
             for name, lines in self.chains.items()
             for line in lines
         ]
@@ -92,7 +92,7 @@ class Written:
     def _run(self, chain: str, packets: Packets) -> npt.NDArray[np.int64]:
         out, left = np.full(SIZE, -1), packets.copy()
         for line in self.chains[chain]:
-            here = left & line.said.packets()
+            here = left & line.matches.packets()
             if line.to in VERDICTS:
                 out[here] = VERDICTS.index(line.to)
                 left &= ~here
@@ -110,8 +110,8 @@ def make_list(rng: random.Random, rules: int) -> list[Line]:
         proto = rng.choice((None, "tcp", "udp"))
         low = rng.randrange(PORTS)
         port = (low, rng.randrange(low, PORTS)) if proto and rng.random() < 0.5 else None
-        said = Said(*(_address(rng) for _ in "sd"), proto, port)
-        out.append(Line(said, "-j", rng.choice(VERDICTS)))
+        matches = Matches(*(_address(rng) for _ in "sd"), proto, port)
+        out.append(Line(matches, "-j", rng.choice(VERDICTS)))
     return out
 
 
@@ -127,38 +127,38 @@ SLIPS = ("version", "no form", "listed", "order", "calls", "verdict", "left out"
 
 @dataclass
 class Grouping:
-    """Writes *rules* in groups; with *slip*, a place where that may go wrong does."""
+    """Writes *rules* in groups; a *slip* makes one mistake."""
 
     rules: list[Line]
     rng: random.Random
     slip: str = ""
 
-    def write(self) -> Written:
+    def write(self) -> Chains:
         rng, count = self.rng, 3
         by_shape = rng.random() < 0.7
-        # What matches every packet is asked by no form of its own: it comes last.
+        # No form calls a rule that matches every packet: it is in the last group.
         self.group = [
-            (0 if line.said.dst else 1 if line.said.src else 2)
-            if by_shape or line.said == ANY
+            (0 if line.matches.dst else 1 if line.matches.src else 2)
+            if by_shape or line.matches == ANY
             else rng.randrange(count)
             for line in self.rules
         ]
-        self.made = Written()
+        self.chains: dict[str, list[Line]] = {}
         self.forms = {at: self._form(at) for at in range(len(self.rules))}
         self.where = rng.choice(range(len(self.rules)))
         trees = [self._segment(group, len(self.rules)) for group in range(count)]
         calls = [Line(ANY, "-j", f"tree{group}") for group in range(count - 1)]
         for group in range(count - 1):
-            self.made.chains[f"tree{group}"] = trees[group]
+            self.chains[f"tree{group}"] = trees[group]
         if self.slip == "calls":
             calls.reverse()
-        self.made.chains["FORWARD"] = [*calls, *trees[-1]]
-        return self.made
+        self.chains["FORWARD"] = [*calls, *trees[-1]]
+        return Chains(self.chains)
 
     def _form(self, rule: int) -> str:
         earlier = self._earlier(rule)
-        mine = self.rules[rule].said.packets()
-        crossed = [each for each in earlier if (self.rules[each].said.packets() & mine).any()]
+        mine = self.rules[rule].matches.packets()
+        crossed = [each for each in earlier if (self.rules[each].matches.packets() & mine).any()]
         if not crossed:
             return "plain"
         return "listed" if len(crossed) < 3 and self.rng.random() < 0.5 else "asked"
@@ -167,7 +167,7 @@ class Grouping:
         return [at for at in range(rule) if self.group[at] > self.group[rule]]
 
     def _segment(self, group: int, limit: int) -> list[Line]:
-        """The group's rules before *limit*, each with its form."""
+        """The group's rules before *limit*, each behind its form."""
         members = [at for at in range(limit) if self.group[at] == group]
         if self.slip == "order" and len(members) > 1:
             at = self.rng.randrange(len(members) - 1)
@@ -187,19 +187,19 @@ class Grouping:
             return [line]
         if form == "asked":
             chain = self._version(rule, rule + self.rng.choice((-1, 1)) * (self.slip == "version" and here))
-            return [Line(line.said, "-j", chain), line] if chain else [line]
-        mine = line.said.packets()
+            return [Line(line.matches, "-j", chain), line] if chain else [line]
+        mine = line.matches.packets()
         listed = [
-            self.rules[at] for at in self._earlier(rule) if (self.rules[at].said.packets() & mine).any()
+            self.rules[at] for at in self._earlier(rule) if (self.rules[at].matches.packets() & mine).any()
         ]
         if self.slip == "listed" and here:
             listed = listed[1:] if len(listed) == 1 or self.rng.random() < 0.5 else listed[::-1]
         name = f"rule{rule}"
-        self.made.chains[name] = [*listed, Line(ANY, "-j", line.to)]
-        return [Line(line.said, "-g", name)]
+        self.chains[name] = [*listed, Line(ANY, "-j", line.to)]
+        return [Line(line.matches, "-g", name)]
 
     def _version(self, rule: int, limit: int) -> str:
-        """The chain that asks for the rules of later groups before *limit*."""
+        """The chain with the rules of later groups before *limit*."""
         later = [
             group
             for group in range(self.group[rule] + 1, 3)
@@ -209,12 +209,12 @@ class Grouping:
             return ""
         *first, last = [f"group{group}before{limit}" for group in later]
         for name, group in zip((*first, last), later, strict=True):
-            if name not in self.made.chains:
-                self.made.chains[name] = []
-                self.made.chains[name] = self._segment(group, limit)
+            if name not in self.chains:
+                self.chains[name] = []
+                self.chains[name] = self._segment(group, limit)
         if not first:
             return last
         both = f"before{limit}"
         calls = [Line(ANY, "-j", name) for name in first]
-        self.made.chains.setdefault(both, [*calls, *self.made.chains[last]])
+        self.chains.setdefault(both, [*calls, *self.chains[last]])
         return both

@@ -51,7 +51,7 @@ def programs(family: Family | None = None, *, tiny: bool | None = None) -> st.Se
 
 
 def packets(family: Family, *, tiny: bool = True) -> st.SearchStrategy[Packet]:
-    """Any combination of values, also such that no real packet has."""
+    """Any combination of values, including some that no real packet has."""
     return st.randoms(use_true_random=False).map(lambda rng: make_packet(rng, family, tiny=tiny))
 
 
@@ -154,7 +154,7 @@ def make_match(rng: random.Random, family: Family, tiny: bool, number: int = 0) 
         reads = some if kind < 0.6 else EVERYTHING if kind < 0.7 else frozenset[State]()
         return Match(name, ("--some", "thing"), role, key, tests, reads=reads)
     if role is not Role.SPACE:
-        # What a question writes follows from its key, as it does when text is read.
+        # The key of a match decides what it writes, as in the parser.
         writes = _ASKING_WRITES.get(number % 5, frozenset())
         return Match(name, ("--some", "thing"), role, key, tests, writes=writes)
     if free:
@@ -246,13 +246,13 @@ def _value(rng: random.Random, field: Field, family: Family, tiny: bool) -> int:
 
 
 def mutate(rng: random.Random, program: Program) -> Program:
-    """*program* with one edit somewhere; now and then the edit makes no difference."""
+    """*program* with one edit somewhere; some edits change nothing."""
     tables = list(program.tables)
-    which = rng.randrange(len(tables))
-    chains = list(tables[which].chains)
+    number = rng.randrange(len(tables))
+    chains = list(tables[number].chains)
     at = rng.choice([n for n, chain in enumerate(chains) if chain.rules] or [0])
     chains[at] = _edit_chain(rng, chains[at], program.family)
-    tables[which] = Table(tables[which].name, tuple(chains))
+    tables[number] = Table(tables[number].name, tuple(chains))
     return Program(program.family, tuple(tables))
 
 
@@ -279,11 +279,11 @@ def _edit_chain(rng: random.Random, chain: Chain, family: Family) -> Chain:
 
 
 def _edit_matches(rng: random.Random, matches: tuple[Match, ...], family: Family) -> tuple[Match, ...]:
-    """One end of one interval moves by one."""
-    places = [(m, t) for m, match in enumerate(matches) for t, test in enumerate(match.tests) if test.values]
-    if not places:
+    """Move one end of one interval by one."""
+    tests = [(m, t) for m, match in enumerate(matches) for t, test in enumerate(match.tests) if test.values]
+    if not tests:
         return matches
-    m, t = rng.choice(places)
+    m, t = rng.choice(tests)
     match, test = matches[m], matches[m].tests[t]
     pairs = list(test.values.pairs)
     at = rng.randrange(len(pairs))
@@ -292,8 +292,8 @@ def _edit_matches(rng: random.Random, matches: tuple[Match, ...], family: Family
     ends = [(low + step, high), (low, high - step), (low - step, high), (low, high + step)]
     limit = top(test.field, family)
     pairs[at] = rng.choice([(a, b) for a, b in ends if a >= 0 and b <= limit] or [(low, high)])
-    tests = (*match.tests[:t], FieldTest(test.field, Values.of(*pairs)), *match.tests[t + 1 :])
-    return (*matches[:m], match._replace(tests=tests), *matches[m + 1 :])
+    edited = (*match.tests[:t], FieldTest(test.field, Values.of(*pairs)), *match.tests[t + 1 :])
+    return (*matches[:m], match._replace(tests=edited), *matches[m + 1 :])
 
 
 def _edit_target(rng: random.Random, target: Target | None) -> Target | None:

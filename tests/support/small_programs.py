@@ -19,20 +19,10 @@ from hitables.ir.rule import Test as FieldTest
 from hitables.simulate.batch import PacketBatch
 
 ACCEPT = Target("ACCEPT", Kind.VERDICT, "ACCEPT")
-
-
 DROPS = Target("DROP", Kind.VERDICT, "DROP")
-
-
 RETURN = Target("RETURN", Kind.RETURN, "RETURN")
-
-
 LOG = Target("LOG", Kind.VERDICT, "LOG", ends=Ends.NEVER)
-
-
 MARK = Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset({State.MARK}))
-
-
 MARKED = Match("mark", ("--mark", "1"), Role.CONSTANT, "mark 1", reads=frozenset({State.MARK}))
 
 
@@ -66,8 +56,8 @@ def program(*rules: Rule, policy: str = "ACCEPT", **chains: tuple[Rule, ...]) ->
     return Program(Family.IPV4, (Table("filter", (Chain("INPUT", policy, lined), *user)),))
 
 
-def rule(*said: Match | Target) -> Rule:
-    *matches, target = said
+def rule(*parts: Match | Target) -> Rule:
+    *matches, target = parts
     return Rule(tuple(matches), target)  # type: ignore[arg-type]
 
 
@@ -105,21 +95,21 @@ def small_program(rng: random.Random) -> Program:
         return on_field(Field.FRAG, (1, 2) if rng.random() < 0.5 else (0, 0))
 
     def rules(chains: list[str]) -> tuple[Rule, ...]:
-        made = []
+        drawn = []
         for _ in range(rng.randint(1, 6)):
             names = [jump, goto] if chains else []
             kind = rng.choice([ACCEPT, DROPS, RETURN, LOG, MARK, None, *names])
             target = kind(rng.choice(chains)) if callable(kind) else kind
-            made.append(Rule(tuple(match() for _ in range(rng.choice((0, 1, 1, 2, 3)))), target))
-        return tuple(made)
+            drawn.append(Rule(tuple(match() for _ in range(rng.choice((0, 1, 1, 2, 3)))), target))
+        return tuple(drawn)
 
     return program(*rules(["A", "B"]), policy=rng.choice(("ACCEPT", "DROP")), A=rules(["B"]), B=rules([]))
 
 
 @cache
 def every_packet() -> PacketBatch:
-    """All packets that rules over three-bit fields can tell apart, and both truths of the fact."""
-    made: list[Packet] = []
+    """All packets that rules over three-bit fields can distinguish, with both truth values of the fact."""
+    packets: list[Packet] = []
     for src, dst, proto_, frag, size in itertools.product(
         BITS, BITS, PROTOCOLS, (Fragment.WHOLE, Fragment.FIRST, Fragment.LATER), (64, 10, 5, 3, 0)
     ):
@@ -148,11 +138,11 @@ def every_packet() -> PacketBatch:
                     if proto_ == TCP:
                         seen[Field.FLAGS] = 2
                     values |= {f: v for f, v in seen.items() if size >= FIELD_BYTES[f]}
-                made.append(Packet(Family.IPV4, values, raw, size, offset_one=later and sport == 2))
+                packets.append(Packet(Family.IPV4, values, raw, size, offset_one=later and sport == 2))
         else:
             icmp = {Field.ICMP: 8 << 8} if size >= 2 else {}
-            made.append(Packet(Family.IPV4, {**base, **icmp}, {}, size))
-    batch = PacketBatch.of(Family.IPV4, made, [0] * len(made))
+            packets.append(Packet(Family.IPV4, {**base, **icmp}, {}, size))
+    batch = PacketBatch.of(Family.IPV4, packets, [0] * len(packets))
     both = PacketBatch.join([batch, batch])
-    truths = np.repeat(np.array([0, 1], np.uint8), len(made))
+    truths = np.repeat(np.array([0, 1], np.uint8), len(packets))
     return replace(both, facts={("mark 1", epoch): truths for epoch in range(20)}, seeded=False)

@@ -155,8 +155,8 @@ def probe(name: str, option: str = "") -> Match:
     """The match of a rule that iptables takes, with *option* when it is given."""
     for each in (*READERS, *WRITERS):
         if each.name == name and (not option or option in each.words):
-            found = judge.rule_of(each, min(each.families)).matches
-            return next(match for match in found if match.name == name)
+            result = judge.rule_of(each, min(each.families)).matches
+            return next(match for match in result if match.name == name)
     raise AssertionError(f"no probe of {name} {option}")
 
 

@@ -1,6 +1,6 @@
-"""Two programs compared by decision diagrams: the special cases, what is refused, and the budget.
+"""Two programs compared by decision diagrams: special cases, refusals, and the budget.
 
-That it agrees with trying every packet is in test_engines_agree.py, for every engine.
+test_engines_agree.py compares this engine with trying every packet, as every engine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target
 from hitables.ir.rule import Test as FieldTest
 from hitables.ir.semantics import Walk
-from hitables.verify import bdd
+from hitables.verify import bdd, bdd_reader
 from hitables.verify.bdd import check
 from hitables.verify.question import Answer, Difference, Equal, Question, Undecided
 
@@ -87,16 +87,16 @@ def differ(before: Program, after: Program, *backends: Backend) -> Difference:
     return answer
 
 
-def test_a_difference_has_a_plain_packet_and_both_ways() -> None:
+def test_a_difference_has_a_plain_packet_and_both_walks() -> None:
     before = program(Rule((IS_TCP, ports(20, 29)), jump("A")), A=(Rule((), DROPS),))
     after = program(Rule((IS_TCP, ports(20, 28)), jump("A")), A=(Rule((), DROPS),))
-    said = differ(before, after).describe()
-    assert said.splitlines()[:2] == [
+    text = differ(before, after).describe()
+    assert text.splitlines()[:2] == [
         "table filter, chain INPUT, legacy: verdict DROP becomes ACCEPT",
         "packet: table=filter chain=INPUT in=eth0 src=10.0.0.1 dst=10.0.0.1 proto=tcp sport=40000 dport=29 "
         "flags=SYN state=NEW",
     ]
-    assert "rule 1: -A A -j DROP" in said
+    assert "rule 1: -A A -j DROP" in text
 
 
 def test_later_fragments_are_read_in_two_ways_by_nft_alone() -> None:
@@ -134,7 +134,7 @@ def test_an_ipv6_packet_without_a_protocol_is_dropped_by_p_in_legacy_alone() -> 
     assert isinstance(answer, Difference) and answer.packet is not None and answer.packet.cut_short
 
 
-def test_a_state_asked_for_before_it_is_written_is_another() -> None:
+def test_a_state_test_before_a_write_differs_from_one_behind_it() -> None:
     before = program(Rule((), NOTRACK), Rule((NEW,), DROPS))
     same = program(Rule((), NOTRACK), Rule((NEW,), DROPS), Rule((NEW, NEVER), LOG))
     assert isinstance(ask(before, same), Equal)
@@ -142,7 +142,7 @@ def test_a_state_asked_for_before_it_is_written_is_another() -> None:
     assert "rewrite=" in differ(before, after).describe()
 
 
-def test_a_mark_is_another_after_it_was_set() -> None:
+def test_a_mark_test_before_a_write_differs_from_one_behind_it() -> None:
     twice = program(Rule((MARKED,), MARK), Rule((MARKED,), ACCEPT), policy="DROP")
     once = program(Rule((MARKED,), jump("A")), A=(Rule((), MARK), Rule((), ACCEPT)), policy="DROP")
     assert "mark 1=no/1" in differ(twice, once).describe()
@@ -154,13 +154,13 @@ def test_a_mark_is_another_after_it_was_set() -> None:
 def test_return_leaves_the_chain_that_was_jumped_to() -> None:
     body = (Rule((IS_TCP,), RETURN), Rule((), DROPS))
     jumped = program(Rule((), jump("A")), Rule((), LOG), A=body)
-    gone = program(Rule((), goto("A")), Rule((), LOG), A=body)
-    assert differ(jumped, gone).reason == "effects fires LOG become (none)"
+    entered = program(Rule((), goto("A")), Rule((), LOG), A=body)
+    assert differ(jumped, entered).reason == "effects fires LOG become (none)"
     through = program(Rule((), jump("A")), Rule((), LOG), A=(Rule((), goto("B")), Rule((), DROPS)), B=body)
     assert isinstance(ask(jumped, through), Equal)
 
 
-def test_effects_count_and_so_does_their_order() -> None:
+def test_other_effects_or_another_order_of_effects_are_a_difference() -> None:
     one, other = program(Rule((), LOG), Rule((), MARK)), program(Rule((), MARK), Rule((), LOG))
     assert differ(one, other).reason.startswith(
         "effects fires LOG, fires MARK 1 become fires MARK 1, fires LOG"
@@ -171,7 +171,7 @@ def test_effects_count_and_so_does_their_order() -> None:
     assert isinstance(ask(counts, program(), equivalence="verdict"), Difference)
 
 
-def test_each_evaluation_of_a_match_with_chance_is_another() -> None:
+def test_each_evaluation_of_a_match_with_chance_has_its_own_outcome() -> None:
     one = program(Rule((CHANCE,), DROPS))
     assert differ(one, program(Rule((CHANCE,), DROPS), Rule((CHANCE,), DROPS))).reason.endswith(
         "statistic random: no, asks statistic random: no"
@@ -188,23 +188,23 @@ def test_each_evaluation_of_a_match_with_chance_is_another() -> None:
     assert difference.answers is not None and ("statistic random", 0) in difference.answers.outcomes
 
 
-def test_a_rule_with_memory_must_stand_once() -> None:
+def test_a_rule_with_memory_must_exist_once() -> None:
     one = program(Rule((LIMIT,), LOG), Rule((NEVER, LIMIT), LOG))
     copied = program(Rule((IS_TCP,), goto("A")), Rule((LIMIT,), LOG), A=(Rule((LIMIT,), LOG),))
-    for pair, said in (
+    for pair, message in (
         (
             (one, copied),
-            "before it stands in line 3 of INPUT alone, after it is line 4 of INPUT for some packets and rule 1 of A for others",
+            "before it is line 3 of INPUT alone, after it is line 4 of INPUT for some packets and rule 1 of A for others",
         ),
-        ((copied, one), "after it stands in line 3 of INPUT alone, before it is"),
+        ((copied, one), "after it is line 3 of INPUT alone, before it is"),
     ):
         difference = differ(*pair)
-        assert difference.packet is None and said in difference.reason
+        assert difference.packet is None and message in difference.reason
     shared = program(
         Rule((IS_TCP,), goto("A")), Rule((), jump("S")), A=(Rule((), jump("S")),), S=(Rule((LIMIT,), LOG),)
     )
     assert isinstance(ask(one, shared), Equal)
-    # Two rules that limit are not one, nor may they change places for some packets.
+    # Two rules that limit are not one, nor may they be exchanged for some packets.
     two = program(Rule((IS_TCP, LIMIT), LOG), Rule((source(0, 9), LIMIT), LOG))
     assert isinstance(ask(two, two), Equal)
     assert differ(
@@ -220,8 +220,8 @@ def test_rules_behind_an_outcome_are_read_from_the_middle_of_a_rule() -> None:
     assert difference.answers is not None and len(difference.answers.outcomes) == 2
 
 
-def test_as_many_effects_as_there_are_rules_make_no_more_work_than_rules() -> None:
-    """Sixty rules that count: 2 to the 60 ways, and sixty places."""
+def test_the_work_grows_with_the_rules_and_not_with_the_sequences_of_effects() -> None:
+    """Sixty rules that count: 2 to the 60 walks, and sixty points."""
     counting = [Rule((source(n, 2 * n),), None) for n in range(1, 61)]
     nothing = [Rule((source(n, 2 * n), NEVER), LOG) for n in range(1, 61)]
     answer = ask(program(*counting), program(*nothing, *counting))
@@ -229,7 +229,7 @@ def test_as_many_effects_as_there_are_rules_make_no_more_work_than_rules() -> No
     assert isinstance(ask(program(*counting), program(*counting[:30], *counting[31:])), Difference)
 
 
-def test_user_chains_are_compared_when_they_are_asked_for() -> None:
+def test_user_chains_are_compared_when_the_question_names_them() -> None:
     one, other = program(A=(Rule((IS_TCP,), DROPS),)), program(A=(Rule((IS_TCP,), RETURN),))
     assert isinstance(ask(one, other), Equal)
     answer = check(one, other, Question(chains=frozenset({"A"})))
@@ -246,11 +246,11 @@ def test_what_cannot_be_compared_is_refused() -> None:
         ask(program(), program(Rule((), jump("A"))))
 
 
-def test_a_loop_that_nobody_enters_does_not_count() -> None:
+def test_a_loop_that_no_packet_enters_is_ignored() -> None:
     assert isinstance(ask(program(), program(A=(Rule((), jump("A")),))), Equal)
 
 
-def test_when_the_budget_runs_out_nothing_is_guessed() -> None:
+def test_the_answer_is_undecided_when_the_budget_runs_out() -> None:
     rng = random.Random(7)
     rules = [
         Rule((source(low := rng.randrange(1 << 32), low + rng.randrange(1 << 20)), ports(n, n + 100)), ACCEPT)
@@ -265,7 +265,7 @@ def test_when_the_budget_runs_out_nothing_is_guessed() -> None:
 
 
 def test_any_budget_gives_the_right_answer_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = set()
+    outcomes = set()
     for seed in range(24):
         rng = random.Random(seed)
         before = make_program(rng, rules=20)
@@ -279,18 +279,18 @@ def test_any_budget_gives_the_right_answer_or_none(monkeypatch: pytest.MonkeyPat
 
             def tick(self: object, left: object = left) -> None:
                 if next(left, None) is None:  # type: ignore[call-overload]
-                    raise bdd._TimeIsUp
+                    raise bdd_reader.TimeIsUp
 
-            monkeypatch.setattr(bdd._Clock, "tick", tick)
+            monkeypatch.setattr(bdd_reader.Clock, "tick", tick)
             answer = check(before, after, Question())
             monkeypatch.undo()
-            said.add((type(answer), type(right)))
+            outcomes.add((type(answer), type(right)))
             if isinstance(answer, Difference) and isinstance(right, Difference):
                 assert answer.describe() == right.describe()
             else:
                 assert isinstance(answer, Undecided) or answer == right
             assert not isinstance(answer, Undecided) or 0.0 <= answer.done <= 1.0
-    assert {(Undecided, Equal), (Undecided, Difference), (Equal, Equal), (Difference, Difference)} <= said
+    assert {(Undecided, Equal), (Undecided, Difference), (Equal, Equal), (Difference, Difference)} <= outcomes
 
 
 def test_one_spelling_with_two_meanings_is_not_decided() -> None:
@@ -299,13 +299,15 @@ def test_one_spelling_with_two_meanings_is_not_decided() -> None:
     assert isinstance(answer, Undecided) and "'mark 1' is spelt alike" in answer.reason
 
 
-def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_the_missing_library_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "oxidd.bcdd", None)
     with pytest.raises(HitablesError, match=r'pip install "hitables\[proof\]"'):
         ask(program(), program())
 
 
-def test_a_difference_that_semantics_does_not_confirm_is_our_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_that_semantics_does_not_confirm_is_reported_as_a_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(bdd.semantics, "run", lambda *_: Walk("ACCEPT", (), (), frozenset()))
     with pytest.raises(HitablesError, match="a fault of hitables"):
         ask(program(policy="ACCEPT"), program(policy="DROP"))

@@ -1,4 +1,4 @@
-"""What diff tells: all that two programs treat differently, in regions that do not meet."""
+"""Diff lists all that two programs treat differently, in disjoint regions."""
 
 from __future__ import annotations
 
@@ -31,64 +31,64 @@ def program(rules: str, policy: str = "ACCEPT", chains: str = "") -> hitables.Pr
     return hitables.read(f"*filter\n:INPUT {policy} [0:0]\n{chains}{rules}COMMIT\n")
 
 
-def told(before: str, after: str, *, limit: int | None = None) -> str:
-    found = changes(program(before), program(after), Question(), tell=lambda stage: None)
-    return show(found, ("A", "B"), limit)
+def shown(before: str, after: str, *, limit: int | None = None) -> str:
+    diff = changes(program(before), program(after), Question(), tell=lambda stage: None)
+    return show(diff, ("A", "B"), limit)
 
 
-def test_a_changed_verdict_is_told_with_both_lines() -> None:
-    said = told(
+def test_a_changed_verdict_is_shown_with_both_lines() -> None:
+    text = shown(
         "-A INPUT -p tcp --dport 22 -j ACCEPT\n-A INPUT -j DROP\n",
         "-A INPUT -d 10.1.0.0/16 -p tcp --dport 22 -j DROP\n-A INPUT -p tcp --dport 22 -j ACCEPT\n-A INPUT -j DROP\n",
     )
-    assert said.splitlines()[:3] == [
+    assert text.splitlines()[:3] == [
         "table filter, chain INPUT:",
         "  tcp to 10.1.0.0/16 port 22",
         "    was ACCEPT by line 3, now DROP by line 3  (1.8e+19 headers)",
     ]
 
 
-def test_equal_rule_sets_have_nothing_to_tell() -> None:
-    assert told(
+def test_equal_rule_sets_have_no_changes() -> None:
+    assert shown(
         "-A INPUT -s 10.0.0.0/8 -j DROP\n",
         "-A INPUT -s 10.0.0.0/9 -j DROP\n-A INPUT -s 10.128.0.0/9 -j DROP\n",
     ) == ("A and B treat every packet the same.")
 
 
-def test_a_new_log_rule_is_told_apart_from_a_new_verdict() -> None:
-    said = told(
+def test_a_new_log_rule_is_shown_apart_from_a_new_verdict() -> None:
+    text = shown(
         "-A INPUT -p udp -j DROP\n", "-A INPUT -p udp -j LOG --log-prefix x\n-A INPUT -p udp -j DROP\n"
     )
-    assert "  udp\n    now also LOG --log-level 4 --log-prefix x (line 3)" in said
-    both = told("-A INPUT -p udp -j DROP\n", "-A INPUT -p udp -j LOG\n-A INPUT -p udp -j REJECT\n")
+    assert "  udp\n    now also LOG --log-level 4 --log-prefix x (line 3)" in text
+    both = shown("-A INPUT -p udp -j DROP\n", "-A INPUT -p udp -j LOG\n-A INPUT -p udp -j REJECT\n")
     assert "was DROP by line 3, now REJECT" in both and "now also LOG" in both
 
 
-def test_the_largest_comes_first_and_the_rest_is_counted() -> None:
+def test_the_largest_region_is_first_and_the_rest_is_counted() -> None:
     before = "-A INPUT -s 10.0.0.0/24 -j DROP\n-A INPUT -s 11.0.0.0/8 -j DROP\n"
-    said = told(before, "", limit=1)
-    assert "any protocol from 11.0.0.0/8" in said and "10.0.0.0/24" not in said
-    assert "more changes (--limit)" in said
+    text = shown(before, "", limit=1)
+    assert "any protocol from 11.0.0.0/8" in text and "10.0.0.0/24" not in text
+    assert "more changes (--limit)" in text
 
 
 @pytest.mark.parametrize(("policy", "count"), [("ACCEPT", 0), ("DROP", 1)])
-def test_a_table_that_one_side_lacks_is_empty_there(policy: str, count: int) -> None:
+def test_a_table_that_one_program_lacks_counts_as_empty(policy: str, count: int) -> None:
     one = hitables.read("*filter\nCOMMIT\n")
     more = hitables.read(f"*filter\nCOMMIT\n*raw\n:OUTPUT {policy} [0:0]\nCOMMIT\n")
     for pair in ((one, more), (more, one)):
-        found = changes(*pair, Question(), tell=lambda stage: None)
-        assert len([change for change in found.found if change.packets == WHOLE]) == count and found.complete
-        assert ("raw", "OUTPUT") in found.chains
+        diff = changes(*pair, Question(), tell=lambda stage: None)
+        assert len([change for change in diff.regions if change.packets == WHOLE]) == count and diff.complete
+        assert ("raw", "OUTPUT") in diff.chains
 
 
-def test_backends_that_agree_are_told_once() -> None:
-    found = changes(
+def test_backends_that_agree_are_listed_once() -> None:
+    diff = changes(
         program("-A INPUT -s 10.0.0.0/8 -j DROP\n"), program(""), Question(), tell=lambda stage: None
     )
-    whole = [change for change in found.found if change.packets == WHOLE]
-    assert len(whole) == 1 and set(whole[0].backends) == set(Backend) and found.complete
-    (told_,) = [each for each in as_json(found, ("A", "B"))["changes"] if each["packets"] == WHOLE]
-    assert told_["words"] == "any protocol from 10.0.0.0/8" and told_["box"] == {
+    whole = [change for change in diff.regions if change.packets == WHOLE]
+    assert len(whole) == 1 and set(whole[0].backends) == set(Backend) and diff.complete
+    (listed,) = [each for each in as_json(diff, ("A", "B"))["changes"] if each["packets"] == WHOLE]
+    assert listed["words"] == "any protocol from 10.0.0.0/8" and listed["box"] == {
         "src": [["167772160", "184549375"]]
     }
 
@@ -126,17 +126,17 @@ def test_joining_keeps_the_points() -> None:
         assert sum(inside(point, box) for box in boxes) == (point in cells)
 
 
-def asking_for_the_protocol(made: Program) -> Program:
+def asking_for_the_protocol(program: Program) -> Program:
     """As iptables has it, so that no packet but a malformed one is too short for a match."""
     protocols = {"tcp": TCP, "udp": UDP, "multiport": TCP}
     chains = []
-    for chain in made.tables[0].chains:
+    for chain in program.tables[0].chains:
         rules = []
         for rule in chain.rules:
             first = tuple(proto(protocols[match.name]) for match in rule.matches if match.name in protocols)
             rules.append(rule._replace(matches=(*first, *rule.matches)))
         chains.append(replace(chain, rules=tuple(rules)))
-    return Program(made.family, (Table("filter", tuple(chains)),))
+    return Program(program.family, (Table("filter", tuple(chains)),))
 
 
 def holds(change: Change, low: dict[Field, int], fact: bool) -> bool:
@@ -146,10 +146,10 @@ def holds(change: Change, low: dict[Field, int], fact: bool) -> bool:
 
 @settings(max_examples=examples(40))
 @given(st.randoms(use_true_random=False))
-def test_every_whole_packet_that_differs_lies_in_just_one_region(rng: random.Random) -> None:
+def test_every_whole_packet_that_differs_is_in_exactly_one_region(rng: random.Random) -> None:
     before = asking_for_the_protocol(small_program(rng))
     after = mutate(rng, before)
-    # A fact that is written has a truth for each number of writes; a region says only the first.
+    # A written fact has one truth value per number of writes; a region has only the first.
     if any(
         rule.target is not None and rule.target.writes
         for p in (before, after)
@@ -157,8 +157,8 @@ def test_every_whole_packet_that_differs_lies_in_just_one_region(rng: random.Ran
         for rule in c.rules
     ):
         return
-    found: Changes = changes(before, after, LEGACY, tell=lambda stage: None)
-    assert found.complete
+    diff: Changes = changes(before, after, LEGACY, tell=lambda stage: None)
+    assert diff.complete
     batch = every_packet()
     interner = Interner()
     old, new = (
@@ -167,7 +167,7 @@ def test_every_whole_packet_that_differs_lies_in_just_one_region(rng: random.Ran
     apart = (old.verdict != new.verdict) | (old.effects != new.effects)
     broken = batch.malformed()
     half = len(batch) // 2
-    whole = [change for change in found.found if change.packets == WHOLE]
+    whole = [change for change in diff.regions if change.packets == WHOLE]
     for at in range(0, len(batch), 97):
         packet = batch.packet(at)
         if broken[at] or packet.is_later_fragment:

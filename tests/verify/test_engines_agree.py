@@ -1,7 +1,7 @@
-"""Law: all who compare two programs agree.  A new engine is one line in ENGINES.
+"""Law: all engines that compare two programs agree.  A new engine is one line in ENGINES.
 
-An engine that proves finds a difference exactly if there is one; one that draws packets
-finds none where there is none.  Whatever is found stands: semantics says so too.
+An engine that proves finds a difference if and only if there is one; one that draws packets
+finds none where there is none.  Semantics confirms every difference.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hitables.ir.packet_text import read_packet
 from hitables.ir.program import Program
 from hitables.simulate import sampling
 from hitables.verify import bdd, exact
-from hitables.verify.question import Answer, Difference, Equal, Question, differs, places
+from hitables.verify.question import Answer, Difference, Equal, Question, chain_pairs, differs
 
 pytestmark = pytest.mark.engine
 
@@ -40,8 +40,8 @@ WHOLE = Question()
 QUESTIONS = (WHOLE, Question(malformed="exact"), Question(equivalence="verdict"))
 
 
-def stands(difference: Difference, before: Program, after: Program, question: Question) -> bool:
-    """Whether semantics finds the difference on the packet as it is spelt, which must be one that can be."""
+def is_confirmed(difference: Difference, before: Program, after: Program, question: Question) -> bool:
+    """Whether semantics finds the difference on the packet as it is printed, which must be one that can exist."""
     if difference.packet is None:
         assert "memory of its own" in difference.reason
         return True
@@ -59,21 +59,21 @@ def stands(difference: Difference, before: Program, after: Program, question: Qu
 
 
 def answers(before: Program, after: Program, question: Question) -> dict[str, Answer]:
-    """What each engine says; sampled is left out where it takes no such question."""
+    """The answer of each engine; without sampled for questions that it does not take."""
     engines = {
         name: engine for name, engine in ENGINES.items() if name in PROVES or not question.verdict_only
     }
-    found = {name: engine(before, after, question) for name, engine in engines.items()}
-    for name, answer in found.items():
-        assert not isinstance(answer, Difference) or stands(answer, before, after, question), name
+    by_engine = {name: engine(before, after, question) for name, engine in engines.items()}
+    for name, answer in by_engine.items():
+        assert not isinstance(answer, Difference) or is_confirmed(answer, before, after, question), name
         assert not isinstance(answer, Equal) or answer.proved == (name in PROVES)
-    return found
+    return by_engine
 
 
 def comparable(before: Program, after: Program) -> bool:
     """Whether an edit left the same ipsets in both."""
     try:
-        return bool(places(before, after, Question()))
+        return bool(chain_pairs(before, after, Question()))
     except HitablesError:
         return False
 
@@ -81,21 +81,21 @@ def comparable(before: Program, after: Program) -> bool:
 @pytest.mark.parametrize("question", QUESTIONS, ids=["stricter", "exact", "verdicts"])
 @pytest.mark.parametrize("rules", [6, 16])
 def test_engines_agree_on_programs_that_are_one_edit_apart(rules: int, question: Question) -> None:
-    said: Counter[bool] = Counter()
+    counts: Counter[bool] = Counter()
     for seed in range(examples(20)):
         rng = random.Random(seed)
         before = make_program(rng, rules=rules)
         after = mutate(rng, before)
         if not comparable(before, after):
             continue
-        found = answers(before, after, question)
-        differ = {name: isinstance(found[name], Difference) for name in PROVES}
-        assert len(set(differ.values())) == 1, (seed, found)
-        drawn = found.get("sampled")
+        by_engine = answers(before, after, question)
+        differ = {name: isinstance(by_engine[name], Difference) for name in PROVES}
+        assert len(set(differ.values())) == 1, (seed, by_engine)
+        drawn = by_engine.get("sampled")
         if isinstance(drawn, Difference) and drawn.packet is not None:
             assert all(differ.values()), (seed, drawn.describe())
-        said[all(differ.values())] += 1
-    assert min(said[True], said[False]) >= 5
+        counts[all(differ.values())] += 1
+    assert min(counts[True], counts[False]) >= 5
 
 
 def small_pair(seed: int) -> tuple[Program, Program]:
@@ -106,7 +106,7 @@ def small_pair(seed: int) -> tuple[Program, Program]:
 
 @cache
 def walks_of(seed: int) -> tuple[list[Both], bool]:
-    """The walks of a pair, and whether these are all; the same whatever is asked about them."""
+    """The walks of a pair, and whether these are all; they are the same for every question."""
     walks: list[Both] = []
     try:
         for walk in every_walk(*small_pair(seed), WHOLE.backends, most=600):
@@ -118,7 +118,7 @@ def walks_of(seed: int) -> tuple[list[Both], bool]:
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=["stricter", "exact", "verdicts"])
 def test_a_proof_agrees_with_trying_every_packet(question: Question) -> None:
-    said: Counter[bool] = Counter()
+    counts: Counter[bool] = Counter()
     for seed in range(examples(100)):
         before, after = small_pair(seed)
         if not comparable(before, after):
@@ -127,18 +127,18 @@ def test_a_proof_agrees_with_trying_every_packet(question: Question) -> None:
         every = difference(walks, question)
         if every is None and not all_of_them:
             continue
-        found = {name: ENGINES[name](before, after, question) for name in PROVES}
-        for name, answer in found.items():
+        by_engine = {name: ENGINES[name](before, after, question) for name in PROVES}
+        for name, answer in by_engine.items():
             if isinstance(answer, Difference) and answer.packet is None:
-                assert "memory of its own" in answer.reason  # of a rule elsewhere: no packet tells
+                assert "memory of its own" in answer.reason  # of a rule elsewhere: no packet shows it
             else:
                 assert isinstance(answer, Difference) == (every is not None), (name, seed, every, answer)
-        said[every is not None] += 1
-    assert min(said[True], said[False]) >= 10, said
+        counts[every is not None] += 1
+    assert min(counts[True], counts[False]) >= 10, counts
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_engine_holds_what_is_compiled_for_equal(engine: str) -> None:
+def test_every_engine_finds_a_compiled_program_equal(engine: str) -> None:
     lines = [
         f"-A FORWARD -s 10.{n // 4}.{n % 4 * 64}.0/18 -p {'tcp' if n % 3 else 'udp'} --dport {n}:{n + n % 7} "
         f"-j {'ACCEPT' if n % 2 else 'DROP'}"

@@ -1,4 +1,4 @@
-"""The exact checker: it agrees with trying every packet, and what it finds is a packet."""
+"""The exact engine agrees with trying every packet, and each difference has a confirmed packet."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def differ(before: Program, after: Program, **question: object) -> Difference | 
 
 
 def confirms(difference: Difference, before: Program, after: Program) -> bool:
-    """Whether semantics sees what the difference says."""
+    """Whether semantics finds the same difference."""
     packet, backend = difference.packet, difference.backend
     assert packet is not None and backend is not None and inconsistency(packet) is None
     walks = [
@@ -78,8 +78,8 @@ def confirms(difference: Difference, before: Program, after: Program) -> bool:
 # ---- every packet ----
 
 
-def tells_apart(before: Program, after: Program, question: Question) -> bool:
-    """Whether one of all packets does."""
+def differ_on_some_packet(before: Program, after: Program, question: Question) -> bool:
+    """Whether some packet is treated differently."""
     batch = every_packet()
     for backend in question.backends:
         interner = Interner()
@@ -104,9 +104,9 @@ def test_it_agrees_with_trying_every_packet(rng: random.Random, backend: Backend
     question = Question((backend,), malformed)
     answer = exact.check(before, after, question)
     if isinstance(answer, Equal):
-        assert not tells_apart(before, after, question)
+        assert not differ_on_some_packet(before, after, question)
     else:
-        assert isinstance(answer, Difference)  # confirmed by semantics before it is given out
+        assert isinstance(answer, Difference)  # semantics confirmed it
 
 
 @settings(max_examples=examples(60))
@@ -117,7 +117,7 @@ def test_a_program_is_proved_equal_to_itself(before: Program) -> None:
 
 @settings(max_examples=examples(80))
 @given(st.integers(0, 10**6))
-def test_what_sampling_finds_it_finds_and_its_packet_is_confirmed(seed: int) -> None:
+def test_it_finds_every_difference_that_sampling_finds(seed: int) -> None:
     rng = random.Random(seed)
     before = make_program(rng)
     after = mutate(rng, before)
@@ -148,7 +148,7 @@ def test_order_of_disjoint_rules_and_split_ranges_do_not_matter() -> None:
     assert differ(before, after) is None
 
 
-def test_the_witness_is_as_plain_as_can_be() -> None:
+def test_the_witness_is_as_plain_as_possible() -> None:
     before = program(rule(proto(UDP), source(0, 9), DROPS))
     difference = differ(before, program(rule(proto(UDP), source(0, 8), DROPS)))
     assert difference is not None and confirms(
@@ -186,7 +186,7 @@ def test_a_goto_falls_to_the_policy_of_its_own_program() -> None:
         assert difference is not None and confirms(difference, *pair)
 
 
-def test_chains_that_nest_in_another_order_are_read_before_they_are_held_together() -> None:
+def test_chains_that_nest_in_another_order_are_read_before_they_are_compared() -> None:
     body = (rule(source(4, 4), DROPS), rule(source(1, 1), ACCEPT), rule(source(2, 2), DROPS))
     first, second, third = (on_field(Field.DST, (at, at)) for at in (1, 2, 3))
     top = (rule(first, jump("Z")), rule(third, jump("V")))
@@ -208,20 +208,20 @@ def test_chains_of_other_names_and_shapes_are_entered() -> None:
     assert differ(one, third) is None
 
 
-def test_a_chain_that_differs_only_where_nobody_comes_from_does_not_count() -> None:
+def test_a_difference_of_a_chain_outside_the_packets_of_its_callers_is_none() -> None:
     one = program(rule(source(0, 9), jump("A")), A=(rule(source(20, 29), DROPS), rule(source(0, 3), DROPS)))
     other = program(rule(source(0, 9), jump("A")), A=(rule(source(0, 3), DROPS),))
     assert differ(one, other) is None
     assert differ(one, other, chains=frozenset({"A"})) is not None
 
 
-def test_effects_count_in_their_order() -> None:
+def test_another_order_of_effects_is_a_difference() -> None:
     assert differ(program(rule(LOG), rule(MARK)), program(rule(MARK), rule(LOG))) is not None
     assert differ(program(rule(LOG)), program(rule(LOG), rule(LOG))) is not None
     assert differ(program(Rule((), None)), program()) is not None
 
 
-def test_verdicts_alone_leave_out_what_changes_nothing() -> None:
+def test_verdict_only_ignores_effects_that_change_nothing() -> None:
     logs = program(rule(LOG), Rule((), None), rule(source(0, 9), DROPS))
     bare = program(rule(source(0, 9), DROPS))
     assert differ(logs, bare) is not None and differ(logs, bare, equivalence="verdict") is None
@@ -231,7 +231,7 @@ def test_verdicts_alone_leave_out_what_changes_nothing() -> None:
     assert differ(marks, program(rule(MARKED, DROPS)), equivalence="verdict") is not None
 
 
-def test_a_fact_has_another_truth_once_what_it_reads_is_written() -> None:
+def test_a_write_gives_a_fact_a_new_truth_value() -> None:
     before = program(rule(MARKED, LOG), rule(MARK), rule(MARKED, DROPS))
     assert differ(before, program(rule(MARK), rule(MARKED, DROPS))) is not None
     difference = differ(
@@ -257,7 +257,7 @@ def test_notrack_before_a_state_test_is_not_notrack_behind_it() -> None:
     assert differ(twice, program(rule(NOTRACK), rule(new, ACCEPT))) is None
 
 
-def test_either_of_two_ports_is_looked_at_again_behind_a_chain_that_writes_for_others_only() -> None:
+def test_either_of_two_ports_is_read_again_behind_a_chain_that_writes_for_other_packets() -> None:
     five = (5, 5)
     either = tuple(FieldTest(field, Values.of(five)) for field in (Field.SPORT, Field.DPORT))
     from_five, to_five = on_field(Field.SPORT, five), on_field(Field.DPORT, five)
@@ -271,7 +271,7 @@ def test_either_of_two_ports_is_looked_at_again_behind_a_chain_that_writes_for_o
     assert differ(one, other) is None and differ(other, one) is None
 
 
-def test_an_evaluation_more_or_less_is_a_difference() -> None:
+def test_one_more_evaluation_of_a_memory_is_a_difference() -> None:
     one = program(rule(RECENT, LOG), rule(DROPS))
     assert differ(one, program(rule(RECENT, LOG), rule(RECENT, LOG), rule(DROPS))) is not None
     assert differ(one, program(rule(source(0, 9), RECENT, LOG), rule(DROPS))) is not None
@@ -279,7 +279,7 @@ def test_an_evaluation_more_or_less_is_a_difference() -> None:
     assert differ(program(rule(source(0, 2**32 - 1), RECENT, LOG), rule(DROPS)), both) is None
 
 
-def test_a_memory_that_was_one_must_stay_one() -> None:
+def test_one_memory_must_not_become_two() -> None:
     one = program(rule(LIMIT, LOG), rule(DROPS))
     copied = program(rule(source(0, 9), LIMIT, LOG), rule(source(10, 2**32 - 1), LIMIT, LOG), rule(DROPS))
     difference = differ(one, copied)
@@ -294,7 +294,7 @@ def test_a_memory_that_was_one_must_stay_one() -> None:
 
 
 @pytest.mark.parametrize("engine", [exact.check, bdd.check])
-def test_a_memory_that_two_chains_shared_must_stay_one(engine: Callable[..., Answer]) -> None:
+def test_a_memory_shared_by_two_chains_must_not_become_two(engine: Callable[..., Answer]) -> None:
     def two(first: str, second: str, **chains: tuple[Rule, ...]) -> Program:
         user = tuple(Chain(name, None, body) for name, body in chains.items())
         hooks = (
@@ -321,18 +321,18 @@ def test_a_memory_asked_twice_is_not_two_memories() -> None:
     assert differ(one, again) is None
 
 
-def test_a_copy_of_a_memory_that_nobody_reaches_does_not_count() -> None:
+def test_an_unreachable_copy_of_a_memory_is_no_difference() -> None:
     one = program(rule(source(0, 9), LIMIT, LOG), rule(DROPS))
     more = program(rule(source(0, 9), LIMIT, LOG), rule(DROPS), rule(LIMIT, LOG), X=(rule(LIMIT, LOG),))
     assert differ(one, more) is None
-    # The covered copy stands in front: only looking closely tells that it is never asked.
+    # The covered copy is first: only a strict run shows that it is never asked.
     front = (rule(source(0, 4), ACCEPT), rule(source(5, 9), ACCEPT))
     lists = program(*front, rule(source(0, 9), LIMIT, LOG), rule(source(0, 19), LIMIT, DROPS))
     again = program(*front, rule(source(0, 19), LIMIT, DROPS))
     assert differ(lists, again) is None
 
 
-def test_what_the_backends_read_differently_is_told_apart() -> None:
+def test_what_the_backends_read_differently_is_a_difference() -> None:
     native = program(rule(proto(TCP), dport(5, 5), DROPS))
     xtables = program(rule(proto(TCP), dport(5, 5)._replace(native=False), DROPS))
     assert differ(native, xtables, backends=(Backend.LEGACY,)) is None
@@ -340,8 +340,10 @@ def test_what_the_backends_read_differently_is_told_apart() -> None:
     assert difference is not None and difference.packet is not None and difference.packet.is_later_fragment
 
 
-@pytest.mark.parametrize(("malformed", "found"), [("stricter", False), ("exact", True)])
-def test_a_header_cut_off_may_be_dropped_earlier_but_never_let_through(malformed: str, found: bool) -> None:
+@pytest.mark.parametrize(("malformed", "differs_onward"), [("stricter", False), ("exact", True)])
+def test_a_header_cut_off_may_be_dropped_earlier_but_never_let_through(
+    malformed: str, differs_onward: bool
+) -> None:
     before = program(rule(proto(TCP), source(0, 9), ACCEPT), rule(proto(TCP), dport(5, 5), DROPS))
     after = program(
         rule(proto(TCP), dport(0, 4), source(0, 9), ACCEPT),
@@ -353,16 +355,16 @@ def test_a_header_cut_off_may_be_dropped_earlier_but_never_let_through(malformed
     assert back is not None and back.packet is not None and is_malformed(back.packet)
     onward = differ(before, after, backends=legacy, malformed=malformed)
     # A later fragment has no ports, so it is no longer accepted by name; the policy accepts it.
-    assert (onward is not None) == found
+    assert (onward is not None) == differs_onward
 
 
-def test_chains_with_different_policies_differ_for_who_falls_off() -> None:
+def test_different_policies_differ_for_the_packets_that_reach_the_end() -> None:
     difference = differ(program(rule(proto(TCP), ACCEPT)), program(rule(proto(TCP), ACCEPT), policy="DROP"))
     assert difference is not None and difference.packet is not None
     assert difference.packet.values[Field.PROTO] != TCP
 
 
-def test_a_budget_that_runs_out_is_not_an_answer() -> None:
+def test_the_answer_is_undecided_when_the_budget_runs_out() -> None:
     rng = random.Random(1)
     rules = [
         rule(
@@ -383,11 +385,15 @@ def test_a_budget_that_runs_out_is_not_an_answer() -> None:
 
 
 MARKED_2 = MARKED._replace(key="mark 2")
-PATIENCE = 250.0  # seconds; what takes fractions of one, on a busy machine a few, would take years if ways were counted
+PATIENCE = (
+    250.0  # seconds; the proofs take a fraction of one, and would take years if every walk were followed
+)
 
 
 @pytest.mark.parametrize("asked", [(RECENT, MARK), (LIMIT, LOG), (MARKED, MARK)])
-def test_a_row_of_questions_has_as_many_places_as_ways_it_does_not(asked: tuple[Match, Target]) -> None:
+def test_a_row_of_questions_takes_time_by_its_length_and_not_by_its_outcomes(
+    asked: tuple[Match, Target],
+) -> None:
     row = [rule(asked[0]._replace(key=f"{asked[0].key} {at}"), asked[1]) for at in range(40)]
     marked = rule(MARKED, DROPS), rule(MARKED_2, DROPS)
     assert differ(program(*row, *marked), program(*row, *reversed(marked)), timeout=PATIENCE) is None
@@ -401,7 +407,7 @@ def test_a_row_of_questions_has_as_many_places_as_ways_it_does_not(asked: tuple[
     assert differ(program(*row, A=(rule(asked[1]),)), wrong, timeout=PATIENCE) is not None
 
 
-def test_a_memory_stays_one_in_a_row_of_them_some_of_which_nobody_reaches() -> None:
+def test_memories_pair_up_in_a_row_of_which_some_are_unreachable() -> None:
     row = [rule(LIMIT._replace(key=f"limit {at}"), LOG) for at in range(40)]
     front = rule(source(0, 4), ACCEPT), rule(source(5, 9), ACCEPT)
     one = program(*front, rule(source(0, 9), LIMIT, LOG), *row, rule(LIMIT, DROPS))
@@ -409,7 +415,7 @@ def test_a_memory_stays_one_in_a_row_of_them_some_of_which_nobody_reaches() -> N
     assert differ(one, other, timeout=PATIENCE) is None
 
 
-def test_chains_that_nest_too_deep_to_be_proved_are_said_to() -> None:
+def test_chains_that_nest_too_deep_are_undecided() -> None:
     def nest(name: str) -> Program:
         chains = {
             f"{name}{at}": (rule(source(0, 30_000 - at), goto(f"{name}{at + 1}")),) for at in range(19_000)
@@ -447,14 +453,14 @@ def test_it_can_be_stopped() -> None:
     assert pair.run("INPUT", pair.classes[0], 10**9)[0] == Status.STOPPED
 
 
-def test_what_cannot_be_compared_is_said() -> None:
+def test_what_cannot_be_compared_is_refused() -> None:
     one = program()
     with pytest.raises(HitablesError, match="of one family"):
         exact.check(one, Program(Family.IPV6, one.tables), Question())
-    with pytest.raises(HitablesError, match="table mangle stands in - only"):
+    with pytest.raises(HitablesError, match="table mangle is only in -"):
         exact.check(one, Program(Family.IPV4, (*one.tables, Table("mangle", ()))), Question())
     named = Match("set", ("--match-set", "bad", "src"), Role.CONSTANT, "set bad src")
-    with pytest.raises(HitablesError, match="ipset bad stands in - only"):
+    with pytest.raises(HitablesError, match="ipset bad is only in -"):
         exact.check(one, program(rule(named, DROPS)), Question())
     with pytest.raises(Unsupported, match="a loop of jumps"):
         exact.check(one, program(rule(jump("A")), A=(rule(jump("A")),)), Question())

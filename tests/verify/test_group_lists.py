@@ -1,4 +1,4 @@
-"""Lists of shape groups: what they prove is so, and they prove what is right."""
+"""Lists of shape groups prove equal programs, and never programs that differ."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.grouped_programs import SLIPS, Grouping, Written, make_list
+from support.grouped_programs import SLIPS, Chains, Grouping, make_list
 
 import hitables
 from hitables.compiler.compile import compile_rules
@@ -21,15 +21,15 @@ from hitables.verify.encoding import Encoding
 from hitables.verify.question import Difference, Equal, Question
 
 pytestmark = pytest.mark.engine
-# Pairs that are tried; REGROUP_PAIRS for a longer campaign, from REGROUP_SEED on.
+# Pairs of programs to try, from REGROUP_SEED on; set REGROUP_PAIRS for a longer campaign.
 PAIRS = int(os.environ.get("REGROUP_PAIRS", "150"))
 SEED = int(os.environ.get("REGROUP_SEED", "0"))
 QUESTION = Question()
 SEEDS = Path(__file__).parents[2] / "rulesets/seeds"
 
 
-def listed(rules: list) -> Written:
-    return Written({"FORWARD": rules})
+def listed(rules: list) -> Chains:
+    return Chains({"FORWARD": rules})
 
 
 def proved_by_lists(before: str, after: str, monkeypatch: pytest.MonkeyPatch) -> bool | None:
@@ -48,15 +48,15 @@ def proved_by_lists(before: str, after: str, monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
-def test_lists_prove_what_is_written_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_prove_programs_written_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     proved = tried = 0
     for seed in range(SEED, SEED + PAIRS // 3):
         rng = random.Random(seed)
         rules = make_list(rng, rng.randrange(3, 14))
-        made = Grouping(rules, rng).write()
-        assert np.array_equal(listed(rules).decide(), made.decide())
+        grouped = Grouping(rules, rng).write()
+        assert np.array_equal(listed(rules).decide(), grouped.decide())
         tried += 1
-        proved += proved_by_lists(listed(rules).text(), made.text(), monkeypatch) is True
+        proved += proved_by_lists(listed(rules).text(), grouped.text(), monkeypatch) is True
     assert proved > 0.4 * tried
 
 
@@ -65,12 +65,12 @@ def test_lists_prove_no_slip(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(SEED, SEED + PAIRS):
         rng = random.Random(f"slip {seed}")
         rules = make_list(rng, rng.randrange(3, 14))
-        made = Grouping(rules, rng, SLIPS[seed % len(SLIPS)]).write()
-        answer = proved_by_lists(listed(rules).text(), made.text(), monkeypatch)
+        grouped = Grouping(rules, rng, SLIPS[seed % len(SLIPS)]).write()
+        answer = proved_by_lists(listed(rules).text(), grouped.text(), monkeypatch)
         read += answer is not None
-        if not np.array_equal(listed(rules).decide(), made.decide()):
+        if not np.array_equal(listed(rules).decide(), grouped.decide()):
             differ += 1
-            assert not answer, made.text()
+            assert not answer, grouped.text()
     assert differ > 0.2 * PAIRS
     assert read > 0.3 * PAIRS
 
@@ -81,10 +81,10 @@ def test_the_checker_agrees_with_diagrams_about_groups() -> None:
     for seed in range(SEED, SEED + PAIRS // 5):
         rng = random.Random(f"diagrams {seed}")
         rules = make_list(rng, rng.randrange(3, 12))
-        made = Grouping(rules, rng, rng.choice(("", *SLIPS))).write()
-        pair = hitables.read(listed(rules).text()), hitables.read(made.text())
+        grouped = Grouping(rules, rng, rng.choice(("", *SLIPS))).write()
+        pair = hitables.read(listed(rules).text()), hitables.read(grouped.text())
         one, two = (engine.check(*pair, QUESTION) for engine in (exact, bdd))
-        assert type(one) is type(two), made.text()
+        assert type(one) is type(two), grouped.text()
         answers.add(type(one))
     assert answers == {Equal, Difference}
 
@@ -118,7 +118,7 @@ COMMIT
 """
 
 
-def test_a_version_is_of_what_stands_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_has_the_rules_before_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert proved_by_lists(BEFORE, AFTER, monkeypatch) is True
     asks_too_little = AFTER.replace("-d 10.0.0.4/32 -j v3", "-d 10.0.0.4/32 -j v1")
     assert proved_by_lists(BEFORE, asks_too_little, monkeypatch) is False
@@ -128,18 +128,18 @@ def test_a_version_is_of_what_stands_before(monkeypatch: pytest.MonkeyPatch) -> 
     assert proved_by_lists(BEFORE, not_asked, monkeypatch) is False
 
 
-def test_rules_that_come_to_the_same_may_change_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_with_the_same_verdict_may_be_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = (text.replace("DROP\n", "ACCEPT\n") for text in (BEFORE, AFTER))
     assert proved_by_lists(before, after.replace("-A t1 -d 10.0.0.2/32 -j v1\n", ""), monkeypatch) is True
 
 
-def test_memory_is_for_others_to_prove(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_prove_nothing_about_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = (text.replace("3/32 -j", "3/32 -m limit --limit 1/sec -j") for text in (BEFORE, AFTER))
     assert proved_by_lists(before, after, monkeypatch) is None
 
 
-def test_what_the_compiler_prints_in_groups_is_proved_by_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would be proved in regions, which takes twenty times as long on 10,000 rules."""
+def test_lists_prove_what_the_compiler_prints_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the proof would cut regions, which takes twenty times as long on 10,000 rules."""
     drawn = seeds.parse((SEEDS / "fw.seed").read_text(), "fw.seed")
     before = hitables.read(classbench.to_text(generated.rules(drawn, 600)))
     after = compile_rules(before).program

@@ -1,4 +1,4 @@
-"""Rules that do nothing are named, and only those."""
+"""Lint reports the rules that do nothing, and only those."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ WHOLE = Question()
 
 def flaws(rules: str, *, chains: str = "", question: Question = WHOLE) -> list[Flaw]:
     text = f"*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n{chains}{rules}COMMIT\n"
-    found = lint(hitables.read(text), question, tell=lambda stage: None)
-    assert found.undecided == ""
-    return found.flaws
+    result = lint(hitables.read(text), question, tell=lambda stage: None)
+    assert result.undecided == ""
+    return result.flaws
 
 
-def told(rules: str, **more: str) -> list[tuple[str, int, tuple[int, ...]]]:
+def summary(rules: str, **more: str) -> list[tuple[str, int, tuple[int, ...]]]:
     return [(flaw.kind, flaw.line, flaw.covering) for flaw in flaws(rules, **more)]
 
 
 def test_a_rule_behind_one_that_covers_it_never_matches() -> None:
     rules = "-A INPUT -s 10.0.0.0/8 -j ACCEPT\n-A INPUT -s 10.1.0.0/16 -p tcp --dport 22 -j REJECT\n"
-    assert told(rules) == [(NEVER, 6, (5,))]
+    assert summary(rules) == [(NEVER, 6, (5,))]
 
 
-def test_rules_that_cover_together_are_all_named() -> None:
+def test_rules_that_cover_together_are_all_listed() -> None:
     rules = "-A INPUT -s 10.0.0.0/9 -j ACCEPT\n-A INPUT -s 10.128.0.0/9 -j REJECT\n-A INPUT -s 10.0.0.0/8 -j LOG\n"
-    assert told(rules) == [(NEVER, 7, (5, 6))]
+    assert summary(rules) == [(NEVER, 7, (5, 6))]
 
 
 def test_a_rule_that_contradicts_itself() -> None:
@@ -51,7 +51,7 @@ def test_a_rule_that_contradicts_itself() -> None:
     assert (flaw.kind, flaw.line, flaw.why) == (NEVER, 5, "its matches exclude each other")
 
 
-def test_what_callers_let_through_decides() -> None:
+def test_the_packets_that_callers_let_through_decide() -> None:
     rules = (
         "-A INPUT -p tcp -j services\n-A services -p udp -j ACCEPT\n-A services -p tcp --dport 22 -j ACCEPT\n"
     )
@@ -60,7 +60,7 @@ def test_what_callers_let_through_decides() -> None:
     assert flaw.why == "no packet that comes to services can match it"
 
 
-def test_a_protocol_drops_what_hides_it_in_legacy_ipv6() -> None:
+def test_a_protocol_match_drops_packets_that_hide_it_in_legacy_ipv6() -> None:
     text = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s ::/1 -j DROP\n-A INPUT -p udp -j ACCEPT\nCOMMIT\n"
     program = hitables.read(text, family=Family.IPV6)
     assert lint(program, Question((Backend.LEGACY,)), tell=lambda stage: None).flaws == []
@@ -73,10 +73,10 @@ def test_a_protocol_drops_what_hides_it_in_legacy_ipv6() -> None:
     assert (flaw.kind, flaw.line) == (NEVER, 4)
 
 
-def test_a_jump_that_no_packet_takes_is_named_for_that_and_not_for_its_empty_chain() -> None:
+def test_a_jump_that_no_packet_takes_is_reported_as_such_and_not_for_its_empty_chain() -> None:
     rules = "-A INPUT -j DROP\n-A INPUT -m recent --set -j none\n-A INPUT -j none\n"
-    assert told(rules, chains=":none - [0:0]\n") == [(NOTHING, 6, ()), (NEVER, 7, (6,)), (NEVER, 8, (6,))]
-    assert told("-A INPUT -m recent --set -j none\n", chains=":none - [0:0]\n") == [(EMPTY, 6, ())]
+    assert summary(rules, chains=":none - [0:0]\n") == [(NOTHING, 6, ()), (NEVER, 7, (6,)), (NEVER, 8, (6,))]
+    assert summary("-A INPUT -m recent --set -j none\n", chains=":none - [0:0]\n") == [(EMPTY, 6, ())]
 
 
 def test_a_jump_to_a_memory_that_others_share_is_not_replaced_by_a_memory_of_its_own() -> None:
@@ -84,28 +84,28 @@ def test_a_jump_to_a_memory_that_others_share_is_not_replaced_by_a_memory_of_its
         "-A INPUT -i eth0 -g few\n-A INPUT -s 10.0.0.0/8 -g few\n-A INPUT -m limit -j LOG\n"
         "-A few -m limit -j LOG\n"
     )
-    assert told(rules, chains=":few - [0:0]\n") == []
+    assert summary(rules, chains=":few - [0:0]\n") == []
     named = rules.replace("limit", "recent --set")  # whose memory all rules share
-    assert [flaw[:2] for flaw in told(named, chains=":few - [0:0]\n")] == [(NOTHING, 6), (NOTHING, 7)]
+    assert [flaw[:2] for flaw in summary(named, chains=":few - [0:0]\n")] == [(NOTHING, 6), (NOTHING, 7)]
 
 
 def test_a_rule_whose_packets_get_the_same_from_the_next() -> None:
     rules = "-A INPUT -s 10.1.0.0/16 -j ACCEPT\n-A INPUT -s 10.0.0.0/8 -j ACCEPT\n"
-    assert told(rules) == [(NOTHING, 5, (6,))]
-    assert told("-A INPUT -p tcp -j DROP\n") == [(NOTHING, 5, ())]  # the policy does
+    assert summary(rules) == [(NOTHING, 5, (6,))]
+    assert summary("-A INPUT -p tcp -j DROP\n") == [(NOTHING, 5, ())]  # the policy does
 
 
-def test_a_rule_that_only_kept_packets_from_one_that_went_goes_too() -> None:
+def test_a_rule_that_only_kept_packets_from_a_removed_rule_is_needless() -> None:
     rules = (
         "-A INPUT -i eth0 -g ten\n-A INPUT -s 10.0.0.0/8 -j RETURN\n-A INPUT -j ten\n"
         "-A ten -s 10.0.0.0/8 -j ACCEPT\n"
     )
-    assert [flaw[:2] for flaw in told(rules, chains=":ten - [0:0]\n")] == [(NOTHING, 7), (NOTHING, 8)]
+    assert [flaw[:2] for flaw in summary(rules, chains=":ten - [0:0]\n")] == [(NOTHING, 7), (NOTHING, 8)]
 
 
-def test_of_two_equal_rules_one_is_named() -> None:
+def test_one_of_two_equal_rules_is_reported() -> None:
     rules = "-A INPUT -s 10.1.0.0/16 -j ACCEPT\n-A INPUT -s 10.1.0.0/16 -j ACCEPT\n"
-    assert told(rules) == [(NEVER, 6, (5,))]
+    assert summary(rules) == [(NEVER, 6, (5,))]
 
 
 def test_rules_that_count_log_or_remember_do_something() -> None:
@@ -113,28 +113,28 @@ def test_rules_that_count_log_or_remember_do_something() -> None:
         "-A INPUT -s 10.1.0.0/16\n-A INPUT -s 10.1.0.0/16 -j LOG\n-A INPUT -m recent --set -j DROP\n"
         "-A FORWARD -m limit --limit 1/sec -j ACCEPT\n"
     )
-    assert told(rules) == []
+    assert summary(rules) == []
 
 
-def test_jumps_to_empty_chains_and_chains_that_nobody_reaches() -> None:
+def test_jumps_to_empty_chains_and_unreachable_chains_are_reported() -> None:
     rules = "-A INPUT -p tcp -j nothing\n-A alone -j DROP\n"
-    found = flaws(rules, chains=":nothing - [0:0]\n:alone - [0:0]\n")
-    assert [(flaw.kind, flaw.chain, flaw.line, flaw.why) for flaw in found] == [
+    reported = flaws(rules, chains=":nothing - [0:0]\n:alone - [0:0]\n")
+    assert [(flaw.kind, flaw.chain, flaw.line, flaw.why) for flaw in reported] == [
         (UNREACHED, "alone", 6, ""),
         (EMPTY, "INPUT", 7, "nothing"),
     ]
 
 
-def test_a_table_or_chain_that_is_not_there_is_refused() -> None:
-    for question, said in (
+def test_an_unknown_table_or_chain_is_refused() -> None:
+    for question, message in (
         (Question(tables=frozenset({"raw"})), "no table raw"),
         (Question(chains=frozenset({"X"})), "no chain X"),
     ):
-        with pytest.raises(HitablesError, match=said):
+        with pytest.raises(HitablesError, match=message):
             flaws("", question=question)
 
 
-def test_a_budget_that_runs_out_is_said() -> None:
+def test_an_exhausted_budget_is_reported() -> None:
     program = hitables.read("*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp -j ACCEPT\nCOMMIT\n")
     assert (
         "out of time in table filter"
@@ -142,13 +142,13 @@ def test_a_budget_that_runs_out_is_said() -> None:
     )
 
 
-def without(program: Program, lines: dict[str, set[int]]) -> Program:
-    """*program* less the rules at these places."""
+def without(program: Program, indices: dict[str, set[int]]) -> Program:
+    """*program* without the rules at these indices, by chain."""
     (table,) = program.tables
     chains = tuple(
         replace(
             chain,
-            rules=tuple(rule for at, rule in enumerate(chain.rules) if at not in lines.get(chain.name, ())),
+            rules=tuple(rule for at, rule in enumerate(chain.rules) if at not in indices.get(chain.name, ())),
         )
         for chain in table.chains
     )
@@ -157,18 +157,18 @@ def without(program: Program, lines: dict[str, set[int]]) -> Program:
 
 @settings(max_examples=examples(60))
 @given(st.randoms(use_true_random=False))
-def test_what_is_named_can_go_and_what_can_go_is_named(rng: random.Random) -> None:
-    check_what_can_go(small_program(rng))
+def test_exactly_the_removable_rules_are_reported(rng: random.Random) -> None:
+    check_removable(small_program(rng))
 
 
 @pytest.mark.parametrize("seed", [58, 2022])
-def test_a_rule_that_another_ones_going_makes_needless_is_named(seed: int) -> None:
-    """In both, a jump goes, and then a rule of the chain that it entered changes nothing."""
-    check_what_can_go(small_program(random.Random(seed)))
+def test_a_rule_that_becomes_needless_by_a_removal_is_reported(seed: int) -> None:
+    """In both, a jump is removed, and then a rule of the chain that it entered changes nothing."""
+    check_removable(small_program(random.Random(seed)))
 
 
-def check_what_can_go(made: Program) -> None:
-    (table,) = made.tables
+def check_removable(drawn: Program) -> None:
+    (table,) = drawn.tables
     number = 0
     chains = []
     for chain in table.chains:
@@ -177,14 +177,14 @@ def check_what_can_go(made: Program) -> None:
             number += 1
             rules.append(rule._replace(line=number))
         chains.append(replace(chain, rules=tuple(rules)))
-    program = Program(made.family, (Table("filter", tuple(chains)),))
-    found = lint(program, Question(), tell=lambda stage: None).flaws
-    named = {flaw.line for flaw in found if flaw.kind in (NEVER, NOTHING) and DROPS not in flaw.why}
-    kept = {flaw.line for flaw in found if DROPS in flaw.why}
-    places = {
+    program = Program(drawn.family, (Table("filter", tuple(chains)),))
+    reported = lint(program, Question(), tell=lambda stage: None).flaws
+    named = {flaw.line for flaw in reported if flaw.kind in (NEVER, NOTHING) and DROPS not in flaw.why}
+    kept = {flaw.line for flaw in reported if DROPS in flaw.why}
+    removed = {
         chain.name: {at for at, rule in enumerate(chain.rules) if rule.line in named} for chain in chains
     }
-    left = without(program, places)
+    left = without(program, removed)
     exactly = Question(malformed="exact")
     assert isinstance(exact.check(program, left, exactly), Equal)
     entered = reached(left)

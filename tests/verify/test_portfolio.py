@@ -1,4 +1,4 @@
-"""Two exact engines in turn: the second is asked what the first takes long for."""
+"""Two proof engines in turn: the second runs where the first takes long."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float | None]]:
     return log
 
 
-def test_the_first_answers_alone_when_it_can() -> None:
+def test_the_first_engine_answers_alone_when_it_can() -> None:
     assert portfolio.check(ONE, ONE, Question()) == exact.check(ONE, ONE, Question())
     assert isinstance(portfolio.check(ONE, OTHER, Question()), Difference)
 
 
-def test_diagrams_are_asked_what_the_first_takes_long_for(asked: list[tuple[str, float | None]]) -> None:
+def test_diagrams_run_where_the_first_engine_takes_long(asked: list[tuple[str, float | None]]) -> None:
     assert isinstance(portfolio.check(ONE, ONE, Question()), Equal)
     assert [name for name, _ in asked] == ["exact", "diagrams"]
     assert isinstance(portfolio.check(ONE, OTHER, Question()), Difference)
 
 
-def test_without_the_library_the_first_has_all_the_time(
+def test_without_the_library_the_first_engine_has_all_the_time(
     asked: list[tuple[str, float | None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(portfolio, "find_spec", lambda name: None)

@@ -1,4 +1,4 @@
-"""Rule sets that were once proved equal, or compiled, and that the kernel treats differently: none is any more."""
+"""Rule sets that were once proved equal or compiled wrongly: the kernel treats them differently."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def text(*rules: str, chain: str = "INPUT", policy: str = "ACCEPT", table: str =
 @pytest.mark.parametrize(
     ("one", "other", "question"),
     [
-        # A test of all values is none for iptables-nft, unless it is turned: then the packet must have the field.
+        # iptables-nft omits a test of all values, unless it is inverted: then the packet must have the field.
         (text("-p udp -m udp ! --dport 10:5 -j ACCEPT", policy="DROP"), text("-p udp -j ACCEPT", policy="DROP"), NFT),
         (text("-p tcp -m tcp ! --tcp-flags SYN ACK -j ACCEPT", policy="DROP"), text("-p tcp -j ACCEPT", policy="DROP"), NFT),
-        # The list is made with the mask of the rule that is loaded first.
+        # The list gets the mask of the rule that is loaded first.
         (text(*RECENT), text(*RECENT[::-1]), Question()),
         (text(f"-s 10.3.0.0/16 {LIMIT} 1/hour -j DROP", f"-s 10.2.0.0/16 {LIMIT} 9/sec -j DROP"),
          text(f"-s 10.2.0.0/16 {LIMIT} 9/sec -j DROP", f"-s 10.3.0.0/16 {LIMIT} 1/hour -j DROP"), Question()),
-        # The later option takes back the earlier.
+        # The later option overrides the earlier.
         (text("-m recent --rcheck --name x --rdest --rsource -j DROP"), text("-m recent --rcheck --name x --rdest -j DROP"), Question()),
         (text("-p tcp -j ECN --ecn-tcp-remove --ecn-ip-ect 2", table="mangle"),
          text("-p tcp -j ECN --ecn-ip-ect 2 --ecn-tcp-remove", table="mangle"), Question()),
-        # A set of sets counts in its members.
+        # A set of sets counts packets in its members.
         (text("-p udp -m set --match-set L src -m udp --dport 7 -j DROP", "-m set --match-set Y src --packets-gt 2 -j DROP"),
          text("-p udp -m udp --dport 7 -m set --match-set L src -j DROP", "-m set --match-set Y src --packets-gt 2 -j DROP"),
          Question()),
@@ -55,7 +55,7 @@ def test_what_the_kernel_treats_differently_is_not_equal(
     assert isinstance(engine.check(read(one), read(other), question), Difference)
 
 
-def test_the_order_of_options_that_say_the_same_does_not_matter() -> None:
+def test_the_order_of_options_with_the_same_meaning_does_not_matter() -> None:
     one, other = (
         text(f"-m recent --rcheck --name x {sides} -j DROP") for sides in ("--rdest --rsource", "--rsource")
     )
@@ -67,14 +67,14 @@ def test_the_order_of_options_that_say_the_same_does_not_matter() -> None:
     assert isinstance(exact.check(read(one), read(other), Question()), Equal)
 
 
-def test_a_mask_that_is_written_is_the_one_that_is_left_out() -> None:
+def test_a_written_default_mask_equals_an_omitted_one() -> None:
     """iptables-save prints the mask of every rule: a text is equal to its own save."""
     rules = "-m recent --set --name x -j ACCEPT", "-m recent --rcheck --name x --mask 255.255.255.255 -j DROP"
     saved = rules[0].replace(" -j", " --mask 255.255.255.255 -j"), rules[1]
     assert isinstance(exact.check(read(text(*rules)), read(text(*saved)), Question()), Equal)
 
 
-def test_rules_of_one_memory_that_say_the_same_of_it_may_change_places() -> None:
+def test_rules_that_configure_one_memory_alike_may_be_exchanged() -> None:
     rules = f"-s 10.3.0.0/16 {LIMIT} 9/sec -j DROP", f"-s 10.2.0.0/16 {LIMIT} 9/sec -j DROP"
     assert isinstance(exact.check(read(text(*rules)), read(text(*rules[::-1])), Question()), Equal)
 
@@ -87,14 +87,14 @@ def test_rules_of_one_memory_that_say_the_same_of_it_may_change_places() -> None
         ("-j DROP", "-j RATEEST --rateest-name a --rateest-interval 250ms --rateest-ewmalog 500ms"),
     ],
 )
-def test_rules_that_do_something_by_being_loaded_stay(rules: tuple[str, ...]) -> None:
-    made = compile_rules(read(text(*rules)), Options(equivalence="verdict", min_length=1))
-    printed = write(made.program)
+def test_rules_that_act_when_they_are_loaded_are_kept(rules: tuple[str, ...]) -> None:
+    compiled = compile_rules(read(text(*rules)), Options(equivalence="verdict", min_length=1))
+    printed = write(compiled.program)
     assert rules[-1].split()[-1] in printed
     assert all(word in printed for rule in rules[1:] for word in rule.split() if word.startswith("--"))
 
 
-def test_a_turned_test_of_all_ports_makes_no_rule_behind_it_dead() -> None:
+def test_an_inverted_test_of_all_ports_makes_no_later_rule_unreachable() -> None:
     rules = "-p udp -m udp ! --dport 10:5 -j ACCEPT", "-p udp -j DROP"
     assert not lint(read(text(*rules)), NFT, tell=lambda stage: None).flaws
 
@@ -107,7 +107,7 @@ def test_a_policy_is_kept_where_a_chain_is_declared_again_without_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason", "line"),
+    ("source", "reason", "line"),
     [
         ("*filter\n:INPUT DROP\nCOMMIT\n*filter\n:FORWARD ACCEPT\nCOMMIT\n", "iptables-legacy keeps it", 4),
         (
@@ -119,9 +119,9 @@ def test_a_policy_is_kept_where_a_chain_is_declared_again_without_one() -> None:
         ("*filter\n:X -\n-A INPUT -j LOG\n-A X -j DROP\n-E X LOG\nCOMMIT\n", "not renamed", 5),
     ],
 )
-def test_what_the_backends_or_the_order_make_two_things_is_refused(said: str, reason: str, line: int) -> None:
+def test_a_text_that_backends_or_order_make_ambiguous_is_refused(source: str, reason: str, line: int) -> None:
     with pytest.raises(HitablesError, match=reason) as caught:
-        read(said)
+        read(source)
     assert f":{line}:" in str(caught.value)
 
 

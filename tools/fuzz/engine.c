@@ -1,8 +1,8 @@
 /* libFuzzer on build and update: `make fuzz-engine`.
  *
- * The bytes choose an algorithm, rules of five small dimensions, and then updates; after each of them the
- * answers of a few headers are compared with reading the rules.  Built with the sanitizers,
- * so what is read beyond its end counts as well. */
+ * The bytes choose an algorithm, rules of five small dimensions, and then updates; after each update the
+ * answers to a few headers are compared with reading the rules.  Built with the sanitizers, so reads
+ * beyond an end are found, too. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ static void side(struct input *in, uint32_t d, uint32_t *range)
         range[1] = value + byte(in) > top ? top : value + byte(in) % (top - value + 1);
 }
 
-static uint32_t reading(const uint32_t box[RULES][DIMS][2], const bool *here, const uint32_t *header)
+static uint32_t read_rules(const uint32_t box[RULES][DIMS][2], const bool *here, const uint32_t *header)
 {
     for (uint32_t r = 0; r < RULES; r++) {
         uint32_t d = 0;
@@ -46,14 +46,14 @@ static uint32_t reading(const uint32_t box[RULES][DIMS][2], const bool *here, co
     return VFDB_NONE;
 }
 
-static void check(struct vfdb *db, const struct vfdb_plan *plan, const uint32_t box[RULES][DIMS][2], const bool *here,
-                  const uint32_t *headers)
+static void check(struct vfdb *db, const struct vfdb_plan *plan, const uint32_t box[RULES][DIMS][2],
+                  const bool *here, const uint32_t *headers)
 {
     uint32_t found[HEADERS];
     if (vfdb_search(db, headers, HEADERS, found) != VFDB_OK)
         abort();
     for (uint32_t i = 0; i < HEADERS; i++)
-        if (found[i] != reading(box, here, headers + i * DIMS)) {
+        if (found[i] != read_rules(box, here, headers + i * DIMS)) {
             fprintf(stderr, "%s: header %u\n", plan->ops->name, i);
             abort();
         }
@@ -69,7 +69,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     plan.ops = vfdb_algorithm(byte(&in) % algorithms);
     inner.ops = vfdb_algorithm(byte(&in) % algorithms);
     if (plan.ops->least_dims > DIMS || plan.ops->most_dims < DIMS ||
-        (plan.ops->wraps && (inner.ops->wraps || inner.ops->least_dims > DIMS || inner.ops->most_dims < DIMS)))
+        (plan.ops->wraps &&
+         (inner.ops->wraps || inner.ops->least_dims > DIMS || inner.ops->most_dims < DIMS)))
         return -1;
     for (uint32_t p = 0; p < VFDB_PARAMS; p++) {
         plan.value[p] = plan.ops->param[p].usual;
@@ -77,23 +78,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     plan.inner = plan.ops->wraps ? &inner : NULL;
 
-    uint32_t box[RULES][DIMS][2], priority[RULES], given[RULES][DIMS][2], headers[HEADERS * DIMS], count = 0;
+    uint32_t box[RULES][DIMS][2], priority[RULES], boxes[RULES][DIMS][2], headers[HEADERS * DIMS], count = 0;
     bool here[RULES];
     for (uint32_t r = 0; r < RULES; r++) {
         for (uint32_t d = 0; d < DIMS; d++)
             side(&in, d, box[r][d]);
         here[r] = byte(&in) % 2;
         if (here[r]) {
-            memcpy(given[count], box[r], sizeof box[r]);
+            memcpy(boxes[count], box[r], sizeof box[r]);
             priority[count++] = r;
         }
     }
     /* Headers at the ends of sides of several rules. */
     for (uint32_t i = 0; i < HEADERS; i++)
         for (uint32_t d = 0; d < DIMS; d++)
-            headers[i * DIMS + d] = (box[(i + (i % 3 == 0) * d) % RULES][d][i / RULES % 2] + (i % 5 == 4)) & ((1U << bits[d]) - 1);
+            headers[i * DIMS + d] = (box[(i + (i % 3 == 0) * d) % RULES][d][i / RULES % 2] + (i % 5 == 4)) &
+                                    ((1U << bits[d]) - 1);
 
-    struct vfdb_rules rules = {DIMS, count, bits, priority, &given[0][0][0]};
+    struct vfdb_rules rules = {DIMS, count, bits, priority, &boxes[0][0][0]};
     struct vfdb *db;
     size_t limit = byte(&in) % 8 == 0 ? (size_t)byte(&in) << 10 : 0;
     int status = vfdb_open(&plan, &rules, limit, &db);

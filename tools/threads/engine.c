@@ -1,7 +1,7 @@
 /* Threads that search while rules change, for the thread sanitizer: `make sanitize-threads`.
  *
- * Every classifier, alone and inside of every wrapper.  The rule that goes in and out is worse than all
- * others, so at any moment a header has one of two answers. */
+ * Every classifier is tested alone and inside every wrapper.  The rule that is inserted and removed has
+ * the worst priority, so at any moment a header has one of two answers. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -53,13 +53,13 @@ static void try(const struct vfdb_plan *plan)
         pthread_join(thread[i], NULL);
     vfdb_settle(db);
     vfdb_close(db);
-    printf("%s%s%s: %u wrong\n", plan->ops->name, plan->inner ? " around " : "", plan->inner ? plan->inner->ops->name : "",
-           atomic_load(&wrong));
+    printf("%s%s%s: %u wrong\n", plan->ops->name, plan->inner ? " around " : "",
+           plan->inner ? plan->inner->ops->name : "", atomic_load(&wrong));
     if (wrong)
         exit(1);
 }
 
-static void usual(struct vfdb_plan *plan, const struct vfdb_ops *ops)
+static void set_defaults(struct vfdb_plan *plan, const struct vfdb_ops *ops)
 {
     plan->ops = ops;
     for (uint32_t p = 0; p < VFDB_PARAMS; p++)
@@ -91,12 +91,12 @@ int main(void)
     for (uint32_t n = 0; vfdb_algorithm(n); n++) {
         const struct vfdb_ops *ops = vfdb_algorithm(n);
         struct vfdb_plan plan = {0}, inner = {0};
-        usual(&plan, ops);
+        set_defaults(&plan, ops);
         if (!ops->wraps && ops->least_dims <= DIMS && DIMS <= ops->most_dims)
             try(&plan);
         for (uint32_t k = 0; ops->wraps && vfdb_algorithm(k); k++) {
             const struct vfdb_ops *within = vfdb_algorithm(k);
-            usual(&inner, within);
+            set_defaults(&inner, within);
             plan.inner = &inner;
             if (!within->wraps && within->least_dims <= DIMS && DIMS <= within->most_dims)
                 try(&plan);

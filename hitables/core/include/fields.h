@@ -1,7 +1,8 @@
 #ifndef HITABLES_FIELDS_H
 #define HITABLES_FIELDS_H
 
-/* The header fields of a packet.  Numbers and order are those of hitables.ir.fields.Field; a test compares them. */
+/* The header fields of a packet.  Numbers and order are those of hitables.ir.fields.Field; a test compares
+ * them. */
 enum header_field {
     FIELD_SRC,
     FIELD_DST,

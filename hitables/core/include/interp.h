@@ -8,8 +8,8 @@
 
 /* The interpreter: sends packets through a compiled table as ir/semantics.py would.  See interp.c.
  *
- * A table is one stream of 32-bit words.  Chain c is the rules from word starts[c] on, then a 0.  A rule is
- * its length in words, its number, the code of its matches and one target.  The low byte of an
+ * A table is one stream of 32-bit words.  Chain c is the rules from word starts[c] on, then a 0.  A rule
+ * is its length in words, its number, the code of its matches and one target.  The low byte of an
  * instruction's first word is the operation, the next byte operand A, the upper half operand B; further
  * operands are the words that follow (after the | below). */
 enum interp_op {
@@ -21,17 +21,18 @@ enum interp_op {
     INTERP_CUT,     /* drops a packet whose protocol cannot be determined */
     INTERP_OPTION,  /* drops a packet with a bad TCP data offset */
     INTERP_FACT,    /* | key, mask of the states that it reads */
-    INTERP_EVENT,   /* | key, first of its three effects (no, yes, dropped), mask of the states that it writes */
-    INTERP_COUNT,   /* first of the targets | effect */
-    INTERP_FIRE,    /* | effect, mask of the states that it writes */
-    INTERP_JUMP,    /* | chain */
-    INTERP_GOTO,    /* | chain */
+    INTERP_EVENT, /* | key, first of its three effects (no, yes, dropped), mask of the states that it writes
+                   */
+    INTERP_COUNT, /* first of the targets | effect */
+    INTERP_FIRE, /* | effect, mask of the states that it writes */
+    INTERP_JUMP, /* | chain */
+    INTERP_GOTO, /* | chain */
     INTERP_RETURN,
     INTERP_VERDICT, /* | verdict */
 };
 
 enum interp_size {
-    INTERP_SLOTS = 15,  /* the fields, then sport, dport and flags as native nft expressions read them */
+    INTERP_SLOTS = 15, /* the fields, then sport, dport and flags as native nft expressions read them */
     INTERP_STATES = 17, /* states that rules write, a bit of a mask each */
 };
 
@@ -48,29 +49,30 @@ enum interp_open { INTERP_OPEN_FACT = 1, INTERP_OPEN_OUTCOME = 2 };
 
 /* The table to compile; interp_new copies all arrays. */
 struct interp_code {
-    const uint32_t *code;          /* [words] the stream */
+    const uint32_t *code; /* [words] the stream */
     size_t words;
-    const uint32_t *starts;        /* [chains] first word of each chain, ascending */
-    const uint32_t *ends;          /* [chains] verdict of a packet that reaches the end of the chain in which it started */
+    const uint32_t *starts; /* [chains] first word of each chain, ascending */
+    const uint32_t
+        *ends; /* [chains] verdict of a packet that reaches the end of the chain in which it started */
     size_t chains;
-    const uint64_t *hashes;        /* [keys] hash of each key: facts, outcomes, effects and verdicts are keys */
+    const uint64_t *hashes; /* [keys] hash of each key: facts, outcomes, effects and verdicts are keys */
     size_t keys;
-    size_t rules;                  /* rule numbers are below it */
-    size_t depth;                  /* how deep jumps nest */
+    size_t rules; /* rule numbers are below it */
+    size_t depth; /* how deep jumps nest */
     const uint32_t *field_writers; /* [FIELDS] mask of the states whose writing changes the field */
-    uint32_t drop;                 /* verdict of a match that drops the packet */
+    uint32_t drop; /* verdict of a match that drops the packet */
 };
 
 struct interp_packet {
     uint64_t low[FIELDS]; /* value of each field; defined for the fields in *present* alone */
-    uint64_t high[4];     /* upper halves of src, dst, iif, oif */
-    uint64_t seed;        /* answers that are not given are drawn from it */
-    uint16_t present;     /* a bit per field */
+    uint64_t high[4]; /* upper halves of src, dst, iif, oif */
+    uint64_t seed; /* answers that are not given are drawn from it */
+    uint16_t present; /* a bit per field */
     uint16_t l4_bytes;
     uint16_t raw_sport, raw_dport;
     uint8_t raw_flags;
-    uint8_t raw_present;  /* bits 0 to 2: sport, dport, flags */
-    uint8_t classes;      /* of enum interp_class */
+    uint8_t raw_present; /* bits 0 to 2: sport, dport, flags */
+    uint8_t classes; /* of enum interp_class */
     uint8_t unused[5];
 };
 
@@ -80,20 +82,21 @@ struct interp_batch {
     size_t count;
     int seeded; /* 0: an answer that is not given is "no", and interp_result.open records it */
     /* Given answers: row g holds, for each packet, the answer to key given_key[g] after given_epoch[g] writes
-     * (UINT32_MAX: the outcome of every evaluation); 0 no, 1 yes, 2 dropped (outcomes alone), else not given. */
+     * (UINT32_MAX: the outcome of every evaluation); 0 no, 1 yes, 2 dropped (outcomes alone), else not given.
+     */
     size_t given;
     const uint32_t *given_key, *given_epoch; /* [given] */
-    const uint8_t *given_value;              /* [given][count] */
-    /* A write changes field f to one of the values pool_start[f] to pool_start[f + 1], each two words of 64 bits;
-     * if there are none it leaves the field as it is. */
+    const uint8_t *given_value; /* [given][count] */
+    /* A write changes field f to one of the values pool_start[f] to pool_start[f + 1], each two words of
+     * 64 bits; if there are none it leaves the field as it is. */
     const uint64_t *pool;
     uint32_t pool_start[FIELDS + 1];
-    const uint32_t *limits;                  /* [count] how many effects of each packet to hash; NULL: all */
+    const uint32_t *limits; /* [count] how many effects of each packet to hash; NULL: all */
 };
 
 /* What to count besides the results; all zero: nothing. */
 struct interp_counts {
-    uint64_t *hits;   /* [rules] or NULL: increased by one for each packet that the rule matches */
+    uint64_t *hits; /* [rules] or NULL: increased by one for each packet that the rule matches */
     uint64_t *visits; /* [words] or NULL: increased by one for each execution of the instruction that starts
                        * there; then no rule is skipped unread, and a run takes longer */
     int32_t *matched; /* [count][room] or NULL: numbers of the first rules that matched, in order, then -1 */
@@ -101,12 +104,12 @@ struct interp_counts {
 };
 
 struct interp_result {
-    uint64_t effects;      /* hash of the effects in order */
+    uint64_t effects; /* hash of the effects in order */
     uint32_t effect_count;
     uint32_t verdict;
-    uint32_t reads;        /* rules read */
-    int32_t rule;          /* number of the rule that decided; -1: the end of the chain did */
-    uint32_t open;         /* of enum interp_open: answers that were not given */
+    uint32_t reads; /* rules read */
+    int32_t rule; /* number of the rule that decided; -1: the end of the chain did */
+    uint32_t open; /* of enum interp_open: answers that were not given */
     uint32_t unused;
 };
 
@@ -115,8 +118,8 @@ struct interp;
 /* A compiled table, to be freed with interp_free; NULL on failure, and *status then gives the reason. */
 struct interp *interp_new(const struct interp_code *code, enum interp_status *status);
 
-/* Send each packet of the batch into the chain.  results: [batch->count], overwritten.  counts: never NULL.
- * Any number of threads may run one table at a time, each with its own results and counts. */
+/* Send each packet of the batch into the chain.  results: [batch->count], overwritten.  counts: never
+ * NULL.  Any number of threads may run one table at a time, each with its own results and counts. */
 enum interp_status interp_run(const struct interp *table, uint32_t chain, const struct interp_batch *batch,
                               struct interp_result *results, const struct interp_counts *counts);
 

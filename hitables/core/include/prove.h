@@ -6,10 +6,10 @@
 
 /* The prover: whether two programs decide every packet alike.  See prover.c and prove.c.
  *
- * Both programs are in one input: their chains, rules, matches and tests are numbered together, and equal ones have
- * one number.  A dimension is a header field (enum header_field) or, from FIELDS on, the truth of a fact; its values
- * are coordinates from 0 to its size - 1.  Arrays named *_start have one entry more than there are things: thing i
- * owns the entries from start[i] to start[i + 1] - 1. */
+ * Both programs are in one input: their chains, rules, matches and tests are numbered together, and equal
+ * ones have one number.  A dimension is a header field (enum header_field) or, from FIELDS on, the truth
+ * of a fact; its values are coordinates from 0 to its size - 1.  Arrays named *_start have one entry more
+ * than there are things: thing i owns the entries from start[i] to start[i + 1] - 1. */
 enum prove_op {
     PROVE_TEST,   /* arg: test */
     PROVE_NATIVE, /* arg: test, read as native nft expressions read it */
@@ -36,46 +36,48 @@ enum prove_status {
 
 /* Chains of the first program precede those of the second.  prover_new copies all arrays. */
 struct prove_input {
-    uint32_t dims, tests, matches, rules, chains, chains_before; /* chains_before: chains of the first program */
+    uint32_t dims, tests, matches, rules, chains,
+        chains_before; /* chains_before: chains of the first program */
     const uint32_t *dim_size;                  /* [dims] */
-    const uint32_t *dim_states;                /* [dims] mask of the states whose writing changes the dimension */
-    const uint32_t *test_dim, *test_start;     /* [tests], [tests + 1] into set_ends, in pairs */
-    const uint32_t *set_ends;                  /* low, high, low, high, ... */
-    const uint32_t *match_start, *code;        /* [matches + 1] into code, in pairs: op, arg, op, arg, ... */
-    const uint32_t *rule_start, *rule_match;   /* [rules + 1] into rule_match */
-    const uint32_t *rule_action;               /* [rules][3] enum prove_action, its number, mask of states written */
-    const uint32_t *chain_start, *chain_end;   /* [chains] into the rules; chains may share rules */
-    const uint32_t *chain_writes;              /* [chains] mask of the states that it, or a chain that it enters, writes */
-    const uint32_t *chain_partner;             /* [chains] chain of the other program to compare with; UINT32_MAX: none */
-    uint32_t drop;                             /* number of the verdict DROP */
+    const uint32_t *dim_states; /* [dims] mask of the states whose writing changes the dimension */
+    const uint32_t *test_dim, *test_start; /* [tests], [tests + 1] into set_ends, in pairs */
+    const uint32_t *set_ends; /* low, high, low, high, ... */
+    const uint32_t *match_start, *code; /* [matches + 1] into code, in pairs: op, arg, op, arg, ... */
+    const uint32_t *rule_start, *rule_match; /* [rules + 1] into rule_match */
+    const uint32_t *rule_action; /* [rules][3] enum prove_action, its number, mask of states written */
+    const uint32_t *chain_start, *chain_end; /* [chains] into the rules; chains may share rules */
+    const uint32_t *chain_writes; /* [chains] mask of the states that it, or a chain that it enters, writes */
+    const uint32_t *chain_partner; /* [chains] chain of the other program to compare with; UINT32_MAX: none */
+    uint32_t drop; /* number of the verdict DROP */
 };
 
 /* A class: packets that differ in header values alone.  Masks have a bit per field. */
 struct prove_class {
     uint32_t present, present_native; /* fields that the packets have; as native nft expressions read them */
-    uint32_t bytes;                   /* of layer 4 */
-    uint32_t frozen;                  /* fields that no write changes */
-    /* Flags: a later fragment; a bad TCP data offset; fragment offset 1; cut off within its headers; may always be
-     * dropped; read by legacy iptables. */
+    uint32_t bytes; /* of layer 4 */
+    uint32_t frozen; /* fields that no write changes */
+    /* Flags: a later fragment; a bad TCP data offset; fragment offset 1; cut off within its headers; may
+     * always be dropped; read by legacy iptables. */
     uint8_t later, bad_offset, offset_one, cut_short, may_drop, legacy;
 };
 
-/* A prover may be used by one thread at a time.  Functions that return a status do not free anything on failure:
- * the prover stays usable, and prover_free frees it. */
+/* A prover may be used by one thread at a time.  Functions that return a status do not free anything on
+ * failure: the prover stays usable, and prover_free frees it. */
 struct prover;
 
 /* NULL when memory is exhausted.  *memory*: bytes that it may take, 0 for any number. */
 struct prover *prover_new(const struct prove_input *input, size_t memory);
 void prover_free(struct prover *prover);
 
-/* Select a class, in which the runs that follow read the rules.  sets: restricted sets of dimensions, as dim, count,
- * low, high, ... (*words* in all); they hold until the next class. */
+/* Select a class, in which the runs that follow read the rules.  sets: restricted sets of dimensions, as
+ * dim, count, low, high, ... (*words* in all); they hold until the next class. */
 enum prove_status prover_enter(struct prover *prover, const struct prove_class *class, const uint32_t *sets,
                                size_t words);
 
-/* Compare chain a of the first program with chain b of the second, for the packets of the class and of *sets* (as
- * above).  end_a, end_b: the verdict behind each chain.  seconds: time limit, 0 for none.  strict: a rule's memory is
- * paired with another's only when both are asked.  most: differences after which to stop. */
+/* Compare chain a of the first program with chain b of the second, for the packets of the class and of
+ * *sets* (as above).  end_a, end_b: the verdict behind each chain.  seconds: time limit, 0 for none.
+ * strict: a rule's memory is paired with another's only when both are asked.  most: differences after
+ * which to stop. */
 enum prove_status prover_run(struct prover *prover, uint32_t a, uint32_t b, uint32_t end_a, uint32_t end_b,
                              const uint32_t *sets, size_t words, double seconds, bool strict, size_t most);
 
@@ -84,42 +86,44 @@ enum prove_status prover_run(struct prover *prover, uint32_t a, uint32_t b, uint
 void prover_same(struct prover *prover);
 enum prove_alteration {
     PROVE_LEAVE_OUT, /* the second program loses the rule */
-    PROVE_MARK,      /* the rule's verdict differs in the two programs: a packet that matches it is a difference */
-    PROVE_REMOVE,    /* both programs lose the rule, for the rest of the class; prover_restore does not undo it */
+    PROVE_MARK, /* the rule's verdict differs in the two programs: a packet that matches it is a difference */
+    PROVE_REMOVE, /* both programs lose the rule, for the rest of the class; prover_restore does not undo it
+                   */
 };
-/* Alter a rule, numbered a and b in the two programs, for the runs that follow in this class.  touched[count]: chains
- * of the first program that reach the rule, its own included. */
+/* Alter a rule, numbered a and b in the two programs, for the runs that follow in this class.
+ * touched[count]: chains of the first program that reach the rule, its own included. */
 enum prove_status prover_alter(struct prover *prover, uint32_t rule_a, uint32_t rule_b, uint32_t alteration,
                                const uint32_t *touched, size_t count);
 /* Undo the last prover_alter. */
 void prover_restore(struct prover *prover);
 
-/* Write to rules[] the rules of a chain, in front of *rule*, that packets of *sets* may meet: at most *room*; their
- * number.  0 also when memory is exhausted. */
+/* Write to rules[] the rules of a chain, in front of *rule*, that packets of *sets* may meet: at most
+ * *room*; their number.  0 also when memory is exhausted. */
 size_t prover_front(struct prover *prover, uint32_t chain, uint32_t rule, const uint32_t *sets, size_t words,
                     uint32_t *rules, size_t room);
 
-/* From now on each pair of chains of one name must be proved by itself, and so must the whole, each within *steps*
- * steps; a run that needs more returns PROVE_TOO_DEEP.  0: no bound. */
+/* From now on each pair of chains of one name must be proved by itself, and so must the whole, each within
+ * *steps* steps; a run that needs more returns PROVE_TOO_DEEP.  0: no bound. */
 void prover_bound(struct prover *prover, uint64_t steps);
 
-/* Whether a list that is read in another order decides alike (reorder.h), after a run in this class that proved the
- * chains of that order equal to others. */
+/* Whether a list that is read in another order decides alike (reorder.h), after a run in this class that
+ * proved the chains of that order equal to others. */
 struct order;
 enum prove_status prover_ordered(struct prover *prover, const struct order *order);
 
-/* How the class reads each match, one after the other: number of its parts, whether it ends the rule, and the kind
- * of that end; then for each part its tests and its event (UINT32_MAX: none).  At most *room* words are written; the
- * number that there are. */
+/* How the class reads each match, one after the other: number of its parts, whether it ends the rule, and
+ * the kind of that end; then for each part its tests and its event (UINT32_MAX: none).  At most *room*
+ * words are written; the number that there are. */
 size_t prover_reading(const struct prover *prover, uint32_t *words, size_t room);
 
 /* The run in progress, and every later one, returns PROVE_STOPPED.  From any thread. */
 void prover_stop(struct prover *prover);
 
-/* The differences of the last run, valid until the next: records of words, each preceded by its length (prove.c,
- * record).  *words: the length of all. */
+/* The differences of the last run, valid until the next: records of words, each preceded by its length
+ * (prove.c, record).  *words: the length of all. */
 const uint32_t *prover_found(const struct prover *prover, size_t *words);
-/* The share of the packets that the last run proved, from 0 to 1; regions proved so far; bytes taken at most. */
+/* The share of the packets that the last run proved, from 0 to 1; regions proved so far; bytes taken at most.
+ */
 double prover_done(const struct prover *prover);
 uint64_t prover_regions(const struct prover *prover);
 size_t prover_bytes(const struct prover *prover);

@@ -1,17 +1,19 @@
-#ifndef HITABLES_ORDER_H
-#define HITABLES_ORDER_H
+#ifndef HITABLES_REORDER_H
+#define HITABLES_REORDER_H
 #include <stdint.h>
 
-/* A list of rules in another order: see order.c.
+/* A list of rules that is read in another order, by groups: the input of prover_ordered.  See reorder.c.
  *
- * Rules are numbered by group and, in each group, as they stand in the list. */
+ * Rules are numbered by group and, within each group, in list order.  A *form* is what is read in front of
+ * a rule, for the packets that it matches. */
 struct order {
     uint32_t groups, rules;
-    const uint32_t *group_start; /* groups + 1 of them */
-    const uint32_t *place;       /* in the list, by rule: ascending in each group */
-    const uint32_t *form;        /* rules + 1: rule r is form[r + 1] - 1 of the input; what stands before it, for it, from form[r] on */
-    const uint32_t *asked;       /* rules times groups: of each group so many rules are asked before the rule */
-    const uint32_t *listed_start, *listed; /* rules that its forms list, ascending */
+    const uint32_t *group_start;           /* [groups + 1] first rule of each group */
+    const uint32_t *place;                 /* [rules] place in the list; ascending in each group */
+    const uint32_t *form; /* [rules + 1] rule r is form[r + 1] - 1 of the input, its form the rules from
+                           * form[r] up to it */
+    const uint32_t *asked; /* [rules][groups] how many rules of each group its form searches */
+    const uint32_t *listed_start, *listed; /* [rules + 1] into listed: rules that its form lists, ascending */
 };
 
 #endif

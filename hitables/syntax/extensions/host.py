@@ -52,8 +52,8 @@ def _monthdays(words: tuple[str, ...], family: Family) -> str:
 
 
 def _daytime(words: tuple[str, ...], family: Family) -> str:
-    found = re.fullmatch(r"(\d{0,2}):(\d{0,2})(?::(\d{0,2}))?", words[0])
-    hour, minute, second = (int(text or 0) for text in found.groups()) if found else (24, 0, 0)
+    fields = re.fullmatch(r"(\d{0,2}):(\d{0,2})(?::(\d{0,2}))?", words[0])
+    hour, minute, second = (int(text or 0) for text in fields.groups()) if fields else (24, 0, 0)
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"not a time: {words[0]!r}")
     return f"{hour:02}:{minute:02}:{second:02}"
@@ -67,12 +67,12 @@ _LAST_DATE = 0x7FFFFFFF
 
 def _date(words: tuple[str, ...], family: Family) -> str:
     """Seconds since 1970."""
-    found = _DATE.fullmatch(words[0])
-    if found is None:
+    fields = _DATE.fullmatch(words[0])
+    if fields is None:
         raise ValueError(f"not a date: {words[0]!r}")
     year, month, day, hour, minute, second = (
         int(text) if text else default
-        for text, default in zip(found.groups(), (0, 1, 1, 0, 0, 0), strict=True)
+        for text, default in zip(fields.groups(), (0, 1, 1, 0, 0, 0), strict=True)
     )
     if not (
         1970 <= year <= 2038

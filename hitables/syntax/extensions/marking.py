@@ -66,9 +66,9 @@ def _canonical_connmark(options: Options, family: Family) -> None:
         raise ValueError("two masks")
     if setting := set(_SET_MARKS) & set(options):
         place = order.index(next(iter(setting)))
-        given = {option: options.pop(option)[1] for option in masks}
+        mask_texts = {option: options.pop(option)[1] for option in masks}
         _canonical_mark(options, family)
-        for option, text in given.items():
+        for option, text in mask_texts.items():
             if option != "--nfmask" and order.index(option) > place:
                 value = options["--set-xmark"][1].partition("/")[0]
                 options["--set-xmark"] = False, f"{value}/{text}"

@@ -44,10 +44,10 @@ _BITS_PER_SECOND = {
 def _bytes_per_second(words: tuple[str, ...], family: Family) -> str:
     if not words:
         return NOTHING
-    found = write.DECIMAL.fullmatch(words[0])
-    if found is None or found[2].lower() not in _BITS_PER_SECOND:
+    number = write.DECIMAL.fullmatch(words[0])
+    if number is None or number[2].lower() not in _BITS_PER_SECOND:
         raise ValueError(f"not a rate: {words[0]!r}")
-    rate = int(float(found[1]) * _BITS_PER_SECOND[found[2].lower()] / 8)
+    rate = int(float(number[1]) * _BITS_PER_SECOND[number[2].lower()] / 8)
     if rate > 0xFFFFFFFF:
         raise ValueError(f"too high a rate: {words[0]!r}")
     return f"{rate}"
@@ -144,9 +144,9 @@ def _hashlimit_rate(options: Options, family: Family) -> None:
 
 
 def _burst(text: str) -> int:
-    found = re.fullmatch(r"(.*?)([km]?)b?", text)
-    assert found is not None, "any text is of that form"
-    return spelt.number(found[1], 1, 1 << 40) * {"": 1, "k": 1024, "m": 1024**2}[found[2]]
+    number = re.fullmatch(r"(.*?)([km]?)b?", text)
+    assert number is not None, "any text is of that form"
+    return spelt.number(number[1], 1, 1 << 40) * {"": 1, "k": 1024, "m": 1024**2}[number[2]]
 
 
 def _canonical_hashlimit(options: Options, family: Family) -> None:

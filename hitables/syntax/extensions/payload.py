@@ -35,18 +35,18 @@ def _u32(words: tuple[str, ...], family: Family) -> str:
 
     def skip() -> None:
         nonlocal at
-        found = space.match(text, at)
-        assert found is not None, "none is some white space, too"
-        at = found.end()
+        blanks = space.match(text, at)
+        assert blanks is not None, "none is some white space, too"
+        at = blanks.end()
 
     def read() -> str:
         nonlocal at
         skip()
-        found = number.match(text, at)
-        if found is None:
+        digits = number.match(text, at)
+        if digits is None:
             raise ValueError(f"no number at character {at} of {text!r}")
-        at = found.end()
-        return f"{spelt.number(found[0], 0, 0xFFFFFFFF):#x}"
+        at = digits.end()
+        return f"{spelt.number(digits[0], 0, 0xFFFFFFFF):#x}"
 
     def take(*signs: str) -> str:
         nonlocal at
@@ -89,39 +89,39 @@ def _text(words: tuple[str, ...], family: Family) -> str:
 
 def _hex_text(words: tuple[str, ...], family: Family) -> str:
     """Text with bytes in hexadecimal between |; a backslash makes the next character a plain one."""
-    given, out, at = words[0].encode("utf-8", "surrogateescape"), bytearray(), 0
-    if not given or not given.isascii():
+    text, out, at = words[0].encode("utf-8", "surrogateescape"), bytearray(), 0
+    if not text or not text.isascii():
         raise ValueError("no pattern")
     hexadecimal = False
-    while at < len(given):
+    while at < len(text):
         plain = False
-        if given[at : at + 1] == b"\\":
+        if text[at : at + 1] == b"\\":
             if hexadecimal:
                 raise ValueError("a literal in hexadecimal data")
             plain = True
-        elif given[at : at + 1] == b"|":
+        elif text[at : at + 1] == b"|":
             hexadecimal = not hexadecimal
-            while hexadecimal and given[at + 1 : at + 2] == b" ":
+            while hexadecimal and text[at + 1 : at + 2] == b" ":
                 at += 1
             at += 1
-            if at >= len(given):
+            if at >= len(text):
                 break
             # A second | at once, or a backslash behind one, is read as what it stands for in C: not here.
-            if given[at : at + 1] in (b"|", b"\\"):
+            if text[at : at + 1] in (b"|", b"\\"):
                 raise ValueError("two signs in a row")
         if plain:
-            if at + 1 >= len(given):
+            if at + 1 >= len(text):
                 raise ValueError("a literal at the end")
-            out += given[at + 1 : at + 2]
+            out += text[at + 1 : at + 2]
             at += 2
         elif hexadecimal:
-            digits = given[at : at + 2].decode()
-            if not re.fullmatch("[0-9a-fA-F]{2}", digits) or at + 2 >= len(given):
+            digits = text[at : at + 2].decode()
+            if not re.fullmatch("[0-9a-fA-F]{2}", digits) or at + 2 >= len(text):
                 raise ValueError(f"not hexadecimal: {digits!r}")
             out.append(int(digits, 16))
-            at += 3 if given[at + 2 : at + 3] == b" " else 2
+            at += 3 if text[at + 2 : at + 3] == b" " else 2
         else:
-            out += given[at : at + 1]
+            out += text[at : at + 1]
             at += 1
     return _pattern(bytes(out))
 

@@ -54,10 +54,10 @@ def _canonical_estimator(options: Options, family: Family) -> None:
 
 
 def _time_units(text: str) -> int:
-    found = write.DECIMAL.fullmatch(text)
-    if found is None or found[2].lower() not in _UNIT_MICROSECONDS:
+    duration = write.DECIMAL.fullmatch(text)
+    if duration is None or duration[2].lower() not in _UNIT_MICROSECONDS:
         raise ValueError(f"not a time: {text!r}")
-    return int(float(found[1]) * _UNIT_MICROSECONDS[found[2].lower()])
+    return int(float(duration[1]) * _UNIT_MICROSECONDS[duration[2].lower()])
 
 
 # By the first letter of the unit.
@@ -65,10 +65,10 @@ _MICROSECONDS = {"s": 1_000_000, "m": 1_000, "u": 1, "": 1}
 
 
 def _microseconds(text: str) -> int:
-    found = numeric.DURATION.fullmatch(text)
-    assert found is not None
-    value = float(int(found[1], 16)) if "x" in found[1].lower() else float(found[1])
-    return int(value * _MICROSECONDS[(found[2] or "")[:1].lower()])
+    duration = numeric.DURATION.fullmatch(text)
+    assert duration is not None
+    value = float(int(duration[1], 16)) if "x" in duration[1].lower() else float(duration[1])
+    return int(value * _MICROSECONDS[(duration[2] or "")[:1].lower()])
 
 
 def _check_rate_estimator(uses: Uses, family: Family) -> None:

@@ -34,12 +34,12 @@ def _canonical_tcpmss(options: Options, family: Family) -> None:
 
 
 def _canonical_tos(options: Options, family: Family) -> None:
-    made: dict[str, Callable[[int], tuple[int, int]]] = {
+    operations: dict[str, Callable[[int], tuple[int, int]]] = {
         "--and-tos": lambda value: (0, ~value & 0xFF),
         "--or-tos": lambda value: (value, value),
         "--xor-tos": lambda value: (value, 0),
     }
-    for option, change in made.items():
+    for option, change in operations.items():
         if option in options:
             if "--set-tos" in options:
                 raise ValueError("two ways to set it")

@@ -19,10 +19,10 @@ def _to(words: tuple[str, ...], family: Family) -> str:
     if family is Family.IPV6 and "[" not in words[0] and words[0].count(":") > 1:
         hosts, ports = words[0], None
     else:
-        found = _TO.fullmatch(words[0])
-        if found is None or (found[1] is not None and family is Family.IPV4):
+        parts = _TO.fullmatch(words[0])
+        if parts is None or (parts[1] is not None and family is Family.IPV4):
             raise ValueError(f"not a range: {words[0]!r}")
-        hosts, ports = found[1] if found[1] is not None else found[2], found[3]
+        hosts, ports = parts[1] if parts[1] is not None else parts[2], parts[3]
     first, dash, last = hosts.partition("-")
     shown = ""
     if hosts or ports is None:

@@ -1,18 +1,18 @@
-/* Bit vectors (Lakshman and Stiliadis, SIGCOMM 1998; "Lucent"), with aggregated bits (Baboescu and
- * Varghese, SIGCOMM 2001).
+/* Bit vectors (Lakshman and Stiliadis, SIGCOMM 1998; "Lucent"), with aggregated bits (Baboescu and Varghese,
+ * SIGCOMM 2001).
  *
- * Idea: each value of a dimension has the bitmap of the rules that hold it; the first bit that the
- * bitmaps of all dimensions share is the rule.  An aggregated bit says whether a word of the bitmap is
- * not zero, so that only words are read in which all dimensions have some rule.
- * Cost: a search finds a run of values per dimension (a table by the upper 16 bits, then halving), and
- * reads n/64 words per dimension, or n/4096 aggregated ones and few others.  Memory is quadratic:
- * bitmaps of n bits for up to 2n + 1 runs per dimension; more than *mb* megabytes are VFDB_TOO_LARGE.
- * Invariant: rules stand by rising priority, so the first common bit is the best rule.
+ * Idea: each value of a dimension has the bitmap of the rules that hold it; the first bit that the bitmaps of
+ * all dimensions share is the rule.  An aggregated bit is set if a word of the bitmap is not zero, so that
+ * only words are read in which all dimensions have some rule.
+ * Cost: a search finds a run of values per dimension (a table by the upper 16 bits, then halving), and reads
+ * n/64 words per dimension, or n/4096 aggregated ones and few others.  Memory is quadratic: bitmaps of n bits
+ * for up to 2n + 1 runs per dimension; more than *mb* megabytes are VFDB_TOO_LARGE.
+ * Invariant: rules are sorted by rising priority, so the first common bit is the best rule.
  * Threading: searches change nothing.
  *
  * Where we differ from the papers: runs with the same rules share one bitmap.  With aggregated bits only the
- * words that are not zero are kept, and their places are counted from the aggregated bits; the second
- * paper keeps whole bitmaps.  It also sorts rules anew to have fewer false hits: not here.
+ * words that are not zero are kept, and their places are counted from the aggregated bits; the second paper
+ * keeps whole bitmaps.  It also sorts rules anew to have fewer false hits: not here.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ enum {
 /* One dimension.  *some* and *before* have a row of *tops* per class, with aggregated bits only. */
 struct dimension_bitmaps {
     uint32_t shift;   /* of a value, to its place in the table */
-    uint32_t mask;    /* places, less one: whatever a header holds does not lead out of the table */
+    uint32_t mask;    /* places, less one: no value of a header leads out of the table */
     uint32_t *run;    /* [places + 1] the run that holds the first value of each place */
     uint32_t *start;  /* [runs] first value */
     uint32_t *class;  /* [runs] */
@@ -64,18 +64,21 @@ static void bit_vector_free(void *built)
 }
 
 /* The runs of values with the same rules. */
-static int sweep(const struct vfdb_rules *rules, uint32_t dim, size_t most_words, struct dimension_sweep *sweep)
+static int sweep(const struct vfdb_rules *rules, uint32_t dim, size_t most_words,
+                 struct dimension_sweep *sweep)
 {
     uint64_t *endpoint;
     uint32_t endpoints, all = rules->count / 64 + 1;
     int status = endpoints_sorted(&sweep->scope, rules, dim, &endpoint, &endpoints);
     if (status)
         return status;
-    uint64_t *dense = scope_take(&sweep->scope, all * sizeof *dense), *bits = scope_take(&sweep->scope, all * sizeof *bits);
+    uint64_t *dense = scope_take(&sweep->scope, all * sizeof *dense),
+             *bits = scope_take(&sweep->scope, all * sizeof *bits);
     uint32_t *at = scope_take(&sweep->scope, all * sizeof *at);
     sweep->start = scope_take(&sweep->scope, (endpoints + (size_t)1) * sizeof *sweep->start);
     sweep->class = scope_take(&sweep->scope, (endpoints + (size_t)1) * sizeof *sweep->class);
-    if (!dense || !bits || !at || !sweep->start || !sweep->class || rule_sets_start(&sweep->sets, &sweep->scope))
+    if (!dense || !bits || !at || !sweep->start || !sweep->class ||
+        rule_sets_start(&sweep->sets, &sweep->scope))
         return VFDB_NO_MEMORY;
     for (uint32_t i = 0, value = 0;; value = endpoint_value(endpoint[i])) {
         for (; i < endpoints && endpoint_value(endpoint[i]) == value; i++)
@@ -100,7 +103,8 @@ static int sweep(const struct vfdb_rules *rules, uint32_t dim, size_t most_words
 }
 
 /* The bitmaps, one behind the other. */
-static int lay_bitmaps(struct bit_vector *db, const struct rule_sets *sets, size_t most_words, struct dimension_bitmaps *bitmaps)
+static int lay_bitmaps(struct bit_vector *db, const struct rule_sets *sets, size_t most_words,
+                       struct dimension_bitmaps *bitmaps)
 {
     size_t rows = sets->count, words = db->aggregated ? sets->first[rows] : rows * db->words;
     if (words + db->tops * rows * db->aggregated > most_words)
@@ -129,7 +133,8 @@ static int lay_bitmaps(struct bit_vector *db, const struct rule_sets *sets, size
     return VFDB_OK;
 }
 
-static int bitmaps_build(struct bit_vector *db, const struct vfdb_rules *rules, uint32_t dim, size_t most_words)
+static int bitmaps_build(struct bit_vector *db, const struct vfdb_rules *rules, uint32_t dim,
+                         size_t most_words)
 {
     struct dimension_bitmaps *bitmaps = &db->bitmaps[dim];
     struct dimension_sweep sweep_result = {.scope.budget = db->budget};
@@ -141,8 +146,9 @@ static int bitmaps_build(struct bit_vector *db, const struct vfdb_rules *rules, 
         bitmaps->run = scope_take(&db->scope, (places + (size_t)1) * sizeof *bitmaps->run);
         bitmaps->start = scope_take(&db->scope, sweep_result.runs * sizeof *bitmaps->start);
         bitmaps->class = scope_take(&db->scope, sweep_result.runs * sizeof *bitmaps->class);
-        status = bitmaps->run && bitmaps->start && bitmaps->class ? lay_bitmaps(db, &sweep_result.sets, most_words, bitmaps)
-                                                         : VFDB_NO_MEMORY;
+        status = bitmaps->run && bitmaps->start && bitmaps->class ? lay_bitmaps(db, &sweep_result.sets,
+                                                                                most_words, bitmaps)
+                                                                  : VFDB_NO_MEMORY;
     }
     if (!status) {
         memcpy(bitmaps->start, sweep_result.start, sweep_result.runs * sizeof *bitmaps->start);
@@ -158,14 +164,18 @@ static int bitmaps_build(struct bit_vector *db, const struct vfdb_rules *rules, 
     return status;
 }
 
-static int bit_vector_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
-                            void **built)
+static int bit_vector_build(struct budget *budget, const struct vfdb_plan *plan,
+                            const struct vfdb_rules *rules, void **built)
 {
     struct bit_vector *db = budget_take(budget, sizeof *db);
     if (!db)
         return VFDB_NO_MEMORY;
-    *db = (struct bit_vector){.budget = budget, .scope.budget = budget, .dims = rules->dims, .rules = rules->count,
-                              .words = (rules->count + 63) / 64, .aggregated = plan->value[0]};
+    *db = (struct bit_vector){.budget = budget,
+                              .scope.budget = budget,
+                              .dims = rules->dims,
+                              .rules = rules->count,
+                              .words = (rules->count + 63) / 64,
+                              .aggregated = plan->value[0]};
     db->tops = (db->words + 63) / 64;
     db->priority = scope_take(&db->scope, rules->count * sizeof *db->priority);
     int status = db->priority ? VFDB_OK : VFDB_NO_MEMORY;
@@ -183,7 +193,8 @@ static int bit_vector_build(struct budget *budget, const struct vfdb_plan *plan,
 
 static inline uint32_t class_of(const struct dimension_bitmaps *bitmaps, uint32_t value)
 {
-    uint32_t place = value >> bitmaps->shift & bitmaps->mask, low = bitmaps->run[place], high = bitmaps->run[place + 1];
+    uint32_t place = value >> bitmaps->shift & bitmaps->mask, low = bitmaps->run[place],
+             high = bitmaps->run[place + 1];
     while (low < high) {
         uint32_t middle = high - (high - low) / 2;
         if (bitmaps->start[middle] <= value)
@@ -207,7 +218,8 @@ static inline uint32_t first_plain(const struct bit_vector *db, const uint32_t *
     return db->rules;
 }
 
-static inline __attribute__((always_inline)) uint32_t first_aggregated(const struct bit_vector *db, const uint32_t *class)
+static inline __attribute__((always_inline)) uint32_t first_aggregated(const struct bit_vector *db,
+                                                                       const uint32_t *class)
 {
     for (uint32_t top = 0; top < db->tops; top++) {
         uint64_t some = UINT64_MAX;
@@ -227,8 +239,9 @@ static inline __attribute__((always_inline)) uint32_t first_aggregated(const str
     return db->rules;
 }
 
-static inline __attribute__((always_inline)) void search_blocks(const struct bit_vector *db, const uint32_t *headers,
-                                                                size_t count, uint32_t *found)
+static inline __attribute__((always_inline)) void search_blocks(const struct bit_vector *db,
+                                                                const uint32_t *headers, size_t count,
+                                                                uint32_t *found)
 {
     uint32_t class[BLOCK][VFDB_DIMS];
     for (size_t done = 0; done < count; done += BLOCK) {
@@ -253,8 +266,9 @@ static inline __attribute__((always_inline)) void search_blocks(const struct bit
 
 #ifdef __x86_64__
 /* Counting bits takes one instruction where the processor has it. */
-static __attribute__((target("popcnt"))) void search_popcnt(const struct bit_vector *db, const uint32_t *headers,
-                                                            size_t count, uint32_t *found)
+static __attribute__((target("popcnt"))) void search_popcnt(const struct bit_vector *db,
+                                                            const uint32_t *headers, size_t count,
+                                                            uint32_t *found)
 {
     search_blocks(db, headers, count, found);
 }

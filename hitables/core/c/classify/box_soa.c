@@ -1,10 +1,11 @@
-/* A list of boxes in columns.
+/* A list of boxes as a structure of arrays.
  *
- * Idea: a header lies in a box if header - low, without sign, is no more than high - low in each
- * dimension; with the sides of sixteen boxes side by side that is three instructions per dimension, and
- * as few for sixteen headers and one box.
- * Cost: a search O(n/16), changes O(n).  Invariant: room is a multiple of the lanes, so a load never
- * leaves a column; lanes beyond the last box are masked.
+ * Idea: a header lies in a box if header - low, unsigned, is at most high - low in each dimension; with the
+ * bounds of sixteen boxes side by side that is three instructions per dimension, and as few for sixteen
+ * headers and one box.
+ * Cost: a search O(n/16), changes O(n).
+ * Invariant: room is a multiple of the lanes, so a load never leaves a column; lanes beyond the last box are
+ * masked.
  * Threading: searches change nothing.
  */
 #include "box_soa.h"
@@ -114,17 +115,19 @@ VECTOR static inline __attribute__((always_inline)) __m512i word_of_16(const __m
     __m512i word = _mm512_permutex2var_epi32(rows[0], at, rows[1]);
     __m512i later = _mm512_permutex2var_epi32(rows[2], at, rows[3]);
     word = _mm512_mask_mov_epi32(word, _mm512_cmpge_epu32_mask(at, _mm512_set1_epi32(32)), later);
-    return _mm512_mask_permutexvar_epi32(word, _mm512_cmpge_epu32_mask(at, _mm512_set1_epi32(64)), at, rows[4]);
+    return _mm512_mask_permutexvar_epi32(word, _mm512_cmpge_epu32_mask(at, _mm512_set1_epi32(64)), at,
+                                         rows[4]);
 }
 
-VECTOR static inline __attribute__((always_inline)) __mmask16 within_512(const struct box_soa *list, uint32_t at,
-                                                                         uint32_t dim, __m512i word, __mmask16 held)
+VECTOR static inline __attribute__((always_inline)) __mmask16 within_512(const struct box_soa *list,
+                                                                         uint32_t at, uint32_t dim,
+                                                                         __m512i word, __mmask16 held)
 {
     __m512i above = _mm512_sub_epi32(word, _mm512_set1_epi32((int)column(list, 2 * dim)[at]));
     return _mm512_mask_cmple_epu32_mask(held, above, _mm512_set1_epi32((int)column(list, 2 * dim + 1)[at]));
 }
 
-/* Sixteen headers of five words against one box after the other: most are out after two sides. */
+/* Sixteen headers of five words against one box after the other: most are ruled out after two dimensions. */
 VECTOR static void first_of_five_512(const struct box_soa *list, const uint32_t *headers, uint32_t *first)
 {
     __m512i rows[5], word[5], found = _mm512_set1_epi32((int)list->count);
@@ -145,7 +148,8 @@ VECTOR static void first_of_five_512(const struct box_soa *list, const uint32_t 
     _mm512_storeu_si512(first, found);
 }
 
-VECTOR static void first_512(const struct box_soa *list, const uint32_t *headers, uint32_t count, uint32_t *first)
+VECTOR static void first_512(const struct box_soa *list, const uint32_t *headers, uint32_t count,
+                             uint32_t *first)
 {
     uint32_t i = 0;
     if (list->dims == 5)

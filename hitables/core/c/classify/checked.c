@@ -1,7 +1,8 @@
 /* checked(A): A, with linear search beside it.
  *
- * Idea: both hold the rules and both are asked; a search in which they part fails.
- * Cost: that of both.  Invariant: both hold the same rules.
+ * Idea: both hold the rules and both are searched; a search in which their answers differ fails.
+ * Cost: that of both.
+ * Invariant: both hold the same rules.
  * Threading: as A.
  */
 #include <string.h>
@@ -27,7 +28,8 @@ static void checked_free(void *built)
     budget_give(db->budget, db, sizeof *db);
 }
 
-static int checked_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int checked_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                         void **built)
 {
     struct checked *db = budget_take(budget, sizeof *db);
     if (!db)

@@ -1,16 +1,15 @@
 /* Trees of equal cuts, searched in memory.
  *
- * Idea: a node cuts its region into 2^k equal parts along one dimension or two; the part is found by
- * taking bits of the header.
+ * Idea: a node cuts its region into 2^k equal parts along one dimension or two; the part is found by taking
+ * bits of the header.
  * Cost: a search reads one node of eight bytes per level, and a leaf.  A build reads each node's list once
  * per part.  A tree of more than *mb* megabytes is VFDB_TOO_LARGE.
  * Invariant: the leaves below a node tile its region, and list every rule that can be the first there, by
  * rising priority.  Regions are as wide as a power of two and start at a multiple of it.
  * Threading: searches change nothing.
  *
- * Neighbouring parts share what is below them if their rules are the same and reach through both, or if
- * they are the same leaf.  Several packets go down the tree at a time, so that the misses of the cache
- * overlap.
+ * Neighbouring parts share what is below them if their rules are the same and reach through both, or if they
+ * are the same leaf.  Several packets go down the tree at a time, so that the misses of the cache overlap.
  */
 #include "cut_tree.h"
 
@@ -24,12 +23,18 @@ enum {
 };
 
 /* Which bits of a header choose the part: *first* is its node.  Packed, for one node is what a level of a
- * search reads: dimension (5 bits), shift (5), bits (4), twice.  Of a leaf, *how* is IS_LEAF and the number of
- * its entries, the first of which is *first*. */
+ * search reads: dimension (5 bits), shift (5), bits (4), twice.  Of a leaf, *how* is IS_LEAF and the
+ * number of its entries, the first of which is *first*. */
 struct cut_tree_node {
     uint32_t first, how;
 };
-enum { IS_LEAF = 1U << 31, DIM_BITS = 5, SHIFT_BITS = 5, WIDTH_BITS = 4, ONE_BITS = DIM_BITS + SHIFT_BITS + WIDTH_BITS };
+enum {
+    IS_LEAF = 1U << 31,
+    DIM_BITS = 5,
+    SHIFT_BITS = 5,
+    WIDTH_BITS = 4,
+    ONE_BITS = DIM_BITS + SHIFT_BITS + WIDTH_BITS
+};
 
 struct cut_tree {
     struct budget *budget;
@@ -39,7 +44,7 @@ struct cut_tree {
     uint32_t nodes, room;
 };
 
-/* Node *of* is the same as node *as*, once that is made. */
+/* Node *of* becomes a copy of node *as*, once that is complete. */
 struct twin_node {
     uint32_t of, as;
 };
@@ -55,7 +60,7 @@ struct cut_tree_builder {
     uint64_t *key;
     struct twin_node *twin;
     size_t twins, twin_room;
-    int32_t *open_of; /* [parts] in the node that is being cut: the open of each, or NONE */
+    int32_t *open_of; /* [parts] in the node that is being cut: the open region of each, or NONE */
 };
 
 static uint32_t packed(uint32_t dim, uint32_t shift, uint32_t bits)
@@ -75,7 +80,6 @@ static inline uint32_t width_of(uint32_t how)
     return how & ((1 << WIDTH_BITS) - 1);
 }
 
-/* The bits of a dimension that are not cut yet. */
 uint32_t cut_tree_bits_left(const struct cut_tree_region *node, uint32_t dim)
 {
     uint64_t size = (uint64_t)node->region[2 * dim + 1] - node->region[2 * dim] + 1;
@@ -93,7 +97,6 @@ static struct interval clipped(const struct cut_tree_region *node, uint32_t rule
     return (struct interval){box[0] > side[0] ? box[0] : side[0], box[1] < side[1] ? box[1] : side[1]};
 }
 
-/* How many different sides its rules have along a dimension, within the region. */
 uint32_t cut_tree_distinct(const struct cut_tree_region *node, uint32_t dim)
 {
     uint32_t different = 0;
@@ -107,7 +110,6 @@ uint32_t cut_tree_distinct(const struct cut_tree_region *node, uint32_t dim)
     return different;
 }
 
-/* The rules of all parts of a cut, counted. */
 uint64_t cut_tree_copies(const struct cut_tree_region *node, const struct node_cut *cut)
 {
     uint64_t copies = 0;
@@ -138,7 +140,8 @@ static int nodes_new(struct cut_tree *db, uint32_t count, uint32_t *first)
 {
     if (count > db->room - db->nodes) {
         uint64_t room = 2 * (uint64_t)db->room + count;
-        struct cut_tree_node *moved = room >= IS_LEAF ? NULL : scope_resize(&db->scope, db->node, room * sizeof *moved);
+        struct cut_tree_node *moved =
+            room >= IS_LEAF ? NULL : scope_resize(&db->scope, db->node, room * sizeof *moved);
         if (!moved)
             return room >= IS_LEAF ? VFDB_TOO_LARGE : VFDB_NO_MEMORY;
         db->node = moved;
@@ -162,9 +165,9 @@ static int twin_new(struct cut_tree_builder *b, uint32_t of, uint32_t as)
     return VFDB_OK;
 }
 
-/* Whether all rules of a open reach through its region along the dimensions that are cut. */
-static bool reaches_through(const struct cut_tree_builder *b, const struct open_region *open, const uint32_t *region,
-                            const struct node_cut *cut)
+/* Whether all rules of an open region span it along the dimensions that are cut. */
+static bool reaches_through(const struct cut_tree_builder *b, const struct open_region *open,
+                            const uint32_t *region, const struct node_cut *cut)
 {
     for (uint32_t i = 0; i < open->count; i++)
         for (uint32_t k = 0; k < CUT_TREE_DIMS; k++) {
@@ -176,22 +179,25 @@ static bool reaches_through(const struct cut_tree_builder *b, const struct open_
     return true;
 }
 
-/* Whether the last rule of a open covers its region. */
-static bool is_closed(const struct cut_tree_builder *b, const struct open_region *open, const uint32_t *region)
+/* Whether the last rule of an open region covers it. */
+static bool is_closed(const struct cut_tree_builder *b, const struct open_region *open,
+                      const uint32_t *region)
 {
     return open->count &&
            box_covers_in(b->db->leaves.dims,
-                         leaves_box(&b->db->leaves, b->stack.list[open->list + open->count - 1]), region, region);
+                         leaves_box(&b->db->leaves, b->stack.list[open->list + open->count - 1]), region,
+                         region);
 }
 
-/* Whether the last open that was pushed needs no node of its own beside number *other*. */
+/* Whether the open region pushed last needs no node of its own beside number *other*. */
 static bool is_twin(const struct cut_tree_builder *b, uint32_t other, const struct node_cut *cut)
 {
     const struct split_stack *p = &b->stack;
     const struct open_region *one = &p->open[other], *two = &p->open[p->count - 1];
     size_t row = 2 * (size_t)b->db->leaves.dims;
     const uint32_t *here = p->region + other * row, *there = p->region + (p->count - 1) * row;
-    if (one->count != two->count || memcmp(p->list + one->list, p->list + two->list, one->count * sizeof *p->list))
+    if (one->count != two->count ||
+        memcmp(p->list + one->list, p->list + two->list, one->count * sizeof *p->list))
         return false;
     if (one->count <= b->leaf && is_closed(b, one, here) == is_closed(b, two, there))
         return true;
@@ -203,9 +209,9 @@ static void pop_last(struct split_stack *p)
     p->listed = p->open[--p->count].list;
 }
 
-/* Node and open of part number *part*. */
-static int make_part(struct cut_tree_builder *b, const struct open_region *open, uint32_t first, uint32_t part,
-                     const struct node_cut *cut, const uint32_t *region)
+/* The node and the open region of part number *part*. */
+static int make_part(struct cut_tree_builder *b, const struct open_region *open, uint32_t first,
+                     uint32_t part, const struct node_cut *cut, const uint32_t *region)
 {
     struct split_stack *p = &b->stack;
     uint32_t row = 1U << cut->bits[1];
@@ -218,7 +224,8 @@ static int make_part(struct cut_tree_builder *b, const struct open_region *open,
         b->db->node[first + part] = (struct cut_tree_node){0, IS_LEAF};
         return VFDB_OK;
     }
-    int32_t beside = part % row ? b->open_of[part - 1] : NONE, above = part >= row ? b->open_of[part - row] : NONE;
+    int32_t beside = part % row ? b->open_of[part - 1] : NONE,
+            above = part >= row ? b->open_of[part - row] : NONE;
     for (uint32_t i = 0; i < 2; i++) {
         int32_t other = i ? above : beside;
         if (other != NONE && is_twin(b, (uint32_t)other, cut)) {
@@ -231,7 +238,8 @@ static int make_part(struct cut_tree_builder *b, const struct open_region *open,
     return VFDB_OK;
 }
 
-static int make_cuts(struct cut_tree_builder *b, const struct open_region *open, uint32_t *region, const struct node_cut *cut)
+static int make_cuts(struct cut_tree_builder *b, const struct open_region *open, uint32_t *region,
+                     const struct node_cut *cut)
 {
     struct cut_tree *db = b->db;
     uint32_t first, shift[CUT_TREE_DIMS], low[CUT_TREE_DIMS], how[CUT_TREE_DIMS];
@@ -259,22 +267,21 @@ static int make_cuts(struct cut_tree_builder *b, const struct open_region *open,
     return status;
 }
 
-/* Make the node of the last open, and stack of its parts. */
-static int next(struct cut_tree_builder *b)
+/* Make the node of an open region, and push its parts. */
+static int split_node(void *builder, const struct open_region *open, uint32_t *region)
 {
+    struct cut_tree_builder *b = builder;
     struct cut_tree *db = b->db;
-    uint32_t region[2 * VFDB_DIMS];
-    struct open_region open = split_stack_pop(&b->stack, region);
     struct node_cut cut = {{0}, {0}};
-    struct cut_tree_region node = {&db->leaves, b->stack.list + open.list, region, open.count, b->spfac, b->key};
+    struct cut_tree_region node = {&db->leaves, b->stack.list + open->list, region, open->count, b->spfac,
+                                   b->key};
     int status;
-    if (open.count <= b->leaf || !b->choose(&node, &cut)) {
-        db->node[open.node].how = IS_LEAF | open.count;
-        status = leaves_add(&db->leaves, node.list, open.count, region, &db->node[open.node].first);
+    if (open->count <= b->leaf || !b->choose(&node, &cut)) {
+        db->node[open->node].how = IS_LEAF | open->count;
+        status = leaves_add(&db->leaves, node.list, open->count, region, &db->node[open->node].first);
     } else {
-        status = make_cuts(b, &open, region, &cut);
+        status = make_cuts(b, open, region, &cut);
     }
-    split_stack_close_up(&b->stack, &open);
     if (db->nodes * sizeof *db->node + db->leaves.entries * sizeof *db->leaves.entry > b->most_bytes)
         return VFDB_TOO_LARGE;
     return status;
@@ -296,10 +303,7 @@ static int grow_tree(struct cut_tree_builder *b, const struct vfdb_rules *rules)
     if (!b->key || !b->twin || !b->open_of || !db->node)
         return VFDB_NO_MEMORY;
     db->nodes = 1;
-    while (!status && b->stack.count)
-        status = next(b);
-    if (!status)
-        status = leaves_finish(&db->leaves);
+    status = split_stack_grow(&b->stack, &db->leaves, split_node, b);
     struct cut_tree_node *node = status ? NULL : scope_resize(&db->scope, db->node, db->nodes * sizeof *node);
     if (!node)
         return status ? status : VFDB_NO_MEMORY;
@@ -317,8 +321,12 @@ int cut_tree_build(struct budget *budget, const struct vfdb_plan *plan, const st
     if (!db)
         return VFDB_NO_MEMORY;
     *db = (struct cut_tree){.budget = budget, .scope.budget = budget};
-    struct cut_tree_builder b = {.db = db, .scope.budget = budget, .choose = choose, .leaf = (uint32_t)plan->value[0],
-                      .spfac = (double)plan->value[1], .most_bytes = (size_t)plan->value[2] << 20};
+    struct cut_tree_builder b = {.db = db,
+                                 .scope.budget = budget,
+                                 .choose = choose,
+                                 .leaf = (uint32_t)plan->value[0],
+                                 .spfac = (double)plan->value[1],
+                                 .most_bytes = (size_t)plan->value[2] << 20};
     int status = grow_tree(&b, rules);
     scope_empty(&b.scope);
     if (status)
@@ -342,7 +350,8 @@ int cut_tree_search(const void *built, const uint32_t *headers, size_t count, ui
             const uint32_t *header = headers + packet[i] * dims;
             struct cut_tree_node here = node[at[i]];
             if (!(here.how & IS_LEAF)) {
-                uint32_t part = part_of(here.how >> ONE_BITS, header) << width_of(here.how) | part_of(here.how, header);
+                uint32_t part =
+                    part_of(here.how >> ONE_BITS, header) << width_of(here.how) | part_of(here.how, header);
                 at[i] = here.first + part;
                 __builtin_prefetch(node + at[i]);
                 continue;

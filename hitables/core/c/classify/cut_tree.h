@@ -27,7 +27,7 @@ struct cut_tree_region {
     uint64_t *key;
 };
 
-/* How a node is cut, or false if that leads nowhere. */
+/* Choose how to cut a node; false: no cut separates its rules. */
 typedef bool cut_tree_choose(const struct cut_tree_region *node, struct node_cut *cut);
 
 int cut_tree_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
@@ -35,14 +35,21 @@ int cut_tree_build(struct budget *budget, const struct vfdb_plan *plan, const st
 int cut_tree_search(const void *built, const uint32_t *headers, size_t count, uint32_t *found);
 void cut_tree_free(void *built);
 
+/* How many different intervals the node's rules have along a dimension, within the region. */
 uint32_t cut_tree_distinct(const struct cut_tree_region *node, uint32_t dim);
+/* The rules of all parts of a cut, counted. */
 uint64_t cut_tree_copies(const struct cut_tree_region *node, const struct node_cut *cut);
+/* The bits of a dimension that are not cut yet. */
 uint32_t cut_tree_bits_left(const struct cut_tree_region *node, uint32_t dim);
 
 /* The parameters of both, in the order in which cut_tree_build reads them. */
-#define CUT_TREE_PARAMS                                                                                               \
-    {{"leaf", "rules in a leaf at most (binth)", 16, 1, 1000},                                                         \
-     {"spfac", "space factor: how far a node may be cut", 4, 1, 100},                                                 \
-     {"mb", "megabytes of tree at most", 1024, 1, 1 << 20}}
+#define CUT_TREE_PARAMS                                                      \
+    {                                                                        \
+        {"leaf", "rules in a leaf at most (binth)", 16, 1, 1000},            \
+            {"spfac", "space factor: how far a node may be cut", 4, 1, 100}, \
+        {                                                                    \
+            "mb", "megabytes of tree at most", 1024, 1, 1 << 20              \
+        }                                                                    \
+    }
 
 #endif

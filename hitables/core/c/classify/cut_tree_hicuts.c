@@ -1,13 +1,15 @@
 /* HiCuts (Gupta and McKeown, Hot Interconnects 1999) in memory.
  *
  * Idea: a node of more than *leaf* rules is cut into equal parts along the dimension on which its rules have
- * most distinct sides.  The number of parts doubles while the rules of all parts, and the parts, are at
- * most *spfac* times the rules of the node.
- * Cost, invariant and threading are those of cuttings.c.
+ * most distinct sides.  The number of parts doubles while the rules of all parts, and the parts, are at most
+ * *spfac* times the rules of the node.
+ * Cost: that of cut_tree.c.
+ * Invariant: that of cut_tree.c.
+ * Threading: that of cut_tree.c.
  *
- * Where we differ from the paper: of its four ways to choose the dimension this is the one that
- * later papers use; parts are powers of two from 2 on, not from the root of the number of rules.
- * The builder hicuts.c cuts as a rule list can be printed; this one as bits of a header can be read.
+ * Where we differ from the paper: of its four ways to choose the dimension this is the one that later papers
+ * use; parts are powers of two from 2 on, not from the root of the number of rules.  The builder
+ * tree/hicuts.c cuts as a rule list can be printed; this one as bits of a header can be read.
  */
 #include "cut_tree.h"
 
@@ -27,13 +29,15 @@ static bool hicuts_choose(const struct cut_tree_region *node, struct node_cut *c
     for (cut->bits[0] = 1; cut->bits[0] < left && cut->bits[0] < CUT_TREE_BITS; cut->bits[0]++) {
         struct node_cut finer = *cut;
         finer.bits[0]++;
-        if ((double)(cut_tree_copies(node, &finer) + (UINT64_C(1) << finer.bits[0])) > node->spfac * node->count)
+        if ((double)(cut_tree_copies(node, &finer) + (UINT64_C(1) << finer.bits[0])) >
+            node->spfac * node->count)
             break;
     }
     return true;
 }
 
-static int hicuts_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int hicuts_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                        void **built)
 {
     return cut_tree_build(budget, plan, rules, hicuts_choose, built);
 }

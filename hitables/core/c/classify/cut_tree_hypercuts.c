@@ -2,16 +2,19 @@
  *
  * Idea: as HiCuts, but a node is cut along several dimensions at once: those on which its rules have more
  * distinct sides than on the average.  The parts of all dimensions together are at most *spfac* times the
- * root of the number of rules; each doubling goes to the dimension that copies fewer rules.
- * Cost, invariant and threading are those of cuttings.c.
+ * root of the number of rules; each doubling cuts the dimension that copies fewer rules.
+ * Cost: that of cut_tree.c.
+ * Invariant: that of cut_tree.c.
+ * Threading: that of cut_tree.c.
  *
- * Where we differ from the paper: a node cuts two dimensions at most, so that it takes eight bytes.  Regions do
- * not shrink to the hull of their rules, for then a part is not found by bits alone; rules that all parts
+ * Where we differ from the paper: a node cuts two dimensions at most, so that it takes eight bytes.  Regions
+ * do not shrink to the hull of their rules, for then a part is not found by bits alone; rules that all parts
  * share do not move up to the node.
  */
 #include "cut_tree.h"
 
-/* The two dimensions with most distinct sides, of those above the average; the second may be none: false. */
+/* The two dimensions with most distinct intervals, of those above the average; *second: whether there are
+ * two. */
 static bool hypercuts_dims(const struct cut_tree_region *node, struct node_cut *cut, bool *second)
 {
     uint32_t most[2] = {0, 0}, sum = 0, dims = node->leaves->dims;
@@ -61,8 +64,8 @@ static bool hypercuts_choose(const struct cut_tree_region *node, struct node_cut
     return true;
 }
 
-static int hypercuts_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
-                           void **built)
+static int hypercuts_build(struct budget *budget, const struct vfdb_plan *plan,
+                           const struct vfdb_rules *rules, void **built)
 {
     return cut_tree_build(budget, plan, rules, hypercuts_choose, built);
 }

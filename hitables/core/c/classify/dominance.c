@@ -1,12 +1,12 @@
 /* Which rules of a set can be the first to match, as far as some dimensions are concerned.
  *
- * Idea: rules with the same sides in those dimensions are a group.  A rule of a set cannot be the first
+ * Idea: rules with the same intervals in those dimensions are a group.  A rule of a set cannot be the first
  * if an earlier one of the set is of a group that covers its own.
- * Cost: a dominance sorts the groups twice per dimension and keeps a bitmap for each; a set takes time by its rules.
- * Beyond COVER_GROUPS groups only rules of one group, and those that leave everything free, are
- * seen to cover others: sets then keep more than they need.
- * Invariant: what is left out is covered by an earlier rule that is kept.
- * Threading: none; a dominance has stamps.
+ * Cost: a build sorts the groups twice per dimension and keeps a bitmap for each; a set takes time by its
+ * rules.  Beyond COVER_GROUPS groups only rules of one group, and those that leave everything free, are known
+ * to cover others: sets then keep more than they need.
+ * Invariant: every rule left out is covered by an earlier rule that is kept.
+ * Threading: none; a set writes stamps.
  */
 #include "dominance.h"
 
@@ -22,7 +22,8 @@ enum { COVER_GROUPS = 4096, COVER_WORDS = COVER_GROUPS / 64 };
 static bool same_sides(const struct vfdb_rules *rules, uint32_t one, uint32_t other, uint32_t dims)
 {
     for (uint32_t d = 0; d < rules->dims; d++)
-        if (dims >> d & 1 && memcmp(box_interval(rules, one, d), box_interval(rules, other, d), 2 * sizeof(uint32_t)))
+        if (dims >> d & 1 &&
+            memcmp(box_interval(rules, one, d), box_interval(rules, other, d), 2 * sizeof(uint32_t)))
             return false;
     return true;
 }
@@ -38,10 +39,10 @@ static uint64_t sides_hash(const struct vfdb_rules *rules, uint32_t box, uint32_
     return hash;
 }
 
-/* Takes from each group's covers those that end too early for it along one dimension: at its upper
- * end, or, with the line turned around, at its lower. */
-static void narrow(const struct vfdb_rules *rules, const uint32_t *first, uint32_t dim, bool lower, struct dominance *dominance,
-                   uint64_t *key, uint64_t *reach)
+/* Remove from each group's covers those that end too early for it along one dimension: at its upper end,
+ * or, mirrored, at its lower. */
+static void narrow(const struct vfdb_rules *rules, const uint32_t *first, uint32_t dim, bool lower,
+                   struct dominance *dominance, uint64_t *key, uint64_t *reach)
 {
     uint32_t groups = dominance->groups;
     for (uint32_t g = 0; g < groups; g++) {
@@ -61,11 +62,12 @@ static void narrow(const struct vfdb_rules *rules, const uint32_t *first, uint32
     }
 }
 
-static int dominance_covers(struct scope *scope, const struct vfdb_rules *rules, uint32_t dims, const uint32_t *first,
-                       struct dominance *dominance)
+static int dominance_covers(struct scope *scope, const struct vfdb_rules *rules, uint32_t dims,
+                            const uint32_t *first, struct dominance *dominance)
 {
     dominance->words = (dominance->groups + 63) / 64;
-    dominance->covers = scope_take(scope, (size_t)dominance->groups * dominance->words * sizeof *dominance->covers);
+    dominance->covers =
+        scope_take(scope, (size_t)dominance->groups * dominance->words * sizeof *dominance->covers);
     uint64_t *key = scope_take(scope, 2 * (size_t)dominance->groups * sizeof *key), reach[COVER_WORDS];
     if (!dominance->covers || !key)
         return VFDB_NO_MEMORY;
@@ -78,8 +80,8 @@ static int dominance_covers(struct scope *scope, const struct vfdb_rules *rules,
     return VFDB_OK;
 }
 
-/* The rules as those dimensions see them (a bit for each); a status.  Memory is the scope's. */
-int dominance_build(struct scope *scope, const struct vfdb_rules *rules, uint32_t dims, struct dominance *dominance)
+int dominance_build(struct scope *scope, const struct vfdb_rules *rules, uint32_t dims,
+                    struct dominance *dominance)
 {
     uint32_t mask = 1, *first = scope_take(scope, rules->count * sizeof *first);
     while (mask < 2 * (uint64_t)rules->count)
@@ -114,7 +116,8 @@ int dominance_build(struct scope *scope, const struct vfdb_rules *rules, uint32_
                 dominance->full[g] = 0;
         }
     }
-    return dominance->groups <= COVER_GROUPS ? dominance_covers(scope, rules, dims, first, dominance) : VFDB_OK;
+    return dominance->groups <= COVER_GROUPS ? dominance_covers(scope, rules, dims, first, dominance)
+                                             : VFDB_OK;
 }
 
 /* Whether a rule of that group can be the first, behind the groups that are there; it then is one. */
@@ -133,9 +136,8 @@ static bool counts(struct dominance *dominance, uint64_t *there, uint32_t group)
     return true;
 }
 
-/* A set without the rules that cannot be the first, and its hash: the number of words that are left. */
-uint32_t dominance_keep(struct dominance *dominance, const uint32_t *at, const uint64_t *bits, uint32_t words, uint32_t *kept_at,
-                   uint64_t *kept_bits, uint64_t *hash)
+uint32_t dominance_keep(struct dominance *dominance, const uint32_t *at, const uint64_t *bits, uint32_t words,
+                        uint32_t *kept_at, uint64_t *kept_bits, uint64_t *hash)
 {
     uint32_t kept = 0;
     uint64_t there[COVER_WORDS] = {0};

@@ -1,14 +1,15 @@
-/* The endpoints of boxes along one dimension, sorted: what a sweep reads.
+/* The endpoints of boxes along one dimension, sorted, for a sweep line.
  *
- * Cost: a radix sort of two numbers per box.  Invariant: a box that reaches the last value
- * has no end.  Threading: none; memory is the scope's.
+ * Cost: a radix sort of two numbers per box.
+ * Invariant: a box that reaches the last value has no end.
+ * Threading: none; memory is the scope's.
  */
 #include "endpoints.h"
 
 #include "sort.h"
 
-/* *endpoints is the caller's to drop; a status. */
-int endpoints_sorted(struct scope *scope, const struct vfdb_rules *rules, uint32_t dim, uint64_t **endpoints, uint32_t *count)
+int endpoints_sorted(struct scope *scope, const struct vfdb_rules *rules, uint32_t dim, uint64_t **endpoints,
+                     uint32_t *count)
 {
     if (rules->count > UINT32_MAX / 4)
         return VFDB_TOO_LARGE;

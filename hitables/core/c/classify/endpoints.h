@@ -6,9 +6,11 @@
 #include "scope.h"
 #include "vfdb.h"
 
-/* Where the sides of boxes begin and end along one dimension, by rising value: box number
- * endpoint_box(endpoint) begins at endpoint_value(endpoint), or, if endpoint_ends(endpoint), has ended just before. */
-int endpoints_sorted(struct scope *scope, const struct vfdb_rules *rules, uint32_t dim, uint64_t **endpoints, uint32_t *count);
+/* Where boxes begin and end along one dimension, by rising value; the caller drops *endpoints.  Box number
+ * endpoint_box(endpoint) begins at endpoint_value(endpoint), or, if endpoint_ends(endpoint), has ended
+ * just before. */
+int endpoints_sorted(struct scope *scope, const struct vfdb_rules *rules, uint32_t dim, uint64_t **endpoints,
+                     uint32_t *count);
 
 static inline uint32_t endpoint_value(uint64_t endpoint)
 {

@@ -1,24 +1,25 @@
 /* Grid-of-Tries (Srinivasan, Varghese, Suri and Waldvogel, SIGCOMM 1998).
  *
- * Idea: a trie over destination prefixes; each prefix that rules have points to a trie over the sources
- * of these rules.  A header goes down to the longest of its destination prefixes, then bit by bit
- * through that source trie.  Where a branch is missing, a switch pointer leads to the node of the same
- * source bits in the source trie of the nearest shorter destination prefix that has it.  A node stores
- * the best of all rules that match what has led there, whichever source trie they are in.
+ * Idea: a trie over destination prefixes; each prefix that rules have points to a trie over the sources of
+ * these rules.  A header descends to the longest of its destination prefixes, then bit by bit through that
+ * source trie.  Where a branch is missing, a switch pointer leads to the node of the same source bits in the
+ * source trie of the nearest shorter destination prefix that has it.  A node stores the best of all rules
+ * that match the bits on the path to it, whichever source trie they are in.
  * Cost: a search takes 2 W / stride steps, however many rules; space is linear in the rules' nodes.  An
  * update may change every switch pointer, so there is none.
  * Invariant: the entry of node s for digit x is the node s x of its own trie, else that of the nearest
  * shorter destination prefix that has one, else nothing.
  * Threading: searches change nothing.
  *
- * Built from the shorter destination prefix to the longer: what the shorter one's node has for a digit
- * is, already complete, what a missing branch switches to.  With strides above 1 the ways are those of
- * expanded prefixes; a source trie belongs to its destination prefix as it was, so none is copied.
+ * Built from the shorter destination prefix to the longer: a missing branch switches to the entry of the
+ * shorter prefix's node, which is already complete.  With strides above 1 the paths are those of expanded
+ * prefixes; a source trie belongs to its destination prefix as it was, so none is copied.
  *
- * More than two dimensions: rules of equal ranges in the others form a group with a grid of its own.
- * The source finds the groups by hashing ports that are given or any; here they may be ranges, so a
- * bitmap per elementary interval of each dimension says which groups hold it, and those in all of
- * them are searched, best first.  Bound: GROUPS groups.
+ * More than two dimensions: rules of equal ranges in the others form a group with a grid of its own.  The
+ * paper finds the groups by hashing ports that are given or any; here they may be ranges, so a bitmap per
+ * elementary interval of each dimension marks the groups that hold it, and those in all bitmaps are searched,
+ * best first.
+ * Bound: GROUPS groups.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -97,10 +98,10 @@ static bool reserve(struct grid_of_tries *db, size_t words)
     return true;
 }
 
-/* Writes the node of a source trie and all below it; its place goes to *at.  *up*: the node of the
- * same bits in the nearest shorter destination prefix's trie, or 0.  *best* of what led here. */
-static int write_node(struct grid_of_tries *db, const struct trie *trie, const void *node, uint32_t up, uint32_t best,
-                      uint32_t *at)
+/* Write the node of a source trie and all below it; *at: its place.  up: the node of the same bits in the
+ * nearest shorter destination prefix's trie, or 0.  best: the best priority on the path to it. */
+static int write_node(struct grid_of_tries *db, const struct trie *trie, const void *node, uint32_t up,
+                      uint32_t best, uint32_t *at)
 {
     uint32_t digits = 1u << db->stride, entries[256], present = 0;
     uint64_t own = *(const uint64_t *)trie_payload(trie, node);
@@ -153,7 +154,8 @@ static void grid_free(void *built)
     budget_give(db->budget, db->group, db->groups * sizeof *db->group);
     for (uint32_t d = 0; d < db->dims; d++) {
         struct other_dimension *other = db->other + d;
-        budget_give(db->budget, other->member, (size_t)other->edges * db->group_words * sizeof *other->member);
+        budget_give(db->budget, other->member,
+                    (size_t)other->edges * db->group_words * sizeof *other->member);
         budget_give(db->budget, other->edge, other->edges * sizeof *other->edge);
     }
     budget_give(db->budget, db->word, db->room * sizeof *db->word);
@@ -195,10 +197,10 @@ static int by_bound(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The source trie of rules that share their destination, written behind the others; *up*: the root
- * of the next shorter destination's. */
-static int write_sources(struct grid_of_tries *db, const struct vfdb_rules *rules, const uint32_t *rule, uint32_t count,
-                         uint32_t up, uint32_t *root)
+/* The source trie of rules that share their destination, written behind the others; *up*: the root of the
+ * next shorter destination's. */
+static int write_sources(struct grid_of_tries *db, const struct vfdb_rules *rules, const uint32_t *rule,
+                         uint32_t count, uint32_t up, uint32_t *root)
 {
     int status = VFDB_NO_MEMORY;
     struct trie *trie = trie_new(db->budget, db->src_width, db->stride, TRIE_PLAIN, sizeof(uint64_t));
@@ -220,7 +222,7 @@ out:
     return status;
 }
 
-/* The longest destination on the way of *key*, down to that level. */
+/* The longest destination on the path of *key*, down to that level. */
 static const struct source_root *longest(const struct trie *trie, uint64_t key, uint32_t level)
 {
     const struct source_root *found = NULL;
@@ -234,8 +236,8 @@ static const struct source_root *longest(const struct trie *trie, uint64_t key, 
     return found;
 }
 
-static int build_group(struct grid_of_tries *db, struct grid_group *group, const struct vfdb_rules *rules, const uint32_t *rule,
-                       uint32_t count)
+static int build_group(struct grid_of_tries *db, struct grid_group *group, const struct vfdb_rules *rules,
+                       const uint32_t *rule, uint32_t count)
 {
     group->rule = rule[0];
     group->bound = VFDB_NONE;
@@ -337,14 +339,19 @@ static int build_groups(struct grid_of_tries *db, const struct vfdb_rules *rules
     return VFDB_OK;
 }
 
-static int grid_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int grid_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                      void **built)
 {
     struct grid_of_tries *db = budget_take(budget, sizeof *db);
     if (!db)
         return VFDB_NO_MEMORY;
-    *db = (struct grid_of_tries){.budget = budget, .dims = rules->dims, .stride = (uint32_t)plan->value[0],
-                        .form = (enum trie_form)plan->value[1], .src_width = rules->bits[SRC],
-                        .dst_width = rules->bits[DST], .words = 1};
+    *db = (struct grid_of_tries){.budget = budget,
+                                 .dims = rules->dims,
+                                 .stride = (uint32_t)plan->value[0],
+                                 .form = (enum trie_form)plan->value[1],
+                                 .src_width = rules->bits[SRC],
+                                 .dst_width = rules->bits[DST],
+                                 .words = 1};
 #ifdef __x86_64__
     if (db->form == TRIE_POPCNT && !__builtin_cpu_supports("popcnt"))
         db->form = TRIE_BITMAP;
@@ -485,7 +492,8 @@ const struct vfdb_ops vfdb_grid_of_tries = {
     .most_dims = VFDB_DIMS,
     .prefix_dims = 2,
     .param = {{"stride", "bits of a key per level of its trie (the compression factor)", 4, 1, 8},
-              {"form", "of its nodes: 0 plain, 1 bitmaps, 2 bitmaps counted by the CPU's instruction", 0, 0, 2}},
+              {"form", "of its nodes: 0 plain, 1 bitmaps, 2 bitmaps counted by the CPU's instruction", 0, 0,
+               2}},
     .build = grid_build,
     .search = grid_search,
     .free = grid_free,

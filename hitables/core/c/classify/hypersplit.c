@@ -1,18 +1,18 @@
 /* HyperSplit (Qi, Xu, Yang, Xue and Li, INFOCOM 2009).
  *
- * Idea: a binary tree whose nodes compare one dimension with one value.  A node's rules cut each
- * dimension into segments; the dimension whose segments hold fewest rules on the average is split
- * where half of all rules, counted per segment, lie on either side.
- * Cost: a search takes a comparison per level, then reads a leaf of at most *leaf* rules.  A build
- * sorts the ends of each node's rules; rules that lie on both sides are copied, so overlap costs
- * memory: a tree of more than *mb* megabytes is VFDB_TOO_LARGE.
+ * Idea: a binary tree whose nodes compare one dimension with one value.  A node's rules cut each dimension
+ * into segments; the dimension whose segments hold fewest rules on the average is split where half of all
+ * rules, counted per segment, lie on either side.
+ * Cost: a search takes a comparison per level, then reads a leaf of at most *leaf* rules.  A build sorts the
+ * ends of each node's rules; rules that lie on both sides are copied, so overlap costs memory: a tree of more
+ * than *mb* megabytes is VFDB_TOO_LARGE.
  * Invariant: the leaves below a node tile its box, and a leaf lists every rule that meets it, by rising
  * priority, up to the first that covers it.
  * Threading: searches change nothing.
  *
- * Where we differ from the paper: its leaves hold one rule; longer ones take a part of the memory at
- * nearly the speed.  Short lists lose the rules that an earlier one covers within the node's
- * box.  Several packets go down the tree at a time, so that the misses of the cache overlap.
+ * Where we differ from the paper: its leaves hold one rule; longer ones take a part of the memory at nearly
+ * the speed.  Short lists lose the rules that an earlier one covers within the node's box.  Several packets
+ * go down the tree at a time, so that the misses of the cache overlap.
  */
 #include "scope.h"
 #include "budget.h"
@@ -27,9 +27,9 @@ enum {
     IN_FLIGHT = 16      /* packets */
 };
 
-/* Of a leaf, *to* tells how many entries it has, from *value* on. */
+/* Of a leaf, *to* is the number of its entries, from *value* on. */
 struct hypersplit_node {
-    uint32_t value; /* less goes to node *to*, the rest to the next */
+    uint32_t value; /* smaller values lead to node *to*, others to the next */
     uint32_t to_dim;
 };
 
@@ -62,10 +62,10 @@ static void hypersplit_free(void *built)
     budget_give(budget, db, sizeof *db);
 }
 
-/* The ends of the list's rules within the region, sorted; *first* counts the rules that begin with it.
- * An end at which one rule more begins is even, after the last value of a rule odd. */
-static uint32_t ends_along(const struct hypersplit_builder *b, const uint32_t *list, uint32_t count, const uint32_t *side, uint32_t dim,
-                           uint32_t *first)
+/* The ends of the list's rules within the region, sorted; *first* counts the rules that begin with it.  An
+ * end at which one rule more begins is even, after the last value of a rule odd. */
+static uint32_t ends_along(const struct hypersplit_builder *b, const uint32_t *list, uint32_t count,
+                           const uint32_t *side, uint32_t dim, uint32_t *first)
 {
     uint32_t keys = 0;
     *first = 0;
@@ -84,8 +84,8 @@ static uint32_t ends_along(const struct hypersplit_builder *b, const uint32_t *l
 
 /* Segments and the rules that they hold, all counted; with *half*: the first value behind the segment that
  * makes half of them. */
-static uint64_t segments(const struct hypersplit_builder *b, uint32_t keys, uint32_t rules, uint32_t *count, uint64_t half,
-                         uint32_t *value)
+static uint64_t segments(const struct hypersplit_builder *b, uint32_t keys, uint32_t rules, uint32_t *count,
+                         uint64_t half, uint32_t *value)
 {
     uint64_t sum = rules;
     *count = 1;
@@ -105,7 +105,8 @@ static uint64_t segments(const struct hypersplit_builder *b, uint32_t keys, uint
 }
 
 /* False: no rule ends within the region. */
-static bool choose(const struct hypersplit_builder *b, const uint32_t *list, uint32_t count, const uint32_t *region, struct split_point *split)
+static bool choose(const struct hypersplit_builder *b, const uint32_t *list, uint32_t count,
+                   const uint32_t *region, struct split_point *split)
 {
     double least = 0;
     bool any = false;
@@ -138,7 +139,8 @@ static int make_split(struct hypersplit *db, uint32_t node, const struct split_p
 {
     if (db->nodes + 2 > db->room) {
         uint32_t room = 2 * db->room;
-        struct hypersplit_node *moved = room > MOST_NODES ? NULL : scope_resize(&db->scope, db->node, room * sizeof *moved);
+        struct hypersplit_node *moved =
+            room > MOST_NODES ? NULL : scope_resize(&db->scope, db->node, room * sizeof *moved);
         if (!moved)
             return room > MOST_NODES ? VFDB_TOO_LARGE : VFDB_NO_MEMORY;
         db->node = moved;
@@ -149,30 +151,28 @@ static int make_split(struct hypersplit *db, uint32_t node, const struct split_p
     return VFDB_OK;
 }
 
-/* Make the node of the last open, and stack of its halves. */
-static int next(struct hypersplit_builder *b)
+/* Make the node of an open region, and push its halves. */
+static int split_node(void *builder, const struct open_region *open, uint32_t *region)
 {
+    struct hypersplit_builder *b = builder;
     struct hypersplit *db = b->db;
-    uint32_t region[2 * VFDB_DIMS];
-    struct open_region open = split_stack_pop(&b->stack, region);
     struct split_point split;
     int status = VFDB_OK;
-    if (open.count <= b->leaf || !choose(b, b->stack.list + open.list, open.count, region, &split)) {
-        status = make_leaf(b, &open, region);
+    if (open->count <= b->leaf || !choose(b, b->stack.list + open->list, open->count, region, &split)) {
+        status = make_leaf(b, open, region);
     } else {
         uint32_t below = db->nodes, *side = region + 2 * split.dim, low = side[0];
-        status = make_split(db, open.node, &split);
+        status = make_split(db, open->node, &split);
         if (!status)
-            status = split_stack_room(&b->stack, 2 * (size_t)open.count);
+            status = split_stack_room(&b->stack, 2 * (size_t)open->count);
         side[0] = split.value;
         if (!status)
-            status = split_stack_push(&b->stack, below + 1, &open, region);
+            status = split_stack_push(&b->stack, below + 1, open, region);
         side[0] = low;
         side[1] = split.value - 1;
         if (!status)
-            status = split_stack_push(&b->stack, below, &open, region);
+            status = split_stack_push(&b->stack, below, open, region);
     }
-    split_stack_close_up(&b->stack, &open);
     if (db->nodes * sizeof *db->node + db->leaves.entries * sizeof *db->leaves.entry > b->most_bytes)
         return VFDB_TOO_LARGE;
     return status;
@@ -192,26 +192,26 @@ static int grow_tree(struct hypersplit_builder *b, const struct vfdb_rules *rule
     if (!b->key || !db->node)
         return VFDB_NO_MEMORY;
     db->nodes = 1;
-    while (!status && b->stack.count)
-        status = next(b);
-    if (!status)
-        status = leaves_finish(&db->leaves);
-    struct hypersplit_node *node = status ? NULL : scope_resize(&db->scope, db->node, db->nodes * sizeof *node);
+    status = split_stack_grow(&b->stack, &db->leaves, split_node, b);
+    struct hypersplit_node *node =
+        status ? NULL : scope_resize(&db->scope, db->node, db->nodes * sizeof *node);
     if (!node)
         return status ? status : VFDB_NO_MEMORY;
     db->node = node;
     return VFDB_OK;
 }
 
-static int hypersplit_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
-                            void **built)
+static int hypersplit_build(struct budget *budget, const struct vfdb_plan *plan,
+                            const struct vfdb_rules *rules, void **built)
 {
     struct hypersplit *db = budget_take(budget, sizeof *db);
     if (!db)
         return VFDB_NO_MEMORY;
     *db = (struct hypersplit){.budget = budget, .scope.budget = budget};
-    struct hypersplit_builder b = {.db = db, .scope.budget = budget, .leaf = (uint32_t)plan->value[0],
-                      .most_bytes = (size_t)plan->value[1] << 20};
+    struct hypersplit_builder b = {.db = db,
+                                   .scope.budget = budget,
+                                   .leaf = (uint32_t)plan->value[0],
+                                   .most_bytes = (size_t)plan->value[1] << 20};
     int status = grow_tree(&b, rules);
     scope_empty(&b.scope);
     if (status)
@@ -258,7 +258,8 @@ const struct vfdb_ops vfdb_hypersplit = {
     .title = "a binary tree of comparisons that halve the rules",
     .least_dims = 1,
     .most_dims = VFDB_DIMS,
-    .param = {{"leaf", "rules in a leaf at most", 4, 1, 1000}, {"mb", "megabytes of tree at most", 1024, 1, 1 << 20}},
+    .param = {{"leaf", "rules in a leaf at most", 4, 1, 1000},
+              {"mb", "megabytes of tree at most", 1024, 1, 1 << 20}},
     .build = hypersplit_build,
     .search = hypersplit_search,
     .free = hypersplit_free,

@@ -1,8 +1,8 @@
 /* Linear search: the list itself.
  *
  * Idea: rules by rising priority, read from the first that matches.
- * Cost: O(n) per search, insert and remove.  Invariant: priorities rise, so the first
- * match is the best; this is what every other algorithm is checked against.
+ * Cost: O(n) per search, insert and remove.
+ * Invariant: priorities rise, so the first match is the best; every other algorithm is checked against this.
  * Threading: searches change nothing.
  */
 #include <string.h>
@@ -47,7 +47,8 @@ static int resize(struct linear *db, uint32_t room)
     return VFDB_OK;
 }
 
-static int linear_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int linear_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                        void **built)
 {
     struct linear *db = budget_take(budget, sizeof *db);
     (void)plan;

@@ -1,10 +1,10 @@
 /* A dimension of classes in two chunks.
  *
- * Idea: functions from the lower chunk to classes, interned; then the lower chunk's values by what all functions
- * make of them.
+ * Idea: functions from the lower chunk to classes, interned; then the lower chunk's values by what all
+ * functions make of them.
  * Cost: time by the runs, and by functions times the places where any of them changes.
- * Invariant: row of the upper class, column of the lower: the class of the value.  Sums of hashes find lower values
- * that look alike, and every function is then asked; a wrong guess is guessed anew with another seed.
+ * Invariant: row of the upper class, column of the lower: the class of the value.  Sums of hashes find lower
+ * values that look alike, and every function is then asked; a wrong guess is guessed anew with another seed.
  * Threading: none; all memory is the scope's.
  */
 #include "rfc_chunks.h"
@@ -23,7 +23,7 @@ static bool same_pieces(const struct rfc_chunks *h, uint32_t one, uint32_t other
            !memcmp(h->class + h->first[one], h->class + h->first[other], pieces * sizeof *h->class);
 }
 
-/* The function that was written last: its number, and it is kept if it is new. */
+/* The number of the function written last, which is kept if it is new. */
 static uint32_t function_number(struct rfc_chunks *h, uint32_t *slot, uint32_t mask)
 {
     uint64_t hash = 0;

@@ -17,8 +17,8 @@ static inline uint32_t run_end(const struct runs *runs, uint32_t run, uint32_t t
 
 enum { CHUNK = 16, CHUNK_SIZE = 1 << CHUNK }; /* bits of a chunk, and its values */
 
-/* Two chunks.  To each value of the upper one belongs a function from the lower one to classes, kept
- * as its pieces; values with the same function are one class of the upper chunk, and values of the
+/* A dimension in two chunks.  Each value of the upper one has a function from the lower one to classes,
+ * kept as its pieces; values with the same function are one class of the upper chunk, and values of the
  * lower one that all functions treat alike are one class of the lower. */
 struct rfc_chunks {
     uint32_t functions, lows;

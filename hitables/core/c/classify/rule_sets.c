@@ -1,8 +1,8 @@
 /* Sets of rules, each once.
  *
  * Idea: bitmaps without their zero words, one behind the other, and an open hash table.
- * Cost: O(words of the set).  Invariant: no two numbers stand for the same set; hashes only
- * choose whom to compare with.
+ * Cost: O(words of the set).
+ * Invariant: different numbers are different sets; equal hashes only select the sets to compare.
  * Threading: none; all memory is the scope's.
  */
 #include "rule_sets.h"
@@ -13,10 +13,10 @@
 
 enum { FIRST_ROOM = 64 };
 
-/* No sets yet; -1 without memory. */
 int rule_sets_start(struct rule_sets *sets, struct scope *scope)
 {
-    *sets = (struct rule_sets){.scope = scope, .room = FIRST_ROOM, .word_room = FIRST_ROOM, .mask = 2 * FIRST_ROOM - 1};
+    *sets = (struct rule_sets){
+        .scope = scope, .room = FIRST_ROOM, .word_room = FIRST_ROOM, .mask = 2 * FIRST_ROOM - 1};
     sets->first = scope_take(scope, (FIRST_ROOM + 1) * sizeof *sets->first);
     sets->hash = scope_take(scope, FIRST_ROOM * sizeof *sets->hash);
     sets->slot = scope_take(scope, 2 * FIRST_ROOM * sizeof *sets->slot);
@@ -60,14 +60,15 @@ static int more_words(struct rule_sets *c, size_t wanted)
     size_t room = c->word_room;
     while (room < wanted)
         room *= 2;
-    if (grow(c->scope, (void **)&c->at, room * sizeof *c->at) || grow(c->scope, (void **)&c->bits, room * sizeof *c->bits))
+    if (grow(c->scope, (void **)&c->at, room * sizeof *c->at) ||
+        grow(c->scope, (void **)&c->bits, room * sizeof *c->bits))
         return -1;
     c->word_room = room;
     return 0;
 }
 
-/* The number of that set, a new one if it is new, or RULE_SETS_NO_MEMORY. */
-uint32_t rule_sets_number(struct rule_sets *c, const uint32_t *at, const uint64_t *bits, uint32_t words, uint64_t hash)
+uint32_t rule_sets_number(struct rule_sets *c, const uint32_t *at, const uint64_t *bits, uint32_t words,
+                          uint64_t hash)
 {
     uint32_t slot = (uint32_t)(hash >> 16) & c->mask;
     for (; c->slot[slot]; slot = (slot + 1) & c->mask) {

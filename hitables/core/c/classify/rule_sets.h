@@ -5,8 +5,8 @@
 
 struct scope;
 
-/* Sets of rules, each once: a number stands for each.  Set i has words first[i] to first[i + 1] - 1 of
- * at[] and bits[]: word at[w] of its bitmap is bits[w], all others are zero. */
+/* Sets of rules, each with a number.  Set i has words first[i] to first[i + 1] - 1 of at[] and bits[]:
+ * word at[w] of its bitmap is bits[w], all others are zero. */
 struct rule_sets {
     struct scope *scope;
     uint32_t count, room;
@@ -21,9 +21,11 @@ struct rule_sets {
 
 enum rule_sets_none { RULE_SETS_NO_MEMORY = 0xFFFFFFFF };
 
+/* Start without sets; -1 when memory is exhausted. */
 int rule_sets_start(struct rule_sets *sets, struct scope *scope);
+/* The number of that set, a new one if it is new; RULE_SETS_NO_MEMORY when memory is exhausted. */
 uint32_t rule_sets_number(struct rule_sets *sets, const uint32_t *at, const uint64_t *bits, uint32_t words,
-                        uint64_t hash);
+                          uint64_t hash);
 
 /* A set's hash is the sum of this over its words. */
 static inline uint64_t rule_sets_mix(uint32_t at, uint64_t bits)

@@ -1,15 +1,15 @@
-/* The classifier that we would pick.
+/* The classifier that we would select.
  *
- * Idea: the candidates are asked in turn, fastest first, and the first that fits is taken: that the
- * rules are not too interwoven for, and that keeps to the memory that is allowed.  Where more updates a second
- * are announced than rebuilding bears, only those are asked that update in place.  Where rules share addresses the
- * buckets and lists of `sides` grow with the rules, while tuple space search reads as many tuples as before: the
- * two are built both, headers are drawn from the rules, what each reads for them is counted, and the cheaper stays.
- * What decides is counted, never timed: the same rules give the same structure.
- * Cost: that of what was picked; a candidate that does not fit costs a build that is given up, and
- * `sides` costs one of `tss`, which takes a tenth as long.
- * Where what was picked does not update in place, everything is picked anew.
- * Threading: that of what was picked.
+ * Idea: candidates are tried in turn, fastest first, and the first that fits is taken: one for which the
+ * rules are not too interwoven, and which keeps the memory limit.  If more updates a second are expected than
+ * rebuilding allows, only candidates that update in place are tried.  Where rules share addresses the buckets
+ * and lists of `sides` grow with the rules, while tuple space search reads as many tuples as before: so both
+ * are built, compared on headers drawn from the rules, and the cheaper is kept.
+ * Cost: that of the selected one; a candidate that does not fit costs a build that is given up, and `sides`
+ * costs one of `tss`, which takes a tenth as long.
+ * Invariant: reads are counted, never timed, so the same rules give the same structure.  Where the selected
+ * one does not update in place, an update selects anew.
+ * Threading: that of the selected one.
  */
 #include <math.h>
 #include <string.h>
@@ -29,11 +29,11 @@ struct selected {
 
 enum { MEMORY, UPDATES, SIMD };
 
-/* What may be picked, fastest first: all that take any ranges. */
+/* The candidates, fastest first: all take any ranges. */
 static const struct candidate {
     const struct vfdb_ops *ops;
-    int64_t value[8];
-    int simd, memory; /* which of its parameters takes which of ours, or -1 */
+    int64_t value[VFDB_PARAMS];
+    int simd, memory; /* index of its parameter for our parameter of that name, or -1 */
 } candidates[] = {
     {&vfdb_cross_product, {1, 8, 1 << 25}, 3, -1},
     {&vfdb_cross_product, {2, 16, 1 << 25}, 3, -1},
@@ -56,7 +56,8 @@ static struct vfdb_plan plan_of(const struct candidate *candidate, const struct 
     struct vfdb_plan picked = {.ops = candidate->ops};
     memcpy(picked.value, candidate->value, sizeof picked.value);
     if (candidate->simd >= 0)
-        picked.value[candidate->simd] = candidate->ops == &vfdb_tss ? plan->value[SIMD] >= 512 : plan->value[SIMD];
+        picked.value[candidate->simd] =
+            candidate->ops == &vfdb_tss ? plan->value[SIMD] >= 512 : plan->value[SIMD];
     if (candidate->memory >= 0)
         picked.value[candidate->memory] = plan->value[MEMORY];
     return picked;
@@ -80,7 +81,7 @@ static void draw(const struct vfdb_rules *rules, uint32_t *header)
     }
 }
 
-/* What reading from memory adds, by how often the structure doubles a second-level cache. */
+/* The cost of reading from memory: how often the structure doubles a second-level cache. */
 static double doublings(size_t bytes)
 {
     double times = 0;
@@ -95,8 +96,8 @@ static double length(const struct split_product *db, uint32_t reference)
     return rules == SPLIT_LONG ? db->pool[reference >> 6] : rules;
 }
 
-/* About so many nanoseconds, as measured on nine public sets and as many made ones: a part of a bucket or list, of
- * 16 or 32 rules, takes 6, a step further down in an address 2.5. */
+/* Nanoseconds per search, as measured on nine public and nine generated sets: a part of a bucket or list,
+ * of 16 or 32 rules, takes 6, a further step of an address 2.5. */
 static double split_product_cost(const struct split_product *db, const uint32_t *header, size_t bytes)
 {
     double parts = 0;
@@ -114,7 +115,7 @@ static double split_product_cost(const struct split_product *db, const uint32_t 
     return 6 * parts / DRAWN + 2.5 * (db->map[0].depth + db->map[1].depth) + 2 * doublings(bytes);
 }
 
-/* The same: each tuple that may hold a better rule than was found takes 1.4. */
+/* Nanoseconds per search: each tuple that may hold a better rule than the one found takes 1.4. */
 static double tss_cost(const struct tss *db, const uint32_t *found, size_t bytes)
 {
     double tried = 0;
@@ -124,8 +125,9 @@ static double tss_cost(const struct tss *db, const uint32_t *found, size_t bytes
     return 15 + 1.4 * tried / DRAWN + 5 * doublings(bytes);
 }
 
-/* `tss` in the place of `sides`, where it is cheaper and there is memory for both at a time. */
-static void weigh(struct selected *db, const struct vfdb_plan *plan, const struct vfdb_rules *rules, size_t split_product_bytes)
+/* Replace `sides` by `tss` where that is cheaper and there is memory for both at a time. */
+static void weigh(struct selected *db, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                  size_t split_product_bytes)
 {
     const struct vfdb_plan other = plan_of(&candidates[TSS], plan);
     size_t before = budget_bytes(db->budget), size = (size_t)DRAWN * rules->dims * sizeof(uint32_t);
@@ -135,7 +137,8 @@ static void weigh(struct selected *db, const struct vfdb_plan *plan, const struc
         size_t bytes = budget_bytes(db->budget) - before - size;
         draw(rules, header);
         vfdb_tss.search(tss, header, DRAWN, found);
-        if (!too_much(plan, bytes) && tss_cost(tss, found, bytes) < split_product_cost(db->picked, header, split_product_bytes)) {
+        if (!too_much(plan, bytes) &&
+            tss_cost(tss, found, bytes) < split_product_cost(db->picked, header, split_product_bytes)) {
             vfdb_split_product.free(db->picked);
             db->ops = &vfdb_tss;
             db->picked = tss;
@@ -146,7 +149,8 @@ static void weigh(struct selected *db, const struct vfdb_plan *plan, const struc
     budget_give(db->budget, header, size);
 }
 
-static int select_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int select_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                        void **built)
 {
     struct selected *db = budget_take(budget, sizeof *db);
     if (!db)
@@ -156,8 +160,8 @@ static int select_build(struct budget *budget, const struct vfdb_plan *plan, con
     int status = VFDB_TOO_LARGE;
     for (uint32_t c = 0; c < CANDIDATES; c++) {
         const struct candidate *candidate = &candidates[c];
-        if (!bears(candidate, rules->count, plan->value[UPDATES]) || rules->dims < candidate->ops->least_dims ||
-            rules->dims > candidate->ops->most_dims)
+        if (!bears(candidate, rules->count, plan->value[UPDATES]) ||
+            rules->dims < candidate->ops->least_dims || rules->dims > candidate->ops->most_dims)
             continue;
         const struct vfdb_plan picked = plan_of(candidate, plan);
         status = candidate->ops->build(budget, &picked, rules, &db->picked);

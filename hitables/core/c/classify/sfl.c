@@ -1,28 +1,25 @@
 /* SFL(A): The Small, the Fast and the Lazy (Hager, Brack, Scheuermann), around any A.
  *
- * Idea (section IV): A, the fast one, keeps the rules as they were; an update goes to a
- * small buffer, in which a header's preliminary answer is corrected; after delta
- * updates A is built anew, lazily.  Indices count from 0 here.
- * Cost: an update O(delta + n) as in table I (the master list is an array), a search
- * that of A and O(delta), or O(n) where the rule that A found is deleted.
- * Invariant: the buffer says of every index of A's rules whether it is deleted, and which
- * rules were inserted in front of it (index n: behind the last); so buffer and A together
- * say what the master list says.
- * Where we differ: the paper's nodes by index are three arrays, which say the same: the
- * inserted rules, best first, each with its index, compared sixteen at a time
- * (columns.c); a mark per deleted index; and A's rules in columns, of which the next that
- * matches stands for a deleted one.  A rule inserted in front of what is found decides, so
- * algorithm 3 (whose loop must end at the first node behind the preliminary index; its
- * condition says "or", which would walk on) is: the first inserted rule that matches, if
- * its index is no larger than that of A's rule.  Algorithm 1 takes the node of the first
- * rule of A behind the new one; here the first rule of any kind
- * decides, for the rule of A in whose front it was put may be gone, and then the two
- * would change places.  Updates go on while A is built, and the buffer is made again
- * from both lists at its end (background=0 builds at once, as the paper does).  Answers
- * are priorities, which A's rules keep with them.  A build that
- * fails leaves the buffer in place, and is tried again delta updates later.
- * Threading: searches share a lock; updates, and the moment when a new A is taken, have
- * it alone.  One worker at a time builds.
+ * Idea (section IV): A, the fast one, keeps the rules as they were; an update goes to a small buffer, which
+ * corrects the preliminary answer of a search; after delta updates A is built anew, lazily.  Indices count
+ * from 0 here.
+ * Cost: an update takes O(delta + n) as in table I (the master list is an array), a search that of A and
+ * O(delta), or O(n) where the rule that A returns is deleted.
+ * Invariant: for every index of A's rules the buffer knows whether it is deleted, and which rules were
+ * inserted in front of it (index n: behind the last); so buffer and A together hold the master list.
+ * Threading: searches share a lock; updates, and the exchange of A for a new one, have it alone.  One worker
+ * at a time builds.
+ *
+ * Where we differ: the paper's nodes by index are three equivalent arrays: the inserted rules, best first,
+ * each with its index, compared sixteen at a time (box_soa.c); a mark per deleted index; and A's rules in
+ * columns, where the next rule that matches replaces a deleted one.  Algorithm 3 (whose loop must end at the
+ * first node behind the preliminary index; its condition has "or", with which it would walk on) becomes: take
+ * the first inserted rule that matches, if its index is not above that of A's rule.  Algorithm 1 takes the
+ * node of the first rule of A behind the new one; here it is that of the first rule of any kind, for the rule
+ * of A in front of which that one was inserted may be deleted, and then the two would be exchanged.  Updates
+ * go on while A is built, and the buffer is made again from both lists at the end (background=0 builds at
+ * once, as the paper does).  Answers are priorities, which are kept with A's rules.  A build that fails
+ * leaves the buffer in place, and is tried again delta updates later.
  */
 #include <string.h>
 
@@ -33,7 +30,8 @@
 
 enum { CHUNK = 256 /* headers corrected at a time */ };
 
-/* A box of the master list.  *index*: where it stands in A's rules if it is *old*, else of what it stands before. */
+/* A box of the master list.  *index*: if it is *old* its index in A's rules, else that of the rule behind it.
+ */
 struct master_entry {
     uint64_t serial;
     uint32_t priority, index;
@@ -48,7 +46,7 @@ struct snapshot {
     uint64_t *serial, mark;
     struct box_soa box;
     uint32_t *priority; /* [count + 1] the last: none */
-    bool *deleted;      /* [count + 1] */
+    bool *deleted; /* [count + 1] */
 };
 
 /* Rules that A does not know, best first; so their indices never fall. */
@@ -71,13 +69,13 @@ struct sfl {
     uint64_t serials;
     struct snapshot base;
     struct inserted_list inserted;
-    uint64_t updates, due; /* in the buffer; A is built again when so many are exceeded */
+    uint64_t updates, due; /* updates in the buffer; A is built again when they exceed *due* */
 
     bool building, started; /* a build is going on; the worker is to be joined */
     pthread_t worker;
     struct snapshot next;
     uint32_t *next_priority, *next_box; /* the rules that it is built from, their indices as priorities */
-    int ended;                          /* the status of the last build */
+    int ended; /* the status of the last build */
 };
 
 static size_t box_bytes(const struct sfl *db)
@@ -149,7 +147,8 @@ static int put_entry(struct sfl *db, uint32_t at, struct master_entry *rule)
 {
     if (db->count == db->room) {
         uint32_t room = db->room ? 2 * db->room : 16;
-        struct master_entry **moved = budget_resize(db->budget, db->master, db->room * sizeof *moved, room * sizeof *moved);
+        struct master_entry **moved =
+            budget_resize(db->budget, db->master, db->room * sizeof *moved, room * sizeof *moved);
         if (!moved)
             return VFDB_NO_MEMORY;
         db->master = moved;
@@ -201,13 +200,15 @@ static void drop_snapshot(struct sfl *db)
 static int take_snapshot(struct sfl *db)
 {
     struct snapshot *next = &db->next;
-    *next = (struct snapshot){.count = db->count, .mark = db->serials, .box = {.dims = db->dims, .vector = db->vector}};
+    *next = (struct snapshot){
+        .count = db->count, .mark = db->serials, .box = {.dims = db->dims, .vector = db->vector}};
     next->serial = budget_take(db->budget, db->count * sizeof *next->serial);
     next->priority = budget_take(db->budget, (db->count + 1) * sizeof *next->priority);
     next->deleted = budget_take(db->budget, (db->count + 1) * sizeof *next->deleted);
     db->next_priority = budget_take(db->budget, db->count * sizeof *db->next_priority);
     db->next_box = budget_take(db->budget, db->count * box_bytes(db));
-    bool listed = next->serial && db->next_priority && db->next_box && box_soa_reserve(&next->box, db->budget, db->count);
+    bool listed = next->serial && db->next_priority && db->next_box &&
+                  box_soa_reserve(&next->box, db->budget, db->count);
     if (!next->priority || !next->deleted || (db->count && !listed)) {
         drop_snapshot(db);
         drop_base(db, next);
@@ -231,7 +232,7 @@ static int build_next(struct sfl *db)
     return vfdb_open_under(db->budget, db->plan->inner, &rules, &db->next.db);
 }
 
-/* What the master list and the next A differ in becomes the buffer, and the next A takes the place of A. */
+/* The difference between the master list and the next A becomes the buffer, and the next A replaces A. */
 static int adopt(struct sfl *db)
 {
     struct snapshot *next = &db->next;
@@ -338,13 +339,18 @@ static void sfl_free(void *built)
     budget_give(db->budget, db, sizeof *db);
 }
 
-static int sfl_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int sfl_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                     void **built)
 {
     struct sfl *db = budget_take(budget, sizeof *db);
     if (!db)
         return VFDB_NO_MEMORY;
-    *db = (struct sfl){.budget = budget, .plan = plan, .dims = rules->dims, .delta = (uint32_t)plan->value[0],
-                       .background = plan->value[1], .due = (uint64_t)plan->value[0]};
+    *db = (struct sfl){.budget = budget,
+                       .plan = plan,
+                       .dims = rules->dims,
+                       .delta = (uint32_t)plan->value[0],
+                       .background = plan->value[1],
+                       .due = (uint64_t)plan->value[0]};
 #ifdef __x86_64__
     db->vector = plan->value[2] && __builtin_cpu_supports("avx512f");
 #endif
@@ -380,7 +386,8 @@ static int insert(struct sfl *db, const uint32_t *box, uint32_t priority)
     rule->index = at < db->count ? db->master[at]->index : db->base.count;
     int status = put_entry(db, at, rule);
     if (status == VFDB_OK) {
-        status = note_inserted(db, &db->inserted, first_not_better(db->inserted.rule, db->inserted.count, priority), rule);
+        status = note_inserted(db, &db->inserted,
+                               first_not_better(db->inserted.rule, db->inserted.count, priority), rule);
         if (status)
             take_entry(db, at);
     }
@@ -393,7 +400,8 @@ static int insert(struct sfl *db, const uint32_t *box, uint32_t priority)
 static int delete(struct sfl *db, const uint32_t *box, uint32_t priority)
 {
     uint32_t at = first_not_better(db->master, db->count, priority);
-    while (at < db->count && db->master[at]->priority == priority && memcmp(db->master[at]->box, box, box_bytes(db)))
+    while (at < db->count && db->master[at]->priority == priority &&
+           memcmp(db->master[at]->box, box, box_bytes(db)))
         at++;
     if (at == db->count || db->master[at]->priority != priority)
         return VFDB_ABSENT;
@@ -407,8 +415,8 @@ static int delete(struct sfl *db, const uint32_t *box, uint32_t priority)
     return VFDB_OK;
 }
 
-static int update(struct sfl *db, int (*change)(struct sfl *, const uint32_t *, uint32_t), const uint32_t *box,
-                  uint32_t priority)
+static int update(struct sfl *db, int (*change)(struct sfl *, const uint32_t *, uint32_t),
+                  const uint32_t *box, uint32_t priority)
 {
     pthread_rwlock_wrlock(&db->lock);
     int status = change(db, box, priority);
@@ -430,7 +438,7 @@ static int sfl_remove(void *built, const uint32_t *box, uint32_t priority)
     return update(built, delete, box, priority);
 }
 
-/* Algorithm 3: from preliminary indices (none: behind A's last rule) to priorities. */
+/* Algorithm 3: preliminary indices (VFDB_NONE: behind A's last rule) become priorities. */
 static void correct(const struct sfl *db, const uint32_t *headers, uint32_t count, uint32_t *found)
 {
     const struct snapshot *base = &db->base;

@@ -4,18 +4,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a search in the structure of sides.c reads. */
+/* The structure that a search of split_product.c reads. */
 
 enum {
     SPLIT_BATCH = 32,     /* headers whose memory accesses overlap */
     SPLIT_SERVICES = 512, /* bits of a row of services */
     SPLIT_ROW = SPLIT_SERVICES / 32,
-    SPLIT_LONG = 63, /* a count that a reference cannot hold: it stands in front of the list */
-    SPLIT_TABLE = 63 /* a count of bounds that means: 256 further entries */
+    SPLIT_LONG = 63, /* a count that a reference cannot hold: it precedes the list */
+    SPLIT_TABLE = 63 /* a count of bounds with a meaning of its own: 256 further entries */
 };
 
-/* One address: ranges -> two words each.  An entry is offset * 64 + bounds: at the offset stand the
- * bounds, 16 bits each, then two words for each range between them. */
+/* One address: ranges -> two words each.  An entry is offset * 64 + bounds: at the offset are the bounds,
+ * 16 bits each, then two words for each range between them. */
 struct address_map {
     uint32_t shift;  /* of the value, for the root */
     uint32_t depth;  /* further tables on the longest way */
@@ -32,7 +32,7 @@ struct value_classes {
     size_t bytes;
 };
 
-/* A product table: what the two maps lead to added up is the place of a reference. */
+/* A product table: the sum of the results of the two maps is the index of a reference. */
 struct product_table {
     uint32_t *list; /* [rows][columns] references to the pool of lists */
     uint32_t columns;
@@ -60,7 +60,7 @@ struct split_product {
 
 extern const struct vfdb_ops vfdb_split_product;
 
-/* The place of the two words that the value leads to. */
+/* The two words to which the value leads. */
 const uint32_t *address_map_leaf(const struct address_map *map, uint32_t value);
 
 #endif

@@ -1,8 +1,8 @@
-/* The search of sides.c, read once per instruction set.  LEVEL says which: 0 none in particular, 256 for
- * AVX2, 512 for AVX-512; TARGET is the attribute of its functions, NAME(x) their names.
+/* The search of split_product.c, included once per instruction set: LEVEL 0 for any CPU, 256 for AVX2, 512
+ * for AVX-512; TARGET is the attribute of its functions, NAME(x) their names.
  *
- * All headers of a batch take a step before any takes the next, and each step asks for the memory
- * that the next one reads. */
+ * All headers of a batch take a step before any takes the next, and each step asks for the memory that the
+ * next one reads. */
 
 /* How many of the first *bounds* 16-bit words are at most the value. */
 static inline TARGET uint32_t NAME(rank)(const uint32_t *at, uint32_t bounds, uint32_t value)
@@ -10,7 +10,8 @@ static inline TARGET uint32_t NAME(rank)(const uint32_t *at, uint32_t bounds, ui
 #if LEVEL == 512
     __mmask32 there = (__mmask32)((UINT64_C(1) << bounds) - 1);
     __m512i read = _mm512_maskz_loadu_epi16(there, at);
-    return (uint32_t)__builtin_popcount(_mm512_mask_cmple_epu16_mask(there, read, _mm512_set1_epi16((short)value)));
+    return (uint32_t)__builtin_popcount(
+        _mm512_mask_cmple_epu16_mask(there, read, _mm512_set1_epi16((short)value)));
 #elif LEVEL == 256
     __m256i wanted = _mm256_set1_epi16((short)value);
     uint64_t hit[2];
@@ -51,8 +52,9 @@ static inline TARGET const uint32_t *NAME(leaf)(const struct address_map *map, u
     return at + (bounds + 1) / 2 + 2 * (size_t)rank;
 }
 
-static inline TARGET uint32_t NAME(part)(const struct split_product *db, const uint32_t *at, uint32_t rules, uint32_t value,
-                                         const uint32_t *row, const uint32_t *header, bool checks)
+static inline TARGET uint32_t NAME(part)(const struct split_product *db, const uint32_t *at, uint32_t rules,
+                                         uint32_t value, const uint32_t *row, const uint32_t *header,
+                                         bool checks)
 {
     const uint32_t *high = at + rules, *number = at + 2 * rules + (rules + 1) / 2;
     const uint16_t *service = (const uint16_t *)(at + 2 * rules);
@@ -102,7 +104,7 @@ static inline TARGET uint32_t NAME(part)(const struct split_product *db, const u
 #endif
 }
 
-/* The first rule of a bucket whose other side and service match. */
+/* The first rule of a bucket whose other address and service match. */
 static inline TARGET uint32_t NAME(bucket)(const struct split_product *db, uint32_t reference, uint32_t value,
                                            const uint32_t *row, const uint32_t *header, bool checks)
 {
@@ -123,8 +125,8 @@ static inline TARGET uint32_t NAME(bucket)(const struct split_product *db, uint3
 }
 
 /* The first rule of a list whose service matches. */
-static inline TARGET uint32_t NAME(list)(const struct split_product *db, uint32_t reference, const uint32_t *row,
-                                         const uint32_t *header, bool checks)
+static inline TARGET uint32_t NAME(list)(const struct split_product *db, uint32_t reference,
+                                         const uint32_t *row, const uint32_t *header, bool checks)
 {
     const uint32_t *at = db->pool + (reference >> 6);
     uint32_t rules = reference & 63;
@@ -168,10 +170,13 @@ static inline TARGET uint32_t NAME(list)(const struct split_product *db, uint32_
 #endif
 }
 
-/* What is the same for all headers is told by constants, so each of the callers below is a search of its own. */
-static inline TARGET __attribute__((always_inline)) void
-NAME(batches)(const struct split_product *db, const uint32_t *headers, size_t count, uint32_t *found, uint32_t dims,
-              bool by_source, bool by_destination, bool products, bool checks)
+/* Properties of the database are constants of each call below, so each is compiled into a search of its own.
+ */
+static inline TARGET __attribute__((always_inline)) void NAME(batches)(const struct split_product *db,
+                                                                       const uint32_t *headers, size_t count,
+                                                                       uint32_t *found, uint32_t dims,
+                                                                       bool by_source, bool by_destination,
+                                                                       bool products, bool checks)
 {
     const struct address_map *source = &db->map[0], *destination = &db->map[1];
     uint32_t entry[2][SPLIT_BATCH], rule[SPLIT_BATCH];
@@ -249,19 +254,16 @@ NAME(batches)(const struct split_product *db, const uint32_t *headers, size_t co
     }
 }
 
-static TARGET void NAME(search)(const struct split_product *db, const uint32_t *headers, size_t count, uint32_t *found)
+static TARGET void NAME(search)(const struct split_product *db, const uint32_t *headers, size_t count,
+                                uint32_t *found)
 {
     if (db->dims != 5 || db->checks)
-        NAME(batches)(db, headers, count, found, db->dims, db->by_source, db->by_destination, db->products,
-                      db->checks);
-    else if (db->products)
-        NAME(batches)(db, headers, count, found, 5, false, false, true, false);
+        NAME(batches)
+    (db, headers, count, found, db->dims, db->by_source, db->by_destination, db->products, db->checks);
+    else if (db->products) NAME(batches)(db, headers, count, found, 5, false, false, true, false);
     else if (db->by_source && db->by_destination)
         NAME(batches)(db, headers, count, found, 5, true, true, false, false);
-    else if (db->by_source)
-        NAME(batches)(db, headers, count, found, 5, true, false, false, false);
-    else if (db->by_destination)
-        NAME(batches)(db, headers, count, found, 5, false, true, false, false);
-    else
-        NAME(batches)(db, headers, count, found, 5, false, false, false, false);
+    else if (db->by_source) NAME(batches)(db, headers, count, found, 5, true, false, false, false);
+    else if (db->by_destination) NAME(batches)(db, headers, count, found, 5, false, true, false, false);
+    else NAME(batches)(db, headers, count, found, 5, false, false, false, false);
 }

@@ -1,10 +1,10 @@
-/* What the trees over boxes share: leaves, and regions with the rules that meet them.
+/* What the trees over boxes share: leaves, and a stack of regions with the rules that meet them.
  *
- * Idea: a stack of regions to be split, whose lists lie one behind the other, so that a tree grows depth
- * first in memory that follows its depth.
- * Cost: a push reads the list of the open above, and by the square what is short enough to be thinned.
- * Invariant: a list holds every rule that can be the first to match in its region, by rising priority; no
- * rule stands behind one that covers the region.
+ * Idea: the lists of the regions to be split lie one behind the other, so that a tree grows depth first in
+ * memory that follows its depth.
+ * Cost: a push reads the list of the region above, and takes the square of a list short enough to be thinned.
+ * Invariant: a list holds every rule that can be the first to match in its region, by rising priority, up to
+ * the first that covers the region.
  * Threading: none; leaves are read only once they are finished.
  */
 #include "split_stack.h"
@@ -24,7 +24,6 @@ static int grow(struct scope *scope, void **array, size_t size)
     return moved ? VFDB_OK : VFDB_NO_MEMORY;
 }
 
-/* Copies the rules, no leaves yet; a status. */
 int leaves_start(struct leaves *leaves, struct scope *scope, const struct vfdb_rules *rules)
 {
     *leaves = (struct leaves){.scope = scope, .dims = rules->dims, .rules = rules->count, .room = FIRST_ROOM};
@@ -43,8 +42,8 @@ int leaves_start(struct leaves *leaves, struct scope *scope, const struct vfdb_r
     return VFDB_OK;
 }
 
-/* A leaf of those rules, for that region, begins at entry *first; a status. */
-int leaves_add(struct leaves *leaves, const uint32_t *list, uint32_t count, const uint32_t *region, uint32_t *first)
+int leaves_add(struct leaves *leaves, const uint32_t *list, uint32_t count, const uint32_t *region,
+               uint32_t *first)
 {
     if (count > leaves->room - leaves->entries) {
         uint64_t room = 2 * (uint64_t)leaves->room + count;
@@ -64,14 +63,12 @@ int leaves_add(struct leaves *leaves, const uint32_t *list, uint32_t count, cons
     return VFDB_OK;
 }
 
-/* Gives back the room that no leaf took. */
 int leaves_finish(struct leaves *leaves)
 {
     leaves->room = leaves->entries;
     return grow(leaves->scope, (void **)&leaves->entry, leaves->entries * sizeof *leaves->entry);
 }
 
-/* Whether the part of *inner* that lies in the region lies in *outer*. */
 bool box_covers_in(uint32_t dims, const uint32_t *outer, const uint32_t *inner, const uint32_t *region)
 {
     for (uint32_t i = 0; i < 2 * dims; i += 2)
@@ -89,7 +86,7 @@ static bool meets(uint32_t dims, const uint32_t *box, const uint32_t *region)
     return true;
 }
 
-/* Take from a list what an earlier rule covers. */
+/* Remove from a list the rules that an earlier one covers; the number left. */
 static uint32_t thin(const struct leaves *leaves, uint32_t *list, uint32_t count, const uint32_t *region)
 {
     uint32_t kept = 0;
@@ -104,8 +101,8 @@ static uint32_t thin(const struct leaves *leaves, uint32_t *list, uint32_t count
     return kept;
 }
 
-/* One open: all rules and all headers, for node 0; a status. */
-int split_stack_start(struct split_stack *stack, struct scope *scope, const struct leaves *leaves, const struct vfdb_rules *rules)
+int split_stack_start(struct split_stack *stack, struct scope *scope, const struct leaves *leaves,
+                      const struct vfdb_rules *rules)
 {
     uint32_t all[2 * VFDB_DIMS];
     *stack = (struct split_stack){.scope = scope, .leaves = leaves, .room = FIRST_ROOM};
@@ -123,7 +120,6 @@ int split_stack_start(struct split_stack *stack, struct scope *scope, const stru
     return split_stack_push(stack, 0, &whole, all);
 }
 
-/* Room for so many rules more in the lists; a status. */
 int split_stack_room(struct split_stack *stack, size_t more)
 {
     if (stack->listed + more <= stack->list_room && stack->list)
@@ -135,9 +131,8 @@ int split_stack_room(struct split_stack *stack, size_t more)
     return VFDB_OK;
 }
 
-/* A open for *node* with the rules of *from* that meet the region, which is copied.  There must be room
- * for the whole list of *from*; a status. */
-int split_stack_push(struct split_stack *p, uint32_t node, const struct open_region *from, const uint32_t *region)
+int split_stack_push(struct split_stack *p, uint32_t node, const struct open_region *from,
+                     const uint32_t *region)
 {
     uint32_t dims = p->leaves->dims, count = 0, *kept = p->list + p->listed;
     if (p->count == p->room) {
@@ -164,7 +159,6 @@ int split_stack_push(struct split_stack *p, uint32_t node, const struct open_reg
     return VFDB_OK;
 }
 
-/* The last open and its region; its list stays until split_stack_close_up. */
 struct open_region split_stack_pop(struct split_stack *p, uint32_t *region)
 {
     p->count--;
@@ -172,7 +166,6 @@ struct open_region split_stack_pop(struct split_stack *p, uint32_t *region)
     return p->open[p->count];
 }
 
-/* The list of a open that was popped is not needed any more: what was pushed since moves in its place. */
 void split_stack_close_up(struct split_stack *p, const struct open_region *over)
 {
     memmove(p->list + over->list, p->list + over->list + over->count,
@@ -180,4 +173,16 @@ void split_stack_close_up(struct split_stack *p, const struct open_region *over)
     for (uint32_t i = p->count; i && p->open[i - 1].list > over->list; i--)
         p->open[i - 1].list -= over->count;
     p->listed -= over->count;
+}
+
+int split_stack_grow(struct split_stack *stack, struct leaves *leaves, split_region *split, void *builder)
+{
+    int status = VFDB_OK;
+    while (!status && stack->count) {
+        uint32_t region[2 * VFDB_DIMS];
+        struct open_region open = split_stack_pop(stack, region);
+        status = split(builder, &open, region);
+        split_stack_close_up(stack, &open);
+    }
+    return status ? status : leaves_finish(leaves);
 }

@@ -7,10 +7,12 @@
 #include "scope.h"
 #include "vfdb.h"
 
-/* What the trees over boxes share that are searched in memory: rules and the leaves that list them,
- * and, while a tree grows, regions with the rules that meet them. */
+/* What the trees that are searched in memory share: rules and the leaves that list them, and, while a tree
+ * grows, a stack of regions with the rules that meet them.  Functions return an enum vfdb_status as an int.
+ */
 
-/* Leaves are runs of entry[]: rules by rising priority.  COVERS: it matches whatever comes to the leaf. */
+/* Leaves are runs of entry[]: rules by rising priority.  COVERS: the rule matches every header of the leaf.
+ */
 enum { LEAF_COVERS = 1U << 31 };
 
 struct leaves {
@@ -21,8 +23,8 @@ struct leaves {
     uint32_t *entry;    /* [room] */
 };
 
-/* A node to be made, over a region and the rules of list[] that meet it.  What was pushed last is on top
- * of the lists, too. */
+/* A node to be made, over a region and the rules of list[] that meet it.  The list of the region pushed
+ * last is the last, too. */
 struct open_region {
     uint32_t node, count;
     size_t list;
@@ -38,16 +40,34 @@ struct split_stack {
     size_t listed, list_room;
 };
 
+/* Copy the rules; there are no leaves yet. */
 int leaves_start(struct leaves *leaves, struct scope *scope, const struct vfdb_rules *rules);
-int leaves_add(struct leaves *leaves, const uint32_t *list, uint32_t count, const uint32_t *region, uint32_t *first);
+/* Add a leaf of those rules, for that region; *first: its first entry. */
+int leaves_add(struct leaves *leaves, const uint32_t *list, uint32_t count, const uint32_t *region,
+               uint32_t *first);
+/* Give back the room that no leaf takes. */
 int leaves_finish(struct leaves *leaves);
+/* Whether the part of *inner* that lies in the region lies in *outer*. */
 bool box_covers_in(uint32_t dims, const uint32_t *outer, const uint32_t *inner, const uint32_t *region);
 
-int split_stack_start(struct split_stack *stack, struct scope *scope, const struct leaves *leaves, const struct vfdb_rules *rules);
+/* Start with one region: all rules and all headers, for node 0. */
+int split_stack_start(struct split_stack *stack, struct scope *scope, const struct leaves *leaves,
+                      const struct vfdb_rules *rules);
+/* Make room for *more* rules in the lists. */
 int split_stack_room(struct split_stack *stack, size_t more);
-int split_stack_push(struct split_stack *stack, uint32_t node, const struct open_region *from, const uint32_t *region);
+/* Push a region for *node* with the rules of *from* that meet it; it is copied.  There must be room for
+ * all rules of *from*. */
+int split_stack_push(struct split_stack *stack, uint32_t node, const struct open_region *from,
+                     const uint32_t *region);
+/* Pop the top and copy its region; its list stays until split_stack_close_up. */
 struct open_region split_stack_pop(struct split_stack *stack, uint32_t *region);
+/* Free the list of a popped region: the lists pushed since move into its place. */
 void split_stack_close_up(struct split_stack *stack, const struct open_region *over);
+
+/* Make the node of an open region: a leaf, or a node whose parts it pushes.  *region* may be changed. */
+typedef int split_region(void *builder, const struct open_region *open, uint32_t *region);
+/* Grow a tree from the regions on the stack until none is left, depth first, and finish the leaves. */
+int split_stack_grow(struct split_stack *stack, struct leaves *leaves, split_region *split, void *builder);
 
 static inline const uint32_t *leaves_box(const struct leaves *leaves, uint32_t rule)
 {
@@ -55,7 +75,8 @@ static inline const uint32_t *leaves_box(const struct leaves *leaves, uint32_t r
 }
 
 /* The priority of the first rule of a leaf that matches, or VFDB_NONE. */
-static inline uint32_t leaf_search(const struct leaves *leaves, uint32_t first, uint32_t count, const uint32_t *header)
+static inline uint32_t leaf_search(const struct leaves *leaves, uint32_t first, uint32_t count,
+                                   const uint32_t *header)
 {
     const uint32_t *entry = leaves->entry + first, *end = entry + count;
     for (; entry < end; entry++) {

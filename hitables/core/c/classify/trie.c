@@ -1,17 +1,17 @@
 /* Compressed tries (Sahasranaman and Buddhikot, section 3.1).
  *
- * Idea: a node takes stride bits of the key at a time.  In plain form it has a pointer for each of
- * its 2^stride children, a leaf none; in bitmap form a bit for each, and the children that are there
- * lie side by side, so that a child is found by counting the bits before its own.  A prefix whose
- * length is no multiple of the stride becomes several nodes of the next level.
- * Cost: width / stride nodes per way down; the space of a node doubles with each bit of stride (plain)
- * or is that of the children that are there (bitmap), which are copied when one comes or goes.
- * Invariant: below the root no node is both without children and with a payload of zeros, once
- * trie_prune has been called for what was cleared.
- * Threading: ways down change nothing.
+ * Idea: a node takes stride bits of the key at a time.  In plain form it has a pointer for each of its
+ * 2^stride children, a leaf none; in bitmap form a bit for each, and its children lie side by side, so that a
+ * child is found by counting the bits before its own.  A prefix whose length is no multiple of the stride
+ * becomes several nodes of the next level.
+ * Cost: width / stride nodes per descent; the space of a node doubles with each bit of stride (plain) or is
+ * that of its children (bitmap), which are copied when one is added or removed.
+ * Invariant: below the root no node is both without children and with a payload of zeros, once trie_prune has
+ * been called for what was cleared.
+ * Threading: a descent changes nothing.
  *
- * A node moves when it gets its first child (plain) or another child comes beside it (bitmap), so
- * payloads hold what may move.
+ * A node moves when it gets its first child (plain) or another child is added beside it (bitmap), so payloads
+ * must be movable.
  */
 #include "trie.h"
 
@@ -41,20 +41,23 @@ static uint32_t children(const struct trie *trie, const void *node)
 }
 
 /* An empty trie over keys of *width* bits, or NULL. */
-struct trie *trie_new(struct budget *budget, uint32_t width, uint32_t stride, enum trie_form form, size_t payload)
+struct trie *trie_new(struct budget *budget, uint32_t width, uint32_t stride, enum trie_form form,
+                      size_t payload)
 {
     assert(width && width <= 64 && stride && stride <= 8 && payload % 8 == 0);
     struct trie *trie = budget_take(budget, sizeof *trie);
     if (!trie)
         return NULL;
-    *trie = (struct trie){.budget = budget, .width = width, .stride = stride, .form = form, .payload = payload};
+    *trie =
+        (struct trie){.budget = budget, .width = width, .stride = stride, .form = form, .payload = payload};
 #ifdef __x86_64__
     if (form == TRIE_POPCNT && !__builtin_cpu_supports("popcnt"))
         trie->form = TRIE_BITMAP;
 #endif
     trie->levels = (width + stride - 1) / stride;
-    trie->head = form == TRIE_PLAIN ? sizeof(struct trie_plain)
-                                    : sizeof(struct trie_bitmap) + ((1u << stride) + 63) / 64 * sizeof(uint64_t);
+    trie->head = form == TRIE_PLAIN
+                     ? sizeof(struct trie_plain)
+                     : sizeof(struct trie_bitmap) + ((1u << stride) + 63) / 64 * sizeof(uint64_t);
     trie->root = budget_take(budget, node_size(trie, true));
     if (!trie->root) {
         budget_give(budget, trie, sizeof *trie);
@@ -66,7 +69,7 @@ struct trie *trie_new(struct budget *budget, uint32_t width, uint32_t stride, en
     return trie;
 }
 
-/* What lies below a node goes, not the node itself. */
+/* Free all below a node, not the node itself. */
 static void free_below(struct trie *trie, void *node, void (*drop)(void *, void *), void *owner)
 {
     drop(owner, trie_payload(trie, node));
@@ -79,7 +82,8 @@ static void free_below(struct trie *trie, void *node, void (*drop)(void *, void 
             budget_give(trie->budget, child, node_size(trie, ((struct trie_plain *)child)->bare));
     }
     if (trie->form != TRIE_PLAIN)
-        budget_give(trie->budget, ((struct trie_bitmap *)node)->below, children(trie, node) * node_size(trie, true));
+        budget_give(trie->budget, ((struct trie_bitmap *)node)->below,
+                    children(trie, node) * node_size(trie, true));
 }
 
 /* *drop* frees what a payload owns. */
@@ -93,7 +97,7 @@ void trie_free(struct trie *trie, void (*drop)(void *owner, void *payload), void
     budget_give(trie->budget, trie, sizeof *trie);
 }
 
-/* The nodes that stand for the prefix of that length from *low* on. */
+/* The nodes of the prefix of that length that starts at *low*. */
 struct trie_span trie_span(const struct trie *trie, uint64_t low, uint32_t length)
 {
     uint32_t level = (length + trie->stride - 1) / trie->stride;
@@ -148,8 +152,8 @@ static bool add_bitmap(struct trie *trie, struct trie_bitmap *node, uint32_t dig
     return true;
 }
 
-/* The payload of the node at that level on the way of *key*; NULL if it is not there, or cannot be
- * made: then nothing has changed.  Level 0 is the root. */
+/* The payload of the node at that level on the way of *key*; NULL if it is not there, or cannot be made:
+ * then nothing has changed.  Level 0 is the root. */
 void *trie_reach(struct trie *trie, uint64_t key, uint32_t level, bool make)
 {
     void **at = &trie->root, *node = trie->root;
@@ -184,7 +188,7 @@ static bool is_idle(const struct trie *trie, const void *node)
     return !children(trie, node);
 }
 
-/* Takes a child away that nobody needs; false if memory does not allow it now. */
+/* Remove a child that is not needed; false if memory does not allow it now. */
 static bool take_away(struct trie *trie, void **at, void *node, uint32_t digit)
 {
     if (trie->form == TRIE_PLAIN) {
@@ -211,7 +215,7 @@ static bool take_away(struct trie *trie, void **at, void *node, uint32_t digit)
     return true;
 }
 
-/* Drops the nodes on the way of *key* down to that level that nobody needs. */
+/* Remove the nodes on the path of *key*, down to that level, that are not needed. */
 void trie_prune(struct trie *trie, uint64_t key, uint32_t level)
 {
     void **at[65], *node[65];

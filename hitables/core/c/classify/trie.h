@@ -30,7 +30,8 @@ struct trie_span {
     uint32_t count, level;
 };
 
-struct trie *trie_new(struct budget *budget, uint32_t width, uint32_t stride, enum trie_form form, size_t payload);
+struct trie *trie_new(struct budget *budget, uint32_t width, uint32_t stride, enum trie_form form,
+                      size_t payload);
 void trie_free(struct trie *trie, void (*drop)(void *owner, void *payload), void *owner);
 struct trie_span trie_span(const struct trie *trie, uint64_t low, uint32_t length);
 void *trie_reach(struct trie *trie, uint64_t key, uint32_t level, bool make);

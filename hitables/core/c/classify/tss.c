@@ -1,21 +1,21 @@
 /* Tuple space search (Srinivasan, Suri and Varghese, SIGCOMM 1999).
  *
- * Idea: a tuple is a combination of prefix lengths, one per dimension; its rules stand in a hash
- * table under the bits that the lengths leave.  A range has the length of the smallest prefix that
- * encloses it, and every rule found is compared as a whole.
- * Cost: a search follows the number of tuples, not of rules; an update is O(1) and O(tuples) moved
- * pointers at worst.  Memory is linear.
- * Invariant: a tuple's bound is at most its best priority, and tuples stand by rising bound, so a
- * search stops once no tuple can beat its rule.  A chain's priorities rise.
+ * Idea: a tuple is a combination of prefix lengths, one per dimension; a hash table holds its rules under the
+ * bits that these lengths keep.  A range has the length of the smallest prefix that encloses it, and every
+ * candidate rule is compared as a whole.
+ * Cost: a search follows the number of tuples, not of rules; an update is O(1) and O(tuples) moved pointers
+ * at worst.  Memory is linear.
+ * Invariant: a tuple's bound is at most its best priority, and tuples are sorted by rising bound, so a search
+ * stops once no tuple can beat its rule.  A chain's priorities rise.
  * Threading: searches change nothing.
  *
- * Where we differ from the paper: with step above 1, lengths of wide dimensions are rounded down to
- * a multiple of it and narrow ones to all or nothing, which leaves a quarter of the tuples or fewer (as
- * TupleMerge does; 16 is a tenth faster than 8 on the WUSTL sets, but half as fast where routes of
- * /24 share their /16); a rule goes to the tuple of its own lengths all the same where its chain has
- * CROWD rules already.  Before its chains, a table has a word of 32 bits per slot, a Bloom filter of
- * two bits per rule; a block of headers is tried against it tuple by tuple, 16 at a time where the
- * CPU has AVX-512, and what passes is fetched together.
+ * Where we differ from the paper: with step above 1, lengths of wide dimensions are rounded down to a
+ * multiple of it and narrow ones to all or nothing, which leaves a quarter of the tuples or fewer (as
+ * TupleMerge does; 16 is a tenth faster than 8 on the WUSTL sets, but half as fast where routes of /24 share
+ * their /16); where a chain has CROWD rules already, a rule is stored in the tuple of its own lengths
+ * instead.  Before its chains, a table has a word of 32 bits per slot, a Bloom filter of two bits per rule; a
+ * block of headers is tried against it tuple by tuple, 16 at a time where the CPU has AVX-512, and what
+ * passes is fetched together.
  */
 #include <stdbool.h>
 #include <string.h>
@@ -41,7 +41,8 @@ static void tss_free(void *built)
     budget_give(db->tuples.budget, db, sizeof *db);
 }
 
-static int tss_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules, void **built)
+static int tss_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
+                     void **built)
 {
     struct tss *db = budget_take(budget, sizeof *db);
     if (!db)
@@ -66,7 +67,7 @@ static int tss_build(struct budget *budget, const struct vfdb_plan *plan, const 
 
 /* -- updates ---------------------------------------------------------------------------------- */
 
-/* What an update needs to know of a box. */
+/* The tuples of a box: by its own lengths, and by rounded ones. */
 struct tuple_place {
     uint8_t exact[VFDB_DIMS], rounded[VFDB_DIMS];
     uint32_t key[VFDB_DIMS];
@@ -121,15 +122,16 @@ static int tss_remove(void *built, const uint32_t *box, uint32_t priority)
 
 /* -- search ----------------------------------------------------------------------------------- */
 
-/* Headers that are still looking, and what one tuple's filter lets through. */
+/* Headers whose search goes on, and those that one tuple's filter lets pass. */
 struct header_block {
     uint32_t count, words;
-    uint32_t best[BLOCK + LANES], header[BLOCK + LANES]; /* header: where it stands in the batch */
+    uint32_t best[BLOCK + LANES], header[BLOCK + LANES]; /* header: its index in the batch */
     uint32_t key[VFDB_DIMS][BLOCK + LANES];
     uint32_t passed, lane[BLOCK + LANES], slot[BLOCK + LANES];
 };
 
-static void load(const struct tuples *db, struct header_block *block, const uint32_t *headers, uint32_t from, uint32_t count)
+static void load(const struct tuples *db, struct header_block *block, const uint32_t *headers, uint32_t from,
+                 uint32_t count)
 {
     block->count = count;
     block->words = db->words;
@@ -213,7 +215,8 @@ __attribute__((target("avx512f"))) static __mmask16 lanes_from(uint32_t at, uint
     return count - at >= LANES ? 0xFFFF : (__mmask16)((1u << (count - at)) - 1);
 }
 
-__attribute__((target("avx512f"))) static uint32_t sift_512(const struct tuple *tuple, struct header_block *block)
+__attribute__((target("avx512f"))) static uint32_t sift_512(const struct tuple *tuple,
+                                                            struct header_block *block)
 {
     const __m512i bound = _mm512_set1_epi32((int)tuple->bound), again = _mm512_set1_epi32((int)TUPLE_AGAIN);
     const __m512i low = _mm512_set1_epi32(31), one = _mm512_set1_epi32(1);
@@ -252,8 +255,8 @@ __attribute__((target("avx512f"))) static void close_ranks_512(struct header_blo
     uint32_t kept = 0;
     for (uint32_t i = 0; i < block->count; i += LANES) {
         __m512i best = _mm512_loadu_si512(block->best + i), header = _mm512_loadu_si512(block->header + i);
-        __mmask16 on = _mm512_mask_cmpgt_epu32_mask(lanes_from(i, block->count), best,
-                                                    _mm512_set1_epi32((int)bound));
+        __mmask16 on =
+            _mm512_mask_cmpgt_epu32_mask(lanes_from(i, block->count), best, _mm512_set1_epi32((int)bound));
         _mm512_storeu_si512(block->best + kept, _mm512_maskz_compress_epi32(on, best));
         _mm512_storeu_si512(block->header + kept, _mm512_maskz_compress_epi32(on, header));
         for (uint32_t w = 0; w < block->words; w++) {
@@ -280,7 +283,8 @@ static void compare(const struct tuples *db, const struct tuple *tuple, struct h
     for (uint32_t i = 0; i < block->passed; i++) {
         uint32_t lane = block->lane[i], at = block->header[lane];
         const uint32_t *header = headers + (size_t)at * db->dims;
-        for (const struct tuple_rule *rule = chain[i]; rule && rule->priority < block->best[lane]; rule = rule->next)
+        for (const struct tuple_rule *rule = chain[i]; rule && rule->priority < block->best[lane];
+             rule = rule->next)
             if (rule_matches(rule, header, db->dims)) {
                 block->best[lane] = found[at] = rule->priority;
                 break;
@@ -336,7 +340,8 @@ const struct vfdb_ops vfdb_tss = {
     .title = "tuple space search: a hash table per combination of prefix lengths",
     .least_dims = 1,
     .most_dims = VFDB_DIMS,
-    .param = {{"step", "lengths of wide dimensions are rounded down to a multiple; 1: as in the paper", 8, 1, 32},
+    .param = {{"step", "lengths of wide dimensions are rounded down to a multiple; 1: as in the paper", 8, 1,
+               32},
               {"vector", "0: not with AVX-512, even where the CPU has it", 1, 0, 1}},
     .build = tss_build,
     .insert = tss_insert,

@@ -1,26 +1,26 @@
-/* Tuple space search behind tries (Sahasranaman and Buddhikot, section 2.3; the tuple pruning of
- * Srinivasan, Suri and Varghese, 1999).
+/* Tuple space search behind tries (Sahasranaman and Buddhikot, section 2.3; the tuple pruning of Srinivasan,
+ * Suri and Varghese, 1999).
  *
- * Idea: a trie per dimension, and at each node a bitmap of the tuples that have a rule with that
- * prefix.  A header's way down each trie gives the tuples that may hold its rule in that dimension;
- * those in all of them are looked up in their hash tables.
- * Cost: a search one way down per dimension, the words of the bitmaps met, and a lookup per tuple
- * left; an update one way down per dimension, for each of up to 2^(stride - 1) nodes that a prefix
- * becomes.  Counts are kept for the tuples present only, so they are found by counting ones.
- * Invariant: a node's bit is set if a rule of that tuple has that prefix; the count beside it is how
- * many have.  (A bit whose count is 0 may stay where memory did not allow to take it away.)
+ * Idea: a trie per dimension, and at each node a bitmap of the tuples that have a rule with that prefix.  A
+ * header's descent in each trie gives the tuples that may hold its rule in that dimension; those in all of
+ * them are looked up in their hash tables.
+ * Cost: a search takes one descent per dimension, the words of the bitmaps met, and a lookup per tuple left;
+ * an update one descent per dimension, for each of up to 2^(stride - 1) nodes that a prefix becomes.  Counts
+ * are kept only for tuples whose bit is set, so they are found by counting ones.
+ * Invariant: a node's bit is set if a rule of that tuple has that prefix; the count beside it is the number
+ * of such rules.  (A bit whose count is 0 may remain where memory did not allow to remove it.)
  * Threading: searches change nothing.
  *
- * Where we differ: any number of dimensions, each with its trie; a range goes under the smallest
- * prefix that encloses it, and the rule is compared as a whole.  Each tuple has a hash table of its
- * own, and one whose best rule is no better than what was found is left out.
+ * Where we differ: there may be any number of dimensions, each with its trie; a range is stored under the
+ * smallest prefix that encloses it, and the rule is compared as a whole.  Each tuple has a hash table of its
+ * own, and a tuple whose best rule cannot beat the rule found so far is skipped.
  */
 #include <string.h>
 
 #include "trie.h"
 #include "tuples.h"
 
-/* Headers whose ways down run side by side, so that their cache misses overlap. */
+/* Headers that descend side by side, so that their cache misses overlap. */
 enum { BLOCK = 16, LEVELS = 33 };
 
 /* The payload of a node: *block* has words of bits, then ones counts. */
@@ -67,7 +67,8 @@ static bool count_in(struct budget *budget, struct length_mark *mark, uint32_t n
     uint32_t at = rank(mark, number);
     if (!has(mark, number)) {
         uint32_t words = number / 64 < mark->words ? mark->words : number / 64 + 1;
-        struct length_mark more = {budget_take(budget, mark_bytes(words, mark->ones + 1)), words, mark->ones + 1};
+        struct length_mark more = {budget_take(budget, mark_bytes(words, mark->ones + 1)), words,
+                                   mark->ones + 1};
         if (!more.block)
             return false;
         if (mark->block) {
@@ -111,8 +112,8 @@ static void count_out(struct budget *budget, struct length_mark *mark, uint32_t 
 }
 
 /* The box leaves the marks of dimensions before *dims*, and *some* of the nodes of that one. */
-static void unmark(struct tss_tries *db, const uint32_t *box, const uint8_t *length, uint32_t number, uint32_t dims,
-                   uint32_t some)
+static void unmark(struct tss_tries *db, const uint32_t *box, const uint8_t *length, uint32_t number,
+                   uint32_t dims, uint32_t some)
 {
     for (uint32_t d = 0; d < db->tuples.dims && d <= dims; d++) {
         struct trie_span span = trie_span(db->trie[d], box[2 * d], length[d]);
@@ -160,8 +161,8 @@ static void tss_tries_free(void *built)
     budget_give(db->tuples.budget, db, sizeof *db);
 }
 
-static int tss_tries_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
-                           void **built)
+static int tss_tries_build(struct budget *budget, const struct vfdb_plan *plan,
+                           const struct vfdb_rules *rules, void **built)
 {
     struct tss_tries *db = budget_take(budget, sizeof *db);
     if (!db)
@@ -173,7 +174,8 @@ static int tss_tries_build(struct budget *budget, const struct vfdb_plan *plan, 
     }
     uint32_t stride = (uint32_t)plan->value[0];
     for (uint32_t d = 0; d < rules->dims && status == VFDB_OK; d++) {
-        db->trie[d] = trie_new(budget, rules->bits[d], stride, (enum trie_form)plan->value[1], sizeof(struct length_mark));
+        db->trie[d] = trie_new(budget, rules->bits[d], stride, (enum trie_form)plan->value[1],
+                               sizeof(struct length_mark));
         status = db->trie[d] ? VFDB_OK : VFDB_NO_MEMORY;
     }
     for (uint32_t i = 0; i < rules->count && status == VFDB_OK; i++)
@@ -251,7 +253,8 @@ static void go_down(const struct tss_tries *db, const uint32_t *headers, uint32_
                 ways->mark[d][i][ways->count[d][i]] = met;
                 ways->count[d][i] += met->block != NULL;
                 uint64_t key = trie_key(trie, headers[i * dims + d]);
-                node[i] = level < trie->levels ? trie_child(trie, node[i], trie_digit(trie, key, level)) : NULL;
+                node[i] =
+                    level < trie->levels ? trie_child(trie, node[i], trie_digit(trie, key, level)) : NULL;
                 on += node[i] != NULL;
             }
         }
@@ -317,7 +320,8 @@ const struct vfdb_ops vfdb_tss_tries = {
     .least_dims = 1,
     .most_dims = VFDB_DIMS,
     .param = {{"stride", "bits of a key per level of its trie (the compression factor)", 4, 1, 8},
-              {"form", "of its nodes: 0 plain, 1 bitmaps, 2 bitmaps counted by the CPU's instruction", 0, 0, 2}},
+              {"form", "of its nodes: 0 plain, 1 bitmaps, 2 bitmaps counted by the CPU's instruction", 0, 0,
+               2}},
     .build = tss_tries_build,
     .insert = tss_tries_insert,
     .remove = tss_tries_remove,

@@ -1,13 +1,13 @@
 /* Tuples: hash tables of rules, one per combination of prefix lengths.
  *
- * Idea: the rules of a tuple stand under the bits that its lengths leave; a range has the length of
- * the smallest prefix that encloses it, and a rule found is compared as a whole.  Before its chains a
- * table has a word of 32 bits per slot, a Bloom filter of two bits per rule, which keeps nearly all
- * searches that find nothing out of the chains.
+ * Idea: a tuple stores its rules under the bits that its lengths keep; a range has the length of the smallest
+ * prefix that encloses it, and a candidate rule is compared as a whole.  In front of its chains a table has a
+ * word of 32 bits per slot, a Bloom filter of two bits per rule, so that nearly all searches without a match
+ * skip the chains.
  * Cost: O(1) per update, and as many pointers moved as the tuple changes places.
- * Invariant: a tuple's bound is at most its best priority, and tuples stand by rising bound.  A
- * chain's priorities rise.  A tuple has rules.
- * Threading: readers change nothing; updates want to be alone.
+ * Invariant: a tuple's bound is at most its best priority, and tuples are sorted by rising bound.  A chain's
+ * priorities rise.  Every tuple has rules.
+ * Threading: readers change nothing; an update must run alone.
  */
 #include "tuples.h"
 
@@ -267,8 +267,9 @@ void tuples_close(struct tuples *db)
 
 /* -- rules ------------------------------------------------------------------------------------ */
 
-/* Put a rule in; false, and a tuple without rules is gone, when memory is exhausted. */
-bool tuple_put(struct tuples *db, struct tuple *tuple, const uint32_t *key, const uint32_t *box, uint32_t priority)
+/* Insert a rule; false when memory is exhausted, and a tuple without rules is then freed. */
+bool tuple_put(struct tuples *db, struct tuple *tuple, const uint32_t *key, const uint32_t *box,
+               uint32_t priority)
 {
     uint32_t number;
     /* A table too full is slower and right still, so that it cannot grow is no failure. */
@@ -300,7 +301,8 @@ bool tuple_put(struct tuples *db, struct tuple *tuple, const uint32_t *key, cons
 }
 
 /* Take a rule out, and the tuple with its last one; false if it is not there. */
-bool tuple_drop(struct tuples *db, struct tuple *tuple, const uint32_t *key, const uint32_t *box, uint32_t priority)
+bool tuple_drop(struct tuples *db, struct tuple *tuple, const uint32_t *key, const uint32_t *box,
+                uint32_t priority)
 {
     uint32_t slot = tuple_slot(tuple, tuple_hash(tuple, key)), signs = 0;
     struct tuple_rule **at = tuple->head + slot;

@@ -38,8 +38,8 @@ struct tuples {
     uint32_t count, room, places;
 };
 
-/* One odd number per word of the key.  They are fixed, so whoever knows them can write rules that
- * share a chain. */
+/* One odd number per word of the key.  They are fixed, so rules that share a chain can be written on purpose.
+ */
 extern const uint32_t tuple_odd[VFDB_DIMS];
 #define TUPLE_AGAIN 0x2C1B3C6Du
 
@@ -49,8 +49,10 @@ void tuples_lengths(const struct tuples *tuples, const uint32_t *box, uint8_t *l
 void tuples_key(const struct tuples *tuples, const uint32_t *sides, uint32_t stride, uint32_t *key);
 struct tuple *tuples_find(const struct tuples *tuples, const uint8_t *length);
 struct tuple *tuples_have(struct tuples *tuples, const uint8_t *length);
-bool tuple_put(struct tuples *tuples, struct tuple *tuple, const uint32_t *key, const uint32_t *box, uint32_t priority);
-bool tuple_drop(struct tuples *tuples, struct tuple *tuple, const uint32_t *key, const uint32_t *box, uint32_t priority);
+bool tuple_put(struct tuples *tuples, struct tuple *tuple, const uint32_t *key, const uint32_t *box,
+               uint32_t priority);
+bool tuple_drop(struct tuples *tuples, struct tuple *tuple, const uint32_t *key, const uint32_t *box,
+                uint32_t priority);
 
 static inline uint32_t tuple_hash(const struct tuple *tuple, const uint32_t *key)
 {
@@ -65,7 +67,7 @@ static inline uint32_t tuple_slot(const struct tuple *tuple, uint32_t hash)
     return hash >> tuple->shift;
 }
 
-/* Whether a rule of that hash may stand in a slot with that filter. */
+/* Whether a slot with that filter may hold a rule of that hash. */
 static inline uint32_t tuple_may(uint32_t filter, uint32_t hash)
 {
     return filter >> (hash & 31) & filter >> (hash >> 5 & 31) & 1;

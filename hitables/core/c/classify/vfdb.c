@@ -1,10 +1,9 @@
 /* The dispatcher of the Virtual Filter Database.
  *
- * Idea: it alone keeps the list of rules; where an algorithm cannot insert or remove,
- * the structure is built anew from the list.  Where an algorithm wants prefixes, boxes
- * are cut into products of prefixes.
- * Invariant: list and structure hold the same rules after every call, whether it
- * succeeded or not.
+ * Idea: it alone keeps the list of rules; where an algorithm cannot insert or remove, the structure is built
+ * anew from the list.  Where an algorithm wants prefixes, boxes are cut into products of prefixes.
+ * Cost: that of the algorithm; a rebuild sorts the list and builds as if anew.
+ * Invariant: list and structure hold the same rules after every call, whether it succeeded or not.
  * Threading: searches share a lock that updates take alone.
  */
 #define _GNU_SOURCE
@@ -41,7 +40,6 @@ struct vfdb {
     pthread_rwlock_t lock;
 };
 
-/* The algorithms one by one, NULL behind the last. */
 const struct vfdb_ops *vfdb_algorithm(uint32_t number)
 {
     return number < sizeof algorithms / sizeof *algorithms ? algorithms[number] : NULL;
@@ -56,7 +54,7 @@ static uint32_t prefix_end(uint32_t low, uint32_t high)
     return (uint32_t)(low + size - 1);
 }
 
-/* Walks the pieces of a box whose first *cut* sides are prefixes: start with piece = box's lows. */
+/* The pieces of a box whose first *cut* intervals become prefixes. */
 struct box_pieces {
     const uint32_t *box;
     uint32_t dims, cut;
@@ -95,7 +93,7 @@ static bool sound(const struct vfdb *db, const uint32_t *boxes, uint32_t count)
     return true;
 }
 
-/* The list's boxes, cut, as build wants them.  *count* pieces are found first, then written. */
+/* The list's boxes, cut, as build reads them; their number.  NULL arrays: they are only counted. */
 static uint64_t lay_out(const struct vfdb *db, const uint32_t *sorted, uint32_t *priority, uint32_t *box)
 {
     uint64_t count = 0;
@@ -150,7 +148,7 @@ static int rebuild(struct vfdb *db)
     return VFDB_OK;
 }
 
-/* Opens in the ledgers, which it frees at last; either may be NULL for want of memory. */
+/* Open in the budgets, which the database frees at its end; either may be NULL when memory is exhausted. */
 static int open_in(struct budget *budget, struct budget *list_budget, const struct vfdb_plan *plan,
                    const struct vfdb_rules *rules, struct vfdb **opened)
 {
@@ -188,14 +186,12 @@ static int open_in(struct budget *budget, struct budget *list_budget, const stru
     return VFDB_OK;
 }
 
-/* A database of those rules, whose structure holds at most limit bytes (0: any number); the plan must
- * outlive it.  The memory of the list is counted apart. */
-int vfdb_open(const struct vfdb_plan *plan, const struct vfdb_rules *rules, size_t limit, struct vfdb **opened)
+int vfdb_open(const struct vfdb_plan *plan, const struct vfdb_rules *rules, size_t limit,
+              struct vfdb **opened)
 {
     return open_in(budget_new(limit), budget_new(0), plan, rules, opened);
 }
 
-/* One inside of another: its structure and its list count in *above*. */
 int vfdb_open_under(struct budget *above, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
                     struct vfdb **opened)
 {
@@ -215,16 +211,17 @@ void vfdb_close(struct vfdb *db)
     free(db);
 }
 
-/* Takes the first *pieces* pieces of a box out of the structure. */
+/* Remove the first *pieces* pieces of a box from the structure. */
 static int box_out(struct vfdb *db, const uint32_t *box, uint32_t priority, uint64_t pieces)
 {
     struct box_pieces p;
     uint64_t done = 0;
-    for (first_piece(&p, box, db->dims, db->ops->prefix_dims); !p.done && done < pieces; next_piece(&p), done++) {
+    for (first_piece(&p, box, db->dims, db->ops->prefix_dims); !p.done && done < pieces;
+         next_piece(&p), done++) {
         int status = db->ops->remove(db->built, p.piece, priority);
         if (status == VFDB_OK)
             continue;
-        /* Put back what is out already, in the room that it left. */
+        /* Insert the removed pieces again, in the room that they left. */
         for (first_piece(&p, box, db->dims, db->ops->prefix_dims); done--; next_piece(&p))
             db->ops->insert(db->built, p.piece, priority);
         return status;
@@ -299,7 +296,7 @@ static int without(struct vfdb *db, uint32_t priority)
         if (status != VFDB_ANEW)
             return status ? status : vfdb_list_drop(db->list, priority);
     }
-    /* The list is what build reads, so the rule leaves it first, and comes back if that fails. */
+    /* Build reads the list, so the rule is removed from it first, and restored if the build fails. */
     uint32_t count = 0;
     for (uint32_t i = at; i != VFDB_NONE; i = vfdb_list_next(db->list, i))
         count++;
@@ -320,7 +317,6 @@ static int without(struct vfdb *db, uint32_t priority)
     return status;
 }
 
-/* Put a rule in: *count* boxes that do not overlap.  The database stays as it was unless VFDB_OK. */
 int vfdb_insert(struct vfdb *db, const uint32_t *boxes, uint32_t count, uint32_t priority)
 {
     pthread_rwlock_wrlock(&db->lock);
@@ -337,8 +333,6 @@ int vfdb_remove(struct vfdb *db, uint32_t priority)
     return status;
 }
 
-/* One more box of a rule that may be there already, for algorithms that wrap others: box by box is how
- * rules come to them. */
 int vfdb_put(struct vfdb *db, const uint32_t *box, uint32_t priority)
 {
     pthread_rwlock_wrlock(&db->lock);
@@ -354,7 +348,6 @@ int vfdb_put(struct vfdb *db, const uint32_t *box, uint32_t priority)
     return status;
 }
 
-/* One box less. */
 int vfdb_take(struct vfdb *db, const uint32_t *box, uint32_t priority)
 {
     pthread_rwlock_wrlock(&db->lock);
@@ -368,8 +361,6 @@ int vfdb_take(struct vfdb *db, const uint32_t *box, uint32_t priority)
     return status;
 }
 
-/* Many updates in a row, rules of one box each (boxes of removals are not read); *done* counts those
- * that are done when one fails. */
 int vfdb_update(struct vfdb *db, uint32_t count, const uint8_t *inserts, const uint32_t *boxes,
                 const uint32_t *priority, uint32_t *done)
 {
@@ -383,7 +374,6 @@ int vfdb_update(struct vfdb *db, uint32_t count, const uint8_t *inserts, const u
     return status;
 }
 
-/* found[i] becomes the priority of the best rule that matches header i, or VFDB_NONE. */
 int vfdb_search(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *found)
 {
     if (!count)
@@ -394,7 +384,6 @@ int vfdb_search(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t
     return status;
 }
 
-/* Wait for what runs in the background. */
 int vfdb_settle(struct vfdb *db)
 {
     pthread_rwlock_wrlock(&db->lock);
@@ -408,25 +397,21 @@ uint32_t vfdb_rule_count(const struct vfdb *db)
     return vfdb_list_count(db->list);
 }
 
-/* Bytes of the structure that is searched. */
 size_t vfdb_bytes(const struct vfdb *db)
 {
     return budget_bytes(db->budget);
 }
 
-/* The most that building and changing it took at a time. */
 size_t vfdb_peak(const struct vfdb *db)
 {
     return budget_peak(db->budget);
 }
 
-/* Bytes of the list of rules beside it. */
 size_t vfdb_list_bytes(const struct vfdb *db)
 {
     return budget_bytes(db->list_budget);
 }
 
-/* How often the structure was built as a whole. */
 uint64_t vfdb_builds(const struct vfdb *db)
 {
     return db->builds;

@@ -1,9 +1,9 @@
 /* The rules of a database by priority.
  *
- * Idea: boxes in slots, slots of one rule chained; an open hash table from the priority
- * to the first slot.
- * Cost: O(1) a change, O(n log n) to sort.  Invariant: the table is at most half full,
- * and its gaps are closed at each removal, so no marks of the dead pile up.
+ * Idea: boxes in slots, slots of one rule chained; an open hash table from the priority to the first slot.
+ * Cost: O(1) a change, O(n log n) to sort.
+ * Invariant: the table is at most half full, and its gaps are closed at each removal, so no marks of the dead
+ * pile up.
  * Threading: none of its own.
  */
 #include "vfdb_list.h"
@@ -132,7 +132,8 @@ int vfdb_list_add(struct vfdb_list *list, const uint32_t *boxes, uint32_t count,
         uint32_t at = list->vacant;
         list->vacant = list->slot[at].next;
         list->slot[at] = (struct box_slot){priority, first};
-        memcpy(list->side + at * box_words(list), boxes + i * box_words(list), box_words(list) * sizeof *boxes);
+        memcpy(list->side + at * box_words(list), boxes + i * box_words(list),
+               box_words(list) * sizeof *boxes);
         first = at;
     }
     list->head[entry_of(list, priority)] = first + 1;
@@ -153,7 +154,7 @@ int vfdb_list_drop(struct vfdb_list *list, uint32_t priority)
         list->boxes--;
     }
     list->rules--;
-    /* Move what was put behind the hole because of it. */
+    /* Move back the entries that were placed behind the hole because it was taken. */
     for (uint32_t at = (hole + 1) & list->mask; list->head[at]; at = (at + 1) & list->mask) {
         uint32_t wanted = place_of(list, list->slot[list->head[at] - 1].priority);
         if (((at - wanted) & list->mask) >= ((at - hole) & list->mask)) {
@@ -182,7 +183,7 @@ int vfdb_list_extend(struct vfdb_list *list, const uint32_t *box, uint32_t prior
     return VFDB_OK;
 }
 
-/* One box less; the rule goes with its last. */
+/* Remove a box; with its last box the rule is removed. */
 int vfdb_list_shrink(struct vfdb_list *list, const uint32_t *box, uint32_t priority)
 {
     uint32_t before = VFDB_NONE, at = vfdb_list_find(list, priority);

@@ -14,7 +14,7 @@ int vfdb_list_extend(struct vfdb_list *list, const uint32_t *box, uint32_t prior
 int vfdb_list_shrink(struct vfdb_list *list, const uint32_t *box, uint32_t priority);
 uint32_t vfdb_list_count(const struct vfdb_list *list);
 
-/* The first box of a rule, or VFDB_NONE; the box behind one, likewise; its sides. */
+/* The first box of a rule, or VFDB_NONE; the next box of the same rule, or VFDB_NONE; its bounds. */
 uint32_t vfdb_list_find(const struct vfdb_list *list, uint32_t priority);
 uint32_t vfdb_list_next(const struct vfdb_list *list, uint32_t at);
 const uint32_t *vfdb_list_box(const struct vfdb_list *list, uint32_t at);

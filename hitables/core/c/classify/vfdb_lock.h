@@ -2,8 +2,8 @@
 #define HITABLES_VFDB_LOCK_H
 #include <pthread.h>
 
-/* A lock that searches share.  A writer who waits is let in before further readers: searches that never
- * pause must not keep updates out. */
+/* A lock that searches share.  A waiting writer gets it before further readers, so that searches without
+ * pause do not keep updates out. */
 static inline void vfdb_lock_init(pthread_rwlock_t *lock)
 {
     pthread_rwlockattr_t kind;

@@ -1,8 +1,9 @@
 /* Counted memory in blocks.
  *
- * Cost: a take is a pointer bump; a block is at least 64 KiB.  Invariant: bytes
- * counts what was asked of the system, so it never understates.  An arena
- * belongs to one thread at a time.
+ * Idea: a piece is the next bytes of the newest block.
+ * Cost: a take is a pointer bump; a block is at least 64 KiB.
+ * Invariant: *bytes* counts what was taken from the system, so it is never too low.
+ * Threading: an arena belongs to one thread at a time.
  */
 #include "arena.h"
 
@@ -24,7 +25,6 @@ struct arena {
     const volatile int *stop;
 };
 
-/* An empty arena that will not grow beyond limit bytes (0: no limit), or NULL. */
 struct arena *arena_new(size_t limit)
 {
     struct arena *arena = calloc(1, sizeof *arena);
@@ -33,13 +33,11 @@ struct arena *arena_new(size_t limit)
     return arena;
 }
 
-/* From now on give nothing once *stop is set, so that whoever builds in the arena ends soon. */
 void arena_stops(struct arena *arena, const volatile int *stop)
 {
     arena->stop = stop;
 }
 
-/* size zeroed bytes, aligned for any type; NULL when memory or the limit is exhausted. */
 void *arena_take(struct arena *arena, size_t size)
 {
     struct block *block = arena->first;

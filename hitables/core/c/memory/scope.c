@@ -1,7 +1,7 @@
 /* Pieces of a budget that are given back together.
  *
- * Idea: a list of what was taken, so that whoever gives up halfway has one call to make.
- * Cost: dropping one piece reads the list from its newest; scopes hold tens of pieces.
+ * Idea: a list of the pieces, so that code which gives up halfway frees them with one call.
+ * Cost: dropping one piece reads the list from its newest; a scope holds tens of pieces.
  * Invariant: every piece in the list is charged to the budget, and so is the list.
  * Threading: none; a scope belongs to one build.
  */
@@ -16,7 +16,6 @@ struct scope_piece {
     size_t size;
 };
 
-/* size zeroed bytes (at least one), or NULL. */
 void *scope_take(struct scope *scope, size_t size)
 {
     if (scope->pieces == scope->room) {
@@ -44,7 +43,6 @@ static struct scope_piece *piece_of(struct scope *scope, const void *taken)
     return scope->piece + i - 1;
 }
 
-/* The piece (NULL: a new one) in another size, what is new zeroed; NULL leaves it as it was. */
 void *scope_resize(struct scope *scope, void *taken, size_t size)
 {
     if (!taken)
@@ -57,7 +55,6 @@ void *scope_resize(struct scope *scope, void *taken, size_t size)
     return moved;
 }
 
-/* Give one piece back; NULL is none. */
 void scope_drop(struct scope *scope, void *taken)
 {
     if (!taken)
@@ -67,7 +64,6 @@ void scope_drop(struct scope *scope, void *taken)
     *piece = scope->piece[--scope->pieces];
 }
 
-/* Give back the pieces taken since there were *pieces* of them.  None of the earlier ones may have been dropped. */
 void scope_shrink(struct scope *scope, size_t pieces)
 {
     while (scope->pieces > pieces) {
@@ -76,7 +72,6 @@ void scope_shrink(struct scope *scope, size_t pieces)
     }
 }
 
-/* Give everything back. */
 void scope_empty(struct scope *scope)
 {
     for (size_t i = 0; i < scope->pieces; i++)

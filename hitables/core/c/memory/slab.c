@@ -1,9 +1,10 @@
-/* Pieces of one size, which come and go one by one.
+/* Pieces of one size, taken and given back one by one.
  *
- * Idea: chunks of 64 pieces side by side; a piece is known by its number, which its owner
- * keeps.  Cost: O(1) each; a chunk whose last piece comes back goes back to the budget.
- * Invariant: the vacant list holds exactly the chunks that have memory and a free piece, the
- * spare list those without memory.  Threading: none; the owner's lock is enough.
+ * Idea: chunks of 64 pieces side by side; a piece is known by its number, which its owner keeps.
+ * Cost: O(1) each; a chunk without pieces in use is given back to the budget.
+ * Invariant: the vacant list holds exactly the chunks that have memory and a free piece, the spare list those
+ * without memory.
+ * Threading: none; the owner's lock is enough.
  */
 #include "slab.h"
 
@@ -26,7 +27,6 @@ struct slab {
     uint32_t chunks, room, vacant, spare;
 };
 
-/* A piece of a cache line or less never lies across two when size divides the line. */
 struct slab *slab_new(struct budget *budget, size_t size)
 {
     struct slab *slab = budget_take(budget, sizeof *slab);
@@ -38,7 +38,6 @@ struct slab *slab_new(struct budget *budget, size_t size)
     return slab;
 }
 
-/* All its pieces go back with it. */
 void slab_free(struct slab *slab)
 {
     if (!slab)
@@ -93,7 +92,6 @@ static bool add_chunk(struct slab *slab)
     return true;
 }
 
-/* A piece as it was left by its last owner, and its number; NULL when memory is exhausted. */
 void *slab_take(struct slab *slab, uint32_t *number)
 {
     if (slab->vacant == NOWHERE && !add_chunk(slab))

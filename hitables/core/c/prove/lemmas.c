@@ -1,9 +1,9 @@
 /* Lemmas: pairs of lists that are proved to be equal in a region.
  *
- * Idea: a match with memory leads to the same rules whether its answer is no or, once its effect has happened,
- * yes; and a fact that is written leads to the same rules as one that does not hold.  Thirty such rules in a row
- * are 2^30 paths to the rule behind them.  So a proved pair is kept for a while, and proves every pair that it
- * becomes in a part of its region.
+ * Idea: a match with memory leads to the same rules whether its answer is no or, once its effect has
+ * happened, yes; and a fact that is written leads to the same rules as one that does not hold.  Thirty such
+ * rules in a row are 2^30 paths to the rule behind them.  So a proved pair is kept for a while, and proves
+ * every pair that it becomes in a part of its region.
  * Cost: the newest LOOKED_AT candidates are compared with the lists at hand, each in one pass.
  * Invariant: the cache holds proved pairs alone; which rules share a memory was noted when they were proved.
  * Threading: none; a cache belongs to one prover, whose budget counts it.
@@ -85,7 +85,8 @@ static bool within(const struct set *set, const struct set *other)
     for (uint32_t s = 0; s < set->n; s++) {
         while (o < other->n && other->ends[2 * o + 1] < set->ends[2 * s])
             o++;
-        if (o == other->n || other->ends[2 * o] > set->ends[2 * s] || other->ends[2 * o + 1] < set->ends[2 * s + 1])
+        if (o == other->n || other->ends[2 * o] > set->ends[2 * s] ||
+            other->ends[2 * o + 1] < set->ends[2 * s + 1])
             return false;
     }
     return true;
@@ -115,13 +116,15 @@ static bool comes_to(struct residual *r, const struct residual_list *kept, const
     bool same = n == list->n;
     for (size_t i = 0; same && i < n; i++) {
         const struct residual_item *x = &items[i], *y = &list->v[i];
-        same = x->guarded == y->guarded && x->depth == y->depth && (x->guarded == NONE || (x->rule == y->rule && x->open == y->open));
+        same = x->guarded == y->guarded && x->depth == y->depth &&
+               (x->guarded == NONE || (x->rule == y->rule && x->open == y->open));
     }
     r->top = top;
     return same;
 }
 
-static bool covers(struct residual *r, const struct lemma *lemma, const struct residual_list *a, const struct residual_list *b)
+static bool covers(struct residual *r, const struct lemma *lemma, const struct residual_list *a,
+                   const struct residual_list *b)
 {
     for (uint32_t dim = 0; dim < r->in.dims; dim++)
         if (!within(r->region[dim], lemma->region[dim]))
@@ -129,7 +132,8 @@ static bool covers(struct residual *r, const struct lemma *lemma, const struct r
     return comes_to(r, &lemma->a, a) && comes_to(r, &lemma->b, b);
 }
 
-bool lemma_cache_has(struct residual *r, const struct lemma_cache *cache, const struct residual_list *a, const struct residual_list *b)
+bool lemma_cache_has(struct residual *r, const struct lemma_cache *cache, const struct residual_list *a,
+                     const struct residual_list *b)
 {
     uint32_t looked_at = 0;
     for (uint32_t k = 1; k <= cache->n && looked_at < LOOKED_AT; k++) {

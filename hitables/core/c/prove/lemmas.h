@@ -15,8 +15,8 @@ struct lemma_cache {
     uint32_t n, at;
 };
 
-/* A lemma of the two lists in the current region, yet to be proved.  NULL: too large, or no memory; then the pair
- * is proved again where it is met again.  Free it, or give it to the cache once it is proved. */
+/* A lemma of the two lists in the current region, yet to be proved.  NULL: too large, or no memory; then
+ * the pair is proved again where it is met again.  Free it, or give it to the cache once it is proved. */
 struct lemma *lemma_copy(struct residual *r, const struct residual_list *a, const struct residual_list *b);
 void lemma_free(struct residual *r, struct lemma *lemma);
 

@@ -1,8 +1,8 @@
 /* Rules as the packets of a class read them.
  *
- * Idea: in a class it is known which fields a packet has and where it is cut off.  So tests of fields that are
- * missing fail, tests that hold for all coordinates fall away, and a match may drop the packet; the rest of the
- * rule is interned as guarded actions, an event splitting the rule in two.
+ * Idea: in a class it is known which fields a packet has and where it is cut off.  So tests of fields that
+ * are missing fail, tests that hold for all coordinates fall away, and a match may drop the packet; the rest
+ * of the rule is interned as guarded actions, an event splitting the rule in two.
  * Cost: each rule is read once per class; equal guarded actions are found by a hash table.
  * Invariant: a guarded action decides every packet of the class as the rule does.
  * Threading: none; a residual belongs to one prover.
@@ -30,7 +30,8 @@ static bool make_room(struct residual *r, size_t count)
 {
     if (r->test_count + count >= r->test_room) { /* so that there is some room, for no tests too */
         size_t room = (r->test_count + count) * 2 + 1024;
-        uint32_t *tests = budget_resize(r->budget, r->tests, r->test_room * sizeof *tests, room * sizeof *tests);
+        uint32_t *tests =
+            budget_resize(r->budget, r->tests, r->test_room * sizeof *tests, room * sizeof *tests);
         if (!tests)
             return false;
         r->tests = tests, r->test_room = room;
@@ -89,7 +90,8 @@ static uint64_t dims_of(const struct residual *r, uint32_t test)
 }
 
 /* The number of a segment with these tests (sorted, each once). */
-static uint32_t guarded_number(struct residual *r, const uint32_t *tests, uint32_t n, struct guarded_action guarded)
+static uint32_t guarded_number(struct residual *r, const uint32_t *tests, uint32_t n,
+                               struct guarded_action guarded)
 {
     bool fits = (r->guarded_count + 1) * 2 <= r->table_size || regrow_table(r);
     if (!fits || !make_room(r, n)) {
@@ -266,7 +268,7 @@ static void lower_rule(struct residual *r, uint32_t rule)
     } else {
         static const uint32_t kinds[] = {
             [PROVE_VERDICT] = ACTION_VERDICT, [PROVE_EFFECT] = ACTION_EFFECT, [PROVE_SILENT] = ACTION_FAIL,
-            [PROVE_JUMP] = ACTION_JUMP, [PROVE_GOTO] = ACTION_GOTO, [PROVE_RETURN] = ACTION_RETURN,
+            [PROVE_JUMP] = ACTION_JUMP,       [PROVE_GOTO] = ACTION_GOTO,     [PROVE_RETURN] = ACTION_RETURN,
         };
         guarded.kind = kinds[action[0]];
         guarded.arg = action[1];
@@ -287,7 +289,11 @@ static void lower_rule(struct residual *r, uint32_t rule)
         once |= reading.event[part] & 1;
         writes |= reading.changes[part];
         struct guarded_action event = {
-            .kind = ACTION_EVENT, .arg = reading.event[part], .next = number, .writes = writes, .once = once,
+            .kind = ACTION_EVENT,
+            .arg = reading.event[part],
+            .next = number,
+            .writes = writes,
+            .once = once,
             .changes = reading.changes[part],
         };
         number = guarded_number(r, reading.tests[part], reading.n[part], event);
@@ -295,7 +301,6 @@ static void lower_rule(struct residual *r, uint32_t rule)
     r->rule_guarded[rule] = number;
 }
 
-/* The segment of a rule that, with the same matches, comes to this verdict. */
 uint32_t residual_decide(struct residual *r, uint32_t guarded, uint32_t verdict)
 {
     struct guarded_action made = r->guarded[guarded];

@@ -1,10 +1,10 @@
 /* The proof that two lists of rules decide every packet of a region alike.
  *
- * Idea: compare the residual lists of the region (residual.c).  If they are the same the region is proved.  Else
- * the first items that differ select the next step: inline the chain that one surely enters; cut the region by
- * one of their tests; or, when both are decided, process the head of the lists: cut by it, apply its effect in
- * both, or let its match with memory answer no, then yes.  When both heads are decided and differ, so do the
- * programs, for every packet of the region.
+ * Idea: compare the residual lists of the region (residual.c).  If they are the same the region is proved.
+ * Else the first items that differ select the next step: inline the chain that one surely enters; cut the
+ * region by one of their tests; or, when both are decided, process the head of the lists: cut by it, apply
+ * its effect in both, or let its match with memory answer no, then yes.  When both heads are decided and
+ * differ, so do the programs, for every packet of the region.
  * Cost: a tree against the list that it was made of takes about as long as building the tree.
  * Invariant: PROVE_EQUAL is returned only when the proved regions tile the whole one.
  * Threading: one thread, but for prover_stop.
@@ -37,7 +37,7 @@ static void put_back(struct prover *p, size_t log_n)
 
 /* ---- rules with a memory of their own ---- */
 
-/* Whether the two may be one memory.  Rules of both programs are numbered together. */
+/* Whether the two rules may share one memory. */
 static bool may_pair(void *context, uint32_t rule_a, uint32_t rule_b)
 {
     struct prover *p = context;
@@ -47,7 +47,7 @@ static bool may_pair(void *context, uint32_t rule_a, uint32_t rule_b)
     return (a == NONE || a == rule_b) && (b == NONE || b == rule_a);
 }
 
-/* Note, for lists that are equal, whose memory is whose; 0 when one would be two. */
+/* Pair the memories of lists that are equal; false when a rule would get two partners. */
 static bool note_pairs(struct prover *p, const struct residual_list *a, const struct residual_list *b)
 {
     size_t j = 0;
@@ -77,7 +77,7 @@ static bool has_once(const struct residual *r, const struct residual_list *list)
     return false;
 }
 
-/* ---- what is found ---- */
+/* ---- differences ---- */
 
 static bool put_words(struct prover *p, const uint32_t *words, size_t count)
 {
@@ -95,9 +95,10 @@ static bool put_set(struct prover *p, uint32_t dim, uint32_t epoch, const struct
     return put_words(p, head, 3) && put_words(p, set->ends, 2 * (size_t)set->n);
 }
 
-/* length, rule of a, rule of b (NONE: the end of the list), rule of a, of b that alone had an effect
- * before (NONE: none), whether what follows is the same, number of sets, sets (dim, epoch, n, low,
- * high, ...), number of evaluations, (key << 1 | memory of the rule itself, yes)... */
+/* Append a record: length, rule of a, rule of b (NONE: the end of the list), rules of a and of b whose
+ * effect happened in one program alone (NONE: none), whether the rest is the same, number of sets, sets
+ * (dim, epoch, n, low, high, ...), number of evaluations, (key << 1 | memory of the rule itself,
+ * answer)... */
 static enum prove_status record(struct prover *p, uint32_t rule_a, uint32_t rule_b, bool same_rest)
 {
     size_t start = p->found_n;
@@ -124,7 +125,8 @@ static uint32_t rule_at(const struct residual_list *list, size_t at)
     return at < list->n ? list->v[at].rule : NONE;
 }
 
-static const struct guarded_action *guarded_at(const struct prover *p, const struct residual_list *list, size_t at)
+static const struct guarded_action *guarded_at(const struct prover *p, const struct residual_list *list,
+                                               size_t at)
 {
     return at < list->n ? &p->r.guarded[list->v[at].guarded] : NULL;
 }
@@ -159,7 +161,8 @@ static bool drops(const struct prover *p, const struct residual_list *list, size
     return !list->v[at].open && guarded->kind == ACTION_VERDICT && guarded->arg == p->r.in.drop;
 }
 
-static uint32_t test_at(const struct prover *p, const struct residual_list *list, const struct mismatch *mismatch)
+static uint32_t test_at(const struct prover *p, const struct residual_list *list,
+                        const struct mismatch *mismatch)
 {
     if (mismatch->at >= list->n || !list->v[mismatch->at].open)
         return NONE;
@@ -172,9 +175,9 @@ static bool is_dispatch(const struct prover *p, const struct residual_list *list
     return guarded && (guarded->kind == ACTION_JUMP || guarded->kind == ACTION_GOTO);
 }
 
-/* The test to cut by where the lists part: a way into a chain first, that is how trees dispatch. */
-static uint32_t choose(const struct prover *p, const struct residual_list *a, const struct residual_list *b, const struct mismatch *x,
-    const struct mismatch *y)
+/* The test to cut by where the lists differ: preferably that of a jump, since trees dispatch by jumps. */
+static uint32_t choose(const struct prover *p, const struct residual_list *a, const struct residual_list *b,
+                       const struct mismatch *x, const struct mismatch *y)
 {
     uint32_t of_a = test_at(p, a, x), of_b = test_at(p, b, y);
     if (of_a == NONE || of_b == NONE)
@@ -193,9 +196,9 @@ static struct residual_list copy_list(struct prover *p, const struct residual_li
     return made;
 }
 
-/* Cut the region by test: prove the inside, and leave the outside in place; *left says whether
- * there is one. */
-static enum prove_status cut(struct prover *p, struct residual_list *a, struct residual_list *b, uint32_t test, double *weight, int deep, bool *left)
+/* Cut the region by a test: prove the inside, and leave the outside in place; *left: whether there is one. */
+static enum prove_status cut(struct prover *p, struct residual_list *a, struct residual_list *b,
+                             uint32_t test, double *weight, int deep, bool *left)
 {
     struct residual *r = &p->r;
     uint32_t dim = r->in.test_dim[test];
@@ -239,7 +242,7 @@ static void look_again(struct prover *p, struct residual_list *list)
     list->n = residual_filter(&p->r, list, list->v, ALL_DIMS);
 }
 
-/* These states are written: what depends on them may be anything from now on. */
+/* These states are written: dimensions that depend on them may have any value from now on. */
 static enum prove_status write_states(struct prover *p, uint32_t writes)
 {
     for (uint32_t dim = 0; dim < p->r.in.dims && writes; dim++) {
@@ -247,7 +250,8 @@ static enum prove_status write_states(struct prover *p, uint32_t writes)
         if (!changed || (dim < FIELDS && p->r.class.frozen >> dim & 1))
             continue;
         struct set *set = prover_whole(p, dim);
-        if (!set || !prover_grow(p, (void **)&p->history, &p->history_room, p->history_n + 1, sizeof *p->history))
+        if (!set ||
+            !prover_grow(p, (void **)&p->history, &p->history_room, p->history_n + 1, sizeof *p->history))
             return PROVE_NO_MEMORY;
         p->history[p->history_n++] = (struct past_set){dim, p->epoch[dim], p->r.region[dim]};
         if (!set_region(p, dim, set))
@@ -257,7 +261,7 @@ static enum prove_status write_states(struct prover *p, uint32_t writes)
     return PROVE_EQUAL;
 }
 
-/* The effect at both heads happens. */
+/* Apply the effect at both heads. */
 static enum prove_status happen(struct prover *p, struct residual_list *a, struct residual_list *b)
 {
     size_t history_n = p->history_n;
@@ -281,7 +285,8 @@ static bool is_proved(struct prover *p, const struct residual_list *a, const str
 }
 
 /* Prove lists that may be met again. */
-static enum prove_status prove_and_keep(struct prover *p, struct residual_list a, struct residual_list b, double weight, int deep)
+static enum prove_status prove_and_keep(struct prover *p, struct residual_list a, struct residual_list b,
+                                        double weight, int deep)
 {
     if (is_proved(p, &a, &b))
         return PROVE_EQUAL;
@@ -295,8 +300,9 @@ static enum prove_status prove_and_keep(struct prover *p, struct residual_list a
     return status;
 }
 
-/* The match with memory at both heads says no, which is proved here; then yes, left in place. */
-static enum prove_status ask(struct prover *p, struct residual_list *a, struct residual_list *b, double *weight, int deep)
+/* The match with memory at both heads answers no, which is proved here; then yes, which is left in place. */
+static enum prove_status ask(struct prover *p, struct residual_list *a, struct residual_list *b,
+                             double *weight, int deep)
 {
     uint32_t key = guarded_at(p, a, 0)->arg;
     if (key & 1) {
@@ -335,8 +341,9 @@ static enum prove_status ask(struct prover *p, struct residual_list *a, struct r
     return status;
 }
 
-/* The first items are the same: deal with them.  *left 0: nothing is left to prove. */
-static enum prove_status behead(struct prover *p, struct residual_list *a, struct residual_list *b, double *weight, int deep, bool *left)
+/* Process the heads, which are the same.  *left: whether something is left to prove. */
+static enum prove_status behead(struct prover *p, struct residual_list *a, struct residual_list *b,
+                                double *weight, int deep, bool *left)
 {
     *left = true;
     if (a->v->open) {
@@ -356,8 +363,9 @@ static enum prove_status behead(struct prover *p, struct residual_list *a, struc
     return guarded_at(p, a, 0)->kind == ACTION_EVENT ? ask(p, a, b, weight, deep) : happen(p, a, b);
 }
 
-/* `behead`; nothing is left where lists are met again that are known to be equal. */
-static enum prove_status behead_and_look_up(struct prover *p, struct residual_list *a, struct residual_list *b, double *weight, int deep, bool *left)
+/* behead; nothing is left where a lemma proves the lists that follow. */
+static enum prove_status behead_and_look_up(struct prover *p, struct residual_list *a,
+                                            struct residual_list *b, double *weight, int deep, bool *left)
 {
     enum prove_status status = behead(p, a, b, weight, deep, left);
     if (status == PROVE_EQUAL && *left && is_proved(p, a, b))
@@ -365,14 +373,15 @@ static enum prove_status behead_and_look_up(struct prover *p, struct residual_li
     return status;
 }
 
-/* Whether both heads ask the same match with memory or chance; PAIRS when only what was taken
- * for one memory before keeps them apart. */
+/* Whether both heads ask the same match with memory or chance; PAIRED_OTHERWISE: they do, but one of them
+ * is paired with another rule. */
 enum alike { APART, ALIKE, PAIRED_OTHERWISE };
 
 static enum alike ask_alike(struct prover *p, const struct residual_list *a, const struct residual_list *b)
 {
     const struct guarded_action *x = guarded_at(p, a, 0), *y = guarded_at(p, b, 0);
-    if (!x || !y || a->v->open || b->v->open || x->kind != ACTION_EVENT || y->kind != ACTION_EVENT || x->arg != y->arg)
+    if (!x || !y || a->v->open || b->v->open || x->kind != ACTION_EVENT || y->kind != ACTION_EVENT ||
+        x->arg != y->arg)
         return APART;
     if (!(x->arg & 1))
         return ALIKE;
@@ -383,8 +392,9 @@ static enum alike ask_alike(struct prover *p, const struct residual_list *a, con
     return ALIKE;
 }
 
-/* Move what this frame holds down to its own end of the stack. */
-static void compact(struct prover *p, struct residual_list *a, struct residual_list *b, size_t base, size_t log_n)
+/* Move the lists and sets of this frame down to its own start of the stack. */
+static void compact(struct prover *p, struct residual_list *a, struct residual_list *b, size_t base,
+                    size_t log_n)
 {
     struct residual *r = &p->r;
     size_t size = (a->n + b->n) * sizeof *a->v;
@@ -398,7 +408,7 @@ static void compact(struct prover *p, struct residual_list *a, struct residual_l
     size_t at = 0;
     memcpy(saved, a->v, a->n * sizeof *a->v), at += a->n * sizeof *a->v;
     memcpy(saved + at, b->v, b->n * sizeof *b->v), at += b->n * sizeof *b->v;
-    /* The sets of this frame: those that it has set, as they are now. */
+    /* The sets that this frame has set, as they are now. */
     size_t sets_at = at;
     for (uint32_t dim = 0; dim < r->in.dims; dim++) {
         bool own = false;
@@ -413,7 +423,7 @@ static void compact(struct prover *p, struct residual_list *a, struct residual_l
     size_t a_bytes = a->n * sizeof *a->v, b_bytes = b->n * sizeof *b->v;
     a->v = residual_push(r, a_bytes + sizeof *a->v), memcpy(a->v, saved, a_bytes);
     b->v = residual_push(r, b_bytes + sizeof *b->v), memcpy(b->v, saved + a_bytes, b_bytes);
-    /* The log keeps, of each dimension, the set that was there before this frame. */
+    /* The log keeps, for each dimension, its set before this frame. */
     size_t kept = log_n;
     for (size_t l = log_n; l < p->log_n; l++) {
         bool seen = false;
@@ -440,8 +450,8 @@ static void compact(struct prover *p, struct residual_list *a, struct residual_l
     budget_give(r->budget, saved, size);
 }
 
-/* Let an effect at the head of one list alone happen, to see what the packet comes to, when all
- * differences are wanted; one that changes nothing a test reads. */
+/* Apply an effect at the head of one list alone, when all differences are wanted: the packet's verdict may
+ * differ, too.  Only an effect that changes nothing a test reads. */
 static bool part_from(struct prover *p, struct residual_list *list, uint32_t *rule)
 {
     const struct guarded_action *guarded = guarded_at(p, list, 0);
@@ -454,7 +464,8 @@ static bool part_from(struct prover *p, struct residual_list *list, uint32_t *ru
     return true;
 }
 
-static enum prove_status step(struct prover *p, struct residual_list *a, struct residual_list *b, double *weight, int deep, bool *left)
+static enum prove_status step(struct prover *p, struct residual_list *a, struct residual_list *b,
+                              double *weight, int deep, bool *left)
 {
     struct mismatch x, y;
     *left = false;
@@ -504,7 +515,8 @@ static enum prove_status step(struct prover *p, struct residual_list *a, struct 
     return record(p, rule_at(a, x.at), rule_at(b, y.at), false);
 }
 
-enum prove_status prove(struct prover *p, struct residual_list a, struct residual_list b, double weight, int deep)
+enum prove_status prove(struct prover *p, struct residual_list a, struct residual_list b, double weight,
+                        int deep)
 {
     size_t base = p->r.top, log_n = p->log_n, history_n = p->history_n, outcomes_n = p->outcomes_n;
     uint32_t parted_a = p->parted_a, parted_b = p->parted_b;

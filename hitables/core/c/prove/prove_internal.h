@@ -23,20 +23,20 @@ struct prover {
     size_t log_n, log_room, history_n, history_room;
     uint32_t *outcomes;             /* key, answer, ... of the evaluations so far */
     size_t outcomes_n, outcomes_room;
-    uint32_t *pair;                 /* [rules] the rule of the other program with which it shares its memory; NONE: unknown */
-    uint32_t *found;                /* records of differences: see prover_found */
+    uint32_t *pair; /* [rules] the rule of the other program with which it shares its memory; NONE: unknown */
+    uint32_t *found; /* records of differences: see prover_found */
     size_t found_n, found_room, records, most;
-    struct lemma_cache lemmas;      /* proved in this run */
-    struct lemma *pending;          /* the lists behind a write, until the current frame is proved */
-    bool same;                      /* both programs are one */
-    uint32_t altered[2], saved[2];  /* altered rules, and the guarded actions that they had */
-    bool strict, in_lemma;          /* in_lemma: chains are compared by themselves */
-    bool parted;                    /* an effect happened in one program alone, by these rules */
+    struct lemma_cache lemmas; /* proved in this run */
+    struct lemma *pending; /* the lists behind a write, until the current frame is proved */
+    bool same; /* both programs are one */
+    uint32_t altered[2], saved[2]; /* altered rules, and the guarded actions that they had */
+    bool strict, in_lemma; /* in_lemma: chains are compared by themselves */
+    bool parted; /* an effect happened in one program alone, by these rules */
     uint32_t parted_a, parted_b;
     uint64_t regions, steps, end, bound; /* end: the step at which to give up, 0: none */
     double done, deadline;
     volatile bool stopped;
-    size_t class_top;               /* top of the stack behind the sets of the class */
+    size_t class_top; /* top of the stack behind the sets of the class */
 };
 
 /* prover.c */
@@ -48,8 +48,9 @@ struct set *prover_whole(struct prover *p, uint32_t dim);
 /* Seconds of a monotonic clock. */
 double prover_clock(void);
 
-/* prove.c: prove the lists equal in the current region, which is restored afterwards.  weight: the share of the
- * run's packets that the region counts for; deep: frames around this one. */
-enum prove_status prove(struct prover *p, struct residual_list a, struct residual_list b, double weight, int deep);
+/* prove.c: prove the lists equal in the current region, which is restored afterwards.  weight: the share
+ * of the run's packets that the region counts for; deep: frames around this one. */
+enum prove_status prove(struct prover *p, struct residual_list a, struct residual_list b, double weight,
+                        int deep);
 
 #endif

@@ -1,8 +1,8 @@
 /* The interface of the prover: classes, chains, runs, and alterations of one program.
  *
- * Idea: user chains of one name are compared by themselves first, for any packet of the class; chains that prove
- * equal then count as equal wherever they are entered.  Pairs that are proved behind a match with memory or a
- * write are kept for the run (lemmas.c).
+ * Idea: user chains of one name are compared by themselves first, for any packet of the class; chains that
+ * prove equal then count as equal wherever they are entered.  Pairs that are proved behind a match with
+ * memory or a write are kept for the run (lemmas.c).
  * Cost: that of the proofs (prove.c); a class reads each rule once.
  * Invariant: r.canon maps a chain to another only after their equality was proved in this class.
  * Memory: the handle owns the budget from which everything else comes, so it is allocated by itself.
@@ -126,7 +126,7 @@ struct set *prover_whole(struct prover *p, uint32_t dim)
     return set;
 }
 
-/* Read dim, count, low, high, ...; 0 when memory is exhausted. */
+/* Read dim, count, low, high, ...; false when memory is exhausted. */
 static bool read_sets(struct prover *p, const struct set **into, const uint32_t *words, size_t count)
 {
     for (size_t at = 0; at < count; at += 2 + 2 * (size_t)words[at + 1]) {
@@ -141,7 +141,8 @@ static bool read_sets(struct prover *p, const struct set **into, const uint32_t 
     return true;
 }
 
-enum prove_status prover_enter(struct prover *p, const struct prove_class *class, const uint32_t *sets, size_t words)
+enum prove_status prover_enter(struct prover *p, const struct prove_class *class, const uint32_t *sets,
+                               size_t words)
 {
     residual_enter(&p->r, class);
     p->r.top = 0;
@@ -163,8 +164,8 @@ static void start_region(struct prover *p)
     p->parted = false, p->parted_a = p->parted_b = NONE;
 }
 
-/* Nothing is known of whose memory is whose; of a program against itself, all: where another rule
- * takes a rule's place it brings a memory of its own. */
+/* Forget the pairs of memories; of one program against itself each rule is paired with itself: where
+ * another rule takes its place, that has a memory of its own. */
 static void reset_pairs(struct prover *p)
 {
     uint32_t half = p->r.in.rules / 2;
@@ -174,8 +175,8 @@ static void reset_pairs(struct prover *p)
 
 /* ---- chains by themselves ---- */
 
-/* Hold user chain b against its partner a; from here on they count as equal if they are. */
-static enum prove_status hold_together(struct prover *p, uint32_t a, uint32_t b)
+/* Compare user chain b with its partner a; if they are equal they count as equal from now on. */
+static enum prove_status compare_chains(struct prover *p, uint32_t a, uint32_t b)
 {
     if (p->same) {
         p->r.canon[b] = p->r.canon[a];
@@ -205,8 +206,8 @@ static enum prove_status hold_together(struct prover *p, uint32_t a, uint32_t b)
 
 static enum prove_status make_ready(struct prover *p, uint32_t chain, int deep);
 
-/* *all: whether all that the chain enters is read then.  It is not where the two programs nest
- * chains of the same names in other orders: some are being read, further up. */
+/* *all: whether all chains that this one enters are read then.  They are not where the two programs nest
+ * chains of the same names in other orders: some are still being read, in callers. */
 static enum prove_status make_entered_ready(struct prover *p, uint32_t chain, int deep, bool *all)
 {
     const struct prove_input *in = &p->r.in;
@@ -222,7 +223,7 @@ static enum prove_status make_entered_ready(struct prover *p, uint32_t chain, in
     return PROVE_EQUAL;
 }
 
-/* Read the chain and all that it enters; hold those with a partner against it. */
+/* Read the chain and all that it enters; compare those with a partner with it. */
 static enum prove_status make_ready(struct prover *p, uint32_t chain, int deep)
 {
     struct residual *r = &p->r;
@@ -253,7 +254,7 @@ static enum prove_status make_ready(struct prover *p, uint32_t chain, int deep)
     if (!fresh || !all || !all_of_partner)
         return PROVE_EQUAL;
     uint32_t first = chain < r->in.chains_before ? chain : partner;
-    return hold_together(p, first, first == chain ? partner : chain);
+    return compare_chains(p, first, first == chain ? partner : chain);
 }
 
 /* ---- a program against itself ---- */
@@ -266,7 +267,7 @@ void prover_same(struct prover *p)
 }
 
 enum prove_status prover_alter(struct prover *p, uint32_t rule_a, uint32_t rule_b, uint32_t alteration,
-    const uint32_t *touched, size_t count)
+                               const uint32_t *touched, size_t count)
 {
     struct residual *r = &p->r;
     uint32_t *guarded_a = &r->rule_guarded[rule_a], *guarded_b = &r->rule_guarded[rule_b];
@@ -299,7 +300,7 @@ void prover_restore(struct prover *p)
 }
 
 size_t prover_front(struct prover *p, uint32_t chain, uint32_t rule, const uint32_t *sets, size_t words,
-    uint32_t *rules, size_t room)
+                    uint32_t *rules, size_t room)
 {
     size_t n = 0;
     p->r.top = p->class_top;
@@ -314,7 +315,7 @@ size_t prover_front(struct prover *p, uint32_t chain, uint32_t rule, const uint3
 }
 
 enum prove_status prover_run(struct prover *p, uint32_t a, uint32_t b, uint32_t end_a, uint32_t end_b,
-    const uint32_t *sets, size_t words, double seconds, bool strict, size_t most)
+                             const uint32_t *sets, size_t words, double seconds, bool strict, size_t most)
 {
     p->deadline = seconds > 0 ? prover_clock() + seconds : 0;
     p->done = 0;

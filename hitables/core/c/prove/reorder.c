@@ -1,19 +1,17 @@
-/* A list of rules in another order: by groups, and what role_of earlier asked for first.
+/* A list of rules in another order: by groups, each rule behind the earlier rules that it may not overtake.
  *
- * Idea: first match picks, of the rules that match a packet, the one that role_of first.  Rules
- * may be read by groups, one group behind the other, if rule r of a group is not taken before
- * the rules of later groups that role before r were asked.  That is done by a *form* in front of
- * r: for what r matches, all rules of some groups that role before r are searched (*asked*), or
- * a few of them are spelt out (*listed*).  Where neither is done for rule w of a later group
- * that role_of before r, no packet may match both; or, if nothing is asked for r at all, both
- * must come to the same.
- *
- * Here just that is looked at: all such pairs r and w, as the packets of a class read them.  Pairs
- * are found by halving the header space between those that meet no packet in common, until few are
- * left of one side.  That what is asked for is what role_of before r is for the caller to know.
- *
- * Cost: next to nothing where each rule asks for what it crosses; the worst is all pairs.
- * Invariant: "holds" is said only when each pair was told apart.  For one thread.
+ * Idea: first match takes, of the rules that match a packet, the one that comes first in the list.  Rules may
+ * be read by groups, one group behind the other, if rule r of a group is not taken before the rules of later
+ * groups that precede r in the list were searched.  A *form* in front of r does that: for the packets that r
+ * matches, it searches all preceding rules of some groups (*asked*), or lists a few of them (*listed*).
+ * Where it does neither for rule w of a later group that precedes r, no packet may match both; or, if r has
+ * no form at all, both must give the same verdict.  This file checks all such pairs r and w, as the packets
+ * of a class read them.  Pairs are enumerated by halving the header space, since rules in different halves
+ * have no packet in common, until few are left on one side.  The caller guarantees that the searched rules
+ * are exactly those before r.
+ * Cost: little where each rule searches those that it crosses; at worst all pairs.
+ * Invariant: PROVE_EQUAL is returned only when each pair was told apart.
+ * Threading: one thread, but for *stopped.
  */
 #include "reorder_internal.h"
 
@@ -22,13 +20,13 @@
 #include "search.h"
 
 enum {
-    FEW = 512,     /* pairs that are looked at one by one rather than halved */
+    FEW = 512,     /* pairs that are checked one by one rather than halved */
     SAMPLE = 32,   /* rules of each side by which a halving is chosen */
     DEEPEST = 64,
-    DIMS = 40,     /* more are not looked at: what meets without them may not meet */
+    DIMS = 40,     /* further ones are ignored: rules that meet in these may not meet at all */
 };
 
-/* How a rule role_of in the class. */
+/* How the class reads a rule. */
 enum role {
     MATCHES_NOTHING,   /* it matches no packet */
     PLAIN, /* nothing is asked before it */
@@ -61,14 +59,15 @@ static enum role role_of(const struct reorder_check *j, uint32_t rule)
     uint32_t own = order->form[rule + 1] - 1;
     if (j->r->rule_guarded[own] == NONE)
         return MATCHES_NOTHING;
-    /* What role_of before it and is read as the rule itself asks for nothing: its matches drop. */
+    /* A form that is read as the rule itself searches nothing: the rule's matches drop. */
     for (uint32_t form = order->form[rule]; form < own; form++)
         if (j->r->rule_guarded[form] != NONE && j->r->rule_guarded[form] != j->r->rule_guarded[own])
             return ASKS;
     return PLAIN;
 }
 
-/* The values that all plain tests of the rule's segment leave in each dimension: a hull. */
+/* The hull, in each dimension, of the values that all plain tests of a rule leave; false when memory is
+ * exhausted. */
 static bool enclose(struct reorder_check *j)
 {
     const struct residual *r = j->r;
@@ -152,7 +151,7 @@ static bool is_listed(const struct order *order, uint32_t rule, uint32_t which)
     return false;
 }
 
-/* Whether the two must be told apart: w role_of before rule and is not asked for. */
+/* Whether the two must be told apart: w precedes rule and its form does not search it. */
 static bool matters(const struct reorder_check *j, uint32_t rule, uint32_t w)
 {
     const struct order *order = j->order;
@@ -164,7 +163,8 @@ static bool matters(const struct reorder_check *j, uint32_t rule, uint32_t w)
     return w - order->group_start[j->group] >= asked && !is_listed(order, rule, w);
 }
 
-static void look_at_all(struct reorder_check *j, const uint32_t *rules, uint32_t n, const uint32_t *others, uint32_t m)
+static void look_at_all(struct reorder_check *j, const uint32_t *rules, uint32_t n, const uint32_t *others,
+                        uint32_t m)
 {
     for (uint32_t a = 0; a < n && j->status == PROVE_EQUAL; a++) {
         if (*j->stopped)
@@ -182,7 +182,8 @@ struct header_halving {
 };
 
 /* Pairs of the samples that would be left, in both halves together. */
-static uint32_t left_by(const struct reorder_check *j, struct header_halving h, const uint32_t *x, uint32_t n, const uint32_t *y, uint32_t m)
+static uint32_t left_by(const struct reorder_check *j, struct header_halving h, const uint32_t *x, uint32_t n,
+                        const uint32_t *y, uint32_t m)
 {
     uint32_t below[2] = {0}, above[2] = {0};
     const uint32_t *side[] = {x, y}, count[] = {n, m};
@@ -202,8 +203,9 @@ static uint32_t sampled(const uint32_t *rules, uint32_t n, uint32_t *sample)
     return kept;
 }
 
-/* The halving that leaves the fewest pairs; 0 when none leaves clearly fewer. */
-static bool choose(const struct reorder_check *j, const uint32_t *rules, uint32_t n, const uint32_t *others, uint32_t m, struct header_halving *best)
+/* The halving that leaves the fewest pairs; false when none leaves clearly fewer. */
+static bool choose(const struct reorder_check *j, const uint32_t *rules, uint32_t n, const uint32_t *others,
+                   uint32_t m, struct header_halving *best)
 {
     uint32_t x[SAMPLE], y[SAMPLE], nx = sampled(rules, n, x), ny = sampled(others, m, y);
     uint32_t fewest = nx * ny - nx * ny / 8;
@@ -223,7 +225,8 @@ static bool choose(const struct reorder_check *j, const uint32_t *rules, uint32_
     return found;
 }
 
-static uint32_t half_of(const struct reorder_check *j, struct header_halving h, bool above, const uint32_t *rules, uint32_t n, uint32_t *out)
+static uint32_t half_of(const struct reorder_check *j, struct header_halving h, bool above,
+                        const uint32_t *rules, uint32_t n, uint32_t *out)
 {
     uint32_t kept = 0;
     for (uint32_t k = 0; k < n; k++)
@@ -232,12 +235,13 @@ static uint32_t half_of(const struct reorder_check *j, struct header_halving h, 
     return kept;
 }
 
-/* Rules of one group and of a later one: is each pair that matters told apart? */
-static void tell_apart(struct reorder_check *j, const uint32_t *rules, uint32_t n, const uint32_t *others, uint32_t m, int deep)
+/* Check each pair that matters of rules of one group and of a later one. */
+static void tell_apart(struct reorder_check *j, const uint32_t *rules, uint32_t n, const uint32_t *others,
+                       uint32_t m, int deep)
 {
     if (!n || !m || j->status != PROVE_EQUAL)
         return;
-    /* Others that role behind all rules do not matter. */
+    /* Others behind all rules do not matter. */
     const uint32_t *place = j->order->place;
     while (m && place[others[m - 1]] > place[rules[n - 1]])
         m--;
@@ -263,14 +267,14 @@ static void tell_apart(struct reorder_check *j, const uint32_t *rules, uint32_t 
 
 /* ---- groups ---- */
 
-/* How many rules of the group role before the rule. */
+/* How many rules of the group precede the rule. */
 static uint32_t before(const struct order *order, uint32_t rule, uint32_t group)
 {
     uint32_t first = order->group_start[group], count = order->group_start[group + 1] - first;
     return lower_bound(order->place + first, 1, count, order->place[rule]);
 }
 
-/* Whether a rule need not be held against those of a later group. */
+/* Whether a rule need not be compared with those of a later group. */
 static bool is_safe(const struct reorder_check *j, uint32_t rule, uint32_t group)
 {
     const struct order *order = j->order;
@@ -281,14 +285,15 @@ static bool is_safe(const struct reorder_check *j, uint32_t rule, uint32_t group
     return order->asked[(size_t)rule * order->groups + group] >= before(order, rule, group);
 }
 
-/* All rules of one group against all of a later one; plain ones by what they come to. */
+/* Compare all rules of one group with all of a later one; plain rules by their verdict. */
 static void hold_groups(struct reorder_check *j, uint32_t group, uint32_t later)
 {
     const struct order *order = j->order;
     size_t top = j->r->top;
     uint32_t n = order->group_start[group + 1] - order->group_start[group];
     uint32_t m = order->group_start[later + 1] - order->group_start[later];
-    uint32_t *rules = residual_push(j->r, (n + 1) * sizeof *rules), *others = residual_push(j->r, (m + 1) * sizeof *others);
+    uint32_t *rules = residual_push(j->r, (n + 1) * sizeof *rules),
+             *others = residual_push(j->r, (m + 1) * sizeof *others);
     uint8_t *done = residual_push(j->r, n + 1);
     if (!rules || !others || !done) {
         j->status = PROVE_NO_MEMORY;
@@ -300,11 +305,12 @@ static void hold_groups(struct reorder_check *j, uint32_t group, uint32_t later)
         uint32_t start = order->group_start[group], rule = start + first, kept = 0, met = 0;
         if (done[first] || is_safe(j, rule, later))
             continue;
-        /* Those that ask, or that come to the same. */
+        /* Rules with forms, or plain rules of the same verdict. */
         uint8_t role = j->role[rule];
         uint32_t verdict = guarded_of(j, rule)->arg;
         for (uint32_t k = first; k < n; k++) {
-            if (done[k] || j->role[start + k] != role || (role == PLAIN && guarded_of(j, start + k)->arg != verdict))
+            if (done[k] || j->role[start + k] != role ||
+                (role == PLAIN && guarded_of(j, start + k)->arg != verdict))
                 continue;
             done[k] = 1;
             if (!is_safe(j, start + k, later))
@@ -332,8 +338,9 @@ enum prove_status reorder_holds(struct residual *r, const struct order *order, c
         uint32_t own = order->form[rule + 1] - 1;
         j.guarded[rule] = r->rule_guarded[own];
         j.role[rule] = (uint8_t)role_of(&j, rule);
-        /* All that is said here is said of rules that surely end. */
-        if (!r->rule_read[own] || (j.role[rule] != MATCHES_NOTHING && guarded_of(&j, rule)->kind != ACTION_VERDICT))
+        /* The check holds for rules that surely end. */
+        if (!r->rule_read[own] ||
+            (j.role[rule] != MATCHES_NOTHING && guarded_of(&j, rule)->kind != ACTION_VERDICT))
             j.status = PROVE_DIFFER;
     }
     if (j.status == PROVE_EQUAL && !enclose(&j))

@@ -1,14 +1,15 @@
 /* Residual lists: what remains of a list of rules for the packets of a region.
  *
- * Idea: a region of the header space is a set of coordinates per dimension.  A test that holds in all of the region
- * falls away; a rule with a test that holds nowhere in it falls away; nothing remains behind a rule that surely
- * ends.  Lists of which the same remains decide every packet of the region alike, whatever they were.
- * A test of something that an item in front of it may write stays open (blocked) until that item is gone.  A called
- * chain is inlined in its caller's list, followed by an item that marks its end, to which RETURN leads.
+ * Idea: a region of the header space is a set of coordinates per dimension.  A test that holds in all of the
+ * region falls away; a rule with a test that holds nowhere in it falls away; nothing remains behind a rule
+ * that surely ends.  Lists of which the same remains decide every packet of the region alike, whatever they
+ * were.  A test of something that an item in front of it may write stays open (blocked) until that item is
+ * gone.  A called chain is inlined in its caller's list, followed by an item that marks its end, to which
+ * RETURN leads.
  * Cost: an item is 32 bytes and is visited once per cut of the region.
  * Invariant: the list decides each packet of the region as the rules that it was made of do.
- * Memory: lists and sets come from a stack of reserved addresses, freed by restoring its top; what grows comes
- * from the budget, the copy of the input from an arena.  All of it counts towards the limit.
+ * Memory: lists and sets come from a stack of reserved addresses, freed by restoring its top; what grows
+ * comes from the budget, the copy of the input from an arena.  All of it counts towards the limit.
  * Threading: none; a residual belongs to one prover.
  */
 #include "residual.h"
@@ -80,13 +81,14 @@ bool residual_open(struct residual *r, const struct prove_input *input, size_t m
     r->canon = arena_take(r->input, input->chains * sizeof *r->canon + 1);
     /* Addresses only: the system gives pages where they are touched. */
     for (r->stack_size = memory ? memory : (size_t)1 << 37; r->stack_size; r->stack_size /= 2) {
-        r->stack = mmap(NULL, r->stack_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        r->stack = mmap(NULL, r->stack_size, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (r->stack != MAP_FAILED)
             break;
         r->stack = NULL;
     }
-    return !r->failed && r->region && r->rule_guarded && r->rule_read && r->chain_state && r->chain_once && r->canon &&
-           r->touched && r->stack;
+    return !r->failed && r->region && r->rule_guarded && r->rule_read && r->chain_state && r->chain_once &&
+           r->canon && r->touched && r->stack;
 }
 
 void residual_close(struct residual *r)
@@ -232,8 +234,8 @@ static enum relation lies(const struct residual *r, uint32_t test, uint32_t *cho
     return found;
 }
 
-/* A test of the item by which the region may be cut; NONE when all open ones are blocked.
- * A test that the region decides already may be given, too. */
+/* A test of the item by which the region may be cut; NONE when all open ones are blocked.  A test that the
+ * region decides already may be given, too. */
 uint32_t residual_open_test(const struct residual *r, const struct residual_item *item, uint32_t blocked)
 {
     const struct guarded_action *guarded = &r->guarded[item->guarded];
@@ -272,19 +274,23 @@ static bool look(const struct residual *r, struct residual_item *item, uint32_t 
 
 /* ---- lists ---- */
 
-static uint32_t end_verdict(const struct residual *r, const struct residual_list *list, const struct residual_item *out, size_t n)
+static uint32_t end_verdict(const struct residual *r, const struct residual_list *list,
+                            const struct residual_item *out, size_t n)
 {
-    if (n && out[n - 1].guarded != NONE && !out[n - 1].open && r->guarded[out[n - 1].guarded].kind == ACTION_VERDICT)
+    if (n && out[n - 1].guarded != NONE && !out[n - 1].open &&
+        r->guarded[out[n - 1].guarded].kind == ACTION_VERDICT)
         return r->guarded[out[n - 1].guarded].arg;
     return list->end;
 }
 
-/* Rules at the end whose verdict comes anyway change nothing. */
-static size_t trimmed(const struct residual *r, const struct residual_list *list, struct residual_item *out, size_t n)
+/* Drop the rules at the end whose verdict is also that of the end; the number left. */
+static size_t trimmed(const struct residual *r, const struct residual_list *list, struct residual_item *out,
+                      size_t n)
 {
     uint32_t verdict = end_verdict(r, list, out, n);
     struct residual_item last = {.guarded = NONE};
-    bool ends = n && out[n - 1].guarded != NONE && !out[n - 1].open && r->guarded[out[n - 1].guarded].kind == ACTION_VERDICT;
+    bool ends = n && out[n - 1].guarded != NONE && !out[n - 1].open &&
+                r->guarded[out[n - 1].guarded].kind == ACTION_VERDICT;
     if (ends)
         last = out[--n];
     while (n) {
@@ -321,7 +327,8 @@ static bool leaves_call(const struct residual *r, const struct residual_item *ou
 }
 
 /* Copy into out (which may be the list itself) what the region leaves of list. */
-size_t residual_filter(const struct residual *r, const struct residual_list *list, struct residual_item *out, uint32_t dim)
+size_t residual_filter(const struct residual *r, const struct residual_list *list, struct residual_item *out,
+                       uint32_t dim)
 {
     size_t n = 0;
     uint32_t blocked = 0;
@@ -329,10 +336,11 @@ size_t residual_filter(const struct residual *r, const struct residual_list *lis
         struct residual_item item = list->v[at];
         if (item.guarded == NONE) {
             /* The end of a call of which nothing is left, or nothing but ways to this place. */
-            while (n && out[n - 1].guarded != NONE && out[n - 1].depth == item.depth
-                   && r->guarded[out[n - 1].guarded].kind == ACTION_RETURN)
+            while (n && out[n - 1].guarded != NONE && out[n - 1].depth == item.depth &&
+                   r->guarded[out[n - 1].guarded].kind == ACTION_RETURN)
                 n--;
-            if (n && out[n - 1].depth >= item.depth && !(out[n - 1].guarded == NONE && out[n - 1].depth == item.depth))
+            if (n && out[n - 1].depth >= item.depth &&
+                !(out[n - 1].guarded == NONE && out[n - 1].depth == item.depth))
                 out[n++] = item;
             continue;
         }
@@ -347,7 +355,8 @@ size_t residual_filter(const struct residual *r, const struct residual_list *lis
         if (item.open || guarded->kind != ACTION_RETURN)
             out[n++] = item;
         blocked |= guarded->writes;
-        if (item.open || (guarded->kind != ACTION_VERDICT && guarded->kind != ACTION_RETURN && guarded->kind != ACTION_GOTO))
+        if (item.open || (guarded->kind != ACTION_VERDICT && guarded->kind != ACTION_RETURN &&
+                          guarded->kind != ACTION_GOTO))
             continue;
         uint32_t depth = item.depth;
         if (guarded->kind == ACTION_VERDICT)
@@ -375,7 +384,8 @@ static size_t put_chain(const struct residual *r, uint32_t chain, uint32_t depth
             continue;
         uint32_t tests = r->guarded[guarded].n;
         uint64_t open = tests == 64 ? UINT64_MAX : (UINT64_C(1) << tests) - 1;
-        out[n++] = (struct residual_item){.open = open, .guarded = guarded, .rule = rule, .depth = depth, .fresh = 1};
+        out[n++] = (struct residual_item){
+            .open = open, .guarded = guarded, .rule = rule, .depth = depth, .fresh = 1};
     }
     return n;
 }

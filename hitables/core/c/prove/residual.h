@@ -10,9 +10,9 @@
 
 /* Residual lists: what remains of a list of rules for the packets of a region.  See residual.c.
  *
- * The region is r->region: for each dimension a set of coordinates.  Sets, items and lists live on r's scratch
- * stack: a caller saves r->top and restores it to free them.  When memory is exhausted r->failed is set, and
- * pointers are NULL. */
+ * The region is r->region: for each dimension a set of coordinates.  Sets, items and lists live on r's
+ * scratch stack: a caller saves r->top and restores it to free them.  When memory is exhausted r->failed
+ * is set, and pointers are NULL. */
 
 /* Sorted intervals of coordinates that neither overlap nor touch. */
 struct set {
@@ -30,15 +30,16 @@ enum action_kind {
     ACTION_FAIL,  /* no packet gets further */
 };
 
-/* A rule from some match on: tests that must all hold, then one action.  Equal guarded actions have one number. */
+/* A rule from some match on: tests that must all hold, then one action.  Equal guarded actions have one
+ * number. */
 struct guarded_action {
-    uint32_t first, n;   /* its tests, in residual.tests; a number with EITHER set is an offset into the code */
-    uint32_t kind, arg;  /* arg of JUMP and GOTO: the chain, or the one that it is proved to equal */
-    uint32_t next;       /* EVENT: the guarded action behind it */
-    uint32_t writes;     /* mask of the states that are written from here on */
-    uint32_t changes;    /* EVENT: mask of the states that the event itself writes, whatever its answer */
-    uint32_t once;       /* not 0: an event from here on has a memory that belongs to its rule */
-    uint64_t dims;       /* a bit for each dimension tested; the last bit for dimension 63 and all beyond */
+    uint32_t first, n; /* its tests, in residual.tests; a number with EITHER set is an offset into the code */
+    uint32_t kind, arg; /* arg of JUMP and GOTO: the chain, or the one that it is proved to equal */
+    uint32_t next; /* EVENT: the guarded action behind it */
+    uint32_t writes; /* mask of the states that are written from here on */
+    uint32_t changes; /* EVENT: mask of the states that the event itself writes, whatever its answer */
+    uint32_t once; /* not 0: an event from here on has a memory that belongs to its rule */
+    uint64_t dims; /* a bit for each dimension tested; the last bit for dimension 63 and all beyond */
 };
 
 static const uint32_t EITHER = UINT32_C(1) << 31;
@@ -46,10 +47,10 @@ static const uint32_t NONE = UINT32_MAX;
 
 /* A rule in a residual list; with guarded NONE, the end of a called chain. */
 struct residual_item {
-    uint64_t open;          /* a bit for each test of the guarded action that the region leaves undecided */
+    uint64_t open; /* a bit for each test of the guarded action that the region leaves undecided */
     uint32_t guarded, rule;
-    uint32_t depth;         /* of the calls around it */
-    uint32_t fresh;         /* not 0: not yet compared with the region */
+    uint32_t depth; /* of the calls around it */
+    uint32_t fresh; /* not 0: not yet compared with the region */
 };
 
 struct residual_list {
@@ -59,37 +60,38 @@ struct residual_list {
 };
 
 struct residual {
-    struct prove_input in;         /* arrays are copies in *input* */
+    struct prove_input in; /* arrays are copies in *input* */
     struct arena *input;
-    struct budget *budget;         /* what grows, here and in the prover */
+    struct budget *budget; /* what grows, here and in the prover */
     struct prove_class class;
-    const struct set **region;     /* [dims] */
+    const struct set **region; /* [dims] */
     /* Of the current class: */
     struct guarded_action *guarded;
     size_t guarded_count, guarded_room;
     uint32_t *tests;
     size_t test_count, test_room;
-    uint32_t *guarded_table;       /* hash table of numbers; its size is a power of two */
+    uint32_t *guarded_table; /* hash table of numbers; its size is a power of two */
     size_t table_size;
-    uint32_t *rule_guarded;        /* [rules] number of the rule's guarded action; NONE: the rule does nothing */
-    uint8_t *rule_read;            /* [rules] not 0: rule_guarded is known */
-    uint8_t *chain_state;          /* [chains] enum lowered */
-    uint8_t *chain_once;           /* [chains] not 0: the chain, or one that it enters, has a rule with a memory of its own */
-    uint32_t *canon;               /* [chains] the chain that it is proved to equal */
-    uint8_t *touched;              /* [chains] not 0: it counts as equal to no chain for now */
+    uint32_t *rule_guarded; /* [rules] number of the rule's guarded action; NONE: the rule does nothing */
+    uint8_t *rule_read; /* [rules] not 0: rule_guarded is known */
+    uint8_t *chain_state; /* [chains] enum lowered */
+    uint8_t *chain_once; /* [chains] not 0: the chain, or one that it enters, has a rule with a memory of its
+                            own */
+    uint32_t *canon; /* [chains] the chain that it is proved to equal */
+    uint8_t *touched; /* [chains] not 0: it counts as equal to no chain for now */
     /* The scratch stack. */
     unsigned char *stack;
     size_t stack_size, top, peak;
-    size_t input_bytes, limit;     /* limit: bytes in all; 0: any number */
-    bool failed;                   /* memory is exhausted */
+    size_t input_bytes, limit; /* limit: bytes in all; 0: any number */
+    bool failed; /* memory is exhausted */
 };
 
 /* LOW_APART: read, but a chain that it enters was not yet, so it is not compared with its partner. */
 enum lowered { LOW_NOT, LOW_BUSY, LOW_DONE, LOW_APART };
 enum relation { REL_OUT, REL_PART, REL_IN };
 
-/* Copy the input and reserve the stack; false when memory is exhausted.  *memory*: the limit in bytes, 0 for none.
- * residual_close frees everything, after a failure too. */
+/* Copy the input and reserve the stack; false when memory is exhausted.  *memory*: the limit in bytes, 0
+ * for none. residual_close frees everything, after a failure too. */
 bool residual_open(struct residual *r, const struct prove_input *input, size_t memory);
 void residual_close(struct residual *r);
 /* Bytes taken, the scratch stack's aside; whether *size* further ones would pass the limit. */
@@ -111,12 +113,13 @@ size_t residual_reading(const struct residual *r, uint32_t *words, size_t room);
 enum relation residual_relation(const struct residual *r, uint32_t test, const struct set *set);
 /* The part of the set inside, or outside, the test. */
 struct set *residual_cut(struct residual *r, const struct set *set, uint32_t test, bool inside);
-/* A test of the item by which the region may be cut; NONE: all open ones read states of *blocked*.  It may be one
- * that the region decides already. */
+/* A test of the item by which the region may be cut; NONE: all open ones read states of *blocked*.  It may
+ * be one that the region decides already. */
 uint32_t residual_open_test(const struct residual *r, const struct residual_item *item, uint32_t blocked);
 
-/* Copy to out[] (which may be list->v) the items that the region leaves; their number.  dim: the one dimension
- * whose set has changed since the list was last filtered; NONE: no dimension; ALL_DIMS: perhaps all. */
+/* Copy to out[] (which may be list->v) the items that the region leaves; their number.  dim: the one
+ * dimension whose set has changed since the list was last filtered; NONE: no dimension; ALL_DIMS: perhaps
+ * all. */
 static const uint32_t ALL_DIMS = UINT32_MAX - 1;
 size_t residual_filter(const struct residual *r, const struct residual_list *list, struct residual_item *out,
                        uint32_t dim);
@@ -129,12 +132,12 @@ struct residual_list residual_expand(struct residual *r, const struct residual_l
 struct mismatch {
     size_t at;
     uint32_t blocked; /* mask of the states that an item before it may write */
-    bool passed;      /* an item before it may lead past it */
+    bool passed; /* an item before it may lead past it */
 };
 /* Whether the two rules may share one memory. */
 typedef bool residual_paired(void *context, uint32_t rule_a, uint32_t rule_b);
-/* Whether both lists decide every packet of the region alike; else *x and *y are the places where they first
- * differ, each perhaps the list's end. */
+/* Whether both lists decide every packet of the region alike; else *x and *y are the places where they
+ * first differ, each perhaps the list's end. */
 bool residual_same(const struct residual *r, const struct residual_list *a, const struct residual_list *b,
                    struct mismatch *x, struct mismatch *y, residual_paired *paired, void *context);
 
@@ -153,7 +156,8 @@ static inline bool has_field(const struct residual *r, uint32_t dim, bool native
 }
 
 /* The action of an item once all its events have said yes. */
-static inline const struct guarded_action *final_action(const struct residual *r, const struct residual_item *item)
+static inline const struct guarded_action *final_action(const struct residual *r,
+                                                        const struct residual_item *item)
 {
     const struct guarded_action *guarded = &r->guarded[item->guarded];
     while (guarded->kind == ACTION_EVENT)

@@ -1,20 +1,21 @@
 /* Comparison of two residual lists.
  *
- * Idea: both lists are walked item by item, without the marks that end calls.  Two items are the same if their
- * open tests hold for the same packets of the region and their actions lead to the same places.
+ * Idea: both lists are walked item by item, without the marks that end calls.  Two items are the same if
+ * their open tests hold for the same packets of the region and their actions lead to the same places.
  * Cost: one pass over both lists; the end of a call is looked for once per call.
  * Invariant: lists that are the same decide every packet of the region alike.
  * Threading: nothing is written but the caller's mismatches.
  */
 #include "residual.h"
 
-/* What an item comes to once all its matches said yes: the same whatever the calls it role_of in. */
+/* What an item does once all its matches hold, independent of the calls around it. */
 struct outcome {
     uint32_t kind, arg;
-    size_t then; /* of one that enters a chain or returns: the place, without marks, that follows; SIZE_MAX: the end */
+    size_t then; /* of one that enters a chain or returns: the place that follows, marks not counted;
+                    SIZE_MAX: the end */
 };
 
-/* Walks a list without its marks; remembers where the call that it asked for last ends. */
+/* A position in a list, and in it without marks; caches the end of the call looked up last. */
 struct cursor {
     const struct residual *r;
     const struct residual_list *list;
@@ -30,7 +31,7 @@ static size_t skip_marks(const struct residual_list *list, size_t at)
     return at;
 }
 
-/* The place behind the call that the item under the cursor role_of in. */
+/* The place behind the call around the item under the cursor. */
 static size_t behind_call(struct cursor *c)
 {
     uint32_t depth = c->list->v[c->at].depth;
@@ -80,8 +81,10 @@ static bool test_same(const struct residual *r, uint32_t a, uint32_t b, uint32_t
     if (dim != r->in.test_dim[b] || r->in.dim_states[dim] & blocked)
         return false;
     const struct set *set = r->region[dim];
-    const uint32_t *x = r->in.set_ends + 2 * (size_t)r->in.test_start[a], *x_end = r->in.set_ends + 2 * (size_t)r->in.test_start[a + 1];
-    const uint32_t *y = r->in.set_ends + 2 * (size_t)r->in.test_start[b], *y_end = r->in.set_ends + 2 * (size_t)r->in.test_start[b + 1];
+    const uint32_t *x = r->in.set_ends + 2 * (size_t)r->in.test_start[a],
+                   *x_end = r->in.set_ends + 2 * (size_t)r->in.test_start[a + 1];
+    const uint32_t *y = r->in.set_ends + 2 * (size_t)r->in.test_start[b],
+                   *y_end = r->in.set_ends + 2 * (size_t)r->in.test_start[b + 1];
     for (uint32_t s = 0; s < set->n; s++) {
         uint32_t low = set->ends[2 * s], high = set->ends[2 * s + 1];
         for (;;) {
@@ -106,7 +109,8 @@ static bool test_same(const struct residual *r, uint32_t a, uint32_t b, uint32_t
     return true;
 }
 
-static bool tests_same(const struct residual *r, uint32_t a, uint64_t open_a, uint32_t b, uint64_t open_b, uint32_t blocked)
+static bool tests_same(const struct residual *r, uint32_t a, uint64_t open_a, uint32_t b, uint64_t open_b,
+                       uint32_t blocked)
 {
     const struct guarded_action *x = &r->guarded[a], *y = &r->guarded[b];
     for (; open_a && open_b; open_a &= open_a - 1, open_b &= open_b - 1) {
@@ -118,17 +122,18 @@ static bool tests_same(const struct residual *r, uint32_t a, uint64_t open_a, ui
     return !open_a && !open_b;
 }
 
-/* Whether two items are the same; their outcome is left in *outcome. */
+/* Whether two items are the same; *outcome: what both do. */
 static bool items_same(struct cursor *c, struct cursor *d, uint32_t blocked, struct outcome *outcome,
-    residual_paired *paired, void *context)
+                       residual_paired *paired, void *context)
 {
     const struct residual *r = c->r;
     const struct residual_item *x = &c->list->v[c->at], *y = &d->list->v[d->at];
-    if (!(x->guarded == y->guarded && x->open == y->open) && !tests_same(r, x->guarded, x->open, y->guarded, y->open, blocked))
+    if (!(x->guarded == y->guarded && x->open == y->open) &&
+        !tests_same(r, x->guarded, x->open, y->guarded, y->open, blocked))
         return false;
     *outcome = outcome_of(c);
     struct outcome other = outcome_of(d);
-    /* A call goes on with what follows, be that the end in one of the lists or in both. */
+    /* A call returns to what follows it, which may be the end of one list or of both. */
     bool calls = final_action(r, x)->kind == ACTION_JUMP && final_action(r, y)->kind == ACTION_JUMP;
     if (calls && outcome->then > other.then)
         outcome->then = other.then;
@@ -139,24 +144,23 @@ static bool items_same(struct cursor *c, struct cursor *d, uint32_t blocked, str
     const struct guarded_action *s = &r->guarded[x->guarded], *t = &r->guarded[y->guarded];
     if (s->kind != ACTION_EVENT && t->kind != ACTION_EVENT)
         return true;
-    return s->kind == t->kind && s->arg == t->arg && s->next == t->next
-        && (!s->once || paired(context, x->rule, y->rule));
+    return s->kind == t->kind && s->arg == t->arg && s->next == t->next &&
+           (!s->once || paired(context, x->rule, y->rule));
 }
 
-/* Whether the item under the cursor is the last one and is what *verdict* says. */
+/* Whether the item under the cursor is the last one and surely gives *verdict*. */
 static bool ends_with(struct cursor *c, uint32_t verdict)
 {
     const struct residual_item *item = &c->list->v[c->at];
-    if (item->open || c->r->guarded[item->guarded].kind == ACTION_EVENT || skip_marks(c->list, c->at + 1) < c->list->n)
+    if (item->open || c->r->guarded[item->guarded].kind == ACTION_EVENT ||
+        skip_marks(c->list, c->at + 1) < c->list->n)
         return false;
     struct outcome outcome = outcome_of(c);
     return outcome.kind == ACTION_VERDICT && outcome.arg == verdict;
 }
 
-/* Whether what is left of both lists is the same; else *x and *y are where they part, which
- * may be the end of a list.  *paired* is asked for items with a memory or chance. */
-bool residual_same(const struct residual *r, const struct residual_list *a, const struct residual_list *b, struct mismatch *x,
-    struct mismatch *y, residual_paired *paired, void *context)
+bool residual_same(const struct residual *r, const struct residual_list *a, const struct residual_list *b,
+                   struct mismatch *x, struct mismatch *y, residual_paired *paired, void *context)
 {
     struct cursor c = {.r = r, .list = a}, d = {.r = r, .list = b};
     uint32_t blocked = 0;
@@ -176,9 +180,10 @@ bool residual_same(const struct residual *r, const struct residual_list *a, cons
             return false;
         const struct guarded_action *guarded = &r->guarded[a->v[c.at].guarded];
         decided = !a->v[c.at].open && guarded->kind == ACTION_VERDICT;
-        /* A way to the end of the list, or to some place behind the next. */
+        /* The item may lead to the end of the list, or past the next item. */
         to_end |= outcome.kind == ACTION_JUMP && outcome.then == SIZE_MAX;
-        passes |= (outcome.kind == ACTION_JUMP || outcome.kind == ACTION_RETURN) && outcome.then != c.place + 1;
+        passes |=
+            (outcome.kind == ACTION_JUMP || outcome.kind == ACTION_RETURN) && outcome.then != c.place + 1;
         blocked |= guarded->writes;
     }
 }

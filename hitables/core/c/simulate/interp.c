@@ -5,17 +5,16 @@
  * most frequent test is one subtraction and one comparison.  Rules whose addresses cannot match are skipped
  * many at a time (address_filter.h).
  * Cost: about one cache line per two rules read.
- * Invariant: interp_new has checked the stream, so a run checks no bounds but that of the jump stack.  The
- * caller guarantees that no chain reaches itself.
+ * Invariant: interp_build.c has checked the stream, so a run checks no bounds but that of the jump stack.
+ * The caller guarantees that no chain reaches itself.
  * Memory: a table lives in an arena of its own; a run takes its jump stack and index of answers from another,
  * which it frees at its end.
  * Threading: any number of threads may run one table at a time.
  */
-#include "interp.h"
+#include "interp_internal.h"
 
 #include <string.h>
 
-#include "address_filter.h"
 #include "arena.h"
 
 __extension__ typedef unsigned __int128 wide;
@@ -26,17 +25,6 @@ enum { NOT_GIVEN = 255 };
 
 static const uint64_t LACKING = UINT64_MAX;
 static const uint64_t EVENT_SALT = 0x6576656e74000000, FIELD_SALT = 0x6669656c64000000;
-
-struct interp {
-    struct arena *arena;
-    uint32_t *code, *starts, *ends;
-    uint64_t *hashes;
-    size_t words, chains, keys, rules, depth;
-    uint32_t drop;
-    uint32_t field_writers[FIELDS]; /* by field: mask of the states that change it */
-    bool has_wide; /* some test has values of 128 bits */
-    struct address_filter filter;
-};
 
 /* One packet in the table. */
 struct packet_walk {
@@ -76,174 +64,6 @@ uint64_t interp_draw(uint64_t seed, uint64_t what, uint64_t ordinal)
 {
     return interp_mix(seed ^ interp_mix(what + ordinal * 0x9e3779b97f4a7c15));
 }
-
-/* ---- building ---- */
-
-/* Words of the test at code; 0: it is malformed or no test. */
-static size_t test_size(struct interp *table, const uint32_t *code, size_t room)
-{
-    if (room < 3 || (code[0] >> 8 & 255) >= INTERP_SLOTS)
-        return 0;
-    size_t each = 0;
-    switch (code[0] & 255) {
-    case INTERP_RANGE:
-        return 3;
-    case INTERP_RANGES:
-        each = 2;
-        break;
-    case INTERP_WIDE:
-        each = 8;
-        table->has_wide = true;
-        break;
-    default:
-        return 0;
-    }
-    /* An empty list has one word of padding, so every test has three words. */
-    size_t size = code[1] ? 2 + (size_t)code[1] * each : 3;
-    return size <= room ? size : 0;
-}
-
-/* Words of the instruction at code; 0: it is malformed.  *last: it is a target. */
-static size_t check_instruction(struct interp *table, const uint32_t *code, size_t room, bool *last)
-{
-    if (!room)
-        return 0;
-    uint32_t op = code[0] & 255;
-    *last = op >= INTERP_COUNT;
-    switch (op) {
-    case INTERP_RANGE:
-    case INTERP_RANGES:
-    case INTERP_WIDE:
-        return test_size(table, code, room);
-    case INTERP_EITHER: {
-        if (room < 3 || code[2] > room - 3)
-            return 0;
-        size_t at = 3, end = 3 + (size_t)code[2];
-        for (uint32_t n = 0; n < code[1]; n++) {
-            size_t size = test_size(table, code + at, end - at);
-            if (!size)
-                return 0;
-            at += size;
-        }
-        return at == end ? at : 0;
-    }
-    case INTERP_GUARD:
-    case INTERP_CUT:
-    case INTERP_OPTION:
-    case INTERP_RETURN:
-        return 1;
-    case INTERP_FACT:
-        return room >= 3 && code[1] < table->keys && code[2] < 1u << INTERP_STATES ? 3 : 0;
-    case INTERP_EVENT:
-        return room >= 4 && code[1] < table->keys && (uint64_t)code[2] + 2 < table->keys &&
-                       code[3] < 1u << INTERP_STATES
-                   ? 4
-                   : 0;
-    case INTERP_COUNT:
-    case INTERP_VERDICT:
-        return room >= 2 && code[1] < table->keys ? 2 : 0;
-    case INTERP_FIRE:
-        return room >= 3 && code[1] < table->keys && code[2] < 1u << INTERP_STATES ? 3 : 0;
-    case INTERP_JUMP:
-    case INTERP_GOTO:
-        return room >= 2 && code[1] < table->chains ? 2 : 0;
-    default:
-        return 0;
-    }
-}
-
-static bool check_rule(struct interp *table, const uint32_t *rule, size_t length)
-{
-    if (length < 3 || rule[1] >= table->rules)
-        return false;
-    size_t at = 2;
-    bool last = false;
-    while (!last) {
-        size_t size = check_instruction(table, rule + at, length - at, &last);
-        if (!size)
-            return false;
-        at += size;
-    }
-    return at == length;
-}
-
-static bool check_chain(struct interp *table, size_t chain)
-{
-    size_t at = table->starts[chain];
-    size_t end = chain + 1 < table->chains ? table->starts[chain + 1] : table->words;
-    if (end > table->words || at >= end || table->ends[chain] >= table->keys)
-        return false;
-    while (table->code[at]) {
-        size_t length = table->code[at];
-        /* The 0 that ends the chain must still fit behind the rule. */
-        if (length >= end - at || !check_rule(table, table->code + at, length))
-            return false;
-        at += length;
-    }
-    return at + 1 == end;
-}
-
-static void *copy(struct arena *arena, const void *from, size_t count, size_t size)
-{
-    void *to = arena_take(arena, count * size);
-    if (to && count)
-        memcpy(to, from, count * size);
-    return to;
-}
-
-static enum interp_status compile(struct interp *table, const struct interp_code *code)
-{
-    struct arena *arena = table->arena;
-    table->words = code->words;
-    table->chains = code->chains;
-    table->keys = code->keys;
-    table->rules = code->rules;
-    table->depth = code->depth;
-    table->drop = code->drop;
-    memcpy(table->field_writers, code->field_writers, sizeof table->field_writers);
-    table->code = copy(arena, code->code, code->words, sizeof *code->code);
-    table->starts = copy(arena, code->starts, code->chains, sizeof *code->starts);
-    table->ends = copy(arena, code->ends, code->chains, sizeof *code->ends);
-    table->hashes = copy(arena, code->hashes, code->keys, sizeof *code->hashes);
-    if (!table->code || !table->starts || !table->ends || !table->hashes)
-        return INTERP_NO_MEMORY;
-    if (code->drop >= code->keys)
-        return INTERP_BAD_CODE;
-    for (size_t chain = 0; chain < code->chains; chain++)
-        if (!check_chain(table, chain))
-            return INTERP_BAD_CODE;
-    bool filtered =
-        address_filter_build(&table->filter, arena, table->code, table->starts, code->chains, code->rules);
-    return filtered ? INTERP_OK : INTERP_NO_MEMORY;
-}
-
-struct interp *interp_new(const struct interp_code *code, enum interp_status *status)
-{
-    struct arena *arena = arena_new(0);
-    struct interp *table = arena ? arena_take(arena, sizeof *table) : NULL;
-    *status = INTERP_NO_MEMORY;
-    if (table) {
-        table->arena = arena;
-        *status = compile(table, code);
-    }
-    if (*status == INTERP_OK)
-        return table;
-    arena_free(arena);
-    return NULL;
-}
-
-size_t interp_bytes(const struct interp *table)
-{
-    return arena_bytes(table->arena);
-}
-
-void interp_free(struct interp *table)
-{
-    if (table)
-        arena_free(table->arena);
-}
-
-/* ---- running ---- */
 
 /* The fields of more than 64 bits, in the order of interp_packet.high. */
 static const int wide_field[] = {FIELD_SRC, FIELD_DST, FIELD_IIF, FIELD_OIF};
@@ -331,7 +151,7 @@ static void write_states(struct packet_walk *walk, uint32_t states)
         if (!(walk->table->field_writers[field] & states) || !(walk->present >> field & 1) || !size)
             continue;
         uint64_t drawn = interp_draw(walk->packet->seed, FIELD_SALT + (uint64_t)field,
-            writes_to(walk, walk->table->field_writers[field]));
+                                     writes_to(walk, walk->table->field_writers[field]));
         const uint64_t *value = batch->pool + 2 * (batch->pool_start[field] + drawn % size);
         set_value(walk, field, (wide)value[1] << 64 | value[0]);
         if (native_slot[field] && !walk->later_fragment)
@@ -358,8 +178,8 @@ static uint8_t given_answer(const struct packet_walk *walk, uint32_t key, uint32
     return NOT_GIVEN;
 }
 
-/* How many of 256 draws are "yes", by the two lowest bits of the packet's seed: so some packets pass a long row
- * of matches that rarely hold, and others one of matches that mostly do. */
+/* How many of 256 draws are "yes", by the two lowest bits of the packet's seed: so some packets pass a
+ * long row of matches that rarely hold, and others one of matches that mostly do. */
 static const unsigned yes_of_256[4] = {128, 8, 32, 224};
 enum { DROPPED_FROM = 248 };
 
@@ -453,8 +273,8 @@ static bool either(const struct packet_walk *walk, const uint32_t *code)
     return 0;
 }
 
-/* The first rule from *rule* on, in its chain, whose addresses may match, or the 0 behind the chain's last rule.
- * The rules between count as read. */
+/* The first rule from *rule* on, in its chain, whose addresses may match, or the 0 behind the chain's last
+ * rule.  The rules between count as read. */
 static inline const uint32_t *skip_rules(struct packet_walk *walk, const uint32_t *rule)
 {
     const struct interp *table = walk->table;
@@ -478,7 +298,8 @@ static enum answer evaluate(struct packet_walk *walk, const uint32_t *code)
 }
 
 /* The matches of a rule, from *code on, up to the first that fails; *code moves to the target if all hold. */
-static inline __attribute__((always_inline)) enum answer run_matches(struct packet_walk *walk, const uint32_t **from)
+static inline __attribute__((always_inline)) enum answer run_matches(struct packet_walk *walk,
+                                                                     const uint32_t **from)
 {
     const struct interp_packet *packet = walk->packet;
     for (const uint32_t *code = *from;;) {
@@ -540,8 +361,9 @@ static inline __attribute__((always_inline)) enum answer run_matches(struct pack
 enum target_result { CONTINUES, DECIDED, TOO_DEEP };
 
 /* The target at *code*; *next, the rule behind its own, becomes the rule to read next. */
-static inline __attribute__((always_inline)) enum target_result run_target(struct packet_walk *walk, const uint32_t *code,
-                                                                  const uint32_t **next)
+static inline __attribute__((always_inline)) enum target_result run_target(struct packet_walk *walk,
+                                                                           const uint32_t *code,
+                                                                           const uint32_t **next)
 {
     const struct interp *table = walk->table;
     switch (*code & 255) {

@@ -1,10 +1,12 @@
 /* The shape of iptables-save text: the text without its literals.
  *
- * Lines that differ in numbers, addresses, quoted text and chain names only have one
- * shape, so what costs time is done once per shape.  Cost: one pass.  Invariant: a
- * literal is a whole word and never a line's first; shape and text have equally many
- * lines.  What is a literal is a matter of speed alone: a word more or less changes how
- * many shapes there are, not what is read.  Any number of threads may call this.
+ * Idea: lines that differ only in numbers, addresses, quoted text and chain names have one shape, so
+ * expensive work is done once per shape.
+ * Cost: one pass.
+ * Invariant: a literal is a whole word and never a line's first; shape and text have equally many lines.  The
+ * choice of literals affects speed alone: a word more or less changes how many shapes there are, not the
+ * result.
+ * Threading: any number of threads may call this.
  */
 #include "line_shape.h"
 
@@ -73,7 +75,8 @@ static bool is_mixed(struct word word)
     return false;
 }
 
-static bool is_literal(struct word word, struct word before, unsigned quotes, const char *kept, size_t kept_size)
+static bool is_literal(struct word word, struct word before, unsigned quotes, const char *kept,
+                       size_t kept_size)
 {
     char first = word.at[0];
     if (quotes)

@@ -1,13 +1,13 @@
 /* Bisection: one test per node, chosen by what reading the printed tree would cost (cost.h).
  *
- * Idea: of the tests that the axes allow, take the one that leaves the least expected work, where copies of rules
- * count extra (bisect_tests.c).  Only the taken side of a test nests, so when nesting gets scarce the estimate of
- * work itself asks for small taken sides (bisect_work.c).  The tree grows best first, the split with the largest
- * saving per printed rule next, until no split saves or the budget is used up.  Rules that cover a whole region and
- * come first are read before its test, once.
+ * Idea: of the tests that the axes allow, take the one that leaves the least expected work, where copies of
+ * rules count extra (bisect_tests.c).  Only the taken side of a test nests, so when nesting gets scarce the
+ * estimate of work itself asks for small taken sides (bisect_work.c).  The tree grows best first, the split
+ * with the largest saving per printed rule next, until no split saves or the budget is used up.  Rules that
+ * cover a whole region and come first are read before its test, once.
  * Cost: O(n log n) per node and axis, n the boxes of the node.
- * Invariant: entries and decisions never exceed the budget, nor taken tests on a path max_nesting.  Same input, same
- * tree.
+ * Invariant: entries and decisions never exceed the budget, nor taken tests on a path max_nesting.  Same
+ * input, same tree.
  * Threading: none; everything lives in the space's arena.
  */
 #include "bisect_internal.h"
@@ -26,7 +26,8 @@ static bool before(const struct open_leaf *a, const struct open_leaf *b)
 static bool heap_push(struct bisection *g, struct open_leaf *leaf)
 {
     if (g->leaves == g->room) {
-        struct open_leaf **more = arena_take(g->space->arena, (g->room ? 2 * (size_t)g->room : 1024) * sizeof *more);
+        struct open_leaf **more =
+            arena_take(g->space->arena, (g->room ? 2 * (size_t)g->room : 1024) * sizeof *more);
         if (!more)
             return false;
         if (g->leaves)
@@ -77,7 +78,8 @@ static uint32_t rules_in(const struct bisection *g, const uint32_t *box, uint32_
 }
 
 /* What reading these boxes' rules costs a packet of the region. */
-static double boxes_cost(const struct bisection *g, const uint32_t *box, uint32_t boxes, const struct range *region)
+static double boxes_cost(const struct bisection *g, const uint32_t *box, uint32_t boxes,
+                         const struct range *region)
 {
     const int32_t *rule = g->space->in->rule;
     double spent = 0;
@@ -150,12 +152,13 @@ static bool leaf_judge(struct bisection *g, struct open_leaf *leaf)
     bool too_long = g->options->longest && leaf->rules > g->options->longest && leaf->choice.work < HUGE_VAL;
     if (!(saving > 0) && !too_long)
         return true;
-    /* What only shortens comes after all that saves. */
+    /* Splits that only shorten a list come after those that save. */
     leaf->rank = saving > 0 ? saving / sqrt(leaf->choice.copies + 1) : saving - 1;
     return heap_push(g, leaf);
 }
 
-static struct open_leaf *leaf_new(struct bisection *g, uint32_t boxes, uint32_t background_boxes, uint32_t nesting)
+static struct open_leaf *leaf_new(struct bisection *g, uint32_t boxes, uint32_t background_boxes,
+                                  uint32_t nesting)
 {
     struct arena *arena = g->space->arena;
     struct open_leaf *leaf = arena_take(arena, sizeof *leaf);
@@ -167,7 +170,8 @@ static struct open_leaf *leaf_new(struct bisection *g, uint32_t boxes, uint32_t 
     leaf->background = arena_take(arena, background_boxes * sizeof *leaf->background);
     leaf->background_share = arena_take(arena, background_boxes * sizeof *leaf->background_share);
     leaf->region = arena_take(arena, g->space->in->axes * sizeof *leaf->region);
-    if (!leaf->node || !leaf->box || !leaf->share || !leaf->background || !leaf->background_share || !leaf->region)
+    if (!leaf->node || !leaf->box || !leaf->share || !leaf->background || !leaf->background_share ||
+        !leaf->region)
         return NULL;
     leaf->nesting = nesting;
     leaf->order = g->created++;
@@ -188,8 +192,8 @@ static bool is_closed(const struct bisection *g, const struct open_leaf *leaf)
 }
 
 /* One side of a split: the boxes that meet it, cut behind a rule that covers it. */
-static struct open_leaf *leaf_part(struct bisection *g, const struct open_leaf *from, uint32_t front, const struct probe *probe,
-                            bool inside, uint32_t nesting)
+static struct open_leaf *leaf_part(struct bisection *g, const struct open_leaf *from, uint32_t front,
+                                   const struct probe *probe, bool inside, uint32_t nesting)
 {
     const int32_t *rule = g->space->in->rule;
     uint32_t met = 0;
@@ -254,7 +258,8 @@ static enum tree_status leaf_split(struct bisection *g, struct open_leaf *leaf)
     struct open_leaf *other = leaf_part(g, leaf, front, &probe, choice->negated, leaf->nesting);
     if (!taken || !other)
         return TREE_NO_MEMORY;
-    uint64_t printed = g->printed + rules_in(g, leaf->box, front) + taken->rules + other->rules + 1 - leaf->rules;
+    uint64_t printed =
+        g->printed + rules_in(g, leaf->box, front) + taken->rules + other->rules + 1 - leaf->rules;
     if (printed > g->options->budget)
         return TREE_OK; /* stays a leaf; a smaller one may still fit */
     g->printed = printed;
@@ -277,7 +282,8 @@ static enum tree_status leaf_split(struct bisection *g, struct open_leaf *leaf)
 }
 
 /* A tree over *plot*; NULL when memory is exhausted. */
-struct build_node *bisect_over(struct space *space, const struct tree_options *options, const struct subproblem *problem)
+struct build_node *bisect_over(struct space *space, const struct tree_options *options,
+                               const struct subproblem *problem)
 {
     uint32_t boxes = problem->boxes;
     size_t spans = (size_t)boxes + problem->background_boxes + 1;
@@ -294,7 +300,9 @@ struct build_node *bisect_over(struct space *space, const struct tree_options *o
     struct open_leaf *leaf = leaf_new(g, boxes, problem->background_boxes, 0);
     if (!g->span || !g->inside || !g->crossing || !g->key || !g->spare || !leaf)
         return NULL;
-    g->work_limit = options->work_limit ? (uint64_t)options->work_limit * (boxes + problem->background_boxes + 1) : UINT64_MAX;
+    g->work_limit = options->work_limit
+                        ? (uint64_t)options->work_limit * (boxes + problem->background_boxes + 1)
+                        : UINT64_MAX;
     work_tables_fill(g, problem);
     memcpy(leaf->region, problem->region, space->in->axes * sizeof *leaf->region);
     memcpy(leaf->box, problem->box, boxes * sizeof *leaf->box);
@@ -320,7 +328,8 @@ struct build_node *bisect_over(struct space *space, const struct tree_options *o
     return leaf->node;
 }
 
-static enum tree_status bisect_grow(struct space *space, const struct tree_options *options, struct build_node **root)
+static enum tree_status bisect_grow(struct space *space, const struct tree_options *options,
+                                    struct build_node **root)
 {
     uint32_t boxes = space->in->boxes;
     struct range region[TREE_AXES];

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-/* The state of a bisection, shared by its growth (bisect.c), its choice of tests (bisect_tests.c) and its estimates
- * of work (bisect_work.c). */
+/* The state of a bisection, shared by its growth (bisect.c), its choice of tests (bisect_tests.c) and its
+ * estimates of work (bisect_work.c). */
 
 enum {
     STEPS = 8, /* sizes per doubling in a table of work */
@@ -23,7 +23,8 @@ struct test_choice {
     uint32_t copies; /* rules that meet both sides */
 };
 
-/* A leaf that may yet be split.  share[] is the traffic that meets each rule here, kept with the rule's first box. */
+/* A leaf that may yet be split.  share[] is the traffic that meets each rule here, kept with the rule's
+ * first box. */
 struct open_leaf {
     struct build_node *node;
     uint32_t nesting, boxes, rules;
@@ -36,8 +37,8 @@ struct open_leaf {
     const struct hole *holes;
     struct test_choice choice;
     uint32_t table; /* of work */
-    double scale;   /* cost of a rule here, over its cost in the table of work */
-    double rank;    /* saving per printed rule: the greatest is split first */
+    double scale; /* cost of a rule here, over its cost in the table of work */
+    double rank; /* saving per printed rule: the greatest is split first */
     uint32_t order; /* of creation, to break ties */
 };
 
@@ -57,21 +58,21 @@ struct crossing_span {
 struct bisection {
     struct space *space;
     const struct tree_options *options;
-    /* Tables of work: the cost of a packet in a list of 2^(size / STEPS) rules when so many tests may still be taken,
-     * if the best fractions could be split off freely.  There is one for each axis that tests may bisect, for lists
-     * that differ along it: what cheap tests cannot part is not estimated by them (in nft, single ports are told
-     * apart at half the price of a range, but one after the other). */
+    /* Tables of work: the cost of a packet in a list of 2^(size / STEPS) rules when so many tests may
+     * still be taken, if the best fractions could be split off freely.  There is one for each axis that
+     * tests may bisect, for lists that differ along it: what cheap tests cannot part is not estimated by
+     * them (in nft, single ports are told apart at half the price of a range, but one after the other). */
     double work[TABLES][NESTINGS][SIZES];
     uint32_t tables, table[TREE_AXES]; /* of each axis; TABLES: no test bisects it */
-    struct tree_cost filled[TABLES];   /* cost of the test of each table */
-    double rule;                       /* cost of a rule in those tables */
-    struct rule_span *span, *inside;   /* scratch, one slot per box */
-    struct crossing_span *crossing;    /* scratch, one slot per box */
-    uint64_t *key, *spare;             /* scratch, two slots per box */
+    struct tree_cost filled[TABLES]; /* cost of the test of each table */
+    double rule; /* cost of a rule in those tables */
+    struct rule_span *span, *inside; /* scratch, one slot per box */
+    struct crossing_span *crossing; /* scratch, one slot per box */
+    uint64_t *key, *spare; /* scratch, two slots per box */
     struct open_leaf **heap;
     uint32_t leaves, room, created;
-    uint64_t printed;                  /* rules so far */
-    uint64_t boxes_read, work_limit;   /* boxes read to choose tests, so far and at most */
+    uint64_t printed; /* rules so far */
+    uint64_t boxes_read, work_limit; /* boxes read to choose tests, so far and at most */
 };
 
 /* The expected cost in a list of 2^(size / STEPS) rules, between the sizes of the table. */
@@ -103,14 +104,14 @@ static inline uint32_t nesting_left(const struct bisection *g, const struct open
 
 /* Fill the tables; axes whose tests cost alike share one. */
 void work_tables_fill(struct bisection *g, const struct subproblem *problem);
-/* The table of the cheapest axis along which the leaf's rules begin at many places; if there is none, of the axis
- * with most places. */
+/* The table of the cheapest axis along which the leaf's rules begin at many places; if there is none, of
+ * the axis with most places. */
 uint32_t work_table_for(const struct bisection *g, const struct open_leaf *leaf);
 
 /* bisect_tests.c */
 
-/* The best test of the leaf, whose traffic is *share*.  A test that an axis does not allow yet asks for a test of
- * what the axis needs first, which must be worth the extra decision. */
+/* The best test of the leaf, whose traffic is *share*.  A test that an axis does not allow yet asks for a
+ * test of what the axis needs first, which must be worth the extra decision. */
 struct test_choice choose_test(struct bisection *g, const struct open_leaf *leaf, double share);
 /* The share, of the traffic of a box with these ranks, that the probe's interval holds. */
 double probe_part(const struct bisection *g, const struct range *along, const struct probe *probe,

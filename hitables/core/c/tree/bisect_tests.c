@@ -1,10 +1,10 @@
 /* The tests of a leaf, weighed by the work that each is expected to leave.
  *
- * Idea: candidates are the prefixes on the heavier path of the trie of the rules' hulls and the lighter half at each
- * fork, the edges of ranges, and the intervals that boxes spell.  A test is worth the expected work on both sides
- * (bisect_work.c), its own cost, and a penalty for each rule that it copies.
- * A rule's traffic is spread evenly over its box, along addresses and ports; along other axes half of it is taken to
- * pass a test that the rule does not answer.
+ * Idea: candidates are the prefixes on the heavier path of the trie of the rules' hulls and the lighter half
+ * at each fork, the edges of ranges, and the intervals that boxes spell.  A test is worth the expected work
+ * on both sides (bisect_work.c), its own cost, and a penalty for each rule that it copies.  A rule's traffic
+ * is spread evenly over its box, along addresses and ports; along other axes half of it is taken to pass a
+ * test that the rule does not answer.
  * Cost: O(n log n) per axis, n the boxes of the leaf.
  * Invariant: a chosen test makes some list shorter, so growth ends.
  * Threading: none; scratch belongs to one bisection.
@@ -42,8 +42,8 @@ static bool is_even(const struct bisection *g, uint32_t axis)
 }
 
 /* The share of a span's traffic that lies in low..high; *along*: the region, to which it is clipped. */
-static double span_part(const struct bisection *g, const struct range *along, uint32_t axis, struct rank_range ranks,
-                        u128 low, u128 high)
+static double span_part(const struct bisection *g, const struct range *along, uint32_t axis,
+                        struct rank_range ranks, u128 low, u128 high)
 {
     const struct line *line = &g->space->line[axis];
     u128 first = line->edge[ranks.low], last = line_end(line, ranks.high);
@@ -59,7 +59,8 @@ static double span_part(const struct bisection *g, const struct range *along, ui
     return is_even(g, axis) ? part : 0.5;
 }
 
-double probe_part(const struct bisection *g, const struct range *along, const struct probe *probe, struct rank_range ranks)
+double probe_part(const struct bisection *g, const struct range *along, const struct probe *probe,
+                  struct rank_range ranks)
 {
     if (!probe_meets(probe, ranks))
         return 0;
@@ -70,10 +71,10 @@ double probe_part(const struct bisection *g, const struct range *along, const st
 
 /* Keep the test of low..high if it is better than what *best* holds.
  *
- * It must make some list shorter.  One that leaves the region's hull as it was must make
- * the outer one shorter, else it could be chosen there again, for ever. */
-static void weigh(const struct bisection *g, const struct open_leaf *leaf, const struct side_counts *counts, double share,
-                  uint32_t axis, u128 low, u128 high, struct test_choice *best)
+ * It must make some list shorter.  One that leaves the region's hull as it was must make the outer one
+ * shorter, else it could be chosen there again, for ever. */
+static void weigh(const struct bisection *g, const struct open_leaf *leaf, const struct side_counts *counts,
+                  double share, uint32_t axis, u128 low, u128 high, struct test_choice *best)
 {
     const struct range *along = &leaf->region[axis];
     bool inner = low > along->low && high < along->high;
@@ -96,14 +97,16 @@ static void weigh(const struct bisection *g, const struct open_leaf *leaf, const
         *best = (struct test_choice){work, axis, low, high, negate, copies};
 }
 
-static struct crossing_span crossing_of(const struct line *line, const struct range *along, const struct rule_span *span)
+static struct crossing_span crossing_of(const struct line *line, const struct range *along,
+                                        const struct rule_span *span)
 {
     u128 low = line->edge[span->ranks.low], high = line_end(line, span->ranks.high);
-    return (struct crossing_span){low > along->low ? low : along->low, high < along->high ? high : along->high, *span};
+    return (struct crossing_span){low > along->low ? low : along->low,
+                                  high < along->high ? high : along->high, *span};
 }
 
-/* The hulls of a leaf's rules along an axis, in g->span: *rules* of them, then those of the background up to *all*.
- * Hulls that span the region are only counted. */
+/* The hulls of a leaf's rules along an axis, in g->span: *rules* of them, then those of the background up
+ * to *all*.  Hulls that span the region are only counted. */
 struct axis_spans {
     uint32_t axis, rules, all;
     uint32_t wide;     /* rules that span the region */
@@ -121,7 +124,8 @@ static bool clip(struct rank_range *ranks, const struct range *along)
     return ranks->low == along->ranks.low && ranks->high == along->ranks.high;
 }
 
-static struct axis_spans spans_read(struct bisection *g, const struct open_leaf *leaf, uint32_t axis, double share)
+static struct axis_spans spans_read(struct bisection *g, const struct open_leaf *leaf, uint32_t axis,
+                                    double share)
 {
     const struct space *space = g->space;
     const struct range *along = &leaf->region[axis];
@@ -145,8 +149,9 @@ static struct axis_spans spans_read(struct bisection *g, const struct open_leaf 
     }
     spans.all = spans.rules;
     for (uint32_t i = 0; i < leaf->background_boxes; i++) {
-        struct rule_span span = {
-            .ranks = box_ranks(space, leaf->background[i], axis), .share = leaf->background_share[i], .background = true};
+        struct rule_span span = {.ranks = box_ranks(space, leaf->background[i], axis),
+                                 .share = leaf->background_share[i],
+                                 .background = true};
         if (clip(&span.ranks, along))
             spans.wide_share += span.share;
         else
@@ -169,8 +174,9 @@ static void try_edges(struct bisection *g, const struct open_leaf *leaf, const s
     }
     sort_keys(low, g->spare, all, 32);
     sort_keys(high, g->spare, all, 32);
-    /* At an edge: spans that began before it meet the left side, spans that ended before it do not meet the right.
-     * Traffic on the left: that of the ended spans, and of the open ones a share by their density. */
+    /* At an edge: spans that began before it meet the left side, spans that ended before it do not meet
+     * the right.  Traffic on the left: that of the ended spans, and of the open ones a share by their
+     * density. */
     uint32_t l = 0, h = 0, met = 0, left_behind = 0;
     double ended = 0, density = 0, start = 0;
     while (l < all || h < all) {
@@ -194,7 +200,8 @@ static void try_edges(struct bisection *g, const struct open_leaf *leaf, const s
                           spans->wide_share * part_of(along->low, along->high, along->low, middle - 1);
             left = left < 0 ? 0 : left > spans->share ? spans->share : left;
             struct side_counts lower = {spans->wide + met, spans->wide + spans->rules - left_behind, left};
-            struct side_counts upper = {spans->wide + spans->rules - left_behind, spans->wide + met, spans->share - left};
+            struct side_counts upper = {spans->wide + spans->rules - left_behind, spans->wide + met,
+                                        spans->share - left};
             weigh(g, leaf, &lower, spans->share, spans->axis, along->low, middle - 1, best);
             weigh(g, leaf, &upper, spans->share, spans->axis, middle, along->high, best);
         }
@@ -222,28 +229,30 @@ static double traffic_in(const struct crossing_span *crossing, uint32_t spans, u
 }
 
 /* The rules on each side of the probe, and the traffic inside, by their boxes. */
-static struct side_counts count_sides(const struct bisection *g, const struct open_leaf *leaf, const struct probe *probe);
+static struct side_counts count_sides(const struct bisection *g, const struct open_leaf *leaf,
+                                      const struct probe *probe);
 
 /* The way down the trie of an axis's prefixes, always into the half that holds more hulls. */
 struct prefix_path {
     const struct axis_spans *spans;
     const struct line *line;
     const struct range *along;
-    uint32_t inside, crossing; /* hulls in g->inside, within the current prefix; in g->crossing, across its ends */
+    uint32_t inside,
+        crossing; /* hulls in g->inside, within the current prefix; in g->crossing, across its ends */
     double inside_share;
-    u128 low, high;            /* the current prefix */
-    u128 free;                 /* its free bits */
-    u128 widest;               /* free bits that a wider test in its place may have; 0: none is tried */
+    u128 low, high; /* the current prefix */
+    u128 free; /* its free bits */
+    u128 widest; /* free bits that a wider test in its place may have; 0: none is tried */
 };
 
 /* Where the current prefix is halved. */
 struct prefix_fork {
-    u128 middle;                /* first value of the upper half */
-    uint32_t at, upper_from;    /* rank of its interval; the first rank that lies in the upper half alone */
-    uint32_t in[2], cross;      /* hulls within the lower and the upper half, and across the middle */
-    uint32_t meets[2];          /* rules that cross the prefix and meet each half */
+    u128 middle; /* first value of the upper half */
+    uint32_t at, upper_from; /* rank of its interval; the first rank that lies in the upper half alone */
+    uint32_t in[2], cross; /* hulls within the lower and the upper half, and across the middle */
+    uint32_t meets[2]; /* rules that cross the prefix and meet each half */
     double in_share[2];
-    unsigned heavy;             /* the half with more hulls */
+    unsigned heavy; /* the half with more hulls */
 };
 
 static u128 free_bits(u128 low, u128 high)
@@ -257,8 +266,10 @@ static u128 free_bits(u128 low, u128 high)
 static void path_start(struct bisection *g, const struct open_leaf *leaf, const struct axis_spans *spans,
                        struct prefix_path *path)
 {
-    *path = (struct prefix_path){.spans = spans, .line = &g->space->line[spans->axis],
-                                 .along = &leaf->region[spans->axis], .inside = spans->rules,
+    *path = (struct prefix_path){.spans = spans,
+                                 .line = &g->space->line[spans->axis],
+                                 .along = &leaf->region[spans->axis],
+                                 .inside = spans->rules,
                                  .crossing = spans->all - spans->rules};
     memcpy(g->inside, g->span, spans->rules * sizeof *g->span);
     for (uint32_t i = 0; i < path->crossing; i++)
@@ -269,8 +280,8 @@ static void path_start(struct bisection *g, const struct open_leaf *leaf, const 
         path->widest = free_bits(path->along->low, path->along->high) >> 1;
 }
 
-/* Shrink the prefix to the smallest that holds all hulls within it, and forget the hulls that do not cross that; the
- * number of rules that do. */
+/* Shrink the prefix to the smallest that holds all hulls within it, and forget the hulls that do not cross
+ * that; the number of rules that do. */
 static uint32_t path_narrow(struct bisection *g, struct prefix_path *path)
 {
     struct rank_range hull = g->inside[0].ranks;
@@ -322,8 +333,8 @@ static void try_wider(const struct bisection *g, const struct open_leaf *leaf, c
 }
 
 /* Weigh a test of the current prefix, which *crossing_rules* cross. */
-static void try_prefix(const struct bisection *g, const struct open_leaf *leaf, const struct prefix_path *path,
-                       uint32_t crossing_rules, struct test_choice *best)
+static void try_prefix(const struct bisection *g, const struct open_leaf *leaf,
+                       const struct prefix_path *path, uint32_t crossing_rules, struct test_choice *best)
 {
     const struct axis_spans *spans = path->spans;
     if (path->low <= path->along->low && path->high >= path->along->high)
@@ -367,7 +378,8 @@ static struct prefix_fork fork_of(const struct bisection *g, const struct prefix
     return fork;
 }
 
-/* Move into the heavy half: hulls across the middle cross the prefix from now on, those in the light half drop out. */
+/* Move into the heavy half: hulls across the middle cross the prefix from now on, those in the light half
+ * drop out. */
 static void path_descend(struct bisection *g, struct prefix_path *path, const struct prefix_fork *fork)
 {
     uint32_t kept = 0;
@@ -384,15 +396,17 @@ static void path_descend(struct bisection *g, struct prefix_path *path, const st
 }
 
 /* Weigh a test of the light half of *fork*, above the path's new prefix. */
-static void try_light_half(const struct bisection *g, const struct open_leaf *leaf, const struct prefix_path *path,
-                           const struct prefix_fork *fork, struct test_choice *best)
+static void try_light_half(const struct bisection *g, const struct open_leaf *leaf,
+                           const struct prefix_path *path, const struct prefix_fork *fork,
+                           struct test_choice *best)
 {
     const struct axis_spans *spans = path->spans;
     unsigned light = !fork->heavy;
     u128 low = light ? fork->middle : path->low, high = light ? path->high : fork->middle - 1;
     if (!fork->in[light])
         return;
-    double in = fork->in_share[light] + spans->wide_share * part_of(path->along->low, path->along->high, low, high) +
+    double in = fork->in_share[light] +
+                spans->wide_share * part_of(path->along->low, path->along->high, low, high) +
                 traffic_in(g->crossing, path->crossing, low, high);
     struct side_counts counts = {spans->wide + fork->cross + fork->meets[light] + fork->in[light],
                                  spans->wide + spans->rules - fork->in[light], in};
@@ -417,7 +431,8 @@ static void try_prefixes(struct bisection *g, const struct open_leaf *leaf, cons
     }
 }
 
-static struct side_counts count_sides(const struct bisection *g, const struct open_leaf *leaf, const struct probe *probe)
+static struct side_counts count_sides(const struct bisection *g, const struct open_leaf *leaf,
+                                      const struct probe *probe)
 {
     struct side_counts counts = {0, 0, 0};
     const struct range *along = &leaf->region[probe->axis];
@@ -447,7 +462,8 @@ static struct side_counts count_sides(const struct bisection *g, const struct op
 }
 
 /* What boxes spell: the most frequent intervals. */
-static void try_spelt(struct bisection *g, const struct open_leaf *leaf, double share, uint32_t axis, struct test_choice *best)
+static void try_spelt(struct bisection *g, const struct open_leaf *leaf, double share, uint32_t axis,
+                      struct test_choice *best)
 {
     const struct line *line = &g->space->line[axis];
     const struct range *along = &leaf->region[axis];
@@ -503,7 +519,8 @@ static void try_axis(struct bisection *g, const struct open_leaf *leaf, double s
 }
 
 /* The best test of the coordinate that *axis* needs before it may be tested. */
-static void try_needs(struct bisection *g, const struct open_leaf *leaf, double share, uint32_t axis, struct test_choice *best)
+static void try_needs(struct bisection *g, const struct open_leaf *leaf, double share, uint32_t axis,
+                      struct test_choice *best)
 {
     const struct tree_axis *wanted = &g->space->in->axis[axis];
     const struct range *along = &leaf->region[wanted->needs];

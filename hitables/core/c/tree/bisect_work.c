@@ -1,7 +1,7 @@
 /* Estimates of the work that a list of rules will cause once it is split further.
  *
- * Idea: dynamic programming over list sizes and the nesting that is left: a list is read, or a test splits off a
- * fraction of it.
+ * Idea: dynamic programming over list sizes and the nesting that is left: a list is read, or a test splits
+ * off a fraction of it.
  * Cost: NESTINGS * SIZES * 6 steps per table, once per tree.
  * Invariant: the estimate never grows when more nesting is left.
  * Threading: none; the tables belong to one bisection.
@@ -10,8 +10,8 @@
 
 enum { PLACES = 64 }; /* slots in which the places where rules begin are counted */
 
-/* Tests that cost so much more still count as alike.  With 1.2 legacy trees avoid ports for nothing: the set
- * fw1_10k of ClassBench grows by a seventh. */
+/* Tests that cost so much more still count as alike.  With 1.2 legacy trees avoid ports for nothing: the
+ * set fw1_10k of ClassBench grows by a seventh. */
 static const double ALIKE = 1.5;
 
 static void work_fill(struct bisection *g, double work[NESTINGS][SIZES], struct tree_cost test)
@@ -101,7 +101,9 @@ uint32_t work_table_for(const struct bisection *g, const struct open_leaf *leaf)
                 seen |= (uint64_t)1 << (ranks.low * 0x9e3779b1u >> 26);
         }
         uint32_t places = (uint32_t)__builtin_popcountll(seen);
-        double price = places > 1 && places >= enough ? g->filled[g->table[a]].missed + g->filled[g->table[a]].taken : HUGE_VAL;
+        double price = places > 1 && places >= enough
+                           ? g->filled[g->table[a]].missed + g->filled[g->table[a]].taken
+                           : HUGE_VAL;
         if (price < cheapest || (price >= HUGE_VAL && cheapest >= HUGE_VAL && places > most)) {
             cheapest = price;
             best = g->table[a];

@@ -1,19 +1,17 @@
 /* The trees of "Trees in the List" (Hager, Selent, Scheuermann; CoNEXT 2014), as published.
  *
- * Idea: HiCuts with any interval for a cut.  A node of more than leaf_size rules
- * is cut along the axis on which most rules lie apart from all others (if none
- * does: the axis with most distinct ends).  Equal cuts: their number starts at
- * max(4, sqrt(n)) and doubles until the parts hold spfac times the rules of the node.
- * Unequal cuts: between rules that lie apart, or at all ends of rules.
- * A rule that an earlier final rule hides within a part is left out of the part, and
- * so is a part without rules.
+ * Idea: HiCuts with any interval for a cut.  A node of more than leaf_size rules is cut along the axis on
+ * which most rules lie apart from all others (if none does: the axis with most distinct ends).  Equal cuts:
+ * their number starts at max(4, sqrt(n)) and doubles until the parts hold spfac times the rules of the node.
+ * Unequal cuts: between rules that lie apart, or at all ends of rules.  A rule that an earlier final rule
+ * hides within a part is left out of the part, and so is a part without rules.
  * Cost: per part, the square of its rules.
- * Invariant: what lies in no part of a cut, "none" too, belongs to the last one.  The
- * root's region is the hull of its boxes.  Neither budget nor nesting is bounded, and
- * which axes need what is not asked: the caller has one tree per protocol.
- * Differs from the 2014 tool: of equally good axes it took one at random, we take the
- * first; parts beyond the node's own end (rounding, or more cuts than values) were
- * printed as empty intervals, here there are none; "none" was forgotten.
+ * Invariant: what lies in no part of a cut, "none" too, belongs to the last one.  The root's region is the
+ * hull of its boxes.  Neither budget nor nesting is bounded, and which axes need what is not asked: the
+ * caller has one tree per protocol.
+ * Differs from the 2014 tool: of equally good axes it took one at random, we take the first; parts beyond the
+ * node's own end (rounding, or more cuts than values) were printed as empty intervals, here there are none;
+ * "none" was forgotten.
  * Threading: none; everything lives in the space's arena.
  */
 #include "tree_internal.h"
@@ -91,7 +89,8 @@ static void part_range(const struct space *space, const struct range *from, uint
 {
     along->low = i ? end[i - 1] + 1 : from[axis].low;
     along->high = end[i];
-    along->ranks = (struct rank_range){line_rank(&space->line[axis], along->low), line_rank(&space->line[axis], along->high)};
+    along->ranks = (struct rank_range){line_rank(&space->line[axis], along->low),
+                                       line_rank(&space->line[axis], along->high)};
     along->none = from[axis].none && i + 1 == ends;
 }
 
@@ -115,8 +114,8 @@ static uint32_t equal_cuts(struct cutter *c, const struct part *part, uint32_t a
     return along->high - along->low < cuts ? (uint32_t)(along->high - along->low) : cuts;
 }
 
-/* How many boxes lie apart from all others along the axis; where to cut them off, into
- * end[], when that is asked for. */
+/* How many boxes lie apart from all others along the axis; where to cut them off, into end[], when that is
+ * asked for. */
 static uint32_t apart(struct cutter *c, const struct part *part, uint32_t axis, u128 *end, uint32_t *ends)
 {
     const struct line *line = &c->space->line[axis];
@@ -144,13 +143,14 @@ static uint32_t apart(struct cutter *c, const struct part *part, uint32_t axis, 
 }
 
 /* The distinct ends of boxes within the region, into end[] when asked for. */
-static uint32_t distinct_ends(struct cutter *c, const struct part *part, uint32_t axis, u128 *end, uint32_t *ends)
+static uint32_t distinct_ends(struct cutter *c, const struct part *part, uint32_t axis, u128 *end,
+                              uint32_t *ends)
 {
     const struct line *line = &c->space->line[axis];
     const struct range *along = &part->region[axis];
     uint32_t keys = 0, count = 0;
-    /* A value as start or as end: 2 * rank, and one more for the end of its interval, which is
-     * the same value when the interval has one value only. */
+    /* A value as start or as end: 2 * rank, and one more for the end of its interval, which is the same
+     * value when the interval has one value only. */
     for (uint32_t i = 0; i < part->boxes; i++) {
         struct rank_range ranks = box_ranks(c->space, part->box[i], axis);
         if (line->edge[ranks.low] >= along->low)
@@ -299,7 +299,8 @@ static enum tree_status cut_all(struct cutter *c, struct part *first)
     return status;
 }
 
-static enum tree_status conext2014_grow(struct space *space, const struct tree_options *options, struct build_node **root)
+static enum tree_status conext2014_grow(struct space *space, const struct tree_options *options,
+                                        struct build_node **root)
 {
     uint32_t boxes = space->in->boxes, axes = space->in->axes;
     struct cutter cutter = {.space = space, .options = options}, *c = &cutter;

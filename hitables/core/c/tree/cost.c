@@ -1,8 +1,8 @@
 /* What reading a rule costs, and a test.
  *
- * Idea: a rule is read up to its first test that fails.  Which one that is follows from the
- * region in which the rule is read: a test that holds all over the region lets every packet by,
- * and the first one that does not is taken to fail.  At a point it is known.
+ * Idea: a rule is read up to its first test that fails.  Which one that is follows from the region in which
+ * the rule is read: a test that holds all over the region lets every packet by, and the first one that does
+ * not is taken to fail.  At a point it is known.
  * Cost: one step per axis.
  * Invariant: without figures (NULL) every rule and every test costs 1.
  * Threading: none is needed; nothing is written.
@@ -70,7 +70,8 @@ double cost_at(const struct tree_boxes *in, uint32_t rule, uint32_t box, const u
     const struct tree_costs *costs = in->costs;
     if (!costs)
         return 1;
-    const float *missed = costs->missed + (size_t)rule * in->axes, *holds = costs->holds + (size_t)rule * in->axes;
+    const float *missed = costs->missed + (size_t)rule * in->axes,
+                *holds = costs->holds + (size_t)rule * in->axes;
     const uint64_t *low = in->low + (size_t)box * in->axes * 2, *high = in->high + (size_t)box * in->axes * 2;
     double spent = 0;
     for (uint32_t i = 0; i < in->axes; i++) {

@@ -1,14 +1,14 @@
 /* Trees of grids: how nodes are split, and how grids are printed.
  *
  * Idea: a node of too many rules is cut along one axis or several into equal parts, as its builder chooses
- * (grid_choices.c, grid_cells.c).  Printed, a grid becomes tests, each of which halves what is left along one axis;
- * neighbours that are one node are not told apart, and a leaf to which several tests lead is a chain of its own.
- * Rules must be read in list order, so common rules are kept above the parts only if they precede all others of the
- * node.  (Trees that are searched in memory are classify/cut_tree.c.)
+ * (grid_choices.c, grid_cells.c).  Printed, a grid becomes tests, each of which halves what is left along one
+ * axis; neighbours that are one node are not told apart, and a leaf to which several tests lead is a chain of
+ * its own.  Rules must be read in list order, so common rules are kept above the parts only if they precede
+ * all others of the node.  (Trees that are searched in memory are classify/cut_tree.c.)
  * Cost: that of the cells of each node.
- * Invariant: a point that reaches a node finds all rules of the node that it meets; one that lies in none of a
- * grid's parts meets none, wherever it goes.  Entries and decisions never exceed the budget, nor taken tests on a
- * path max_nesting.
+ * Invariant: a point that reaches a node finds all rules of the node that it meets; one that lies in none of
+ * a grid's parts meets none, wherever it goes.  Entries and decisions never exceed the budget, nor taken
+ * tests on a path max_nesting.
  * Threading: none; everything lives in arenas of one growth.
  */
 #include "cut_grid.h"
@@ -38,8 +38,9 @@ static struct build_node *output_new(struct grid_printer *w)
     return output;
 }
 
-/* The way to a part; *taken*: a test leads to it, else it stands in line. */
-static struct build_node *print_part(struct grid_printer *w, struct grid_node *part, bool taken, uint32_t nesting)
+/* The node that leads to a part; *taken*: a test jumps to it, else it follows in line. */
+static struct build_node *print_part(struct grid_printer *w, struct grid_node *part, bool taken,
+                                     uint32_t nesting)
 {
     bool copied = part->refs > 1 && !taken && part->rules;
     if (!w->writes) {
@@ -64,10 +65,10 @@ static struct build_node *print_part(struct grid_printer *w, struct grid_node *p
     return output;
 }
 
-/* Tests for *parts* parts of cut number *level* from *from* on; *cell*: where their cells start.
- * *visit*: first, to count who leads where. */
-static struct build_node *print_cut(struct grid_printer *w, uint32_t level, uint32_t cell, uint32_t from, uint32_t parts,
-                              bool taken, uint32_t nesting, bool visit)
+/* Tests for *parts* parts of cut number *level* from *from* on; *cell*: where their cells start.  *visit*:
+ * first, to count who leads where. */
+static struct build_node *print_cut(struct grid_printer *w, uint32_t level, uint32_t cell, uint32_t from,
+                                    uint32_t parts, bool taken, uint32_t nesting, bool visit)
 {
     const struct grid_node *node = w->node;
     const struct cut *cut = &node->plan->cut[level];
@@ -273,8 +274,8 @@ static enum tree_status split(struct grid_growth *p, struct grid_node *node)
     return TREE_OK;
 }
 
-/* Split all nodes, level by level, so that a budget that runs out leaves a tree of even depth.
- * Lists of a level are given back when the next one is done. */
+/* Split all nodes, level by level, so that a budget that runs out leaves a tree of even depth.  Lists of a
+ * level are given back when the next one is done. */
 static enum tree_status grow(struct grid_growth *p)
 {
     struct space *space = p->space;
@@ -355,11 +356,16 @@ static bool grid_node_print(struct grid_growth *p, struct grid_node *node)
 }
 
 enum tree_status cut_grid_print(struct space *space, const struct tree_options *options,
-                             const struct grid_builder *builder, struct build_node **root)
+                                const struct grid_builder *builder, struct build_node **root)
 {
     struct grid_growth growth = {
-        .space = space, .builder = builder, .leaf_size = options->leaf_size, .spfac = options->spfac,
-        .budget = options->budget, .max_nesting = options->max_nesting, .memory = options->memory,
+        .space = space,
+        .builder = builder,
+        .leaf_size = options->leaf_size,
+        .spfac = options->spfac,
+        .budget = options->budget,
+        .max_nesting = options->max_nesting,
+        .memory = options->memory,
     };
     enum tree_status status = grow(&growth);
     for (struct grid_node *node = growth.first; status == TREE_OK && node; node = node->next)

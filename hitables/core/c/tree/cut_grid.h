@@ -2,7 +2,7 @@
 #define HITABLES_CUT_GRID_H
 #include "tree_internal.h"
 
-/* What the builders of grids share: nodes, the growing of them, what they are written as. */
+/* What the builders of grids share: nodes, their growth, and how they are printed. */
 
 enum { CUT_GRID_CELLS = 4096 }; /* parts of a node, at most */
 
@@ -30,7 +30,7 @@ struct grid_node {
     struct range *region; /* this and *box* until its parts are made */
     const struct hole *holes;
     uint32_t nesting;      /* tests taken on the way, at most */
-    uint32_t refs;         /* tests of its parent's that lead here, sides that stand in line */
+    uint32_t refs;         /* tests of its parent's that lead here, and branches in line */
     uint32_t entries, *entry; /* rules of a leaf, or that all parts have in common */
     struct grid_plan *plan;
     uint32_t cells;
@@ -56,21 +56,24 @@ struct grid_growth {
 
 /* One C file per builder.  *choose* decides what becomes of a node of too many rules. */
 struct grid_builder {
-    bool shares; /* rules that all parts have in common stand above them */
+    bool shares; /* rules that all parts have in common are kept above them */
     void (*choose)(struct grid_growth *growth, const struct grid_node *node, struct grid_plan *plan);
 };
 extern const struct grid_builder grid_hicuts, grid_hypercuts;
 
 /* What printed trees ask for first; true if *plan* is made. */
-bool plan_test(struct grid_growth *growth, const struct grid_node *node, uint32_t axis, struct grid_plan *plan);
-bool plan_narrows(const struct grid_growth *growth, const struct grid_node *node, uint32_t axis, struct grid_plan *plan);
+bool plan_test(struct grid_growth *growth, const struct grid_node *node, uint32_t axis,
+               struct grid_plan *plan);
+bool plan_narrows(const struct grid_growth *growth, const struct grid_node *node, uint32_t axis,
+                  struct grid_plan *plan);
 bool can_grid(const struct grid_growth *growth, const struct grid_node *node, uint32_t axis);
 struct cut cut_into(const struct space *space, const struct range *region, uint32_t axis, uint32_t parts);
-struct rank_range cut_span(const struct space *space, const struct cut *cut, const struct range *along, struct rank_range ranks);
+struct rank_range cut_span(const struct space *space, const struct cut *cut, const struct range *along,
+                           struct rank_range ranks);
 uint32_t count_distinct(struct grid_growth *growth, const struct grid_node *node, uint32_t axis);
 uint32_t floor_log2(uint32_t value);
 enum tree_status cut_grid_print(struct space *space, const struct tree_options *options,
-                             const struct grid_builder *builder, struct build_node **root);
+                                const struct grid_builder *builder, struct build_node **root);
 
 /* The free bits of the least prefix that holds low..high: ones from the lowest bit up. */
 static inline u128 prefix_below(u128 low, u128 high)

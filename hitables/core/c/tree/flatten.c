@@ -1,7 +1,8 @@
 /* The finished tree: nodes with pointers become the flat arrays of tree.h.
  *
  * Cost: a few steps per node, entry and branch.
- * Invariant: node numbers are back to 0 afterwards, so several trees can be written from nodes that they share.
+ * Invariant: node numbers are back to 0 afterwards, so several trees can be written from nodes that they
+ * share.
  * Threading: none; nodes and scratch belong to the space of one build.
  */
 #include "tree_internal.h"
@@ -11,7 +12,8 @@ struct build_node *node_new(struct space *space)
     return arena_take(space->arena, sizeof(struct build_node));
 }
 
-/* Make the rules of the boxes the node's entries; false when memory is exhausted.  Boxes of a rule are adjacent. */
+/* Make the rules of the boxes the node's entries; false when memory is exhausted.  Boxes of a rule are
+ * adjacent. */
 bool node_lists(struct space *space, struct build_node *node, const uint32_t *box, uint32_t boxes)
 {
     const int32_t *rule = space->in->rule;
@@ -37,9 +39,10 @@ struct tally {
     uint64_t nodes, edges, entries;
 };
 
-/* The entries that the node is written as, into out[] unless NULL: its items, its rules in their forms, and the
- * step to the node that follows; their number. */
-static uint32_t node_steps(const struct space *space, const struct build_node *node, struct printed_entry *out)
+/* The entries that the node is written as, into out[] unless NULL: its items, its rules in their forms,
+ * and the step to the node that follows; their number. */
+static uint32_t node_steps(const struct space *space, const struct build_node *node,
+                           struct printed_entry *out)
 {
     uint32_t steps = 0;
     for (uint32_t i = 0; i < node->items; i++, steps++)
@@ -87,8 +90,8 @@ static bool node_list_reserve(struct scope *scratch, struct node_list *list, siz
     return true;
 }
 
-/* Number the nodes in preorder, the second branch of a test right behind it, and list them in *order.  A node
- * with several parents is numbered once. */
+/* Number the nodes in preorder, the second branch of a test right behind it, and list them in *order.  A
+ * node with several parents is numbered once. */
 static enum tree_status nodes_number(struct space *space, struct build_node *root, struct node_list *order,
                                      struct tally *tally)
 {
@@ -153,8 +156,9 @@ static bool tree_take(struct tree *tree, const struct tally *tally)
 static void node_write(const struct build_node *node, const struct printed_entry *step, uint32_t steps,
                        struct tree *tree)
 {
-    tree->node[tree->nodes++] = (struct tree_node){tree->entries,       steps,         tree->edges,   node->branches,
-                                                   (uint8_t)node->kind, (uint8_t)node->axis, node->negated, 0};
+    tree->node[tree->nodes++] = (struct tree_node){
+        tree->entries, steps, tree->edges, node->branches, (uint8_t)node->kind, (uint8_t)node->axis,
+        node->negated, 0};
     for (uint32_t i = 0; i < steps; i++) {
         tree->entry[tree->entries] = step[i].rule;
         tree->step[tree->entries] = (uint8_t)step[i].step;

@@ -1,7 +1,8 @@
 /* The cells of a grid: which boxes each lists, and which cells become one node.
  *
- * Idea: the boxes of a node are counted and then listed per cell.  A rule that an earlier final rule hides within a
- * cell is left out of its list.  Cells of equal lists that are leaves, and neighbours, become one node.
+ * Idea: the boxes of a node are counted and then listed per cell.  A rule that an earlier final rule hides
+ * within a cell is left out of its list.  Cells of equal lists that are leaves, and neighbours, become one
+ * node.
  * Cost: per node, its boxes times the cells that they meet, and the square of short lists.
  * Invariant: a point that lies in a cell finds all rules of the node that it meets there.
  * Threading: none; lists live in arenas of the growth.
@@ -20,9 +21,9 @@ static uint32_t rules_in(const struct space *space, const uint32_t *box, uint32_
     return rules;
 }
 
-/* Whether all that *later* matches in the region is matched, and ended, by *earlier*.  Along axes that are never
- * tested a rule does more than its boxes say: a match of it may drop packets that another match would have let by.
- * So does a rule of TREE_DROPS along optional axes. */
+/* Whether all that *later* matches in the region is matched, and ended, by *earlier*.  Along axes that are
+ * never tested a rule does more than its boxes say: a match of it may drop packets that another match
+ * would have let by.  So does a rule of TREE_DROPS along optional axes. */
 static bool hides(const struct space *space, uint32_t earlier, uint32_t later, const struct range *region)
 {
     bool drops = space->in->free[space->in->rule[later]] & TREE_DROPS;
@@ -127,7 +128,8 @@ static void cells_free(struct scope *scratch, struct cell_lists *cells)
 }
 
 /* The region of one cell: its parts as digits of *cell*. */
-static void cell_region(const struct space *space, const struct grid_node *node, uint32_t cell, struct range *region)
+static void cell_region(const struct space *space, const struct grid_node *node, uint32_t cell,
+                        struct range *region)
 {
     memcpy(region, node->region, space->in->axes * sizeof *region);
     for (uint32_t c = node->plan->cuts; c--;) {
@@ -158,7 +160,8 @@ static bool cell_is_void(const struct grid_node *node, const struct range *regio
 }
 
 /* Call the cells that a box meets, in two passes: count them (box NULL), or list them. */
-static void cells_meet(const struct space *space, const struct grid_node *node, uint32_t at, struct cell_lists *cells, bool fill)
+static void cells_meet(const struct space *space, const struct grid_node *node, uint32_t at,
+                       struct cell_lists *cells, bool fill)
 {
     const struct grid_plan *plan = node->plan;
     struct rank_range span[TREE_AXES];
@@ -296,8 +299,8 @@ static bool joins(const struct space *space, const struct range *one, const stru
     return space->in->axis[axis].cut != TREE_CUT_PREFIX || (!(low & below) && (high & below) == below);
 }
 
-/* Patches for the lists.  Equal lists that are leaves become one; others only in neighbours along
- * the last cut, since cutting the hull of any cells again and again may never end. */
+/* Patches for the lists.  Equal lists that are leaves become one; others only in neighbours along the last
+ * cut, since cutting the hull of any cells again and again may never end. */
 static bool cells_merge(struct grid_growth *p, struct grid_node *node, const struct cell_lists *cells)
 {
     uint32_t slots = 2, row = node->plan->cut[node->plan->cuts - 1].parts;

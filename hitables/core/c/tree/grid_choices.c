@@ -1,7 +1,8 @@
 /* How a node may be split: into equal parts, or by a test that comes before them.
  *
- * Idea: builders of grids (hicuts.c, hypercuts.c) choose among these.  Values that are no intervals for a grid
- * (protocols, interfaces), and values that another axis requires to be known, are tested one by one first.
+ * Idea: builders of grids (hicuts.c, hypercuts.c) choose among these.  Values that are no intervals for a
+ * grid (protocols, interfaces), and values that another axis requires to be known, are tested one by one
+ * first.
  * Cost: a sort of the node's boxes per axis.
  * Invariant: the parts of a cut hold all of the region along its axis.
  * Threading: none; scratch belongs to the growth.
@@ -42,7 +43,8 @@ struct cut cut_into(const struct space *space, const struct range *region, uint3
 }
 
 /* The first and the last part that a box of the region with this side meets; "none" is in the last. */
-struct rank_range cut_span(const struct space *space, const struct cut *cut, const struct range *along, struct rank_range ranks)
+struct rank_range cut_span(const struct space *space, const struct cut *cut, const struct range *along,
+                           struct rank_range ranks)
 {
     const struct line *line = &space->line[cut->axis];
     u128 low = line->edge[ranks.low], high = line_end(line, ranks.high);
@@ -96,7 +98,8 @@ static bool helps(const struct space *space, const struct grid_node *node, const
 }
 
 /* The most frequent interval that boxes spell along the axis and a test can spell. */
-static bool most_spelt(struct grid_growth *p, const struct grid_node *node, uint32_t axis, struct probe *probe)
+static bool most_spelt(struct grid_growth *p, const struct grid_node *node, uint32_t axis,
+                       struct probe *probe)
 {
     const struct line *line = &p->space->line[axis];
     uint32_t keys = 0, most = 0;
@@ -122,7 +125,8 @@ static bool most_spelt(struct grid_growth *p, const struct grid_node *node, uint
 }
 
 /* What the axis needs to be known, tested for the value that most boxes ask for. */
-static bool most_needed(const struct space *space, const struct grid_node *node, uint32_t axis, struct probe *probe)
+static bool most_needed(const struct space *space, const struct grid_node *node, uint32_t axis,
+                        struct probe *probe)
 {
     const struct tree_axis *wanted = &space->in->axis[axis];
     uint32_t needs = (uint32_t)wanted->needs, most = 0;
@@ -152,7 +156,8 @@ bool can_grid(const struct grid_growth *p, const struct grid_node *node, uint32_
 }
 
 /* One test takes what lies beyond the least prefix that holds all boxes which do not span the region. */
-bool plan_narrows(const struct grid_growth *p, const struct grid_node *node, uint32_t axis, struct grid_plan *plan)
+bool plan_narrows(const struct grid_growth *p, const struct grid_node *node, uint32_t axis,
+                  struct grid_plan *plan)
 {
     const struct line *line = &p->space->line[axis];
     const struct range *along = &node->region[axis];
@@ -182,7 +187,8 @@ bool plan_narrows(const struct grid_growth *p, const struct grid_node *node, uin
 bool plan_test(struct grid_growth *p, const struct grid_node *node, uint32_t axis, struct grid_plan *plan)
 {
     bool usable = axis_usable(p->space, node->region, axis);
-    bool found = usable ? most_spelt(p, node, axis, &plan->probe) : most_needed(p->space, node, axis, &plan->probe);
+    bool found =
+        usable ? most_spelt(p, node, axis, &plan->probe) : most_needed(p->space, node, axis, &plan->probe);
     if (found)
         plan->kind = PLAN_TEST;
     return found;

@@ -1,8 +1,8 @@
 /* Pruning of a group's tree: each node in its cheapest form.
  *
- * Idea: a tree is grown larger than it pays, and then cut back from its leaves: a node becomes a list if its test
- * saves less than it costs, where each printed rule costs size_penalty.  A rule is printed once per version of its
- * node, so the number of versions counts.
+ * Idea: a tree is grown larger than it pays, and then cut back from its leaves: a node becomes a list if its
+ * test saves less than it costs, where each printed rule costs size_penalty.  A rule is printed once per
+ * version of its node, so the number of versions counts.
  * Cost: a few steps per node, and the boxes of the leaves that are put in line.
  * Invariant: a pruned tree finds what the grown one finds.
  * Threading: none; everything lives in the space's arena.
@@ -59,7 +59,8 @@ static bool can_peel(const struct group_trees *f, const struct build_node *node)
     for (uint32_t i = 0; i < taken->listed; i++)
         for (uint32_t b = f->first[taken->list[i]]; b < f->first[taken->list[i] + 1]; b++) {
             struct rank_range ranks = box_ranks(f->space, b, node->axis);
-            if (line->edge[ranks.low] < node->branch[0].low || line_end(line, ranks.high) > node->branch[0].high)
+            if (line->edge[ranks.low] < node->branch[0].low ||
+                line_end(line, ranks.high) > node->branch[0].high)
                 return false;
         }
     return true;
@@ -126,7 +127,8 @@ static void halve(struct group_trees *f, struct build_node *first)
 }
 
 /* A copy of the grown tree as planned. */
-static struct build_node *harvest(struct group_trees *f, uint32_t g, struct build_node *from, bool chained, uint32_t depth)
+static struct build_node *harvest(struct group_trees *f, uint32_t g, struct build_node *from, bool chained,
+                                  uint32_t depth)
 {
     struct build_node *copy = group_take(f, sizeof *copy);
     struct node_plan *plan = group_take(f, sizeof *plan);
@@ -134,7 +136,7 @@ static struct build_node *harvest(struct group_trees *f, uint32_t g, struct buil
         return NULL;
     uint32_t peeled = 0, front = 0;
     struct build_node *at = from;
-    /* Peeled leaves stand in front of what stays. */
+    /* Leaves in line precede the rest. */
     for (; at->plan->form == FORM_INLINE; at = at->branch[1].to)
         peeled += at->entries + at->branch[0].to->listed;
     bool split = at->plan->form == FORM_SPLIT && depth < DEEPEST;
@@ -172,7 +174,8 @@ static struct build_node *harvest(struct group_trees *f, uint32_t g, struct buil
     copy->branch[1] = at->branch[1];
     copy->branch[0].to = harvest(f, g, at->branch[0].to, true, depth + 1);
     copy->branch[1].to = harvest(f, g, at->branch[1].to, false, depth + 1);
-    if (!f->failed && cost_is_halved(f->space->in, at->axis, at->branch[0].low, at->branch[0].high, at->negated))
+    if (!f->failed &&
+        cost_is_halved(f->space->in, at->axis, at->branch[0].low, at->branch[0].high, at->negated))
         halve(f, copy);
     return copy;
 }

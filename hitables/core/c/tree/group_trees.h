@@ -2,8 +2,8 @@
 #define HITABLES_GROUP_TREES_H
 #include "cost.h"
 
-/* Trees of groups of rules while shape_groups builds them.  Functions that allocate set trees->failed when memory is
- * exhausted; what they return is undefined then. */
+/* Trees of groups of rules while shape_groups builds them.  Functions that allocate set trees->failed when
+ * memory is exhausted; what they return is undefined then. */
 
 enum {
     GROUPS = 3,
@@ -19,8 +19,8 @@ struct version {
     struct version *next;
 };
 
-/* How a node is printed: as the list of its rules; as its test; or without its test, the rules of the taken leaf in
- * line before the other branch. */
+/* How a node is printed: as the list of its rules; as its test; or without its test, the rules of the
+ * taken leaf in line before the other branch. */
 enum node_form { FORM_LEAF, FORM_SPLIT, FORM_INLINE };
 
 /* How a node will be printed, and at what cost. */
@@ -38,7 +38,7 @@ struct grouping {
     uint32_t axis[GROUPS]; /* of all groups but the last */
     uint32_t wide;         /* a prefix of so many bits, or fewer, is not specific */
     bool last_is_rest;     /* the last group holds the rules that are specific in neither axis */
-    bool called;           /* the first tree is called and returns, as the others; else it goes on to them */
+    bool called; /* the first tree is called and returns, as the others; else it goes on to them */
 };
 
 /* A chain that calls versions of several groups. */
@@ -52,19 +52,19 @@ struct group_trees {
     const struct tree_options *options;
     struct tree_boxes passing; /* the input, but a search does not end at rules that are not final */
     struct grouping grouping;
-    uint32_t every;   /* the sample has one of so many rules */
-    uint32_t rules;   /* in the sample */
-    uint32_t *first;  /* [rules + 1] first box of each rule */
-    uint8_t *group;   /* [rules] */
-    uint32_t *run;    /* [rules] how often rules of earlier groups stood between rules of its own, so far */
+    uint32_t every; /* the sample has one of so many rules */
+    uint32_t rules; /* in the sample */
+    uint32_t *first; /* [rules + 1] first box of each rule */
+    uint8_t *group; /* [rules] */
+    uint32_t *run; /* [rules] how often, up to it, rules of earlier groups interrupt those of its own */
     struct build_node *grown[GROUPS], *tree[GROUPS]; /* as grown; as pruned */
     struct printed_entry *form; /* [rules] how each is printed */
     struct build_node *root;
     struct version_call *calls;
     double size_penalty;
-    double longest[2];      /* rules in a leaf of the first tree, and of the others */
+    double longest[2]; /* rules in a leaf of the first tree, and of the others */
     bool needed[TREE_AXES]; /* axes whose value other axes require to be known */
-    bool failed;            /* memory is exhausted */
+    bool failed; /* memory is exhausted */
 };
 
 static inline void *group_take(struct group_trees *f, size_t size)

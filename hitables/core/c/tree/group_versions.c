@@ -1,12 +1,12 @@
 /* Versions of a group's tree, and how rules that need them are printed.
  *
- * Idea: where a packet matches rule r of one group, the rules of later groups that precede r in the list are searched
- * first.  They are listed if few of them meet r's boxes; else version r of their group's tree is called: the tree
- * cut down to the rules before r.  Versions are made as in persistent search trees: a node's version depends only on
- * how many of its rules precede r, so equal versions are one.  What stays in line behind a test is copied, what a
- * test takes is shared.
- * Cost: a version costs the nodes in which it differs from others; finding the rules that meet a box is given up
- * after VISITS nodes.
+ * Idea: where a packet matches rule r of one group, the rules of later groups that precede r in the list are
+ * searched first.  They are listed if few of them meet r's boxes; else version r of their group's tree is
+ * called: the tree cut down to the rules before r.  Versions are made as in persistent search trees: a node's
+ * version depends only on how many of its rules precede r, so equal versions are one.  What stays in line
+ * behind a test is copied, what a test takes is shared.
+ * Cost: a version costs the nodes in which it differs from others; finding the rules that meet a box is given
+ * up after VISITS nodes.
  * Invariant: a version finds the first of its rules that a packet matches, as the tree of all rules would.
  * Threading: none; everything lives in the space's arena.
  */
@@ -76,9 +76,10 @@ static void prepend(struct group_trees *f, struct build_node *node, const uint32
     node->entries += entries;
 }
 
-/* The node's version of the rules before *limit*; NULL when there is none.  *chain*: as a chain that
- * may be shared; else in line, and nobody else's. */
-static struct build_node *version(struct group_trees *f, struct build_node *node, uint32_t limit, bool chain, uint32_t depth)
+/* The node's version of the rules before *limit*; NULL when there is none.  *chain*: as a chain that may
+ * be shared; else in line, for one use. */
+static struct build_node *version(struct group_trees *f, struct build_node *node, uint32_t limit, bool chain,
+                                  uint32_t depth)
 {
     uint32_t rules = rules_before(node, limit);
     if (!rules || f->failed)
@@ -173,8 +174,8 @@ static void meet(const struct group_trees *f, struct meeting_rules *met, uint32_
 }
 
 /* Collect rules before *limit* that meet the box, until there are more than LISTED. */
-static void find_meeting(const struct group_trees *f, const struct build_node *node, uint32_t box, uint32_t limit,
-                         struct meeting_rules *met)
+static void find_meeting(const struct group_trees *f, const struct build_node *node, uint32_t box,
+                         uint32_t limit, struct meeting_rules *met)
 {
     while (met->rules <= LISTED) {
         if (!node->listed || node->list[0] >= limit)
@@ -254,7 +255,7 @@ struct printed_entry rule_form(struct group_trees *f, uint32_t r)
         return plain;
     bool sendable = f->space->in->free[r] & TREE_SENDABLE;
     if (sendable && total <= LISTED) {
-        /* All in the order of the list: then each stands for itself. */
+        /* All in list order, so that each is printed as itself. */
         uint32_t rule[LISTED], rules = 0;
         for (uint32_t h = g + 1; h < f->grouping.groups; h++)
             for (uint32_t i = 0; i < met[h].rules; i++)
@@ -272,8 +273,8 @@ struct printed_entry rule_form(struct group_trees *f, uint32_t r)
         return (struct printed_entry){TREE_SEND, (int32_t)r, node};
     }
     struct build_node *versions[GROUPS] = {NULL};
-    /* Of a rule that is not asked whole, packets outside of its boxes come to the versions too; then a
-     * rule of one group may stand before what another finds, whether it meets the boxes or not. */
+    /* If the rule is not SENDABLE, packets outside its boxes reach the versions too; then a rule of one
+     * group may precede the one that another group finds, whether it meets the boxes or not. */
     for (uint32_t h = g + 1; h < f->grouping.groups; h++)
         if (met[h].rules || !sendable)
             versions[h] = version(f, f->tree[h], r, true, 0);

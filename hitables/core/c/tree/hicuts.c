@@ -1,11 +1,12 @@
 /* HiCuts (Gupta and McKeown, 1999).
  *
- * Idea: a node of too many rules is cut into equal parts along the one axis on which its rules
- * have most distinct intervals.  The number of parts starts at max(4, sqrt(n)) and doubles while
- * the rules of all parts, and the parts, are at most spfac times the rules of the node.
- * Searched, a node's region is its part of its parent's, as published; printed it is the hull of
- * the node's rules, which costs nothing there (grids.c).
+ * Idea: a node of too many rules is cut into equal parts along the one axis on which its rules have most
+ * distinct intervals.  The number of parts starts at max(4, sqrt(n)) and doubles while the rules of all
+ * parts, and the parts, are at most spfac times the rules of the node.  In a search a node's region is its
+ * part of its parent's, as published; printed it is the hull of the node's rules, which costs nothing there
+ * (cut_grid.c).
  * Cost: O(n log n) per node and axis, and the rules of all parts.
+ * Invariant: that of cut_grid.c.
  * Threading: none.
  */
 #include "cut_grid.h"
@@ -26,7 +27,8 @@ static double cut_space(const struct grid_growth *p, const struct grid_node *nod
     return space;
 }
 
-static bool cut_equally(const struct grid_growth *p, const struct grid_node *node, uint32_t axis, struct grid_plan *plan)
+static bool cut_equally(const struct grid_growth *p, const struct grid_node *node, uint32_t axis,
+                        struct grid_plan *plan)
 {
     double enough = p->spfac * node->boxes, start = fmax(4, sqrt(node->boxes));
     uint32_t left = p->max_nesting - node->nesting;
@@ -62,7 +64,8 @@ static void hicuts_choose(struct grid_growth *p, const struct grid_node *node, s
     }
 }
 
-static enum tree_status hicuts_grow(struct space *space, const struct tree_options *options, struct build_node **root)
+static enum tree_status hicuts_grow(struct space *space, const struct tree_options *options,
+                                    struct build_node **root)
 {
     return cut_grid_print(space, options, &grid_hicuts, root);
 }

@@ -1,16 +1,15 @@
 /* HyperCuts (Singh, Baboescu, Varghese and Wang, SIGCOMM 2003).
  *
- * Idea: a node of n rules, too many, is cut along several axes at once: those on which its rules
- * have more distinct intervals than on the mean of all axes.  There are at most spfac * sqrt(n)
- * parts.  Along an axis their number doubles while that makes the mean or the longest list of the
- * parts clearly shorter and does not leave most of the new parts empty.
- * With the paper's refinements: regions are compacted to the hull of their rules, rules that all
- * parts have in common stand above them, leaves of equal lists are one (and neighbours), rules
- * that others hide within a node are left out of it (grids.c).
- * Differs: of the combinations of cuts the paper tries all, here the axis is doubled next that
- * leaves the shortest longest list; parts are powers of two wide, so that a search shifts.
- * Cost: the boxes of a node (at most SAMPLE of them), times the parts that they meet, per doubling
- * and axis.
+ * Idea: a node of n rules, too many, is cut along several axes at once: those on which its rules have more
+ * distinct intervals than on the mean of all axes.  There are at most spfac * sqrt(n) parts.  Along an axis
+ * their number doubles while that makes the mean or the longest list of the parts clearly shorter and does
+ * not leave most of the new parts empty.  With the paper's refinements: regions are compacted to the hull of
+ * their rules, rules that all parts have in common are kept above them, leaves of equal lists are one (and
+ * neighbours), rules that others hide within a node are left out of it (cut_grid.c).
+ * Differs: of the combinations of cuts the paper tries all, here the axis is doubled next that leaves the
+ * shortest longest list; parts are powers of two wide, so that a search shifts.
+ * Cost: the boxes of a node (at most SAMPLE of them), times the parts that they meet, per doubling and axis.
+ * Invariant: that of cut_grid.c.
  * Threading: none.
  */
 #include "cut_grid.h"
@@ -30,8 +29,8 @@ struct lists {
 };
 
 /* Lists of the node's (sampled) boxes in a grid; *count* has room for CUT_GRID_CELLS. */
-static struct lists lists_of(const struct grid_growth *p, const struct grid_node *node, const struct cut *cut, uint32_t cuts,
-                             uint32_t *count)
+static struct lists lists_of(const struct grid_growth *p, const struct grid_node *node, const struct cut *cut,
+                             uint32_t cuts, uint32_t *count)
 {
     uint32_t cells = 1, step = 1 + node->boxes / SAMPLE;
     struct lists lists = {0, 0, 0, 0};
@@ -71,8 +70,8 @@ static struct lists lists_of(const struct grid_growth *p, const struct grid_node
 }
 
 /* As many parts along the axis as pay there; 1: none do. */
-static uint32_t parts_along(const struct grid_growth *p, const struct grid_node *node, uint32_t axis, uint32_t most,
-                            uint32_t *count)
+static uint32_t parts_along(const struct grid_growth *p, const struct grid_node *node, uint32_t axis,
+                            uint32_t most, uint32_t *count)
 {
     uint32_t best = 1, left = p->max_nesting - node->nesting;
     struct cut cut = cut_into(p->space, node->region, axis, 1);
@@ -84,7 +83,8 @@ static uint32_t parts_along(const struct grid_growth *p, const struct grid_node 
             break;
         struct lists now = lists_of(p, node, &finer, 1, count);
         bool falls = now.longest <= shorter * before.longest || now.mean <= shorter * before.mean;
-        bool empties = now.empty - before.empty > (now.cells - before.cells) * 3 / 4 && now.empty > before.empty;
+        bool empties =
+            now.empty - before.empty > (now.cells - before.cells) * 3 / 4 && now.empty > before.empty;
         cut = finer;
         if (falls && (!empties || now.longest <= shorter * before.longest)) {
             best = parts;
@@ -97,9 +97,10 @@ static uint32_t parts_along(const struct grid_growth *p, const struct grid_node 
     return best;
 }
 
-/* Cut along the axes at once: one part each, then the axis is doubled that leaves the shortest longest list. */
-static bool cut_together(const struct grid_growth *p, const struct grid_node *node, const uint32_t *axis, uint32_t axes,
-                         struct grid_plan *plan)
+/* Cut along the axes at once: one part each, then the axis is doubled that leaves the shortest longest list.
+ */
+static bool cut_together(const struct grid_growth *p, const struct grid_node *node, const uint32_t *axis,
+                         uint32_t axes, struct grid_plan *plan)
 {
     uint32_t count[CUT_GRID_CELLS], limit[TREE_AXES], parts[TREE_AXES], left = p->max_nesting - node->nesting;
     uint32_t most = (uint32_t)fmin(CUT_GRID_CELLS, fmax(4, p->spfac * sqrt(node->rules)));
@@ -150,7 +151,7 @@ static void hypercuts_choose(struct grid_growth *p, const struct grid_node *node
         count[a] = p->space->in->axis[a].cut == TREE_CUT_NONE ? 0 : count_distinct(p, node, a);
         mean += (double)count[a] / axes;
     }
-    /* The axis of most intervals decides whether a grid or a test comes first. */
+    /* The axis with most intervals decides between a grid and a test. */
     for (;;) {
         uint32_t axis = 0;
         for (uint32_t a = 1; a < axes; a++)
@@ -176,7 +177,8 @@ static void hypercuts_choose(struct grid_growth *p, const struct grid_node *node
     }
 }
 
-static enum tree_status hypercuts_grow(struct space *space, const struct tree_options *options, struct build_node **root)
+static enum tree_status hypercuts_grow(struct space *space, const struct tree_options *options,
+                                       struct build_node **root)
 {
     return cut_grid_print(space, options, &grid_hypercuts, root);
 }

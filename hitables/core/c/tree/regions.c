@@ -1,7 +1,8 @@
 /* Coordinates as ranks, regions of space, and the lists of boxes that meet them.
  *
- * Idea: the ends of all boxes cut an axis into elementary intervals, and a box becomes a pair of their numbers
- * (ranks) per axis.  So builders compare 32-bit numbers, and 128-bit values appear only where a test is written.
+ * Idea: the ends of all boxes cut an axis into elementary intervals, and a box becomes a pair of their
+ * numbers (ranks) per axis.  So builders compare 32-bit numbers, and 128-bit values appear only where a test
+ * is written.
  * Cost: ranking sorts the ends of all boxes, per axis; other functions take a step per axis, box or hole.
  * Invariant: a region's ranks are those of all elementary intervals that it touches.
  * Threading: none; a space belongs to the thread that builds in it.
@@ -41,8 +42,8 @@ uint32_t line_rank(const struct line *line, u128 value)
     return low;
 }
 
-/* Sort end[] and drop duplicates; the number of values left, 0 when memory is exhausted.  *narrow*: all of them
- * fit into 64 bits. */
+/* Sort end[] and drop duplicates; the number of values left, 0 when memory is exhausted.  *narrow*: all of
+ * them fit into 64 bits. */
 static uint32_t distinct(struct scope *scratch, u128 *end, uint32_t count, bool narrow)
 {
     if (narrow) {
@@ -127,7 +128,8 @@ enum tree_status space_rank(struct space *space)
             return TREE_BAD_AXIS;
     }
     for (uint32_t box = 0; box < in->boxes; box++)
-        if (in->rule[box] < 0 || (uint32_t)in->rule[box] >= in->rules || (box && in->rule[box] < in->rule[box - 1]))
+        if (in->rule[box] < 0 || (uint32_t)in->rule[box] >= in->rules ||
+            (box && in->rule[box] < in->rule[box - 1]))
             return TREE_BAD_BOX;
     space->ranks = arena_take(space->arena, (size_t)in->boxes * in->axes * sizeof *space->ranks);
     if (!space->ranks)
@@ -151,11 +153,13 @@ void region_all(const struct space *space, struct range *region)
     }
 }
 
-struct probe probe_of(const struct space *space, const struct range *region, uint32_t axis, u128 low, u128 high)
+struct probe probe_of(const struct space *space, const struct range *region, uint32_t axis, u128 low,
+                      u128 high)
 {
     const struct line *line = &space->line[axis];
     const struct range *along = &region[axis];
-    struct probe probe = {axis, low, high, {line_rank(line, low), line_rank(line, high)}, {0, UINT32_MAX}, along->none};
+    struct probe probe = {
+        axis, low, high, {line_rank(line, low), line_rank(line, high)}, {0, UINT32_MAX}, along->none};
     if (low > along->low)
         probe.inner.low = probe.touch.low + (line->edge[probe.touch.low] < low);
     if (high < along->high) {
@@ -172,10 +176,12 @@ struct probe probe_of(const struct space *space, const struct range *region, uin
 
 static void range_rank(const struct space *space, uint32_t axis, struct range *range)
 {
-    range->ranks = (struct rank_range){line_rank(&space->line[axis], range->low), line_rank(&space->line[axis], range->high)};
+    range->ranks = (struct rank_range){line_rank(&space->line[axis], range->low),
+                                       line_rank(&space->line[axis], range->high)};
 }
 
-void region_inside(const struct space *space, const struct range *from, const struct probe *probe, struct range *to)
+void region_inside(const struct space *space, const struct range *from, const struct probe *probe,
+                   struct range *to)
 {
     if (to != from)
         memcpy(to, from, space->in->axes * sizeof *to);
@@ -188,7 +194,8 @@ void region_inside(const struct space *space, const struct range *from, const st
     range_rank(space, probe->axis, along);
 }
 
-void region_outside(const struct space *space, const struct range *from, const struct probe *probe, struct range *to)
+void region_outside(const struct space *space, const struct range *from, const struct probe *probe,
+                    struct range *to)
 {
     if (to != from)
         memcpy(to, from, space->in->axes * sizeof *to);
@@ -200,7 +207,8 @@ void region_outside(const struct space *space, const struct range *from, const s
     range_rank(space, probe->axis, along);
 }
 
-/* The interval that a test removes from the region of the packets that fail it; NULL when memory is exhausted. */
+/* The interval that a test removes from the region of the packets that fail it; NULL when memory is
+ * exhausted. */
 const struct hole *hole_new(struct space *space, const struct hole *next, const struct probe *probe)
 {
     struct hole *hole = arena_take(space->arena, sizeof *hole);
@@ -237,13 +245,15 @@ bool box_covers(const struct space *space, uint32_t box, const struct range *reg
 {
     for (uint32_t a = 0; a < space->in->axes; a++) {
         struct rank_range ranks = box_ranks(space, box, a);
-        if (ranks.low > region[a].ranks.low || ranks.high < region[a].ranks.high || (region[a].none && ranks.low))
+        if (ranks.low > region[a].ranks.low || ranks.high < region[a].ranks.high ||
+            (region[a].none && ranks.low))
             return false;
     }
     return true;
 }
 
-/* The boxes of the list up to the end of the first final rule that covers the region: no rule behind it is read. */
+/* The boxes of the list up to the end of the first final rule that covers the region: no rule behind it is
+ * read. */
 uint32_t list_cut(const struct space *space, const uint32_t *box, uint32_t boxes, const struct range *region)
 {
     const struct tree_boxes *in = space->in;
@@ -279,8 +289,8 @@ bool axis_usable(const struct space *space, const struct range *region, uint32_t
 bool axis_can_test(const struct tree_axis *axis, u128 low, u128 high)
 {
     u128 size = high - low, left = size;
-    /* All values: only a packet that lacks the field fails that test.  nf_tables reads a later fragment's ports
-     * natively, but `--dport 0:65535` through xtables, which differs from the rules of the list. */
+    /* All values: only a packet that lacks the field fails that test.  nf_tables reads a later fragment's
+     * ports natively, but `--dport 0:65535` through xtables, which differs from the rules of the list. */
     if (axis->optional && (!low || (low == 1 && high == axis_top(axis))))
         return false;
     if (axis->cut == TREE_CUT_POINT)

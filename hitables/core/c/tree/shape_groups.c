@@ -1,11 +1,11 @@
 /* Shape groups with versioned trees: rules that cross are kept apart.
  *
- * Idea: rules wide in one address cross those wide in the other, and in one tree they are copied against each other.
- * So rules are grouped by the address in which they are specific, each group gets a tree by bisection, and the trees
- * are searched in turn.  First match is kept by versions of later groups' trees (group_versions.c).
- * The grouping, its order, and whether to group at all are chosen by what the whole would cost, rules read and rules
- * printed, over points drawn from the rules.  Rules that may not be moved stay in the first group, where a packet
- * meets them once.
+ * Idea: rules wide in one address cross those wide in the other, and in one tree they are copied against each
+ * other.  So rules are grouped by the address in which they are specific, each group gets a tree by
+ * bisection, and the trees are searched in turn.  First match is kept by versions of later groups' trees
+ * (group_versions.c).  The grouping, its order, and whether to group at all are chosen by what the whole
+ * would cost, rules read and rules printed, over points drawn from the rules.  Rules that may not be moved
+ * stay in the first group, where a packet meets them once.
  * Cost: that of bisecting each group, for a handful of groupings.
  * Invariant: every point finds its first rule; the budget and the nesting are kept.
  * Threading: none; everything lives in the space's arena.
@@ -17,27 +17,29 @@
 
 enum {
     POINTS = 20000,  /* drawn to estimate a grouping */
-    BACKGROUND_SAMPLE = 60, /* boxes drawn as background of a tree; with all it takes eight times as long for the same tree */
-    WIDE = 7,        /* a prefix of so many bits of 32 or fewer is not specific; with 16 the last tree of fw1
-                      * crosses so much that its longest path is twice as long */
-    WIDER = 15,      /* tried besides with the greatest effort */
+    BACKGROUND_SAMPLE =
+        60, /* boxes drawn as background of a tree; with all it takes eight times as long for the same tree */
+    WIDE = 7, /* a prefix of so many bits of 32 or fewer is not specific; with 16 the last tree of fw1
+               * crosses so much that its longest path is twice as long */
+    WIDER = 15, /* tried besides with the greatest effort */
     GROUPINGS = 5,
-    BUDGET = 4,      /* rules that a tree may grow to over those that it holds, before it is pruned */
-    SAMPLE = 2000    /* rules by which the grouping is chosen */
+    BUDGET = 4, /* rules that a tree may grow to over those that it holds, before it is pruned */
+    SAMPLE = 2000 /* rules by which the grouping is chosen */
 };
 
-/* Rules that a leaf of the first tree may hold, and of the others, where tests can part them though no traffic asks
- * for it.  The packets that read the longest lists reach the last tree last. */
+/* Rules that a leaf of the first tree may hold, and of the others, where tests can part them though no
+ * traffic asks for it.  The packets that read the longest lists reach the last tree last. */
 static const double longest_leaf[2] = {12, 4};
 /* Expected list entries that a copied rule counts for when a test is chosen. */
 static const double copy_penalty = 1;
 
-/* Cost that one more rule printed per rule is worth, when groupings are compared.  10 keeps acl1 at two thirds of
- * the size of one tree for one rule read more. */
+/* Cost that one more rule printed per rule is worth, when groupings are compared.  10 keeps acl1 at two
+ * thirds of the size of one tree for one rule read more. */
 static const double size_worth = 10;
 /* A grouping that costs so much more on the sample may still be cheaper on the whole list. */
 static const double near_cost = 1.15;
-/* Size penalties beyond which nothing is left of one tree, and beyond which groups are not worth their size. */
+/* Size penalties beyond which nothing is left of one tree, and beyond which groups are not worth their size.
+ */
 static const double largest_penalty[2] = {1e9, 300};
 
 /* Groups. */
@@ -103,13 +105,14 @@ static void group_rules(struct group_trees *f)
     }
 }
 
-/* The tree of group g, over all its rules.  Packets of later groups come by, and those of earlier
- * rules that are wide where this group is specific. */
+/* The tree of group g, over all its rules.  Packets of later groups come by, and those of earlier rules
+ * that are wide where this group is specific. */
 static struct build_node *group_grow(struct group_trees *f, uint32_t g, uint32_t nesting)
 {
     const struct tree_boxes *in = f->space->in;
     struct range region[TREE_AXES];
-    uint32_t *box = group_take(f, (in->boxes + 1) * sizeof *box), *background = group_take(f, (in->boxes + 1) * sizeof *background);
+    uint32_t *box = group_take(f, (in->boxes + 1) * sizeof *box),
+             *background = group_take(f, (in->boxes + 1) * sizeof *background);
     float *share = group_take(f, (in->boxes + 1) * sizeof *share);
     if (f->failed)
         return NULL;
@@ -149,7 +152,7 @@ static struct build_node *group_grow(struct group_trees *f, uint32_t g, uint32_t
 
 /* The trees. */
 
-/* Whoever falls off the first tree goes on to the others. */
+/* Packets that reach the end of the first tree go on to the others. */
 static void go_on(struct group_trees *f, struct build_node *node, struct build_node *then)
 {
     for (;;) {
@@ -246,7 +249,9 @@ static uint64_t *draw(const struct group_trees *f, uint32_t *points, double **we
                 low = 1;
             uint64_t chance = scramble((uint64_t)b * TREE_AXES + a);
             u128 size = high - low + 1, within = (u128)scramble(chance) << 64 | scramble(~chance);
-            u128 value = chance % 4 == 0 ? low : chance % 4 == 1 ? high : low + (size ? within % size : within);
+            u128 value = chance % 4 == 0   ? low
+                         : chance % 4 == 1 ? high
+                                           : low + (size ? within % size : within);
             point[((size_t)drawn * in->axes + a) * 2] = (uint64_t)(value >> 64);
             point[((size_t)drawn * in->axes + a) * 2 + 1] = (uint64_t)value;
         }
@@ -264,7 +269,8 @@ static double cost_of(const struct group_trees *f, const struct tree *tree, cons
     int32_t *rule = scope_take(scratch, (points + (size_t)1) * sizeof *rule);
     uint32_t *reads = scope_take(scratch, (points + (size_t)1) * sizeof *reads);
     double *cost = scope_take(scratch, (points + (size_t)1) * sizeof *cost), mean = HUGE_VAL;
-    if (rule && reads && cost && tree_search(tree, &f->passing, point, points, rule, reads, cost) == TREE_OK) {
+    if (rule && reads && cost &&
+        tree_search(tree, &f->passing, point, points, rule, reads, cost) == TREE_OK) {
         double sum = 0, all = 0;
         for (uint32_t p = 0; p < points; p++) {
             sum += cost[p] * weight[p];
@@ -278,8 +284,8 @@ static double cost_of(const struct group_trees *f, const struct tree *tree, cons
     return mean;
 }
 
-/* Chains that a trees nests at most besides those of its trees: a call of the first tree, an entry
- * of each that leads to a version of the next, and the chain that calls several versions. */
+/* Chains that a trees nests at most besides those of its trees: a call of the first tree, an entry of each
+ * that leads to a version of the next, and the chain that calls several versions. */
 static uint32_t joints(const struct grouping *by)
 {
     return by->groups == 1 ? 0 : by->called + (by->groups - 1) + (by->groups > 2);
@@ -306,7 +312,8 @@ static void share_nesting(const struct group_trees *f, uint32_t *nesting)
     }
 }
 
-/* Grow, prune and assemble in this grouping, within the budget; the expected cost, HUGE_VAL if it cannot be. */
+/* Grow, prune and assemble in this grouping, within the budget; the expected cost, HUGE_VAL if it cannot be.
+ */
 static double group_trees_cost(struct group_trees *f)
 {
     const struct tree_boxes *in = f->space->in;
@@ -415,9 +422,10 @@ static uint32_t list_groupings(const struct group_trees *f, struct grouping *tri
     return groupings;
 }
 
-/* The grouping that is cheapest on a sample, and the costs there.  One tree must be clearly cheaper than groups, since
- * a smaller list crosses less than the whole. */
-static uint32_t choose_on_sample(struct group_trees *f, const struct grouping *tried, uint32_t groupings, double *cost)
+/* The grouping that is cheapest on a sample, and the costs there.  One tree must be clearly cheaper than
+ * groups, since a smaller list crosses less than the whole. */
+static uint32_t choose_on_sample(struct group_trees *f, const struct grouping *tried, uint32_t groupings,
+                                 double *cost)
 {
     uint32_t best = 0, effort = f->options->grouping_effort;
     f->every = 1 + f->space->in->rules / (effort > 1 ? 4 * SAMPLE : effort ? SAMPLE : SAMPLE / 4);
@@ -430,10 +438,10 @@ static uint32_t choose_on_sample(struct group_trees *f, const struct grouping *t
     return best;
 }
 
-/* Build the best grouping in full, and the others whose cost on the sample is near; the cheapest becomes *root.  One
- * tree is built if groups do not fit: it keeps any budget. */
-static bool build_in_full(struct group_trees *f, const struct grouping *tried, uint32_t groupings, uint32_t best,
-                          const double *cost, struct build_node **root)
+/* Build the best grouping in full, and the others whose cost on the sample is near; the cheapest becomes
+ * *root.  One tree is built if groups do not fit: it keeps any budget. */
+static bool build_in_full(struct group_trees *f, const struct grouping *tried, uint32_t groupings,
+                          uint32_t best, const double *cost, struct build_node **root)
 {
     const struct tree_options *options = f->options;
     double cheapest = HUGE_VAL;

@@ -4,8 +4,8 @@
  * (flatten.c) that both the printer and the search (tree_search.c) read.
  * Cost: that of the builder, and of ranking: the ends of all boxes are sorted, per axis.
  * Invariant: the paths of a tree tile space, and every point meets on its path all rules whose boxes hold it
- * there, in list order, up to a final one that covers the rest.  So a search of the tree gives the answer that
- * reading the list from the top gives.
+ * there, in list order, up to a final one that covers the rest.  So a search of the tree gives the answer
+ * that reading the list from the top gives.
  * Memory: what a build keeps comes from the space's arena, which the caller limits; scratch that grows and
  * shrinks comes from the space's scope.  The finished tree has an arena of its own.
  * Threading: one tree is built by one thread; tree_stop may be called from any.
@@ -51,8 +51,8 @@ static enum tree_status grow(const struct tree_builder *builder, struct space *s
     return status;
 }
 
-struct tree *tree_grow(const char *algorithm, const struct tree_boxes *boxes, const struct tree_options *options,
-                       enum tree_status *status)
+struct tree *tree_grow(const char *algorithm, const struct tree_boxes *boxes,
+                       const struct tree_options *options, enum tree_status *status)
 {
     const struct tree_builder *builder = NULL;
     for (uint32_t i = 0; i < BUILDERS; i++)

@@ -8,10 +8,11 @@
 #include "scope.h"
 #include "tree.h"
 
-/* What all tree builders share: coordinates as ranks, regions, lists of boxes, and the tree while it grows.
+/* What all tree builders share: coordinates as ranks, regions, lists of boxes, and the tree while it
+ * grows.
  *
- * Functions that return a pointer return NULL when memory is exhausted; those that return bool and allocate
- * return false then. */
+ * Functions that return a pointer return NULL when memory is exhausted; those that return bool and
+ * allocate return false then. */
 
 __extension__ typedef unsigned __int128 u128;
 
@@ -22,8 +23,8 @@ struct rank_range {
     uint32_t low, high;
 };
 
-/* An axis cut at the ends of all boxes: edge[i] is the first value of elementary interval i; the last interval
- * ends at top. */
+/* An axis cut at the ends of all boxes: edge[i] is the first value of elementary interval i; the last
+ * interval ends at top. */
 struct line {
     u128 *edge;
     uint32_t edges;
@@ -40,8 +41,8 @@ struct space {
     const struct printed_entry *form; /* [rules] how rules are printed; NULL: every rule as itself */
 };
 
-/* A region along one axis: low..high, and perhaps "none" besides.  Where holes (below) were cut out of the region it
- * is the hull of the rest.  *ranks* are those of all elementary intervals that it touches. */
+/* A region along one axis: low..high, and perhaps "none" besides.  Where holes (below) were cut out of the
+ * region it is the hull of the rest.  *ranks* are those of all elementary intervals that it touches. */
 struct range {
     u128 low, high;
     struct rank_range ranks;
@@ -90,19 +91,20 @@ struct build_node {
     uint32_t items;  /* read before the entries */
     struct printed_entry *item;
     struct build_node *then; /* the node that follows a leaf, or NULL */
-    /* Of bisect alone: what the node was as a leaf.  closed: its list ends with a rule that covers the region. */
+    /* Of bisect alone: what the node was as a leaf.  closed: its list ends with a rule that covers the
+     * region. */
     bool closed;
     uint32_t listed, *list;   /* its rules */
     double share, hits, work; /* its traffic, the part of it that its own rules match, the expected cost */
-    /* Of bisect alone: costs of a packet.  front: the entries before the test; beside: the list of the taken
-     * branch, read in front of the other branch by a packet that is not taken. */
+    /* Of bisect alone: costs of a packet.  front: the entries before the test; beside: the list of the
+     * taken branch, read in front of the other branch by a packet that is not taken. */
     struct tree_cost test;
     double front, beside;
     struct node_plan *plan; /* of shape_groups alone */
 };
 
-/* Where bisect grows a tree: over box[] (ascending, so rules are in list order) in the region.  The background
- * are boxes whose traffic passes the tree and matches none of its rules. */
+/* Where bisect grows a tree: over box[] (ascending, so rules are in list order) in the region.  The
+ * background are boxes whose traffic passes the tree and matches none of its rules. */
 struct subproblem {
     const uint32_t *box, *background;
     const float *background_share;
@@ -110,12 +112,13 @@ struct subproblem {
     const struct range *region;
 };
 
-/* One C file per builder.  grow sets *root on success.  Builders listed in tree.c and bounded are offered by
- * `hitables compile --algorithm`. */
+/* One C file per builder.  grow sets *root on success.  Builders listed in tree.c and bounded are offered
+ * by `hitables compile --algorithm`. */
 struct tree_builder {
     const char *name;
     bool bounded; /* keeps the budget, the nesting, and what axes allow */
-    enum tree_status (*grow)(struct space *space, const struct tree_options *options, struct build_node **root);
+    enum tree_status (*grow)(struct space *space, const struct tree_options *options,
+                             struct build_node **root);
 };
 extern const struct tree_builder tree_shape_groups, tree_bisect, tree_hicuts, tree_hypercuts, tree_conext2014;
 
@@ -149,7 +152,8 @@ static inline bool probe_is_left(const struct probe *probe, struct rank_range ra
 /* Whether a box reaches into the range; not *alive*: the range has no values left but, perhaps, "none". */
 static inline bool range_meets(const struct range *range, bool alive, struct rank_range ranks)
 {
-    return (alive && ranks.low <= range->ranks.high && ranks.high >= range->ranks.low) || (range->none && !ranks.low);
+    return (alive && ranks.low <= range->ranks.high && ranks.high >= range->ranks.low) ||
+           (range->none && !ranks.low);
 }
 
 /* regions.c */
@@ -160,10 +164,13 @@ enum tree_status space_rank(struct space *space);
 uint32_t line_rank(const struct line *line, u128 value);
 /* region[axes] becomes all of space. */
 void region_all(const struct space *space, struct range *region);
-struct probe probe_of(const struct space *space, const struct range *region, uint32_t axis, u128 low, u128 high);
+struct probe probe_of(const struct space *space, const struct range *region, uint32_t axis, u128 low,
+                      u128 high);
 /* The part of a region inside, or outside, the probe's interval; *to* may be *from*. */
-void region_inside(const struct space *space, const struct range *from, const struct probe *probe, struct range *to);
-void region_outside(const struct space *space, const struct range *from, const struct probe *probe, struct range *to);
+void region_inside(const struct space *space, const struct range *from, const struct probe *probe,
+                   struct range *to);
+void region_outside(const struct space *space, const struct range *from, const struct probe *probe,
+                    struct range *to);
 /* The interval of a failed test, in front of *next*. */
 const struct hole *hole_new(struct space *space, const struct hole *next, const struct probe *probe);
 /* Move the ends of a range past holes.  False: no value is left in it. */

@@ -1,6 +1,7 @@
 /* Search of a finished tree, and what it costs.
  *
- * Idea: the search reads what the kernel would read of the printed tree, so that reads and costs can be compared.
+ * Idea: the search reads what the kernel would read of the printed tree, so that reads and costs can be
+ * compared.
  * Cost: one edge per decision, and the boxes of each rule that it meets in a leaf.
  * Invariant: calls nest less than CALLS deep, since a group's tree calls trees of later groups only.
  * Threading: nothing shared is written; any number of threads may search one tree.
@@ -15,7 +16,8 @@ enum { CALLS = 8 };
 static bool rule_matches(const struct tree_boxes *in, uint32_t box, uint32_t end, const uint64_t *point)
 {
     for (; box < end; box++) {
-        const uint64_t *low = in->low + (size_t)box * in->axes * 2, *high = in->high + (size_t)box * in->axes * 2;
+        const uint64_t *low = in->low + (size_t)box * in->axes * 2,
+                       *high = in->high + (size_t)box * in->axes * 2;
         uint32_t a = 0;
         while (a < in->axes && words_hold(low + 2 * a, high + 2 * a, point + 2 * a))
             a++;
@@ -26,7 +28,8 @@ static bool rule_matches(const struct tree_boxes *in, uint32_t box, uint32_t end
 }
 
 /* The edge of CUTS that holds the word: halving, one rule read per step. */
-static const struct tree_edge *cut_find(const struct tree_edge *edge, uint32_t edges, const uint64_t *word, uint32_t *reads)
+static const struct tree_edge *cut_find(const struct tree_edge *edge, uint32_t edges, const uint64_t *word,
+                                        uint32_t *reads)
 {
     while (edges > 1) {
         uint32_t half = edges / 2;
@@ -89,8 +92,8 @@ static double entry_cost(const struct tree_boxes *in, enum tree_step step, uint3
 }
 
 /* What the tests of CUTS and LOOKUPS cost: each as much as that of the edge found. */
-static double edges_cost(const struct tree_boxes *in, const struct tree_node *node, const struct tree_edge *edge,
-                         uint32_t reads)
+static double edges_cost(const struct tree_boxes *in, const struct tree_node *node,
+                         const struct tree_edge *edge, uint32_t reads)
 {
     return reads * cost_of_test(in, node->axis, wide_of(edge->low), wide_of(edge->high), false).taken;
 }
@@ -107,8 +110,8 @@ struct tree_walk {
     double cost;
 };
 
-/* Read the node's entries up to the rule that decides (returned; else -1) or the one that leads to another node
- * (*next, else NULL). */
+/* Read the node's entries up to the rule that decides (returned; else -1) or the one that leads to another
+ * node (*next, else NULL). */
 static int32_t read_entries(struct tree_walk *w, const struct tree_node **next)
 {
     const struct tree *tree = w->tree;
