@@ -46,7 +46,7 @@ def main() -> int:
         else:
             rules = hitables.read(rules_of_host(family, args.backend), family=family, name="the host's rules")
         # Counters change all the time; the destination must change only when the rules do.
-        output = hitables.compile(rules, backend=args.backend, alike=True)
+        output = hitables.compile(rules, backend=args.backend, uniform=True)
         old = read_text(args.destination) if Path(args.destination).exists() else None
         if output.text == old:
             return UNCHANGED

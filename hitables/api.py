@@ -84,7 +84,7 @@ class CompileOptions(TypedDict, total=False):
     backend        "any", "legacy", "nft": the iptables that loads the result; any: right and loadable in both
     scheme         "tree": whole chains, any rule; "paper": the transformation of CoNEXT 2014
     algorithm      "auto", or another tree builder (`hitables algorithms`)
-    binth          rules that a leaf may hold before it is split: 8 (scheme paper: 16)
+    leaf_size      rules that a leaf may hold before it is split: 8 (scheme paper: 16)
     spfac          4.0: space factor of HiCuts and HyperCuts
     cuts           "equal", "unequal": scheme paper cuts in equal parts or between rules
     min_length     8: chains (paper: runs) of fewer rules stay as they are
@@ -95,13 +95,13 @@ class CompileOptions(TypedDict, total=False):
     equivalence    "full", "verdict": every rule stays, or rules that change no verdict are removed
     tables, chains (): compile these only; () means all
     costs          None (as shipped): a profile of `hitables calibrate`, as its JSON text
-    alike          False: True ignores the counters of the rules, so that all rules weigh alike
+    uniform        False: True gives all rules the same weight, whatever their counters are
     """
 
     backend: Backend | str
     scheme: str
     algorithm: str
-    binth: int | None
+    leaf_size: int | None
     spfac: float
     cuts: str
     min_length: int
@@ -113,7 +113,7 @@ class CompileOptions(TypedDict, total=False):
     tables: Names
     chains: Names
     costs: Costs | str | None
-    alike: bool
+    uniform: bool
 
 
 def compile(
@@ -175,7 +175,7 @@ def _compiled(
         backend=backend_choice(options.get("backend", "any")),
         malformed=choose(Malformed, options.get("malformed", "stricter")),
         algorithm=options.get("algorithm", "auto"),
-        leaf_size=options.get("binth") or (16 if scheme == "paper" else 8),
+        leaf_size=options.get("leaf_size") or (16 if scheme == "paper" else 8),
         spfac=options.get("spfac", 4.0),
         min_length=options.get("min_length", 8),
         max_expansion=options.get("max_expansion", 4.0),
@@ -187,7 +187,7 @@ def _compiled(
         tables=_names(options.get("tables", ())),
         chains=_names(options.get("chains", ())),
     )
-    weigh = None if scheme == "paper" or options.get("alike") else counted
+    weigh = None if scheme == "paper" or options.get("uniform") else counted
     if isinstance(rules, Program):
         return compile_program(
             rules,

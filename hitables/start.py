@@ -1,4 +1,7 @@
-"""The commands as processes: what is imported is imported where an interrupt is heard."""
+"""The entry points of the commands `hitables` and `sflgen`.
+
+Each imports its command inside `interrupts.run`: Ctrl-C during the imports ends it without a traceback.
+"""
 
 from __future__ import annotations
 

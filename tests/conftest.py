@@ -127,17 +127,16 @@ def no_fault_is_spared(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     if request.node.get_closest_marker("injects_fault"):
         yield
         return
-    from hitables.compiler import compile as module
-    from hitables.compiler import pipeline
+    from hitables.compiler import pipeline, tables
 
-    spared: list[module.Fault] = []
+    spared: list[tables.Fault] = []
 
-    def fault(*given: str) -> module.Fault:
+    def fault(*given: str) -> tables.Fault:
         spared.append(real(*given))
         return spared[-1]
 
-    real = module.Fault
-    monkeypatch.setattr(module, "Fault", fault)
+    real = tables.Fault
+    monkeypatch.setattr(tables, "Fault", fault)
     monkeypatch.setattr(pipeline, "Fault", fault)
     yield
     assert not spared

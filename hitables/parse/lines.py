@@ -7,10 +7,6 @@ of chains.  Lines of one shape have one structure, so the reader analyses each s
 from __future__ import annotations
 
 import re
-from functools import cache
-from pathlib import Path
-
-from lark import Lark, Token, UnexpectedInput
 
 from ..core.line_shapes import shapes_of
 from ..syntax.extensions import TARGETS
@@ -71,26 +67,63 @@ def shapes(text: str) -> tuple[list[str], list[str]]:
     return shape.decode("utf-8", "surrogateescape").split("\n"), literals
 
 
-@cache
-def _grammar() -> Lark:
-    text = (Path(__file__).parents[1] / "syntax" / "iptables.lark").read_text()
-    return Lark(text, parser="lalr", start="line", maybe_placeholders=True)
+# The four kinds of lines.  Blanks are spaces and tabs; other white space ends a word and fits nowhere.
+_TABLE = re.compile(r"(\*\S*)[ \t]*")
+_CHAIN = re.compile(r'(:\S*)[ \t]*([^\s"\0]+)?[ \t]*(\[[0-9]+:[0-9]+\])?[ \t]*')
+_COMMIT = re.compile(r"[ \t]*(COMMIT)(?=\s*$)[ \t]*")
+_COUNTERS = re.compile(r"[ \t]*(\[[0-9]+:[0-9]+\])")
+# One token of a rule.  A literal is a token wherever it stands; an option ends at white space.
+_TOKEN = re.compile(
+    r"""[ \t]*(
+        !(?=\s)
+        | --[A-Za-z][A-Za-z0-9_-]*=[^\s"]+
+        | --?[A-Za-z0-9][A-Za-z0-9_-]*(?=\s|$)
+        | \0
+        | [^\s"\0]+
+    )[ \t]*""",
+    re.VERBOSE,
+)
 
 
-def parse(line: str) -> tuple[str, list[Token | None]]:
+def parse(line: str) -> tuple[str, list[str]]:
     """The kind of the line (table, chain, commit, rule) and its tokens.
 
-    *line* may be a shape.  Raises Fault with the index of the first word that the grammar does not allow.
+    *line* may be a shape.  Raises Fault with the index of the first word that fits nowhere.
+
+        table   *NAME
+        chain   :NAME POLICY [COUNTERS]
+        commit  COMMIT
+        rule    [COUNTERS] TOKEN ...
     """
-    try:
-        tree = _grammar().parse(line)
-    except UnexpectedInput as error:
-        at = error.column - 1 if error.column > 0 else len(line)
-        before = len(_WORD.findall(line[:at]))
-        open_quote = line[at : at + 1] == '"'
-        raise Fault(
-            "a quote that is never closed" if open_quote else "this does not belong here", before
-        ) from None
-    body = tree.children[0]
-    assert not isinstance(body, Token)
-    return str(body.data), list(body.children)  # type: ignore[arg-type]
+    if match := _TABLE.match(line):
+        return "table", _whole(line, match)
+    if match := _CHAIN.match(line):
+        if match[2] is None:
+            raise _misplaced(line, match.end() if match.end() < len(line) else 0)
+        return "chain", _whole(line, match)
+    if match := _COMMIT.match(line):
+        return "commit", _whole(line, match)
+    counters = _COUNTERS.match(line)
+    tokens, end = ([counters[1]], counters.end()) if counters else ([], 0)
+    while match := _TOKEN.match(line, end):
+        tokens.append(match[1])
+        end = match.end()
+    if end < len(line.rstrip(" \t")):
+        raise _misplaced(line, end)
+    if len(tokens) == bool(counters):  # a line ends where a rule must begin
+        raise _misplaced(line, 0)
+    return "rule", tokens
+
+
+def _whole(line: str, match: re.Match[str]) -> list[str]:
+    """The tokens of *match*, which must be the whole line."""
+    if match.end() < len(line):
+        raise _misplaced(line, match.end())
+    return [token for token in match.groups() if token is not None]
+
+
+def _misplaced(line: str, at: int) -> Fault:
+    """The character in column *at* belongs to no token."""
+    rest = line[at:].lstrip(" \t")
+    words = len(_WORD.findall(line[: len(line) - len(rest)]))
+    return Fault("a quote that is never closed" if rest[:1] == '"' else "this does not belong here", words)

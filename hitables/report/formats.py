@@ -14,8 +14,6 @@ from typing import Any
 
 from .. import __version__
 from .finding import Finding, Report
-from .junit import junit
-from .sarif import sarif
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -60,9 +58,22 @@ def _json(reports: Sequence[Report]) -> str:
     return _dump(documents[0] if len(documents) == 1 else documents)
 
 
+def _sarif(reports: Sequence[Report]) -> str:
+    from .sarif import sarif
+
+    return _dump(sarif(reports, status(reports)))
+
+
+def _junit(reports: Sequence[Report]) -> str:
+    from .junit import junit
+
+    return junit(reports)
+
+
+# What a format needs is imported when it is used: XML takes longer to load than a small report to write.
 FORMATS: dict[str, Callable[[Sequence[Report]], str]] = {
     "text": lambda reports: "\n".join(report.text for report in reports),
     "json": _json,
-    "sarif": lambda reports: _dump(sarif(reports, status(reports))),
-    "junit": junit,
+    "sarif": _sarif,
+    "junit": _junit,
 }

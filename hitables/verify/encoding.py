@@ -240,7 +240,8 @@ class Encoding:
         owner = np.repeat(chain, _sizes(self.rule_start))
         np.bitwise_or.at(own, owner[by_match != 0], by_match[by_match != 0])
         entered: dict[int, list[int]] = {}
-        for pair in np.unique(chain[enters] << 32 | number[enters]).tolist():
+        # Not np.unique: without further results it imports numpy.ma, which takes 15 ms.
+        for pair in sorted(set((chain[enters] << 32 | number[enters]).tolist())):
             entered.setdefault(pair >> 32, []).append(pair & NONE)
         masks = own.tolist()
         for each in self._callees_first(entered):

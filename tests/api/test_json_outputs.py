@@ -34,10 +34,19 @@ COMMANDS = {
     "diff": ["diff", "--format", "json", "before", "after"],
     "lint": ["lint", "--format", "json", "before"],
     "map": ["compile", "before", "--min-length", "1", "-o", "compiled", "--map", "-"],
-    "stats": ["stats", "--json", "before"],
-    "algorithms": ["algorithms", "--json"],
-    "classify": ["classify", "--json", "--check", "--time", "rules", "trace"],
-    "bench-classify": ["bench", "classify", "--json", "--algorithms", "linear;rfc", "rules", "trace"],
+    "stats": ["stats", "--format", "json", "before"],
+    "algorithms": ["algorithms", "--format", "json"],
+    "classify": ["classify", "--format", "json", "--check", "--time", "rules", "trace"],
+    "bench-classify": [
+        "bench",
+        "classify",
+        "--format",
+        "json",
+        "--algorithms",
+        "linear;rfc",
+        "rules",
+        "trace",
+    ],
 }
 
 
@@ -66,6 +75,17 @@ def test_every_document_fits_its_schema_and_names_its_format(documents: dict[str
         jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
         jsonschema.validate(document, SCHEMAS[name])
         assert document["format"] == f"hitables-{name}" and document["version"] == 1
+
+
+@pytest.mark.parametrize("command", ["check", "lint", "stats"])
+def test_several_rule_sets_give_an_array_of_documents(
+    command: str, documents: dict[str, Any], tmp_path: Path
+) -> None:
+    files = ["--against", "before", "after", "after"] if command == "check" else ["before", "after"]
+    several = json.loads(CliRunner().invoke(main, [command, "--format", "json", *files]).stdout)
+    assert len(several) == 2
+    for document in several:
+        jsonschema.validate(document, SCHEMAS[command])
 
 
 def test_every_schema_demands_format_and_version(documents: dict[str, Any]) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import importlib
 import inspect
+import multiprocessing
 import os
 import pkgutil
 import re
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +79,12 @@ def test_every_error_is_public_and_has_a_line_in_the_module_head_and_the_page() 
 # Options of commands that concern files, the terminal, or weights from files.
 OF_COMMANDS_ONLY = {
     "compile": {"file", "output", "trace_file", "pcap_file", "through", "map_file", "summary", "report", "quiet",
-                "no_verify"},
-    "check": {"before", "after", "replay", "output", "form"},
+                "no_prove"},
+    "check": {"files", "against", "replay", "output", "form"},
     "diff": {"before", "after", "limit", "output", "form"},
-    "lint": {"file", "output", "form"},
+    "lint": {"files", "output", "form"},
     "trace": {"file", "packet"},
-    "stats": {"file", "trace_file", "chain", "as_json"},
+    "stats": {"files", "trace_file", "through", "form", "as_json"},
 }  # fmt: skip
 RENAMED = {"costs_file": "costs", "verdict_only": "equivalence"}
 
@@ -122,7 +124,7 @@ def test_the_page_has_the_defaults_of_compile() -> None:
     "options",
     [
         {"backend": "nftables"}, {"malformed": "some"}, {"equivalence": "half"}, {"scheme": "bush"},
-        {"cuts": "crooked"}, {"effort": "none"}, {"binth": -1}, {"max_expansion": 0.5}, {"timeout": 0},
+        {"cuts": "crooked"}, {"effort": "none"}, {"leaf_size": -1}, {"max_expansion": 0.5}, {"timeout": 0},
         {"timeout": float("nan")}, {"max_memory": 1}, {"family": 5}, {"depth": 3},
         {"scheme": "paper", "equivalence": "verdict"},
     ],
@@ -167,7 +169,7 @@ def test_compile_returns_the_text_of_the_command() -> None:
 def test_compile_unproved_says_that_it_proves_nothing() -> None:
     output = hitables.compile_unproved(OFFICE)
     assert not output.proved and "NOT PROVED" in output.text.splitlines()[0]
-    assert output.text == run("compile", "--no-verify", text=OFFICE).stdout
+    assert output.text == run("compile", "--no-prove", text=OFFICE).stdout
     assert output.program == hitables.compile(OFFICE).program
 
 
@@ -176,13 +178,13 @@ def test_compile_raises_when_the_budget_ends_the_proof() -> None:
         hitables.compile(OFFICE, timeout=1e-9)
 
 
-def test_counters_weigh_rules_unless_all_weigh_alike() -> None:
+def test_counters_are_the_weights_of_rules_unless_weights_are_uniform() -> None:
     counted = "".join(
         f"[{10**at}:0] {line}\n" if line.startswith("-A") else f"{line}\n"
         for at, line in enumerate(OFFICE.splitlines())
     )
     assert hitables.compile(counted, name="saved").weighed == "the counters of saved"
-    assert hitables.compile(counted, alike=True).weighed == ""
+    assert hitables.compile(counted, uniform=True).weighed == ""
 
 
 def test_text_and_programs_are_compared_alike() -> None:
@@ -245,7 +247,7 @@ def test_an_unknown_table_or_chain_is_an_unknown_name(options: dict[str, str]) -
 def test_stats_are_those_of_the_command(tmp_path: Path) -> None:
     figures = hitables.stats(OFFICE, name="office")
     assert (figures["format"], figures["source"], len(figures["chains"])) == ("hitables-stats", "office", 3)
-    with pytest.raises(hitables.ParseError, match="no profile of costs"):
+    with pytest.raises(hitables.ParseError, match="not a profile of costs"):
         hitables.stats(OFFICE, costs="{}")
 
 
@@ -261,6 +263,24 @@ def test_a_file_is_read_plain_and_packed_under_its_name(tmp_path: Path) -> None:
 
 # ---- types, processes ----
 
+
+def results(number: int) -> tuple[str, hitables.Result, int]:
+    after = OFFICE if number % 2 else CHANGED
+    return (
+        hitables.compile(OFFICE).text,
+        hitables.check(OFFICE, after).result,
+        len(hitables.lint(OFFICE).flaws),
+    )
+
+
+def test_threads_and_forked_processes_get_the_same_results() -> None:
+    expected = [results(0), results(1)] * 3
+    fork = multiprocessing.get_context("fork")
+    with ThreadPoolExecutor(3) as threads, ProcessPoolExecutor(2, fork) as processes:
+        assert list(threads.map(results, range(6))) == expected
+        assert list(processes.map(results, range(6))) == expected
+
+
 USER = """
 import hitables
 from hitables import Backend, Comparison, Output, Program
@@ -268,7 +288,7 @@ from hitables import Backend, Comparison, Output, Program
 program: Program = hitables.read_file("office.rules")
 output: Output = hitables.compile(program, backend=Backend.NFT, effort="best", chains=["FORWARD"], timeout=2.5)
 comparison: Comparison = hitables.check(output.text, program, malformed="exact")
-text: str = hitables.compile_unproved(hitables.write(program), alike=True).text
+text: str = hitables.compile_unproved(hitables.write(program), uniform=True).text
 verdict: str = hitables.trace(program, "chain=INPUT", backend="nft").verdict
 lines: list[int] = [flaw.line for flaw in hitables.lint(program).flaws]
 headers: int = sum(change.headers for change in hitables.diff(program, text).found)
@@ -316,7 +336,7 @@ def test_the_package_runs_as_the_command() -> None:
 
 
 # Modules that take long to load, and that these commands do not need.
-HEAVY = {"lint": {"networkx", "rich", "matplotlib", "hitables.compiler.compile", "hitables.simulate.interpreter"},
+HEAVY = {"lint": {"networkx", "lark", "numpy.ma", "rich", "matplotlib", "xml.etree.ElementTree", "hitables.compiler.compile", "hitables.simulate.interpreter"},
          "--help": {"networkx", "rich", "matplotlib", "numpy", "lark", "hitables.parse.iptables"}}  # fmt: skip
 
 
