@@ -288,7 +288,7 @@ def _hints(plain: Program, against: Sequence[str]) -> list[str]:
     if 2 * sets.replaced < plain.rule_count():
         return []
     return [
-        f"{sets.replaced} of {plain.rule_count()} rules differ in one address alone: "
+        f"{sets.replaced} of {plain.rule_count()} rules differ in one address only: "
         "an ipset may serve better, --rivals ipset measures it"
     ]
 

@@ -10,11 +10,11 @@ import jsonschema
 import junitparser
 import pytest
 from click.testing import CliRunner, Result
+from support.compared_rules import SARIF
 
 from hitables.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-SARIF = json.loads((ROOT / "tests/data/sarif-schema-2.1.0.json").read_text())
 BEFORE = """\
 *filter
 :INPUT DROP [0:0]

@@ -10,12 +10,12 @@ import jsonschema
 import junitparser
 import pytest
 from click.testing import CliRunner, Result
+from support.compared_rules import SARIF
 
 from hitables.cli.main import main
 from hitables.report.formats import FORMATS
 
 ROOT = Path(__file__).parents[2]
-SARIF = json.loads((ROOT / "tests/data/sarif-schema-2.1.0.json").read_text())
 REVIEWED = """\
 *filter
 :INPUT DROP [0:0]
