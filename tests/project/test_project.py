@@ -148,3 +148,13 @@ def test_what_the_makefile_runs_exists() -> None:
     assert {"help", "setup", "demo", "test", "check"} <= set(phony)
     for target in phony:
         assert re.search(rf"^{target}:", text, flags=re.MULTILINE), f"make {target} does nothing"
+
+
+def test_the_walk_of_a_rule_names_functions_that_exist() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    steps = re.findall(r"`([\w/]+\.(?:py|c))` `(\w+)`", page)
+    assert len(steps) > 15
+    for path, name in steps:
+        text = (ROOT / "hitables" / path).read_text()
+        definition = rf"^(?:def|class) {name}\b" if path.endswith(".py") else rf"^[\w* ]*\b{name}\("
+        assert re.search(definition, text, flags=re.MULTILINE), f"{path} defines no {name}"
