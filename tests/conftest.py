@@ -123,8 +123,8 @@ def no_fault_is_spared(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     if request.node.get_closest_marker("injects_fault"):
         yield
         return
-    from hitables.compiler import compile as module
     from hitables.compiler import pipeline
+    from hitables.compiler import tables as module
 
     spared: list[module.Fault] = []
 

@@ -17,12 +17,11 @@ from click.testing import CliRunner, Result
 from support.sflgen_command import sflgen
 
 import hitables
-from hitables import HitablesError, NotEquivalent, Options
+from hitables import HitablesError, NotEquivalent, Options, compile_rules
 from hitables.analyse.boxes import Boxes
 from hitables.build.tree import NodeKind, Step, Tree
 from hitables.cli.main import main
-from hitables.compiler import compile as compiling
-from hitables.compiler import pipeline
+from hitables.compiler import pipeline, tables
 from hitables.compiler.pipeline import compile_text
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
@@ -97,13 +96,13 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Spoil the trees over chains of so many rules (none named: all)."""
 
     def inject(wrong: Spoil, *counts: int) -> None:
-        real = compiling.grow
+        real = tables.grow
 
         def grow(boxes: Boxes, **options: Any) -> Tree:
             tree = real(boxes, **options)
             return wrong(tree) if not counts or len(boxes.final) in counts else tree
 
-        monkeypatch.setattr(compiling, "grow", grow)
+        monkeypatch.setattr(tables, "grow", grow)
 
     yield inject
 
@@ -248,7 +247,7 @@ def test_compile_rules_raises_faults_unless_they_are_spared(spoil: Callable[...,
     program = hitables.read(THREE)
     with pytest.raises(AssertionError, match="no prefix"):
         hitables.compile_rules(program)
-    result = compiling.compile_rules(program, spare=True)
+    result = compile_rules(program, spare=True)
     assert [(fault.chain, fault.detail.partition(",")[0]) for fault in result.faults] == [
         ("long", "in crashes")
     ]
@@ -285,12 +284,12 @@ def test_sflgen_init_with_a_wrong_tree_makes_no_state(
 
 def init_live(folder: str, backend: str) -> tuple[int, str]:
     """`sflgen init --live` with trees that are wrong, in the namespace that this runs in."""
-    real = compiling.grow
-    compiling.grow = lambda boxes, **options: misplaced(real(boxes, **options))
+    real = tables.grow
+    tables.grow = lambda boxes, **options: misplaced(real(boxes, **options))
     try:
         done = sflgen("init", "--live", "--backend", backend, "--state", folder)
     finally:
-        compiling.grow = real
+        tables.grow = real
     return done.exit_code, done.stderr
 
 
