@@ -21,8 +21,9 @@ from benchmarks import compiles
 from benchmarks.compiles import Task, attempt, read_saved, save, task_of
 from benchmarks.firewalls import NAMES, STYLES, draw
 from benchmarks.shrink import shrink
+from hitables.build.grow import ALGORITHMS, EFFORTS
 from hitables.build.tree import Tree
-from hitables.compiler import compile as compiling
+from hitables.compiler import tables
 from hitables.compiler.options import NESTING, Options
 from hitables.compiler.pipeline import compile_text
 from hitables.ir.choices import Equivalence
@@ -77,8 +78,8 @@ def test_options_of_every_kind_are_drawn() -> None:
         ("backend", set(NESTING)),
         ("equivalence", set(Equivalence)),
         ("malformed", {"stricter", "exact"}),
-        ("algorithm", set(compiling.ALGORITHMS)),
-        ("effort", set(compiling.EFFORTS)),
+        ("algorithm", set(ALGORITHMS)),
+        ("effort", set(EFFORTS)),
     ):
         assert {task.options[name] for task in tasks} == values
     assert {task.scheme for task in tasks} == {"tree", "paper"}
@@ -113,7 +114,7 @@ ALL_PORTS = (Path(__file__).parents[1] / "cases/all-ports-beside-one-port/rules"
 @pytest.mark.parametrize("malformed", ["stricter", "exact"])
 @pytest.mark.parametrize("equivalence", list(Equivalence))
 @pytest.mark.parametrize("backend", NESTING)
-@pytest.mark.parametrize("algorithm", compiling.ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_rules_for_all_ports_are_compiled_and_proved(
     algorithm: str, backend: str, equivalence: str, malformed: str
 ) -> None:
@@ -135,7 +136,7 @@ def test_rules_for_all_ports_are_compiled_and_proved(
         "-m multiport --ports 80,81 -m tcp --dport 80",
     ],
 )
-@pytest.mark.parametrize("algorithm", compiling.ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_rule_that_drops_cut_off_packets_is_not_lost_behind_one_that_does_not(
     algorithm: str, through_xtables: str, region: str
 ) -> None:
@@ -149,7 +150,7 @@ def test_a_rule_that_drops_cut_off_packets_is_not_lost_behind_one_that_does_not(
             assert not compile_text(f"*filter\n:FORWARD ACCEPT [0:0]\n{listed}COMMIT\n", options).faults
 
 
-@pytest.mark.parametrize("algorithm", compiling.ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_no_tree_asks_for_all_types_of_icmp_in_ipv6(algorithm: str) -> None:
     anything_else = (
         "! -s 2001:db8::1/128 ! -d 2001:db8::2/128 ! -i eth0 ! -o eth1 -p ipv6-icmp -m icmp6 ! --icmpv6-type"
@@ -179,7 +180,7 @@ def test_scheme_paper_with_equivalence_verdict_is_refused_as_stated() -> None:
 @pytest.fixture
 def spoilt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees whose leaves list their rules in reverse."""
-    real = compiling.grow
+    real = tables.grow
 
     def grow(boxes: Any, **options: Any) -> Tree:
         tree = real(boxes, **options)
@@ -189,7 +190,7 @@ def spoilt(monkeypatch: pytest.MonkeyPatch) -> None:
                 entry[first : first + entries] = entry[first : first + entries][::-1].copy()
         return dataclasses.replace(tree, entry=entry)
 
-    monkeypatch.setattr(compiling, "grow", grow)
+    monkeypatch.setattr(tables, "grow", grow)
 
 
 @pytest.mark.injects_fault
