@@ -192,7 +192,7 @@ def test_text_and_programs_are_compared_alike() -> None:
         for pair in ((OFFICE, after), (hitables.read(OFFICE), hitables.read(after))):
             comparison = hitables.check(*pair)
             assert comparison.result is result and comparison.proved == (result is hitables.Result.EQUAL)
-            assert bool(hitables.diff(*pair).found) == bool(comparison.differences) == (after == CHANGED)
+            assert bool(hitables.diff(*pair).regions) == bool(comparison.differences) == (after == CHANGED)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -291,7 +291,7 @@ comparison: Comparison = hitables.check(output.text, program, malformed="exact")
 text: str = hitables.compile_unproved(hitables.write(program), uniform=True).text
 verdict: str = hitables.trace(program, "chain=INPUT", backend="nft").verdict
 lines: list[int] = [flaw.line for flaw in hitables.lint(program).flaws]
-headers: int = sum(change.headers for change in hitables.diff(program, text).found)
+headers: int = sum(change.headers for change in hitables.diff(program, text).regions)
 """
 WRONG = """
 import hitables
