@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from support.sflgen_command import sflgen
 
 import hitables
-from hitables import HitablesError, NotEquivalent, Options
+from hitables import HitablesError, NotEquivalent
 from hitables.analyse.boxes import Boxes
 from hitables.build.tree import NodeKind, Step, Tree
 from hitables.cli.main import main
