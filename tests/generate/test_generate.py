@@ -135,7 +135,7 @@ def test_what_cannot_be_made_is_said() -> None:
     one = seeds.learn(classbench.parse("@128.0.0.0/1 0.0.0.0/0 0 : 65535 80 : 80 0x06/0xFF\n"))
     with pytest.raises(HitablesError, match="fewer than 3 distinct rules"):
         made.rules(one, 3)
-    with pytest.raises(HitablesError, match="ask for one at least"):
+    with pytest.raises(HitablesError, match="ask for at least one"):
         made.rules(one, 0)
     with pytest.raises(HitablesError, match="Pareto shape"):
         traces.headers(engine.Rules.of_filter(made.rules(one, 1)), 5, shape=0)

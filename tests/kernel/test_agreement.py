@@ -15,7 +15,7 @@ import benchmarks.agreement as agreement
 import benchmarks.corpus as corpus
 from hitables import read
 from hitables.compiler.compile import compile_rules
-from hitables.compiler.options import Compiled
+from hitables.compiler.result import Compiled
 from hitables.emit.text import write
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend

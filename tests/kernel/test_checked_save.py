@@ -438,7 +438,7 @@ def test_the_rule_that_would_have_opened_every_port_is_refused_and_left_with_its
         assert namespace.run(["nft", "-s", "list", "ruleset"]) == before and not (folder / "state").exists()
         done = namespace.call(command, *init, "--leave", "INPUT")
         assert done.returncode == 0, done.stderr
-        assert "chain INPUT: left to others" in done.stderr and "60 rules" in done.stderr
+        assert "chain INPUT: matches --leave" in done.stderr and "60 rules" in done.stderr
         read_contents = namespace.run(["nft", "-s", "list", "chain", "ip", "filter", "INPUT"])
         assert (
             read_contents.count("accept") == 41

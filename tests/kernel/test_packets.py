@@ -68,7 +68,7 @@ def test_what_no_packet_can_be_is_told() -> None:
     assert "reassembled" in why_not(first[Family.IPV4], "INPUT", names)
     assert not why_not(first[Family.IPV6], "INPUT", names)
     assert "no interface" in why_not(packet(Family.IPV4, iif="eth9"), "FORWARD", names)
-    assert "which this hook has not" in why_not(packet(Family.IPV4), "INPUT", names)
+    assert "which this hook lacks" in why_not(packet(Family.IPV4), "INPUT", names)
 
 
 @pytest.mark.needs_kernel

@@ -234,7 +234,7 @@ def test_foreign_chains_are_never_changed() -> None:
     check(plan)
     assert plan.after.loaded.table("filter")["DOCKER"] == program.table("filter")["DOCKER"]
     assert all(edit.chain != "DOCKER" for edit in plan.edits)
-    with pytest.raises(HitablesError, match="left to others"):
+    with pytest.raises(HitablesError, match="left alone"):
         plan_unproved(plan.after, read_commands("-A DOCKER -j DROP", program))
     empty = hitables.read("*filter\n:DOCKER -\nCOMMIT\n")
     assert all(
