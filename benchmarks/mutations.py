@@ -21,7 +21,7 @@ from hitables.emit.text import chain_text, rule_text
 from hitables.ir.fields import Field
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Kind as Does
-from hitables.ir.rule import Match, Role, Rule, State, Target
+from hitables.ir.rule import Match, Metadata, Role, Rule, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +403,7 @@ def _behind_writers(sheet: Sheet) -> list[RuleRef]:
 
 
 def _writes_state(rule: Rule) -> bool:
-    return rule.target is not None and State.CT in rule.target.writes
+    return rule.target is not None and Metadata.CT in rule.target.writes
 
 
 def _before_writer(sheet: Sheet, place: RuleRef, rng: random.Random) -> str:

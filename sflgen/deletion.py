@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hitables.ir.rule import Rule
-from hitables.ir.rule import State as Metadata
+from hitables.ir.rule import Metadata, Rule
 
 from .copy_index import MAX_COPIES, index_copies, likeness, spelling
 from .edits import Edit, Op, rule_key

@@ -24,8 +24,7 @@ from hitables.analyse.callgraph import writes as written_by_chain
 from hitables.emit.chain_writer import goto
 from hitables.ir.fields import Field
 from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import Ends, Kind, Match, Role, Rule, Target
-from hitables.ir.rule import State as Metadata
+from hitables.ir.rule import Ends, Kind, Match, Metadata, Role, Rule, Target
 from hitables.verify import exact
 from hitables.verify.question import Equal, Undecided
 

@@ -13,8 +13,7 @@ from hitables.analyse.callgraph import levels_above
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
-from hitables.ir.rule import Rule
-from hitables.ir.rule import State as Metadata
+from hitables.ir.rule import Metadata, Rule
 
 from .cache import Cache
 from .chain_names import Names

@@ -161,7 +161,8 @@ class Planner:
         settings = self.plan.settings
         if settings.is_foreign(edit.chain):
             raise HitablesError(
-                f"chain {edit.chain} of table {edit.table} is left alone (init --leave); update it with the tool that owns it"
+                f"chain {edit.chain} of table {edit.table} is left alone (init --leave); "
+                "update it with the tool that owns it"
             )
         if edit.op is Op.NEW and self.plan.names(edit.table).is_generated(edit.chain):
             raise HitablesError(

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hitables.ir.fields import Family, Field, top
-from hitables.ir.rule import Kind, Rule
-from hitables.ir.rule import State as Metadata
+from hitables.ir.rule import Kind, Metadata, Rule
 from hitables.ir.semantics import FIELDS_WRITTEN
 
 from .region import Region

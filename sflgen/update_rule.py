@@ -13,8 +13,7 @@ from dataclasses import replace
 
 from hitables.emit.jumps import leaves_chain, stand_in
 from hitables.ir.choices import Malformed
-from hitables.ir.rule import Kind, Rule, Target
-from hitables.ir.rule import State as Metadata
+from hitables.ir.rule import Kind, Metadata, Rule, Target
 
 from .deletion import Deletion
 from .edits import Edit, Op, jumps_to

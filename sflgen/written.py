@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from hitables.analyse.callgraph import writes as written_by_chain
 from hitables.ir.program import Program
-from hitables.ir.rule import Kind, Rule
-from hitables.ir.rule import State as Metadata
+from hitables.ir.rule import Kind, Metadata, Rule
 
 from .layout import hide_foreign
 from .settings import Settings

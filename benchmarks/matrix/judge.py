@@ -19,7 +19,7 @@ from hitables.errors import HitablesError
 from hitables.ir.dependence import parts, rule_may_change
 from hitables.ir.fields import Family, Field
 from hitables.ir.program import BUILT_IN
-from hitables.ir.rule import EVERYTHING, Ends, Role, Rule, State
+from hitables.ir.rule import EVERYTHING, Ends, Metadata, Role, Rule
 from hitables.ir.semantics import FIELDS_WRITTEN
 from hitables.syntax import access, options
 from hitables.syntax.extensions import MATCHES, TARGETS
@@ -91,7 +91,7 @@ def judge(record: Record, rules: Rules | None = None) -> Judgement:
     rules = rules or all_rules()
     readers = {f: [rules.get((reader, f)) for reader in READERS] for f in Family}
     # Only what a rule writes says what it may change.
-    known: dict[tuple[frozenset[frozenset[State]], Family], list[bool]] = {}
+    known: dict[tuple[frozenset[frozenset[Metadata]], Family], list[bool]] = {}
     for at, writer in enumerate(WRITERS):
         mine = {family: rules[writer, family] for family in writer.families}
         _judge_ends(record, at, next(iter(mine.values())), out)
@@ -214,7 +214,7 @@ class Mistake:
     kind: str
     name: str = ""
     change: tuple[tuple[str, object], ...] = ()
-    state: State | None = None
+    state: Metadata | None = None
     field: Field | None = None
 
 

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from ..errors import ParseError
 from ..ir.program import Program, Table
-from ..ir.rule import Kind, State, Target
+from ..ir.rule import Kind, Metadata, Target
 
 Callees: TypeAlias = dict[str, tuple[str, ...]]  # by chain, the chains that its rules enter, in order
 
@@ -105,12 +105,12 @@ def levels_above(table: Table) -> dict[str, int]:
     return levels(callees, {})[0]
 
 
-def writes(table: Table) -> dict[str, frozenset[State]]:
+def writes(table: Table) -> dict[str, frozenset[Metadata]]:
     """The state that the rules of each chain, and of the chains it reaches, may write."""
     calls = graph(table)
-    written: dict[str, frozenset[State]] = {}
+    written: dict[str, frozenset[Metadata]] = {}
     for name in reversed(calls.order):
-        states: set[State] = set()
+        states: set[Metadata] = set()
         for rule in table[name].rules:
             states |= rule.writes
         for callee in calls.callees[name]:

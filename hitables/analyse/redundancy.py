@@ -24,7 +24,7 @@ from ..ir.fields import OPTIONAL, Family, Field, Fragment, top
 from ..ir.headers import HEADER_BYTES
 from ..ir.packet import Backend
 from ..ir.program import Chain
-from ..ir.rule import Ends, Kind, Match, Role, Rule, State, Test
+from ..ir.rule import Ends, Kind, Match, Metadata, Role, Rule, Test
 from ..ir.semantics import DROP, FIELDS_WRITTEN, RETURNS
 from .reorderable import written_in
 
@@ -56,7 +56,7 @@ def simplify(
     family: Family,
     backends: Sequence[Backend],
     malformed: Malformed,
-    writes: Mapping[str, frozenset[State]],
+    writes: Mapping[str, frozenset[Metadata]],
     keep: frozenset[int] = frozenset(),
 ) -> Simplified:
     """The rules of *chain* that affect some verdict; *keep*: the ids of rules that must stay.
@@ -121,7 +121,12 @@ class _Pieces:
     """The pieces of all rules of a chain, as one backend reads them."""
 
     def __init__(
-        self, chain: Chain, family: Family, backend: Backend, malformed: Malformed, written: frozenset[State]
+        self,
+        chain: Chain,
+        family: Family,
+        backend: Backend,
+        malformed: Malformed,
+        written: frozenset[Metadata],
     ) -> None:
         self.family, self.nft, self.written = family, backend is Backend.NFT, written
         self.stricter = malformed is Malformed.STRICTER

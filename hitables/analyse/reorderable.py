@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..ir.choices import Malformed
-from ..ir.rule import Match, Role, Rule, State
+from ..ir.rule import Match, Metadata, Role, Rule
 from ..ir.semantics import FIELDS_WRITTEN
 from .boxes import Reorder
 from .rule_boxes import BoxReader
 
 
-def written_in(rules: Sequence[Rule], writes: Mapping[str, frozenset[State]]) -> frozenset[State]:
+def written_in(rules: Sequence[Rule], writes: Mapping[str, frozenset[Metadata]]) -> frozenset[Metadata]:
     """What the rules, and the user chains that they jump to, may write."""
-    written: set[State] = set()
+    written: set[Metadata] = set()
     for rule in rules:
         written |= rule.writes
         if rule.target is not None and rule.target.enters:
@@ -28,7 +28,7 @@ def written_in(rules: Sequence[Rule], writes: Mapping[str, frozenset[State]]) ->
 
 
 def reorderability(
-    rules: Sequence[Rule], writes: Mapping[str, frozenset[State]], reader: BoxReader
+    rules: Sequence[Rule], writes: Mapping[str, frozenset[Metadata]], reader: BoxReader
 ) -> list[Reorder]:
     """What may be done with each of *rules*, which make up one list."""
     written = written_in(rules, writes)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ..ir.choices import Malformed
 from ..ir.fields import ICMP, ICMPV6, PORT_PROTOCOLS, TCP, UDP, Family, Field, Fragment, top
 from ..ir.intervals import Values
-from ..ir.rule import Kind, Match, Role, Rule, State
+from ..ir.rule import Kind, Match, Metadata, Role, Rule
 from ..ir.semantics import FIELDS_WRITTEN
 from ..syntax.values import ICMP_ANY
 from .boxes import Axis, Boxes, Cut, to_words
@@ -69,7 +69,7 @@ class BoxReader:
         # else.
         self._plain: dict[int, tuple[Match, _Plain | None]] = {}
 
-    def read(self, rules: Sequence[Rule], writes: dict[str, frozenset[State]]) -> list[RuleBoxes]:
+    def read(self, rules: Sequence[Rule], writes: dict[str, frozenset[Metadata]]) -> list[RuleBoxes]:
         """The boxes of each of *rules*; *writes*: what each user chain may write (analyse.callgraph)."""
         boxes = []
         for rule in rules:
@@ -77,7 +77,7 @@ class BoxReader:
             self.note_writes(rule, writes)
         return boxes
 
-    def note_writes(self, rule: Rule, writes: dict[str, frozenset[State]]) -> None:
+    def note_writes(self, rule: Rule, writes: dict[str, frozenset[Metadata]]) -> None:
         target = rule.target
         written = rule.writes
         if target is not None and target.kind is Kind.JUMP:

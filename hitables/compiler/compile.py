@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..analyse.callgraph import check_loops
 from ..errors import UnknownName
 from ..ir.program import Program
-from ..ir.rule import EVERYTHING, State
+from ..ir.rule import EVERYTHING, Metadata
 from ..parse.named_memory import FIRST
 from ..syntax.extensions import MATCHES, TARGETS
 from .options import Options
@@ -76,7 +76,7 @@ def _must_stay(program: Program) -> frozenset[int]:
         for chain in table.chains:
             for rule in chain.rules:
                 for match in rule.matches:
-                    reads_ct = State.CT in match.reads and match.reads != EVERYTHING
+                    reads_ct = Metadata.CT in match.reads and match.reads != EVERYTHING
                     if reads_ct or (match.name in MATCHES and MATCHES[match.name].tracks):
                         kept.setdefault((table.name, match.name), id(rule))
                     if FIRST in match.key:

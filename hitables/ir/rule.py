@@ -43,7 +43,7 @@ class Kind(enum.IntEnum):
     RETURN = 3  # back to the caller, or the policy
 
 
-class State(enum.IntEnum):
+class Metadata(enum.IntEnum):
     """State that targets and matches write and matches read, besides tests of header fields.
 
     The C engine uses the same numbers (interp.h: how many there are).
@@ -69,7 +69,7 @@ class State(enum.IntEnum):
 
 
 # An unknown extension reads and writes all of them.
-EVERYTHING = frozenset(State)
+EVERYTHING = frozenset(Metadata)
 
 
 class Test(NamedTuple):
@@ -103,8 +103,8 @@ class Match(NamedTuple):
     needs: int = 0
     strict: bool = False
     option: bool = False
-    reads: frozenset[State] = EVERYTHING
-    writes: frozenset[State] = frozenset()
+    reads: frozenset[Metadata] = EVERYTHING
+    writes: frozenset[Metadata] = frozenset()
 
     @property
     def is_protocol(self) -> bool:
@@ -125,7 +125,7 @@ class Target:
     key: str
     words: tuple[str, ...] = ()
     ends: Ends = Ends.SURELY
-    writes: frozenset[State] = frozenset()
+    writes: frozenset[Metadata] = frozenset()
 
     @property
     def enters(self) -> bool:
@@ -174,13 +174,13 @@ class Rule(NamedTuple):
         return any(match.role is Role.ONCE for match in self.matches)
 
     @property
-    def writes(self) -> frozenset[State]:
+    def writes(self) -> frozenset[Metadata]:
         """State that its matches or its target may have written when a packet reaches the next rule.
 
         It excludes what the rules of a chain write that it enters.  A target that surely ends the packet's
         path writes nothing, since the packet reaches no further rule.
         """
         target = self.target
-        by_target = target.writes if target and target.ends is not Ends.SURELY else frozenset[State]()
+        by_target = target.writes if target and target.ends is not Ends.SURELY else frozenset[Metadata]()
         by_matches = [match.writes for match in self.matches if match.writes]
         return by_target.union(*by_matches) if by_matches else by_target

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from .fields import Field
 from .packet import Backend, Outcome, Packet
 from .program import Chain, Table
-from .rule import Ends, Kind, Match, Role, Rule, State
+from .rule import Ends, Kind, Match, Metadata, Role, Rule
 
 # The header fields that a write to some state may change.
-FIELDS_WRITTEN: dict[State, frozenset[Field]] = {
-    State.CT: frozenset({Field.STATE}),
-    State.ADDRESSES: frozenset({Field.SRC, Field.DST}),
-    State.PAYLOAD: frozenset({Field.SPORT, Field.DPORT, Field.ICMP, Field.FLAGS}),
-    State.META: frozenset({Field.IIF, Field.OIF}),
+FIELDS_WRITTEN: dict[Metadata, frozenset[Field]] = {
+    Metadata.CT: frozenset({Field.STATE}),
+    Metadata.ADDRESSES: frozenset({Field.SRC, Field.DST}),
+    Metadata.PAYLOAD: frozenset({Field.SPORT, Field.DPORT, Field.ICMP, Field.FLAGS}),
+    Metadata.META: frozenset({Field.IIF, Field.OIF}),
 }
 
 DROP = "DROP"
@@ -59,7 +59,7 @@ class _Walker:
         self.effects: list[str] = []
         self.steps: list[Step] = []
         self.open: set[str] = set()
-        self.writes: Counter[State] = Counter()
+        self.writes: Counter[Metadata] = Counter()
         self.events = 0
 
     def value(self, field: Field, native: bool) -> int | None:

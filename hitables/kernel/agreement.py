@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ..ir.fields import STATES, Field, Fragment
 from ..ir.packet import Outcome
 from ..ir.program import BUILT_IN, Chain, Program, Table
-from ..ir.rule import Ends, Match, Role, Rule, State
+from ..ir.rule import Ends, Match, Metadata, Role, Rule
 from ..simulate.batch import NOT_GIVEN, PacketBatch
 from ..simulate.interpreter import OPEN_FACT, Interpreter
 from .experiment import PacketResult
@@ -161,7 +161,7 @@ def answer_sets(
     matches = {match.key: match for rule in _rules(table) for match in rule.matches}
     chancy = {key: match for key, match in matches.items() if match.role in (Role.NAMED, Role.ONCE)}
     outcomes = {key: answer(match, batch, chancy.values()) for key, match in chancy.items()}
-    written = frozenset[State]().union(*(rule.writes for rule in _rules(table)))
+    written = frozenset[Metadata]().union(*(rule.writes for rule in _rules(table)))
     rewritten = [
         key for key, match in matches.items() if match.role is Role.CONSTANT and match.reads & written
     ]
@@ -209,7 +209,7 @@ def _answered(
 
 def written_fields(table: Table) -> dict[Field, int]:
     """The value of a field after targets write it, where that is known: notrack makes the state UNTRACKED."""
-    writers = [rule.target for rule in _rules(table) if rule.target and State.CT in rule.target.writes]
+    writers = [rule.target for rule in _rules(table) if rule.target and Metadata.CT in rule.target.writes]
     if writers and all(target.name == "NOTRACK" or "--notrack" in target.words for target in writers):
         return {Field.STATE: STATES.index("UNTRACKED")}
     return {}

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..ir.rule import EVERYTHING, State
+from ..ir.rule import EVERYTHING, Metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class Access:
     source       the kernel files that bear this out, below net/
     """
 
-    reads: frozenset[State] = EVERYTHING
-    writes: frozenset[State] = EVERYTHING
-    writes_with: Mapping[str, frozenset[State]] = field(default_factory=dict)
+    reads: frozenset[Metadata] = EVERYTHING
+    writes: frozenset[Metadata] = EVERYTHING
+    writes_with: Mapping[str, frozenset[Metadata]] = field(default_factory=dict)
     source: str = ""
 
-    def writes_by(self, options: Iterable[str]) -> frozenset[State]:
+    def writes_by(self, options: Iterable[str]) -> frozenset[Metadata]:
         """The states that it writes in a rule with these of its *options*."""
         return self.writes.union(*(self.writes_with.get(option, ()) for option in options))
 
@@ -41,6 +41,6 @@ class Access:
 UNKNOWN = Access()
 
 
-def states(names: str) -> frozenset[State]:
+def states(names: str) -> frozenset[Metadata]:
     """The states named by *names*, separated by blanks; "*" names all."""
-    return EVERYTHING if names == "*" else frozenset(State[name] for name in names.split())
+    return EVERYTHING if names == "*" else frozenset(Metadata[name] for name in names.split())

@@ -36,7 +36,7 @@ from hitables.ir.hooks import hook_box
 from hitables.ir.packet import Backend, Outcome
 from hitables.ir.packet_text import Answers, listening, show_packet
 from hitables.ir.program import Program, Table
-from hitables.ir.rule import Role, State
+from hitables.ir.rule import Metadata, Role
 from hitables.ir.semantics import DROP, FIELDS_WRITTEN
 
 from .bdd_reader import (
@@ -91,7 +91,7 @@ class Arrival:
     origin: PointPair
     packets: Set
     event: Event
-    writes: frozenset[State] = frozenset()
+    writes: frozenset[Metadata] = frozenset()
     outcome: Outcome | None = None
 
 
@@ -231,7 +231,7 @@ class _TableComparison:
             (each.key for each in targets if each.writes != self._target_writes[each.key]), None
         ) or next((each.key for each in asked if each.writes != self._match_writes[each.key]), None)
 
-    def writes_of(self, event: Event) -> frozenset[State]:
+    def writes_of(self, event: Event) -> frozenset[Metadata]:
         """The states that an effect may change."""
         if event.kind == FIRES:
             return self._target_writes[event.key]
@@ -314,7 +314,7 @@ def _queued(pair: PointPair) -> tuple[Rank, Rank, PointPair]:
 def _answers(sets: PacketSets, path: Path) -> Answers:
     """What the packet that goes this way answers when it is asked for more than its header."""
     answers = Answers()
-    writes: Counter[State] = Counter()
+    writes: Counter[Metadata] = Counter()
     events = 0
     for point, arrival in path:
         for key, reads in sets.reads.items():

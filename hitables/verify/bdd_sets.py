@@ -39,7 +39,7 @@ from hitables.ir.fields import (
 from hitables.ir.headers import FIELD_BYTES, HEADER_BYTES, TCP_OFFSET_BYTES
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend, Packet
-from hitables.ir.rule import Match, Role, State
+from hitables.ir.rule import Match, Metadata, Role
 from hitables.ir.semantics import FIELDS_WRITTEN
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class PacketSets:
         }
         keys = dict.fromkeys(match.key for match in distinct if match.role is Role.CONSTANT)
         self.facts: dict[str, int] = {key: manager.add_vars(1)[0] for key in keys}
-        self.reads: dict[str, frozenset[State]] = {
+        self.reads: dict[str, frozenset[Metadata]] = {
             match.key: match.reads for match in distinct if match.role is Role.CONSTANT
         }
         # Such a key has no single truth value that a write could change.
@@ -182,7 +182,7 @@ class PacketSets:
             cached = self._matches[id(match), backend] = match, self._filtered(match, backend)
         return cached[1]
 
-    def forget(self, packets: Set, writes: Iterable[State]) -> Set:
+    def forget(self, packets: Set, writes: Iterable[Metadata]) -> Set:
         """What *packets* may be after writes to these states: any value in place of the old one."""
         after = packets
         for bits, later_too in self._written(frozenset(writes)):
@@ -206,7 +206,7 @@ class PacketSets:
                 chosen = narrowed
         return self._pick(chosen)
 
-    def before(self, packets: Set, point: Point, writes: Iterable[State]) -> Set:
+    def before(self, packets: Set, point: Point, writes: Iterable[Metadata]) -> Set:
         """Those of *packets* that writes to these states may have turned into *point*."""
         later = self._is_later(point)
         rewritten = {
@@ -343,7 +343,7 @@ class PacketSets:
         short &= ~self.later & ~self.cut
         return short | self.flag(Flag.BAD_OFFSET) | self.flag(Flag.OFFSET_ONE) | self.cut
 
-    def _written(self, writes: frozenset[State]) -> list[tuple[list[int], bool]]:
+    def _written(self, writes: frozenset[Metadata]) -> list[tuple[list[int], bool]]:
         """Bits that writes to these states change; and whether they do so in later fragments too."""
         fields = set().union(*(FIELDS_WRITTEN.get(state, frozenset()) for state in writes))
         own = [bit for field in fields if field in RAW for bit in self._bits[field]]

@@ -30,7 +30,7 @@ from hitables.ir.fields import Family, Field
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Table, without_circles
-from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target
+from hitables.ir.rule import Ends, Kind, Match, Metadata, Role, Rule, Target
 from hitables.ir.semantics import DROP, RETURNS
 
 from .match_table import Ints, mask, number_matches
@@ -223,7 +223,7 @@ class Encoding:
         silent = target.ends is Ends.NEVER and not target.writes
         return self._effect(f"fires {target.key}", target.writes, silent)
 
-    def _effect(self, effect: str, writes: frozenset[State], silent: bool) -> tuple[int, int, int]:
+    def _effect(self, effect: str, writes: frozenset[Metadata], silent: bool) -> tuple[int, int, int]:
         if self.verdict_only and silent:
             return Action.SILENT, 0, 0
         return Action.EFFECT, self._effects(effect), mask(writes)

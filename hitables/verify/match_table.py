@@ -23,7 +23,7 @@ import numpy.typing as npt
 from hitables.core.prover import U32, MatchArrays, Op
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
-from hitables.ir.rule import Match, Role, State
+from hitables.ir.rule import Match, Metadata, Role
 from hitables.ir.semantics import FIELDS_WRITTEN
 
 from .coordinates import Coordinates, Pairs
@@ -53,7 +53,7 @@ class TestTable:
     coordinates: dict[Field, Coordinates]
     numbers: dict[tuple[Field, Pairs], int]
     facts: dict[str, int]
-    fact_reads: list[frozenset[State]]
+    fact_reads: list[frozenset[Metadata]]
     dims: array[int]
     starts: array[int]
     ends: array[int]
@@ -67,7 +67,7 @@ class TestTable:
 def number_tests(matches: list[Match], family: Family) -> TestTable:
     """Cut the fields at the bounds of all tests, then number the tests by field."""
     distinct: dict[tuple[Field, Pairs], None] = {}
-    fact_reads: dict[str, frozenset[State]] = {}
+    fact_reads: dict[str, frozenset[Metadata]] = {}
     for match in matches:
         for field, values in match.tests:
             distinct[field, values.pairs] = None

@@ -30,7 +30,7 @@ from hitables.errors import LiveError
 from hitables.ir.dependence import may_change, rule_may_change
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
-from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Role, Rule, State, Target
+from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Metadata, Role, Rule, Target
 from hitables.kernel import Namespace, load, netlink, save
 from hitables.syntax.extensions import MATCHES, TARGETS
 
@@ -45,11 +45,11 @@ def rule(words: str, family: Family = Family.IPV4) -> Rule:
 # The question.
 
 
-def reader(role: Role = Role.CONSTANT, reads: frozenset[State] = frozenset()) -> Match:
+def reader(role: Role = Role.CONSTANT, reads: frozenset[Metadata] = frozenset()) -> Match:
     return Match("m", (), role, "m", reads=reads)
 
 
-def writer(*writes: State) -> Target:
+def writer(*writes: Metadata) -> Target:
     return Target("T", Kind.VERDICT, "T", ends=Ends.NEVER, writes=frozenset(writes))
 
 
@@ -58,8 +58,8 @@ def test_a_match_with_memory_depends_on_everything(role: Role) -> None:
     assert may_change(writer(), reader(role))
 
 
-@pytest.mark.parametrize("state", State)
-def test_a_constant_match_depends_on_what_it_reads(state: State) -> None:
+@pytest.mark.parametrize("state", Metadata)
+def test_a_constant_match_depends_on_what_it_reads(state: Metadata) -> None:
     asked = reader(reads=frozenset({state}))
     assert may_change(writer(state), asked)
     assert may_change(writer(*EVERYTHING), asked)
@@ -71,11 +71,11 @@ def test_a_constant_match_depends_on_what_it_reads(state: State) -> None:
 
 def test_a_test_of_a_header_field_depends_on_who_writes_the_field() -> None:
     asked = rule("-d 10.0.0.0/8")
-    assert may_change(writer(State.ADDRESSES), asked.matches[0])
+    assert may_change(writer(Metadata.ADDRESSES), asked.matches[0])
     assert may_change(writer(*EVERYTHING), asked.matches[0])
-    assert not may_change(writer(State.MARK), asked.matches[0])
+    assert not may_change(writer(Metadata.MARK), asked.matches[0])
     assert not may_change(writer(*EVERYTHING), rule("-m comment --comment a").matches[0])
-    notrack = Rule((), writer(State.CT))
+    notrack = Rule((), writer(Metadata.CT))
     assert rule_may_change(notrack, rule("-m conntrack --ctstate NEW"))
     assert not rule_may_change(rule("-j MARK --set-mark 1"), rule("-m conntrack --ctstate NEW"))
 

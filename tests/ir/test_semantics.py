@@ -16,7 +16,7 @@ from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend, Outcome, Packet
 from hitables.ir.packet_text import Answers
 from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Role, Rule, State, Target
+from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Metadata, Role, Rule, Target
 from hitables.ir.rule import Test as FieldTest
 from hitables.ir.semantics import Walk
 from hitables.simulate.batch import PacketBatch, effects_hash
@@ -28,8 +28,8 @@ DROP = Target("DROP", Kind.VERDICT, "DROP")
 RETURN = Target("RETURN", Kind.RETURN, "RETURN")
 LOG = Target("LOG", Kind.VERDICT, "LOG", ends=Ends.NEVER)
 TARPIT = Target("TARPIT", Kind.VERDICT, "TARPIT", ends=Ends.MAYBE)
-MARK = Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset({State.MARK}))
-NOTRACK = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({State.CT}))
+MARK = Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset({Metadata.MARK}))
+NOTRACK = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({Metadata.CT}))
 UNKNOWN = Target("XYZ", Kind.VERDICT, "XYZ", ends=Ends.NEVER, writes=EVERYTHING)
 
 
@@ -62,8 +62,8 @@ MAC = Match("mac", (), Role.SPACE, "mac", (has(Field.MAC, 1),))
 NO_MAC = Match(
     "mac", (), Role.SPACE, "! mac", (FieldTest(Field.MAC, Values.only(1).complement((1 << 48) - 1)),)
 )
-MARKED = Match("mark", (), Role.CONSTANT, "mark 1", reads=frozenset({State.MARK}))
-TIME = Match("time", (), Role.CONSTANT, "time", reads=frozenset({State.META}))
+MARKED = Match("mark", (), Role.CONSTANT, "mark 1", reads=frozenset({Metadata.MARK}))
+TIME = Match("time", (), Role.CONSTANT, "time", reads=frozenset({Metadata.META}))
 NEW = Match("state", (), Role.SPACE, "NEW", (has(Field.STATE, STATES.index("NEW")),))
 FROM_1 = Match("", (), Role.SPACE, "-s 1", (has(Field.SRC, 1),))
 LIMIT = Match("limit", (), Role.ONCE, "limit")

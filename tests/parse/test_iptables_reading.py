@@ -13,7 +13,7 @@ from support.scale import examples
 from hitables import ParseError, read, write
 from hitables.ir.fields import Family, Field
 from hitables.ir.program import Chain, Program
-from hitables.ir.rule import Ends, Kind, Role, Rule, State
+from hitables.ir.rule import Ends, Kind, Metadata, Role, Rule
 
 HEAD = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
 
@@ -163,12 +163,12 @@ def test_each_match_has_its_role(words: str, role: Role) -> None:
 @pytest.mark.parametrize(
     ("words", "ends", "writes"),
     [
-        ("-j DROP", Ends.SURELY, None), ("-j LOG", Ends.NEVER, None), ("-j CONNMARK --save-mark", Ends.NEVER, State.CONNMARK),
-        ("-j MARK --set-mark 1", Ends.NEVER, State.MARK), ("-j FROB --x", Ends.MAYBE, State.META),
-        ("-j TARPIT", Ends.MAYBE, State.META),
+        ("-j DROP", Ends.SURELY, None), ("-j LOG", Ends.NEVER, None), ("-j CONNMARK --save-mark", Ends.NEVER, Metadata.CONNMARK),
+        ("-j MARK --set-mark 1", Ends.NEVER, Metadata.MARK), ("-j FROB --x", Ends.MAYBE, Metadata.META),
+        ("-j TARPIT", Ends.MAYBE, Metadata.META),
     ],
 )  # fmt: skip
-def test_each_target_says_what_it_ends_and_writes(words: str, ends: Ends, writes: State | None) -> None:
+def test_each_target_says_what_it_ends_and_writes(words: str, ends: Ends, writes: Metadata | None) -> None:
     target = rule(f"-A INPUT {words}").target
     assert target is not None and target.ends is ends
     assert writes is None or writes in target.writes

@@ -19,7 +19,7 @@ from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
 from hitables.ir.packet_text import read_packet
 from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target
+from hitables.ir.rule import Ends, Kind, Match, Metadata, Role, Rule, Target
 from hitables.ir.rule import Test as FieldTest
 from hitables.ir.semantics import DROP, Walk
 from hitables.simulate import sampling
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.engine
 ACCEPT = Target("ACCEPT", Kind.VERDICT, "ACCEPT")
 DROPS = Target("DROP", Kind.VERDICT, "DROP")
 LOG = Target("LOG", Kind.VERDICT, "LOG", ends=Ends.NEVER)
-MARK = Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset({State.MARK}))
+MARK = Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset({Metadata.MARK}))
 IS_TCP = Match(
     "", ("-p", "tcp"), Role.SPACE, "-p tcp", (FieldTest(Field.PROTO, Values.only(TCP)),), native=True
 )
@@ -230,7 +230,7 @@ def test_a_difference_that_semantics_does_not_confirm_is_a_fault(monkeypatch: py
 def test_rewritten_fields_are_read_in_both_programs() -> None:
     is_new = FieldTest(Field.STATE, Values.only(STATES.index("NEW")))
     new = Match("state", (), Role.SPACE, "NEW", (is_new,))
-    notrack = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({State.CT}))
+    notrack = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({Metadata.CT}))
     before = program(Rule((), notrack), Rule((new,), DROPS))
     assert compare(before, program(Rule((), notrack), Rule((new,), DROPS), Rule((new, NEVER), LOG))) is None
     # The state is asked for before it is written, as a tree must not do.

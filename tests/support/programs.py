@@ -29,17 +29,17 @@ from hitables.ir.fields import (
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend, Packet
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
-from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Role, Rule, State, Target
+from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Metadata, Role, Rule, Target
 from hitables.ir.rule import Test as FieldTest
 
 FINAL = ("ACCEPT", "DROP", "REJECT --reject-with icmp-port-unreachable", "DNAT --to-destination 10.0.0.1")
 WRITERS = {
-    "MARK --set-xmark 0x1/0xffffffff": {State.MARK},
-    "CT --notrack": {State.CT},
-    "TOS --set-tos 0x10/0x3f": {State.TOS},
-    "SET --add-set s src": {State.SETS},
-    "DNPT": {State.ADDRESSES},
-    "TCPMSS --clamp-mss-to-pmtu": {State.TCP, State.LENGTH, State.CHECKSUM},
+    "MARK --set-xmark 0x1/0xffffffff": {Metadata.MARK},
+    "CT --notrack": {Metadata.CT},
+    "TOS --set-tos 0x10/0x3f": {Metadata.TOS},
+    "SET --add-set s src": {Metadata.SETS},
+    "DNPT": {Metadata.ADDRESSES},
+    "TCPMSS --clamp-mss-to-pmtu": {Metadata.TCP, Metadata.LENGTH, Metadata.CHECKSUM},
     "UNKNOWN": EVERYTHING,
 }
 NAMES = ("eth0", "eth1", "eth10", "lo", "wg0", "br-lan")
@@ -150,8 +150,10 @@ def make_match(rng: random.Random, family: Family, tiny: bool, number: int = 0) 
     key = f"{name}{number}"
     if role is Role.CONSTANT:
         kind = rng.random()
-        some = frozenset(rng.sample([State.MARK, State.CT, State.SETS, State.LENGTH], rng.choice([1, 1, 2])))
-        reads = some if kind < 0.6 else EVERYTHING if kind < 0.7 else frozenset[State]()
+        some = frozenset(
+            rng.sample([Metadata.MARK, Metadata.CT, Metadata.SETS, Metadata.LENGTH], rng.choice([1, 1, 2]))
+        )
+        reads = some if kind < 0.6 else EVERYTHING if kind < 0.7 else frozenset[Metadata]()
         return Match(name, ("--some", "thing"), role, key, tests, reads=reads)
     if role is not Role.SPACE:
         # The key of a match decides what it writes, as in the parser.
@@ -185,7 +187,7 @@ def make_match(rng: random.Random, family: Family, tiny: bool, number: int = 0) 
     )
 
 
-_ASKING_WRITES = {2: frozenset({State.LABELS, State.MARK}), 3: EVERYTHING, 4: frozenset({State.CT})}
+_ASKING_WRITES = {2: frozenset({Metadata.LABELS, Metadata.MARK}), 3: EVERYTHING, 4: frozenset({Metadata.CT})}
 _SHAPES: list[tuple[str, Role, tuple[Field, ...]]] = [
     ("", Role.SPACE, (Field.SRC,)),
     ("", Role.SPACE, (Field.DST,)),

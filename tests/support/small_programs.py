@@ -14,7 +14,7 @@ from hitables.ir.headers import FIELD_BYTES
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Packet
 from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target
+from hitables.ir.rule import Ends, Kind, Match, Metadata, Role, Rule, Target
 from hitables.ir.rule import Test as FieldTest
 from hitables.simulate.batch import PacketBatch
 
@@ -22,8 +22,8 @@ ACCEPT = Target("ACCEPT", Kind.VERDICT, "ACCEPT")
 DROPS = Target("DROP", Kind.VERDICT, "DROP")
 RETURN = Target("RETURN", Kind.RETURN, "RETURN")
 LOG = Target("LOG", Kind.VERDICT, "LOG", ends=Ends.NEVER)
-MARK = Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset({State.MARK}))
-MARKED = Match("mark", ("--mark", "1"), Role.CONSTANT, "mark 1", reads=frozenset({State.MARK}))
+MARK = Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset({Metadata.MARK}))
+MARKED = Match("mark", ("--mark", "1"), Role.CONSTANT, "mark 1", reads=frozenset({Metadata.MARK}))
 
 
 def jump(name: str) -> Target:

@@ -15,7 +15,7 @@ from hitables.compiler.options import Options
 from hitables.emit.text import write
 from hitables.errors import Unsupported
 from hitables.ir.program import Program
-from hitables.ir.rule import EVERYTHING, Ends, Match, Role, State
+from hitables.ir.rule import EVERYTHING, Ends, Match, Metadata, Role
 from hitables.syntax import access
 from hitables.syntax.extensions import MATCHES, TARGETS
 from hitables.syntax.options import HEADER_ACCESS
@@ -174,7 +174,7 @@ def test_a_match_that_may_write_is_an_event(name: str) -> None:
 
 def test_each_state_has_a_writer_and_a_reader() -> None:
     """A state that only unknown extensions write, or read, is META, and CLASS and SECMARK for matches."""
-    written = frozenset[State]().union(
+    written = frozenset[Metadata]().union(
         *(
             row.access.writes
             for row in TARGETS.values()
@@ -183,11 +183,11 @@ def test_each_state_has_a_writer_and_a_reader() -> None:
         *(states for known in KNOWN.values() for states in known.writes_with.values()),
         *(known.writes for known in KNOWN.values()),
     )
-    assert EVERYTHING - written == {State.PAYLOAD, State.META, State.SECMARK}
-    read_by_some = frozenset[State]().union(
+    assert EVERYTHING - written == {Metadata.PAYLOAD, Metadata.META, Metadata.SECMARK}
+    read_by_some = frozenset[Metadata]().union(
         *(known.reads for known in (*KNOWN.values(), HEADER_ACCESS) if known.reads != EVERYTHING)
     )
-    assert EVERYTHING - read_by_some == {State.CLASS, State.SECMARK}
+    assert EVERYTHING - read_by_some == {Metadata.CLASS, Metadata.SECMARK}
 
 
 CONSTANT = [name for name, row in MATCHES.items() if row.role is Role.CONSTANT and name in KNOWN]

@@ -20,7 +20,7 @@ from hitables.ir.fields import STATES, TCP, Family, Field
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import Ends, Kind, Match, Role, Rule, State, Target
+from hitables.ir.rule import Ends, Kind, Match, Metadata, Role, Rule, Target
 from hitables.ir.rule import Test as FieldTest
 from hitables.ir.semantics import Walk
 from hitables.verify import bdd, bdd_reader
@@ -31,15 +31,15 @@ ACCEPT = Target("ACCEPT", Kind.VERDICT, "ACCEPT")
 DROPS = Target("DROP", Kind.VERDICT, "DROP")
 RETURN = Target("RETURN", Kind.RETURN, "RETURN")
 LOG = Target("LOG", Kind.VERDICT, "LOG", ends=Ends.NEVER)
-MARK = Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset({State.MARK}))
-NOTRACK = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({State.CT}))
+MARK = Target("MARK", Kind.VERDICT, "MARK 1", ends=Ends.NEVER, writes=frozenset({Metadata.MARK}))
+NOTRACK = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({Metadata.CT}))
 IS_TCP = Match(
     "", ("-p", "tcp"), Role.SPACE, "-p tcp", (FieldTest(Field.PROTO, Values.only(TCP)),), native=True
 )
 NEVER = Match("", (), Role.SPACE, "never", (FieldTest(Field.SRC, Values(())),))
 LIMIT = Match("limit", ("--limit", "1/sec"), Role.ONCE, "limit 1/sec")
 CHANCE = Match("statistic", ("--mode", "random"), Role.NAMED, "statistic random")
-MARKED = Match("mark", ("--mark", "1"), Role.CONSTANT, "mark 1", reads=frozenset({State.MARK}))
+MARKED = Match("mark", ("--mark", "1"), Role.CONSTANT, "mark 1", reads=frozenset({Metadata.MARK}))
 NEW = Match("state", (), Role.SPACE, "NEW", (FieldTest(Field.STATE, Values.only(STATES.index("NEW"))),))
 
 
@@ -294,7 +294,7 @@ def test_any_budget_gives_the_right_answer_or_none(monkeypatch: pytest.MonkeyPat
 
 
 def test_one_spelling_with_two_meanings_is_not_decided() -> None:
-    other = MARKED._replace(reads=frozenset({State.CT}))
+    other = MARKED._replace(reads=frozenset({Metadata.CT}))
     answer = ask(program(Rule((MARKED,), DROPS)), program(Rule((other,), DROPS)))
     assert isinstance(answer, Undecided) and "'mark 1' is spelt alike" in answer.reason
 

@@ -38,7 +38,7 @@ from hitables.ir.headers import inconsistency, is_malformed
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Role, Rule, State, Target
+from hitables.ir.rule import EVERYTHING, Ends, Kind, Match, Metadata, Role, Rule, Target
 from hitables.ir.rule import Test as FieldTest
 from hitables.simulate import sampling
 from hitables.simulate.interpreter import Interner, Interpreter
@@ -47,7 +47,7 @@ from hitables.verify.encoding import Encoding
 from hitables.verify.question import Answer, Difference, Equal, Question, Undecided, differs
 
 pytestmark = pytest.mark.engine
-NOTRACK = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({State.CT}))
+NOTRACK = Target("CT", Kind.VERDICT, "CT --notrack", ends=Ends.NEVER, writes=frozenset({Metadata.CT}))
 ANYTHING = Target("X", Kind.VERDICT, "X", ends=Ends.NEVER, writes=EVERYTHING)
 TARPIT = Target("TARPIT", Kind.VERDICT, "TARPIT", ends=Ends.MAYBE)
 LIMIT = Match("limit", ("--limit", "1/sec"), Role.ONCE, "limit 1/sec")
