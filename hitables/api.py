@@ -54,6 +54,8 @@ def read(text: str, *, family: IPVersion | None = None, name: str = "-") -> Prog
     """
     from . import reader
 
+    if not isinstance(text, str):
+        raise InvalidOption(f"read takes a text, not {type(text).__name__}")
     return reader.read(text, family=_family(family), name=name)
 
 
@@ -171,11 +173,14 @@ def _compiled(
     if cuts not in ("equal", "unequal"):
         raise InvalidOption(f"unknown cuts {cuts!r}; there are equal, unequal")
     costs = options.get("costs")
+    leaf_size = options.get("leaf_size")
+    if leaf_size is None:
+        leaf_size = 16 if scheme == "paper" else 8
     chosen = Options(
         backend=backend_choice(options.get("backend", "any")),
         malformed=choose(Malformed, options.get("malformed", "stricter")),
         algorithm=options.get("algorithm", "auto"),
-        leaf_size=options.get("leaf_size") or (16 if scheme == "paper" else 8),
+        leaf_size=leaf_size,
         spfac=options.get("spfac", 4.0),
         min_length=options.get("min_length", 8),
         max_expansion=options.get("max_expansion", 4.0),
@@ -187,6 +192,7 @@ def _compiled(
         tables=_names(options.get("tables", ())),
         chains=_names(options.get("chains", ())),
     )
+    _check_rules(rules)
     weigh = None if scheme == "paper" or options.get("uniform") else counted
     if isinstance(rules, Program):
         return compile_program(
@@ -248,6 +254,10 @@ def check(
     drawn = {key: value for key, value in (("packets", packets), ("seed", seed)) if value is not None}
     if engine not in compare.ENGINES:
         raise InvalidOption(f"unknown engine {engine!r}; there are {', '.join(compare.ENGINES)}")
+    if packets is not None and packets < 1:
+        raise InvalidOption(f"packets: {packets} packets test nothing; draw at least 1")
+    if seed is not None and seed < 0:
+        raise InvalidOption(f"seed: {seed} is below 0")
     if drawn and engine != "sample":
         raise InvalidOption(f"{next(iter(drawn))}: engine {engine} draws no packets")
     if engine == "sample" and max_memory is not None:
@@ -332,6 +342,8 @@ def trace(
     if isinstance(packet, str):
         parsed = read_packet(packet, program.family)
         packet, table, chain = parsed.packet, table or parsed.table, chain or parsed.chain
+    if not isinstance(packet, Packet):
+        raise InvalidOption(f"a packet is a text or a Packet, not {type(packet).__name__}")
     if chain is None:
         raise InvalidOption("a Packet does not name its chain; name it, as in chain='INPUT'")
     table = table or "filter"
@@ -365,7 +377,13 @@ def stats(
 # ---- arguments ----
 
 
+def _check_rules(rules: object) -> None:
+    if not isinstance(rules, str | Program):
+        raise InvalidOption(f"a rule set is a text or a Program, not {type(rules).__name__}")
+
+
 def _program(rules: Rules, family: IPVersion | None, name: str) -> Program:
+    _check_rules(rules)
     return rules if isinstance(rules, Program) else read(rules, family=family, name=name)
 
 
@@ -384,14 +402,22 @@ def _one_backend(backend: Backend | str) -> Backend:
 
 
 def _names(names: Names) -> frozenset[str]:
+    if names is None:
+        raise InvalidOption("tables and chains are names; () means all")
     return frozenset({names} if isinstance(names, str) else names)
 
 
 def _check_budget(timeout: float | None, max_memory: int | None) -> None:
-    if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
-        raise InvalidOption(f"a timeout of {timeout} is not above 0 seconds")
-    if max_memory is not None and max_memory < SMALLEST_MEMORY:
-        raise InvalidOption(f"a max_memory of {max_memory} is below {SMALLEST_MEMORY} bytes")
+    if timeout is not None:
+        if not isinstance(timeout, int | float):
+            raise InvalidOption(f"a timeout is a number of seconds, not {timeout!r}")
+        if not (timeout > 0 and math.isfinite(timeout)):
+            raise InvalidOption(f"a timeout of {timeout} is not above 0 seconds")
+    if max_memory is not None:
+        if not isinstance(max_memory, int):
+            raise InvalidOption(f"max_memory is a number of bytes, not {max_memory!r}")
+        if max_memory < SMALLEST_MEMORY:
+            raise InvalidOption(f"a max_memory of {max_memory} is below {SMALLEST_MEMORY} bytes")
 
 
 def _question(

@@ -57,6 +57,11 @@ class Option(click.Option):
         finally:
             self.opts = every
 
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """The option's name in an error message: the one that the help shows."""
+        shown = [name for name in self.opts if name not in self.aliases]
+        return " / ".join(f"'{name}'" for name in shown)
+
 
 def option(*names: str, aliases: Sequence[str] = (), **attributes: Any) -> Decorator:
     """Like click.option; *aliases* are further spellings that the help does not show."""

@@ -74,4 +74,4 @@ class Options:
         if self.effort not in EFFORTS:
             raise InvalidOption(f"unknown effort {self.effort!r}; there are {', '.join(EFFORTS)}")
         if self.leaf_size < 1 or self.min_length < 1:
-            raise InvalidOption("binth and min-length are at least 1")
+            raise InvalidOption("leaf size and minimum length are at least 1")

@@ -63,18 +63,18 @@ class Answers:
 
     def given_by(self, packet: Packet) -> Packet:
         """*packet* with these answers and no others."""
+        # Methods, not closures: a packet can be pickled with its answers.
+        return replace(packet, fact=self.fact, outcome=self.outcome, rewritten=self.rewritten)
 
-        def fact(match: Match, epoch: int) -> bool | None:
-            return self.facts.get((match.key, epoch))
+    def fact(self, match: Match, epoch: int) -> bool | None:
+        return self.facts.get((match.key, epoch))
 
-        def outcome(match: Match, ordinal: int) -> Outcome:
-            every = self.outcomes.get((match.key, ANY), Outcome.NO)
-            return self.outcomes.get((match.key, ordinal), every)
+    def outcome(self, match: Match, ordinal: int) -> Outcome:
+        every = self.outcomes.get((match.key, ANY), Outcome.NO)
+        return self.outcomes.get((match.key, ordinal), every)
 
-        def rewritten(which: Field, epoch: int) -> int | None:
-            return self.rewrites.get((which, epoch))
-
-        return replace(packet, fact=fact, outcome=outcome, rewritten=rewritten)
+    def rewritten(self, which: Field, epoch: int) -> int | None:
+        return self.rewrites.get((which, epoch))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ import importlib
 import inspect
 import multiprocessing
 import os
+import pickle
 import pkgutil
 import re
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from support.hitables_command import run
@@ -352,3 +353,40 @@ def test_a_command_loads_no_heavy_module_that_it_does_not_need(command: str) -> 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
     assert "click" in loaded and not loaded & HEAVY[command]
+
+
+@pytest.mark.parametrize("wrong", [None, b"*filter\nCOMMIT\n", 5, [OFFICE]])
+def test_rules_of_a_wrong_type_are_refused(wrong: Any) -> None:
+    for function in (hitables.compile, hitables.lint, hitables.stats, hitables.read):
+        with pytest.raises(hitables.InvalidOption, match=r"not (NoneType|bytes|int|list)"):
+            function(wrong)
+    with pytest.raises(hitables.InvalidOption, match="a rule set is a text or a Program"):
+        hitables.check(OFFICE, wrong)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"packets": 0, "engine": "sample"}, "0 packets test nothing"),
+        ({"seed": -1, "engine": "sample"}, "below 0"),
+        ({"timeout": "x"}, "number of seconds"),
+        ({"max_memory": "2G"}, "number of bytes"),
+        ({"chains": None}, "names"),
+    ],
+)
+def test_arguments_out_of_range_or_of_a_wrong_type_are_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(hitables.InvalidOption, match=message):
+        hitables.check(OFFICE, OFFICE, **arguments)
+
+
+def test_a_leaf_of_no_rules_and_a_packet_that_is_none_are_refused() -> None:
+    with pytest.raises(hitables.InvalidOption, match="leaf size"):
+        hitables.compile(OFFICE, leaf_size=0)
+    with pytest.raises(hitables.InvalidOption, match="not NoneType"):
+        hitables.trace(OFFICE, cast(Any, None), chain="INPUT")
+
+
+def test_a_difference_can_be_pickled() -> None:
+    comparison = hitables.check(OFFICE, OFFICE.replace("DROP", "ACCEPT"))
+    copy = pickle.loads(pickle.dumps(comparison))
+    assert copy.result is comparison.result and copy.result.value != 0
