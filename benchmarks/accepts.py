@@ -145,7 +145,7 @@ EXPLAINED = (
     ("lenient", r"Invalid target name|unable to initialize|Bad argument `COMMIT|Bad policy name",
      "lines that end as in Windows are read without that end"),
     ("lenient", r"unknown option|Illegal option|ambiguous",
-     "a shortened option that stands for another one in iptables, whose options are more than the table's"),
+     "a shortened option that iptables completes to another one, as it has more options than the table"),
     ("lenient", r"addrtype: bad type|Unknown event type|hmark-tuple|Bad ctstatus",
      "an empty word of a list; it is printed back as it stands"),
     ("lenient", r"--(hmark-src-prefix|connlimit-mask|hashlimit-srcmask|hashlimit-dstmask)",

@@ -46,7 +46,7 @@ SEED = 1
 SLOWLY = 1_000  # packets that go through ir.semantics
 LEAST = 1_000  # packets for a chain, however few rules it has
 MOST = 60_000
-SHOWN = 3  # differences told of each kind
+SHOWN = 3  # differences printed of each kind
 
 Bools = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
@@ -171,7 +171,7 @@ def _realised(chain: _Chain, program: Program, names: dict[int, str], own: froze
             batch, *(column.tolist() for column in columns), strict=True
         )
     ]
-    # Reachable is what any of these packets comes to, whatever else is true of it.
+    # A rule is reachable if one of these packets reaches it, under any answers to the open questions.
     machine = Interpreter(alone(program, chain.table, chain.name), Backend.LEGACY)
     wide = [batch]
     rng = np.random.default_rng(SEED)
@@ -323,9 +323,9 @@ def _by_line(
     machine: Interpreter,
     batch: PacketBatch,
 ) -> dict[int, int | None]:
-    """What the kernel counted for each line of the source, copies added up, malformed packets apart.
+    """The kernel's count for each line of the source: copies added up, without malformed packets.
 
-    None where it depends on what nobody knows.
+    None where the count depends on an unknown answer.
     """
     lost = machine.run(chain.table, chain.name, batch.pick(batch.malformed()), hits=True).hits
     assert lost is not None

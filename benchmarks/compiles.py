@@ -45,7 +45,8 @@ FIGURES = DOCS / "evaluation" / "compiles.json"
 SAVED = Path("out/compiles")
 
 SMALLEST, USUAL, MORE, LARGE, LARGEST = 10, 100, 500, 2000, 10_000
-# Of so many compiles one has USUAL to MORE rules, one LARGE or more, one LARGEST.
+# One compile in ONE_MORE has USUAL to MORE rules, one in ONE_LARGE has LARGE or more, one in ONE_LARGEST
+# has LARGEST.
 ONE_MORE, ONE_LARGE, ONE_LARGEST = 15, 250, 1500
 
 # For one proof, far above what the largest set takes: running out of it is a fault, too.
@@ -373,7 +374,7 @@ _path = click.Path(path_type=Path)
 @click.command()
 @click.option("--count", default=5000, show_default=True, type=click.IntRange(1), help="Compiles.")
 @click.option("--first", default=0, show_default=True, type=click.IntRange(0), help="Number of the first.")
-@click.option("--seconds", default=math.inf, type=float, help="Stop after so many.  [default: no bound]")
+@click.option("--seconds", default=math.inf, type=float, help="Stop after this long.  [default: no bound]")
 @click.option("--seed", default=1, show_default=True)
 @click.option("-j", "--jobs", default=1, show_default=True, type=click.IntRange(1), help="Processes.")
 @click.option("--style", "styles", multiple=True, type=click.Choice(NAMES), help="Only this; repeatable.")

@@ -38,7 +38,7 @@ from hitables.kernel.namespace import Namespace
 from .agreement import Line, try_packets
 
 PACKETS = 20_000  # that must be compared, of each set
-# Some of the packets drawn do not come to the rules: nat is asked about new connections alone.
+# Packets to draw for each packet needed: some do not reach the rules, as nat sees new connections only.
 DRAWN = 1.5
 ENOUGH_REACHED, MOST_OPEN = 0.9, 0.02
 SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "corpus"

@@ -20,7 +20,7 @@ def _cell(value: object) -> str:
 
 
 def between(name: str) -> re.Pattern[str]:
-    """Finds what stands between the two marks of table *name*."""
+    """A pattern for the text between the two marks of table *name*."""
     return re.compile(rf"(?<=<!-- table: {name} -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 

@@ -349,7 +349,7 @@ class _Drawing:
         return ["-m", name, *bang, option, chosen]
 
     def extra(self, name: str, chain: str, protocol: str) -> Words:
-        """A further match that may stand in this chain beside this protocol; nothing when none may."""
+        """A further match that this chain and this protocol allow; nothing when they allow none."""
         draw: Callable[[str, str], Words] = getattr(self, f"extra_{name}")
         return draw(chain, protocol)
 

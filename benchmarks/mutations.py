@@ -39,7 +39,7 @@ class RuleRef:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A rule set as text and as a program read from it: each rule says in which line it stands."""
+    """A rule set as text and as a program read from it: each rule has the number of its line."""
 
     text: str
     program: Program
@@ -223,7 +223,7 @@ def _protocol(sheet: Sheet, place: RuleRef, rng: random.Random) -> str | None:
 
 
 def _interface(match: Match, sheet: Sheet, rng: random.Random) -> Reworded:
-    """Another name of this rule set, a name that goes on, or a wildcard."""
+    """Another interface name of this rule set, a longer name, or a wildcard."""
     name = match.words[-1]
     others = [other for other in sheet.interfaces if other != name]
     others += [name[:-1] if name.endswith("+") else f"{name[:13]}+", f"{name.rstrip('+')[:13]}9"]
@@ -326,7 +326,7 @@ def _policy(sheet: Sheet, place: RuleRef, rng: random.Random) -> str:
 
 
 def _shared(sheet: Sheet, place: RuleRef) -> Rule | None:
-    """The rule with memory that stands alone in the chain that the rule at *place* enters."""
+    """The rule with memory that is alone in the chain that the rule at *place* enters."""
     target = place.rule.target
     if target is None or target.kind not in (Does.JUMP, Does.GOTO):
         return None
@@ -350,7 +350,7 @@ def _copied(sheet: Sheet, place: RuleRef, rng: random.Random) -> str | None:
 
 
 def _behind_branches(sheet: Sheet) -> list[RuleRef]:
-    """Rules with ports that stand behind a decision by ports in their chain."""
+    """Rules that test ports behind a decision by ports in their chain."""
     places = []
     for table in sheet.program:
         for chain in table.chains:
@@ -364,7 +364,7 @@ def _behind_branches(sheet: Sheet) -> list[RuleRef]:
 
 
 def _portless(sheet: Sheet, place: RuleRef, rng: random.Random) -> str:
-    """As if the decision that was not taken had told the ports: one test of them is left out."""
+    """One test of ports is left out, as if the decision that was not taken had implied it."""
     matches = list(place.rule.matches)
     at = rng.choice([at for at, match in enumerate(matches) if _option(match, *_PORT_OPTIONS)])
     value = _option(matches[at], *_PORT_OPTIONS)
@@ -383,7 +383,7 @@ def _tests(rule: Rule, *fields: Field) -> bool:
 
 
 def _state_tests(sheet: Sheet) -> list[RuleRef]:
-    """Rules of table raw, the only one that CT stands in, that ask for the connection state."""
+    """Rules that test the connection state in table raw, the only table that allows CT."""
     return [place for place in sheet.places if place.table.name == "raw" and _tests(place.rule, Field.STATE)]
 
 

@@ -21,7 +21,7 @@ def dumps(shared: Path = SHARED) -> Iterator[tuple[str, str]]:
     """Name and text of every real rule set."""
     folder = shared / "corpus" / "dumps"
     if not folder.is_dir():
-        raise HitablesError(f"{folder}: no such folder; the rule sets stand in a folder beside the project")
+        raise HitablesError(f"{folder}: no such folder; the rule sets are in a folder beside the project")
     for path in sorted(folder.iterdir()):
         yield path.name, path.read_text("utf-8", "surrogateescape")
 

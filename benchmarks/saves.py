@@ -211,7 +211,7 @@ def load_section(
 
 
 def _of_chain(section: Section, entries: Sequence[Entry], count: int) -> Iterator[Entry]:
-    """The entries of the section's chain; a rule without target says where the next one stands: left out."""
+    """The section's entries, without the target of a rule that has none: that field is an offset."""
     before = _CHAINS[section.table].index(section.chain)  # each empty chain in front is one entry, its policy
     for entry in entries[before : before + count]:
         yield replace(entry, target=("", 0, b"")) if not entry.target[0] else entry

@@ -111,7 +111,7 @@ class Row:
         goal = GOALS.get(self.set)
         if goal is not None:
             mean = goal.mean if self.backend == "legacy" else goal.mean * SLACK
-            # As the goals are written: with so many digits.
+            # Compared with as many digits as the goals have.
             if round(self.growth, 2) > goal.growth:
                 misses.append("growth")
             if round(self.mean, 1) > mean:
@@ -222,7 +222,7 @@ def show(data: dict[str, Any], folder: Path) -> None:
 
 
 def in_order(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The sets with goals first, as they stand there."""
+    """The sets with goals first, in the order of GOALS."""
     place = {name: at for at, name in enumerate(GOALS)}
     return sorted(rows, key=lambda row: (place.get(row["set"], len(place)), row["set"]))
 

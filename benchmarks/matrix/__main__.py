@@ -135,7 +135,7 @@ def why_left(mistake: Mistake, record: Record) -> str:
 
 
 def _names() -> dict[str, str]:
-    """The extension that each reader and writer stands for, by what the record calls it."""
+    """The extension of each reader and writer, by its name in the record."""
     names = {words: words.split()[1] for words, _ in NOT_TRIED.values()}
     names |= {each.words: each.name or "header" for each in READERS}
     return names | {identity(each): each.name or "header" for each in (*READERS, *WRITERS)}
@@ -154,7 +154,7 @@ def _tell(record: Record, judged: Judgement, everything: bool) -> None:
     groups: dict[tuple[str, str, str], list[Disagreement]] = {}
     for failure in judged.failures:
         writer, reader = names[failure.writer], names.get(failure.reader, "")
-        if failure.kind == UNTRIED:  # one line for what cannot be tried, whatever it is tried with
+        if failure.kind == UNTRIED:  # one line for each extension that cannot be tried
             unknown = any(failure.reader == words for words, _ in NOT_TRIED.values())
             writer, reader = ("anything", reader) if unknown else (writer, "anything")
         key = failure.kind, writer, reader

@@ -21,7 +21,7 @@ from hitables.kernel.netlink import NFTABLES, Netfilter, text
 
 _GET_INFO, _GET_ENTRIES = 64, 65
 _GETRULE = 7
-# Of struct ipt_entry and ip6t_entry: where target_offset and next_offset stand, and the counters.
+# Offsets in struct ipt_entry and ip6t_entry: of target_offset (next_offset follows it), of the counters.
 _ENTRY = {Family.IPV4: (88, 96), Family.IPV6: (140, 152)}
 _LEVEL = {Family.IPV4: socket.IPPROTO_IP, Family.IPV6: socket.IPPROTO_IPV6}
 _ENTRIES_AT = 40  # in struct ipt_get_entries
@@ -79,7 +79,7 @@ class Counters:
         return self._buffer.raw[_ENTRIES_AT:]
 
     def _places(self) -> list[int]:
-        """Where the counters of the chain's rules stand among the entries."""
+        """The offsets of the counters of the chain's rules in the entries."""
         info = ctypes.create_string_buffer(self.table.encode(), 84)
         self._option(_GET_INFO, info)
         (self._size,) = struct.unpack_from("=I", info, _SIZE_AT)

@@ -47,7 +47,7 @@ _GAUGE = "-p 253 -j RATEEST --rateest-name gauge --rateest-interval 250ms --rate
 
 @dataclass(frozen=True, slots=True)
 class ChainId:
-    """Where a row stands."""
+    """The chain that a row tests."""
 
     table: str
     chain: str
@@ -57,11 +57,11 @@ class ChainId:
 class Seen:
     """What one row showed.
 
-    refused  the tool's words if the writer was not taken; then nothing else is told
-    arrived  packets that came to the chain; fired: those that the writer was for
-    ended    name of a packet whose way the writer ended; went_on: of one that it did not
+    refused  the message of the tool if it refused the writer; the other fields are then empty
+    arrived  packets that reached the chain; fired: those that matched the writer
+    ended    name of a packet whose traversal the writer ended; went_on: of one that continued
     changed  by probe (its index in the row): the packet that showed it, "NAME: 1 -> 0"
-    asked    probes that the kernel took
+    asked    probes that the kernel accepted
     lost     packets that a probe of block A dropped
     """
 
@@ -261,7 +261,7 @@ class _Bench:
         changed: dict[int, str] = {}
         lost = []
         for packet, seen in self._counts(sent, counters):
-            # It does not come to this chain, or something else does, too.
+            # The packet did not reach this chain, or other packets did, too.
             if seen[first] != 1 or max(seen[a:]) > 1:
                 continue
             arrived += 1
@@ -311,7 +311,7 @@ def open_bench(family: Family, backend: Backend) -> None:
 
 
 def try_later(place: ChainId, writer: str, there: ChainId, probes: Sequence[str]) -> Seen:
-    """Run inside: which probes at *there* answer otherwise because *writer* stands at *place*."""
+    """Run inside: which probes at *there* change their result because *writer* is at *place*."""
     assert _bench is not None, "open_bench comes first"
     return _bench.later(place, writer, there, probes)
 

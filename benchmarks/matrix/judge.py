@@ -175,7 +175,7 @@ def _judge_ends(record: Record, at: int, rule: Rule, out: Judgement) -> None:
 
 
 def _judge_untried(out: Judgement, rules: Rules) -> None:
-    """Extensions that cannot be tried here must depend on whatever writes, and change whatever is asked."""
+    """Untried extensions must depend on every rule that writes, and change every probe that can change."""
     family = Family.IPV4
     probes = [each for each in READERS if (each, family) in rules and each.name]
     for words, reason in NOT_TRIED.values():
@@ -208,7 +208,7 @@ def _is_fixed(rule: Rule) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One entry of a table that forgets one thing.  kind: where it stands, a key of _PLACES, or "fields"."""
+    """A table entry that omits one thing.  kind: the table of the entry, a key of _PLACES, or "fields"."""
 
     text: str
     kind: str
@@ -219,7 +219,7 @@ class Mistake:
 
 
 def mistakes() -> Iterator[Mistake]:
-    """Each way in which one entry of the table can forget one thing."""
+    """Each way in which one entry of the table can omit one thing."""
     yield from _access_mistakes("match access", "", options.HEADER_ACCESS)
     for kind, table in (("match access", MATCHES), ("target access", TARGETS)):
         for name, extension in table.items():

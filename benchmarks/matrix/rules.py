@@ -41,7 +41,7 @@ class Try:
     words     of the rule, with {words} that differ between the families
     families  in which it exists
     tables    in which it is tried (a probe without any: in all); chains: in which of their chains
-    alone     a probe that itself writes: it is asked in a chain where no other probe stands
+    alone     a probe that itself writes: it is run in a chain without other probes
     """
 
     name: str
@@ -296,7 +296,7 @@ TARGETS_TRIED: tuple[Try, ...] = tuple(
 
 
 def _match_writers() -> tuple[Try, ...]:
-    """Every probe as the rule that stands between, and matches that are known to write."""
+    """Every probe as the rule between two readings, and matches that are known to write."""
     own = [
         *_probes("connlabel", "--label 2 --set"),
         *_probes("socket", "--restore-skmark", "--transparent --restore-skmark", at="PI"),

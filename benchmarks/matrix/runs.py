@@ -42,7 +42,7 @@ class Row:
     place: ChainId
     readers: tuple[int, ...]
     seen: Seen
-    there: ChainId | None = None  # the later chain that the readers stand in
+    there: ChainId | None = None  # the later chain, which has the readers
 
 
 # Which CPU a packet meets, and chance, differ from one sending to the next.
@@ -84,7 +84,7 @@ def run_setting(setting: Setting, only: str = "", tell: bool = True) -> list[Row
                     for to, probe in enumerate(READERS)
                     if _stands(probe, family, place) and probe.alone is alone
                 ]
-                # Without a writer, in both orders: a probe that writes shows by those that stand before it.
+                # Without a writer, in both orders: a probe that writes changes the probes behind it.
                 for order in (chosen, chosen[::-1]) if at is None else (chosen,):
                     seen = namespace.call(try_row, place, words, [READERS[to].rule(family) for to in order])
                     rows.append(Row(at, place, tuple(order), seen))
@@ -99,7 +99,7 @@ def run_setting(setting: Setting, only: str = "", tell: bool = True) -> list[Row
 
 
 def _stands(probe: Try, family: Family, place: ChainId) -> bool:
-    """Whether the probe may stand there."""
+    """Whether the probe is allowed in that chain."""
     fits = not probe.tables or place.table in probe.tables
     return fits and family in probe.families and place.chain in probe.chains
 

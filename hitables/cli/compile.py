@@ -289,12 +289,13 @@ def compile_command(
             done=progress.done,
             weigh=weigh,
         )
+    # Files first: standard error may be a closed pipe, and a message that fails must not lose the result.
+    _write(result, outputs, options["backend"])
     _warn_of_faults(result.faults)
     if outputs.summary:
         _show_summary(result.reports)
         if result.weighed:
             click.echo(f"rules are weighed by {result.weighed}", err=True)
-    _write(result, outputs, options["backend"])
 
 
 def _compile_options(scheme: str, costs_file: str | None, options: dict[str, Any]) -> Any:

@@ -1,7 +1,7 @@
 """Write the cffi wrapper of the engine: build_ffi.py HEADER... -o OUT.c
 
-Of each header cffi reads what stands between its include guard's lines; so a
-header may hold types, enums and function declarations, no macros.
+cffi reads the lines of each header between those of its include guard, so a
+header may hold types, enums and function declarations, but no macros.
 """
 
 import argparse

@@ -210,7 +210,7 @@ class Prover:
             at += words[at]
 
     def bound(self, steps: int) -> None:
-        """Let each run end as TOO_DEEP beyond so many steps; 0: no bound."""
+        """End each run as TOO_DEEP after *steps* steps; 0: no bound."""
         lib.prover_bound(self._handle, steps)
 
     def is_ordered(self, order: Order) -> Status:

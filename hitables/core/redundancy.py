@@ -30,7 +30,7 @@ class Why(enum.IntEnum):
     """Why a rule may be removed; STAYS: it may not."""
 
     STAYS = lib.REDUNDANCY_STAYS
-    NEVER = lib.REDUNDANCY_NEVER  # rules before it end the way of all its packets
+    NEVER = lib.REDUNDANCY_NEVER  # earlier rules end the traversal of all its packets
     NOTHING = lib.REDUNDANCY_NOTHING  # the rules after it do the same to them, or it only counts
 
 
@@ -40,10 +40,10 @@ class Reading(NamedTuple):
     tops       [axis] the highest coordinate
     low, high  [piece, axis] coordinates, both included
     rule       [piece] its rule, ascending; pieces of one rule do not overlap
-    action     [piece] ANYTHING, or what ends the packet's way: equal numbers, equal ends
+    action     [piece] ANYTHING, or how the packet's traversal ends: equal numbers, equal ends
     broken     [piece] whether it drops packets that may always be dropped
     rules      how many rules the list has
-    end        the action for packets that no rule ends the way of
+    end        the action for packets whose traversal no rule ends
     """
 
     tops: Numbers

@@ -53,7 +53,7 @@ class Reorder(enum.IntFlag):
     DEFERRABLE = lib.TREE_MOVABLE  # it may be evaluated late, and more than once
     SPLITTABLE = lib.TREE_SENDABLE  # its matches may be in one chain and its action in another
     PASSED = lib.TREE_PASSED  # a search does not end at it
-    DROPS = lib.TREE_DROPS  # it drops packets that lack an optional field, whatever its boxes ask of it
+    DROPS = lib.TREE_DROPS  # it drops packets that lack an optional field, even one that its boxes require
 
 
 class Step(enum.IntEnum):
@@ -68,7 +68,7 @@ class Step(enum.IntEnum):
 
 
 class NodeKind(enum.IntEnum):
-    """How a node goes on after its entries."""
+    """How a node continues after its entries."""
 
     LEAF = lib.TREE_LEAF
     TEST = lib.TREE_TEST

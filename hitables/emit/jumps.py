@@ -379,7 +379,7 @@ def _contains(pairs: Pairs, low: int, high: int) -> bool:
 
 
 def _hull(one: tuple[int, int] | None, two: tuple[int, int] | None) -> tuple[int, int] | None:
-    """The interval that contains both; None stands for any value."""
+    """The interval that contains both; None is the interval of all values."""
     if one is None or two is None:
         return None
     return min(one[0], two[0]), max(one[1], two[1])

@@ -18,7 +18,7 @@ enum prove_op {
     PROVE_OPTION, /* drops a packet with a bad TCP data offset */
     PROVE_CUT,    /* drops a packet whose protocol cannot be determined */
     PROVE_EVENT,  /* arg: key << 1 | 1 if the rule has a memory of its own */
-    PROVE_WRITE,  /* arg: mask of the states that the preceding event may change, whatever its answer */
+    PROVE_WRITE,  /* arg: mask of the states that the preceding event may change, holding or not */
     PROVE_NEVER,  /* does not hold */
 };
 

@@ -44,7 +44,7 @@ enum tree_free {
     TREE_SENDABLE = 2, /* a packet that it matches may be sent to a chain that ends with its action */
     TREE_PASSED = 4, /* a search does not end at it */
     TREE_DROPS =
-        8 /* it also drops packets that lack an optional field, whatever its boxes say of that field */
+        8 /* it also drops packets that lack an optional field, even one that its boxes require */
 };
 
 /* Cost of a test for a packet that it does not take, and for one that it takes. */
@@ -80,7 +80,7 @@ struct tree_boxes {
 };
 
 struct tree_options {
-    uint32_t leaf_size; /* a list of so many rules is not split */
+    uint32_t leaf_size; /* a list of at most this many rules is not split */
     uint32_t max_nesting; /* taken tests on a path */
     uint32_t longest; /* bisect: a longer list is split even if that saves nothing; 0: none is */
     uint64_t budget; /* rules printed: entries and decisions */
@@ -111,9 +111,9 @@ enum tree_step {
 
 /* A node: entries, read in list order, then its decision.  TEST has two edges: the one that its rule
  * takes, and the other; if negated, the rule takes packets outside the interval of the first edge.  CUTS
- * has ascending edges, which are told apart by halving; a packet in none of them takes the last.  LOOKUPS
- * has ascending edges too, told apart as in figure 4 of "Trees in the List": one rule for the middle edge,
- * one for the hull of the edges before it, one for all the rest. */
+ * has ascending edges, searched by halving; a packet in none of them takes the last.  LOOKUPS has ascending
+ * edges too, searched as in figure 4 of "Trees in the List": one rule for the middle edge, one for the hull
+ * of the edges before it, one for all the rest. */
 struct tree_node {
     uint32_t entry, entries;
     uint32_t edge, edges;
@@ -139,7 +139,7 @@ struct tree {
 };
 
 /* Build with the builder of that name.  The caller frees the tree with tree_free.  NULL on failure, and
- * *status then gives the reason. */
+ * *status is then the reason. */
 struct tree *tree_grow(const char *algorithm, const struct tree_boxes *boxes,
                        const struct tree_options *options, enum tree_status *status);
 void tree_free(struct tree *tree);

@@ -64,7 +64,7 @@ struct vfdb_ops {
     const char *name, *title;
     uint32_t least_dims, most_dims;
     uint32_t
-        prefix_dims; /* intervals of the first so many dimensions are prefixes: the dispatcher cuts boxes */
+        prefix_dims; /* leading dimensions whose intervals must be prefixes: the dispatcher cuts boxes */
     bool wraps; /* takes an inner plan */
     struct vfdb_param param[VFDB_PARAMS];
     int (*build)(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,

@@ -1,7 +1,7 @@
 /* The pieces of a reading in a hierarchy of hulls.
  *
- * Idea: pieces that leave the same axes open stand together, as wide pieces would spoil the hulls of narrow
- * ones; each kind is halved again and again along the axis on which its pieces are narrowest.
+ * Idea: pieces that leave the same axes open form one kind, as wide pieces would spoil the hulls of narrow
+ * ones; each kind is halved repeatedly along the axis on which its pieces are narrowest.
  * Cost: O(n log n) sorts to build; a search visits the hulls that meet the box.
  * Invariant: a hull holds all pieces below it.
  * Threading: a search writes the index's stack and lists, so an index belongs to one thread.

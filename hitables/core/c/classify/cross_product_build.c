@@ -132,7 +132,7 @@ static int lay_steps(struct cross_product_builder *b, uint32_t k)
     return status;
 }
 
-/* False if there are more ranges than so many. */
+/* False if there are more than *most* ranges. */
 static bool lay_ranges(struct port_ranges *ranges, const uint16_t *share, size_t values, uint32_t most)
 {
     uint32_t count = 0;

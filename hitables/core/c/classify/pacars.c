@@ -15,10 +15,10 @@
  * Threading: searches change nothing.
  *
  * Fractional cascading, which the paper asks for and leaves out: each square weaves its list with every
- * fourth key of its children's woven lists.  A woven key knows its place in the list and in each child's
+ * fourth key of its children's woven lists.  A woven key stores its place in the list and in each child's
  * woven list, so a place in one square gives the place in the next, give or take four.  Here these places are
  * hints, from which the search gallops: updates leave them as they are, and a square weaves anew when a
- * quarter of its list has changed.  So an update stays cheap, and a search is right whatever the hints are.
+ * quarter of its list has changed.  So an update stays cheap, and wrong hints only make a search slower.
  * Fewer than WORTH keys are not woven: halving them costs less than the cache lines of their hints.
  *
  * More than two dimensions: the rules of a prefix are sorted by priority, and each that can be the best is

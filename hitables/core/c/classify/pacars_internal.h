@@ -36,7 +36,7 @@ struct crossing_list {
 };
 
 /* A list and its children's, woven: records of a key, its place in the list, and its place in each child's
- * woven list.  Place p: so many keys are at most the header's. */
+ * woven list.  Place p: the number of keys that are at most the header's. */
 struct woven {
     uint32_t count;
     uint32_t record[];

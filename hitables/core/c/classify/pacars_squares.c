@@ -1,10 +1,10 @@
 /* The squares of PACARS: their lists of prefixes, and fractional cascading.
  *
- * Idea: a list is two arrays, starts and prefixes, by rising start; each prefix knows its parent, the
+ * Idea: a list is two arrays, starts and prefixes, by rising start; each prefix stores its parent, the
  * smallest other prefix that holds it.  A woven list joins a square's list with samples of its children's
  * woven lists.
  * Cost: an update moves the entries behind its place; weaving sorts the keys of a square.
- * Invariant: that of pacars.c; woven places are hints, so a search is right whatever they say.
+ * Invariant: that of pacars.c; woven places are hints, so no search relies on them.
  * Threading: changes are made by one thread at a time, never beside a search.
  */
 #include "pacars_internal.h"

@@ -55,7 +55,7 @@ static uint32_t all_dims(const struct rfc_builder *b)
     return (uint32_t)((UINT64_C(1) << b->rules->dims) - 1);
 }
 
-/* A table of so many entries of values below *values*, for step *step; VFDB_TOO_LARGE beyond the bound. */
+/* A table of *entries* values below *values*, for step *step; VFDB_TOO_LARGE beyond the bound. */
 static int table_new(struct rfc_builder *b, struct build_step *step, uint64_t entries, uint64_t values)
 {
     if (entries > b->most - b->entries)

@@ -12,7 +12,7 @@
 /* The tables of RFC, shared by their build (rfc_build.c) and their search (rfc.c). */
 
 enum {
-    LARGE = 1 << 21, /* entries of a table of so many bytes are all fetched before the first is read */
+    LARGE = 1 << 21, /* bytes of a table from which all entries are fetched before the first is read */
     MOST_STEPS = 4 * VFDB_DIMS
 };
 

@@ -5,7 +5,7 @@
  * from 0 here.
  * Cost: an update takes O(delta + n) as in table I (the master list is an array), a search that of A and
  * O(delta), or O(n) where the rule that A returns is deleted.
- * Invariant: for every index of A's rules the buffer knows whether it is deleted, and which rules were
+ * Invariant: for every index of A's rules the buffer records whether it is deleted, and which rules were
  * inserted in front of it (index n: behind the last); so buffer and A together hold the master list.
  * Threading: searches share a lock; updates, and the exchange of A for a new one, have it alone.  One worker
  * at a time builds.

@@ -3,7 +3,7 @@
  * Idea: a bucket holds the rules of one class of an address by the other address and the service; a list
  * holds those of a pair of classes by service alone.  Equal lists are written once.
  * Cost: a sweep over the columns for each row of a product, and the square of short buckets and lists.
- * Invariant: rules of a bucket or list stand best first, and those that an earlier one covers are left out
+ * Invariant: rules of a bucket or list are in order, best first, without those that an earlier one covers
  * (of a bucket, if it is one of the first 64).
  * Threading: none; all belongs to one build.
  */

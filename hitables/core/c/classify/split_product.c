@@ -1,13 +1,13 @@
 /* Split product: rules found by their narrower address, or by both.
  *
- * Idea: a rule whose source is narrow stands in the buckets of those source addresses; else, if its
+ * Idea: a rule whose source is narrow is in the buckets of those source addresses; else, if its
  * destination is narrow, in the buckets of its destination; a rule that is wide in both is found in a product
  * table of source classes by destination classes, each cell of which refers to a list.  So rules wide in one
  * address are never copied against rules wide in the other, and each of the three parts is small.  All other
  * dimensions become one *kind* of packet, found in a product of small tables, and a row of bits tells which
  * *services* (distinct intervals of rules beyond the addresses) match that kind.  Buckets and lists hold
  * rules best first, 16 or 32 of which are compared at a time with AVX-512.  Where it is cheaper, all rules
- * stand in one product table, or in two.
+ * are in one product table, or in two.
  * Cost: a search reads about four cache lines per address and part, whatever the number of rules, as long as
  * narrow intervals overlap little; a build sweeps over the ends of the rules and writes the buckets.  The
  * split is chosen by counting what each would write.
@@ -144,7 +144,7 @@ static double usual_length(const struct range_classes *classes)
 
 /* Nanoseconds of a search, about, as the rules are shared out now; measured in `make bench-engine`'s first
  * runs, where a list or bucket of 16 took 4 and a line from beyond the second-level cache 3.  Infinite
- * where the build would take too long, or more than so many bytes. */
+ * where the build would take too long, or more than *memory* bytes. */
 static double estimate(struct split_product_builder *b, double memory)
 {
     uint32_t rules[PARTS] = {0};

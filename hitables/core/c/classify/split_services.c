@@ -1,10 +1,10 @@
 /* Services of a split product: the distinct intervals of rules beyond the addresses.
  *
  * Idea: the values of each dimension that are no address fall into classes, and their combinations into
- * kinds; a row of bits per kind tells which services match it.  The most used services get a bit of their
+ * kinds; a row of bits per kind has the services that match it.  The most used services get a bit of their
  * own; rules of the others must be read in full.
  * Cost: a step per value and class, and per combination of classes.
- * Invariant: bit SPLIT_SERVICES - 1 is set in every row: it stands for all services without a bit of their
+ * Invariant: bit SPLIT_SERVICES - 1 is set in every row: it represents all services without a bit of their
  * own.
  * Threading: none; all belongs to one build.
  */

@@ -152,8 +152,8 @@ static bool add_bitmap(struct trie *trie, struct trie_bitmap *node, uint32_t dig
     return true;
 }
 
-/* The payload of the node at that level on the way of *key*; NULL if it is not there, or cannot be made:
- * then nothing has changed.  Level 0 is the root. */
+/* The payload of the node at that level on the path of *key*; NULL if there is no such node, or it cannot be
+ * made: then nothing has changed.  Level 0 is the root. */
 void *trie_reach(struct trie *trie, uint64_t key, uint32_t level, bool make)
 {
     void **at = &trie->root, *node = trie->root;

@@ -122,7 +122,7 @@ static int tss_remove(void *built, const uint32_t *box, uint32_t priority)
 
 /* -- search ----------------------------------------------------------------------------------- */
 
-/* Headers whose search goes on, and those that one tuple's filter lets pass. */
+/* Headers whose search is not finished, and those that the filter of one tuple passes. */
 struct header_block {
     uint32_t count, words;
     uint32_t best[BLOCK + LANES], header[BLOCK + LANES]; /* header: its index in the batch */

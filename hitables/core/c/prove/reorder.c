@@ -10,7 +10,7 @@
  * have no packet in common, until few are left on one side.  The caller guarantees that the searched rules
  * are exactly those before r.
  * Cost: little where each rule searches those that it crosses; at worst all pairs.
- * Invariant: PROVE_EQUAL is returned only when each pair was told apart.
+ * Invariant: PROVE_EQUAL is returned only when each such pair was checked.
  * Threading: one thread, but for *stopped.
  */
 #include "reorder_internal.h"
@@ -151,7 +151,7 @@ static bool is_listed(const struct order *order, uint32_t rule, uint32_t which)
     return false;
 }
 
-/* Whether the two must be told apart: w precedes rule and its form does not search it. */
+/* Whether the pair must be checked: w precedes rule, and the form of rule does not search w. */
 static bool matters(const struct reorder_check *j, uint32_t rule, uint32_t w)
 {
     const struct order *order = j->order;

@@ -2,9 +2,9 @@
  *
  * Idea: a region of the header space is a set of coordinates per dimension.  A test that holds in all of the
  * region falls away; a rule with a test that holds nowhere in it falls away; nothing remains behind a rule
- * that surely ends.  Lists of which the same remains decide every packet of the region alike, whatever they
- * were.  A test of something that an item in front of it may write stays open (blocked) until that item is
- * gone.  A called chain is inlined in its caller's list, followed by an item that marks its end, to which
+ * that surely ends.  Two lists with the same residual list decide every packet of the region in the same
+ * way.  A test of something that an item in front of it may write stays open (blocked) until that item is
+ * removed.  A called chain is inlined in its caller's list, followed by an item that marks its end, to which
  * RETURN leads.
  * Cost: an item is 32 bytes and is visited once per cut of the region.
  * Invariant: the list decides each packet of the region as the rules that it was made of do.
@@ -124,7 +124,7 @@ static uint32_t first_at(const struct set *set, uint32_t low)
     return lower_bound(set->ends + 1, 2, set->n, low);
 }
 
-/* How test lies to set, which is not empty. */
+/* The relation of the test to the set, which is not empty. */
 enum relation residual_relation(const struct residual *r, uint32_t test, const struct set *set)
 {
     const uint32_t *ends = r->in.set_ends + 2 * (size_t)r->in.test_start[test];
@@ -213,8 +213,8 @@ static bool reads_only(const struct residual *r, uint32_t test, uint32_t dim, ui
     return reads;
 }
 
-/* How a test lies to the region; of an either-or, *chosen is one of its tests that is open. */
-static enum relation lies(const struct residual *r, uint32_t test, uint32_t *chosen)
+/* The relation of a test to the region; of an either-or, *chosen is one of its tests that is open. */
+static enum relation region_relation(const struct residual *r, uint32_t test, uint32_t *chosen)
 {
     *chosen = test;
     if (!(test & EITHER))
@@ -242,7 +242,7 @@ uint32_t residual_open_test(const struct residual *r, const struct residual_item
     for (uint64_t left = item->open; left; left &= left - 1) {
         uint32_t test = r->tests[guarded->first + (uint32_t)__builtin_ctzll(left)], chosen;
         if (reads_only(r, test, ALL_DIMS, blocked)) {
-            enum relation relation = lies(r, test, &chosen);
+            enum relation relation = region_relation(r, test, &chosen);
             if (relation == REL_PART || !(test & EITHER))
                 return chosen;
         }
@@ -263,7 +263,7 @@ static bool look(const struct residual *r, struct residual_item *item, uint32_t 
         uint32_t bit = (uint32_t)__builtin_ctzll(left), test = r->tests[guarded->first + bit], chosen;
         if (!reads_only(r, test, dim, blocked))
             continue;
-        enum relation relation = lies(r, test, &chosen);
+        enum relation relation = region_relation(r, test, &chosen);
         if (relation == REL_OUT)
             return false;
         if (relation == REL_IN)

@@ -37,7 +37,7 @@ struct guarded_action {
     uint32_t kind, arg; /* arg of JUMP and GOTO: the chain, or the one that it is proved to equal */
     uint32_t next; /* EVENT: the guarded action behind it */
     uint32_t writes; /* mask of the states that are written from here on */
-    uint32_t changes; /* EVENT: mask of the states that the event itself writes, whatever its answer */
+    uint32_t changes; /* EVENT: mask of the states that the event itself writes, whether it holds or not */
     uint32_t once; /* not 0: an event from here on has a memory that belongs to its rule */
     uint64_t dims; /* a bit for each dimension tested; the last bit for dimension 63 and all beyond */
 };
@@ -109,7 +109,7 @@ uint32_t residual_decide(struct residual *r, uint32_t guarded, uint32_t verdict)
 /* How the class reads each match: see prover_reading. */
 size_t residual_reading(const struct residual *r, uint32_t *words, size_t room);
 
-/* How a test lies to a set that is not empty. */
+/* The relation of a test to a set that is not empty. */
 enum relation residual_relation(const struct residual *r, uint32_t test, const struct set *set);
 /* The part of the set inside, or outside, the test. */
 struct set *residual_cut(struct residual *r, const struct set *set, uint32_t test, bool inside);

@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { BESIDE = 16 }; /* rules that may stand in front of another list, at most */
+enum { BESIDE = 16 }; /* rules that may be put in front of another list, at most */
 
 /* The heap of leaves. */
 

@@ -58,10 +58,11 @@ struct crossing_span {
 struct bisection {
     struct space *space;
     const struct tree_options *options;
-    /* Tables of work: the cost of a packet in a list of 2^(size / STEPS) rules when so many tests may
-     * still be taken, if the best fractions could be split off freely.  There is one for each axis that
-     * tests may bisect, for lists that differ along it: what cheap tests cannot part is not estimated by
-     * them (in nft, single ports are told apart at half the price of a range, but one after the other). */
+    /* Tables of work: the cost of a packet in a list of 2^(size / STEPS) rules, by the number of tests that
+     * may still be taken, if the best fractions could be split off freely.  There is one table for each
+     * axis that tests may bisect, for lists that differ along it: a list that cheap tests cannot split is
+     * not estimated by them (in nft, a test of one port costs half as much as a test of a range, but
+     * separates only one port). */
     double work[TABLES][NESTINGS][SIZES];
     uint32_t tables, table[TREE_AXES]; /* of each axis; TABLES: no test bisects it */
     struct tree_cost filled[TABLES]; /* cost of the test of each table */
@@ -86,7 +87,7 @@ static inline double work_of_size(const struct bisection *g, const double *work,
     return work[below] + (size - below) * (work[below + 1] - work[below]);
 }
 
-/* The expected cost in a list of so many rules, by the table, with *nesting* tests left to take. */
+/* The expected cost in a list of *rules* rules, by the table, with *nesting* tests left to take. */
 static inline double work_at(const struct bisection *g, uint32_t table, uint32_t nesting, double rules)
 {
     if (rules <= 1)

@@ -6,9 +6,9 @@
  * Unequal cuts: between rules that lie apart, or at all ends of rules.  A rule that an earlier final rule
  * hides within a part is left out of the part, and so is a part without rules.
  * Cost: per part, the square of its rules.
- * Invariant: what lies in no part of a cut, "none" too, belongs to the last one.  The root's region is the
- * hull of its boxes.  Neither budget nor nesting is bounded, and which axes need what is not asked: the
- * caller has one tree per protocol.
+ * Invariant: points in no part of a cut, "none" included, belong to the last part.  The root's region is the
+ * hull of its boxes.  Neither budget nor nesting is bounded, and what an axis requires of others is ignored:
+ * the caller has one tree per protocol.
  * Differs from the 2014 tool: of equally good axes it took one at random, we take the first; parts beyond the
  * node's own end (rounding, or more cuts than values) were printed as empty intervals, here there are none;
  * "none" was forgotten.

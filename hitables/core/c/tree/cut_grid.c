@@ -2,13 +2,13 @@
  *
  * Idea: a node of too many rules is cut along one axis or several into equal parts, as its builder chooses
  * (grid_choices.c, grid_cells.c).  Printed, a grid becomes tests, each of which halves what is left along one
- * axis; neighbours that are one node are not told apart, and a leaf to which several tests lead is a chain of
+ * axis; no test separates neighbours that are one node, and a leaf to which several tests lead is a chain of
  * its own.  Rules must be read in list order, so common rules are kept above the parts only if they precede
  * all others of the node.  (Trees that are searched in memory are classify/cut_tree.c.)
  * Cost: that of the cells of each node.
- * Invariant: a point that reaches a node finds all rules of the node that it meets; one that lies in none of
- * a grid's parts meets none, wherever it goes.  Entries and decisions never exceed the budget, nor taken
- * tests on a path max_nesting.
+ * Invariant: a point that reaches a node finds all rules of the node that it meets; a point outside all parts
+ * of a grid meets none, so any part may take it.  Entries and decisions never exceed the budget, and the
+ * tests taken on a path never exceed max_nesting.
  * Threading: none; everything lives in arenas of one growth.
  */
 #include "cut_grid.h"

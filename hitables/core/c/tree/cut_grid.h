@@ -15,7 +15,7 @@ struct cut {
 
 enum plan_kind { PLAN_LEAF, PLAN_TEST, PLAN_GRID };
 
-/* What is to become of a node.  A node keeps so many cuts as it has. */
+/* How a node will be split.  A node stores only the first *cuts* entries of *cut*. */
 struct grid_plan {
     enum plan_kind kind;
     uint32_t cuts;
@@ -29,7 +29,7 @@ struct grid_node {
     uint32_t boxes, *box, rules;
     struct range *region; /* this and *box* until its parts are made */
     const struct hole *holes;
-    uint32_t nesting;      /* tests taken on the way, at most */
+    uint32_t nesting;      /* tests taken on the path, at most */
     uint32_t refs;         /* tests of its parent's that lead here, and branches in line */
     uint32_t entries, *entry; /* rules of a leaf, or that all parts have in common */
     struct grid_plan *plan;

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { SHORT = 200 }; /* in lists up to so long every rule is compared with every earlier one */
+enum { SHORT = 200 }; /* rules of a list up to which every rule is compared with every earlier one */
 
 static uint32_t rules_in(const struct space *space, const uint32_t *box, uint32_t boxes)
 {

@@ -155,7 +155,8 @@ bool can_grid(const struct grid_growth *p, const struct grid_node *node, uint32_
     return (cut == TREE_CUT_PREFIX || cut == TREE_CUT_RANGE) && axis_usable(p->space, node->region, axis);
 }
 
-/* One test takes what lies beyond the least prefix that holds all boxes which do not span the region. */
+/* Plan one test, which takes all points outside the least prefix that holds the boxes narrower than the
+ * region. */
 bool plan_narrows(const struct grid_growth *p, const struct grid_node *node, uint32_t axis,
                   struct grid_plan *plan)
 {

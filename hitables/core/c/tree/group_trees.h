@@ -7,7 +7,7 @@
 
 enum {
     GROUPS = 3,
-    FEW = 2,          /* a version of so many rules is a list */
+    FEW = 2,          /* a version of at most this many rules is a list */
     DEEPEST = 2000,   /* tests above a node below which versions are lists: recursion ends there */
     OUT_OF_SAMPLE = 255 /* the group of rules that are not in the sample */
 };
@@ -36,9 +36,9 @@ struct node_plan {
 struct grouping {
     uint32_t groups;       /* 1: one tree */
     uint32_t axis[GROUPS]; /* of all groups but the last */
-    uint32_t wide;         /* a prefix of so many bits, or fewer, is not specific */
+    uint32_t wide;         /* a prefix of this many bits, or fewer, is not specific */
     bool last_is_rest;     /* the last group holds the rules that are specific in neither axis */
-    bool called; /* the first tree is called and returns, as the others; else it goes on to them */
+    bool called; /* the first tree is called and returns, as the others; else its leaves lead to the others */
 };
 
 /* A chain that calls versions of several groups. */
@@ -52,7 +52,7 @@ struct group_trees {
     const struct tree_options *options;
     struct tree_boxes passing; /* the input, but a search does not end at rules that are not final */
     struct grouping grouping;
-    uint32_t every; /* the sample has one of so many rules */
+    uint32_t every; /* the sample has one rule in this many */
     uint32_t rules; /* in the sample */
     uint32_t *first; /* [rules + 1] first box of each rule */
     uint8_t *group; /* [rules] */

@@ -19,8 +19,8 @@ enum {
     POINTS = 20000,  /* drawn to estimate a grouping */
     BACKGROUND_SAMPLE =
         60, /* boxes drawn as background of a tree; with all it takes eight times as long for the same tree */
-    WIDE = 7, /* a prefix of so many bits of 32 or fewer is not specific; with 16 the last tree of fw1
-               * crosses so much that its longest path is twice as long */
+    WIDE = 7, /* a prefix of this many bits of 32, or fewer, is not specific; with 16, so many rules of the
+               * last tree of fw1 cross that its longest path is twice as long */
     WIDER = 15, /* tried besides with the greatest effort */
     GROUPINGS = 5,
     BUDGET = 4, /* rules that a tree may grow to over those that it holds, before it is pruned */
@@ -152,7 +152,7 @@ static struct build_node *group_grow(struct group_trees *f, uint32_t g, uint32_t
 
 /* The trees. */
 
-/* Packets that reach the end of the first tree go on to the others. */
+/* Continue packets that reach the end of the first tree in the others. */
 static void go_on(struct group_trees *f, struct build_node *node, struct build_node *then)
 {
     for (;;) {

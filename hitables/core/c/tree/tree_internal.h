@@ -67,7 +67,7 @@ struct hole {
 
 struct build_node;
 
-/* How a rule is printed in lists; or, where *rule* is -1, an entry that stands for no rule. */
+/* How a rule is printed in lists; or, where *rule* is -1, an entry without a rule. */
 struct printed_entry {
     enum tree_step step;
     int32_t rule;
