@@ -126,7 +126,7 @@ def test_a_target_outside_of_its_table_or_chain_is_refused(place: str, table: st
 def test_a_target_is_refused_in_a_chain_of_ones_own_by_where_its_packets_come_from() -> None:
     rules = ("-A own -j MASQUERADE", "-A POSTROUTING -j own")
     assert "MASQUERADE" in taken(":own - [0:0]", *rules, table="nat")
-    with pytest.raises(ParseError, match="below OUTPUT"):
+    with pytest.raises(ParseError, match="a chain that OUTPUT reaches"):
         taken(":own - [0:0]", *rules, "-A OUTPUT -j own", table="nat")
 
 
