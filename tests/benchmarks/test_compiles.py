@@ -12,7 +12,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
-from hypothesis import arguments, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.scale import examples
 
@@ -50,7 +50,7 @@ def test_the_kernel_takes_what_is_drawn(style: str) -> None:
 
 @pytest.mark.parametrize("style", NAMES)
 @settings(max_examples=examples(8))
-@arguments(seed=st.integers(0, 2**32), size=st.integers(1, 60))
+@given(seed=st.integers(0, 2**32), size=st.integers(1, 60))
 def test_a_drawing_has_its_size_is_read_and_is_the_same_again(style: str, seed: int, size: int) -> None:
     text, family = draw(style, Random(seed), size)
     assert draw(style, Random(seed), size) == (text, family)
@@ -279,7 +279,7 @@ def test_anything_but_a_proof_or_a_stated_refusal_is_a_fault(
 
 
 @settings(max_examples=examples(25))
-@arguments(data=st.data())
+@given(data=st.data())
 def test_what_is_made_small_shows_the_fault_and_nothing_more_can_go(data: st.DataObject) -> None:
     text, family = draw(
         data.draw(st.sampled_from(sorted(STYLES))), Random(data.draw(st.integers(0, 999))), 30

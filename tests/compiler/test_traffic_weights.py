@@ -118,7 +118,7 @@ def test_a_capture_and_a_trace_of_the_same_packets_give_the_same_weights(trace: 
         (["--trace", "TRACE", "--through", "ht1"], "no built-in chain ht1"),
         (["--trace", "TRACE", "--scheme", "paper"], "weighs all rules the same"),
         (["--trace", "missing"], "missing: No such file"),
-        (["--pcap", "TRACE"], "no capture"),
+        (["--pcap", "TRACE"], "not a readable capture"),
     ],
 )  # fmt: skip
 def test_unusable_sources_of_weights_are_refused(arguments: list[str], message: str, trace: Path) -> None:
