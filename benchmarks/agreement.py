@@ -54,13 +54,13 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass
 class Line:
-    """What came out for one rule set.  *failures*: what is wrong, in words; none: all is well."""
+    """The result for one rule set.  *failures*: a text for each fault; empty: none was found."""
 
     name: str
     rules: int = 0
     compiled: int = 0
     chains: int = 0
-    packets: int = 0  # that came to the rules, by backend and by program: their least number
+    packets: int = 0  # that reached the rules: the least number over backends and programs
     open: int = 0
     equal: int = 0
     slow: int = 0
@@ -101,7 +101,7 @@ class _Chain:
 
 
 def try_packets(program: Program, compiled: Program, count: int, line: Line) -> None:
-    """Send about *count* packets through *program* and *compiled*, and write down in *line* what came out."""
+    """Send about *count* packets through *program* and *compiled*, and record the results in *line*."""
     chains = _drawn(program, count)
     line.chains = len(chains)
     if not chains:
@@ -299,7 +299,7 @@ def _compare_counters(
 def _compare_programs(
     place: str, batch: PacketBatch, verdicts: Sequence[tuple[Bools, Bools, Bools]], line: Line
 ) -> None:
-    """The kernel before against the kernel after, on packets that came to both."""
+    """The kernel before against the kernel after, on packets that reached both."""
     (before, closed, asked), (after, closed_after, asked_after) = verdicts
     both = asked & asked_after
     full = np.zeros((2, len(asked)), bool)

@@ -74,7 +74,7 @@ def load(name: str) -> Rules:
 
 
 def published(name: str, least: int) -> npt.NDArray[np.uint32]:
-    """The trace that comes with a set, so often that it has *least* headers."""
+    """The trace of a set, repeated until it has *least* headers."""
     path = SHARED / "rulesets" / f"{name}_trace.gz"
     headers = traces.parse(read_text(str(path)), path.name).headers
     return np.ascontiguousarray(np.tile(headers, (-(-least // len(headers)), 1)), np.uint32)
@@ -182,7 +182,7 @@ def compare(
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Best beside rte_acl; what was asked for in brackets."""
+    """The best classifier beside rte_acl; the goals in brackets."""
     lines = []
     for name in SETS:
         there = {row["algorithm"]: row for row in rows if row["set"] == name}
@@ -236,10 +236,10 @@ def all_rates(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true")
-    parser.add_argument("--algorithms", help="with commas between them; all that are no wrappers unless told")
+    parser.add_argument("--algorithms", help="separated by commas; by default all but wrappers")
     parser.add_argument("--number", type=int, default=1, help="of the traces, for others")
     parser.add_argument("--published", action="store_true", help="the traces that come with the sets")
-    parser.add_argument("-o", "--output", type=Path, help="the figures; the pages are drawn unless told")
+    parser.add_argument("-o", "--output", type=Path, help="write the figures here, and draw no pages")
     args = parser.parse_args()
     every = [
         name for name, algorithm in engine.ALGORITHMS.items() if not algorithm.wraps and name != "linear"

@@ -93,14 +93,14 @@ REFUSALS = (
     Refusal(
         "scheme paper prints every rule",
         lambda task: task.scheme == "paper" and task.options["equivalence"] == "verdict",
-        "scheme paper prints every rule: equivalence verdict goes with scheme tree only",
+        "scheme paper prints every rule: equivalence verdict needs scheme tree",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a task.
+    """The result of a task.
 
     fault   what went wrong, in a few words that name its kind; "" when nothing did
     detail  more about it
@@ -118,7 +118,7 @@ class Outcome:
 
 
 def attempt(task: Task) -> Outcome:
-    """Compile it, and say what came of it; only a fault of the campaign itself raises."""
+    """Compile it, and return the result; only a fault of the campaign itself raises."""
     refusal = next((each for each in REFUSALS if each.concerns(task)), None)
     try:
         compilation = compile_text(
@@ -192,7 +192,7 @@ def _options(rng: Random) -> tuple[str, dict[str, Any]]:
 
 @dataclass
 class Tally:
-    """What came of all tasks so far."""
+    """The results of all tasks so far."""
 
     compiles: int = 0
     by: dict[str, Counter[str]] = field(default_factory=dict)
@@ -265,7 +265,7 @@ _HEAD = "# compiles: "
 
 
 def save(task: Task, outcome: Outcome, path: Path) -> None:
-    """The rule set, with a first line that says how it was compiled; `read_saved` reads it back."""
+    """The rule set, with the options of the task in its first line; `read_saved` reads it back."""
     header = {
         "family": task.family,
         "style": task.style,

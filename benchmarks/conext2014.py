@@ -99,14 +99,14 @@ def batch_of(headers: Any) -> PacketBatch:
 
 
 def decided(program: Program, batch: PacketBatch) -> tuple[Any, Any]:
-    """Per packet: the line of the rule that decides (0: the policy, however it is said), and rules read."""
+    """Per packet: the line of the rule that decides (0: the policy, or a rule for it), and rules read."""
     result = Interpreter(program, Backend.LEGACY).run("filter", CHAIN, batch)
     lines = [rule.line for chain in program.table("filter").chains for rule in chain.rules]
     return np.array([*lines, 0])[result.rule], result.reads
 
 
 def in_scheme(scheme: str, program: Program, batch: PacketBatch, binth: int, cuts: str) -> Row:
-    """Compile, count; the same rule decides each packet, or the row says how many times not."""
+    """Compile and count; the row also has the number of packets that another rule decides."""
     before, linear = decided(program, batch)
     started = time.process_time()
     compiled = schemes(binth, cuts)[scheme](program)

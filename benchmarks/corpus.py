@@ -2,11 +2,11 @@
 
 For every rule set of FOLDER (dumps/, extensions/; one line each, without exception):
 
-a  our printed text, once loaded, gives the same iptables-save output as the original, in both backends; b
-the compiled set loads in both; c  boundary packets of its boxes, through each built-in chain with rules:
-the kernel with the set before, the kernel with the set after, and the C interpreter agree on every packet
-that the interpreter can predict, and on the counter of every rule; some packets go through ir.semantics,
-too.
+a  our printed text, once loaded, gives the same iptables-save output as the original, in both backends
+b  the compiled set loads in both
+c  boundary packets of its boxes, through each built-in chain with rules: the kernel with the set before, the
+   kernel with the set after, and the C interpreter agree on every packet that the interpreter can predict,
+   and on the counter of every rule; some packets go through ir.semantics, too
 
 Every text of refused/ must get a message and exit status 2.  The exit status is 1 if anything fails.
 """

@@ -170,7 +170,7 @@ def _generated(names: Sequence[str], rng: Random, size: int) -> str:
 
 
 def _filter_line(rule: object, rng: Random, comment_share: float) -> str:
-    """A ClassBench rule in words; *said*: the share of all ports that are said, not left out."""
+    """A ClassBench rule in words; *said*: the share of full port ranges that are written, not left out."""
     from hitables.parse import classbench
 
     assert isinstance(rule, classbench.FilterRule)
@@ -248,7 +248,7 @@ class _Drawing:
         lines: dict[str, list[str]] = {chain: [] for chain in (*built_in, *user)}
         for _ in range(size):
             chain = main if rng.random() < self.style.long else rng.choice(list(lines))
-            # A chain goes only to those behind it: no packet goes in circles.
+            # A chain enters only later chains, so jumps make no circle.
             below = user[user.index(chain) + 1 :] if chain in user else user
             lines[chain].append(self.rule(name, chain, below))
         rules = "".join(

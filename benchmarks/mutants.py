@@ -47,7 +47,7 @@ from .mutations import MUTATIONS, Sheet, mutate
 
 FIGURES = DOCS / "evaluation" / "mutants.json"
 MUTANTS, SEED = 3000, 1
-REPLAYED = 0.15  # share of the mutants that the kernel is asked about, when they are caught
+REPLAYED = 0.15  # share of the caught mutants that are sent to the kernel
 CONFIRMED = 200  # at least, of MUTANTS
 TRIES = 12  # edits until one gives a text that can be read, and is new
 CHUNK = 10  # mutants of a base at once
@@ -71,7 +71,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A mutant to be made of a base: which kind, of the compiled text or not, asked of the kernel or not."""
+    """A mutant to create from a base: its kind, whether of the compiled text, whether to replay it."""
 
     kind: str
     compiled: bool

@@ -59,7 +59,7 @@ class Sheet:
 
     @cached_property
     def interfaces(self) -> tuple[str, ...]:
-        """The names of interfaces that rules ask for."""
+        """The names of interfaces that rules test."""
         words = (match.words for place in self.places for match in place.rule.matches if not match.name)
         return tuple(dict.fromkeys(each[-1] for each in words if each[-2:-1] in (("-i",), ("-o",))))
 
@@ -208,7 +208,7 @@ def _prefix(match: Match, sheet: Sheet, rng: random.Random) -> Reworded:
 
 
 def _protocol(sheet: Sheet, place: RuleRef, rng: random.Random) -> str | None:
-    """Another protocol; what asks for its ports goes with it."""
+    """Another protocol; matches of the old protocol's ports are removed with it."""
     rule = place.rule
     (at,) = (at for at, match in enumerate(rule.matches) if match.is_protocol)
     words = rule.matches[at].words
@@ -306,7 +306,7 @@ def _does(place: RuleRef, kind: Does) -> bool:
 
 
 def _policies(sheet: Sheet) -> list[RuleRef]:
-    """Built-in chains that say ACCEPT or DROP; nat takes no DROP."""
+    """Built-in chains with policy ACCEPT or DROP, except those of nat, which allows no DROP."""
     return [
         RuleRef(table, chain, 0)
         for table in sheet.program
@@ -394,7 +394,7 @@ def _untracked_first(sheet: Sheet, place: RuleRef, rng: random.Random) -> str:
 
 
 def _behind_writers(sheet: Sheet) -> list[RuleRef]:
-    """Rules that ask for the state behind a rule of their chain that writes it."""
+    """Rules that test the state behind a rule of their chain that writes it."""
     places = []
     for place in _state_tests(sheet):
         writers = [at for at, rule in enumerate(place.chain.rules[: place.at]) if _writes_state(rule)]
@@ -407,7 +407,7 @@ def _writes_state(rule: Rule) -> bool:
 
 
 def _before_writer(sheet: Sheet, place: RuleRef, rng: random.Random) -> str:
-    """As if the state could be asked for anywhere in the tree: before it is written."""
+    """The state is tested before it is written, as if its place in the tree did not matter."""
     writers = [at for at, rule in enumerate(place.chain.rules[: place.at]) if _writes_state(rule)]
     return _moved_to(sheet, place, rng.choice(writers))
 

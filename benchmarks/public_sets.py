@@ -40,7 +40,7 @@ def refused(shared: Path = SHARED) -> Iterator[tuple[str, str]]:
 
 
 def raw_tables(count: int = 4, rules: int = 40) -> Iterator[tuple[str, str]]:
-    """Tables raw in which connections are left alone in mid-chain, and asked for before and behind.
+    """Tables raw that stop tracking in mid-chain, and test the connection state before and behind.
 
     No real set that we have does that, and compilers must not mistake the one for the other.
     """

@@ -135,7 +135,7 @@ class Saved:
 
 
 def compare(before: Program, after: Program, backend: Backend) -> Answer:
-    """Whether two texts say the same in *backend*, malformed packets included."""
+    """Whether two texts have the same meaning in *backend*, malformed packets included."""
     return check(before, after, Question(backends=(backend,), malformed=Malformed.EXACT, timeout=TIMEOUT))
 
 
@@ -388,7 +388,7 @@ class Job:
         return "sets" if self.section is None else "drawn" if self.drawn else "extensions"
 
     def run(self) -> Saved:
-        """Try it.  What goes wrong is in the result."""
+        """Try the section; failures are in the result."""
         try:
             if self.section is None:
                 return try_set(self.name, self.text, self.backend)

@@ -122,8 +122,8 @@ def table(lines: list[Line]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true")
-    parser.add_argument("--algorithms", help="with commas between them; all that are no wrappers unless told")
-    parser.add_argument("-o", "--output", type=Path, help="the figures; the pages are drawn unless told")
+    parser.add_argument("--algorithms", help="separated by commas; by default all but wrappers")
+    parser.add_argument("-o", "--output", type=Path, help="write the figures here, and draw no pages")
     args = parser.parse_args()
     every = [name for name, algorithm in engine.ALGORITHMS.items() if not algorithm.wraps]
     algorithms = args.algorithms.split(",") if args.algorithms else list(SHORT) if args.short else every

@@ -37,7 +37,7 @@ from .doc_tables import DOCS
 
 FIGURES = DOCS / "evaluation" / "writes.json"
 PROGRAMS, SEED = 50_000, 1
-REPLAYED = 0.01  # share of the programs whose difference the kernel is asked about
+REPLAYED = 0.01  # share of the differences that are sent to the kernel
 CHUNK = 100
 TELL_EVERY = 2_500
 TIMEOUT = 120.0  # seconds for one comparison
@@ -120,7 +120,7 @@ class Drawn:
 
 @dataclass(slots=True)
 class Tally:
-    """What the programs of a chunk came to: counts by name, and what is wrong, in words."""
+    """The results of the programs of a chunk: counts by name, and a text for each fault."""
 
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
@@ -253,11 +253,13 @@ def _chunks(count: int, seed: int, share: float) -> Iterable[tuple[list[str], fl
 @click.command()
 @click.option("-n", "--programs", default=PROGRAMS, show_default=True)
 @click.option("--seed", default=SEED, show_default=True)
-@click.option("--replayed", default=REPLAYED, show_default=True, help="Share that the kernel is asked about.")
+@click.option(
+    "--replayed", default=REPLAYED, show_default=True, help="Share of differences to send to the kernel."
+)
 @click.option("-j", "--jobs", default=2, show_default=True)
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Write the figures there.")
 def main(programs: int, seed: int, replayed: float, jobs: int, output: Path | None) -> None:
-    """Draw programs that write what they read, and see that both engines say the same of them."""
+    """Draw programs that write what they read, and check that both engines agree on them."""
     began, total, reported = time.monotonic(), Tally(), 0
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         for tally in pool.imap(try_seeds, _chunks(programs, seed, replayed), chunksize=1):

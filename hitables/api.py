@@ -146,7 +146,7 @@ def compile_unproved(
     progress: Progress = _ignore,
     **options: Unpack[CompileOptions],
 ) -> Output:
-    """Compile *rules* without a proof; the first line of the output says that there is none."""
+    """Compile *rules* without a proof; the first line of the output then contains "NOT PROVED"."""
     return _compiled(rules, family, name, options, False, None, None, progress)
 
 
@@ -171,7 +171,7 @@ def _compiled(
     scheme = options.get("scheme", "tree")
     cuts = options.get("cuts", "equal")
     if cuts not in ("equal", "unequal"):
-        raise InvalidOption(f"unknown cuts {cuts!r}; there are equal, unequal")
+        raise InvalidOption(f"unknown cuts {cuts!r}; use equal or unequal")
     costs = options.get("costs")
     leaf_size = options.get("leaf_size")
     if leaf_size is None:
@@ -253,7 +253,7 @@ def check(
     question = _question(backend, malformed, equivalence, tables, chains, timeout, max_memory)
     drawn = {key: value for key, value in (("packets", packets), ("seed", seed)) if value is not None}
     if engine not in compare.ENGINES:
-        raise InvalidOption(f"unknown engine {engine!r}; there are {', '.join(compare.ENGINES)}")
+        raise InvalidOption(f"unknown engine {engine!r}; use one of {', '.join(compare.ENGINES)}")
     if packets is not None and packets < 1:
         raise InvalidOption(f"packets: {packets} packets test nothing; draw at least 1")
     if seed is not None and seed < 0:
@@ -391,7 +391,7 @@ def _family(family: IPVersion | None) -> Family | None:
     try:
         return None if family is None else Family(family)
     except ValueError:
-        raise InvalidOption(f"unknown family {family!r}; there are 4, 6") from None
+        raise InvalidOption(f"unknown family {family!r}; use 4 or 6") from None
 
 
 def _one_backend(backend: Backend | str) -> Backend:

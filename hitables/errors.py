@@ -99,7 +99,7 @@ class Disagreement(HitablesError):
 
 
 class MissingLibrary(HitablesError):
-    """An optional library that is not installed; the text says how to install it."""
+    """An optional library that is not installed; the text has the command that installs it."""
 
 
 class FileError(HitablesError):

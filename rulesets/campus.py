@@ -3,7 +3,7 @@
 Eighteen departments on VLANs behind two uplinks.  Every department has a chain that ties addresses
 to network cards (`mac-*`, entered for what it sends) and one that lists what may reach its hosts
 (`in-*`); bogons, spoofed sources, a blocklist, floods and scans are met before, logs are limited.
-The lines stand as iptables-save prints them.
+The lines are in the form that iptables-save prints.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ def _reach(department: _Department, departments: list[_Department], random: Rand
 
 
 def _cards(department: _Department, random: Random) -> list[str]:
-    """Which card speaks for which address; some hosts are locked out."""
+    """The network card of each address; some hosts are locked out."""
     rules = []
     for host in random.sample(department.hosts, random.randint(80, 140)):
         card = ":".join(f"{random.getrandbits(8):02x}" for _ in range(5))

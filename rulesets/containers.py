@@ -2,7 +2,7 @@
 
 What an orchestrator writes is many small chains behind one long one: each service has a rule in the
 chain of services, a chain that picks an endpoint by chance, and a chain per endpoint.  Marks carry
-"masquerade this" from nat to POSTROUTING.  The lines stand as iptables-save prints them.
+"masquerade this" from nat to POSTROUTING.  The lines are in the form that iptables-save prints.
 """
 
 from __future__ import annotations

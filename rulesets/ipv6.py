@@ -2,7 +2,7 @@
 
 Sites have /48s, departments /56s, VLANs /64s, servers single addresses.  The ICMPv6 chain follows
 the advice of RFC 4890; routing headers of type 0, spoofed and bogus sources are dropped first.
-The lines stand as ip6tables-save prints them.
+The lines are in the form that ip6tables-save prints.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Folds in the background: trees are grown in a process of their own while updates go on.
+"""Folds in the background: a process of its own grows trees while the session takes updates.
 
 The process starts from the state of that moment.  When its trees are grown and proved, it plans the
 updates that came meanwhile over them, until few are left.  Then one patch leads from the loaded rule set
 to the new trees.  Rules with memory keep their shared chains in the kernel.
 
 *Staged* trees get new chains.  These are handed out in pieces, to be loaded while the old trees are in
-use and updates go on; the last patch only leads packets to the new trees, and the old trees are removed
-in pieces again.  No packet reaches a staged chain.
+use and take updates; the last patch only leads packets to the new trees, and the old trees are removed
+in pieces, too.  No packet reaches a staged chain.
 
 Invariant: the state after a fold has the master list of the state that it replaces, and the law of
 state.py holds for it.  The caller is session.py, in one thread.
@@ -44,7 +44,7 @@ from .state import State
 # Edits in a piece: loading them takes about as long as a few updates.
 PIECE = 400
 
-# The process ends when at most so many updates are left to plan, or after so many rounds of updates.
+# The process ends when at most FEW_UPDATES updates are left to plan, or after MAX_ROUNDS rounds of updates.
 FEW_UPDATES, MAX_ROUNDS = 3, 20
 
 _PR_SET_PDEATHSIG = 1
@@ -68,7 +68,7 @@ class _StagedPiece:
 
 @dataclass(frozen=True)
 class _UpdateRequest:
-    """Asks for the updates that came meanwhile."""
+    """A request for the updates since the fold began."""
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ class Deletion:
         return True
 
     def own_copies(self) -> list[tuple[str, int]] | None:
-        """Chains and rows of the copies of the rule; None if those of equal rules cannot be told apart."""
+        """Chains and rows of the copies of the rule; None if copies of equal rules are mixed with them."""
         region = Region.around(self.rule, self.plan.family, self.plan.backends)
         is_like = likeness(self.rule)
         near = self.before.near(region, frozenset())

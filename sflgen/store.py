@@ -174,7 +174,7 @@ class Store:
                 self.state = plan.before
                 raise
         if self._end > MAX_JOURNAL:
-            with contextlib.suppress(HitablesError):  # if there is no room, the journal goes on
+            with contextlib.suppress(HitablesError):  # without room on the disk, the journal just grows
                 self.compact()
 
     def _load(self, plan: Plan, load: Callable[[str], None]) -> None:

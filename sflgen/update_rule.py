@@ -82,7 +82,7 @@ class RuleUpdate:
         plan.cache.rule_indexes[edit.table, self.section.name] = after
 
     def changes_sections(self) -> bool:
-        """Whether the chain must be divided anew: a rule that begins a section comes or is replaced."""
+        """Whether the chain must be divided anew: a rule that begins a section is inserted or replaced."""
         rule = self.edit.rule
         if rule is not None and begins_section(rule):
             return True

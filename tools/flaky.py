@@ -1,4 +1,4 @@
-"""Runs the tests again and again in other orders; tells last which failed, how often, how to repeat it.
+"""Runs the tests repeatedly in other orders, then lists the failures: which, how often, how to repeat them.
 
 Each run has a seed of its own, from which follow the order of the tests, what Hypothesis draws, the hashes
 of strings, the time zone and the width of the terminal.  Every second run ignores SIGINT, as shells have it
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 ZONES = ("UTC", "Asia/Kathmandu", "America/Los_Angeles")
 COLUMNS = ("60", "80", "200")
 
-# Ends by itself when whoever started it has gone.
+# Ends when its parent process has ended.
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(10**6))"
 
 
@@ -62,7 +62,7 @@ class Run:
         return f"(trap '' INT; {line})" if self.in_background else line
 
     def failures(self, arguments: Sequence[str], log: Path) -> list[str]:
-        """Run the tests, with what they say in *log*; the names of those that failed."""
+        """Run the tests, with their output in *log*; return the names of those that failed."""
         with tempfile.TemporaryDirectory() as folder, log.open("wb") as said:
             report = Path(folder, "report.xml")
             done = subprocess.run(

@@ -1,7 +1,7 @@
 """Draws chains as boxes of rules, jumps as arrows: python tools/picture.py RULES CHAIN PICTURE.svg
 
 RULES is iptables-save text, compiled or not; CHAIN is the chain of table filter to start from.  Words that
-only repeat what stands beside them are left out of the picture (`-m tcp` behind `-p tcp`).
+only repeat their neighbours are left out of the picture (`-m tcp` behind `-p tcp`).
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def one_set(panel: Any, data: dict[str, Any], name: str) -> None:
         (PROTOTYPE.get(name, []), "^", "C2", "prototype"),
         (TOOL.get(name, []), "s", "C0", "2014 tool"),
     ):
-        # An empty list draws nothing, and has the legend speak of it.
+        # An empty list draws nothing, but adds an entry to the legend.
         panel.plot([x for x, _ in points], [y for _, y in points], mark, color=colour, label=label)
     goal = data["goals"].get(name)
     if goal:

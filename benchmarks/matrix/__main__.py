@@ -5,8 +5,8 @@ and backends: does some packet get another answer after the writer?  See docs/ma
 docs/evaluation/matrix.json.  The exit status is 1 if the table calls a pair independent that the kernel
 shows to be dependent.
 
---judge    compare the table with the recorded figures, without the kernel --mutants  remove each single
-read, write and role from the table: which of these mistakes do the figures show?
+--judge    compare the table with the recorded figures, without the kernel
+--mutants  remove each single read, write and role from the table, and list the mistakes that the figures miss
 """
 
 from __future__ import annotations

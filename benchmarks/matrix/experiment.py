@@ -41,7 +41,7 @@ _ACCOUNTING, _NEW_ACCOUNT = 7, 0
 _WAYS = {"INPUT": Way.HERE, "OUTPUT": Way.OUT, "POSTROUTING": Way.OUT}
 _TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 NO_WRITER = ""
-# What -m rateest asks must be measured by an earlier rule.
+# An earlier rule must measure the rate that -m rateest reads.
 _GAUGE = "-p 253 -j RATEEST --rateest-name gauge --rateest-interval 250ms --rateest-ewmalog 500ms"
 
 
@@ -97,7 +97,7 @@ class _Bench:
         v4 = self.family is Family.IPV4
         ip = f"-{self.family.value}"
         sources = "198.18.0.0/16" if v4 else "fd18::/16"
-        # What -m rpfilter asks the routing: the way back depends on TOS and mark.
+        # Routes for -m rpfilter: the route back depends on TOS and mark.
         for words in (
             f"rule add to {sources} tos 0x10 lookup 100",
             f"rule add to {sources} fwmark 0x10 lookup 100",
@@ -106,7 +106,7 @@ class _Bench:
             run(["ip", ip, *words.split()])
         if not v4:  # DNPT changes where the way back starts
             run(f"ip -6 rule add from fd20::/16 to {sources} lookup 100".split())
-        if v4:  # what -m realm asks
+        if v4:  # realms for -m realm
             run(["ip", "route", "change", "198.19.1.0/24", "dev", "eth1", "realms", "5"])
         set_sysctl("netfilter.nf_conntrack_acct", "1")
         # Fragments stay as they are: connection tracking would put them together.
@@ -214,7 +214,7 @@ class _Bench:
         return Seen("", len(counted), len(counted), "", went_on, changed, frozenset(asked))
 
     def _answers(self, place: ChainId, writer: str, there: ChainId, block: Sequence[str]) -> _Answers:
-        """By packet that comes through *there*: what each probe counted."""
+        """For each packet that passes through *there*: the count of each probe."""
         sent = self.sent[_WAYS.get(there.chain, Way.THROUGH)]
         self.load((place, [writer] if writer else []), (there, block))
         self._as_before(writer, sent)
@@ -291,7 +291,7 @@ def _wide(kind: int) -> bytes:
 
 
 def _words(error: LiveError) -> str:
-    """What a tool complained of, in a line; its own numbering of our lines says nothing."""
+    """The error message of a tool in one line, without its line numbers."""
     message = re.sub(r"^.*?exit status \d+: ", "", " ".join(str(error).split()))
     return re.sub(r"\bline \d+:? ?", "", message)[:200]
 

@@ -90,7 +90,7 @@ def judge(record: Record, rules: Rules | None = None) -> Judgement:
     out = Judgement()
     rules = rules or all_rules()
     readers = {f: [rules.get((reader, f)) for reader in READERS] for f in Family}
-    # Only what a rule writes says what it may change.
+    # A rule may change only what its writes affect.
     known: dict[tuple[frozenset[frozenset[Metadata]], Family], list[bool]] = {}
     for at, writer in enumerate(WRITERS):
         mine = {family: rules[writer, family] for family in writer.families}
@@ -153,7 +153,7 @@ def _judge_pair(
         if any(row[to] for row in dependent.values()):
             out.idle.append((writer, reader))
     elif not set(letters) <= {APART, NO_PACKET}:
-        # A pair that no chain takes together, or whose writer always ends the way, is never asked.
+        # A pair is never tried if no chain allows both, or if its writer always ends the traversal.
         asked = zip(_FAMILIES, letters, strict=True)
         refused = [family for family, letter in asked if letter not in (APART, NO_PACKET)]
         rules = [readers[family][to] for family in refused]
@@ -240,7 +240,7 @@ def mistakes() -> Iterator[Mistake]:
 
 
 def _access_mistakes(kind: str, name: str, line: access.Access) -> Iterator[Mistake]:
-    """What the line could forget; one that says "everything" says nothing that could be forgotten."""
+    """The states that the line could omit; a line with "everything" has none."""
     spelt = name or "an address with a scattered mask"
     for what, states in (("reads", line.reads), ("writes", line.writes)):
         for state in sorted(states if states != EVERYTHING else ()):

@@ -43,7 +43,7 @@ SETTINGS = tuple(Setting(family, backend) for family in Family for backend in Ba
 
 
 def identity(each: Try) -> str:
-    """What names a reader or writer in the record: its words, and where the tables say so, these."""
+    """The name of a reader or writer in the record: its words, its tables unless mangle, its only family."""
     where = f" [{' '.join(each.tables)}]" if each.tables and each.tables != ("mangle",) else ""
     family = f" [IPv{next(iter(each.families)).value}]" if len(each.families) == 1 else ""
     return each.words + where + family

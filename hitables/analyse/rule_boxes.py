@@ -109,7 +109,7 @@ class BoxReader:
         return RuleBoxes((box,), rule.leaves)
 
     def plain(self, match: Match) -> _Plain | None:
-        """The intervals of a match that says nothing else; None for other matches."""
+        """The intervals of a match that tests nothing else; None for other matches."""
         if match.role is not Role.SPACE or match.either or _foreign_reading(match, self.nft):
             return None
         if self.is_broken_chain_dropped_by(match) or not match.tests:

@@ -62,9 +62,9 @@ def grow(
     A KeyboardInterrupt in the main thread ends the building.
     """
     if algorithm not in (*ALGORITHMS, PAPER):
-        raise ValueError(f"no tree builder is called {algorithm!r}; there are {', '.join(ALGORITHMS)}")
+        raise ValueError(f"no tree builder is called {algorithm!r}; use one of {', '.join(ALGORITHMS)}")
     if effort not in EFFORTS:
-        raise ValueError(f"there is no effort {effort!r}; there are {', '.join(EFFORTS)}")
+        raise ValueError(f"there is no effort {effort!r}; use one of {', '.join(EFFORTS)}")
     if min(leaf_size, max_nesting, budget, memory) < 0 or not copy_penalty >= 0 or not spfac >= 1:
         raise ValueError("a tree's option is out of range")
     grouping_effort, work_limit = EFFORTS[effort]

@@ -76,7 +76,7 @@ class Weights:
 
         source = self.trace_file or self.pcap_file
         if sum(map(bool, (self.trace_file, self.pcap_file, self.uniform))) > 1:
-            raise HitablesError("rules are weighed by --trace, by --pcap or by --uniform: give one of them")
+            raise HitablesError("--trace, --pcap and --uniform exclude each other: give one of them")
         if self.through and not source:
             raise HitablesError(
                 "--through names the chain for the packets of --trace or --pcap: give one of them"
@@ -117,7 +117,7 @@ class Weights:
         "--map",
         "map_file",
         metavar="FILE",
-        help="Write the line of FILE behind each printed rule, as JSON.",
+        help="Write the line number in FILE of each printed rule, as JSON.",
     ),
     option(
         "--report",
@@ -167,7 +167,7 @@ class Weights:
         "--uniform",
         aliases=["--alike"],
         is_flag=True,
-        help="Give all rules the same weight, whatever the counters of FILE are.",
+        help="Give all rules the same weight, and ignore the counters of FILE.",
     ),
     costs_option('Minimise time by this profile of "hitables calibrate".'),
 )
@@ -259,8 +259,8 @@ def compile_command(
     The result is read again and proved equal to FILE; without a proof nothing is printed. A chain whose
     tree turns out wrong is printed unchanged, with a warning.
 
-    Trees favour the rules that match most packets. How many each matches is taken from --trace or --pcap,
-    else from the counters of FILE (iptables-save -c); without counters all rules weigh the same.
+    Trees favour the rules that match most packets. The packets that match each rule are counted in --trace
+    or --pcap, else by the counters of FILE (iptables-save -c); without counters all rules weigh the same.
     """
     from ..compiler.pipeline import compile_text
     from ..files import read_text
@@ -273,7 +273,7 @@ def compile_command(
     weigh: Callable[[Any], Any] | None = weights.weigh(options["backend"])
     if scheme == "paper":
         if weights.trace_file or weights.pcap_file:
-            raise HitablesError("scheme paper weighs all rules the same: it takes neither --trace nor --pcap")
+            raise HitablesError("scheme paper weighs all rules the same: leave out --trace and --pcap")
         weigh = None
     with progress_bar(outputs.quiet) as progress:
         result = compile_text(

@@ -1,4 +1,4 @@
-"""The options of compiling, as one immutable value that is checked when it is made."""
+"""The options of compiling, as one immutable value that is checked when it is created."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Options:
         object.__setattr__(self, "equivalence", choose(Equivalence, self.equivalence))
         if self.algorithm not in ALGORITHMS:
             raise InvalidOption(
-                f"no tree builder is called {self.algorithm!r}; there are {', '.join(ALGORITHMS)}"
+                f"no tree builder is called {self.algorithm!r}; use one of {', '.join(ALGORITHMS)}"
             )
         if self.max_expansion < 1:
             raise InvalidOption(
@@ -72,6 +72,6 @@ class Options:
         if self.max_depth is not None and self.max_depth < 1:
             raise InvalidOption(f"a max-depth of {self.max_depth} is below 1: every tree nests one chain")
         if self.effort not in EFFORTS:
-            raise InvalidOption(f"unknown effort {self.effort!r}; there are {', '.join(EFFORTS)}")
+            raise InvalidOption(f"unknown effort {self.effort!r}; use one of {', '.join(EFFORTS)}")
         if self.leaf_size < 1 or self.min_length < 1:
-            raise InvalidOption("leaf size and minimum length are at least 1")
+            raise InvalidOption("leaf-size and min-length are at least 1")

@@ -187,9 +187,9 @@ def _transform(program: Program, options: Options, scheme: str, done: OnShare) -
     if scheme == "tree":
         return compile_rules(program, options, done, spare=True)
     if scheme != "paper":
-        raise InvalidOption(f"unknown scheme {scheme!r}; there are tree, paper")
+        raise InvalidOption(f"unknown scheme {scheme!r}; use tree or paper")
     if options.equivalence is not Equivalence.FULL:
-        raise InvalidOption("scheme paper prints every rule: equivalence verdict goes with scheme tree only")
+        raise InvalidOption("scheme paper prints every rule: equivalence verdict needs scheme tree")
     from .conext2014 import transform
 
     return transform(program, options)

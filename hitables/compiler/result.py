@@ -20,7 +20,7 @@ class ChainReport:
     nesting         most chains nested below it
     built           CPU seconds for building its trees
     why             why it got no tree; "" when it was compiled
-    gone            rules removed because no verdict depends on them
+    gone            number of removed rules, which affect no verdict
     """
 
     table: str

@@ -320,7 +320,7 @@ class TableCompiler:
         for at, run in enumerate(runs):
             boxes = as_boxes(reader.read(run, self.writes), self.family, weights[first : first + len(run)])
             first += len(run)
-            # The trees of groups are called, so RETURN in them comes back to the caller.  That is right only
+            # The trees of groups are called, so RETURN in them returns to the caller.  That is right only
             # in the last segment, where the caller has nothing left to read.
             if at + 1 == len(runs) or not any(map(leaves_chain, run)):
                 boxes.reorder[:] = reorderability(run, self.writes, reader)

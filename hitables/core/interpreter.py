@@ -30,7 +30,7 @@ EVERY_OUTCOME = 0xFFFFFFFF  # as an epoch: all evaluations of a key
 
 
 class Op(enum.IntEnum):
-    """Instructions; enum interp_op says which words follow each."""
+    """Instructions; enum interp_op lists the words that follow each."""
 
     RANGE = lib.INTERP_RANGE
     RANGES = lib.INTERP_RANGES

@@ -1,8 +1,7 @@
 """The prover of the C engine: its constants, its input as arrays, and one handle as an object.
 
 Idea: a `Prover` holds two programs.  A caller enters a class of packets, then runs pairs of chains and
-reads what differs.  This module only translates: include/prove.h and include/reorder.h say what each number
-means.
+reads what differs.  This module only translates: include/prove.h and include/reorder.h define each number.
 
 Invariant: an object of this module owns every array that the engine reads while a call lasts; the engine
 keeps copies of its own (`prover_new`), so the caller may drop the input once a `Prover` is built.

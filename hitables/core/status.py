@@ -25,7 +25,7 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
     INTERPRETER: {
         lib.INTERP_NO_MEMORY: (MemoryError, "{what}"),
         lib.INTERP_BAD_CODE: (AssertionError, "{what}: the code is malformed"),
-        lib.INTERP_TOO_DEEP: (AssertionError, "{what}: a chain nests deeper than its table said"),
+        lib.INTERP_TOO_DEEP: (AssertionError, "{what}: a chain nests deeper than the depth of its table"),
     },
     DATABASE: {
         lib.VFDB_NO_MEMORY: (

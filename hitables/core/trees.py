@@ -2,7 +2,7 @@
 
 A `TreeInput` is the list of boxes as the engine reads it.  A tree that was grown is copied into arrays that
 belong to Python before the engine's own is freed, so no handle outlives a call.  The module checks no values:
-the engine does, and `status.TREE` says which exception each of its statuses becomes.
+the engine does, and `status.TREE` maps each of its statuses to an exception.
 
 Callers: analyse/boxes.py (what may be done with axes and rules) and build/ (all else).
 """
@@ -40,7 +40,7 @@ EDGE = np.dtype([("low", "u8", 2), ("high", "u8", 2), ("to", "u4"), ("unused", "
 class Cut(enum.IntEnum):
     """Which intervals of an axis may be tested."""
 
-    NONE = lib.TREE_CUT_NONE  # none: the axis only tells which rules can match together
+    NONE = lib.TREE_CUT_NONE  # none: the axis only shows which rules can match together
     PREFIX = lib.TREE_CUT_PREFIX  # aligned powers of two; not on optional axes
     RANGE = lib.TREE_CUT_RANGE  # all
     POINT = lib.TREE_CUT_POINT  # single values but 0, which -p takes for any
@@ -60,9 +60,9 @@ class Step(enum.IntEnum):
     """What an entry of a node does with its rule; SEND, ASK, CALL and GO lead to a node."""
 
     RULE = lib.TREE_RULE  # the rule
-    SEND = lib.TREE_SEND  # what the rule matches goes to the node
-    ASK = lib.TREE_ASK  # what may match the rule goes to the node and comes back
-    CALL = lib.TREE_CALL  # every packet goes to the node and comes back
+    SEND = lib.TREE_SEND  # packets that the rule matches go to the node
+    ASK = lib.TREE_ASK  # packets that the rule may match go to the node, and return
+    CALL = lib.TREE_CALL  # every packet goes to the node, and returns
     GO = lib.TREE_GO  # every packet goes to the node
     ACT = lib.TREE_ACT  # the rule's action, for every packet
 

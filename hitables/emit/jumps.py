@@ -206,7 +206,7 @@ class _Tree:
         return paths
 
     def destination(self, node: int) -> int | None:
-        """The node that a test goes to whose edge leads to *node*; None: there is no rule."""
+        """The node to which a test jumps if its edge leads to *node*; None if the test has no rule."""
         if node in self.destinations:
             return self.destinations[node]
         first, entries, _, _, kind = self.node[node][:5]

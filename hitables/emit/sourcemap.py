@@ -1,7 +1,7 @@
-"""The source map: which line of the input each printed rule stands for.
+"""The source map: the input line of each printed rule.
 
 The counters of all rules that map to one line add up to the counter of that line's rule
-(hitables/schema/map.json). Rules that were removed, because no verdict depends on them, have no counter; they
+(hitables/schema/map.json).  Rules that were removed, because they affect no verdict, have no counter; they
 are listed.
 """
 

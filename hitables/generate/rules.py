@@ -32,8 +32,9 @@ MORE_EVEN = (0, 2, 4, 8, 16, 32)
 def rules(seed: Seed, count: int, number: int = 0, smoothness: int = 0) -> Filter:
     """*count* distinct rules, the same for the same *number*.
 
-    smoothness  prefix lengths vary by up to so many bits in either direction
-    HitablesError if the seed does not have so many rules.
+    smoothness  the most bits by which prefix lengths vary in either direction
+
+    HitablesError if the seed cannot yield *count* distinct rules.
     """
     import numpy as np
 

@@ -1,6 +1,6 @@
 """The choices under which rule sets are compiled and compared: each is one type in the whole package.
 
-A backend is `ir.packet.Backend`; where both may be meant, the word "any" stands beside it (`BackendChoice`).
+A backend is `ir.packet.Backend`; where both may be meant, the type also has the word "any" (`BackendChoice`).
 Text becomes a choice at the edge (the command line, a public function, a state file); inside, functions
 take the enums.  The enums are strings, so that they are written to JSON and compared as their words.
 """
@@ -40,7 +40,7 @@ def choose(kind: type[Choice], word: str) -> Choice:
         return kind(word)
     except ValueError:
         raise InvalidOption(
-            f"unknown {kind.__name__.lower()} {word!r}; there are {', '.join(kind)}"
+            f"unknown {kind.__name__.lower()} {word!r}; use one of {', '.join(kind)}"
         ) from None
 
 
@@ -51,7 +51,7 @@ def backend_choice(word: str) -> BackendChoice:
     try:
         return Backend(word)
     except ValueError:
-        raise InvalidOption(f"unknown backend {word!r}; there are any, {', '.join(Backend)}") from None
+        raise InvalidOption(f"unknown backend {word!r}; use one of any, {', '.join(Backend)}") from None
 
 
 def backends_of(choice: BackendChoice) -> tuple[Backend, ...]:

@@ -7,7 +7,7 @@ from .packet import Packet
 
 # Bytes of layer 4 that a packet needs to have the field.
 FIELD_BYTES = {Field.SPORT: 2, Field.DPORT: 4, Field.ICMP: 2, Field.FLAGS: 14}
-TCP_OFFSET_BYTES = 13  # a tcp header of so many bytes has a data offset
+TCP_OFFSET_BYTES = 13  # the least bytes of a tcp header that has its data offset
 # Bytes of a whole header; a match on a shorter one drops the packet (docs/semantics.md).
 HEADER_BYTES = {TCP: 20, UDP: 8, UDPLITE: 8, SCTP: 16, DCCP: 12, ICMP: 8, ICMPV6: 8, 50: 8, 51: 12}
 

@@ -105,7 +105,7 @@ def make_ip_sets(
 def read_by_iptc(table: str, family: Family, namespace: Namespace) -> dict[str, list[dict[str, object]]]:
     """The rules of *table* in the legacy kernel, read by python-iptables: chain -> rules.
 
-    This reader shares no code with ours; it knows the legacy tables only.
+    This reader shares no code with ours; it reads the legacy tables only.
     """
     return namespace.call(_read_by_iptc, table, family)
 

@@ -3,13 +3,13 @@
     Replay = replay(before, after, difference)
 
 The packet is changed as little as possible so that it can be sent (interfaces that exist, a state that a
-connection can have).  If it still tells the programs apart by `ir.semantics`, it is sent through the one
-chain, once with each rule set; the results are whether it passed and which rules counted it.
+connection can have).  If `ir.semantics` still finds a difference, the packet is sent through the chain of
+the difference, once with each rule set; the results are whether it passed and which rules counted it.
 
-confirmed      the kernel executed both programs as ir.semantics does, and the two executions differ
-not realisable no scratch namespace can bring the packet to the chain, or the kernel gave other answers to
-               questions that only it can answer (chance, time, memory); the reason names them
-contradicted   no answers to the unknown questions explain the kernel's result: an alarm
+confirmed       the kernel executed both programs as ir.semantics does, and the two executions differ
+not realisable  no scratch namespace can bring the packet to the chain, or the kernel gave other answers to
+                questions that only it can answer (chance, time, memory); the reason names them
+contradicted    no answers to the unknown questions explain the kernel's result: an alarm
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _variants(packet: Packet) -> Iterator[Packet]:
             yield replace(packet, values=values)
 
     values = packet.values
-    # The number after that of "lo" is no name.  It stands for any other name, or for a longer one.
+    # The number after that of "lo" is no name.  It represents any other name, or a longer one.
     nameless = [
         which
         for which in (Field.IIF, Field.OIF)
@@ -222,7 +222,7 @@ class _Case:
         self.packet = self.batch.packet(0)
         refused = why_not(self.packet, chain, self.interfaces)
         if refused:
-            raise _Unrealisable(f"no such packet comes to {chain}: {refused}")
+            raise _Unrealisable(f"no such packet reaches {chain}: {refused}")
 
     def _sendable(self, packet: Packet) -> tuple[PacketBatch, list[str]]:
         nat = self.name == "nat"

@@ -1,6 +1,4 @@
-"""Tables and chains while they are read, and the commands that change them (-A, -I, -D, -R, -F, -X, -P, -E,
--Z).
-"""
+"""Tables and chains while they are read, and the commands that change them: -A -I -D -R -F -X -P -E -Z."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ class TableDraft:
     line: int
     notes: tuple[str, ...]
     chains: dict[str, ChainDraft] = field(default_factory=dict)
-    dropping: dict[str, int] = field(default_factory=dict)  # lines of DROP policies, where it stood before
+    dropping: dict[str, int] = field(default_factory=dict)  # chain -> line of DROP in an earlier table
 
 
 def for_all(command: str, table: TableDraft) -> None:
@@ -101,7 +99,7 @@ def edit(
     elif template.command == "-P":
         policy = words[template.chain + 1] if template.chain + 1 < len(words) else ""
         if policy == "-":
-            raise Fault("-P needs a policy", template.chain + 1, f"there are {', '.join(POLICIES)}")
+            raise Fault("-P needs a policy", template.chain + 1, f"use one of {', '.join(POLICIES)}")
         chain.policy = policy_of(chain.name, policy, template.chain + 1, table)
         chain.declared, chain.kept = True, False
         chain.counters = chain.counters and (0, 0)
@@ -127,7 +125,7 @@ def policy_of(chain: str, policy: str, at: int, table: TableDraft) -> str | None
     if policy == "-":
         return "ACCEPT" if built_in else None
     if policy not in POLICIES:
-        raise Fault(f"unknown policy {policy!r}", at, f"there are {', '.join(POLICIES)}")
+        raise Fault(f"unknown policy {policy!r}", at, f"use one of {', '.join(POLICIES)}")
     return policy if built_in else None  # iptables-nft passes over the policy of a user chain
 
 

@@ -259,7 +259,7 @@ class _Reader:
                 f"table {self.open.name} (line {self.open.line}) is still open", 0, "COMMIT is missing"
             )
         if name not in BUILT_IN:
-            raise Fault(f"unknown table {name!r}", 0, f"there are {', '.join(BUILT_IN)}")
+            raise Fault(f"unknown table {name!r}", 0, f"use one of {', '.join(BUILT_IN)}")
         notes = self.take_notes()
         dropping: dict[str, int] = {}
         for table in self.tables:

@@ -30,10 +30,10 @@ COMMANDS = {
     "--check": "-C",
 }  # fmt: skip
 
-# --name=value stands for two words.
+# --name=value is read as two words.
 _SET_OPTION = re.compile(r"(--[A-Za-z][\w-]*)=(.+)", re.DOTALL)
 
-# Commands that may do without a chain: they are for all of them then.
+# Commands whose chain may be left out: then they concern all chains.
 FOR_ALL = ("-F", "-X", "-Z", "-L", "-S")
 
 # A command with the name of its chain attached, as in -AINPUT.

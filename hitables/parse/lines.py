@@ -14,7 +14,7 @@ from ..syntax.extensions import TARGETS
 LITERAL = "\0"
 
 _QUOTED = r'"(?:[^"\\\n]|\\.)*"'
-# A closing quote ends a word, whatever follows it; a quote that is never closed is a word of its own.
+# A closing quote ends a word, even without a blank behind it; an unclosed quote is a word of its own.
 _WORD = re.compile(rf'[^\s"]*{_QUOTED}|[^\s"]+|"', re.ASCII)
 # Behind -j these are no literals.
 _NAMES = "\0".join([*TARGETS, "RETURN", ""]).encode()
@@ -72,7 +72,7 @@ _TABLE = re.compile(r"(\*\S*)[ \t]*")
 _CHAIN = re.compile(r'(:\S*)[ \t]*([^\s"\0]+)?[ \t]*(\[[0-9]+:[0-9]+\])?[ \t]*')
 _COMMIT = re.compile(r"[ \t]*(COMMIT)(?=\s*$)[ \t]*")
 _COUNTERS = re.compile(r"[ \t]*(\[[0-9]+:[0-9]+\])")
-# One token of a rule.  A literal is a token wherever it stands; an option ends at white space.
+# One token of a rule.  A literal is always a token; an option ends at white space.
 _TOKEN = re.compile(
     r"""[ \t]*(
         !(?=\s)

@@ -20,10 +20,10 @@ from ..ir.packet import Packet
 _NEW, _ESTABLISHED = STATES.index("NEW"), STATES.index("ESTABLISHED")
 _ETHERTYPES = {0x0800: Family.IPV4, 0x86DD: Family.IPV6}
 _VLAN = (0x8100, 0x88A8, 0x9100)
-# Link types whose frames begin with so many bytes, the last two an ethertype.
+# Link type -> bytes before the IP header, the last two an ethertype.
 _TYPED = {1: 14, 113: 16}
 _SLL2 = 276
-# Link types whose frames begin with so many bytes, followed by IP.
+# Link type -> bytes before the IP header.
 _BARE = {0: 4, 108: 4, 12: 0, 14: 0, 101: 0, 228: 0, 229: 0}
 _EXTENSIONS = (0, 43, 60, 135)  # headers with their length in the second byte
 _FRAGMENT, _AH = 44, 51

@@ -88,7 +88,7 @@ class Resolver:
             if scope.tables and self.table.name not in scope.tables:
                 raise self.error_at(
                     rule.line,
-                    f"{name} cannot stand in table {self.table.name}",
+                    f"{name} is not allowed in table {self.table.name}",
                     name,
                     f"it belongs to {' or '.join(sorted(scope.tables))}",
                 )
@@ -96,9 +96,9 @@ class Resolver:
             if wrong:
                 raise self.error_at(
                     rule.line,
-                    f"{name}, with these options, cannot stand below {wrong[0]}",
+                    f"{name}, with these options, is not allowed in a chain that {wrong[0]} reaches",
                     name,
-                    f"it may stand below {', '.join(sorted(scope.chains))}",
+                    f"it is allowed below {', '.join(sorted(scope.chains))}",
                 )
 
 

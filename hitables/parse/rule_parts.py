@@ -117,7 +117,7 @@ class _Cutter:
         return tuple(range(first, first + count))
 
     def owner(self, word: str) -> tuple[Part, Option] | None:
-        """The part that has the option *word*; iptables asks the latest part first."""
+        """The part that has the option *word*; iptables searches the latest part first."""
         candidates = [part for part in [self.target, *reversed(self.matches)] if part is not None]
         for part in candidates:
             if part.extension is not None and word in part.extension.options:

@@ -1,8 +1,8 @@
 """Matches of ipsets where some rule reads counters of one.
 
-Each match of a set that was made with counters adds to them, also in another table.  Where no rule
-reads counters that is an account and no more; where one does (`--packets-gt`), a match of a set has
-memory, and must be asked just when the input asks it.
+Each match of a set that was created with counters adds to them, in any table.  If no rule reads the counters,
+they affect no packet.  If a rule reads them (`--packets-gt`), a match of a set has memory, and must be
+evaluated exactly when the input evaluates it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _READING = tuple(f"--{unit}-{relation}" for unit in ("packets", "bytes") for rel
 
 
 def set_of(match: Match) -> str | None:
-    """The ipset that a match asks; None for other matches."""
+    """The ipset that a match reads; None for other matches."""
     if match.name != "set" or "--match-set" not in match.words:
         return None
     return match.words[match.words.index("--match-set") + 1]

@@ -38,12 +38,12 @@ KINDS: dict[str, Kind] = {
     ),
     "never-matches": Kind(
         "Rule that never matches",
-        "No packet that reaches the rule can match it: earlier rules decide all that could, its own matches "
+        "No packet matches the rule: earlier rules decide all packets that could match it, its matches "
         "exclude each other, or no such packet reaches its chain.",
     ),
     "changes-nothing": Kind(
         "Rule that changes nothing",
-        "Without the rule every packet would be treated the same: later rules, or the policy, do the same.",
+        "Without the rule every packet would be treated the same: later rules or the policy have its effect.",
     ),
     "empty-chain": Kind("Jump to an empty chain", "The chain that the rule enters has no rules."),
     "unreached-chain": Kind(

@@ -33,7 +33,7 @@ from .path_conditions import PathCondition, Reach
 __all__ = ["BoundarySampler", "PacketBatch", "draw_packets"]
 
 CONDITIONS = 4  # of one rule: for its paths and its either-or tests
-SEEDS = 1 << 14  # to choose from: seeds under which the predicates of a condition are as it says
+SEEDS = 1 << 14  # candidates from which `_seeds_for` chooses the seeds that fulfil a condition's predicates
 EXAMINED = 64  # matched rules examined to see where a packet left its path
 RETRIES = 12  # packets drawn for one condition before it is given up
 RESTARTS = 4  # conditions of one rule that became empty before the rule is given up
@@ -249,7 +249,7 @@ class _ConditionSampler:
         self._rng = rng
         self._catalogs = {field: Catalog(field, family) for field in Field}
         self._sets: list[list[int]] = []  # by condition: for each field, a set of its catalog or -1
-        self._seeds: list[list[int]] = []  # by condition: seeds under which its predicates are as it says
+        self._seeds: list[list[int]] = []  # by condition: seeds that fulfil its predicates
         candidates = rng.integers(1 << 64, size=SEEDS, dtype=np.uint64)
         self._candidates = candidates[np.argsort(candidates & np.uint64(3), kind="stable")]
         self._kinds = (self._candidates & np.uint64(3)).astype(int)
@@ -291,7 +291,7 @@ class _ConditionSampler:
     def _seeds_for(self, condition: PathCondition) -> list[int]:
         """A seed of each of the four kinds (few other predicates hold; many do) for *condition*.
 
-        Under it the predicates of *condition* are as it says, or most of them when there is no such seed.
+        Each seed gives the predicates of *condition* their required truths, or most of them if no seed can.
         """
         if not condition.holds and not condition.fails:
             picks = self._rng.integers(self._bounds[:-1], self._bounds[1:])

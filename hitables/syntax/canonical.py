@@ -71,7 +71,7 @@ def key(name: str, form: Form, uses: Sequence[OptionUse], defaults: Mapping[str,
         for use in uses:
             value = use.inverted and form.signs, _value(use, form, family)
             if value != (False, ABSENT) and options.setdefault(use.option, value) != value:
-                raise ValueError(f"{use.option} stands twice")
+                raise ValueError(f"{use.option} is given twice")
         for option, default in {**defaults, **form.defaults}.items():
             options.setdefault(option, (False, default or NOTHING))
         if form.whole is not None:

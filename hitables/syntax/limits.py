@@ -1,6 +1,6 @@
-"""What iptables 1.8.9 refuses: options of an extension that no rule may have, or not together, or not there.
+"""The uses of an extension that iptables 1.8.9 refuses: wrong options, wrong combinations, wrong places.
 
-The rows of `extensions/` say what is allowed; this module checks a rule against them.  A rule is refused
+The rows of `extensions/` list what is allowed; this module checks a rule against them.  A rule is refused
 when both iptables-legacy and iptables-nft refuse it; if one of them accepts it, so do we (`make accepts`
 compares).
 """
@@ -75,7 +75,7 @@ def _check_groups(extension: Extension, first_use: dict[str, int]) -> None:
         if len(present) > 1:
             last = max(present, key=first_use.__getitem__)
             other = next(option for option in present if option != last)
-            raise Refusal(f"{last} cannot stand beside {other}", first_use[last])
+            raise Refusal(f"{last} cannot be combined with {other}", first_use[last])
     for option, companion in extension.beside.items():
         if option in first_use and companion not in first_use:
             raise Refusal(f"{option} needs {companion}", first_use[option])

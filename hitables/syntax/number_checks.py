@@ -190,7 +190,7 @@ def label(text: str, family: Family) -> None:
 
 
 def user(text: str, family: Family) -> None:
-    """A number or a range of them; a name passes, as only the system that loads it knows its users."""
+    """A number or a range of numbers; every name is accepted, as users differ from system to system."""
     if re.match(r"[A-Za-z_]", text):
         return
     pieces = re.split(r"[:-]", text, maxsplit=1)

@@ -32,11 +32,11 @@ def _words(text: str, family: Family, allowed: str, listed: bool = False, fold: 
         if listed and not word:  # strtok passes over it
             continue
         if (word.lower() if fold else word) not in ([w.lower() for w in known] if fold else known):
-            raise ValueError(f"unknown value {word!r}; there are {', '.join(known)}")
+            raise ValueError(f"unknown value {word!r}; use one of {', '.join(known)}")
 
 
 def _host(text: str, family: Family) -> None:
-    """An address; a name passes, as only the system that loads it can tell whether it resolves."""
+    """An address; every name is accepted, as only the system that loads it can resolve it."""
     try:
         if family is Family.IPV4:
             if re.search(r"\s", text):
@@ -127,7 +127,7 @@ _ADDRESS_TYPES = (
 def _address_types(text: str, family: Family) -> None:
     for word in text.split(","):
         if not any(name.lower().startswith(word.lower()) for name in _ADDRESS_TYPES.split()):
-            raise ValueError(f"unknown address type {word!r}; there are {', '.join(_ADDRESS_TYPES.split())}")
+            raise ValueError(f"unknown address type {word!r}; use one of {', '.join(_ADDRESS_TYPES.split())}")
 
 
 _REJECTS = {
@@ -142,7 +142,7 @@ _REJECTS = {
 def _reject(text: str, family: Family) -> None:
     if not any(name.startswith(text.lower()) for name in _REJECTS[family].split()):
         raise ValueError(
-            f"unknown reject type {text!r}; there are {', '.join(_REJECTS[family].split()[::2])}"
+            f"unknown reject type {text!r}; use one of {', '.join(_REJECTS[family].split()[::2])}"
         )
 
 

@@ -1,8 +1,7 @@
 """How option values are spelt: text to sets of integers.
 
-Each reader takes the value as the user wrote it and gives what it means; it
-raises ValueError with a reason that can be shown, when iptables 1.8.9 would
-refuse the value.
+Each reader takes the value as the user wrote it and returns its meaning.  It raises ValueError, with a reason
+for the user, if iptables 1.8.9 refuses the value.
 """
 
 from __future__ import annotations
@@ -175,7 +174,7 @@ def _is_zero(length: str, family: Family) -> bool:
 
 
 def protocol(text: str) -> int:
-    """A protocol's number; 0 stands for any."""
+    """A protocol's number; 0 means any protocol."""
     if _NUMBER.fullmatch(text):
         try:
             return number(text, 0, 255)
@@ -250,7 +249,7 @@ def port_list(text: str) -> Values:
         first = port(low)
         last = port(high) if colon else first
         if colon and first >= last:
-            raise ValueError(f"invalid port range {part!r}: multiport wants a low end below the high end")
+            raise ValueError(f"invalid port range {part!r}: multiport needs a low end below the high end")
         pairs.append((first, last))
     return Values.of(*pairs)
 
@@ -289,7 +288,7 @@ def _flag_set(text: str) -> int:
     bits = 0
     for word in filter(None, text.split(",")):
         if word.upper() not in FLAG_BITS:
-            raise ValueError(f"unknown TCP flag {word!r}; there are {', '.join(FLAG_BITS)}")
+            raise ValueError(f"unknown TCP flag {word!r}; use one of {', '.join(FLAG_BITS)}")
         bits |= FLAG_BITS[word.upper()]
     return bits
 
@@ -327,7 +326,7 @@ def states(text: str, words: tuple[str, ...]) -> Values:
     for word in text.split(","):
         name = word.upper()
         if name not in words:
-            raise ValueError(f"unknown state {word!r}; there are {', '.join(words)}")
+            raise ValueError(f"unknown state {word!r}; use one of {', '.join(words)}")
         members |= {at for at, state in enumerate(STATES) if name in state.split("+")}
     return Values.only(*members)
 

@@ -1,8 +1,8 @@
 """Writers of option values: the values of an option to canonical words (`canonical.Write`).
 
 Two spellings of one value have the same words.  A writer that cannot read a value raises ValueError, and
-then the key keeps the words as written.  The rows of `extensions/` use these writers; a writer of one
-subject only is there.
+then the key keeps the words as written.  The rows of `extensions/` use these writers; a writer that only one
+module of `extensions/` needs is in that module.
 """
 
 from __future__ import annotations
@@ -20,23 +20,27 @@ from .canonical import ABSENT, Options, Write, quoted
 
 
 def number(bits: int, shown: str = "d") -> Write:
-    """An integer of so many bits, in any base."""
+    """An integer of *bits* bits, in any base."""
     return lambda words, family: f"{spelt.number(words[0], 0, (1 << bits) - 1):{shown}}"
 
 
 def low_bits(bits: int) -> Write:
-    """An integer of 32 bits, of which iptables keeps so many."""
+    """An integer of 32 bits, of which iptables keeps the lowest *bits*."""
     return lambda words, family: str(spelt.number(words[0], 0, 0xFFFFFFFF) & ((1 << bits) - 1))
 
 
 def zero_is_absent(bits: int) -> Write:
-    """An integer of so many bits, of which 0 means that nothing is asked."""
+    """An integer of *bits* bits; 0 means the same as no option."""
     write = number(bits)
     return lambda words, family: ABSENT if write(words, family) == "0" else write(words, family)
 
 
 def span(bits: int, *, open_ended: bool = False, full: bool = False) -> Write:
-    """N, LOW:HIGH, either end may be left out; N is N:N, or N: when *open_ended*; *full*: all is as none."""
+    """N or LOW:HIGH, where either end may be left out.
+
+    open_ended  N means N:, not N:N
+    full        the range of all values means the same as no option
+    """
     top = (1 << bits) - 1
 
     def write(words: tuple[str, ...], family: Family) -> str:
@@ -115,7 +119,7 @@ def protocol(words: tuple[str, ...], family: Family) -> str:
 
 
 def begun_name(names: Iterable[str], word: str) -> str:
-    """The first of *names* that begins with *word*, whatever the case of the letters."""
+    """The first of *names* that begins with *word*; upper and lower case are equal."""
     for name in names:
         if word and name.lower().startswith(word.lower()):
             return name
@@ -123,8 +127,10 @@ def begun_name(names: Iterable[str], word: str) -> str:
 
 
 def names_of(names: Sequence[str], *, whole: bool = False, no_more: str = "") -> Write:
-    """A list of *names*, in any order, doubled or not; begun ones too unless *whole*; *no_more* adds
-    nothing.
+    """A list of *names*, in any order, with repetitions.
+
+    whole    refuse abbreviated names
+    no_more  the name that adds nothing to the others
     """
 
     def write(words: tuple[str, ...], family: Family) -> str:
@@ -141,7 +147,7 @@ def names_of(names: Sequence[str], *, whole: bool = False, no_more: str = "") ->
 
 
 def one_of(names: Mapping[str, str]) -> Write:
-    """One of *names*, whatever the case of the letters, in its canonical form."""
+    """One of *names*, in upper or lower case, in its canonical form."""
 
     def write(words: tuple[str, ...], family: Family) -> str:
         if words[0].lower() not in names:
@@ -301,7 +307,7 @@ def set_directions(words: tuple[str, ...], family: Family) -> str:
 
 
 def first_bytes(size: int) -> Write:
-    """A text of which the kernel keeps so many bytes."""
+    """A text of which the kernel keeps the first *size* bytes."""
 
     def write(words: tuple[str, ...], family: Family) -> str:
         kept = words[0].encode("utf-8", "surrogateescape")[:size]

@@ -267,7 +267,7 @@ class _TableComparison:
         return Equal(True, classes)
 
     def pair_up(self, comparison: _ChainComparison, reached: PointPair) -> Difference | None:
-        """Make the two matches asked on the way to *reached* partners, if one has memory of its own.
+        """Make the two matches evaluated on the path to *reached* partners, if one has memory of its own.
 
         Returns a difference when one of them has another partner.
         """
@@ -287,7 +287,7 @@ class _TableComparison:
         return None
 
     def confirm(self, comparison: _ChainComparison, path: Path) -> Difference:
-        """The difference that semantics finds on the packet that goes this way."""
+        """The difference that semantics finds on the packet of this path."""
         sets = comparison.sets
         packet, listened = listening(_answers(sets, path).given_by(sets.packet(path[0][0])))
         before, after = (semantics.run(each, comparison.chain, packet, self.backend) for each in self.pair)
@@ -312,7 +312,7 @@ def _queued(pair: PointPair) -> tuple[Rank, Rank, PointPair]:
 
 
 def _answers(sets: PacketSets, path: Path) -> Answers:
-    """What the packet that goes this way answers when it is asked for more than its header."""
+    """The answers of the packet of this path to questions beyond its header."""
     answers = Answers()
     writes: Counter[Metadata] = Counter()
     events = 0

@@ -73,7 +73,7 @@ LARGEST = 65535
 
 # Bytes per node of a diagram, with its entry in the unique table, and per cached result; measured.
 NODE_BYTES, CACHE_BYTES = 40, 16
-# The cache of results is allocated at once: so many entries per match, and at most a million.
+# The cache of results is allocated at once: this many entries per match, and at most a million.
 ENTRIES_PER_MATCH, MOST_ENTRIES = 1 << 8, 1 << 20
 MOST_NODES = 1 << 27  # when the memory is not limited
 FEWEST = 1 << 12

@@ -19,7 +19,7 @@ from hitables.ir.intervals import Values
 
 Pairs = tuple[tuple[int, int], ...]
 
-# Values that packet classes separate, whatever the rules test.
+# Values that packet classes separate, even if no rule tests them.
 _FIXED = {
     Field.PROTO: sorted({p + step for p in {*PORT_PROTOCOLS, *HEADER_BYTES} for step in (0, 1)}),
     Field.FRAG: [1, 2],

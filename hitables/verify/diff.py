@@ -202,7 +202,7 @@ def _effect(rule: Rule) -> str:
 
 
 def _asked_at(ref: RuleRef, walk: Walk) -> str | None:
-    """The match with memory that the walk asked in the rule *ref*."""
+    """The match with memory that the walk evaluated in the rule *ref*."""
     for step in walk.steps:
         if (step.chain, step.index) == (ref.chain, ref.index):
             asked = [match.key for match in step.rule.matches if match.role in (Role.NAMED, Role.ONCE)]

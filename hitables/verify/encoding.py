@@ -293,7 +293,7 @@ def _sizes(starts: U32) -> Ints:
 def _rules_with_needs(
     distinct: list[Match], inverse: Ints, rules: list[Rule], rule_start: U32
 ) -> list[Sequence[Match]]:
-    """The matches of one rule of each kind that asks for bytes (`needs_of`)."""
+    """The matches of one rule of each kind that needs bytes of layer 4 (`needs_of`)."""
     kinds = _Numbers()
     kind = np.fromiter((kinds(_need_kind(match)) for match in distinct), np.uint32, len(distinct))
     needs = np.fromiter((bool(match.needs or match.option) for match in distinct), np.bool_, len(distinct))

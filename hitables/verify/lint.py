@@ -262,7 +262,7 @@ class _TableLinter:
         return self._class_affected(at, Alteration.LEAVE_OUT, self._harmless_box(at)) is None
 
     def _remaining_effect(self, at: _RuleAt) -> str:
-        """What a rule that never matches still does: its matches may drop packets, or ask a memory."""
+        """The effect of a rule that never matches: its matches may drop packets, or use a memory."""
         packets = self._class_affected(at, Alteration.LEAVE_OUT, self._harmless_box(at))
         return "" if packets is None else DROPS if packets.malformed else ASKS
 

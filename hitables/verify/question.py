@@ -161,7 +161,7 @@ def chain_pairs(before: Program, after: Program, question: Question) -> list[tup
             pairs.append((table, chain))
     for chain in question.chains - {chain for _, chain in pairs}:
         raise UnknownName(f"there is no chain {chain} in {names[0]} or {names[1]}")
-    # If only verdicts count, the compiler may have removed every rule that asks a set.
+    # If only verdicts count, the compiler may have removed every rule that reads a set.
     missing = frozenset[str]() if question.verdict_only else _sets(before, asked) - _sets(after, asked)
     for name in sorted(missing | (_sets(after, asked) - _sets(before, asked))):
         _on_both(f"ipset {name}", [name in _sets(before, asked), name in _sets(after, asked)], names)
@@ -206,7 +206,7 @@ def differs(before: Walk, after: Walk, may_drop: bool, verdict_only: bool = Fals
 
 
 def _lasting(walk: Walk) -> tuple[str, ...]:
-    """The effects that change the packet, or ask a match with memory or chance."""
+    """The effects that change the packet, or evaluate a match with memory or chance."""
     targets = (step.rule.target for step in walk.steps)
     silent = {
         f"fires {target.key}"

@@ -38,8 +38,8 @@ no_prove_option = option("--no-prove", is_flag=True, help="Skip the proof of the
 strategy_option = option(
     "--strategy",
     type=click.Choice(["overlay", "graft", "fold"]),
-    help="Put changes in front of trees (overlay), or in their leaves where possible (graft), whatever they "
-    "cost, or grow trees anew at once (fold); by default the cost decides.",
+    help="Put all changes in front of trees (overlay), put them in leaves where possible (graft), or rebuild "
+    "trees at once (fold); by default use the cheapest.",
 )
 
 patch_section = section("Patch", live_option, strategy_option, no_prove_option)

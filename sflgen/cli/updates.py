@@ -170,7 +170,7 @@ def apply_commands(folder: str, live: bool, strategy: str | None, no_prove: bool
 @command(
     short_help="Make the rule list equal to a file.",
     examples=(
-        ("Print the patch that brings a new version", "sflgen sync --state office office.rules"),
+        ("Print the patch to a new version", "sflgen sync --state office office.rules"),
         ("Load a new version into the kernel", "sflgen sync --live --state office office.rules"),
     ),
 )
@@ -178,7 +178,7 @@ def apply_commands(folder: str, live: bool, strategy: str | None, no_prove: bool
 @state_section
 @patch_section
 def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: str) -> None:
-    """Make the rule list equal to FILE, the output of iptables-save, by the least edits.
+    """Make the rule list equal to FILE, the output of iptables-save, with the fewest edits.
 
     Chains that match a --leave of the state are not compared.
     """
@@ -198,7 +198,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
 
 
 @command(
-    short_help="Grow trees anew, without pending updates.",
+    short_help="Rebuild trees, so that no update is pending.",
     examples=(
         ("Print the patch that folds all chains", "sflgen fold --state office"),
         ("Fold one chain in the kernel", "sflgen fold --live --state office FORWARD"),
@@ -209,7 +209,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
 @table_section
 @section("Patch", live_option, no_prove_option)
 def fold(folder: str, live: bool, no_prove: bool, table: str, chains: tuple[str, ...]) -> None:
-    """Grow the trees of each CHAIN (by default, of all chains) anew from the rule list.
+    """Rebuild the trees of each CHAIN (by default, of all chains) from the rule list.
 
     Pending updates become part of the trees. Without CHAIN, all tables are folded.
     """

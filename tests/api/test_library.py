@@ -380,7 +380,7 @@ def test_arguments_out_of_range_or_of_a_wrong_type_are_refused(arguments: Any, m
 
 
 def test_a_leaf_of_no_rules_and_a_packet_that_is_none_are_refused() -> None:
-    with pytest.raises(hitables.InvalidOption, match="leaf size"):
+    with pytest.raises(hitables.InvalidOption, match="leaf-size"):
         hitables.compile(OFFICE, leaf_size=0)
     with pytest.raises(hitables.InvalidOption, match="not NoneType"):
         hitables.trace(OFFICE, cast(Any, None), chain="INPUT")

@@ -66,18 +66,22 @@ REFUSED = [
     ("-A INPUT -m statistic --mode random -j DROP", "needs --probability", "statistic"),
     ("-A INPUT --source=10.0.0.1 -j DROP", "does not read --source=", "--source"),
     ("-A INPUT -m ttl --ttl-eq 256 -j DROP", "from 0 to 255", "256"),
-    ("-A INPUT -m ttl --ttl-eq 5 --ttl-lt 6 -j DROP", "cannot stand beside", "--ttl-lt"),
+    ("-A INPUT -m ttl --ttl-eq 5 --ttl-lt 6 -j DROP", "cannot be combined with", "--ttl-lt"),
     ("-A INPUT -m ttl -j DROP", "ttl needs --ttl-eq", "ttl"),
     ("-A INPUT -m ttl ! --ttl-lt 6 -j DROP", "cannot be negated", "--ttl-lt"),
     ("-A INPUT -m limit --limit 5/sec --limit 6/sec -j DROP", "a second --limit", "--limit"),
     ("-A INPUT -m limit --limit 10001/sec -j DROP", "too fast", "10001/sec"),
     ("-A INPUT -m mark --mark 99999999999999999999 -j DROP", "numbers up to", "99999999999999999999"),
     ("-A INPUT -m hl --hl-eq 5 -j DROP", "IPv6 only", "hl"),
-    ("-A INPUT -m recent --set --seconds 5 -j DROP", "cannot stand beside", "recent"),
-    ("-A INPUT -m owner --uid-owner 0 -j DROP", "cannot stand below INPUT", "owner"),
-    ("-A INPUT -j MASQUERADE", "cannot stand in table filter", "MASQUERADE"),
+    ("-A INPUT -m recent --set --seconds 5 -j DROP", "cannot be combined with", "recent"),
+    ("-A INPUT -m owner --uid-owner 0 -j DROP", "is not allowed in a chain that INPUT reaches", "owner"),
+    ("-A INPUT -j MASQUERADE", "is not allowed in table filter", "MASQUERADE"),
     ("-A INPUT -j TCPMSS --set-mss 1400", "needs -p tcp", "TCPMSS"),
-    ("-A INPUT -p tcp -j TCPMSS --clamp-mss-to-pmtu", "cannot stand below INPUT", "TCPMSS"),
+    (
+        "-A INPUT -p tcp -j TCPMSS --clamp-mss-to-pmtu",
+        "is not allowed in a chain that INPUT reaches",
+        "TCPMSS",
+    ),
     ("-A INPUT -p udp -j REJECT --reject-with tcp-reset", "needs -p tcp", "tcp-reset"),
     ("-A INPUT -j REJECT --reject-with icmp-foo", "unknown reject type", "icmp-foo"),
     ("-A INPUT -j LOG --log-level 8", "unknown value", "8"),
@@ -115,14 +119,14 @@ def test_what_both_tools_refuse_is_refused_at_its_word(
     ],
 )
 def test_a_target_outside_of_its_table_or_chain_is_refused(place: str, table: str) -> None:
-    with pytest.raises(ParseError, match="cannot stand"):
+    with pytest.raises(ParseError, match="is not allowed"):
         taken(place, table=table)
 
 
 def test_a_target_is_refused_in_a_chain_of_ones_own_by_where_its_packets_come_from() -> None:
     rules = ("-A own -j MASQUERADE", "-A POSTROUTING -j own")
     assert "MASQUERADE" in taken(":own - [0:0]", *rules, table="nat")
-    with pytest.raises(ParseError, match="below OUTPUT"):
+    with pytest.raises(ParseError, match="a chain that OUTPUT reaches"):
         taken(":own - [0:0]", *rules, "-A OUTPUT -j own", table="nat")
 
 

@@ -292,7 +292,7 @@ def test_the_message_shows_the_place() -> None:
         (" *filter\nCOMMIT\n", "a blank at the start"), ("*filter\nCOMMIT \n", "COMMIT alone"),
         ("*filter\n \t\nCOMMIT\n", "a line of blanks"), ("*filter\n-A INPUT -j X\n:X -\nCOMMIT\n", "declared behind"),
         ("*filter\n-A INPUT -j DROP\n-F\nCOMMIT\n", "-F behind rules"), ("*filter\n-N LOG\nCOMMIT\n", "a target has"),
-        ("*nat\n-A PREROUTING -j DROP\nCOMMIT\n", "cannot stand in table nat"),
+        ("*nat\n-A PREROUTING -j DROP\nCOMMIT\n", "is not allowed in table nat"),
         (f"*filter\n-A INPUT -m comment --comment {'x' * 1024}\nCOMMIT\n", "1024 bytes"),
         (f"*filter\n-A INPUT {'-m limit ' * 130}\nCOMMIT\n", "262 words"),
         (f"*filter\n# {'x' * 10240}\nCOMMIT\n", "10242 bytes"),

@@ -146,3 +146,12 @@ def test_the_walk_of_a_rule_names_functions_that_exist() -> None:
         text = (ROOT / "hitables" / path).read_text()
         definition = rf"^(?:def|class) {name}\b" if path.endswith(".py") else rf"^[\w* ]*\b{name}\("
         assert re.search(definition, text, flags=re.MULTILINE), f"{path} defines no {name}"
+
+
+def test_no_test_file_imports_another() -> None:
+    """Helpers of several test files are in tests/support."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        imports = {name.rpartition(".")[0] for name in imported(path)} | set(imported(path))
+        assert not {name for name in imports if name.split(".")[-1].startswith("test_")} & {
+            other.stem for other in (ROOT / "tests").rglob("test_*.py")
+        }, f"{path} imports a test file"

@@ -129,7 +129,7 @@ def _canonical_policy(uses: Sequence[OptionUse], family: Family) -> str:
         policy = policy or use.option == "--pol"
         into = common if use.option in ("--dir", "--pol", "--strict") else elements[-1]
         if any(other.split()[-2:][:1] == [use.option] for other in into):
-            raise ValueError(f"{use.option} stands twice")
+            raise ValueError(f"{use.option} is given twice")
         into.append(text)
     common += [] if policy else ["--pol ipsec"]
     return " ".join(
@@ -145,7 +145,7 @@ def _check_contiguous(uses: Uses, family: Family) -> None:
         return parts[0] * 3600 + parts[1] * 60 + sum(parts[2:])
 
     if "--contiguous" in uses and seconds("--timestart", 0) < seconds("--timestop", 86399):
-        raise ValueError("--contiguous wants a --timestop that is earlier than --timestart")
+        raise ValueError("--contiguous needs a --timestop that is earlier than --timestart")
 
 
 def _check_policy(uses: Uses, family: Family) -> None:
@@ -156,9 +156,9 @@ def _check_policy(uses: Uses, family: Family) -> None:
     ]
     if ("--pol", "none") in [(name, use[1][0]) for name in uses for use in uses[name] if name == "--pol"]:
         if "--strict" in uses:
-            raise ValueError("--pol none and --strict cannot stand together")
+            raise ValueError("--pol none and --strict exclude each other")
         if "--next" in uses:
-            raise ValueError("--pol none and --next cannot stand together")
+            raise ValueError("--pol none and --next exclude each other")
     for name in elements:
         if "--next" not in uses and len(uses[name]) > 1:
             raise ValueError(f"a second {name} without --next between them")

@@ -59,7 +59,7 @@ def _canonical_mark(options: Options, family: Family) -> None:
 
 
 def _canonical_connmark(options: Options, family: Family) -> None:
-    """As MARK; a mask that stands behind replaces that of the value, one before it is not looked at."""
+    """As MARK; a mask behind the value replaces the mask of the value, a mask before it is ignored."""
     order = list(options)
     masks = [option for option in order if option in ("--mask", "--nfmask", "--ctmask")]
     if "--mask" in masks and len(masks) > 1:
@@ -95,7 +95,7 @@ def _canonical_hmark(options: Options, family: Family) -> None:
     for word in options.pop("--hmark-tuple")[1].split(","):
         option, value = masks[write.begun_name(masks, word)]
         if options.setdefault(option, (False, value)) != (False, value):
-            raise ValueError(f"{option} and --hmark-tuple")
+            raise ValueError(f"{option} and --hmark-tuple exclude each other")
 
 
 def _canonical_notrack(uses: Sequence[OptionUse], family: Family) -> str:
@@ -106,7 +106,7 @@ def _canonical_notrack(uses: Sequence[OptionUse], family: Family) -> str:
 
 def _check_hmark(uses: Uses, family: Family) -> None:
     if "--hmark-spi-mask" in uses and ("--hmark-sport-mask" in uses or "--hmark-dport-mask" in uses):
-        raise ValueError("--hmark-spi-mask and a port mask cannot stand together")
+        raise ValueError("--hmark-spi-mask and a port mask exclude each other")
     masks = (
         "src-prefix",
         "dst-prefix",

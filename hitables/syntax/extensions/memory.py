@@ -16,7 +16,7 @@ from ..extension import Uses, match
 
 
 def _usual(words: tuple[str, ...], family: Family) -> str:
-    """What is done anyway, unless a ! stands before it."""
+    """An option for the default, which is omitted; with ! before it, it is not the default."""
     return ABSENT
 
 
@@ -80,7 +80,7 @@ def _cost(text: str, scale: int) -> tuple[int, int]:
     """What N/UNIT costs per packet, of *scale* credits in a second, and the seconds of the unit."""
     count, slash, unit = text.partition("/")
     named = [seconds for name, seconds in _UNITS.items() if name.startswith(unit.lower())] if unit else []
-    digits = re.match("[0-9]{1,9}(?![0-9])", count)  # what stands behind them is not read
+    digits = re.match("[0-9]{1,9}(?![0-9])", count)  # iptables ignores the text behind the digits
     if digits is None or int(digits[0]) == 0 or (slash and not named):
         raise ValueError(f"not a rate: {text!r}")
     seconds = named[0] if slash else 1
@@ -184,7 +184,7 @@ def _check_recent(uses: Uses, family: Family) -> None:
     hits = numeric.integer(uses["--hitcount"][0][1][0])[0] if "--hitcount" in uses else 0
     for name in ("--set", "--remove"):
         if name in uses and ("--seconds" in uses or hits):
-            raise ValueError(f"{name} cannot stand beside --seconds or --hitcount")
+            raise ValueError(f"{name} cannot be combined with --seconds or --hitcount")
     if (hits or 0) > 0xFFFF:
         raise ValueError("--hitcount is above 65535")
 

@@ -106,7 +106,7 @@ def _hex_text(words: tuple[str, ...], family: Family) -> str:
             at += 1
             if at >= len(text):
                 break
-            # A second | at once, or a backslash behind one, is read as what it stands for in C: not here.
+            # iptables reads a | or a backslash directly behind a | in its own way: refused here.
             if text[at : at + 1] in (b"|", b"\\"):
                 raise ValueError("two signs in a row")
         if plain:

@@ -25,7 +25,7 @@ def _canonical_dscp(options: Options, family: Family) -> None:
 
 
 def _canonical_tcpmss(options: Options, family: Family) -> None:
-    """The latter of two counts; the greatest size stands for clamping."""
+    """The last of the two options counts; the greatest size means clamping."""
     if {"--set-mss", "--clamp-mss-to-pmtu"} <= set(options):
         del options[next(iter(options))]
     if options.get("--set-mss") == (False, "65535"):

@@ -14,7 +14,7 @@
  * the smallest other prefix of the list that holds it.
  * Threading: searches change nothing.
  *
- * Fractional cascading, which the paper asks for and leaves out: each square weaves its list with every
+ * Fractional cascading, which the paper proposes and does not build: each square weaves its list with every
  * fourth key of its children's woven lists.  A woven key stores its place in the list and in each child's
  * woven list, so a place in one square gives the place in the next, give or take four.  Here these places are
  * hints, from which the search gallops: updates leave them as they are, and a square weaves anew when a

@@ -1,10 +1,10 @@
 /* A dimension of classes in two chunks.
  *
- * Idea: functions from the lower chunk to classes, interned; then the lower chunk's values by what all
- * functions make of them.
+ * Idea: functions from the lower chunk to classes, interned; then the lower chunk's values, grouped by the
+ * results of all functions.
  * Cost: time by the runs, and by functions times the places where any of them changes.
  * Invariant: row of the upper class, column of the lower: the class of the value.  Sums of hashes find lower
- * values that look alike, and every function is then asked; a wrong guess is guessed anew with another seed.
+ * values that may be equal, and every function then checks them; after a wrong guess another seed is used.
  * Threading: none; all memory is the scope's.
  */
 #include "rfc_chunks.h"

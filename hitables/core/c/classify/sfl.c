@@ -49,7 +49,7 @@ struct snapshot {
     bool *deleted; /* [count + 1] */
 };
 
-/* Rules that A does not know, best first; so their indices never fall. */
+/* Rules that A does not have, best first; so their indices never fall. */
 struct inserted_list {
     struct box_soa box;
     struct master_entry **rule;

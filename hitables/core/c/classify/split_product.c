@@ -4,7 +4,7 @@
  * destination is narrow, in the buckets of its destination; a rule that is wide in both is found in a product
  * table of source classes by destination classes, each cell of which refers to a list.  So rules wide in one
  * address are never copied against rules wide in the other, and each of the three parts is small.  All other
- * dimensions become one *kind* of packet, found in a product of small tables, and a row of bits tells which
+ * dimensions become one *kind* of packet, found in a product of small tables, and a row of bits lists which
  * *services* (distinct intervals of rules beyond the addresses) match that kind.  Buckets and lists hold
  * rules best first, 16 or 32 of which are compared at a time with AVX-512.  Where it is cheaper, all rules
  * are in one product table, or in two.

@@ -1,7 +1,7 @@
 /* The dispatcher of the Virtual Filter Database.
  *
  * Idea: it alone keeps the list of rules; where an algorithm cannot insert or remove, the structure is built
- * anew from the list.  Where an algorithm wants prefixes, boxes are cut into products of prefixes.
+ * anew from the list.  Where an algorithm needs prefixes, boxes are cut into products of prefixes.
  * Cost: that of the algorithm; a rebuild sorts the list and builds as if anew.
  * Invariant: list and structure hold the same rules after every call, whether it succeeded or not.
  * Threading: searches share a lock that updates take alone.

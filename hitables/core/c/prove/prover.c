@@ -183,7 +183,7 @@ static enum prove_status compare_chains(struct prover *p, uint32_t a, uint32_t b
         return PROVE_EQUAL;
     }
     if (p->strict && (p->r.chain_once[a] || p->r.chain_once[b]))
-        return PROVE_EQUAL; /* its rules may never be asked */
+        return PROVE_EQUAL; /* its rules may be unreachable */
     size_t differences = p->differences_n, records = p->records, most = p->most;
     p->in_lemma = true;
     p->most = 1;

@@ -29,7 +29,7 @@ enum {
 /* How the class reads a rule. */
 enum role {
     MATCHES_NOTHING,   /* it matches no packet */
-    PLAIN, /* nothing is asked before it */
+    PLAIN, /* nothing is searched before it */
     ASKS /* something is */
 };
 

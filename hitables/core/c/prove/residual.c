@@ -130,7 +130,7 @@ enum relation residual_relation(const struct residual *r, uint32_t test, const s
     const uint32_t *ends = r->in.set_ends + 2 * (size_t)r->in.test_start[test];
     uint32_t n = r->in.test_start[test + 1] - r->in.test_start[test];
     if (n == 1) {
-        /* Mostly: both ends tell. */
+        /* The usual case: the ends of both decide. */
         uint32_t first = set->ends[0], last = set->ends[2 * set->n - 1];
         if (ends[0] <= first && ends[1] >= last)
             return REL_IN;

@@ -26,7 +26,7 @@ enum action_kind {
     ACTION_JUMP,
     ACTION_GOTO,
     ACTION_RETURN,
-    ACTION_EVENT, /* asks a match with memory; "yes" leads to *next* */
+    ACTION_EVENT, /* evaluates a match with memory; "yes" leads to *next* */
     ACTION_FAIL,  /* no packet gets further */
 };
 
@@ -155,7 +155,7 @@ static inline bool has_field(const struct residual *r, uint32_t dim, bool native
     return (native ? r->class.present_native : r->class.present) >> dim & 1;
 }
 
-/* The action of an item once all its events have said yes. */
+/* The action of an item when all its events hold. */
 static inline const struct guarded_action *final_action(const struct residual *r,
                                                         const struct residual_item *item)
 {

@@ -2,7 +2,7 @@
  *
  * Idea: of the tests that the axes allow, take the one that leaves the least expected work, where copies of
  * rules count extra (bisect_tests.c).  Only the taken side of a test nests, so when nesting gets scarce the
- * estimate of work itself asks for small taken sides (bisect_work.c).  The tree grows best first, the split
+ * estimate of work itself favours small taken sides (bisect_work.c).  The tree grows best first, the split
  * with the largest saving per printed rule next, until no split saves or the budget is used up.  Rules that
  * cover a whole region and come first are read before its test, once.
  * Cost: O(n log n) per node and axis, n the boxes of the node.

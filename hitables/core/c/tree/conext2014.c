@@ -171,7 +171,7 @@ static uint32_t distinct_ends(struct cutter *c, const struct part *part, uint32_
     return count;
 }
 
-/* Whether the axis may be cut, and cutting it can tell rules apart. */
+/* Whether the axis may be cut, and cutting it can separate rules. */
 static bool cuttable(const struct cutter *c, const struct part *part, uint32_t axis)
 {
     const struct range *along = &part->region[axis];

@@ -152,7 +152,7 @@ static bool grid_fits(struct grid_growth *p, struct grid_node *node)
     if (w.deepest > p->max_nesting || p->printed - node->rules + listed + w.printed > p->budget)
         return false;
     p->printed += listed + w.printed - node->rules;
-    print_count(p, node); /* who leads where is asked again when it is printed */
+    print_count(p, node); /* the links are read again when it is printed */
     return true;
 }
 

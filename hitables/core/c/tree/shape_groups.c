@@ -28,7 +28,7 @@ enum {
 };
 
 /* Rules that a leaf of the first tree may hold, and of the others, where tests can part them though no
- * traffic asks for it.  The packets that read the longest lists reach the last tree last. */
+ * traffic requires it.  The packets that read the longest lists reach the last tree last. */
 static const double longest_leaf[2] = {12, 4};
 /* Expected list entries that a copied rule counts for when a test is chosen. */
 static const double copy_penalty = 1;
@@ -130,7 +130,7 @@ static struct build_node *group_grow(struct group_trees *f, uint32_t g, uint32_t
         }
     }
     own = boxes;
-    /* So many guests tell as much as more. */
+    /* A sample of the background is enough (BACKGROUND_SAMPLE). */
     uint32_t step = 1 + background_boxes / BACKGROUND_SAMPLE, kept = 0;
     for (uint32_t i = 0; i < background_boxes; i += step) {
         background[kept] = background[i];
