@@ -28,6 +28,8 @@ INTERRUPTED = 130  # as in a shell: 128 plus the number of SIGINT
 
 # Seconds after which an interrupt that was swallowed is raised again.
 AGAIN = 0.001
+# Seconds after which the main thread notices an interrupt that did not wake it.
+WAKE = 0.05
 
 _pending: list[int] = []  # numbers of the signals that are still pending
 
@@ -89,7 +91,8 @@ def in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
     """The result of *work*, run in a thread while this one can be interrupted; *stop* makes it end early.
 
     When the interrupt leaves this function, *work* has ended.  (After an interrupt, Thread.join may return
-    although the thread still runs.)
+    although the thread still runs.)  The wait ends now and then: a signal that comes just before the main
+    thread blocks, or that another thread receives, does not wake it.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()  # only the main thread is interrupted
@@ -110,7 +113,8 @@ def in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
         with deferred():
             _worker().put(run)
             started = True
-        ended.wait()
+        while not ended.wait(WAKE):
+            pass
     except BaseException:
         if started:
             with deferred():

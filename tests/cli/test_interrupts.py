@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -185,14 +185,24 @@ def sigint_handled() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+def to_the_process() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def to_the_working_thread() -> None:
+    """The system may choose any thread; the main thread, which waits, is then not woken."""
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+
 @pytest.mark.usefixtures("sigint_handled")
-def test_a_thread_has_ended_when_the_interrupt_is_raised() -> None:
+@pytest.mark.parametrize("interrupt", [to_the_process, to_the_working_thread])
+def test_a_thread_has_ended_when_the_interrupt_is_raised(interrupt: Callable[[], None]) -> None:
     stopped, last = threading.Event(), []
 
     def work() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        interrupt()
         stopped.wait()
-        os.kill(os.getpid(), signal.SIGINT)  # a second one changes nothing
+        interrupt()  # a second one changes nothing
         last.append("ended")
 
     with pytest.raises(KeyboardInterrupt):
