@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from hitables.emit.text import rule_text
 from hitables.errors import ParseError
 from hitables.ir.program import BUILT_IN, Chain, Program, Table
-from hitables.ir.rule import Kind, Match, Role, Rule
+from hitables.ir.rule import Match, Role, Rule
 from hitables.parse import iptables
 from hitables.parse.lines import quote, split, unquote
 
@@ -75,9 +75,8 @@ _OMITTED = (("-s",), ("-d",), ("-i",), ("-o",))
 
 
 def jumps_to(rule: Rule) -> str:
-    """The chain that the rule enters; "" if it enters none."""
-    target = rule.target
-    return target.name if target is not None and target.kind in (Kind.JUMP, Kind.GOTO) else ""
+    """The chain that the rule enters; "" if it enters none, so that the result may look up any name."""
+    return rule.enters or ""
 
 
 # Edits applied.

@@ -75,19 +75,12 @@ _report_section = section(
 )
 
 
-def _question(options: dict[str, Any]) -> Any:
-    """The `Question` of the options for scope and limits, which are removed from *options*."""
-    from ..ir.choices import Equivalence, backend_choice, backends_of
-    from ..verify.question import Question
-
-    equivalence = Equivalence(options.pop("equivalence"))
-    return Question(
-        backends_of(backend_choice(options.pop("backend"))),
-        equivalence=Equivalence.VERDICT if options.pop("verdict_only") else equivalence,
-        tables=frozenset(options.pop("tables")),
-        chains=frozenset(options.pop("chains")),
-        **{name: options.pop(name) for name in ("malformed", "timeout", "max_memory")},
-    )
+def _arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """The options for scope and limits as arguments of `hitables.check` and `hitables.diff`."""
+    arguments = dict(options)
+    if arguments.pop("verdict_only"):  # the former spelling of --equivalence verdict
+        arguments["equivalence"] = "verdict"
+    return arguments
 
 
 def _read_programs(files: Sequence[str], family: str | None, progress: Callable[[str], None]) -> list[Any]:
@@ -178,8 +171,7 @@ def check(
 
     Exit status 0: equal; 1: different; 2: undecided, or an error. Of several B, one that differs makes it 1.
     """
-    from ..compare import Sampling
-    from ..compare import check as compare
+    from .. import api
     from ..files import check_outputs
     from ..report.check import report
 
@@ -190,19 +182,17 @@ def check(
     else:
         files_after = list(files)
     check_outputs({"--output": output}, {"A": against} | {f"B {file}": file for file in files_after})
-    sampling = {name: value for name, value in (("packets", packets), ("seed", seed)) if value is not None}
-    if sampling and engine != "sample":
-        raise click.UsageError(f"--{next(iter(sampling))}: engine {engine} draws no packets")
+    for name, value in (("packets", packets), ("seed", seed)):
+        if value is not None and engine != "sample":
+            raise click.UsageError(f"--{name}: engine {engine} draws no packets")
     if engine == "sample" and options["max_memory"] is not None:
         raise click.UsageError("--max-memory: engine sample keeps no bound; draw fewer --packets")
-    question = _question(options)
+    arguments = _arguments(options) | {"engine": engine, "packets": packets, "seed": seed}
     reports = []
     with progress_bar() as progress:
         before, *programs = _read_programs([against, *files_after], family, progress)
         for after in programs:
-            checked = compare(
-                before, after, question, engine=engine, sampling=Sampling(**sampling), tell=progress
-            )
+            checked = api.check(before, after, progress=progress, **arguments)
             reports.append(report(checked, _replays(checked, progress) if replay else {}))
     _give(reports, form, output)
 
@@ -261,15 +251,15 @@ def diff(
 
     The largest set of headers is listed first. Exit status 0: none; 1: some; 2: undecided, or an error.
     """
+    from .. import api
     from ..files import check_outputs
     from ..report.diff import report
-    from ..verify.diff import changes
 
     check_outputs({"--output": output}, {"A": before, "B": after})
     began = time.monotonic()
     with progress_bar() as progress:
         first, second = _read_programs([before, after], family, progress)
-        differences = changes(first, second, _question(options), tell=progress)
+        differences = api.diff(first, second, progress=progress, **_arguments(options))
     _give([report(differences, first, second, limit, time.monotonic() - began)], form, output)
 
 
@@ -315,24 +305,18 @@ def lint(
     All of them may be removed together. Exit status 0: nothing found; 1: something found; 2: not all rules
     were checked, or an error. Of several FILEs, one with something found makes it 1.
     """
+    from .. import api
     from ..files import check_outputs
-    from ..ir.choices import backend_choice, backends_of
     from ..report.lint import report
-    from ..verify.lint import lint as find_flaws
-    from ..verify.question import Question
 
     files = files or ("-",)
     check_outputs({"--output": output}, {f"FILE {file}": file for file in files})
-    question = Question(
-        backends_of(backend_choice(backend)),
-        tables=frozenset(tables),
-        chains=frozenset(chains),
-        timeout=timeout,
-    )
     reports = []
     with progress_bar() as progress:
         for program in _read_programs(files, family, progress):
             began = time.monotonic()
-            flaws = find_flaws(program, question, tell=progress)
+            flaws = api.lint(
+                program, backend=backend, tables=tables, chains=chains, timeout=timeout, progress=progress
+            )
             reports.append(report(flaws, program, time.monotonic() - began))
     _give(reports, form, output)

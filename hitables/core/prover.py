@@ -187,11 +187,11 @@ class Prover:
     def enter(self, words: ClassWords, sets: array[int]) -> Status:
         """Read the rules as the packets of a class in *sets* do, until the next call."""
         packets = ffi.new("struct prove_class *", words._asdict())
-        return Status(lib.prover_enter(self._handle, packets, *_sized(sets)))
+        return Status(lib.prover_enter(self._handle, packets, *sized("uint32_t", sets)))
 
     def run(self, run: Run, *, strict: bool = False, short: bool = False) -> Status:
         """Compare two chains.  An interrupt stops a run, unless it is *short* (`threads.stoppable`)."""
-        arguments = (*run.chains, *run.ends, *_sized(run.sets), run.seconds, strict, run.limit)
+        arguments = (*run.chains, *run.ends, *sized("uint32_t", run.sets), run.seconds, strict, run.limit)
         return Status(stoppable(lambda: lib.prover_run(self._handle, *arguments), self.stop, short=short))
 
     def stop(self) -> None:
@@ -233,7 +233,7 @@ class Prover:
 
     def alter(self, rules: tuple[int, int], alteration: Alteration, touched: array[int]) -> Status:
         """Alter a rule, in both programs, for the runs that follow; *touched*: the chains that reach it."""
-        return Status(lib.prover_alter(self._handle, *rules, alteration, *_sized(touched)))
+        return Status(lib.prover_alter(self._handle, *rules, alteration, *sized("uint32_t", touched)))
 
     def restore(self) -> None:
         """Undo the alterations that are not for good."""
@@ -242,7 +242,7 @@ class Prover:
     def rules_met(self, chain: int, before: int, sets: array[int], limit: int) -> list[int]:
         """The rules of *chain*, at most *limit*, that packets in *sets* may meet before a rule (or NONE)."""
         rules = ffi.new("uint32_t[]", limit)
-        count = lib.prover_front(self._handle, chain, before, *_sized(sets), rules, limit)
+        count = lib.prover_front(self._handle, chain, before, *sized("uint32_t", sets), rules, limit)
         return list(rules[0:count])
 
     # ---- counts ----
@@ -273,10 +273,6 @@ def _pointers(arrays: MatchArrays | ChainArrays | Order) -> dict[str, Any]:
         for name, words in values
         if not isinstance(words, int)
     }
-
-
-def _sized(words: array[int]) -> tuple[Any, int]:
-    return sized("uint32_t", words)
 
 
 def _mismatch(words: list[int], at: int) -> Mismatch:

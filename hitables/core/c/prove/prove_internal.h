@@ -4,7 +4,8 @@
 #include "prove.h"
 #include "residual.h"
 
-/* The prover's state, shared by its interface (prover.c) and its search (prove.c). */
+/* The prover's state, shared by its interface (prover.c), its search (prove.c) and what both need
+ * (prove_state.c). */
 
 enum { DEEPEST = 10000 }; /* frames of a proof, and chains that enter one another */
 
@@ -39,7 +40,7 @@ struct prover {
     size_t class_top; /* top of the stack behind the sets of the class */
 };
 
-/* prover.c */
+/* prove_state.c */
 
 /* Room for *needed* elements of *size* bytes; false when memory is exhausted. */
 bool prover_grow(struct prover *p, void **array, size_t *room, size_t needed, size_t size);

@@ -12,31 +12,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "arena.h"
 #include "reorder_internal.h"
 
 enum { LEMMA_STEPS = 200000 }; /* steps of the proof of a chain by itself */
-
-double prover_clock(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-bool prover_grow(struct prover *p, void **array, size_t *room, size_t needed, size_t size)
-{
-    if (needed <= *room)
-        return true;
-    size_t wanted = needed * 2 + 64;
-    void *moved = budget_resize(p->r.budget, *array, *room * size, wanted * size);
-    if (!moved)
-        return false;
-    *array = moved, *room = wanted;
-    return true;
-}
 
 struct prover *prover_new(const struct prove_input *input, size_t memory)
 {
@@ -114,16 +94,6 @@ uint64_t prover_regions(const struct prover *p)
 size_t prover_bytes(const struct prover *p)
 {
     return p->r.peak + residual_bytes(&p->r);
-}
-
-struct set *prover_whole(struct prover *p, uint32_t dim)
-{
-    struct set *set = residual_push(&p->r, sizeof *set + 2 * sizeof *set->ends);
-    if (set) {
-        set->n = 1;
-        set->ends[0] = 0, set->ends[1] = p->r.in.dim_size[dim] - 1;
-    }
-    return set;
 }
 
 /* Read dim, count, low, high, ...; false when memory is exhausted. */

@@ -1,0 +1,39 @@
+/* What the interface and the search of the prover both do with its state: arrays, whole sets, the clock.
+ *
+ * Cost: constant, besides the copy when an array grows, which at least doubles it.
+ * Invariant: a call that fails leaves the state as it was.
+ * Memory: arrays come from the budget, sets from the scratch stack.
+ * Threading: as the prover's (prover.c).
+ */
+#include "prove_internal.h"
+
+#include <time.h>
+
+double prover_clock(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+bool prover_grow(struct prover *p, void **array, size_t *room, size_t needed, size_t size)
+{
+    if (needed <= *room)
+        return true;
+    size_t wanted = needed * 2 + 64;
+    void *moved = budget_resize(p->r.budget, *array, *room * size, wanted * size);
+    if (!moved)
+        return false;
+    *array = moved, *room = wanted;
+    return true;
+}
+
+struct set *prover_whole(struct prover *p, uint32_t dim)
+{
+    struct set *set = residual_push(&p->r, sizeof *set + 2 * sizeof *set->ends);
+    if (set) {
+        set->n = 1;
+        set->ends[0] = 0, set->ends[1] = p->r.in.dim_size[dim] - 1;
+    }
+    return set;
+}
