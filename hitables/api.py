@@ -161,7 +161,7 @@ def _compiled(
     progress: Progress,
 ) -> Output:
     from .analyse.weights import counted
-    from .compiler.compile import Options
+    from .compiler.options import LEAF_SIZE, Options
     from .compiler.pipeline import compile_program, compile_text
     from .costs import profile
 
@@ -175,7 +175,7 @@ def _compiled(
     costs = options.get("costs")
     leaf_size = options.get("leaf_size")
     if leaf_size is None:
-        leaf_size = 16 if scheme == "paper" else 8
+        leaf_size = LEAF_SIZE.get(scheme, LEAF_SIZE["tree"])
     chosen = Options(
         backend=backend_choice(options.get("backend", "any")),
         malformed=choose(Malformed, options.get("malformed", "stricter")),

@@ -301,10 +301,9 @@ def compile_command(
 def _compile_options(scheme: str, costs_file: str | None, options: dict[str, Any]) -> Any:
     """The compiler's `Options` for the options that remain of the command line."""
     from .. import costs
-    from ..compiler.compile import Options
+    from ..compiler.options import LEAF_SIZE, Options
     from ..ir.choices import Equivalence, Malformed, backend_choice
 
-    leaf_size = options["leaf_size"] or (16 if scheme == "paper" else 8)
     same = ("spfac", "min_length", "max_expansion", "max_depth", "effort")
     return Options(
         **{name: options[name] for name in same},
@@ -312,7 +311,7 @@ def _compile_options(scheme: str, costs_file: str | None, options: dict[str, Any
         equivalence=Equivalence(options["equivalence"]),
         malformed=Malformed(options["malformed"]),
         algorithm=options["algorithm"] or "auto",
-        leaf_size=leaf_size,
+        leaf_size=options["leaf_size"] or LEAF_SIZE[scheme],
         costs=costs.load(costs_file) if costs_file else None,
         unequal_cuts=options["cuts"] == "unequal",
         tables=frozenset(options["tables"]),

@@ -15,6 +15,9 @@ from ..ir.choices import BackendChoice, Equivalence, Malformed, backend_choice, 
 # more than a tree ever needs.
 NESTING = {"any": 15, "nft": 15, "legacy": 200}
 
+# Rules that a leaf may hold before it is split, unless given; 16 is that of the CoNEXT 2014 paper.
+LEAF_SIZE = {"tree": 8, "paper": 16}
+
 NOT_ASKED = "not asked for"
 
 
@@ -40,7 +43,7 @@ class Options:
     backend: BackendChoice = "any"
     malformed: Malformed = Malformed.STRICTER
     algorithm: str = "auto"
-    leaf_size: int = 8
+    leaf_size: int = LEAF_SIZE["tree"]
     spfac: float = 4.0
     min_length: int = 8
     max_expansion: float = 4.0
