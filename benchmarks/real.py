@@ -1,0 +1,223 @@
+"""Public filter sets with what real firewalls have besides: `make bench-real`.
+
+Each set gets a drawn verdict per rule (ACCEPT or DROP), is decorated (benchmarks.decorations), compiled text to
+text with proof in a process of its own, and its trace is sent through input and output: the same rule must
+decide each packet.  Rules read are counted in legacy's reading.  A row misses its goal where the decorated
+set reads, grows, takes or holds more than GOALS allows beside the plain set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import random
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hitables.analyse.callgraph import levels_above
+from hitables.api import read
+from hitables.compiler.options import NESTING, Options
+from hitables.compiler.pipeline import compile_text
+from hitables.files import read_text
+from hitables.ir.choices import backend_choice
+from hitables.ir.packet import Backend
+from hitables.ir.program import Program
+from hitables.kernel.machine import machine
+from hitables.parse import classbench
+from hitables.parse import trace as traces
+from hitables.simulate.batch import PacketBatch
+from hitables.simulate.interpreter import Interpreter
+
+from .conext2014 import batch_of
+from .decorations import CHAIN, DECORATIONS, decorate
+from .doc_tables import fill, markdown
+
+SETS = Path("../shared/rulesets")
+OUTPUT = Path("docs/evaluation/real.json")
+PAGE = Path("docs/trees.md")
+SMALL = ("wustl/acl1_10K", "wustl/fw1_10K", "wustl/ipc1_10K", "classbench/acl3_10k")
+LARGE = ("classbench/acl1_100k", "classbench/fw1_100k", "classbench/ipc1_100k")
+COMBINED = ("est+log", "inv+docker+logend", "est+docker+logdrop", "comment+new+iface", "ret+mark+limit")
+VERDICT_SEED = 3
+
+# Against the plain set: times its mean (without the head's own rules), times its longest path.
+MEAN, LONGEST, GROWTH = 1.25, 2.0, 4.0
+# By size of the set: seconds of the processor and MB, text to text with proof.
+SPENT = ((20_000, 3.0, 250), (200_000, 30.0, 3072))
+# Rules in front that every packet reads besides the groups.
+HEAD = {"est": 1, "inv": 1, "set": 1, "docker": 2, "hashlimit": 1, "head": 12, "fail2ban": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One decorated set for one backend.
+
+    linear, mean, longest  rules read over the trace: of the input, of the output
+    bound                  rules read by any packet, at most, as the compiler reports it
+    cpu, megabytes         of the process, text to text with proof
+    differ                 packets that another rule decides than in the input
+    """
+
+    set: str
+    decorations: str
+    backend: str
+    rules: int
+    growth: float
+    linear: float
+    mean: float
+    longest: int
+    bound: int
+    nesting: int
+    cpu: float
+    megabytes: float
+    differ: int
+
+    def missed(self, plain: Row) -> list[str]:
+        """The goals that are not reached, given the plain set for the same backend."""
+        head = sum(HEAD.get(name, 0) for name in self.decorations.split("+"))
+        seconds, megabytes = next(
+            (seconds, most) for rules, seconds, most in SPENT if self.rules <= rules
+        )
+        misses = {
+            "packets decided otherwise": self.differ > 0,
+            "mean": self.mean > MEAN * plain.mean + head,
+            "longest": self.longest > LONGEST * plain.longest + head,
+            "growth": self.growth > GROWTH,
+            "seconds": self.cpu > seconds,
+            "MB": self.megabytes > megabytes,
+            "nesting": self.backend != "legacy" and self.nesting > NESTING[self.backend],
+        }
+        return [name for name, is_missed in misses.items() if is_missed]
+
+
+def rules_of(name: str) -> list[str]:
+    """The rules of FORWARD of the set, each with a verdict drawn from ACCEPT and DROP."""
+    filters = classbench.parse(read_text(str(SETS / f"{name}.gz")), name)
+    rng = random.Random(VERDICT_SEED)
+    lines = classbench.to_text(filters, chain=CHAIN).splitlines()
+    bodies = [line.removeprefix(f"-A {CHAIN} ") for line in lines if line.startswith(f"-A {CHAIN} ")]
+    return [body.replace("-j ACCEPT", f"-j {rng.choice(('ACCEPT', 'DROP'))}") for body in bodies]
+
+
+def decided(program: Program, batch: PacketBatch) -> tuple[Any, Any]:
+    """Per packet: the line of the rule that decides (0: the policy), and rules read."""
+    result = Interpreter(program, Backend.LEGACY).run("filter", CHAIN, batch)
+    lines = [rule.line for chain in program.table("filter").chains for rule in chain.rules]
+    return np.array([*lines, 0])[result.rule], result.reads
+
+
+def measure(task: tuple[str, str, str]) -> Row:
+    """One row, in a process of its own: its time and peak memory are the compile's."""
+    name, decorations, backend = task
+    text = decorate(rules_of(name), decorations)
+    started = time.process_time()
+    compiled = compile_text(text, Options(backend=backend_choice(backend)))
+    seconds = time.process_time() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if compiled.faults:
+        raise SystemExit(f"real: {name} {decorations}: {compiled.faults[0]}")
+    source, output = read(text), compiled.program
+    batch = batch_of(traces.parse(read_text(str(SETS / f"{name}_trace.gz")), name).headers)
+    (before, linear), (after, reads) = decided(source, batch), decided(output, batch)
+    chain = next(report for report in compiled.reports if report.chain == CHAIN)
+    return Row(
+        name,
+        decorations,
+        backend,
+        source.rule_count(),
+        output.rule_count() / source.rule_count(),
+        float(linear.mean()),
+        float(reads.mean()),
+        int(reads.max()),
+        chain.longest,
+        max(levels_above(output.table("filter")).values()),
+        seconds,
+        peak,
+        int(np.count_nonzero(before != after)),
+    )
+
+
+def line_of(row: Row, plain: Row | None) -> str:
+    missed = row.missed(plain) if plain is not None else []
+    counts = f"{row.growth:>7.2f}{row.linear:>7.0f}{row.mean:>7.1f}{row.longest:>8}{row.bound:>7}{row.nesting:>8}"
+    says = "NOT REACHED: " + ", ".join(missed) if missed else "reached"
+    head = f"{row.set.partition('/')[2]:<11}{row.decorations or 'plain':<20}{row.backend:<7}"
+    return f"{head}{counts}{row.cpu:>7.1f}{row.megabytes:>6.0f}   {says}"
+
+
+HEADING = (
+    f"{'set':<11}{'decorations':<20}{'for':<7}{'growth':>7}{'linear':>7}{'mean':>7}{'longest':>8}{'bound':>7}"
+    f"{'nesting':>8}{'s':>7}{'MB':>6}"
+)
+
+
+def tasks(sets: list[str], decorations: list[str], backends: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Each set and backend: plain first, then decorated."""
+    for name in sets:
+        for backend in backends:
+            for each in ("", *decorations):
+                yield name, each, backend
+
+
+def table(rows: list[Row]) -> str:
+    """For the docs: decorations against the plain set, each cell over all sets."""
+    head = ("decorations", "for", "sets", "mean, times plain", "longest, times plain", "growth", "CPU s", "MB")
+    plain = {(row.set, row.backend): row for row in rows if not row.decorations}
+    lines: list[tuple[object, ...]] = []
+    for key in dict.fromkeys((row.decorations, row.backend) for row in rows):
+        chosen = [row for row in rows if (row.decorations, row.backend) == key]
+        of = [plain[row.set, row.backend] for row in chosen]
+        worst_mean = max(row.mean / each.mean for row, each in zip(chosen, of, strict=True))
+        worst_long = max(row.longest / each.longest for row, each in zip(chosen, of, strict=True))
+        lines.append((
+            key[0] or "plain", key[1], len(chosen), f"{worst_mean:.2f}", f"{worst_long:.2f}",
+            f"{max(row.growth for row in chosen):.2f}", f"{max(row.cpu for row in chosen):.1f}",
+            f"{max(row.megabytes for row in chosen):.0f}",
+        ))  # fmt: skip
+    return markdown(head, lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sets", nargs="*", default=list(SMALL), help="as wustl/fw1_10K")
+    parser.add_argument("--large", action="store_true", help="sets of 100,000 rules besides")
+    parser.add_argument("--decorations", nargs="*", default=[*DECORATIONS, *COMBINED])
+    parser.add_argument("--backends", nargs="*", default=["nft", "any", "legacy"], choices=list(NESTING))
+    parser.add_argument("-o", "--output", type=Path, help=f"write the data here; all rows: {OUTPUT}")
+    args = parser.parse_args()
+    if not SETS.is_dir():
+        sys.exit(f"real: {SETS} is missing: it holds the rule sets")
+    print(HEADING)
+    rows: list[Row] = []
+    plain: dict[tuple[str, str], Row] = {}
+    sets = [*args.sets, *(LARGE if args.large else ())]
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        for row in pool.imap(measure, tasks(sets, args.decorations, args.backends)):
+            if not row.decorations:
+                plain[row.set, row.backend] = row
+            print(line_of(row, plain[row.set, row.backend]), flush=True)
+            rows.append(row)
+    if args.output:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.write_text(
+            json.dumps({"machine": machine(), "rows": [asdict(row) for row in rows]}, indent=1) + "\n"
+        )
+    if args.output == OUTPUT:
+        fill(PAGE, "real", table(rows))
+    unreached = sum(bool(row.missed(plain[row.set, row.backend])) for row in rows)
+    print(f"{len(rows) - unreached} of {len(rows)} reached")
+    sys.exit(1 if unreached else 0)
+
+
+if __name__ == "__main__":
+    main()
