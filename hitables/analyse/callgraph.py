@@ -12,14 +12,14 @@ import than a small rule set takes to compile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeAlias
 
 from ..errors import ParseError
 from ..ir.program import Program, Table
-from ..ir.rule import Kind, Metadata, Target
+from ..ir.rule import Kind, Metadata, Rule, Target
 
 Callees: TypeAlias = dict[str, tuple[str, ...]]  # by chain, the chains that its rules enter, in order
 
@@ -105,11 +105,41 @@ def levels_above(table: Table) -> dict[str, int]:
     return levels(callees, {})[0]
 
 
+def deciding(table: Table) -> frozenset[str]:
+    """The user chains that surely decide: no packet that enters one leaves it without a verdict."""
+    chains = {chain.name: chain for chain in table.chains if chain.policy is None}
+    decides: set[str] = set()
+    for name in reversed(graph(table).order):
+        if name in chains and _decides(chains[name].rules, decides):
+            decides.add(name)
+    return frozenset(decides)
+
+
+def _decides(rules: Sequence[Rule], decides: Container[str]) -> bool:
+    """Whether a chain of *rules* surely decides, given the deciding chains among those that it enters."""
+    for rule in rules:
+        target = rule.target
+        if target is None:
+            continue
+        is_sure = target.is_final or (target.enters and target.name in decides)
+        if target.kind in (Kind.RETURN, Kind.GOTO) and not is_sure:
+            return False
+        if is_sure and not rule.matches:
+            return True
+    return False
+
+
 def writes(table: Table) -> dict[str, frozenset[Metadata]]:
-    """The state that the rules of each chain, and of the chains it reaches, may write."""
-    calls = graph(table)
+    """The state that each chain may have written when a packet comes back from it.
+
+    It includes what the chains write that it enters.  Nothing comes back from a deciding chain.
+    """
+    calls, decides = graph(table), deciding(table)
     written: dict[str, frozenset[Metadata]] = {}
     for name in reversed(calls.order):
+        if name in decides:
+            written[name] = frozenset()
+            continue
         states: set[Metadata] = set()
         for rule in table[name].rules:
             states |= rule.writes

@@ -1,9 +1,16 @@
 """Which rules a tree may evaluate out of list order, in groups.
 
 A rule of a later group is evaluated late, perhaps more than once for one packet, and after rules that follow
-it in the list.  Such a rule therefore has no memory; it surely decides the packet by itself (no RETURN, no
-jump, whose effect depends on the place of the rule); nothing that the chain writes changes its answer; and,
-where malformed packets must be treated exactly as in the input, it drops none of them.
+it in the list.  Such a rule (DEFERRABLE) therefore has no memory; it surely decides the packet, by a verdict
+or by a jump to a user chain that surely does, whatever else that chain does; nothing that the chain of the
+rule writes changes its answer; and, where malformed packets must be treated exactly as in the input, it drops
+none of them.
+
+Of the other rules, those that stay within the chain, or decide, may be in the last group (LATE).  A packet
+reaches the trees of the last group once: when it matches a rule of another group (then only the rules before
+that one), or when it matches none.  So they are evaluated once, in list order, for the packets that no
+earlier rule decides, as in the list.  RETURN and `-g` leave the chain, and must not be in a chain that is
+called.
 """
 
 from __future__ import annotations
@@ -46,5 +53,13 @@ def reorderability(
     # Matches are shared by rules: each is looked at once.
     free = {id(match): match for rule in rules for match in rule.matches}
     bound = {key for key, match in free.items() if not is_free(match)}
-    movable, none = Reorder.DEFERRABLE | Reorder.SPLITTABLE, Reorder(0)
-    return [movable if rule.is_final and bound.isdisjoint(map(id, rule.matches)) else none for rule in rules]
+
+    def of(rule: Rule) -> Reorder:
+        is_bound = not bound.isdisjoint(map(id, rule.matches))
+        if reader.decides(rule):
+            return Reorder.LATE if is_bound else Reorder.DEFERRABLE | Reorder.SPLITTABLE
+        if rule.leaves:  # RETURN in a chain that is called would come back
+            return Reorder(0) if is_bound else Reorder.SPLITTABLE
+        return Reorder.LATE
+
+    return list(map(of, rules))

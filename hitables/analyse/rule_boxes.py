@@ -55,14 +55,17 @@ def _foreign_reading(match: Match, nft: bool) -> bool:
 class BoxReader:
     """Reads the rules of one chain as boxes, from the first to the last.
 
-    nft     whether the result is (also) for nf_tables, which reads some fields in two ways
-    dirty   fields that an earlier rule may have written; boxes do not constrain them
-    guards  protocols with rules that nf_tables evaluates through xtables.  There a packet whose header is cut
-            off must meet such a match before any test of a port (emit/jumps.py)
+    nft       whether the result is (also) for nf_tables, which reads some fields in two ways
+    deciding  user chains that surely decide each packet that enters them (analyse.callgraph)
+    dirty     fields that an earlier rule may have written; boxes do not constrain them
+    guards    protocols with rules that nf_tables evaluates through xtables.  There a packet whose header is
+              cut off must meet such a match before any test of a port (emit/jumps.py)
     """
 
-    def __init__(self, family: Family, *, nft: bool, malformed: Malformed) -> None:
-        self.family, self.nft, self.malformed = family, nft, malformed
+    def __init__(
+        self, family: Family, *, nft: bool, malformed: Malformed, deciding: frozenset[str] = frozenset()
+    ) -> None:
+        self.family, self.nft, self.malformed, self.deciding = family, nft, malformed, deciding
         self.dirty: set[Field] = set()
         self.guards: set[int] = set()
         # By id of a match: the match, which keeps the id valid, and its intervals if they depend on nothing
@@ -85,6 +88,14 @@ class BoxReader:
         for state in written:
             self.dirty |= FIELDS_WRITTEN.get(state, frozenset())
 
+    def decides(self, rule: Rule) -> bool:
+        """Whether the rule's target surely decides: by a verdict of its own, or by a chain that it enters."""
+        return rule.is_final or rule.enters in self.deciding
+
+    def leaves(self, rule: Rule) -> bool:
+        """Whether no packet that the rule matches reaches the next rule of its chain."""
+        return rule.leaves or rule.enters in self.deciding
+
     def boxes_of(self, rule: Rule) -> RuleBoxes:
         return self.plain_boxes(rule) or self.general_boxes(rule)
 
@@ -106,7 +117,7 @@ class BoxReader:
                     return None
                 box[field] = pair
             may_drop = may_drop or plain.drops
-        return RuleBoxes((box,), rule.leaves)
+        return RuleBoxes((box,), self.leaves(rule))
 
     def plain(self, match: Match) -> _Plain | None:
         """The intervals of a match that tests nothing else; None for other matches."""
@@ -142,7 +153,7 @@ class BoxReader:
             exact = self.narrow(allowed, match, before) and exact
             droppers += [match] if dropping else []
         boxes, whole = self.split(allowed)
-        return RuleBoxes(boxes, exact and whole and rule.leaves)
+        return RuleBoxes(boxes, exact and whole and self.leaves(rule))
 
     def may_drop(self, match: Match) -> bool:
         """Whether this match could drop a malformed packet when evaluated earlier than in the input."""

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..analyse.boxes import Boxes, Prices, Reorder
-from ..analyse.callgraph import graph, levels, writes
+from ..analyse.callgraph import deciding, graph, levels, writes
 from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
 from ..analyse.rule_boxes import BoxReader, as_boxes
@@ -128,6 +128,7 @@ class TableCompiler:
         self.faults: list[Fault] = []
         self.graph = graph(table)
         self.writes = writes(table)
+        self.deciding = deciding(table)
         self.nesting: dict[str, int] = {}
         self.names = Names([chain.name for chain in table.chains])
         self.written: dict[str, tuple[Chain, list[Chain]]] = {}
@@ -271,9 +272,7 @@ class TableCompiler:
 
     def before(self, chain: Chain) -> Floats:
         """Mean rules read, and mean cost per backend, of packets of the chain's rules before compiling."""
-        reader = BoxReader(
-            self.family, nft=self.options.backend != "legacy", malformed=self.options.malformed
-        )
+        reader = self.box_reader()
         boxes = as_boxes(reader.read(chain.rules, self.writes), self.family, self.weights(chain))
         each = self.each_backend(Priced(chain.rules, boxes.axes, self.family))
         # Any tree gives the first rule that matches; this one is built fastest.
@@ -312,7 +311,7 @@ class TableCompiler:
     def segments(self, weights: Sequence[float], runs: list[list[Rule]], nesting: int, budget: int) -> _Grown:
         """Grow a tree over each long run, with *budget* printed rules for all of them."""
         options = self.options
-        reader = BoxReader(self.family, nft=options.backend != "legacy", malformed=options.malformed)
+        reader = self.box_reader()
         width = 1 + len(self.backends)
         grown = _Grown(np.zeros((2, width)), np.zeros((2, width)))
         spare = max(0, budget - len(weights))
@@ -353,6 +352,10 @@ class TableCompiler:
             cheaper = None if whole else forms
             grown.segments.append(Segment(run, tree, frozenset(reader.guards), patient, cheaper))
         return grown
+
+    def box_reader(self) -> BoxReader:
+        nft = self.options.backend != "legacy"
+        return BoxReader(self.family, nft=nft, malformed=self.options.malformed, deciding=self.deciding)
 
     def cost_of_miss(self, match: Match) -> float:
         """The cost of the match for a packet that it does not match."""

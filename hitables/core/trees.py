@@ -54,6 +54,7 @@ class Reorder(enum.IntFlag):
     SPLITTABLE = lib.TREE_SENDABLE  # its matches may be in one chain and its action in another
     PASSED = lib.TREE_PASSED  # a search does not end at it
     DROPS = lib.TREE_DROPS  # it drops packets that lack an optional field, even one that its boxes require
+    LATE = lib.TREE_LATE  # it may be in the last group of a tree, where a packet meets it once
 
 
 class Step(enum.IntEnum):

@@ -44,7 +44,9 @@ enum tree_free {
     TREE_SENDABLE = 2, /* a packet that it matches may be sent to a chain that ends with its action */
     TREE_PASSED = 4, /* a search does not end at it */
     TREE_DROPS =
-        8 /* it also drops packets that lack an optional field, even one that its boxes require */
+        8, /* it also drops packets that lack an optional field, even one that its boxes require */
+    TREE_LATE = 16 /* not MOVABLE, but it may be in the last group: a packet that no earlier rule decides
+                    * meets it there once, behind the earlier rules of that group */
 };
 
 /* Cost of a test for a packet that it does not take, and for one that it takes. */
@@ -86,7 +88,7 @@ struct tree_options {
     uint64_t budget; /* rules printed: entries and decisions */
     double copy_penalty; /* bisect: list entries that a copied rule counts for */
     double size_penalty; /* auto: cost, for a packet of each rule, that a printed rule must save */
-    uint32_t grouping; /* auto: 0 the cheapest; else the one with this number, from 1 */
+    uint32_t grouping; /* auto: 0 the cheapest; else the one with this number, from 1; one tree beyond */
     double spfac; /* hicuts, paper: rules that the parts may hold, over those of the node; hypercuts: parts,
                    * over the root of the node's rules */
     uint8_t unequal; /* paper: cut between rules, not in equal parts */

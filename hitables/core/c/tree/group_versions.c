@@ -1,27 +1,19 @@
 /* Versions of a group's tree, and how rules that need them are printed.
  *
  * Idea: where a packet matches rule r of one group, the rules of later groups that precede r in the list are
- * searched first.  They are listed if few of them meet r's boxes; else version r of their group's tree is
- * called: the tree cut down to the rules before r.  Versions are made as in persistent search trees: a node's
- * version depends only on how many of its rules precede r, so equal versions are one.  What stays in line
- * behind a test is copied, what a test takes is shared.
- * Cost: a version costs the nodes in which it differs from others; finding the rules that meet a box is given
- * up after VISITS nodes.
+ * searched first (group_asks.c).  They are listed if they are few; else a version of their group's tree is
+ * called: the tree cut down to the rules below a limit.  Versions are made as in persistent search trees: a
+ * node's version depends only on how many of its rules are below the limit, so equal versions are one.  What
+ * stays in line behind a test is copied, what a test takes is shared.
+ * Cost: a version costs the nodes in which it differs from others.
  * Invariant: a version finds the first of its rules that a packet matches, as the tree of all rules would.
  * Threading: none; everything lives in the space's arena.
  */
 #include "group_trees.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "search.h"
-#include "sort.h"
-
-enum {
-    LISTED = 3,  /* rules of later groups that are listed rather than searched */
-    VISITS = 400 /* nodes visited before a rule counts as meeting many */
-};
 
 struct build_node *spine_copy(struct group_trees *f, const struct build_node *from)
 {
@@ -146,64 +138,6 @@ static struct build_node *version(struct group_trees *f, struct build_node *node
     return copy;
 }
 
-struct meeting_rules {
-    uint32_t rule[LISTED + 1], rules;
-    uint32_t visits;
-};
-
-static bool boxes_meet(const struct space *space, uint32_t one, uint32_t two)
-{
-    for (uint32_t a = 0; a < space->in->axes; a++) {
-        struct rank_range x = box_ranks(space, one, a), y = box_ranks(space, two, a);
-        if (x.low > y.high || y.low > x.high)
-            return false;
-    }
-    return true;
-}
-
-static void meet(const struct group_trees *f, struct meeting_rules *met, uint32_t box, uint32_t rule)
-{
-    for (uint32_t i = 0; i < met->rules; i++)
-        if (met->rule[i] == rule)
-            return;
-    for (uint32_t b = f->first[rule]; b < f->first[rule + 1]; b++)
-        if (boxes_meet(f->space, box, b)) {
-            met->rule[met->rules++] = rule;
-            return;
-        }
-}
-
-/* Collect rules before *limit* that meet the box, until there are more than LISTED. */
-static void find_meeting(const struct group_trees *f, const struct build_node *node, uint32_t box,
-                         uint32_t limit, struct meeting_rules *met)
-{
-    while (met->rules <= LISTED) {
-        if (!node->listed || node->list[0] >= limit)
-            return;
-        if (++met->visits > VISITS) {
-            met->rules = LISTED + 1;
-            return;
-        }
-        for (uint32_t i = 0; i < node->entries && met->rules <= LISTED; i++)
-            if (node->entry[i] < limit)
-                meet(f, met, box, node->entry[i]);
-        if (node->kind == TREE_LEAF)
-            return;
-        const struct line *line = &f->space->line[node->axis];
-        struct rank_range ranks = box_ranks(f->space, box, node->axis);
-        u128 low = line->edge[ranks.low], high = line_end(line, ranks.high);
-        const struct branch *inside = &node->branch[node->negated], *outside = &node->branch[!node->negated];
-        bool in = low <= node->branch[0].high && high >= node->branch[0].low;
-        bool out = low < node->branch[0].low || high > node->branch[0].high;
-        if (in && out) {
-            find_meeting(f, inside->to, box, limit, met);
-            node = outside->to;
-        } else {
-            node = in ? inside->to : outside->to;
-        }
-    }
-}
-
 /* The chain that calls these versions, one per set of them. */
 static struct build_node *call_all(struct group_trees *f, struct build_node *const *versions)
 {
@@ -242,42 +176,25 @@ static struct build_node *call_all(struct group_trees *f, struct build_node *con
 struct printed_entry rule_form(struct group_trees *f, uint32_t r)
 {
     const struct printed_entry plain = {TREE_RULE, (int32_t)r, NULL};
-    struct meeting_rules met[GROUPS] = {{{0}, 0, 0}};
-    uint32_t g = f->group[r], total = 0;
-    for (uint32_t h = g + 1; h < f->grouping.groups; h++) {
-        if (!f->tree[h]->listed || f->tree[h]->list[0] >= r)
-            continue;
-        for (uint32_t b = f->first[r]; b < f->first[r + 1]; b++)
-            find_meeting(f, f->tree[h], b, r, &met[h]);
-        total += met[h].rules;
-    }
-    if (!total)
+    const struct asked_rules *asked = &f->asked[r];
+    if (!asked->rules)
         return plain;
-    bool sendable = f->space->in->free[r] & TREE_SENDABLE;
-    if (sendable && total <= LISTED) {
-        /* All in list order, so that each is printed as itself. */
-        uint32_t rule[LISTED], rules = 0;
-        for (uint32_t h = g + 1; h < f->grouping.groups; h++)
-            for (uint32_t i = 0; i < met[h].rules; i++)
-                rule[rules++] = met[h].rule[i];
-        qsort(rule, rules, sizeof *rule, compare_u32);
+    if (asked->rules <= LISTED) {
         struct build_node *node = group_take(f, sizeof *node);
-        struct printed_entry *item = group_take(f, (rules + 1) * sizeof *item);
+        struct printed_entry *item = group_take(f, (asked->rules + (size_t)1) * sizeof *item);
         if (f->failed)
             return plain;
         node->kind = TREE_LEAF;
         node->item = item;
-        for (uint32_t i = 0; i < rules; i++)
-            item[node->items++] = (struct printed_entry){TREE_RULE, (int32_t)rule[i], NULL};
+        for (uint32_t i = 0; i < asked->rules; i++)
+            item[node->items++] = (struct printed_entry){TREE_RULE, (int32_t)asked->rule[i], NULL};
         item[node->items++] = (struct printed_entry){TREE_ACT, (int32_t)r, NULL};
         return (struct printed_entry){TREE_SEND, (int32_t)r, node};
     }
     struct build_node *versions[GROUPS] = {NULL};
-    /* If the rule is not SENDABLE, packets outside its boxes reach the versions too; then a rule of one
-     * group may precede the one that another group finds, whether it meets the boxes or not. */
-    for (uint32_t h = g + 1; h < f->grouping.groups; h++)
-        if (met[h].rules || !sendable)
-            versions[h] = version(f, f->tree[h], r, true, 0);
+    for (uint32_t h = f->group[r] + 1u; h < f->grouping.groups; h++)
+        if (f->limit[h][r])
+            versions[h] = version(f, f->tree[h], f->limit[h][r], true, 0);
     struct build_node *all = call_all(f, versions);
     if (!all)
         return plain;

@@ -3,10 +3,11 @@
  * Idea: rules wide in one address cross those wide in the other, and in one tree they are copied against each
  * other.  So rules are grouped by the address in which they are specific, each group gets a tree by
  * bisection, and the trees are searched in turn.  First match is kept by versions of later groups' trees
- * (group_versions.c).  The grouping, its order, and whether to group at all are chosen by what the whole
- * would cost, rules read and rules printed, over points drawn from the rules.  Rules that may not be moved
- * stay in the first group, where a packet meets them once.
- * Cost: that of bisecting each group, for a handful of groupings.
+ * (group_versions.c).  The grouping is chosen by what the whole would cost (group_choice.c), rules read and
+ * rules printed, over points drawn from the rules.  The first rules of the list may be read before all trees.
+ * Rules that may not be moved stay in the first group, or, if they are LATE, in the last: either way a packet
+ * meets them once, in list order, when no earlier rule has decided it.
+ * Cost: that of bisecting each group.
  * Invariant: every point finds its first rule; the budget and the nesting are kept.
  * Threading: none; everything lives in the space's arena.
  */
@@ -16,15 +17,10 @@
 #include <string.h>
 
 enum {
-    POINTS = 20000,  /* drawn to estimate a grouping */
-    BACKGROUND_SAMPLE =
-        60, /* boxes drawn as background of a tree; with all it takes eight times as long for the same tree */
-    WIDE = 7, /* a prefix of this many bits of 32, or fewer, is not specific; with 16, so many rules of the
-               * last tree of fw1 cross that its longest path is twice as long */
-    WIDER = 15, /* tried besides with the greatest effort */
-    GROUPINGS = 5,
-    BUDGET = 4, /* rules that a tree may grow to over those that it holds, before it is pruned */
-    SAMPLE = 2000 /* rules by which the grouping is chosen */
+    POINTS = 20000,         /* drawn to estimate a grouping */
+    BACKGROUND_SAMPLE = 60, /* boxes drawn as background of a tree; with all it takes eight times as long for
+                             * the same tree */
+    BUDGET = 4 /* rules that a tree may grow to over those that it holds, before it is pruned */
 };
 
 /* Rules that a leaf of the first tree may hold, and of the others, where tests can part them though no
@@ -36,16 +32,13 @@ static const double copy_penalty = 1;
 /* Cost that one more rule printed per rule is worth, when groupings are compared.  10 keeps acl1 at two
  * thirds of the size of one tree for one rule read more. */
 static const double size_worth = 10;
-/* A grouping that costs so much more on the sample may still be cheaper on the whole list. */
-static const double near_cost = 1.15;
 /* Size penalties beyond which nothing is left of one tree, and beyond which groups are not worth their size.
  */
 static const double largest_penalty[2] = {1e9, 300};
 
 /* Groups. */
 
-/* Whether all boxes of the rule are prefixes of more than *wide* bits, or as narrow. */
-static bool is_specific(const struct group_trees *f, uint32_t rule, uint32_t axis, uint32_t wide)
+bool is_specific(const struct group_trees *f, uint32_t rule, uint32_t axis, uint32_t wide)
 {
     const struct line *line = &f->space->line[axis];
     u128 most = line->top >> wide;
@@ -57,52 +50,62 @@ static bool is_specific(const struct group_trees *f, uint32_t rule, uint32_t axi
     return f->first[rule] < f->first[rule + 1];
 }
 
+static enum group_kind kind_of(const struct group_trees *f, uint32_t rule)
+{
+    const struct grouping *by = &f->grouping;
+    uint8_t may = f->space->in->free[rule];
+    if (may & TREE_MOVABLE) {
+        for (uint32_t i = 0; i < 2; i++)
+            if (is_specific(f, rule, by->axis[i], by->wide))
+                return GROUP_FIRST_AXIS + i;
+        return GROUP_WIDE;
+    }
+    if (may & TREE_LATE && by->late != LATE_STAY)
+        return by->late == LATE_ALONE ? GROUP_LATE : GROUP_WIDE;
+    return by->stayers == STAYERS_ALONE ? GROUP_STAYERS : GROUP_FIRST_AXIS;
+}
+
 /* Give each rule its group; groups without rules vanish from the grouping. */
 static void group_rules(struct group_trees *f)
 {
     const struct tree_boxes *in = f->space->in;
     struct grouping *by = &f->grouping;
-    uint32_t count[GROUPS] = {0}, place[GROUPS], groups = 0;
-    f->rules = 0;
+    uint32_t count[GROUPS] = {0}, place[GROUPS];
+    f->rules = by->groups = 0;
+    by->called = true;
     for (uint32_t r = 0; r < in->rules; r++) {
-        uint32_t group = 0;
-        if (r % f->every) {
-            f->group[r] = OUT_OF_SAMPLE;
+        if (r < by->head || !in_sample(f, r)) {
+            f->group[r] = r < by->head ? IN_HEAD : OUT_OF_SAMPLE;
             continue;
         }
-        if (in->free[r] & TREE_MOVABLE)
-            while (group + 1 < by->groups && !is_specific(f, r, by->axis[group], by->wide))
-                group++;
-        else
+        enum group_kind kind = by->one ? GROUP_WIDE : kind_of(f, r);
+        if (kind <= GROUP_FIRST_AXIS && !(in->free[r] & TREE_MOVABLE))
             by->called = false; /* RETURN in a called tree would come back */
-        f->group[r] = (uint8_t)group;
-        count[group]++;
+        f->group[r] = (uint8_t)kind;
+        count[kind]++;
         f->rules++;
     }
-    for (uint32_t g = 0; g < by->groups; g++) {
-        place[g] = groups;
-        if (count[g] && g + 1 < by->groups)
-            by->axis[groups] = by->axis[g];
-        groups += count[g] > 0;
+    for (uint32_t kind = 0; kind < GROUPS; kind++) {
+        place[kind] = by->groups;
+        if (count[kind])
+            by->kind[by->groups++] = kind;
     }
-    by->last_is_rest = by->groups == 1 || count[by->groups - 1];
-    by->groups = groups ? groups : 1;
+    if (!by->groups) {
+        by->groups = 1;
+        by->kind[0] = GROUP_WIDE;
+    }
     for (uint32_t r = 0; r < in->rules; r++)
-        if (f->group[r] != OUT_OF_SAMPLE)
+        if (f->group[r] < GROUPS)
             f->group[r] = (uint8_t)place[f->group[r]];
-    for (uint32_t g = 0; g < by->groups; g++) {
-        uint32_t run = 0;
-        bool between = false;
-        for (uint32_t r = 0; r < in->rules; r++) {
-            if (f->group[r] < g)
-                between = true;
-            if (f->group[r] != g)
-                continue;
-            run += between;
-            between = false;
-            f->run[r] = run;
-        }
-    }
+}
+
+/* Whether the rule is wide where the rules of group g are specific. */
+static bool is_wide_for(const struct group_trees *f, uint32_t rule, uint32_t g)
+{
+    const struct grouping *by = &f->grouping;
+    if (by->kind[g] != GROUP_FIRST_AXIS && by->kind[g] != GROUP_SECOND_AXIS)
+        return true;
+    return !is_specific(f, rule, by->axis[by->kind[g] - GROUP_FIRST_AXIS], by->wide);
 }
 
 /* The tree of group g, over all its rules.  Packets of later groups come by, and those of earlier rules
@@ -122,10 +125,8 @@ static struct build_node *group_grow(struct group_trees *f, uint32_t g, uint32_t
             seen++;
             for (uint32_t b = f->first[r]; b < f->first[r + 1]; b++)
                 box[boxes++] = b;
-        } else if (f->group[r] != OUT_OF_SAMPLE && f->first[r] < f->first[r + 1]) {
-            bool rest = g + 1 == f->grouping.groups && f->grouping.last_is_rest;
-            bool wide = rest || !is_specific(f, r, f->grouping.axis[g], f->grouping.wide);
-            if (f->group[r] > g || (seen && wide))
+        } else if (f->group[r] < GROUPS && f->first[r] < f->first[r + 1]) {
+            if (f->group[r] > g || (seen && is_wide_for(f, r, g)))
                 background[background_boxes++] = f->first[r];
         }
     }
@@ -166,6 +167,23 @@ static void go_on(struct group_trees *f, struct build_node *node, struct build_n
     }
 }
 
+/* Put the rules of the head before all that the root has. */
+static void put_head(struct group_trees *f)
+{
+    uint32_t head = f->grouping.head;
+    if (!head)
+        return;
+    struct printed_entry *item = group_take(f, (head + f->root->items) * sizeof *item);
+    if (f->failed)
+        return;
+    for (uint32_t r = 0; r < head; r++)
+        item[r] = (struct printed_entry){TREE_RULE, (int32_t)r, NULL};
+    if (f->root->items)
+        memcpy(item + head, f->root->item, f->root->items * sizeof *item);
+    f->root->item = item;
+    f->root->items += head;
+}
+
 static void assemble(struct group_trees *f)
 {
     const struct tree_boxes *in = f->space->in;
@@ -175,13 +193,15 @@ static void assemble(struct group_trees *f)
     for (uint32_t g = 0; g < groups && !f->failed; g++)
         f->tree[g] = group_prune(f, g);
     for (uint32_t r = 0; r < in->rules && !f->failed && groups > 1; r++)
-        if (f->group[r] != OUT_OF_SAMPLE)
+        if (f->group[r] < GROUPS)
             f->form[r] = rule_form(f, r);
     if (f->failed)
         return;
     f->root = f->tree[0];
-    if (groups == 1)
+    if (groups == 1) {
+        put_head(f);
         return;
+    }
     struct build_node *rest = spine_copy(f, f->tree[groups - 1]);
     if (!rest)
         return;
@@ -194,6 +214,7 @@ static void assemble(struct group_trees *f)
         f->root = rest;
     else
         go_on(f, f->root, rest);
+    put_head(f);
 }
 
 /* Weighing. */
@@ -238,7 +259,7 @@ static uint64_t *draw(const struct group_trees *f, uint32_t *points, double **we
     uint64_t *point = scope_take(&f->space->scratch, ((size_t)in->boxes + 1) * in->axes * 2 * sizeof *point);
     *weight = scope_take(&f->space->scratch, ((size_t)in->boxes + 1) * sizeof **weight);
     for (uint32_t b = 0; point && *weight && b < in->boxes; b++) {
-        if ((uint32_t)in->rule[b] % f->every || seen++ % step)
+        if (!in_sample(f, (uint32_t)in->rule[b]) || seen++ % step)
             continue;
         (*weight)[drawn] = in->weight[in->rule[b]];
         for (uint32_t a = 0; a < in->axes; a++) {
@@ -294,7 +315,7 @@ static uint32_t joints(const struct grouping *by)
 /* Part the nesting among the trees: the more rules, the more. */
 static void share_nesting(const struct group_trees *f, uint32_t *nesting)
 {
-    uint32_t groups = f->grouping.groups, left = f->options->max_nesting - joints(&f->grouping);
+    uint32_t groups = f->grouping.groups, left = f->options->max_nesting + f->slack - joints(&f->grouping);
     double size[GROUPS];
     for (uint32_t g = 0; g < groups; g++) {
         uint32_t rules = 0;
@@ -312,16 +333,14 @@ static void share_nesting(const struct group_trees *f, uint32_t *nesting)
     }
 }
 
-/* Grow, prune and assemble in this grouping, within the budget; the expected cost, HUGE_VAL if it cannot be.
- */
-static double group_trees_cost(struct group_trees *f)
+double group_trees_cost(struct group_trees *f)
 {
     const struct tree_boxes *in = f->space->in;
     group_rules(f);
     uint32_t groups = f->grouping.groups, nesting = f->options->max_nesting;
     uint64_t budget = f->every == 1 ? f->options->budget : f->options->budget / (in->rules + 1) * f->rules;
-    if (budget < f->rules)
-        budget = f->rules;
+    if (budget < f->rules + f->grouping.head)
+        budget = f->rules + f->grouping.head;
     if (groups > 1 && nesting < joints(&f->grouping) + groups)
         return HUGE_VAL;
     uint32_t nestings[GROUPS];
@@ -329,6 +348,8 @@ static double group_trees_cost(struct group_trees *f)
     share_nesting(f, nestings);
     for (uint32_t g = 0; g < groups; g++)
         f->grown[g] = group_grow(f, g, nestings[g]);
+    if (!f->failed)
+        ask_later_groups(f);
     f->size_penalty = f->options->size_penalty;
     memcpy(f->longest, longest_leaf, sizeof f->longest);
     uint32_t points = 0;
@@ -343,6 +364,10 @@ static double group_trees_cost(struct group_trees *f)
             break;
         uint64_t size = printed(tree);
         bool fits = size <= budget;
+        if (fits && f->slack && (f->nesting = tree_nesting(tree, scratch)) > nesting) {
+            tree_free(tree);
+            break;
+        }
         if (fits)
             cost = cost_of(f, tree, point, weight, points) + size_worth * (double)size / (f->rules + 1);
         tree_free(tree);
@@ -382,6 +407,9 @@ static bool index_rules(struct group_trees *f)
     f->first = group_take(f, ((size_t)in->rules + 2) * sizeof *f->first);
     f->group = group_take(f, (size_t)in->rules + 1);
     f->run = group_take(f, ((size_t)in->rules + 1) * sizeof *f->run);
+    f->asked = group_take(f, ((size_t)in->rules + 1) * sizeof *f->asked);
+    for (uint32_t h = 0; h < GROUPS; h++)
+        f->limit[h] = group_take(f, ((size_t)in->rules + 1) * sizeof *f->limit[h]);
     uint8_t *free = group_take(f, (size_t)in->rules + 1);
     if (f->failed)
         return false;
@@ -399,85 +427,13 @@ static bool index_rules(struct group_trees *f)
     return true;
 }
 
-/* The groupings to try, one tree first; their number. */
-static uint32_t list_groupings(const struct group_trees *f, struct grouping *tried)
-{
-    const struct tree_boxes *in = f->space->in;
-    uint32_t address[2], addresses = 0, groupings = 1;
-    bool movable = false;
-    for (uint32_t r = 0; r < in->rules; r++)
-        movable |= in->free[r] & TREE_MOVABLE;
-    for (uint32_t a = 0; a < in->axes; a++)
-        if (in->axis[a].cut == TREE_CUT_PREFIX && addresses < 2)
-            address[addresses++] = a;
-    tried[0] = (struct grouping){.groups = 1};
-    for (uint32_t i = 0; i < GROUPINGS - 1 && addresses == 2 && movable; i++)
-        if (i < 2 || f->options->grouping_effort > 1)
-            tried[groupings++] = (struct grouping){
-                .groups = GROUPS,
-                .axis = {address[i % 2 == 0], address[i % 2]},
-                .wide = (i < 2 ? WIDE : WIDER) * in->axis[address[0]].bits / 32u,
-                .called = true,
-            };
-    return groupings;
-}
-
-/* The grouping that is cheapest on a sample, and the costs there.  One tree must be clearly cheaper than
- * groups, since a smaller list crosses less than the whole. */
-static uint32_t choose_on_sample(struct group_trees *f, const struct grouping *tried, uint32_t groupings,
-                                 double *cost)
-{
-    uint32_t best = 0, effort = f->options->grouping_effort;
-    f->every = 1 + f->space->in->rules / (effort > 1 ? 4 * SAMPLE : effort ? SAMPLE : SAMPLE / 4);
-    for (uint32_t i = 0; groupings > 1 && i < groupings && !f->failed; i++) {
-        f->grouping = tried[i];
-        cost[i] = group_trees_cost(f);
-        if (best ? cost[i] < cost[best] : i && cost[i] < near_cost * cost[0])
-            best = i;
-    }
-    return best;
-}
-
-/* Build the best grouping in full, and the others whose cost on the sample is near; the cheapest becomes
- * *root.  One tree is built if groups do not fit: it keeps any budget. */
-static bool build_in_full(struct group_trees *f, const struct grouping *tried, uint32_t groupings,
-                          uint32_t best, const double *cost, struct build_node **root)
-{
-    const struct tree_options *options = f->options;
-    double cheapest = HUGE_VAL;
-    const struct printed_entry *form = NULL;
-    f->every = 1;
-    for (uint32_t pass = 0; pass <= groupings && !f->failed; pass++) {
-        uint32_t i = pass ? pass - 1 : best;
-        bool near = !options->grouping && options->grouping_effort && cost[i] < near_cost * cost[best] &&
-                    (options->grouping_effort > 1 || !i);
-        if (pass && (i == best || !(near || (!i && cheapest == HUGE_VAL))))
-            continue;
-        f->grouping = tried[i];
-        double full = group_trees_cost(f);
-        if (full < cheapest) {
-            cheapest = full;
-            *root = f->root;
-            form = f->grouping.groups > 1 ? f->form : NULL;
-        }
-    }
-    f->space->form = form;
-    return !f->failed && cheapest < HUGE_VAL;
-}
-
 static enum tree_status shape_groups_grow(struct space *space, const struct tree_options *options,
                                           struct build_node **root)
 {
     struct group_trees f = {.space = space, .options = options};
     if (!allow_halves(&f) || !index_rules(&f))
         return TREE_NO_MEMORY;
-    struct grouping tried[GROUPINGS];
-    double cost[GROUPINGS] = {0};
-    uint32_t groupings = list_groupings(&f, tried);
-    uint32_t best = options->grouping < groupings ? options->grouping : 0;
-    if (!options->grouping)
-        best = choose_on_sample(&f, tried, groupings, cost);
-    return build_in_full(&f, tried, groupings, best, cost, root) ? TREE_OK : TREE_NO_MEMORY;
+    return group_choose(&f, root) ? TREE_OK : TREE_NO_MEMORY;
 }
 
 const struct tree_builder tree_shape_groups = {.name = "auto", .bounded = true, .grow = shape_groups_grow};

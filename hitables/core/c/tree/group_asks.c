@@ -1,0 +1,211 @@
+/* What each rule asks of later groups before it acts.
+ *
+ * Idea: where a packet matches rule r, the rules of later groups that precede r and meet its boxes are
+ * searched first.  If they are few they are listed.  Else a version of each later group is searched: its rules below a
+ * limit.  The limit is behind the last such rule, and not behind the first rule after r that meets r's boxes;
+ * between the two any limit does.  So few limits serve all rules: the rules are taken in the order of their
+ * greatest limit, and each takes the last limit that was chosen, unless that is too low.
+ * Cost: VISITS nodes of a grown tree, and WINDOW rules of each later group on both sides, per rule.
+ * Invariant: a packet that matches r matches none of the rules of a version that follow r.
+ * Threading: none; everything lives in the space's arena.
+ */
+#include "group_trees.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "search.h"
+#include "sort.h"
+
+enum {
+    VISITS = 400, /* nodes visited before a rule counts as meeting many */
+    WINDOW = 256  /* rules of a group that are looked at for the ends of the limits of one rule */
+};
+
+struct meeting_rules {
+    uint32_t rule[LISTED + 1], rules;
+    uint32_t visits;
+};
+
+static bool boxes_meet(const struct space *space, uint32_t one, uint32_t two)
+{
+    for (uint32_t a = 0; a < space->in->axes; a++) {
+        struct rank_range x = box_ranks(space, one, a), y = box_ranks(space, two, a);
+        if (x.low > y.high || y.low > x.high)
+            return false;
+    }
+    return true;
+}
+
+static bool box_meets_rule(const struct group_trees *f, uint32_t box, uint32_t rule)
+{
+    for (uint32_t b = f->first[rule]; b < f->first[rule + 1]; b++)
+        if (boxes_meet(f->space, box, b))
+            return true;
+    return false;
+}
+
+static bool rules_meet(const struct group_trees *f, uint32_t one, uint32_t two)
+{
+    for (uint32_t b = f->first[one]; b < f->first[one + 1]; b++)
+        if (box_meets_rule(f, b, two))
+            return true;
+    return false;
+}
+
+static void meet(const struct group_trees *f, struct meeting_rules *met, uint32_t box, uint32_t rule)
+{
+    for (uint32_t i = 0; i < met->rules; i++)
+        if (met->rule[i] == rule)
+            return;
+    if (box_meets_rule(f, box, rule))
+        met->rule[met->rules++] = rule;
+}
+
+/* Collect rules before *limit* that meet the box, until there are more than LISTED. */
+static void find_meeting(const struct group_trees *f, const struct build_node *node, uint32_t box,
+                         uint32_t limit, struct meeting_rules *met)
+{
+    while (met->rules <= LISTED) {
+        if (!node->listed || node->list[0] >= limit)
+            return;
+        if (++met->visits > VISITS) {
+            met->rules = LISTED + 1;
+            return;
+        }
+        for (uint32_t i = 0; i < node->entries && met->rules <= LISTED; i++)
+            if (node->entry[i] < limit)
+                meet(f, met, box, node->entry[i]);
+        if (node->kind == TREE_LEAF)
+            return;
+        const struct line *line = &f->space->line[node->axis];
+        struct rank_range ranks = box_ranks(f->space, box, node->axis);
+        u128 low = line->edge[ranks.low], high = line_end(line, ranks.high);
+        const struct branch *inside = &node->branch[node->negated], *outside = &node->branch[!node->negated];
+        bool in = low <= node->branch[0].high && high >= node->branch[0].low;
+        bool out = low < node->branch[0].low || high > node->branch[0].high;
+        if (in && out) {
+            find_meeting(f, inside->to, box, limit, met);
+            node = outside->to;
+        } else {
+            node = in ? inside->to : outside->to;
+        }
+    }
+}
+
+/* Fill asked[r], and set *asks* of each later group that must be searched before the rule. */
+static void find_asked(struct group_trees *f, uint32_t r, bool *asks)
+{
+    struct asked_rules *asked = &f->asked[r];
+    bool sendable = f->space->in->free[r] & TREE_SENDABLE;
+    uint32_t total = 0;
+    memset(asked, 0, sizeof *asked);
+    memset(asks, 0, GROUPS * sizeof *asks);
+    for (uint32_t h = f->group[r] + 1u; h < f->grouping.groups; h++) {
+        struct meeting_rules met = {{0}, 0, 0};
+        for (uint32_t b = f->first[r]; b < f->first[r + 1]; b++)
+            find_meeting(f, f->grown[h], b, r, &met);
+        for (uint32_t i = 0; i < met.rules && total + i < LISTED; i++)
+            asked->rule[total + i] = met.rule[i];
+        total += met.rules;
+        asks[h] = met.rules;
+    }
+    asked->rules = total;
+    if (!total)
+        return;
+    if (sendable && total <= LISTED) {
+        /* All in list order, so that each is printed as itself. */
+        qsort(asked->rule, total, sizeof *asked->rule, compare_u32);
+        memset(asks, 0, GROUPS * sizeof *asks);
+        return;
+    }
+    asked->rules = LISTED + 1;
+    /* If the rule is not SENDABLE, packets outside its boxes reach the versions too; then a rule of one
+     * group may precede the one that another group finds, whether it meets the boxes or not. */
+    for (uint32_t h = f->group[r] + 1u; h < f->grouping.groups; h++)
+        asks[h] |= !sendable;
+}
+
+/* A group's rules, and for each rule that asks it how many of them its version may have. */
+struct askers {
+    const uint32_t *member;
+    uint32_t members;
+    uint64_t *key;  /* [rules] the most members, then the asker's place below */
+    uint32_t *least, *rule; /* [rules] */
+    uint32_t count;
+};
+
+/* Add rule r with the least and the greatest version that serve it. */
+static void add_asker(const struct group_trees *f, struct askers *askers, uint32_t r)
+{
+    uint32_t place = lower_bound(askers->member, 1, askers->members, r), least = place, most = place;
+    if (f->space->in->free[r] & TREE_SENDABLE) {
+        uint32_t first = place > WINDOW ? place - WINDOW : 0;
+        uint32_t last = askers->members - place > WINDOW ? place + WINDOW : askers->members;
+        while (least > first && !rules_meet(f, r, askers->member[least - 1]))
+            least--;
+        while (most < last && !rules_meet(f, r, askers->member[most]))
+            most++;
+    }
+    askers->key[askers->count] = (uint64_t)most << 32 | askers->count;
+    askers->least[askers->count] = least;
+    askers->rule[askers->count++] = r;
+}
+
+/* Choose the versions of group h: limit[h] of each asker, and where versions end in run[]. */
+static void choose_limits(struct group_trees *f, uint32_t h, struct askers *askers, uint64_t *spare)
+{
+    uint32_t chosen = 0, run = 0;
+    sort_keys(askers->key, spare, askers->count, 32);
+    for (uint32_t i = 0; i < askers->count; i++) {
+        uint32_t at = (uint32_t)askers->key[i], most = (uint32_t)(askers->key[i] >> 32);
+        if (chosen < askers->least[at]) {
+            chosen = most;
+            f->run[askers->member[chosen - 1]]++; /* a version ends behind this member */
+        }
+        f->limit[h][askers->rule[at]] = chosen ? askers->member[chosen - 1] + 1 : 0;
+    }
+    for (uint32_t i = 0; i < askers->members; i++) {
+        uint32_t ends = f->run[askers->member[i]];
+        f->run[askers->member[i]] = run;
+        run += ends;
+    }
+}
+
+void ask_later_groups(struct group_trees *f)
+{
+    const struct tree_boxes *in = f->space->in;
+    struct scope *scratch = &f->space->scratch;
+    uint32_t groups = f->grouping.groups, rules = in->rules + 1;
+    uint32_t *member = scope_take(scratch, rules * sizeof *member);
+    uint64_t *spare = scope_take(scratch, rules * sizeof *spare);
+    bool (*asks)[GROUPS] = scope_take(scratch, rules * sizeof *asks);
+    struct askers askers = {.member = member,
+                            .key = scope_take(scratch, rules * sizeof *askers.key),
+                            .least = scope_take(scratch, rules * sizeof *askers.least),
+                            .rule = scope_take(scratch, rules * sizeof *askers.rule)};
+    f->failed |= !member || !spare || !asks || !askers.key || !askers.least || !askers.rule;
+    for (uint32_t r = 0; r < in->rules && !f->failed; r++)
+        if (f->group[r] < GROUPS)
+            find_asked(f, r, asks[r]);
+    for (uint32_t h = 1; h < groups && !f->failed; h++) {
+        askers.members = askers.count = 0;
+        for (uint32_t r = 0; r < in->rules; r++) {
+            f->limit[h][r] = 0;
+            if (f->group[r] == h) {
+                member[askers.members++] = r;
+                f->run[r] = 0;
+            }
+        }
+        for (uint32_t r = 0; r < in->rules; r++)
+            if (f->group[r] < h && asks[r][h])
+                add_asker(f, &askers, r);
+        choose_limits(f, h, &askers, spare);
+    }
+    scope_drop(scratch, member);
+    scope_drop(scratch, spare);
+    scope_drop(scratch, asks);
+    scope_drop(scratch, askers.key);
+    scope_drop(scratch, askers.least);
+    scope_drop(scratch, askers.rule);
+}

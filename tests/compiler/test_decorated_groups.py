@@ -1,0 +1,82 @@
+"""Rules that cross, among rules that log, mark, count, limit, return and jump: groups do what the list does.
+
+Lists of this size would get one tree, so the grouping is imposed: each number is another one.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.equal_programs import assert_equal
+from support.scale import examples
+
+from hitables import read, write
+from hitables.compiler import tables
+from hitables.compiler.compile import compile_rules
+from hitables.compiler.options import Options
+from hitables.ir.choices import Malformed
+
+pytestmark = pytest.mark.engine
+
+CHAINS = """\
+-A ends -m limit --limit 5/min -j LOG --log-prefix "d "
+-A ends -j CONNMARK --set-mark 3
+-A ends -j DROP
+-A back -p tcp -m tcp --dport 2 -j ACCEPT
+-A back -j RETURN
+"""
+TARGETS = {
+    "decides": ["ACCEPT", "DROP", "ends", "REJECT"],
+    "late": ["LOG", "MARK --set-mark 1", "back", "CONNMARK --save-mark", "ends"],
+    "leaves": ["RETURN"],
+}
+# Matches of rules that are not moved: with memory, or reading what others write.
+BOUND = ["-m limit --limit 3/sec ", "-m mark --mark 1 ", "-m recent --name r --set "]
+
+
+def crossing_text(rng: random.Random, chain: str, count: int = 30) -> str:
+    """Rules specific in one address, in the other, or in neither."""
+    kinds = rng.choice([["decides"], ["decides", "late"], ["decides", "leaves"], list(TARGETS)])
+    rules = []
+    for at in range(count):
+        kind = rng.choice(["decides", "decides", "decides", *kinds]) if at else rng.choice(kinds)
+        shape = rng.choice(["-s 10.{}.0.0/{} ", "-d 10.{}.0.0/{} ", "-s 10.{}.0.0/{} ", "-d 10.{}.0.0/{} ", ""])
+        match = shape.format(rng.randrange(4) * 64, rng.choice([10, 16])) if shape else ""
+        match += rng.choice(["", "-p tcp ", "-p tcp -m tcp --dport 1:2 ", "-p udp -m udp --dport 2 ", "-p icmp "])
+        match += rng.choice(BOUND) if kind == "late" and rng.random() < 0.4 else ""
+        if rng.random() < 0.1:
+            match += "-m conntrack --ctstate ESTABLISHED "
+        rules.append(f"-A {chain} {match}-j {rng.choice(TARGETS[kind])}")
+    heads = f":{chain} {'- [0:0]' if chain == 'office' else 'ACCEPT [0:0]'}\n:ends - [0:0]\n:back - [0:0]\n"
+    call = "-A FORWARD -j office\n-A FORWARD -s 10.0.0.0/8 -j LOG\n" if chain == "office" else ""
+    built_in = ":FORWARD DROP [0:0]\n" if chain == "office" else ""
+    return f"*mangle\n{built_in}{heads}{call}" + "\n".join(rules) + f"\n{CHAINS}COMMIT\n"
+
+
+@settings(max_examples=examples(40))
+@given(
+    seed=st.integers(0, 2**32),
+    grouping=st.integers(1, 40),
+    chain=st.sampled_from(["FORWARD", "office"]),
+    backend=st.sampled_from(["legacy", "nft", "any"]),
+    malformed=st.sampled_from(Malformed),
+)
+def test_groups_among_rules_of_every_kind_treat_every_packet_alike(
+    seed: int, grouping: int, chain: str, backend: str, malformed: Malformed
+) -> None:
+    before = read(crossing_text(random.Random(seed), chain).replace("-j REJECT", "-j DROP"))
+    options = Options(backend=backend, malformed=malformed, leaf_size=2, min_length=3, max_expansion=50.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "grow", functools.partial(_grouped, grouping, tables.grow))
+        after = read(write(compile_rules(before, options).program), family=before.family)
+    assert_equal(before, after, options)
+
+
+def _grouped(grouping, grow, boxes, **options):  # type: ignore[no-untyped-def]
+    if options.get("algorithm") == "auto":
+        options |= {"grouping": grouping, "size_penalty": 0.0}
+    return grow(boxes, **options)
