@@ -12,6 +12,7 @@ import argparse
 import json
 import multiprocessing
 import random
+import re
 import resource
 import sys
 import time
@@ -28,12 +29,13 @@ from hitables.compiler.options import NESTING, Options
 from hitables.compiler.pipeline import compile_text
 from hitables.files import read_text
 from hitables.ir.choices import backend_choice
+from hitables.ir.fields import STATES, Field, interface_number
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.kernel.machine import machine
 from hitables.parse import classbench
 from hitables.parse import trace as traces
-from hitables.simulate.batch import PacketBatch
+from hitables.simulate.batch import HALF, PacketBatch
 from hitables.simulate.interpreter import Interpreter
 
 from .conext2014 import batch_of
@@ -83,9 +85,7 @@ class Row:
     def missed(self, plain: Row) -> list[str]:
         """The goals that are not reached, given the plain set for the same backend."""
         head = sum(HEAD.get(name, 0) for name in self.decorations.split("+"))
-        seconds, megabytes = next(
-            (seconds, most) for rules, seconds, most in SPENT if self.rules <= rules
-        )
+        seconds, megabytes = next((seconds, most) for rules, seconds, most in SPENT if self.rules <= rules)
         misses = {
             "packets decided otherwise": self.differ > 0,
             "mean": self.mean > MEAN * plain.mean + head,
@@ -114,18 +114,38 @@ def decided(program: Program, batch: PacketBatch) -> tuple[Any, Any]:
     return np.array([*lines, 0])[result.rule], result.reads
 
 
-def measure(task: tuple[str, str, str]) -> Row:
+def traffic(name: str, text: str) -> PacketBatch:
+    """The trace of the set, as packets of new connections.
+
+    A packet comes in by the interface of the rule that it was drawn for, if that rule names one.
+    """
+    trace = traces.parse(read_text(str(SETS / f"{name}_trace.gz")), name)
+    batch = batch_of(trace.headers)
+    batch.rows["low"][:, Field.STATE] = STATES.index("NEW")
+    batch.rows["present"] |= np.uint16(1 << Field.STATE)
+    rules = [line for line in text.splitlines() if line.startswith(f"-A {CHAIN} ")]
+    named = [re.search(r"-i (\S+)", rule) for rule in rules]
+    numbers = [interface_number(found[1]) if found else 0 for found in named]
+    drawn_for = trace.expected if trace.expected is not None else trace.origin
+    if all(named) and drawn_for is not None:
+        batch.rows["high"][:, HALF[Field.IIF]] = np.array([n >> 64 for n in numbers], np.uint64)[drawn_for]
+        batch.rows["low"][:, Field.IIF] = np.array([n & (2**64 - 1) for n in numbers], np.uint64)[drawn_for]
+        batch.rows["present"] |= np.uint16(1 << Field.IIF)
+    return batch
+
+
+def measure(task: tuple[str, str, str, bool]) -> Row:
     """One row, in a process of its own: its time and peak memory are the compile's."""
-    name, decorations, backend = task
+    name, decorations, backend, prove = task
     text = decorate(rules_of(name), decorations)
     started = time.process_time()
-    compiled = compile_text(text, Options(backend=backend_choice(backend)))
+    compiled = compile_text(text, Options(backend=backend_choice(backend)), prove=prove)
     seconds = time.process_time() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if compiled.faults:
         raise SystemExit(f"real: {name} {decorations}: {compiled.faults[0]}")
     source, output = read(text), compiled.program
-    batch = batch_of(traces.parse(read_text(str(SETS / f"{name}_trace.gz")), name).headers)
+    batch = traffic(name, text)
     (before, linear), (after, reads) = decided(source, batch), decided(output, batch)
     chain = next(report for report in compiled.reports if report.chain == CHAIN)
     return Row(
@@ -147,7 +167,9 @@ def measure(task: tuple[str, str, str]) -> Row:
 
 def line_of(row: Row, plain: Row | None) -> str:
     missed = row.missed(plain) if plain is not None else []
-    counts = f"{row.growth:>7.2f}{row.linear:>7.0f}{row.mean:>7.1f}{row.longest:>8}{row.bound:>7}{row.nesting:>8}"
+    counts = (
+        f"{row.growth:>7.2f}{row.linear:>7.0f}{row.mean:>7.1f}{row.longest:>8}{row.bound:>7}{row.nesting:>8}"
+    )
     says = "NOT REACHED: " + ", ".join(missed) if missed else "reached"
     head = f"{row.set.partition('/')[2]:<11}{row.decorations or 'plain':<20}{row.backend:<7}"
     return f"{head}{counts}{row.cpu:>7.1f}{row.megabytes:>6.0f}   {says}"
@@ -159,17 +181,26 @@ HEADING = (
 )
 
 
-def tasks(sets: list[str], decorations: list[str], backends: list[str]) -> Iterator[tuple[str, str, str]]:
+def tasks(args: argparse.Namespace) -> Iterator[tuple[str, str, str, bool]]:
     """Each set and backend: plain first, then decorated."""
-    for name in sets:
-        for backend in backends:
-            for each in ("", *decorations):
-                yield name, each, backend
+    for name in [*args.sets, *(LARGE if args.large else ())]:
+        for backend in args.backends:
+            for each in ("", *args.decorations):
+                yield name, each, backend, not args.unproved
 
 
 def table(rows: list[Row]) -> str:
     """For the docs: decorations against the plain set, each cell over all sets."""
-    head = ("decorations", "for", "sets", "mean, times plain", "longest, times plain", "growth", "CPU s", "MB")
+    head = (
+        "decorations",
+        "for",
+        "sets",
+        "mean, times plain",
+        "longest, times plain",
+        "growth",
+        "CPU s",
+        "MB",
+    )
     plain = {(row.set, row.backend): row for row in rows if not row.decorations}
     lines: list[tuple[object, ...]] = []
     for key in dict.fromkeys((row.decorations, row.backend) for row in rows):
@@ -193,6 +224,7 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help="sets of 100,000 rules besides")
     parser.add_argument("--decorations", nargs="*", default=[*DECORATIONS, *COMBINED])
     parser.add_argument("--backends", nargs="*", default=["nft", "any", "legacy"], choices=list(NESTING))
+    parser.add_argument("--unproved", action="store_true", help="trees alone: a quick look")
     parser.add_argument("-o", "--output", type=Path, help=f"write the data here; all rows: {OUTPUT}")
     args = parser.parse_args()
     if not SETS.is_dir():
@@ -200,9 +232,8 @@ def main() -> None:
     print(HEADING)
     rows: list[Row] = []
     plain: dict[tuple[str, str], Row] = {}
-    sets = [*args.sets, *(LARGE if args.large else ())]
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        for row in pool.imap(measure, tasks(sets, args.decorations, args.backends)):
+        for row in pool.imap(measure, tasks(args)):
             if not row.decorations:
                 plain[row.set, row.backend] = row
             print(line_of(row, plain[row.set, row.backend]), flush=True)

@@ -305,11 +305,11 @@ static double cost_of(const struct group_trees *f, const struct tree *tree, cons
     return mean;
 }
 
-/* Chains that a trees nests at most besides those of its trees: a call of the first tree, an entry of each
- * that leads to a version of the next, and the chain that calls several versions. */
+/* Chains that nest at most besides those of the trees: a call of the first tree, an entry of each that leads
+ * to a version of the next, and the chain that calls the versions of several. */
 static uint32_t joints(const struct grouping *by)
 {
-    return by->groups == 1 ? 0 : by->called + (by->groups - 1) + (by->groups > 2);
+    return by->groups == 1 ? 0 : by->called + (by->groups - 1) + (by->groups - 2);
 }
 
 /* Part the nesting among the trees: the more rules, the more. */
