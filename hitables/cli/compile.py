@@ -294,6 +294,12 @@ def compile_command(
     _warn_of_faults(result.faults)
     if outputs.summary:
         _show_summary(result.reports)
+        for each in result.by_regions:
+            click.echo(
+                f"table {each.table}, chain {each.chain}: proved by cutting the header space, which may take "
+                f"long, in place of by its groups: {each.why}",
+                err=True,
+            )
         if result.weighed:
             click.echo(f"rules are weighed by {result.weighed}", err=True)
 

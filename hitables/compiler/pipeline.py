@@ -27,7 +27,7 @@ from ..ir.fields import Family
 from ..ir.program import Program
 from ..parse.iptables import Vocabulary
 from ..reader import read
-from ..verify.question import Difference, Equal, Question, Undecided
+from ..verify.question import ByRegions, Difference, Equal, Question, Undecided
 from ..version import __version__
 from .compile import compile_rules
 from .options import Options
@@ -50,6 +50,7 @@ class Output:
     weighed     the source of the rules' weights; "" when all rules weigh alike
     faults      chains that are printed as they were read because of a fault in hitables; report them
     proved      whether the text was proved equal to the input
+    by_regions  chains whose proof did not use their groups, which may take much longer; and why
     """
 
     text: str
@@ -60,6 +61,7 @@ class Output:
     weighed: str = ""
     faults: tuple[Fault, ...] = ()
     proved: bool = True
+    by_regions: tuple[ByRegions, ...] = ()
 
 
 def _ignore(progress: object) -> None:
@@ -156,6 +158,7 @@ def compile_program(
         timeout=timeout,
         max_memory=max_memory,
     )
+    by_regions: tuple[ByRegions, ...] = ()
     while True:
         tell("printing")
         text = _header(options, scheme, prove, len(compiled.gone)) + write(compiled.program)
@@ -163,7 +166,8 @@ def compile_program(
             break
         tell("proving")
         mismatch = _mismatch(program, text, question, known)
-        if mismatch is None:
+        if isinstance(mismatch, Equal):
+            by_regions = mismatch.by_regions
             break
         if deadline is not None:
             question = replace(question, timeout=max(1e-3, deadline - time.monotonic()))
@@ -180,6 +184,7 @@ def compile_program(
         options.traffic.source if options.traffic else "",
         compiled.faults,
         prove,
+        by_regions,
     )
 
 
@@ -204,7 +209,7 @@ def prove_equal(program: Program, text: str, question: Question, known: Vocabula
     NotEquivalent on a difference, OutOfBudget when the budget of *question* ends the proof.
     """
     mismatch = _mismatch(program, text, question, known)
-    if mismatch is not None:
+    if not isinstance(mismatch, Equal):
         raise _not_equivalent(mismatch)
 
 
@@ -214,8 +219,8 @@ _PRINTED = "the compiled rule set"
 _Mismatch = Difference | ParseError
 
 
-def _mismatch(program: Program, text: str, question: Question, known: Vocabulary | None) -> _Mismatch | None:
-    """How the rules of *text* differ from *program*; None when they are equal."""
+def _mismatch(program: Program, text: str, question: Question, known: Vocabulary | None) -> _Mismatch | Equal:
+    """How the rules of *text* differ from *program*, if they do."""
     from ..verify.portfolio import check
 
     try:
@@ -229,7 +234,7 @@ def _mismatch(program: Program, text: str, question: Question, known: Vocabulary
             f"{answer.chain}, {answer.done:.0%} done); nothing is printed.  Give it more (--timeout, "
             "--max-memory), or do without the proof (--no-prove)"
         )
-    return answer if isinstance(answer, Difference) else None
+    return answer
 
 
 def _not_equivalent(mismatch: _Mismatch) -> NotEquivalent:

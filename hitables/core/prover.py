@@ -67,6 +67,14 @@ class Status(enum.IntEnum):
     PAIRS = lib.PROVE_PAIRS  # rules with memory pair up in two ways: run again with *strict*
 
 
+class ReadIn(enum.IntEnum):
+    """Where a rule of an Order is read (enum order_place)."""
+
+    ONCE = lib.ORDER_ONCE
+    CALLED = lib.ORDER_CALLED
+    SEARCHED = lib.ORDER_SEARCHED
+
+
 class Alteration(enum.IntEnum):
     """A change of one rule for the runs that follow (enum prove_alteration)."""
 
@@ -126,7 +134,9 @@ class Order:
 
     group_start: U32s
     place: U32s
+    own: U32s
     form: U32s
+    read_in: U32s
     asked: U32s
     listed_start: U32s
     listed: U32s
@@ -179,6 +189,7 @@ class Prover:
             "matches": len(matches.match_start) - 1, "rules": len(chains.rule_start) - 1,
             "chains": len(chains.chain_start), "chains_before": chains.chains_before, "drop": drop,
         }  # fmt: skip
+        self._rules = counts["rules"]
         handle = lib.prover_new(ffi.new("struct prove_input *", {**counts, **pointers}), max_memory or 0)
         if handle == ffi.NULL:
             raise MemoryError(f"table {table}")
@@ -224,6 +235,11 @@ class Prover:
         words = np.empty(size, np.uint32)
         lib.prover_reading(self._handle, pointer("uint32_t", words), size)
         return words.tobytes()
+
+    def pairs(self) -> U32:
+        """By rule: the rule of the other program that shares its memory, as all runs found; NONE: none."""
+        words = lib.prover_pairs(self._handle)
+        return np.frombuffer(ffi.buffer(words, 4 * self._rules), np.uint32).copy()
 
     # ---- one program against itself ----
 

@@ -289,7 +289,8 @@ def _case(case: ComparedCase) -> dict[str, Any]:
     match case.answer:
         case Equal(proved, looked_at):
             if proved:
-                return data | {"answer": "equal", "regions": looked_at}
+                unread = [{"chain": each.chain, "why": each.why} for each in case.answer.by_regions]
+                return data | {"answer": "equal", "regions": looked_at, "by_regions": unread}
             return data | {"answer": "no difference found", "packets": looked_at}
         case Undecided():
             return data | {"answer": "undecided", "reason": case.answer.reason, "done": case.answer.done}

@@ -109,6 +109,9 @@ class Encoding:
         first, second = (self._verdicts(table[name].policy or RETURNS) for table in self.tables)
         return first, second
 
+    def chain_name(self, number: int) -> str:
+        return self._chains[number].name
+
     def rule(self, number: int | None) -> RuleRef | None:
         """The rule that has this number; None: the end of a chain."""
         if number is None:
@@ -173,11 +176,19 @@ class Encoding:
             self.chain_start[:-1],
             self.chain_start[1:],
             self.chain_writes,
-            self._partners(),
+            self.partners(),
             self.chains_before,
         )
 
-    def _partners(self) -> U32:
+    def namesakes(self) -> list[int]:
+        """By chain: the chain of the same name in the other table; -1: there is none."""
+        return [
+            self.chain(1 - side, chain.name) if chain.name in self.tables[1 - side] else -1
+            for side, table in enumerate(self.tables)
+            for chain in table.chains
+        ]
+
+    def partners(self) -> U32:
         """By user chain: the one of the same name in the other table, or NONE."""
         partner = np.full(len(self._chains), NONE, np.uint32)
         for side, table in enumerate(self.tables):

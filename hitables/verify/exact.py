@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hitables.core.prover import Prover, Run, Status
@@ -36,7 +36,7 @@ from hitables.ir.program import Program, Table
 from .encoding import Encoding, RuleRef
 from .merged_classes import MergedClasses, seconds_left
 from .packet_classes import PacketClass
-from .question import Answer, Difference, Equal, Question, Undecided, chain_pairs, differs
+from .question import Answer, ByRegions, Difference, Equal, Question, Undecided, chain_pairs, differs
 from .witness import Draft, choose, ordinary, plainer
 
 Tell = Callable[[str], None]  # is called with the name of each step before it begins
@@ -60,13 +60,18 @@ def check(before: Program, after: Program, question: Question, *, tell: Tell = _
     the budget of *question* ran out.  HitablesError when the two cannot be compared (`question.chain_pairs`).
     """
     regions = 0
+    by_regions: dict[ByRegions, None] = {}
     for comparison in comparisons(before, after, question):
         tell(f"{comparison.table} {comparison.chain}, {comparison.backend.value}")
         answer = comparison.first_difference()
+        for chain, why in comparison.merged.why.items():
+            by_regions[ByRegions(comparison.table, chain, why)] = None
+        if isinstance(answer, Undecided):
+            return replace(answer, by_regions=tuple(by_regions))
         if not isinstance(answer, Equal):
             return answer
         regions += answer.looked_at
-    return Equal(True, regions)
+    return Equal(True, regions, tuple(by_regions))
 
 
 def comparisons(before: Program, after: Program, question: Question) -> Iterator[Comparison]:
@@ -82,7 +87,9 @@ def comparisons(before: Program, after: Program, question: Question) -> Iterator
                 pair = before.table(table), after.table(table)
                 if table not in encodings:
                     encodings[table] = Encoding(pair, before.family, backend, question.verdict_only)
-                    merged[table] = MergedClasses(encodings[table], question, deadline)
+                    merged[table] = MergedClasses(
+                        encodings[table], question, deadline, [each for name, each in pairs if name == table]
+                    )
                 tables = TableProver(pair, encodings[table].read_by(backend), question, deadline)
             yield Comparison(tables, chain, merged[table])
 

@@ -105,6 +105,7 @@ class MatchTable:
     has_memory  whether some match has memory of its own
     asks        whether a match asks a memory or chance
     writes      mask of the states that it may change
+    reads       mask of the states on which its tests depend
     inexact     whether it asks more than its tests, all of which must hold
     test_start, test_list  the tests of each match that must all hold
     """
@@ -116,6 +117,7 @@ class MatchTable:
     has_memory: bool
     asks: Bools
     writes: U32
+    reads: U32
     inexact: Bools
     test_start: Ints
     test_list: Ints
@@ -169,6 +171,7 @@ def number_matches(matches: list[Match], family: Family) -> MatchTable:
         bool(np.any(roles == Role.ONCE)),
         roles > Role.CONSTANT,
         np.array([mask(match.writes) for match in distinct], np.uint32),
+        np.array([_reads(match) for match in distinct], np.uint32),
         either | (roles != Role.SPACE),
         np.concatenate(([0], np.cumsum(np.fromiter(map(len, required), np.int64, count)))),
         np.fromiter(row.from_iterable(required), np.int64),
@@ -203,6 +206,13 @@ def _code(
                 code.extend((Op.WRITE, mask(match.writes)))
         starts.append(len(code) // 2)
     return code, starts
+
+
+def _reads(match: Match) -> int:
+    states = mask(match.reads) if match.role is Role.CONSTANT else 0
+    for field, _ in match.tests:
+        states |= _writers(field)
+    return states
 
 
 def _writers(field: Field) -> int:

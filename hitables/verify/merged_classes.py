@@ -2,8 +2,8 @@
 
 Idea: a class decides how matches are read: which fields exist, what drops the packet.  Most classes read
 the rules as another class does, often one of the other backend; such classes form a group, and one run of
-the prover compares the programs for all of them.  Where the second program is made of shape groups, the
-lists of group_lists.py are compared first.
+the prover compares the programs for all of them.  Where the second program prints a list by shape groups,
+the lists of group_lists.py are compared first.
 
 Invariant: a proof holds for each packet of the classes.  A group may contain packets that no class has, so
 a difference in a group proves nothing: exact.py then examines each class by itself.
@@ -16,11 +16,13 @@ Users: exact.py.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from hitables.core.prover import Prover, Run, Status
+from hitables.core.prover import NONE, U32, Action, Prover, Run, Status
 from hitables.ir.choices import Malformed
 from hitables.ir.fields import Field
 from hitables.ir.hooks import hook_box
@@ -34,6 +36,13 @@ from .question import Question
 
 # Steps for each list of a group, and per rule: where the groups are read rightly, a rule takes one or two.
 STEPS, STEPS_PER_RULE = 100_000, 50
+
+# Why the lists of groups prove nothing, by the end of the run that compared them with the trees.
+_WHY = {
+    Status.DIFFER: "the lists of its groups are not equal to what is printed",
+    Status.TOO_DEEP: "comparing the lists of its groups took too many steps",
+    Status.PAIRS: "a memory of its groups has two partners",
+}
 
 BackendClass = tuple[Backend, PacketClass]
 
@@ -54,43 +63,118 @@ class ClassGroup:
 
 
 class MergedClasses:
-    """Two tables, and what is proved of them for groups of classes."""
+    """Two tables, and what is proved of them for groups of classes.
 
-    def __init__(self, encoding: Encoding, question: Question, deadline: float | None) -> None:
-        self.question, self.deadline = question, deadline
+    chains  the built-in chains that are compared
+    why     after `proved`: why lists that seem to be printed by groups were compared by regions
+    """
+
+    def __init__(
+        self, encoding: Encoding, question: Question, deadline: float | None, chains: Sequence[str]
+    ) -> None:
+        self.question, self.deadline, self.chains = question, deadline, chains
         self.encoding = encoding
         self.readings = {backend: encoding.read_by(backend) for backend in question.backends}
+        self.why: dict[str, str] = {}
         self._provers: dict[Backend, Prover] = {}
+        self._list_provers: dict[Backend, Prover] = {}
         self._proved: dict[str, tuple[int, frozenset[BackendClass]]] = {}
         self._groups: list[ClassGroup] | None = None
 
     def proved(self, chain: str) -> tuple[int, frozenset[BackendClass]]:
         """The number of regions compared, and the classes for which *chain* is proved equal."""
-        if self.encoding.matches.has_memory:
-            return 0, frozenset()  # the prover pairs rules with memory across classes
         if chain not in self._proved:
-            self._proved[chain] = self._prove(chain)
+            if self.encoding.matches.has_memory:
+                self._prove_together()
+            else:
+                self._proved[chain] = self._prove(chain)
         return self._proved[chain]
 
+    @cached_property
+    def lists(self) -> GroupLists:
+        return group_lists(self.encoding)
+
     def _prove(self, chain: str) -> tuple[int, frozenset[BackendClass]]:
-        lists = group_lists(self.encoding, chain)
-        list_provers: dict[Backend, Prover] = {}
+        """Prove one chain, by lists where it is printed by groups."""
         equal: list[BackendClass] = []
+        before = self._regions()
+        by_lists = self._has_lists(chain)
         for group in self._class_groups():
-            backend = group.members[0][0]
             status = Status.TOO_DEEP
-            if lists is not None:
-                if backend not in list_provers:
-                    list_provers[backend] = self._new(backend, lists)
-                status = self._compare_lists(group, chain, list_provers[backend], lists)
+            if by_lists:
+                status = self._compare_lists(group, chain)
             if status == Status.TOO_DEEP:
                 status = self._compare_regions(group, chain)
-            if status in (Status.NO_TIME, Status.NO_MEMORY):
+            if status in (Status.NO_TIME, Status.NO_MEMORY, Status.STOPPED):
                 break
             if status == Status.EQUAL:
                 equal += group.members
-        regions = sum(prover.regions for prover in (*list_provers.values(), *self._provers.values()))
-        return regions, frozenset(equal)
+        return self._regions() - before, frozenset(equal)
+
+    def _prove_together(self) -> None:
+        """Prove all chains, by lists alone; or none, as a memory has the same partner in all classes.
+
+        The regions are those of exact.py, whose prover finds the partners anew.
+        """
+        self._proved = dict.fromkeys(self.chains, (0, frozenset()))
+        reached = {chain: self._reached(chain) for chain in self.chains}
+        if not any(self.lists.orders.keys() & each for each in reached.values()):
+            self._note_unread(frozenset().union(*reached.values()))
+            return
+        if self._note_unread(frozenset().union(*reached.values())):
+            return
+        groups = self._class_groups()
+        for chain in self.chains:
+            for group in groups:
+                if self._compare_lists(group, chain) != Status.EQUAL:
+                    return
+        if not groups or not self._partners_agree():
+            return
+        members = frozenset(member for group in groups for member in group.members)
+        regions = self._regions()
+        self._proved = {chain: (regions if not at else 0, members) for at, chain in enumerate(self.chains)}
+
+    def _partners_agree(self) -> bool:
+        """Whether each rule with memory has the same partner in the runs of all backends."""
+        partners: U32 | None = None
+        for prover in self._list_provers.values():
+            pairs = prover.pairs()
+            if partners is None:
+                partners = pairs
+                continue
+            both = (pairs != NONE) & (partners != NONE)
+            if np.any(pairs[both] != partners[both]):
+                return False
+            partners = np.where(partners == NONE, pairs, partners)
+        return True
+
+    def _reached(self, chain: str) -> frozenset[int]:
+        """The chains of the first program that packets reach from *chain*."""
+        encoding = self.encoding
+        reached, front = set[int](), [encoding.chain(0, chain)]
+        while front:
+            here = front.pop()
+            if here in reached:
+                continue
+            reached.add(here)
+            start, end = encoding.chain_start[here : here + 2]
+            kind, number = encoding.rule_action[start:end, 0], encoding.rule_action[start:end, 1]
+            front += set(number[(kind == Action.JUMP) | (kind == Action.GOTO)].tolist())
+        return frozenset(reached)
+
+    def _has_lists(self, chain: str) -> bool:
+        reached = self._reached(chain)
+        return not self._note_unread(reached) and bool(self.lists.orders.keys() & reached)
+
+    def _note_unread(self, reached: frozenset[int]) -> bool:
+        """Whether some chain has calls that were not read as groups; note why."""
+        unread = sorted(self.lists.why.keys() & reached)
+        for each in unread:
+            self.why[self.encoding.chain_name(each)] = self.lists.why[each]
+        return bool(unread)
+
+    def _regions(self) -> int:
+        return sum(each.regions for each in (*self._list_provers.values(), *self._provers.values()))
 
     def _class_groups(self) -> list[ClassGroup]:
         """All classes of all backends, grouped by how they read matches; none when the budget runs out."""
@@ -116,12 +200,16 @@ class MergedClasses:
 
     def _prover(self, backend: Backend) -> Prover:
         if backend not in self._provers:
-            self._provers[backend] = self._new(backend, None)
+            self._provers[backend] = self.readings[backend].prover(self.question.max_memory)
         return self._provers[backend]
 
-    def _new(self, backend: Backend, lists: GroupLists | None) -> Prover:
-        chains = None if lists is None else lists.chains
-        return self.readings[backend].prover(self.question.max_memory, chains)
+    def _list_prover(self, backend: Backend) -> Prover:
+        if backend not in self._list_provers:
+            prover = self.readings[backend].prover(self.question.max_memory, self.lists.chains)
+            assert self.lists.chains is not None
+            prover.bound(STEPS + STEPS_PER_RULE * len(self.lists.chains.rule_start))
+            self._list_provers[backend] = prover
+        return self._list_provers[backend]
 
     def _run(self, group: ClassGroup, chain: str, prover: Prover, chains: tuple[int, int]) -> Status:
         backend, packets = group.members[0]
@@ -134,13 +222,20 @@ class MergedClasses:
         hook = encoding.set_words(hook_box(chain, encoding.family))
         return prover.run(Run(chains, encoding.ends(chain), hook, seconds_left(self.deadline)))
 
-    def _compare_lists(self, group: ClassGroup, chain: str, prover: Prover, lists: GroupLists) -> Status:
+    def _compare_lists(self, group: ClassGroup, chain: str) -> Status:
         """EQUAL when the lists of groups prove it; TOO_DEEP when they prove nothing."""
-        prover.bound(STEPS + STEPS_PER_RULE * len(lists.chains.rule_start))
-        status = self._run(group, chain, prover, lists.start)
-        if status == Status.EQUAL:
-            status = prover.is_ordered(lists.order)
-        return Status.TOO_DEEP if status == Status.DIFFER else status
+        prover = self._list_prover(group.members[0][0])
+        status = self._run(group, chain, prover, self.lists.start(self.encoding, chain))
+        if status != Status.EQUAL:
+            self.why[chain] = _WHY.get(status, "the budget ran out")
+        for each in sorted(self.lists.orders.keys() & self._reached(chain)):
+            if status == Status.EQUAL:
+                status = prover.is_ordered(self.lists.orders[each])
+                if status != Status.EQUAL:
+                    self.why[self.encoding.chain_name(each)] = (
+                        "its groups may be in another order than the list"
+                    )
+        return Status.TOO_DEEP if status in (Status.DIFFER, Status.PAIRS) else status
 
     def _compare_regions(self, group: ClassGroup, chain: str) -> Status:
         prover = self._prover(group.members[0][0])

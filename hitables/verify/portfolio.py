@@ -21,7 +21,7 @@ from hitables.ir.program import Program
 
 from . import exact
 from .exact import Tell
-from .question import Answer, Question, Undecided
+from .question import Answer, Difference, Question, Undecided
 
 # Seconds of the first turn (at least FIRST, one per RULES_PER_SECOND rules), and of the turn of diagrams.
 FIRST, RULES_PER_SECOND, SECOND = 3.0, 5000, 120.0
@@ -40,7 +40,10 @@ def check(before: Program, after: Program, question: Question, *, tell: Tell = l
             from . import bdd
 
             tell("again, by decision diagrams")
+            by_regions = answer.by_regions if isinstance(answer, Undecided) else ()
             answer = bdd.check(before, after, limited)
+            if not isinstance(answer, Difference):
+                answer = replace(answer, by_regions=by_regions)
         else:
             answer = exact.check(before, after, limited, tell=tell)
         if not isinstance(answer, Undecided):

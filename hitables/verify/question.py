@@ -55,14 +55,28 @@ class Question:
 
 
 @dataclass(frozen=True)
+class ByRegions:
+    """A chain that seems to be printed by groups, but was compared by cutting the header space; *why*.
+
+    That may take much time and memory (docs/decisions/regrouping.md).
+    """
+
+    table: str
+    chain: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Equal:
     """No difference: a proof, or (*proved* False) no difference among the packets that were tried.
 
-    looked_at  regions of the header space (a proof), or packets
+    looked_at   regions of the header space (a proof), or packets
+    by_regions  chains that were not proved by their groups though they seem to have some
     """
 
     proved: bool
     looked_at: int
+    by_regions: tuple[ByRegions, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +88,7 @@ class Undecided:
     chain: str
     backend: Backend
     done: float
+    by_regions: tuple[ByRegions, ...] = ()
 
 
 @dataclass(frozen=True)

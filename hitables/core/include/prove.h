@@ -111,6 +111,10 @@ void prover_bound(struct prover *prover, uint64_t steps);
 struct order;
 enum prove_status prover_ordered(struct prover *prover, const struct order *order);
 
+/* By rule: the rule of the other program that was paired with it because both have one memory; UINT32_MAX:
+ * none.  Valid until the next run. */
+const uint32_t *prover_pairs(const struct prover *prover);
+
 /* How the class reads each match, one after the other: number of its parts, whether it ends the rule, and
  * the kind of that end; then for each part its tests and its event (UINT32_MAX: none).  At most *room*
  * words are written; the number that there are. */

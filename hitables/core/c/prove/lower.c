@@ -20,6 +20,7 @@ void residual_enter(struct residual *r, const struct prove_class *class)
     if (r->guarded_table)
         memset(r->guarded_table, 0xff, r->table_size * sizeof *r->guarded_table);
     memset(r->chain_state, LOW_NOT, r->in.chains);
+    memset(r->chain_ends, 0, r->in.chains);
     memset(r->rule_read, 0, r->in.rules);
     for (uint32_t chain = 0; chain < r->in.chains; chain++)
         r->canon[chain] = chain;
@@ -315,6 +316,24 @@ uint32_t residual_decide(struct residual *r, uint32_t guarded, uint32_t verdict)
     return guarded_number(r, tests, n, decided);
 }
 
+/* Whether no packet leaves the chain but by a verdict; those that it enters were read. */
+static bool ends_surely(const struct residual *r, uint32_t chain)
+{
+    for (uint32_t rule = r->in.chain_start[chain]; rule < r->in.chain_end[chain]; rule++) {
+        if (r->rule_guarded[rule] == NONE)
+            continue;
+        const struct guarded_action *first = &r->guarded[r->rule_guarded[rule]], *last = first;
+        while (last->kind == ACTION_EVENT)
+            last = &r->guarded[last->next];
+        bool ends = surely_ends(r, last);
+        if (last->kind == ACTION_RETURN || (last->kind == ACTION_GOTO && !ends))
+            return false;
+        if (ends && first == last && !first->n)
+            return true;
+    }
+    return false;
+}
+
 /* Read the rules of one chain; canon of the chains that it enters must be known by now. */
 void residual_lower(struct residual *r, uint32_t chain)
 {
@@ -330,5 +349,6 @@ void residual_lower(struct residual *r, uint32_t chain)
         if (action[0] == PROVE_JUMP || action[0] == PROVE_GOTO)
             r->chain_once[chain] |= r->chain_once[action[1]];
     }
+    r->chain_ends[chain] = !r->failed && ends_surely(r, chain);
     r->chain_state[chain] = LOW_DONE;
 }

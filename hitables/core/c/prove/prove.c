@@ -153,6 +153,19 @@ static bool enters(const struct prover *p, const struct residual_list *list, siz
     return guarded && !list->v[at].open && (guarded->kind == ACTION_JUMP || guarded->kind == ACTION_GOTO);
 }
 
+/* Inline the chain that the item surely enters; false when it enters none.  One that is proved equal to a
+ * chain of the other program may wait (*proved* false): the other list may come to enter that chain, too. */
+static bool enter_chain(struct prover *p, struct residual_list *list, size_t at, bool proved)
+{
+    if (!enters(p, list, at))
+        return false;
+    uint32_t chain = guarded_at(p, list, at)->arg, partner = p->r.in.chain_partner[chain];
+    if (!proved && partner != NONE && p->r.canon[partner] == chain && !p->r.touched[chain])
+        return false;
+    *list = residual_expand(&p->r, list, at);
+    return true;
+}
+
 /* The list surely drops the packet at this place. */
 static bool drops(const struct prover *p, const struct residual_list *list, size_t at)
 {
@@ -480,14 +493,8 @@ static enum prove_status step(struct prover *p, struct residual_list *a, struct 
     if (p->r.class.may_drop && !p->parted && !y.passed && drops(p, b, y.at))
         return PROVE_EQUAL;
     *left = true;
-    if (enters(p, a, x.at)) {
-        *a = residual_expand(&p->r, a, x.at);
+    if (enter_chain(p, a, x.at, false) || enter_chain(p, b, y.at, false))
         return PROVE_EQUAL;
-    }
-    if (enters(p, b, y.at)) {
-        *b = residual_expand(&p->r, b, y.at);
-        return PROVE_EQUAL;
-    }
     uint32_t test = choose(p, a, b, &x, &y);
     if (test != NONE) {
         enum prove_status status = cut(p, a, b, test, weight, deep, left);
@@ -495,6 +502,9 @@ static enum prove_status step(struct prover *p, struct residual_list *a, struct 
             *left = !is_proved(p, a, b);
         return status;
     }
+    bool entered_a = enter_chain(p, a, x.at, true), entered_b = enter_chain(p, b, y.at, true);
+    if (entered_a || entered_b)
+        return PROVE_EQUAL;
     if (x.at > 0 || y.at > 0)
         return behead_and_look_up(p, a, b, weight, deep, left);
     if ((a->n && a->v->open) || (b->n && b->v->open)) {

@@ -76,6 +76,11 @@ enum prove_status prover_ordered(struct prover *p, const struct order *order)
     return reorder_holds(&p->r, order, &p->stopped);
 }
 
+const uint32_t *prover_pairs(const struct prover *p)
+{
+    return p->pair;
+}
+
 size_t prover_reading(const struct prover *p, uint32_t *words, size_t room)
 {
     return residual_reading(&p->r, words, room);
@@ -232,6 +237,7 @@ static enum prove_status make_ready(struct prover *p, uint32_t chain, int deep)
 void prover_same(struct prover *p)
 {
     p->same = true;
+    p->r.all_return = true; /* alterations take rules out */
     reset_pairs(p);
     p->altered[0] = p->altered[1] = NONE;
 }

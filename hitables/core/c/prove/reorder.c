@@ -1,14 +1,17 @@
 /* A list of rules in another order: by groups, each rule behind the earlier rules that it may not overtake.
  *
- * Idea: first match takes, of the rules that match a packet, the one that comes first in the list.  Rules may
- * be read by groups, one group behind the other, if rule r of a group is not taken before the rules of later
- * groups that precede r in the list were searched.  A *form* in front of r does that: for the packets that r
- * matches, it searches all preceding rules of some groups (*asked*), or lists a few of them (*listed*).
- * Where it does neither for rule w of a later group that precedes r, no packet may match both; or, if r has
- * no form at all, both must give the same verdict.  This file checks all such pairs r and w, as the packets
- * of a class read them.  Pairs are enumerated by halving the header space, since rules in different halves
- * have no packet in common, until few are left on one side.  The caller guarantees that the searched rules
- * are exactly those before r.
+ * Idea: a *decider* is a rule whose tests read nothing that the list may write, and that surely ends the
+ * packet's way: by a verdict, a chain that surely ends, or RETURN.  Any other rule *stays*: it has effects,
+ * asks a memory, or may let packets pass.  A packet has, in the list, the effects of the rules that stay and
+ * precede the first decider that matches it.  Rules may be read by groups, one group behind the other, if no
+ * rule r of a group acts before the rules of later groups that precede r in the list were read.  A *form* in
+ * front of r searches deciders: all preceding ones of some groups (*asked*), or a few of them (*listed*).
+ * Where it does neither for rule w of a later group that precedes r, no packet may match both, by tests that
+ * read nothing written; or r and w must be deciders of one verdict, and r without a form.  A w that stays is
+ * never searched.  This file checks all such pairs r and w, as the packets of a class read them.  Pairs are
+ * enumerated by halving the header space, since rules in different halves have no packet in common, until
+ * few are left on one side.  The caller guarantees that the searched rules are exactly those before r.
+ * hitables/verify/group_lists.py has the proof.
  * Cost: little where each rule searches those that it crosses; at worst all pairs.
  * Invariant: PROVE_EQUAL is returned only when each such pair was checked.
  * Threading: one thread, but for *stopped.
@@ -29,16 +32,23 @@ enum {
 /* How the class reads a rule. */
 enum role {
     MATCHES_NOTHING,   /* it matches no packet */
-    PLAIN, /* nothing is searched before it */
+    PLAIN, /* a decider; nothing is searched before it */
+    STAYS, /* not a decider; nothing is searched before it */
     ASKS /* something is */
 };
+
+/* Deciders of these many verdicts are told from others while pairs are enumerated; of more, pair by pair. */
+enum { VERDICTS_APART = 6 };
+static const uint64_t NO_VERDICT = UINT64_MAX;
 
 struct reorder_check {
     struct residual *r;
     const struct order *order;
     const volatile bool *stopped;
     uint8_t *role;
-    uint32_t *guarded;
+    uint32_t *guarded; /* by rule: the tests of what is read first, its form or itself */
+    uint64_t *verdict; /* by rule: equal ones end the packet's way alike; NO_VERDICT: it is no decider */
+    uint32_t written; /* mask of the states that rules which let packets pass may write */
     uint32_t dims, dim[DIMS];    /* that some rule tests */
     uint32_t *low[DIMS], *high[DIMS]; /* by rule: hull of what it tests */
     uint32_t asker_group, group; /* of the pairs looked at */
@@ -53,17 +63,124 @@ static const struct guarded_action *guarded_of(const struct reorder_check *j, ui
 
 /* ---- rules as the class reads them ---- */
 
-static enum role role_of(const struct reorder_check *j, uint32_t rule)
+static bool is_listing(const struct order *order, uint32_t rule)
+{
+    return order->listed_start[rule] < order->listed_start[rule + 1];
+}
+
+/* Whether the test, or one of the tests of which one must hold, reads what the list may write. */
+static bool reads_written(const struct reorder_check *j, uint32_t test)
+{
+    const struct prove_input *in = &j->r->in;
+    if (!(test & EITHER))
+        return in->dim_states[in->test_dim[test]] & j->written;
+    for (uint32_t at = test & ~EITHER, n = in->code[2 * at + 1]; n; n--)
+        if (in->dim_states[in->test_dim[in->code[2 * (at + n) + 1]]] & j->written)
+            return true;
+    return false;
+}
+
+/* How a rule ends the packet's way, if it asks nothing and surely does; else NO_VERDICT. */
+static uint64_t end_of(const struct residual *r, uint32_t number)
+{
+    const struct guarded_action *guarded = &r->guarded[number];
+    if (guarded->kind == ACTION_RETURN)
+        return (uint64_t)ACTION_RETURN << 32;
+    if (!surely_ends(r, guarded))
+        return NO_VERDICT;
+    return (uint64_t)(guarded->kind == ACTION_VERDICT ? ACTION_VERDICT : ACTION_JUMP) << 32 | guarded->arg;
+}
+
+/* The states that rules which let packets pass may write; and by rule, how it ends the packet's way. */
+static void find_writes(struct reorder_check *j)
+{
+    for (uint32_t rule = 0; rule < j->order->rules; rule++) {
+        uint32_t number = j->r->rule_guarded[j->order->own[rule]];
+        j->verdict[rule] = number == NONE ? NO_VERDICT : end_of(j->r, number);
+        if (number != NONE && j->verdict[rule] == NO_VERDICT)
+            j->written |= j->r->guarded[number].writes;
+    }
+}
+
+/* A rule that reads what the list may write is no decider. */
+static void hold_verdict(struct reorder_check *j, uint32_t rule)
+{
+    if (j->verdict[rule] == NO_VERDICT)
+        return;
+    const struct guarded_action *guarded = &j->r->guarded[j->r->rule_guarded[j->order->own[rule]]];
+    for (uint32_t t = 0; t < guarded->n; t++)
+        if (reads_written(j, j->r->tests[guarded->first + t]))
+            j->verdict[rule] = NO_VERDICT;
+}
+
+/* Whether all tests of one guarded action are tests of the other; both are sorted. */
+static bool tests_within(const struct residual *r, uint32_t one, uint32_t other)
+{
+    const struct guarded_action *a = &r->guarded[one], *b = &r->guarded[other];
+    uint32_t y = 0;
+    for (uint32_t x = 0; x < a->n; x++) {
+        while (y < b->n && r->tests[b->first + y] != r->tests[a->first + x])
+            y++;
+        if (y == b->n)
+            return false;
+    }
+    return true;
+}
+
+/* The role of a rule and what is read first of it; false when its form may do more than search. */
+static bool find_role(struct reorder_check *j, uint32_t rule)
 {
     const struct order *order = j->order;
-    uint32_t own = order->form[rule + 1] - 1;
-    if (j->r->rule_guarded[own] == NONE)
-        return MATCHES_NOTHING;
-    /* A form that is read as the rule itself searches nothing: the rule's matches drop. */
-    for (uint32_t form = order->form[rule]; form < own; form++)
-        if (j->r->rule_guarded[form] != NONE && j->r->rule_guarded[form] != j->r->rule_guarded[own])
-            return ASKS;
-    return PLAIN;
+    const struct residual *r = j->r;
+    uint32_t own = r->rule_guarded[order->own[rule]];
+    j->guarded[rule] = own;
+    j->role[rule] = own == NONE ? MATCHES_NOTHING : j->verdict[rule] == NO_VERDICT ? STAYS : PLAIN;
+    for (uint32_t form = order->form[rule]; form < order->own[rule]; form++) {
+        uint32_t number = r->rule_guarded[form];
+        /* A form that is read as the rule itself searches nothing: the rule's matches drop. */
+        if (number == NONE || number == own)
+            continue;
+        j->role[rule] = ASKS;
+        if (is_listing(order, rule)) {
+            if (j->verdict[rule] == NO_VERDICT)
+                return false;
+            continue;
+        }
+        if (r->guarded[number].kind != ACTION_JUMP || (own != NONE && !tests_within(r, number, own)))
+            return false;
+        j->guarded[rule] = number;
+    }
+    return true;
+}
+
+/* Whether the rule may stand where it does: a rule that forms search is a decider, and only the chain that
+ * packets enter is left by RETURN or -g. */
+static bool may_stand(const struct reorder_check *j, uint32_t rule)
+{
+    uint32_t number = j->r->rule_guarded[j->order->own[rule]], read_in = j->order->read_in[rule];
+    if (number == NONE || read_in == ORDER_ONCE)
+        return true;
+    if (read_in == ORDER_SEARCHED && j->verdict[rule] == NO_VERDICT)
+        return false;
+    const struct guarded_action *last = &j->r->guarded[number];
+    while (last->kind == ACTION_EVENT)
+        last = &j->r->guarded[last->next];
+    return last->kind != ACTION_RETURN && (last->kind != ACTION_GOTO || surely_ends(j->r, last));
+}
+
+/* Whether the rules that a form lists are deciders, which do not leave a chain that is called. */
+static bool may_list(const struct reorder_check *j, uint32_t rule)
+{
+    const struct order *order = j->order;
+    for (uint32_t l = order->listed_start[rule]; l < order->listed_start[rule + 1]; l++) {
+        uint32_t listed = order->listed[l];
+        if (j->r->rule_guarded[order->own[listed]] == NONE)
+            continue;
+        if (j->verdict[listed] == NO_VERDICT ||
+            (j->verdict[listed] >> 32 == ACTION_RETURN && order->read_in[rule] != ORDER_ONCE))
+            return false;
+    }
+    return true;
 }
 
 /* The hull, in each dimension, of the values that all plain tests of a rule leave; false when memory is
@@ -82,7 +199,7 @@ static bool enclose(struct reorder_check *j)
         const struct guarded_action *guarded = guarded_of(j, rule);
         for (uint32_t t = 0; t < guarded->n; t++) {
             uint32_t test = r->tests[guarded->first + t];
-            if (test & EITHER)
+            if (test & EITHER || reads_written(j, test))
                 continue;
             uint32_t dim = r->in.test_dim[test];
             if (place[dim] == NONE) {
@@ -137,7 +254,8 @@ static bool meet(const struct reorder_check *j, uint32_t one, uint32_t other)
     for (uint32_t x = 0; x < a->n; x++)
         for (uint32_t y = 0; y < b->n; y++) {
             uint32_t s = r->tests[a->first + x], t = r->tests[b->first + y];
-            if (!((s | t) & EITHER) && r->in.test_dim[s] == r->in.test_dim[t] && !tests_meet(r, s, t))
+            if (!((s | t) & EITHER) && r->in.test_dim[s] == r->in.test_dim[t] && !reads_written(j, s) &&
+                !tests_meet(r, s, t))
                 return false;
         }
     return true;
@@ -157,8 +275,8 @@ static bool matters(const struct reorder_check *j, uint32_t rule, uint32_t w)
     const struct order *order = j->order;
     if (order->place[w] > order->place[rule])
         return false;
-    if (j->role[rule] == PLAIN)
-        return guarded_of(j, rule)->arg != guarded_of(j, w)->arg;
+    if (j->role[rule] != ASKS)
+        return j->verdict[rule] == NO_VERDICT || j->verdict[rule] != j->verdict[w];
     uint32_t asked = order->asked[(size_t)rule * order->groups + j->group];
     return w - order->group_start[j->group] >= asked && !is_listed(order, rule, w);
 }
@@ -281,8 +399,9 @@ static bool is_safe(const struct reorder_check *j, uint32_t rule, uint32_t group
     if (j->role[rule] == MATCHES_NOTHING)
         return true;
     if (j->role[rule] == PLAIN) /* what drops malformed packets may come early */
-        return j->r->class.may_drop && guarded_of(j, rule)->arg == j->r->in.drop;
-    return order->asked[(size_t)rule * order->groups + group] >= before(order, rule, group);
+        return j->r->class.may_drop && j->verdict[rule] == ((uint64_t)ACTION_VERDICT << 32 | j->r->in.drop);
+    return j->role[rule] == ASKS &&
+           order->asked[(size_t)rule * order->groups + group] >= before(order, rule, group);
 }
 
 /* Compare all rules of one group with all of a later one; plain rules by their verdict. */
@@ -301,16 +420,17 @@ static void hold_groups(struct reorder_check *j, uint32_t group, uint32_t later)
     }
     memset(done, 0, n + 1);
     j->group = later;
+    uint32_t apart = 0;
     for (uint32_t first = 0; first < n && j->status == PROVE_EQUAL; first++) {
         uint32_t start = order->group_start[group], rule = start + first, kept = 0, met = 0;
         if (done[first] || is_safe(j, rule, later))
             continue;
-        /* Rules with forms, or plain rules of the same verdict. */
+        /* Rules of one role, and plain ones of one verdict. */
         uint8_t role = j->role[rule];
-        uint32_t verdict = guarded_of(j, rule)->arg;
+        uint64_t verdict = role == PLAIN && apart++ < VERDICTS_APART ? j->verdict[rule] : NO_VERDICT;
         for (uint32_t k = first; k < n; k++) {
             if (done[k] || j->role[start + k] != role ||
-                (role == PLAIN && guarded_of(j, start + k)->arg != verdict))
+                (verdict != NO_VERDICT && j->verdict[start + k] != verdict))
                 continue;
             done[k] = 1;
             if (!is_safe(j, start + k, later))
@@ -318,7 +438,7 @@ static void hold_groups(struct reorder_check *j, uint32_t group, uint32_t later)
         }
         for (uint32_t k = 0; k < m; k++) {
             uint32_t w = order->group_start[later] + k;
-            if (j->role[w] != MATCHES_NOTHING && !(role == PLAIN && guarded_of(j, w)->arg == verdict))
+            if (j->role[w] != MATCHES_NOTHING && (verdict == NO_VERDICT || j->verdict[w] != verdict))
                 others[met++] = w;
         }
         tell_apart(j, rules, kept, others, met, 0);
@@ -332,17 +452,19 @@ enum prove_status reorder_holds(struct residual *r, const struct order *order, c
     size_t top = r->top;
     j.role = residual_push(r, order->rules + 1);
     j.guarded = residual_push(r, (order->rules + 1) * sizeof *j.guarded);
-    if (!j.role || !j.guarded)
+    j.verdict = residual_push(r, (order->rules + 1) * sizeof *j.verdict);
+    if (!j.role || !j.guarded || !j.verdict)
         return PROVE_NO_MEMORY;
-    for (uint32_t rule = 0; rule < order->rules && j.status == PROVE_EQUAL; rule++) {
-        uint32_t own = order->form[rule + 1] - 1;
-        j.guarded[rule] = r->rule_guarded[own];
-        j.role[rule] = (uint8_t)role_of(&j, rule);
-        /* The check holds for rules that surely end. */
-        if (!r->rule_read[own] ||
-            (j.role[rule] != MATCHES_NOTHING && guarded_of(&j, rule)->kind != ACTION_VERDICT))
+    for (uint32_t rule = 0; rule < order->rules; rule++)
+        for (uint32_t line = order->form[rule]; line <= order->own[rule]; line++)
+            if (!r->rule_read[line])
+                return PROVE_DIFFER;
+    find_writes(&j);
+    for (uint32_t rule = 0; rule < order->rules; rule++)
+        hold_verdict(&j, rule);
+    for (uint32_t rule = 0; rule < order->rules; rule++)
+        if (!find_role(&j, rule) || !may_stand(&j, rule) || !may_list(&j, rule))
             j.status = PROVE_DIFFER;
-    }
     if (j.status == PROVE_EQUAL && !enclose(&j))
         j.status = PROVE_NO_MEMORY;
     for (uint32_t group = 0; group < order->groups; group++)

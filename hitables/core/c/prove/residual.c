@@ -77,6 +77,7 @@ bool residual_open(struct residual *r, const struct prove_input *input, size_t m
     r->input_bytes = arena_bytes(r->input);
     r->chain_state = arena_take(r->input, input->chains + 1);
     r->chain_once = arena_take(r->input, input->chains + 1);
+    r->chain_ends = arena_take(r->input, input->chains + 1);
     r->touched = arena_take(r->input, input->chains + 1);
     r->canon = arena_take(r->input, input->chains * sizeof *r->canon + 1);
     /* Addresses only: the system gives pages where they are touched. */
@@ -88,7 +89,7 @@ bool residual_open(struct residual *r, const struct prove_input *input, size_t m
         r->stack = NULL;
     }
     return !r->failed && r->region && r->rule_guarded && r->rule_read && r->chain_state && r->chain_once &&
-           r->canon && r->touched && r->stack;
+           r->chain_ends && r->canon && r->touched && r->stack;
 }
 
 void residual_close(struct residual *r)
@@ -355,11 +356,11 @@ size_t residual_filter(const struct residual *r, const struct residual_list *lis
         if (item.open || guarded->kind != ACTION_RETURN)
             out[n++] = item;
         blocked |= guarded->writes;
-        if (item.open || (guarded->kind != ACTION_VERDICT && guarded->kind != ACTION_RETURN &&
-                          guarded->kind != ACTION_GOTO))
+        bool ends = surely_ends(r, guarded);
+        if (item.open || (!ends && guarded->kind != ACTION_RETURN && guarded->kind != ACTION_GOTO))
             continue;
         uint32_t depth = item.depth;
-        if (guarded->kind == ACTION_VERDICT)
+        if (ends)
             while (depth && !leaves_call(r, out, n, depth))
                 depth--;
         if (!depth)

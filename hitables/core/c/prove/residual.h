@@ -77,6 +77,7 @@ struct residual {
     uint8_t *chain_state; /* [chains] enum lowered */
     uint8_t *chain_once; /* [chains] not 0: the chain, or one that it enters, has a rule with a memory of its
                             own */
+    uint8_t *chain_ends; /* [chains] not 0: no packet that enters it comes back */
     uint32_t *canon; /* [chains] the chain that it is proved to equal */
     uint8_t *touched; /* [chains] not 0: it counts as equal to no chain for now */
     /* The scratch stack. */
@@ -84,6 +85,7 @@ struct residual {
     size_t stack_size, top, peak;
     size_t input_bytes, limit; /* limit: bytes in all; 0: any number */
     bool failed; /* memory is exhausted */
+    bool all_return; /* chain_ends is not used: rules may be taken out of chains */
 };
 
 /* LOW_APART: read, but a chain that it enters was not yet, so it is not compared with its partner. */
@@ -140,6 +142,15 @@ typedef bool residual_paired(void *context, uint32_t rule_a, uint32_t rule_b);
  * first differ, each perhaps the list's end. */
 bool residual_same(const struct residual *r, const struct residual_list *a, const struct residual_list *b,
                    struct mismatch *x, struct mismatch *y, residual_paired *paired, void *context);
+
+/* Whether no packet that the guarded action acts on reaches what follows it: a verdict, or a chain that surely
+ * ends the packet's way. */
+static inline bool surely_ends(const struct residual *r, const struct guarded_action *guarded)
+{
+    if (guarded->kind == ACTION_JUMP || guarded->kind == ACTION_GOTO)
+        return r->chain_ends[guarded->arg] && !r->all_return;
+    return guarded->kind == ACTION_VERDICT;
+}
 
 /* The bit of a dimension in guarded_action.dims. */
 static inline uint64_t dim_bit(uint32_t dim)

@@ -57,7 +57,9 @@ static struct outcome outcome_of(struct cursor *c)
     const struct residual_item *item = &c->list->v[c->at];
     const struct guarded_action *guarded = final_action(c->r, item);
     struct outcome outcome = {guarded->kind, guarded->arg, 0};
-    if (guarded->kind == ACTION_RETURN) {
+    if (guarded->kind != ACTION_VERDICT && surely_ends(c->r, guarded)) {
+        outcome.kind = ACTION_GOTO; /* there, and never back */
+    } else if (guarded->kind == ACTION_RETURN) {
         outcome.then = behind_call(c);
         if (outcome.then == SIZE_MAX)
             outcome = (struct outcome){ACTION_VERDICT, c->list->end, 0};
@@ -179,7 +181,7 @@ bool residual_same(const struct residual *r, const struct residual_list *a, cons
         if (!items_same(&c, &d, blocked, &outcome, paired, context))
             return false;
         const struct guarded_action *guarded = &r->guarded[a->v[c.at].guarded];
-        decided = !a->v[c.at].open && guarded->kind == ACTION_VERDICT;
+        decided = !a->v[c.at].open && surely_ends(r, guarded);
         /* The item may lead to the end of the list, or past the next item. */
         to_end |= outcome.kind == ACTION_JUMP && outcome.then == SIZE_MAX;
         passes |=

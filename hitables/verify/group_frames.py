@@ -1,0 +1,469 @@
+"""The groups of a printed list, and its chains as parts: segments of groups, and calls of other chains.
+
+Idea: packets enter the root.  It reads parts in turn: rules of the list in line, `-j` to chains that are
+read in the same way, a tree in line.  A tree may end in a `-g` to the chain of the parts that follow it, a
+*stage*.  Each segment in line and each tree is a group; a list rule belongs to the last group that contains
+a copy of it.  The chains that forms call (`-j`) are read in the same way, as calls and first rules of a
+group.
+
+All this is a guess, as in group_reader.py.
+
+Cost: linear in the rules of the region, times the number of groups.
+
+Users: group_lists.py, third_program.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hitables.core.prover import NONE, U32, Action
+
+from .group_reader import Bools, Copies, Ints, ListRules, NotGrouped, Region, ranges
+
+# More list rules without a copy than this are not searched for an earlier rule that covers them.
+MOST_UNCOPIED = 4000
+
+
+# ---- chains as parts ----
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a chain: a call, or the first *size* rules of a group in line.
+
+    called  the chain; -1: no call
+    stage   the chain that begins with this part and is entered by `-g`; -1: none does
+    """
+
+    called: int = -1
+    group: int = -1
+    size: int = 0
+    stage: int = -1
+
+
+@dataclass(frozen=True)
+class ListChain:
+    """A chain of the region as parts.
+
+    owned  by group: how many of its first rules the chain decides, those of its calls included
+    last   position of the last of them
+    """
+
+    parts: tuple[Part, ...]
+    owned: dict[int, int]
+    last: int
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """A chain, entered once: calls, and the list rules that are copied in line (an array), in turn."""
+
+    chain: int
+    parts: list[_Frame | Ints]
+    stages: list[int]
+
+
+class Layout:
+    """The chains of a region by their `-g` and their leading calls."""
+
+    def __init__(self, rules: ListRules, region: Region, copies: Copies) -> None:
+        self.rules, self.region, self.copies = rules, region, copies
+        goes = (region.kind == Action.GOTO) & (region.entered >= 0)
+        source, entered = region.chain[goes], region.entered[goes]
+        order = np.argsort(source, kind="stable")
+        self.gotos = source[order], entered[order]
+        self.is_stage = np.zeros(len(region.chains), np.bool_)
+        self.is_stage[region.entered[goes & region.matchless]] = True
+        self._frames: dict[int, list[int]] = {}
+
+    def leading(self, chain: int) -> list[int]:
+        """The rules with which *chain* begins, up to the last of its first calls: calls and copies."""
+        known = self._frames.get(chain)
+        if known is not None:
+            return known
+        region, of = self.region, self.copies.of
+        found: list[int] = []
+        length = 0
+        for rule in region.rules_of(chain):
+            if self.is_call(rule):
+                length = len(found) + 1
+            elif of[rule] < 0:
+                break
+            found.append(rule)
+        self._frames[chain] = found[:length]
+        return found[:length]
+
+    def is_call(self, rule: int) -> bool:
+        """Whether the rule sends every packet to a new chain that may return."""
+        region = self.region
+        return bool(
+            region.matchless[rule]
+            and region.kind[rule] == Action.JUMP
+            and region.entered[rule] >= 0
+            and not self.copies.is_shared[region.entered[rule]]
+        )
+
+    def reached(self, chain: int, *, beyond_stages: bool) -> Bools:
+        """By chain: whether packets reach it from *chain* by `-g`; stages are reached, and perhaps left."""
+        source, entered = self.gotos
+        reached = np.zeros(len(self.region.chains), np.bool_)
+        reached[chain] = True
+        front = np.array([chain])
+        while len(front):
+            low, high = np.searchsorted(source, front, "left"), np.searchsorted(source, front, "right")
+            front = np.unique(entered[ranges(low, high - low)])
+            front = front[~reached[front]]
+            reached[front] = True
+            if not beyond_stages:
+                front = front[~self.is_stage[front]]
+        return reached
+
+    def contents(self, chain: int) -> set[int]:
+        """The list rules that *chain* and the chains that it calls first contain copies of."""
+        of = self.copies.of[self.reached(chain, beyond_stages=True)[self.region.chain]]
+        contents = set(of[of >= 0].tolist())
+        for rule in self.leading(chain):
+            if self.is_call(rule):
+                contents |= self.contents(int(self.region.entered[rule]))
+        return contents
+
+
+def _read_frame(layout: Layout, chain: int, callers: frozenset[int] = frozenset()) -> _Frame:
+    """The parts of *chain*, which is entered once."""
+    if chain in callers:
+        raise NotGrouped("its chains call each other in a circle")
+    region, of = layout.region, layout.copies.of
+    frame = _Frame(chain, [], [])
+    stage: int | None = chain
+    while stage is not None:
+        reached = layout.reached(stage, beyond_stages=False)
+        later = np.flatnonzero(reached & layout.is_stage)
+        later = later[later != stage]
+        if len(later) > 1 or stage in frame.stages:
+            raise NotGrouped("a tree ends in more than one chain")
+        following = int(later[0]) if len(later) else None
+        reached[later] = False
+        head: list[int] = []
+        tree = reached[region.chain] & (of >= 0)
+        begins = len(frame.parts)
+        for rule in _leading_in_frame(layout, stage, following):
+            if not layout.is_call(rule):
+                tree[rule] = False
+                head.append(int(of[rule]))
+                continue
+            if head:
+                frame.parts.append(np.array(head))
+            head = []
+            frame.parts.append(_read_frame(layout, int(region.entered[rule]), callers | {chain}))
+        frame.parts.append(of[tree])
+        frame.stages.extend([stage, *[-1] * (len(frame.parts) - begins - 1)])
+        stage = following
+    return frame
+
+
+def _leading_in_frame(layout: Layout, chain: int, following: int | None) -> list[int]:
+    """The leading rules of *chain* without those from a call on that is the form of the copy behind it."""
+    leading = layout.leading(chain)
+    for at, rule in enumerate(leading):
+        after = rule + 1
+        if following is None or not layout.is_call(rule) or after == layout.region.start[chain + 1]:
+            continue
+        copied = int(layout.copies.of[after])
+        if copied < 0 or layout.rules.final[copied]:
+            continue
+        called = layout.contents(int(layout.region.entered[rule]))
+        if not called.isdisjoint(layout.contents(following)):
+            calls = [each for each in range(at) if layout.is_call(leading[each])]
+            return leading[: calls[-1] + 1] if calls else []
+    return leading
+
+
+# ---- groups ----
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The live rules of the list, numbered by group and then by position in the list.
+
+    group        by position: the group of the rule there
+    position     by number: where the rule is in the list
+    number_of    by position: the rule's number; -1: it is not live
+    group_start  by group: the number of its first rule; one entry more than groups
+    uncopied     by position: live, but the region has no copy
+    is_called    by group: it is read in a chain that is entered by `-j`
+    chains       the root, and the chains that are entered from it once
+    """
+
+    group: Ints
+    position: Ints
+    number_of: Ints
+    group_start: Ints
+    uncopied: Bools
+    is_called: list[bool]
+    chains: dict[int, ListChain]
+
+    @property
+    def count(self) -> int:
+        return len(self.is_called)
+
+    def before(self, position: int, group: int) -> int:
+        """How many rules of the group are before the position."""
+        first, end = self.group_start[group], self.group_start[group + 1]
+        return int(np.searchsorted(self.position[first:end], position))
+
+    def last_position(self, group: int, size: int) -> int:
+        """The position of the last of the group's first *size* rules; -1 when there is none."""
+        return int(self.position[self.group_start[group] + size - 1]) if size else -1
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        sizes: list[int] = np.diff(self.group_start).tolist()
+        return sizes
+
+
+def number_groups(rules: ListRules, layout: Layout) -> Groups:
+    """Group each live rule of the list by the part of the root that contains its copy."""
+    frame = _read_frame(layout, layout.region.root)
+    group = np.full(rules.count, -1)
+    is_called: list[bool] = []
+
+    def mark(frame: _Frame, called: bool) -> None:
+        for part in frame.parts:
+            if isinstance(part, _Frame):
+                mark(part, True)
+                continue
+            group[part] = len(is_called)
+            is_called.append(called)
+
+    mark(frame, False)
+    for first, equal in layout.copies.equal.items():
+        group[equal] = group[first]
+    uncopied = rules.live & (group < 0)
+    group = _with_uncopied(rules, group, np.flatnonzero(uncopied), len(is_called) - 1)
+    order = np.lexsort((np.arange(rules.count), group))
+    position = order[rules.live[order]]
+    number_of = np.full(rules.count, -1)
+    number_of[position] = np.arange(len(position))
+    start = np.searchsorted(group[position], np.arange(len(is_called) + 1))
+    chains: dict[int, ListChain] = {}
+    groups = Groups(group, position, number_of, start, uncopied, is_called, chains)
+    _add_frame(frame, groups, 0)
+    return groups
+
+
+def _add_frame(frame: _Frame, groups: Groups, first: int) -> int:
+    """Add the chains of *frame*, whose first group is *first*; the group behind its last."""
+    parts: list[Part] = []
+    owned: dict[int, int] = {}
+    for part, stage in zip(frame.parts, frame.stages, strict=True):
+        if isinstance(part, _Frame):
+            first = _add_frame(part, groups, first)
+            parts.append(Part(called=part.chain, stage=stage))
+            owned |= groups.chains[part.chain].owned
+            continue
+        parts.append(Part(group=first, size=groups.sizes[first], stage=stage))
+        owned[first] = groups.sizes[first]
+        first += 1
+    if frame.chain in groups.chains:
+        raise NotGrouped("a chain of groups is entered twice")
+    groups.chains[frame.chain] = _list_chain(parts, owned, groups)
+    return first
+
+
+def _list_chain(parts: list[Part], owned: dict[int, int], groups: Groups) -> ListChain:
+    last = max((groups.last_position(each, size) for each, size in owned.items()), default=-1)
+    return ListChain(tuple(parts), owned, last)
+
+
+def _with_uncopied(rules: ListRules, group: Ints, uncopied: Ints, last_group: int) -> Ints:
+    """*group*, where a rule without a copy gets the group of an earlier rule that covers it, or the last."""
+    if not len(uncopied):
+        return group
+    if len(uncopied) > MOST_UNCOPIED:
+        raise NotGrouped("too many of its rules are printed nowhere")
+    lows, highs, exact = _boxes(rules)
+    exact &= rules.final
+    group = group.copy()
+    for rule in uncopied.tolist():
+        covers = exact[:rule] & (group[:rule] >= 0)
+        for low, high in zip(lows, highs, strict=True):
+            covers &= (low[:rule] <= low[rule]) & (high[:rule] >= high[rule])
+        covering = np.flatnonzero(covers)
+        group[rule] = group[covering[0]] if len(covering) else last_group
+    return group
+
+
+def _boxes(rules: ListRules) -> tuple[list[U32], list[U32], Bools]:
+    """By dimension, then list rule: the bounds of its box.  By list rule: whether it tests nothing else."""
+    encoding, count = rules.tables.encoding, rules.count
+    matches, tests = encoding.matches, encoding.matches.tests
+    start = rules.tables.rule_start[rules.offset : rules.offset + count + 1]
+    of_list = encoding.rule_match[start[0] : start[-1]].astype(np.int64)
+    rule = np.repeat(np.arange(count), np.diff(start))
+    sizes = np.diff(matches.test_start)[of_list]
+    of_rule, test = np.repeat(rule, sizes), matches.test_list[ranges(matches.test_start[of_list], sizes)]
+    ends = np.array(tests.ends, np.uint32)
+    test_start, test_dim = np.array(tests.starts, np.int64), np.array(tests.dims, np.int64)
+    exact = np.ones(count, np.bool_)
+    exact[rule[matches.inexact[of_list]]] = False
+    exact[of_rule[np.diff(test_start)[test] != 1]] = False
+    lows, highs = [], []
+    for dim in np.unique(test_dim[test]).tolist():
+        here = test_dim[test] == dim
+        low, high = np.zeros(count, np.uint32), np.full(count, NONE, np.uint32)
+        np.maximum.at(low, of_rule[here], ends[2 * test_start[test[here]]])
+        np.minimum.at(high, of_rule[here], ends[2 * test_start[test[here] + 1] - 1])
+        lows.append(low)
+        highs.append(high)
+    return lows, highs, exact
+
+
+# ---- what forms search ----
+
+
+@dataclass(frozen=True)
+class Call:
+    """A form: the chain that is called, for packets that the first *matches* of the rule accept."""
+
+    chain: int
+    matches: int
+
+
+@dataclass(frozen=True)
+class Forms:
+    """What is searched before the rules of the list.
+
+    call_before    by list rule
+    listed_before  by list rule: list rules, spelled out
+    chains         the chains that forms call, and those that these call, callees first
+    """
+
+    call_before: dict[int, Call]
+    listed_before: dict[int, list[int]]
+    chains: dict[int, ListChain]
+
+
+def read_forms(rules: ListRules, layout: Layout, groups: Groups) -> Forms:
+    """The forms of all rules, and the chains that they call."""
+    region, copies = layout.region, layout.copies
+    latest = _latest_copies(layout, groups)
+    call_before = _calls_before(layout, latest.max(axis=1, initial=-1))
+    limits: dict[int, int] = {}
+    for rule, call in call_before.items():
+        limits[call.chain] = min(rule, limits.get(call.chain, rules.count))
+    calls: dict[int, list[int]] = {}
+    waiting = list(limits)
+    while waiting:
+        chain = waiting.pop()
+        if chain in calls:
+            continue
+        leading = layout.leading(chain)
+        if not all(map(layout.is_call, leading)):
+            raise NotGrouped("a chain that is called before a rule does not begin with its calls")
+        calls[chain] = [int(region.entered[rule]) for rule in leading]
+        for called in calls[chain]:
+            limits[called] = min(limits[chain], limits.get(called, rules.count))
+        waiting += calls[chain]
+    chains: dict[int, ListChain] = {}
+    for chain in calls:
+        _add_version(chain, calls, latest, limits, groups, chains, frozenset())
+    return Forms(call_before, copies.listed_before, chains)
+
+
+def _calls_before(layout: Layout, latest: Ints) -> dict[int, Call]:
+    """The form of each rule that has one; *latest*: by chain, the last position that it has a copy of."""
+    region, copies = layout.region, layout.copies
+    entries = np.zeros(len(region.chains), np.bool_)
+    entries[region.root] = True
+    entries[region.entered[(region.kind == Action.JUMP) & (region.entered >= 0)]] = True
+    entries |= layout.is_stage
+    leads: set[int] = set()
+    for chain in np.unique(region.chain[copies.calls]).tolist():
+        if entries[chain]:
+            leads.update(_leads_of(layout, chain))
+    found: dict[int, dict[int, int]] = {}
+    for at in copies.calls:
+        if at not in leads:
+            of_rule = found.setdefault(int(copies.of[at + 1]), {})
+            of_rule[int(region.entered[at])] = region.match_count(at)
+    call_before: dict[int, Call] = {}
+    for first, candidates in found.items():
+        for rule in copies.equal.get(first, [first]):
+            # Of equal rules, each is behind the version that has most of the rules before it.
+            fitting = [chain for chain in candidates if latest[chain] < rule] or list(candidates)
+            chain = max(fitting, key=lambda chain: int(latest[chain]))
+            call_before[rule] = Call(chain, candidates[chain])
+    return call_before
+
+
+def _leads_of(layout: Layout, chain: int) -> list[int]:
+    """The leading calls of a chain that is a frame, or that a form calls."""
+    following = None
+    if layout.is_stage[chain] or chain == layout.region.root:
+        reached = layout.reached(chain, beyond_stages=False) & layout.is_stage
+        later = np.flatnonzero(reached)
+        later = later[later != chain]
+        following = int(later[0]) if len(later) else None
+    return [rule for rule in _leading_in_frame(layout, chain, following) if layout.is_call(rule)]
+
+
+def _latest_copies(layout: Layout, groups: Groups) -> Ints:
+    """By chain and group: the last position with a copy in the chain or one reached by `-g`; or -1."""
+    region, of = layout.region, layout.copies.of
+    latest = np.full((len(region.chains), groups.count), -1)
+    copied = np.flatnonzero(of >= 0)
+    last = of[copied]
+    np.maximum.at(latest, (region.chain[copied], groups.group[last]), last)
+    source, entered = layout.gotos
+    while True:
+        more = latest.copy()
+        np.maximum.at(more, source, latest[entered])
+        if np.array_equal(more, latest):
+            return latest
+        latest = more
+
+
+def _add_version(
+    chain: int,
+    calls: dict[int, list[int]],
+    latest: Ints,
+    limits: dict[int, int],
+    groups: Groups,
+    chains: dict[int, ListChain],
+    callers: frozenset[int],
+) -> ListChain:
+    """Add *chain* to *chains*, behind all that it calls."""
+    if chain in chains:
+        return chains[chain]
+    if chain in callers:
+        raise NotGrouped("its chains call each other in a circle")
+    present = np.flatnonzero(latest[chain] >= 0)
+    if not len(present):
+        raise NotGrouped("a chain that is called before a rule has no rule of the list")
+    group = int(present[0])
+    size = _segment_size(groups, group, int(latest[chain, group]), limits[chain])
+    parts = [Part(called=called) for called in calls[chain]]
+    owned = {group: size}
+    for called in calls[chain]:
+        below = _add_version(called, calls, latest, limits, groups, chains, callers | {chain})
+        for each, most in below.owned.items():
+            owned[each] = max(most, owned.get(each, 0))
+    chains[chain] = _list_chain([*parts, Part(group=group, size=size)], owned, groups)
+    return chains[chain]
+
+
+def _segment_size(groups: Groups, group: int, last: int, limit: int) -> int:
+    """How many of the group's rules a chain decides whose last copy is at position *last*.
+
+    Rules without a copy that follow it belong to the chain, as far as they are before *limit*.
+    """
+    first = int(groups.group_start[group])
+    size = int(groups.number_of[last]) + 1 - first
+    most = groups.before(limit, group)
+    while size < most and groups.uncopied[groups.position[first + size]]:
+        size += 1
+    return size

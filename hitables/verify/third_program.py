@@ -1,0 +1,323 @@
+"""The third program of group_lists.py: the first one, with lists of groups in place of the lists it checks.
+
+Invariant: chains of the first program keep their numbers; new chains follow, then those of the second.  A
+chain of a printed list has the list rules that it decides, in the order of their numbers (Groups), each
+behind its form, and a `-j` for each call.  It is the partner of the chain of the second program that it is
+to be compared with.
+
+Cost: linear in the rules of all three programs.
+
+Users: group_lists.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hitables.core.prover import NONE, U32, Action, ChainArrays, Order, ReadIn
+
+from .group_frames import Forms, Groups, ListChain, Part
+from .group_reader import Ints, ListRules, NotGrouped, Region, Tables, ranges
+
+
+@dataclass(frozen=True)
+class PrintedList:
+    """A chain of the first program, and how the second prints it."""
+
+    chain: int
+    rules: ListRules
+    region: Region
+    groups: Groups
+    forms: Forms
+
+    @property
+    def chains(self) -> dict[int, ListChain]:
+        """All its chains: those that forms call, then those that packets enter once."""
+        return self.forms.chains | self.groups.chains
+
+
+@dataclass
+class _Lines:
+    """Rules of the third program: the matches of each, as two spans of the encoding's, and its action."""
+
+    offset: int
+    spans: list[tuple[int, int, int, int]] = field(default_factory=list)
+    actions: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @property
+    def next(self) -> int:
+        """The number of the rule that is added next."""
+        return self.offset + len(self.spans)
+
+    def add(self, span: tuple[int, int, int, int], action: tuple[int, int, int]) -> None:
+        self.spans.append(span)
+        self.actions.append(action)
+
+    def enter(self, action: Action, chain: int) -> None:
+        """A rule that sends every packet to the chain."""
+        self.add((0, 0, 0, 0), (action, chain, 0))
+
+
+@dataclass
+class _Chains:
+    """New chains: by number from *first* on, their rules, what they write, and their partners, if any.
+
+    A chain of the first program that is replaced has an entry in *replaced*.
+    """
+
+    first: int
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    writes: list[int] = field(default_factory=list)
+    partners: list[int] = field(default_factory=list)
+    replaced: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, partner: int, writes: int) -> int:
+        """The number of a new chain, whose rules are not known yet."""
+        self.spans.append((0, 0))
+        self.writes.append(writes)
+        self.partners.append(partner)
+        return self.first + len(self.spans) - 1
+
+    def set(self, chain: int, span: tuple[int, int]) -> None:
+        if chain < self.first:
+            self.replaced[chain] = span
+        else:
+            self.spans[chain - self.first] = span
+
+
+def third_program(tables: Tables, lists: list[PrintedList]) -> tuple[ChainArrays, list[Order]]:
+    """The third and the second program as input of the prover; and the order of the rules of each list."""
+    first = tables.encoding.chains_before
+    lines = _Lines(int(tables.chain_start[first]))
+    chains = _Chains(first)
+    orders = [_ListWriter(each, lines, chains).write() for each in lists]
+    return _joined(tables, lines, chains), orders
+
+
+class _ListWriter:
+    """Adds one printed list to the lines and chains."""
+
+    def __init__(self, printed: PrintedList, lines: _Lines, chains: _Chains) -> None:
+        self.printed, self.lines, self.chains = printed, lines, chains
+        self.rules, self.groups = printed.rules, printed.groups
+        tables = self.rules.tables
+        numbers = np.arange(self.rules.count) + self.rules.offset
+        self.starts = tables.rule_start[numbers].tolist()
+        self.ends = tables.rule_start[numbers + 1].tolist()
+        self.actions: list[list[int]] = tables.action[numbers].tolist()
+        self.writes = _writes_of_groups(self.rules, self.groups)
+        self.number: dict[int, int] = {}
+        # By group: where its lines start, and where those of each of its rules end.
+        self.group_first: list[int] = []
+        self.own: list[int] = []
+        self.form: list[int] = []
+
+    def write(self) -> Order:
+        printed = self.printed
+        for chain, parts in printed.chains.items():
+            partner = int(printed.region.chains[chain])
+            is_root = chain == printed.region.root
+            self.number[chain] = (
+                printed.chain if is_root else self.chains.add(partner, self.written_by(parts.parts))
+            )
+        goes_on = self.goes_on()
+        for group in range(self.groups.count):
+            self.write_group(group)
+            if group in goes_on:
+                self.lines.enter(Action.GOTO, goes_on[group])
+        for chain, parts in printed.chains.items():
+            self.write_parts(self.number[chain], parts.parts)
+        return self.order()
+
+    def written_by(self, parts: tuple[Part, ...]) -> int:
+        """Mask of the states that the parts may write; forms search rules of later groups."""
+        least = self.groups.count
+        for part in parts:
+            if part.called < 0:
+                least = min(least, part.group)
+            else:
+                least = min(least, *self.printed.chains[part.called].owned)
+        return int(np.bitwise_or.reduce(self.writes[least:], initial=0))
+
+    # ---- segments ----
+
+    def goes_on(self) -> dict[int, int]:
+        """By group that is read in line in front of other parts: the chain of these parts."""
+        self.behind: dict[int, tuple[int, tuple[Part, ...]]] = {}
+        goes_on = {}
+        for chain in self.printed.chains.values():
+            for at, part in enumerate(chain.parts[:-1]):
+                if part.called >= 0:
+                    continue
+                if part.group in goes_on or part.size != self.groups.sizes[part.group]:
+                    raise NotGrouped("a segment of a group is read in front of other rules twice")
+                rest = chain.parts[at + 1 :]
+                stage = rest[0].stage
+                partner = NONE if stage < 0 else int(self.printed.region.chains[stage])
+                goes_on[part.group] = self.chains.add(partner, self.written_by(rest))
+                self.behind[part.group] = goes_on[part.group], rest
+        return goes_on
+
+    def write_group(self, group: int) -> None:
+        """The lines of a group: each rule behind its form."""
+        first, end = (int(each) for each in self.groups.group_start[group : group + 2])
+        self.group_first.append(self.lines.next)
+        forms = self.printed.forms
+        for rule in self.groups.position[first:end].tolist():
+            self.form.append(self.lines.next)
+            call = forms.call_before.get(rule)
+            if call is not None:
+                start = self.starts[rule]
+                self.lines.add((start, start + call.matches, 0, 0), (Action.JUMP, self.number[call.chain], 0))
+            for each in forms.listed_before.get(rule, ()):
+                span = self.starts[rule], self.ends[rule], self.starts[each], self.ends[each]
+                self.lines.add(span, self.action(each))
+            self.own.append(self.lines.next)
+            self.lines.add((self.starts[rule], self.ends[rule], 0, 0), self.action(rule))
+
+    def action(self, rule: int) -> tuple[int, int, int]:
+        kind, number, writes = self.actions[rule]
+        return kind, number, writes
+
+    # ---- chains ----
+
+    def write_parts(self, chain: int, parts: tuple[Part, ...]) -> None:
+        """Set the lines of *chain*: calls are written, segments are there already."""
+        calls = [part.called for part in parts]
+        count = next((at for at, called in enumerate(calls) if called < 0), len(parts))
+        if not count:
+            self.chains.set(chain, self.segment(parts))
+            return
+        rest = parts[count:]
+        behind = self.chains.add(NONE, self.written_by(rest)) if rest else -1
+        start = self.lines.next
+        for called in calls[:count]:
+            self.lines.enter(Action.JUMP, self.number[called])
+        if rest:
+            self.lines.enter(Action.GOTO, behind)
+        self.chains.set(chain, (start, self.lines.next))
+        if rest:
+            self.chains.set(behind, self.segment(rest))
+
+    def segment(self, parts: tuple[Part, ...]) -> tuple[int, int]:
+        """The lines of the first part, which is in line, and of the `-g` to the parts behind it."""
+        part = parts[0]
+        start = self.group_first[part.group]
+        if len(parts) > 1:
+            chain, rest = self.behind.pop(part.group)
+            self.write_parts(chain, rest)
+            return start, self.own_end(part) + 1
+        return start, self.own_end(part)
+
+    def own_end(self, part: Part) -> int:
+        if not part.size:
+            return self.group_first[part.group]
+        return self.own[int(self.groups.group_start[part.group]) + part.size - 1] + 1
+
+    # ---- the order ----
+
+    def order(self) -> Order:
+        """The order of the rules in the lists, for reorder.c."""
+        groups, forms = self.groups, self.printed.forms
+        asked = np.zeros((len(groups.position), groups.count), np.uint32)
+        listed_start, listed = [0], []
+        for number, rule in enumerate(groups.position.tolist()):
+            call = forms.call_before.get(rule)
+            if call is not None:
+                for group, size in forms.chains[call.chain].owned.items():
+                    asked[number, group] = size
+            listed += [int(groups.number_of[each]) for each in forms.listed_before.get(rule, ())]
+            listed_start.append(len(listed))
+        return Order(
+            group_start=_u32(groups.group_start),
+            place=_u32(groups.position),
+            own=_u32(np.array(self.own)),
+            form=_u32(np.array(self.form)),
+            read_in=self.read_in(),
+            asked=asked.reshape(-1),
+            listed_start=_u32(np.array(listed_start)),
+            listed=_u32(np.array(listed or [0])),
+        )
+
+    def read_in(self) -> U32:
+        """By number: where the rule is read (ReadIn)."""
+        groups = self.groups
+        where = np.full(len(groups.position), ReadIn.ONCE, np.uint32)
+        for group, called in enumerate(groups.is_called):
+            if called:
+                where[groups.group_start[group] : groups.group_start[group + 1]] = ReadIn.CALLED
+        for chain in self.printed.forms.chains.values():
+            for group, size in chain.owned.items():
+                first = groups.group_start[group]
+                where[first : first + size] = ReadIn.SEARCHED
+        return where
+
+
+def _writes_of_groups(rules: ListRules, groups: Groups) -> Ints:
+    """By group: mask of the states that its rules, and the chains that they enter, may write."""
+    tables = rules.tables
+    encoding = tables.encoding
+    numbers = groups.position + rules.offset
+    kind, number, own = tables.action[numbers].T
+    enters = (kind == Action.JUMP) | (kind == Action.GOTO)
+    writes = np.where(enters, encoding.chain_writes[np.where(enters, number, 0)], own).astype(np.int64)
+    sizes = tables.rule_start[numbers + 1] - tables.rule_start[numbers]
+    used = encoding.rule_match[ranges(tables.rule_start[numbers], sizes)]
+    np.bitwise_or.at(writes, np.repeat(np.arange(len(numbers)), sizes), encoding.matches.writes[used])
+    by_group = np.split(writes, groups.group_start[1:-1])
+    return np.array([np.bitwise_or.reduce(each, initial=0) for each in by_group], np.int64)
+
+
+def _joined(tables: Tables, lines: _Lines, chains: _Chains) -> ChainArrays:
+    """The rules and chains of the third program, then those of the second."""
+    encoding, first = tables.encoding, tables.encoding.chains_before
+    split, added, shift = lines.offset, len(chains.spans), len(lines.spans)
+    rule_start = tables.rule_start
+    spans = np.array(lines.spans or np.zeros((0, 4)), np.int64).reshape(-1, 2)
+    sizes = spans[:, 1] - spans[:, 0]
+    of_lines = encoding.rule_match[ranges(spans[:, 0], sizes)]
+    ends_of_lines = rule_start[split] + np.cumsum(sizes.reshape(-1, 2).sum(axis=1))
+    actions = encoding.rule_action[split:].copy()
+    enters = (actions[:, 0] == Action.JUMP) | (actions[:, 0] == Action.GOTO)
+    actions[enters, 1] += np.uint32(added)
+    start, end = tables.chain_start[:-1].copy(), tables.chain_start[1:].copy()
+    start[first:] += shift
+    end[first:] += shift
+    for chain, span in chains.replaced.items():
+        start[chain], end[chain] = span
+    own = np.array(chains.spans or np.zeros((0, 2)), np.int64)
+    of_names = encoding.partners().astype(np.int64)
+    of_names[(of_names != NONE) & (of_names >= first)] += added
+    partner = np.concatenate((of_names[:first], np.array(chains.partners, np.int64), of_names[first:]))
+    for at, second in enumerate(chains.partners):
+        if second != NONE:
+            partner[first + at] = second + added
+            partner[second + added] = first + at
+    return ChainArrays(
+        rule_start=_u32(
+            np.concatenate((rule_start[: split + 1], ends_of_lines, rule_start[split + 1 :] + len(of_lines)))
+        ),
+        rule_match=np.concatenate(
+            (encoding.rule_match[: rule_start[split]], of_lines, encoding.rule_match[rule_start[split] :])
+        ),
+        rule_action=np.concatenate(
+            (encoding.rule_action[:split], np.array(lines.actions or np.zeros((0, 3)), np.uint32), actions)
+        ),
+        chain_start=_u32(np.concatenate((start[:first], own[:, 0], start[first:]))),
+        chain_end=_u32(np.concatenate((end[:first], own[:, 1], end[first:]))),
+        chain_writes=np.concatenate(
+            (
+                encoding.chain_writes[:first],
+                np.array(chains.writes, np.uint32),
+                encoding.chain_writes[first:],
+            )
+        ),
+        chain_partner=_u32(partner),
+        chains_before=first + added,
+    )
+
+
+def _u32(values: Ints) -> U32:
+    return values.astype(np.uint32)
