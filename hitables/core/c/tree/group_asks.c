@@ -1,12 +1,12 @@
 /* What each rule asks of later groups before it acts.
  *
  * Idea: where a packet matches rule r, the rules of later groups that precede r and meet its boxes are
- * searched first.  If they are few they are listed.  Else a version of each later group is searched: its rules below a
- * limit.  The limit is behind the last such rule, and not behind the first rule after r that meets r's boxes;
- * between the two any limit does.  So few limits serve all rules: the rules are taken in the order of their
- * greatest limit, and each takes the last limit that was chosen, unless that is too low.
- * Cost: VISITS nodes of a grown tree, and WINDOW rules of each later group on both sides, per rule.
- * Invariant: a packet that matches r matches none of the rules of a version that follow r.
+ * searched first.  If they are few they are listed.  Else a version of each later group is searched: its rules
+ * below a limit, which is behind the last such rule and not behind r; between the two any limit does.  So few
+ * limits serve all rules: in list order, each rule takes the last limit that was chosen, unless that is too
+ * low.
+ * Cost: VISITS nodes of a grown tree, and WINDOW rules of each later group, per rule.
+ * Invariant: of the rules before r, those that a version lacks meet no box of r.
  * Threading: none; everything lives in the space's arena.
  */
 #include "group_trees.h"
@@ -14,12 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "search.h"
 #include "sort.h"
 
 enum {
     VISITS = 400, /* nodes visited before a rule counts as meeting many */
-    WINDOW = 256  /* rules of a group that are looked at for the ends of the limits of one rule */
+    WINDOW = 256  /* rules of a group that are looked at for the least limit of a rule */
 };
 
 struct meeting_rules {
@@ -126,48 +125,38 @@ static void find_asked(struct group_trees *f, uint32_t r, bool *asks)
         asks[h] |= !sendable;
 }
 
-/* A group's rules, and for each rule that asks it how many of them its version may have. */
-struct askers {
-    const uint32_t *member;
-    uint32_t members;
-    uint64_t *key;  /* [rules] the most members, then the asker's place below */
-    uint32_t *least, *rule; /* [rules] */
-    uint32_t count;
-};
-
-/* Add rule r with the least and the greatest version that serve it. */
-static void add_asker(const struct group_trees *f, struct askers *askers, uint32_t r)
+/* The least version of a later group, as a number of its rules, that serves rule r; *before*: how many of them
+ * precede r. */
+static uint32_t least_version(const struct group_trees *f, uint32_t r, const uint32_t *member, uint32_t before)
 {
-    uint32_t place = lower_bound(askers->member, 1, askers->members, r), least = place, most = place;
-    if (f->space->in->free[r] & TREE_SENDABLE) {
-        uint32_t first = place > WINDOW ? place - WINDOW : 0;
-        uint32_t last = askers->members - place > WINDOW ? place + WINDOW : askers->members;
-        while (least > first && !rules_meet(f, r, askers->member[least - 1]))
+    uint32_t least = before, first = before > WINDOW ? before - WINDOW : 0;
+    if (f->space->in->free[r] & TREE_SENDABLE)
+        while (least > first && !rules_meet(f, r, member[least - 1]))
             least--;
-        while (most < last && !rules_meet(f, r, askers->member[most]))
-            most++;
-    }
-    askers->key[askers->count] = (uint64_t)most << 32 | askers->count;
-    askers->least[askers->count] = least;
-    askers->rule[askers->count++] = r;
+    return least;
 }
 
-/* Choose the versions of group h: limit[h] of each asker, and where versions end in run[]. */
-static void choose_limits(struct group_trees *f, uint32_t h, struct askers *askers, uint64_t *spare)
+/* Choose the versions of group h, whose rules are member[]: limit[h] of each rule that asks, and where versions
+ * end in run[]. */
+static void choose_limits(struct group_trees *f, uint32_t h, const uint32_t *member, uint32_t members,
+                          bool (*asks)[GROUPS])
 {
-    uint32_t chosen = 0, run = 0;
-    sort_keys(askers->key, spare, askers->count, 32);
-    for (uint32_t i = 0; i < askers->count; i++) {
-        uint32_t at = (uint32_t)askers->key[i], most = (uint32_t)(askers->key[i] >> 32);
-        if (chosen < askers->least[at]) {
-            chosen = most;
-            f->run[askers->member[chosen - 1]]++; /* a version ends behind this member */
+    uint32_t chosen = 0, run = 0, before = 0;
+    for (uint32_t r = 0; r < f->space->in->rules; r++) {
+        f->limit[h][r] = 0;
+        if (before < members && member[before] == r)
+            before++;
+        if (f->group[r] >= h || !asks[r][h])
+            continue;
+        if (chosen < least_version(f, r, member, before)) {
+            chosen = before;
+            f->run[member[chosen - 1]]++; /* a version ends behind this member */
         }
-        f->limit[h][askers->rule[at]] = chosen ? askers->member[chosen - 1] + 1 : 0;
+        f->limit[h][r] = chosen ? member[chosen - 1] + 1 : 0;
     }
-    for (uint32_t i = 0; i < askers->members; i++) {
-        uint32_t ends = f->run[askers->member[i]];
-        f->run[askers->member[i]] = run;
+    for (uint32_t i = 0; i < members; i++) {
+        uint32_t ends = f->run[member[i]];
+        f->run[member[i]] = run;
         run += ends;
     }
 }
@@ -178,34 +167,20 @@ void ask_later_groups(struct group_trees *f)
     struct scope *scratch = &f->space->scratch;
     uint32_t groups = f->grouping.groups, rules = in->rules + 1;
     uint32_t *member = scope_take(scratch, rules * sizeof *member);
-    uint64_t *spare = scope_take(scratch, rules * sizeof *spare);
     bool (*asks)[GROUPS] = scope_take(scratch, rules * sizeof *asks);
-    struct askers askers = {.member = member,
-                            .key = scope_take(scratch, rules * sizeof *askers.key),
-                            .least = scope_take(scratch, rules * sizeof *askers.least),
-                            .rule = scope_take(scratch, rules * sizeof *askers.rule)};
-    f->failed |= !member || !spare || !asks || !askers.key || !askers.least || !askers.rule;
+    f->failed |= !member || !asks;
     for (uint32_t r = 0; r < in->rules && !f->failed; r++)
         if (f->group[r] < GROUPS)
             find_asked(f, r, asks[r]);
     for (uint32_t h = 1; h < groups && !f->failed; h++) {
-        askers.members = askers.count = 0;
-        for (uint32_t r = 0; r < in->rules; r++) {
-            f->limit[h][r] = 0;
+        uint32_t members = 0;
+        for (uint32_t r = 0; r < in->rules; r++)
             if (f->group[r] == h) {
-                member[askers.members++] = r;
+                member[members++] = r;
                 f->run[r] = 0;
             }
-        }
-        for (uint32_t r = 0; r < in->rules; r++)
-            if (f->group[r] < h && asks[r][h])
-                add_asker(f, &askers, r);
-        choose_limits(f, h, &askers, spare);
+        choose_limits(f, h, member, members, asks);
     }
     scope_drop(scratch, member);
-    scope_drop(scratch, spare);
     scope_drop(scratch, asks);
-    scope_drop(scratch, askers.key);
-    scope_drop(scratch, askers.least);
-    scope_drop(scratch, askers.rule);
 }
