@@ -17,9 +17,13 @@ lets packets pass may write, and that surely ends the packet's way: by a verdict
 matches a packet does not depend on when it is read; reading one that does not match has no effect.
 
 Law 1, of a chain X that a form calls, with L the rules of the first group that X has rules of and of all
-later groups: X decides a packet that one of its rules matches as the first rule of L that matches the
-packet; any other packet passes X without effect.  By induction along the jumps, if
-- X has deciders alone, and none of them is RETURN, which would return to the caller of X;
+later groups: X decides a packet that a decider of X matches as the first decider of L that matches the
+packet, after the effects of the rules of X that stay, match the packet and precede that decider; any other
+packet passes X with the effects of all rules of X that stay and match it.  By induction along the jumps, if
+- X has deciders, none of them RETURN, which would return to the caller of X; and rules that stay, if these
+are in the last group, which X and each chain that it calls has once;
+- a form that searches rules that stay is before a decider, and called for the packets that this decider
+matches, so that these packets end there;
 - for each rule of a segment (the first rules of one group): the list rules before it that are in an earlier
 group of L were decided by calls; those in a later group are called or listed by its form, or share no packet
 with it, or have the same verdict and it has no form (reorder.c);
@@ -35,7 +39,9 @@ shown that no packet meets both, by tests that nothing writes;
 - if d precedes x in the list, d is in a later group, too.  Either x has no form, and is a decider of the
 same verdict.  Or the form of x searches d: its chain decides the packet as d, by law 1, as d is the first
 decider of the list; the rules that it lists are in list order, so d is the first that matches;
-- else nothing that the form of x searches matches, and x is s(j+1) or d.
+- else no decider that the form of x searches matches, and x is s(j+1) or d.
+If the form searches rules that stay, x is a decider, and the root has not read the last group yet: the form
+does s(j+1) ... up to d or x, as it searches all that precede x and share a packet with it.
 A form may be called for more packets than its rule matches (the first matches of a rule that stays):
 reorder.c compares those packets with the rules that the form does not search.  RETURN and `-g` mean in the
 root what they mean in the list; in a chain that the root calls no rule may leave the chain.  A memory is
@@ -52,6 +58,7 @@ Users: merged_classes.py.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -135,8 +142,13 @@ def check_law(rules: ListRules, groups: Groups, forms: Forms, root: int) -> None
     if groups.group_start[0] != 0 or sum(groups.sizes) != np.count_nonzero(rules.live):
         raise NotGrouped("the groups do not have all rules of the list")
     _check_root(groups, root)
+    last = groups.count - 1
+    of_last = groups.position[groups.group_start[last] :]
+    has_stayers = not rules.final[of_last].all()
     for number, chain in forms.chains.items():
         _check_version(chain, groups, forms.chains)
+        if has_stayers and sum(last in _owned(part, forms.chains) for part in chain.parts) > 1:
+            raise NotGrouped("a chain that is called before a rule reads rules that stay twice")
         once = groups.chains.get(number)
         if once is not None and once.owned != chain.owned:
             raise NotGrouped("a group that is called before a rule has rules that follow it")
@@ -152,6 +164,11 @@ def check_law(rules: ListRules, groups: Groups, forms: Forms, root: int) -> None
             for each in listed
         ):
             raise NotGrouped("rules are listed before a rule in another order than the list's")
+
+
+def _owned(part: Part, chains: dict[int, ListChain]) -> Collection[int]:
+    """The groups that a part of a version has rules of."""
+    return chains[part.called].owned if part.called >= 0 else (part.group,)
 
 
 def _check_root(groups: Groups, root: int) -> None:

@@ -8,7 +8,7 @@
  * front of r searches deciders: all preceding ones of some groups (*asked*), or a few of them (*listed*).
  * Where it does neither for rule w of a later group that precedes r, no packet may match both, by tests that
  * read nothing written; or r and w must be deciders of one verdict, and r without a form.  A w that stays is
- * never searched.  This file checks all such pairs r and w, as the packets of a class read them.  Pairs are
+ * searched only in the last group, by an r that is a decider, for the packets that r matches.  This file checks all such pairs r and w, as the packets of a class read them.  Pairs are
  * enumerated by halving the header space, since rules in different halves have no packet in common, until
  * few are left on one side.  The caller guarantees that the searched rules are exactly those before r.
  * hitables/verify/group_lists.py has the proof.
@@ -48,6 +48,7 @@ struct reorder_check {
     uint8_t *role;
     uint32_t *guarded; /* by rule: the tests of what is read first, its form or itself */
     uint64_t *verdict; /* by rule: equal ones end the packet's way alike; NO_VERDICT: it is no decider */
+    bool searches_stayers; /* a rule that stays is in the last group, and forms search it */
     uint32_t written; /* mask of the states that rules which let packets pass may write */
     uint32_t dims, dim[DIMS];    /* that some rule tests */
     uint32_t *low[DIMS], *high[DIMS]; /* by rule: hull of what it tests */
@@ -148,19 +149,30 @@ static bool find_role(struct reorder_check *j, uint32_t rule)
         }
         if (r->guarded[number].kind != ACTION_JUMP || (own != NONE && !tests_within(r, number, own)))
             return false;
+        /* What a rule that stays does, it does once: the packet must end here if the search does not end it. */
+        if (j->searches_stayers && order->asked[(size_t)rule * order->groups + order->groups - 1] &&
+            (j->verdict[rule] == NO_VERDICT || own == NONE || !tests_within(r, own, number)))
+            return false;
         j->guarded[rule] = number;
     }
     return true;
 }
 
-/* Whether the rule may stand where it does: a rule that forms search is a decider, and only the chain that
- * packets enter is left by RETURN or -g. */
+/* Whether forms search the rule though it is no decider. */
+static bool is_searched_stayer(const struct reorder_check *j, uint32_t rule)
+{
+    return j->order->read_in[rule] == ORDER_SEARCHED && j->verdict[rule] == NO_VERDICT &&
+           j->r->rule_guarded[j->order->own[rule]] != NONE;
+}
+
+/* Whether the rule may stand where it does: a rule that forms search is a decider or in the last group, and
+ * only the chain that packets enter is left by RETURN or -g. */
 static bool may_stand(const struct reorder_check *j, uint32_t rule)
 {
     uint32_t number = j->r->rule_guarded[j->order->own[rule]], read_in = j->order->read_in[rule];
     if (number == NONE || read_in == ORDER_ONCE)
         return true;
-    if (read_in == ORDER_SEARCHED && j->verdict[rule] == NO_VERDICT)
+    if (is_searched_stayer(j, rule) && rule < j->order->group_start[j->order->groups - 1])
         return false;
     const struct guarded_action *last = &j->r->guarded[number];
     while (last->kind == ACTION_EVENT)
@@ -460,8 +472,10 @@ enum prove_status reorder_holds(struct residual *r, const struct order *order, c
             if (!r->rule_read[line])
                 return PROVE_DIFFER;
     find_writes(&j);
-    for (uint32_t rule = 0; rule < order->rules; rule++)
+    for (uint32_t rule = 0; rule < order->rules; rule++) {
         hold_verdict(&j, rule);
+        j.searches_stayers |= is_searched_stayer(&j, rule);
+    }
     for (uint32_t rule = 0; rule < order->rules; rule++)
         if (!find_role(&j, rule) || !may_stand(&j, rule) || !may_list(&j, rule))
             j.status = PROVE_DIFFER;

@@ -98,21 +98,24 @@ static void find_asked(struct group_trees *f, uint32_t r, bool *asks)
     struct asked_rules *asked = &f->asked[r];
     bool sendable = f->space->in->free[r] & TREE_SENDABLE;
     uint32_t total = 0;
+    uint8_t decide = TREE_MOVABLE; /* of all rules that are asked */
     memset(asked, 0, sizeof *asked);
     memset(asks, 0, GROUPS * sizeof *asks);
     for (uint32_t h = f->group[r] + 1u; h < f->grouping.groups; h++) {
         struct meeting_rules met = {{0}, 0, 0};
         for (uint32_t b = f->first[r]; b < f->first[r + 1]; b++)
             find_meeting(f, f->grown[h], b, r, &met);
-        for (uint32_t i = 0; i < met.rules && total + i < LISTED; i++)
+        for (uint32_t i = 0; i < met.rules && total + i < LISTED; i++) {
             asked->rule[total + i] = met.rule[i];
+            decide &= f->space->in->free[met.rule[i]] & TREE_MOVABLE;
+        }
         total += met.rules;
         asks[h] = met.rules;
     }
     asked->rules = total;
     if (!total)
         return;
-    if (sendable && total <= LISTED) {
+    if (sendable && decide && total <= LISTED) {
         /* All in list order, so that each is printed as itself. */
         qsort(asked->rule, total, sizeof *asked->rule, compare_u32);
         memset(asks, 0, GROUPS * sizeof *asks);
