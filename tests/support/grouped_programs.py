@@ -217,7 +217,7 @@ def _address(rng: random.Random) -> tuple[int, int] | None:
 
 SLIPS = ("version", "no form", "listed", "order", "calls", "verdict", "left out")
 EFFECT_SLIPS = (
-    *SLIPS, "twice", "moved", "searched", "guard", "called", "returns", "marked", "user chain",
+    *SLIPS, "twice", "moved", "searched", "guard", "called", "returns", "marked", "user chain", "wider", "again",
 )  # fmt: skip
 
 
@@ -226,20 +226,24 @@ class Grouping:
     """Writes *rules* in groups; a *slip* makes one mistake.
 
     A rule that stays (it has effects or memory, returns, or reads a mark that a rule writes) is in the first
-    group, which is then in line; the other groups follow by `-g`.
+    group, which is then in line; the other groups follow by `-g`.  With *late* those that stay are in the last
+    group, if none of them returns.
     """
 
     rules: list[Line]
     rng: random.Random
     slip: str = ""
+    late: bool = False
 
     def write(self) -> Chains:
         rng, count = self.rng, 3
         by_shape = rng.random() < 0.7
         self.writes = any(line.to == MARK for line in self.rules)
         # No form calls a rule that matches every packet: it is in the last group.
+        self.late &= not any(self.stays(line) and line.to == "RETURN" for line in self.rules)
+        home = 2 if self.late else 0
         self.group = [
-            0
+            home
             if self.stays(line)
             else (0 if line.matches.dst else 1 if line.matches.src else 2)
             if by_shape or line.matches == ANY
@@ -248,12 +252,12 @@ class Grouping:
         ]
         staying = [at for at, line in enumerate(self.rules) if self.stays(line)]
         if self.slip == "moved" and staying:
-            self.group[rng.choice(staying)] = rng.choice((1, 2))
+            self.group[rng.choice(staying)] = rng.choice((0, 1) if self.late else (1, 2))
         self.chains: dict[str, list[Line]] = {}
+        head = self.head = self._head(staying)
         self.forms = {at: self._form(at) for at in range(len(self.rules))}
         self.where = rng.choice(staying if staying and rng.random() < 0.6 else range(len(self.rules)))
-        head = self._head(staying)
-        trees = [self._segment(group, len(self.rules), head) for group in range(count)]
+        trees = [self._segment(group, len(self.rules)) for group in range(count)]
         return Chains(self._joined(trees, bool(staying), head))
 
     def stays(self, line: Line) -> bool:
@@ -299,15 +303,15 @@ class Grouping:
         if not crossed:
             return "plain"
         line = self.rules[rule]
-        movable = line.decides and not self.stays(line)
+        movable = not any(self.stays(self.rules[each]) for each in (rule, *crossed))
         return "listed" if movable and len(crossed) < 3 and self.rng.random() < 0.5 else "asked"
 
     def _earlier(self, rule: int) -> list[int]:
-        return [at for at in range(rule) if self.group[at] > self.group[rule]]
+        return [at for at in range(self.head, rule) if self.group[at] > self.group[rule]]
 
-    def _segment(self, group: int, limit: int, first: int = 0) -> list[Line]:
-        """The group's rules before *limit*, each behind its form."""
-        members = [at for at in range(first, limit) if self.group[at] == group]
+    def _segment(self, group: int, limit: int) -> list[Line]:
+        """The group's rules before *limit*, each behind its form; rules of the head are not read again."""
+        members = [at for at in range(self.head, limit) if self.group[at] == group]
         if self.slip == "searched" and group and limit < len(self.rules):
             effects = [at for at in range(limit) if self.rules[at].has_effects]
             members = sorted({*members, *effects[:1]})
@@ -344,6 +348,8 @@ class Grouping:
     def _guard(self, line: Line, here: bool) -> Matches:
         """The matches in front of the call; of a rule that stays perhaps the first alone."""
         tests = line.matches.tests
+        if self.slip == "wider" and here:
+            return replace(line.matches, port=None, src=None)
         if not self.stays(line):
             return line.matches
         narrow = self.slip == "guard" and here
@@ -367,7 +373,7 @@ class Grouping:
         later = [
             group
             for group in range(self.group[rule] + 1, 3)
-            if any(self.group[at] == group for at in range(max(0, limit)))
+            if any(self.group[at] == group for at in range(self.head, max(0, limit)))
         ]
         if not later:
             return ""
@@ -379,6 +385,6 @@ class Grouping:
         if not first:
             return last
         both = f"before{limit}"
-        calls = [Line(ANY, "-j", name) for name in first]
+        calls = [Line(ANY, "-j", name) for name in (*first, *([last] if self.slip == "again" else []))]
         self.chains.setdefault(both, [*calls, *self.chains[last]])
         return both

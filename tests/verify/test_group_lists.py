@@ -77,7 +77,7 @@ def test_lists_prove_effects_memory_and_jumps_in_groups(monkeypatch: pytest.Monk
     for seed in range(SEED, SEED + PAIRS // 2):
         rng = random.Random(f"effects {seed}")
         rules = make_list(rng, rng.randrange(3, 14), EFFECTS)
-        grouped = Grouping(rules, rng).write()
+        grouped = Grouping(rules, rng, late=seed % 2 == 0).write()
         assert np.array_equal(list_program(rules).outcomes(), grouped.outcomes()), grouped.text()
         tried += 1
         proved += proved_by_lists(list_program(rules).text(), grouped.text(), monkeypatch) is True
@@ -89,7 +89,8 @@ def test_lists_prove_no_slip_with_effects_memory_and_jumps(monkeypatch: pytest.M
     for seed in range(SEED, SEED + 2 * PAIRS):
         rng = random.Random(f"slip with effects {seed}")
         rules = make_list(rng, rng.randrange(3, 14), EFFECTS)
-        grouped = Grouping(rules, rng, EFFECT_SLIPS[seed % len(EFFECT_SLIPS)]).write()
+        slip, late = EFFECT_SLIPS[seed % len(EFFECT_SLIPS)], rng.random() < 0.5
+        grouped = Grouping(rules, rng, slip, late).write()
         answer = proved_by_lists(list_program(rules).text(), grouped.text(), monkeypatch)
         read += answer is not None
         if not np.array_equal(list_program(rules).outcomes(), grouped.outcomes()):
