@@ -100,6 +100,20 @@ def test_lists_prove_no_slip_with_effects_memory_and_jumps(monkeypatch: pytest.M
     assert read > 0.3 * PAIRS
 
 
+@pytest.mark.parametrize("slip", ["again", "wider", "moved"])
+def test_no_rule_that_stays_is_searched_twice_or_too_early(slip: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    differ = 0
+    for seed in range(SEED, SEED + (PAIRS if slip == "wider" else PAIRS // 3)):
+        rng = random.Random(f"{slip} {seed}")
+        rules = make_list(rng, rng.randrange(6, 16), EFFECTS)
+        grouped = Grouping(rules, rng, slip, late=True).write()
+        if not np.array_equal(list_program(rules).outcomes(), grouped.outcomes()):
+            differ += 1
+            answer = proved_by_lists(list_program(rules).text(), grouped.text(), monkeypatch)
+            assert not answer, grouped.text()
+    assert differ > 0
+
+
 def test_the_checker_agrees_with_diagrams_about_groups() -> None:
     pytest.importorskip("oxidd")
     answers = set()
