@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import io
 import os
 import stat
 import sys
@@ -12,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import cast
 
 from . import interrupts
 from .errors import FileError
@@ -51,12 +52,7 @@ def read_text(path: str) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-class ByteStream(Protocol):
-    """Bytes that are read in order."""
-
-    def peek(self, size: int = ..., /) -> bytes: ...
-    def readinto(self, buffer: memoryview, /) -> int: ...
-    def close(self) -> None: ...
+ByteStream = io.BufferedReader | gzip.GzipFile
 
 
 def open_stream(path: str) -> ByteStream:
@@ -68,10 +64,11 @@ def open_stream(path: str) -> ByteStream:
     if path == "-" and sys.stdin is None:
         raise FileError("standard input: it is closed; name a file instead")
     try:
-        file = sys.stdin.buffer if path == "-" else open(path, "rb")
-        if file.peek(2)[:2] == b"\x1f\x8b":  # type: ignore[attr-defined]
-            return _Unpacked(file)
-        return file  # type: ignore[return-value]
+        if path == "-":
+            file = io.BufferedReader(cast(io.RawIOBase, sys.stdin.buffer))
+        else:
+            file = io.BufferedReader(io.FileIO(path))
+        return _Unpacked(file) if file.peek(2)[:2] == b"\x1f\x8b" else file
     except OSError as error:
         raise trouble(name, error) from None
 
@@ -79,7 +76,7 @@ def open_stream(path: str) -> ByteStream:
 class _Unpacked(gzip.GzipFile):
     """An unpacked file that closes the packed one."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: io.BufferedReader) -> None:
         super().__init__(fileobj=file)
         self._packed = file
 

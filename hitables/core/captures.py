@@ -1,6 +1,6 @@
 """Captures in the C engine: headers from a stream of bytes, and packets as records (include/capture.h).
 
-The module gives bytes in and arrays out; `parse/captures.py` reads files and explains what is wrong with them.
+Bytes go in, and arrays come out; `parse/packet_stream.py` reads files and explains what is wrong with them.
 """
 
 from __future__ import annotations

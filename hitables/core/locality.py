@@ -67,7 +67,11 @@ class Locality:
     def keys(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Of each followed key: its packets, the earliest and the latest time."""
         count = lib.locality_totals(self._locality).keys
-        packets, first, last = np.empty(count, np.uint64), np.empty(count, np.int64), np.empty(count, np.int64)
+        packets, first, last = (
+            np.empty(count, np.uint64),
+            np.empty(count, np.int64),
+            np.empty(count, np.int64),
+        )
         lib.locality_keys(
             self._locality, pointer("uint64_t", packets), pointer("int64_t", first), pointer("int64_t", last)
         )

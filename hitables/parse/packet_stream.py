@@ -1,7 +1,7 @@
 """Packets of a capture or a trace as blocks of arrays, read from a stream: never the whole file in memory.
 
-A capture is a pcap, pcapng or ERF file, or one of legacy DAG records (core/c/traffic/capture.c); a trace is text
-(parse/trace.py).  Both may be packed by gzip.  The formats are told apart by their first bytes.
+A capture is a pcap, pcapng or ERF file, or one of legacy DAG records (core/c/traffic/capture.c); a trace is
+text (parse/trace.py).  Both may be packed by gzip.  The formats are told apart by their first bytes.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _FAULTS = {
     Status.BAD_INTERFACE: "the packet is of interface {fault}, which no block describes",
     Status.BAD_CLOCK: "the interface's resolution of time stamps, {fault:#x}, exceeds 64 bits",
 }
+# Bytes of text; every capture has others among its first ones.
+_TEXT = bytes(range(32, 127)) + b"\t\r\n"
 _HINTS = {Status.BAD_LINK: "capture on an Ethernet or IP interface"}
 
 
@@ -161,9 +163,7 @@ class CaptureStream:
         self.cut_off = rest
         if rest and not self._incomplete:
             needed = f" of {counts.needed}" if counts.needed else ""
-            raise self._error(
-                f"the capture ends in mid-record: {rest}{needed} bytes are there", self._hint()
-            )
+            raise self._error(f"the capture ends in mid-record: {rest}{needed} bytes are there", self._hint())
         if counts.other_link and counts.other_link == counts.records:
             link = counts.link
             kind = f"ERF type {link - 65536}" if link >= 65536 else f"link type {link}"
@@ -246,7 +246,7 @@ class TraceStream:
 def open_packets(
     path: str, *, family: Family | None = None, form: str = "auto", incomplete: bool = False
 ) -> CaptureStream | TraceStream:
-    """The packets of *path* ("-": standard input): a trace if it begins with a line of numbers, else a capture.
+    """The packets of *path* ("-": standard input): a trace if it begins with text, else a capture.
 
     *form*: one of FORMATS, or "trace".  FileError if the file cannot be read.
     """
@@ -260,7 +260,7 @@ def open_packets(
         raise trouble(name, error) from None
     except (EOFError, zlib.error) as error:
         raise ParseError(f"the gzip file is damaged: {error}", source=name) from None
-    if form == "trace" or (form == "auto" and head and not head.strip(b"0123456789 \t\r\n")):
+    if form == "trace" or (form == "auto" and head and not head.strip(_TEXT)):
         if family is Family.IPV6:
             stream.close()
             raise Unsupported(f"{name}: traces are IPv4; there is no IPv6 packet in it")
