@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 from . import interrupts
 from .errors import FileError
@@ -65,12 +65,16 @@ def open_stream(path: str) -> ByteStream:
         raise FileError("standard input: it is closed; name a file instead")
     try:
         if path == "-":
-            file = io.BufferedReader(cast(io.RawIOBase, sys.stdin.buffer))
+            file = _buffered(sys.stdin.buffer)
         else:
-            file = io.BufferedReader(io.FileIO(path))
+            file = _buffered(io.FileIO(path))
         return _Unpacked(file) if file.peek(2)[:2] == b"\x1f\x8b" else file
     except OSError as error:
         raise trouble(name, error) from None
+
+
+def _buffered(raw: Any) -> io.BufferedReader:
+    return io.BufferedReader(raw)
 
 
 class _Unpacked(gzip.GzipFile):

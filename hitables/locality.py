@@ -220,7 +220,7 @@ def _active(flows: Locality, totals: Totals, span: tuple[int, int], timed: bool)
     _, first, last = flows.keys()
     unit = 1e9 if timed else 1.0
     parts = min(INTERVALS, span[1] - span[0] + 1)
-    edges = [span[0] + (span[1] - span[0]) * number // parts for number in range(parts)]
+    edges = [span[0] + (span[1] - span[0] + 1) * number // parts for number in range(parts)]
     begins = np.sort(np.searchsorted(edges, first, side="right") - 1)
     ends = np.sort(np.searchsorted(edges, last, side="right") - 1)
     intervals = []

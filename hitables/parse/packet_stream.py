@@ -84,7 +84,8 @@ class _Buffer:
         self._bytes[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
         while not self.ended and self._end < len(self._bytes):
-            count = self._stream.readinto(self._bytes[self._end :])
+            # One read of the file at a time: what comes before damage of a gzip file is not lost.
+            count = self._stream.readinto1(self._bytes[self._end :])
             self.ended = not count
             self._end += count
 
