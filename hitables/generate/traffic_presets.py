@@ -98,8 +98,8 @@ _BULK = FlowClass(
     pause=200 * MILLISECOND, spread=0.5, reply=3, inbound=0.3, large=0.95,
 )  # fmt: skip
 _SSH = FlowClass(
-    "ssh", 0.0, ports=(22, 1), shape=1.2, least=100, most=20_000, burst=2, gap=40 * MILLISECOND,
-    pause=4 * SECOND, spread=1.0, reply=2, inbound=0.5, sizes=(102, 198), large=0.1, reply_large=0.3,
+    "ssh", 0.0, ports=(22, 1), shape=1.3, least=100, most=10_000, burst=2, gap=40 * MILLISECOND,
+    pause=4 * SECOND, spread=0.5, reply=2, inbound=0.5, sizes=(102, 198), large=0.1, reply_large=0.3,
 )  # fmt: skip
 _DNS = FlowClass(
     "dns", 0.0, UDP, (53, 1), least=2, most=2, burst=2, gap=20 * MILLISECOND, pause=20 * MILLISECOND, reply=2,

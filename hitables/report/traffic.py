@@ -85,7 +85,7 @@ def _sizes(name: str, of: Repetition) -> Iterator[str]:
 
 def _active(report: TrafficReport) -> Iterator[str]:
     unit = "packet" if report.seconds is None else "second"
-    yield f"Active flows by {unit}: begun before the end of the interval, not ended before it"
+    yield f"Active flows by {unit}: begun before the interval ends, not ended before it"
     highest = max(each.flows for each in report.active)
     for each in report.active:
         bar = "#" * round(40 * each.flows / highest) if highest else ""

@@ -122,12 +122,14 @@ static uint64_t draw_rest(struct flow_traffic *t, const struct flow_class *class
     return rest > (uint64_t)length ? (uint64_t)length : rest;
 }
 
-/* Time to the next packet of the flow. */
-static int64_t draw_gap(struct flow_traffic *t, const struct flow *flow)
+/* Time to the next packet of the flow.  *met*: from any time, which is in a pause more often than a packet is
+ * before one; the rest of an exponential time is as long as the whole. */
+static int64_t draw_gap(struct flow_traffic *t, const struct flow *flow, bool met)
 {
     const struct flow_class *class = &t->class[flow->class];
-    bool ends = random_share(&t->random) * class->burst < 1;
-    return (int64_t)(flow->factor * random_exponential(&t->random, ends ? class->pause : class->gap));
+    double inside = (class->burst - 1) * class->gap, share = random_share(&t->random);
+    bool pauses = met ? share * (inside + class->pause) < class->pause : share * class->burst < 1;
+    return (int64_t)(flow->factor * random_exponential(&t->random, pauses ? class->pause : class->gap));
 }
 
 static uint32_t host_outside(struct flow_traffic *t, uint32_t hosts)
@@ -232,7 +234,7 @@ static bool add_flow(struct flow_traffic *t, uint32_t class, int64_t time, bool 
     uint32_t at = t->unused_count ? t->unused[--t->unused_count] : t->flows++;
     draw_flow(t, &t->flow[at], class, met);
     if (met)
-        time += draw_gap(t, &t->flow[at]);
+        time += draw_gap(t, &t->flow[at], true);
     return push(t, (struct event){time, at, false});
 }
 
@@ -367,7 +369,7 @@ size_t flow_traffic_next(struct flow_traffic *t, size_t count, uint32_t *header,
         at++;
         flow->left--;
         if (flow->left || t->model.box) {
-            sink(t, 0, (struct event){event.time + draw_gap(t, flow), event.who, false});
+            sink(t, 0, (struct event){event.time + draw_gap(t, flow, false), event.who, false});
         } else {
             pop(t);
             t->unused[t->unused_count++] = event.who;
