@@ -52,7 +52,8 @@ class Repetition:
     followed   how many are in the sample; *sample*: one of so many, 1: all
     mean, quantiles, most   packets of a key; quantiles at QUANTILES
     sizes      keys by packets, in powers of two
-    shares     of packets of the 1, 5, 20, 100 most popular keys; None: the keys are a sample
+    shares     of packets of the 1, 5, 20, 100 most popular keys, at least
+    shares_error   by how much each of them may be too low; 0 if the keys are no sample
     window_keys, window_shares   the mean of windows of 1,024 packets; None: there is no whole window
     first      share of packets that are the first of their key
     distances  share of packets whose stack distance is below 1, 2, 4, 8 …; the last one is 1 - first
@@ -65,7 +66,8 @@ class Repetition:
     quantiles: tuple[float, ...]
     most: int
     sizes: tuple[Size, ...]
-    shares: tuple[float, ...] | None
+    shares: tuple[float, ...]
+    shares_error: tuple[float, ...]
     windows: int
     window_keys: float | None
     window_shares: tuple[float, ...] | None
@@ -200,7 +202,8 @@ def _repetition(locality: Locality, totals: Totals) -> Repetition:
         else (),
         most=int(packets.max()) if len(packets) else 0,
         sizes=tuple(sizes),
-        shares=_shares(packets, totals.packets) if not totals.level else None,
+        shares=_shares(locality.popular(), totals.packets),
+        shares_error=tuple(min(1.0, top * totals.popular_missed / max(1, totals.packets)) for top in TOPS),
         windows=totals.windows,
         window_keys=totals.window_keys / totals.windows if totals.windows else None,
         window_shares=tuple(count / window for count in totals.window_top) if window else None,
@@ -212,7 +215,7 @@ def _repetition(locality: Locality, totals: Totals) -> Repetition:
 
 def _shares(packets: NDArray[np.uint64], total: int) -> tuple[float, ...]:
     falling = np.sort(packets)[::-1]
-    return tuple(float(falling[:top].sum()) / total for top in TOPS)
+    return tuple(float(falling[:top].sum()) / max(1, total) for top in TOPS)
 
 
 def _active(flows: Locality, totals: Totals, span: tuple[int, int], timed: bool) -> tuple[Interval, ...]:
@@ -269,7 +272,8 @@ def _repetition_data(of: Repetition) -> dict[str, Any]:
                 for each in of.sizes
             ],
         },
-        "shares": dict(zip(tops, of.shares, strict=True)) if of.shares else None,
+        "shares": dict(zip(tops, of.shares, strict=True)),
+        "shares_error": dict(zip(tops, of.shares_error, strict=True)),
         "windows": {
             "packets": WINDOW,
             "count": of.windows,

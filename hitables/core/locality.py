@@ -34,6 +34,7 @@ class Totals:
     window_least: int
     window_most: int
     runs: tuple[int, ...]
+    popular_missed: int
     bytes: int
 
 
@@ -76,3 +77,9 @@ class Locality:
             self._locality, pointer("uint64_t", packets), pointer("int64_t", first), pointer("int64_t", last)
         )
         return packets, first, last
+
+    def popular(self) -> npt.NDArray[np.uint64]:
+        """The packets of the most popular of all keys; each may be `Totals.popular_missed` too low."""
+        room = max(lib.locality_totals(self._locality).keys, lib.LOCALITY_POPULAR)
+        packets = np.empty(room, np.uint64)
+        return packets[: lib.locality_popular(self._locality, pointer("uint64_t", packets), room)]

@@ -96,10 +96,11 @@ def _active(report: TrafficReport) -> Iterator[str]:
 def _popular(columns: Sequence[tuple[str, Repetition]]) -> Iterator[str]:
     yield "Share of packets of the most popular" + "".join(f"{top:>10}" for top in TOPS)
     for name, of in columns:
-        if of.shares is None:
-            yield f"  {name}, all packets: not known, as {name} are a sample"
-        else:
-            yield f"  {f'{name}, all packets':<34}" + "".join(f"{_share(share):>10}" for share in of.shares)
+        yield f"  {f'{name}, all packets':<34}" + "".join(f"{_share(share):>10}" for share in of.shares)
+        if of.sample > 1:
+            yield f"  {'  or more by at most':<34}" + "".join(
+                f"{_share(share):>10}" for share in of.shares_error
+            )
         if of.window_shares is not None:
             title = f"{name}, per {WINDOW:,} packets"
             yield f"  {title:<34}" + "".join(f"{_share(share):>10}" for share in of.window_shares)

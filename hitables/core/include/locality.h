@@ -12,6 +12,7 @@ enum {
     LOCALITY_TABLES = 7,     /* sizes of hash tables: 2^8, 2^10 .. 2^20 buckets */
     LOCALITY_FIRST_TABLE = 8,
     LOCALITY_TABLE_STEP = 2,
+    LOCALITY_POPULAR = 1 << 16, /* keys that are counted as popular beyond the limit, at most */
 };
 
 enum locality_status { LOCALITY_OK, LOCALITY_NO_MEMORY };
@@ -28,6 +29,7 @@ struct locality_totals {
     uint64_t window_top[LOCALITY_TOPS]; /* packets of a window's most popular keys, summed over windows */
     uint64_t window_keys, window_least, window_most; /* keys in a window: sum, fewest, most */
     uint64_t runs[LOCALITY_TABLES]; /* of packets of one key, in buckets by hash */
+    uint64_t popular_missed;        /* locality_popular: a count lacks at most so many packets */
     uint64_t bytes;                 /* of memory */
 };
 
@@ -48,5 +50,9 @@ const struct locality_totals *locality_totals(struct locality *locality);
 /* Of each followed key: its packets, and the times of the earliest and the latest.  Each has room for
  * totals->keys. */
 void locality_keys(const struct locality *locality, uint64_t *packets, int64_t *first, int64_t *last);
+
+/* The packets of the most popular of all keys, followed or not, in any order; each is the packets of its key,
+ * or up to totals->popular_missed less.  packets: room for *room*.  Returns how many there are. */
+uint32_t locality_popular(const struct locality *locality, uint64_t *packets, uint32_t room);
 
 #endif

@@ -6,8 +6,8 @@
  * 1 of 2^level keys counts for 2^level as long.
  * Cost: some cache misses a packet; memory for *limit* keys at most.
  * Invariant: at level 0 every key is followed and all figures are exact.  At any level a key is followed from
- * its first packet, or not at all, so the keys followed are a random sample of all.  Windows and runs count
- * every packet; they tell keys apart by 64 bits of hash.
+ * its first packet, or not at all, so the keys followed are a random sample of all.  Windows, runs and, from
+ * level 1 on, popular keys (heavy_keys.c) count every packet; they tell keys apart by 64 bits of hash.
  * Threading: a locality belongs to one thread at a time.
  */
 #include "locality.h"
@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "budget.h"
+#include "heavy_keys.h"
 #include "key_windows.h"
 #include "scope.h"
 #include "stack_distance.h"
@@ -38,6 +39,7 @@ struct locality {
     uint32_t *slot;        /* [slots]: number of a key, counted from 1; 0: empty */
     struct use_stack stack;
     struct key_window window;
+    struct heavy_keys heavy; /* from level 1 on */
     uint64_t *bucket[LOCALITY_TABLES]; /* the hash of the last packet; no hash is 0 */
 };
 
@@ -134,9 +136,21 @@ static bool grow(struct locality *l)
     return true;
 }
 
+/* From now on count popular keys apart. */
+static bool open_heavy(struct locality *l)
+{
+    if (!heavy_open(&l->heavy, &l->scope))
+        return false;
+    for (uint32_t i = 0; i < l->keys; i++)
+        heavy_add(&l->heavy, l->key[i].hash, l->key[i].packets);
+    return true;
+}
+
 /* Drop half of the followed keys. */
 static bool thin(struct locality *l)
 {
+    if (!l->totals.level && !open_heavy(l))
+        return false;
     uint32_t *number = scope_take(&l->scope, l->keys * sizeof *number), kept = 0;
     if (!number)
         return false;
@@ -230,6 +244,8 @@ enum locality_status locality_add(struct locality *l, const uint32_t *word, cons
             *last = hash;
         }
         window_add(&l->window, hash, &l->totals);
+        if (l->totals.level)
+            heavy_add(&l->heavy, hash, 1);
         l->totals.packets++;
     }
     return LOCALITY_OK;
@@ -238,6 +254,7 @@ enum locality_status locality_add(struct locality *l, const uint32_t *word, cons
 const struct locality_totals *locality_totals(struct locality *l)
 {
     l->totals.keys = l->keys;
+    l->totals.popular_missed = l->heavy.missed;
     l->totals.bytes = budget_bytes(l->scope.budget);
     return &l->totals;
 }
@@ -249,4 +266,16 @@ void locality_keys(const struct locality *l, uint64_t *packets, int64_t *first, 
         first[i] = l->key[i].first;
         last[i] = l->key[i].last;
     }
+}
+
+uint32_t locality_popular(const struct locality *l, uint64_t *packets, uint32_t room)
+{
+    uint32_t count = 0;
+    if (!l->totals.level)
+        for (; count < l->keys && count < room; count++)
+            packets[count] = l->key[count].packets;
+    for (uint32_t at = 0; l->totals.level && at < HEAVY_SLOTS && count < room; at++)
+        if (l->heavy.packets[at])
+            packets[count++] = l->heavy.packets[at];
+    return count;
 }
