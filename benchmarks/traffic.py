@@ -1,7 +1,7 @@
-"""`make bench-traffic`: what generated traffic is like, and how fast packets are generated, read and measured.
+"""`make bench-traffic`: what generated traffic is like, and how fast packets are made, read and measured.
 
-With --write: docs/evaluation/traffic.json, with machine and seed, and the tables of docs/traffic.md.  The rule
-set of the presets that need one is generated from a seed in rulesets/seeds.
+With --write: docs/evaluation/traffic.json, with machine and seed, and the tables of docs/traffic.md.  The
+rule set of the presets that need one is generated from a seed in rulesets/seeds.
 """
 
 from __future__ import annotations

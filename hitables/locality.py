@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .core.locality import TABLES, Locality, Totals
+from .core.locality import RECENT_BINS, TABLES, Locality, Totals
 from .core.locality import TOPS as TOPS
 from .core.locality import WINDOW as WINDOW
 from .errors import HitablesError, InvalidOption
@@ -184,13 +184,11 @@ def _counts(capture: CaptureStream | None, names: Sequence[str]) -> dict[str, in
 def _repetition(locality: Locality, totals: Totals) -> Repetition:
     packets, _, _ = locality.keys()
     scale = 1 << totals.level
-    followed = totals.first + sum(totals.distance)  # packets of followed keys, in units of *scale*
+    first, distances = _distances(totals)
     sizes = []
     for power in range(int(packets.max()).bit_length() if len(packets) else 0):
         of_size = packets[(packets >= 1 << power) & (packets < 2 << power)]
         sizes.append(Size(1 << power, (2 << power) - 1, len(of_size) * scale, float(of_size.sum()) * scale))
-    within = np.cumsum(totals.distance) / followed if followed else np.zeros(1)
-    last = max((number for number, count in enumerate(totals.distance) if count), default=0)
     window = totals.windows * WINDOW
     return Repetition(
         keys=totals.keys * scale,
@@ -207,10 +205,24 @@ def _repetition(locality: Locality, totals: Totals) -> Repetition:
         windows=totals.windows,
         window_keys=totals.window_keys / totals.windows if totals.windows else None,
         window_shares=tuple(count / window for count in totals.window_top) if window else None,
-        first=totals.first / followed if followed else 0.0,
-        distances=tuple(map(float, within[: last + 1])),
+        first=first,
+        distances=distances,
         bytes=totals.bytes,
     )
+
+
+def _distances(totals: Totals) -> tuple[float, tuple[float, ...]]:
+    """The share of packets that are the first of their key, and those with distances below 1, 2, 4 …
+
+    Of a sample, the long distances and the first packets share what the short ones, all counted, leave.
+    """
+    near, far = list(totals.distance[:RECENT_BINS]), list(totals.distance[RECENT_BINS:])
+    sampled = sum(far) + totals.first
+    rest = totals.packets - sum(near)
+    unit = rest / sampled if sampled else 0.0
+    within = np.cumsum([*near, *(count * unit for count in far)]) / max(1, totals.packets)
+    last = max((number for number, count in enumerate(totals.distance) if count), default=0)
+    return totals.first * unit / max(1, totals.packets), tuple(map(float, within[: last + 1]))
 
 
 def _shares(packets: NDArray[np.uint64], total: int) -> tuple[float, ...]:

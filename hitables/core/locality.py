@@ -13,6 +13,9 @@ from .arrays import pointer
 # Packets of a window, and the numbers of most popular keys that are counted.
 WINDOW: int = lib.LOCALITY_WINDOW
 TOPS = (1, 5, 20, 100)
+# Stack distances below RECENT, in the first RECENT_BINS bins, are exact at any level.
+RECENT: int = lib.LOCALITY_RECENT
+RECENT_BINS: int = lib.LOCALITY_RECENT_BINS
 # Sizes of the hash tables, in bits.
 TABLES = tuple(
     lib.LOCALITY_FIRST_TABLE + lib.LOCALITY_TABLE_STEP * number for number in range(lib.LOCALITY_TABLES)

@@ -109,8 +109,8 @@ class CaptureStream:
         block: int = BLOCK,
     ) -> None:
         self.source = source
-        self.words = {None: Words.BOTH, Family.IPV4: Words.IPV4, Family.IPV6: Words.IPV6}[family].words
         words = {None: Words.BOTH, Family.IPV4: Words.IPV4, Family.IPV6: Words.IPV6}[family]
+        self.words = words.words
         self._stream, self._incomplete = stream, incomplete
         self._reader = CaptureReader(form, words, block)
         # Bytes of a record that the end of the file cut off.

@@ -20,7 +20,7 @@ from support.scale import examples
 
 from hitables import locality
 from hitables.cli.main import main
-from hitables.core.locality import TABLES, TOPS, WINDOW, Locality, Totals
+from hitables.core.locality import RECENT, RECENT_BINS, TABLES, TOPS, WINDOW, Locality, Totals
 from hitables.errors import HitablesError, InvalidOption, MissingLibrary
 from hitables.generate.traffic import to_pcap, to_trace, traffic
 from hitables.parse.packet_stream import TraceStream, open_packets
@@ -150,21 +150,38 @@ def test_beyond_the_limit_a_key_is_followed_from_its_first_packet_or_not_at_all(
     assert sorted(begin.tolist()) == sorted(first.values())
     assert sorted(end.tolist()) == sorted(last.values())
     assert totals.runs == tuple(naive_runs(keys, bits) for bits in TABLES)
+    bins, _ = naive_distances(keys)
+    assert nonzero(totals.distance) == bins  # all of them are short enough to be exact
 
 
-def test_a_sample_estimates_flows_and_distances() -> None:
+def test_a_sample_estimates_flows_and_long_distances_and_counts_short_ones() -> None:
     rng = np.random.default_rng(5)
-    keys = rng.integers(0, 20_000, (200_000, 1)).astype(np.uint32)
-    exact, sample = Locality(1, 1 << 20), Locality(1, 2000)
+    often = rng.integers(0, 20_000, 300_000)
+    seldom = rng.integers(20_000, 320_000, 300_000)
+    keys = rng.permutation(np.concatenate([often, seldom])).astype(np.uint32).reshape(-1, 1)
+    exact, sample = Locality(1, 1 << 20), Locality(1, 20_000)
     for each in (exact, sample):
-        each.add(keys)
+        for piece in np.array_split(keys, 9):
+            each.add(piece)
     full, part = exact.totals(), sample.totals()
-    assert part.level >= 4 and part.keys <= 2000
-    assert part.keys << part.level == pytest.approx(full.keys, rel=0.15)
-    followed = part.first + sum(part.distance)
-    for bin_ in range(12, 16):
-        share = sum(full.distance[: bin_ + 1]) / full.packets
-        assert sum(part.distance[: bin_ + 1]) / followed == pytest.approx(share, abs=0.05)
+    assert part.level >= 3 and part.keys <= 20_000
+    assert part.keys << part.level == pytest.approx(full.keys, rel=0.05)
+    assert part.distance[:RECENT_BINS] == full.distance[:RECENT_BINS]
+    assert part.first * (1 << part.level) == pytest.approx(full.first, rel=0.05)
+    assert sum(full.distance[RECENT_BINS:]) > 50_000
+    for bin_ in range(RECENT_BINS, len(full.distance)):
+        estimate = part.distance[bin_] * (1 << part.level)
+        assert estimate == pytest.approx(full.distance[bin_], rel=0.1, abs=1000)
+
+
+def test_short_distances_are_exact_when_recent_keys_are_dropped() -> None:
+    count = RECENT + 5000
+    once = list(range(count))
+    keys = np.array([*once, *once, *reversed(once)], np.uint32).reshape(-1, 1)
+    sample = Locality(1, 500)
+    sample.add(keys)
+    expected = Counter(at.bit_length() for at in range(RECENT))
+    assert dict(enumerate(sample.totals().distance[:RECENT_BINS])) == expected
 
 
 def test_popular_keys_are_known_beyond_the_limit() -> None:
@@ -269,6 +286,8 @@ def test_reports_of_generated_traffic_fit_the_page_and_the_schema(name: str, tmp
         jsonschema.validate(json.loads(json.dumps(data)), SCHEMA)
         lines = to_text(report).splitlines()
         assert max(map(len, lines[1:])) <= 80
+        assert report.flows.distances[:17] == pytest.approx(by_file[0].flows.distances[:17])
+        assert report.flows.first == pytest.approx(by_file[0].flows.first, abs=0.01)
     assert "about" in to_text(sampled) and "a sample" in to_text(sampled)
 
 

@@ -12,6 +12,8 @@ enum {
     LOCALITY_TABLES = 7,     /* sizes of hash tables: 2^8, 2^10 .. 2^20 buckets */
     LOCALITY_FIRST_TABLE = 8,
     LOCALITY_TABLE_STEP = 2,
+    LOCALITY_RECENT = 1 << 16,  /* stack distances below this are exact beyond the limit, too */
+    LOCALITY_RECENT_BINS = 17,  /* the bins of these distances */
     LOCALITY_POPULAR = 1 << 16, /* keys that are counted as popular beyond the limit, at most */
 };
 
@@ -22,9 +24,11 @@ struct locality_totals {
     uint64_t packets;
     uint64_t keys;  /* that are followed; the sequence has about keys << level */
     uint64_t level; /* 0: every key is followed */
-    double distance[LOCALITY_DISTANCES]; /* packets by stack distance: keys between two packets of one key */
-    double first;   /* packets that are the first of their key; counts are those of followed keys, in units
-                     * of 2^level packets */
+    /* Packets by stack distance (the keys between two packets of one key), and those that are the first of
+     * their key.  From level 1 on the first LOCALITY_RECENT_BINS bins count all packets; the others, and
+     * *first*, count those of followed keys, in units of 2^level packets. */
+    double distance[LOCALITY_DISTANCES];
+    double first;
     uint64_t windows;
     uint64_t window_top[LOCALITY_TOPS]; /* packets of a window's most popular keys, summed over windows */
     uint64_t window_keys, window_least, window_most; /* keys in a window: sum, fewest, most */

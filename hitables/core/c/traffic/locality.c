@@ -3,7 +3,8 @@
  * Idea: a hash table of keys, each with its packets, times and place in a stack of last uses
  * (stack_distance.c).  Beyond the limit, keys are sampled by their hash (SHARDS: Waldspurger and others, FAST
  * 2015): half of those followed are dropped, by one more bit, whenever the limit is met; a distance among
- * 1 of 2^level keys counts for 2^level as long.
+ * 1 of 2^level keys counts for 2^level as long.  Short distances, which a sample cannot tell apart, are then
+ * those among the keys used last (recent_keys.c).
  * Cost: some cache misses a packet; memory for *limit* keys at most.
  * Invariant: at level 0 every key is followed and all figures are exact.  At any level a key is followed from
  * its first packet, or not at all, so the keys followed are a random sample of all.  Windows, runs and, from
@@ -18,6 +19,7 @@
 #include "budget.h"
 #include "heavy_keys.h"
 #include "key_windows.h"
+#include "recent_keys.h"
 #include "scope.h"
 #include "stack_distance.h"
 
@@ -39,7 +41,8 @@ struct locality {
     uint32_t *slot;        /* [slots]: number of a key, counted from 1; 0: empty */
     struct use_stack stack;
     struct key_window window;
-    struct heavy_keys heavy; /* from level 1 on */
+    struct heavy_keys heavy;   /* from level 1 on */
+    struct recent_keys recent; /* from level 1 on */
     uint64_t *bucket[LOCALITY_TABLES]; /* the hash of the last packet; no hash is 0 */
 };
 
@@ -136,27 +139,34 @@ static bool grow(struct locality *l)
     return true;
 }
 
-/* From now on count popular keys apart. */
-static bool open_heavy(struct locality *l)
+static bool use_recent(void *locality, uint32_t key)
 {
-    if (!heavy_open(&l->heavy, &l->scope))
+    struct locality *l = locality;
+    uint32_t distance;
+    return recent_use(&l->recent, l->key[key].hash, &distance);
+}
+
+/* From now on count popular keys and short distances apart. */
+static bool begin_sample(struct locality *l)
+{
+    if (!heavy_open(&l->heavy, &l->scope) || !recent_open(&l->recent, &l->scope))
         return false;
     for (uint32_t i = 0; i < l->keys; i++)
         heavy_add(&l->heavy, l->key[i].hash, l->key[i].packets);
-    return true;
+    return stack_visit(&l->stack, RECENT_KEYS, use_recent, l);
 }
 
 /* Drop half of the followed keys. */
 static bool thin(struct locality *l)
 {
-    if (!l->totals.level && !open_heavy(l))
+    if (!l->totals.level && !begin_sample(l))
         return false;
     uint32_t *number = scope_take(&l->scope, l->keys * sizeof *number), kept = 0;
     if (!number)
         return false;
     l->totals.level++;
     l->totals.first /= 2;
-    for (unsigned i = 0; i < LOCALITY_DISTANCES; i++)
+    for (unsigned i = LOCALITY_RECENT_BINS; i < LOCALITY_DISTANCES; i++)
         l->totals.distance[i] /= 2;
     for (uint32_t i = 0; i < l->keys; i++) {
         number[i] = STACK_NONE;
@@ -211,14 +221,21 @@ static bool find(struct locality *l, const uint32_t *word, uint64_t hash, int64_
     return true;
 }
 
-/* Record a use of the key; *distance* is among the followed keys. */
-static void count(struct locality *l, struct followed *key, uint32_t distance, int64_t time)
+static unsigned bin_of(uint64_t distance)
 {
-    uint64_t scaled = (uint64_t)distance << l->totals.level;
+    return distance ? 64 - (unsigned)__builtin_clzll(distance) : 0;
+}
+
+/* Record a use of the key.  *distance* is among the followed keys; *near*: it is counted already. */
+static void count(struct locality *l, struct followed *key, uint32_t distance, bool near, int64_t time)
+{
+    unsigned bin = bin_of((uint64_t)distance << l->totals.level);
+    if (l->totals.level && bin < LOCALITY_RECENT_BINS)
+        bin = LOCALITY_RECENT_BINS;
     if (!key->packets++)
-        l->totals.first++;
-    else
-        l->totals.distance[scaled ? 64 - __builtin_clzll(scaled) : 0]++;
+        l->totals.first += !near;
+    else if (!near)
+        l->totals.distance[bin]++;
     key->first = time < key->first ? time : key->first;
     key->last = time > key->last ? time : key->last;
 }
@@ -229,13 +246,17 @@ enum locality_status locality_add(struct locality *l, const uint32_t *word, cons
     for (size_t i = 0; i < packets; i++, word += l->words) {
         uint64_t hash = hash_of(word, l->words);
         int64_t now = time ? time[i] : (int64_t)l->totals.packets;
-        uint32_t number, distance = 0;
+        uint32_t number, distance = 0, recent = STACK_NONE;
         if (!find(l, word, hash, now, &number))
             return LOCALITY_NO_MEMORY;
+        if (l->totals.level && !recent_use(&l->recent, hash, &recent))
+            return LOCALITY_NO_MEMORY;
+        if (recent != STACK_NONE)
+            l->totals.distance[bin_of(recent)]++;
         if (number != STACK_NONE) {
             if (!stack_use(&l->stack, number, l->place, &distance))
                 return LOCALITY_NO_MEMORY;
-            count(l, &l->key[number], distance, now);
+            count(l, &l->key[number], distance, recent != STACK_NONE, now);
         }
         for (unsigned table = 0; table < LOCALITY_TABLES; table++) {
             unsigned bits = LOCALITY_FIRST_TABLE + table * LOCALITY_TABLE_STEP;

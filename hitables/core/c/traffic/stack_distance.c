@@ -63,6 +63,7 @@ static void compact(struct use_stack *stack, uint32_t *place_of)
     for (uint32_t place = 0; place < next; place += 64)
         stack->bit[place / 64] = next - place < 64 ? ((uint64_t)1 << (next - place)) - 1 : UINT64_MAX;
     stack->next = stack->keys = next;
+    stack->oldest = 0;
     uint32_t blocks = stack->room / PLACES;
     memset(stack->sum, 0, (blocks + 1) * sizeof *stack->sum);
     for (uint32_t i = 1; i <= blocks; i++) {
@@ -110,6 +111,33 @@ bool stack_use(struct use_stack *stack, uint32_t key, uint32_t *place_of, uint32
     add(stack, place / PLACES, 1);
     stack->keys++;
     place_of[key] = place;
+    return true;
+}
+
+uint32_t stack_drop_oldest(struct use_stack *stack)
+{
+    while (!stack->bit[stack->oldest])
+        stack->oldest++;
+    uint64_t *bits = &stack->bit[stack->oldest];
+    uint32_t place = stack->oldest * 64 + (uint32_t)__builtin_ctzll(*bits);
+    *bits &= *bits - 1;
+    add(stack, place / PLACES, UINT32_MAX);
+    stack->keys--;
+    return stack->key[place];
+}
+
+bool stack_visit(const struct use_stack *stack, uint32_t most, bool (*visit)(void *context, uint32_t key),
+                 void *context)
+{
+    uint32_t skipped = stack->keys > most ? stack->keys - most : 0;
+    for (uint32_t word = 0; word < (stack->next + 63) / 64; word++)
+        for (uint64_t bits = stack->bit[word]; bits; bits &= bits - 1) {
+            uint32_t key = stack->key[word * 64 + (uint32_t)__builtin_ctzll(bits)];
+            if (skipped)
+                skipped--;
+            else if (!visit(context, key))
+                return false;
+        }
     return true;
 }
 

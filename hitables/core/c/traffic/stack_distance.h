@@ -12,6 +12,7 @@ struct use_stack {
     uint32_t *key;      /* [room]: by place */
     uint32_t *sum;      /* [room / PLACES + 1]: Fenwick tree of the bits of a block */
     uint32_t room, next, keys;
+    uint32_t oldest; /* no word of bits before this one has a mark */
 };
 
 enum { STACK_NONE = UINT32_MAX };
@@ -20,6 +21,14 @@ enum { STACK_NONE = UINT32_MAX };
  * keys were above it.  When places run out, all keys are given new ones: place_of [keys] is indexed by key.
  * False when memory is exhausted. */
 bool stack_use(struct use_stack *stack, uint32_t key, uint32_t *place_of, uint32_t *distance);
+
+/* Remove the key that was used longest ago, of at least one; its number. */
+uint32_t stack_drop_oldest(struct use_stack *stack);
+
+/* Call *visit* for the keys that were used last, at most *most*, the oldest of them first; false, and no more
+ * calls, when it returns false. */
+bool stack_visit(const struct use_stack *stack, uint32_t most, bool (*visit)(void *context, uint32_t key),
+                 void *context);
 
 /* Give keys new numbers: the number of *key* becomes new_number[key], STACK_NONE removes it.  place_of is
  * indexed by the new numbers, and set. */
