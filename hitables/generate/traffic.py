@@ -18,7 +18,7 @@ from ..core.captures import RECORD_ROOM, pcap_head, pcap_records
 from ..core.flow_traffic import FlowTraffic
 from ..core.trace_lines import NUMBER_ROOM, write_lines
 from ..errors import InvalidOption
-from .traffic_presets import PRESETS, FlowClass, Preset
+from .traffic_presets import MOST_FLOWS, PRESETS, FlowClass, Preset
 
 if TYPE_CHECKING:
     from ..engine import Rules
@@ -140,6 +140,8 @@ def _model(preset: Preset, seed: int, both: bool) -> tuple[dict[str, Any], list[
         between = SECOND * mean / (preset.rate * flow.share)
         gap = ((kept.burst - 1) * kept.gap + kept.pause) / kept.burst
         active = of_rules.flows if of_rules else round((mean - 1) * gap / between)
+        if active > MOST_FLOWS:
+            raise InvalidOption(f"flows of class {kept.name}: {active} at a time are too many")
         classes.append(
             {
                 "between": 0.0 if of_rules else between,

@@ -12,7 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..errors import InvalidOption
+
 TCP, UDP = 6, 17
+# Packets of one flow, and flows in progress, at most.
+MOST_PACKETS, MOST_FLOWS = 10_000_000, 1 << 26
 MICROSECOND, MILLISECOND, SECOND = 1e3, 1e6, 1e9
 
 
@@ -50,6 +54,20 @@ class FlowClass:
     sizes: tuple[int, int] = (66, 1514)
     scan: bool = False
 
+    def __post_init__(self) -> None:
+        port, ports = self.ports
+        shares = (self.share, self.inbound, self.large, self.reply_large)
+        for holds, why in (
+            (all(0 <= share <= 1 for share in shares), "a share does not lie in 0..1"),
+            (0 <= self.protocol <= 255, "the protocol does not lie in 0..255"),
+            (port >= 0 and 1 <= ports <= 65536 - port, "its ports do not lie in 0..65535"),
+            (self.shape > 0 and 1 <= self.least <= self.most <= MOST_PACKETS, "impossible lengths of flows"),
+            (self.burst >= 1 and self.gap >= 0 and self.pause >= 0 and self.spread >= 0, "impossible times"),
+            (self.reply != 1 and self.reply >= 0, "each packet cannot be a reply"),
+        ):
+            if not holds:
+                raise InvalidOption(f"flows of class {self.name}: {why}")
+
     def one_way(self) -> FlowClass:
         """The packets of the client's direction alone."""
         kept = 1 - 1 / self.reply if self.reply else 1.0
@@ -72,6 +90,14 @@ class RuleFlows:
     shifted: int = 0
     popular: int = 100
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.flows <= MOST_FLOWS or self.skew < 0:
+            raise InvalidOption(f"{self.flows} flows, skew {self.skew:g}: 1 or more, and 0 or more")
+        if self.shift < 0 or self.shifted < 0 or self.popular < 1:
+            raise InvalidOption(
+                "rules cannot be exchanged less often than never, or none of the popular ones"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Preset:
@@ -87,6 +113,12 @@ class Preset:
     classes: tuple[FlowClass, ...]
     both: bool = False
     of_rules: RuleFlows | None = None
+
+    def __post_init__(self) -> None:
+        if self.rate <= 0 or not self.classes or any(each.share <= 0 for each in self.classes):
+            raise InvalidOption(f"preset {self.name}: its rate and the share of each class are above 0")
+        if self.of_rules and len(self.classes) > 1:
+            raise InvalidOption(f"preset {self.name}: flows of rules are of one class")
 
 
 _WEB = FlowClass(

@@ -294,6 +294,26 @@ def test_impossible_traffic_is_refused(preset: str, options: dict[str, Any], mes
         traffic(preset, **{"packets": 5, **options})
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"share": 0.0}, "share of each class are above 0"),
+        ({"share": 1.5}, "a share does not lie in 0..1"),
+        ({"protocol": 256}, "the protocol does not"),
+        ({"ports": (65535, 2)}, "its ports do not"),
+        ({"least": 0.5}, "impossible lengths"),
+        ({"most": 2.0}, "impossible lengths"),
+        ({"burst": 0.5}, "impossible times"),
+        ({"pause": -1.0}, "impossible times"),
+        ({"reply": 1}, "cannot be a reply"),
+        ({"pause": 1e18}, "at a time are too many"),
+    ],
+)
+def test_an_impossible_class_of_flows_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        traffic(one_class(**changes), 10)
+
+
 def run(*words: object) -> Any:
     return CliRunner().invoke(main, ["generate", *map(str, words)])
 

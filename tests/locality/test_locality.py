@@ -23,7 +23,8 @@ from hitables.cli.main import main
 from hitables.core.locality import RECENT, RECENT_BINS, TABLES, TOPS, WINDOW, Locality, Totals
 from hitables.errors import HitablesError, InvalidOption, MissingLibrary
 from hitables.generate.traffic import to_pcap, to_trace, traffic
-from hitables.parse.packet_stream import TraceStream, open_packets
+from hitables.generate.traffic_presets import PRESETS
+from hitables.parse.packet_stream import FORMATS, TraceStream, open_packets
 from hitables.report.traffic import to_svg, to_text
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "hitables/schema/traffic.json").read_text())
@@ -366,3 +367,12 @@ def test_a_limit_of_flows_must_be_possible() -> None:
         locality.measure(open_packets("trace"), limit=1)
     with pytest.raises(HitablesError, match="no packet"):
         report_of([])
+
+
+def test_the_commands_list_the_formats_and_presets_of_the_library() -> None:
+    def choices(command: str, option: str) -> list[str]:
+        parameter = next(each for each in main.commands[command].params if each.name == option)
+        return list(parameter.type.choices)  # type: ignore[attr-defined]
+
+    assert choices("traffic", "read_as") == [*FORMATS, "trace"]
+    assert choices("generate", "preset") == [*PRESETS]
