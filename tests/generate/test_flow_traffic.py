@@ -219,9 +219,14 @@ def test_traffic_starts_in_its_steady_state() -> None:
 # ---- traffic of rules ----
 
 
+@pytest.mark.parametrize("shift", [None, 500])
 @pytest.mark.parametrize("name", OF_RULES)
-def test_a_header_lies_in_the_box_of_its_rule(name: str) -> None:
-    block = whole(name, 20_000, seed=9)
+def test_a_header_lies_in_the_box_of_its_rule(name: str, shift: int | None) -> None:
+    """Also when rules are exchanged, which ends the flows of these rules."""
+    preset = PRESETS[name]
+    if shift and preset.of_rules:
+        preset = replace(preset, of_rules=replace(preset.of_rules, shift=shift, shifted=20))
+    block = whole(preset, 20_000, seed=9)
     assert block.rules is not None
     boxes = RULES.boxes[block.rules]
     assert ((block.headers >= boxes[:, :, 0]) & (block.headers <= boxes[:, :, 1])).all()

@@ -159,6 +159,13 @@ def test_a_snap_length_gives_the_whole_header_or_none(frame: bytes) -> None:
     assert got_it
 
 
+def test_bytes_that_pad_a_record_are_no_ports() -> None:
+    """An ERF record is a multiple of 8 bytes; the frame ends before, between its ports."""
+    frame = ethernet(ipv4(l4()))[:36]
+    assert len(erf(records([frame]))) == 16 + 2 + len(frame) + 2
+    assert headers(erf(records([frame]))) == [] and counts(erf(records([frame]))) == {"malformed": 1}
+
+
 def test_both_families_are_read_together_or_apart() -> None:
     data = pcap(records([ethernet(UDP4), ethernet(ipv6(l4())), b"\2" * 12 + b"\x08\x06" + bytes(28)]))
     mapped = (0, 0, 0xFFFF, SRC, 0, 0, 0xFFFF, DST, 1025, 53, UDP)
