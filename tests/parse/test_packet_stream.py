@@ -47,11 +47,13 @@ from support.packet_rows import (
 )
 from support.scale import examples
 
-from hitables.core.captures import Format, pcap_head, pcap_records
+from hitables.core.captures import CaptureReader, Format, Words, pcap_head, pcap_records
+from hitables.core.trace_lines import LineReader
 from hitables.errors import FileError, InvalidOption, ParseError, Unsupported
 from hitables.ir.fields import Family
 from hitables.parse import packet_stream
 from hitables.parse import pcap as by_dpkt
+from hitables.parse import trace as traces
 from hitables.parse.packet_stream import CaptureStream, TraceStream, open_packets
 
 
@@ -149,6 +151,10 @@ def test_no_damage_crashes_the_reader_or_makes_counts_disagree(data: st.DataObje
     assert got.packets == len(found)
     assert got.records == got.packets + sum(getattr(got, each) for each in SKIPPED)
     assert got.offset <= len(cut)
+    # Of the bytes alone, so that the address sanitizer sees a read behind them.
+    words = {None: Words.BOTH, Family.IPV4: Words.IPV4, Family.IPV6: Words.IPV6}[family]
+    reader = CaptureReader(form, words, len(cut) + 1)
+    assert reader.read(bytearray(cut), len(cut))[2] == len(found)
     tops = [0xFFFFFFFF] * (packets.words - 3) + [65535, 65535, 255]
     assert all(value <= top for row in found for value, top in zip(row, tops, strict=True))
 
@@ -311,6 +317,28 @@ def test_a_record_longer_than_the_buffer_is_read(monkeypatch: pytest.MonkeyPatch
         (SRC, DST, 9, 9, UDP),
         HEADERS[0],
     ]
+
+
+NUMBERS = st.sampled_from(
+    ["0", "1", "6", "255", "256", "65535", "65536", "4294967295", "4294967296", "x", "1x"]
+)
+GOOD_LINES = st.integers(5, 7).flatmap(lambda count: st.just(["1", "2", "3", "4", "5", "6", "7"][:count]))
+TRACE_LINES = GOOD_LINES | st.lists(NUMBERS, max_size=8) | st.lists(NUMBERS, min_size=5, max_size=5)
+TRACE_TEXTS = st.lists(TRACE_LINES.map(" ".join), max_size=6).map("\n".join)
+
+
+@given(TRACE_TEXTS)
+@settings(max_examples=examples(100))
+def test_any_text_is_read_as_the_parser_of_traces_reads_it_or_refused_alike(text: str) -> None:
+    found, message = before_error(trace(text))
+    try:
+        expected = traces.parse(text, "t").headers.tolist()
+    except ParseError as error:
+        assert (message == str(error)) or (not text.strip() and not found)
+    else:
+        assert (list(map(list, found)), message) == (expected, "")
+    reader = LineReader(*((0,) * 7, (2**32 - 1,) * 7), 5, len(text) + 1)
+    reader.read(bytearray(text.encode()), len(text))  # for the address sanitizer
 
 
 def trace(text: str, **options: Any) -> TraceStream:
