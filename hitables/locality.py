@@ -121,13 +121,11 @@ def measure(
     classify: Classify | None = None,
     *,
     limit: int = FLOWS,
-    seen: Callable[[int], None] = lambda packets: None,
 ) -> TrafficReport:
     """Read *stream* to its end.
 
     classify  the rule of each header [packets][5], -1 for none
     limit     flows that are followed at most; beyond it they are sampled
-    seen      is called with the packets so far, after each block
     HitablesError if there is no packet; InvalidOption for a limit below 2; what the stream raises.
     """
     if not 2 <= limit < 1 << 31:
@@ -148,7 +146,6 @@ def measure(
             size += int(block.lengths.sum(dtype=np.uint64))
             earliest, latest = min(earliest, int(block.times.min())), max(latest, int(block.times.max()))
         packets += len(block.headers)
-        seen(packets)
     capture = stream if isinstance(stream, CaptureStream) else None
     skipped, noted = _counts(capture, SKIPPED), _counts(capture, NOTED)
     if not packets:
