@@ -99,6 +99,9 @@ bench-engine: setup ## the classifiers beside DPDK's rte_acl, in one run (needs 
 	python -m benchmarks.classifiers $(BENCH_FLAGS)
 	python -m benchmarks.scaling $(BENCH_FLAGS)
 
+bench-traffic: setup ## generated traffic: what it is like, and packets a second generated, read and measured
+	python -m benchmarks.traffic $(BENCH_FLAGS)
+
 sanitize-threads: ## searches while rules change, under the thread sanitizer (needs clang)
 	tools/threads/run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import io
 import os
 import stat
 import sys
@@ -12,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from . import interrupts
 from .errors import FileError
@@ -50,12 +52,82 @@ def read_text(path: str) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
+ByteStream = io.BufferedReader | gzip.GzipFile
+
+
+def open_stream(path: str) -> ByteStream:
+    """The bytes of *path* ("-": standard input), gzip unpacked, to be read piece by piece.
+
+    Reading raises OSError, and EOFError or zlib.error for damaged gzip.
+    """
+    name = "standard input" if path == "-" else path
+    if path == "-" and sys.stdin is None:
+        raise FileError("standard input: it is closed; name a file instead")
+    try:
+        if path == "-":
+            file = _buffered(sys.stdin.buffer)
+        else:
+            file = _buffered(io.FileIO(path))
+        return _Unpacked(file) if file.peek(2)[:2] == b"\x1f\x8b" else file
+    except OSError as error:
+        raise trouble(name, error) from None
+
+
+def _buffered(raw: Any) -> io.BufferedReader:
+    return io.BufferedReader(raw)
+
+
+class _Unpacked(gzip.GzipFile):
+    """An unpacked file that closes the packed one."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        super().__init__(fileobj=file)
+        self._packed = file
+
+    def close(self) -> None:
+        super().close()
+        self._packed.close()
+
+
 def write_text(path: str, text: str) -> None:
     """Write *path* ("-": standard output) through a temporary file beside it.
 
     A reader sees the old file or the new one, never a part; on an error the old one stays.
     """
     write_texts([(path, text)])
+
+
+def write_chunks(path: str, chunks: Iterable[bytes | memoryview]) -> None:
+    """Write *chunks* one after another to *path* as `write_text` does, without holding them at once.
+
+    To standard output, or a device, each is written as it comes.
+    """
+    if path == "-":
+        for chunk in chunks:
+            _print(bytes(chunk))
+        return
+    target = Path(os.path.realpath(path))
+    temporary = ""
+    try:
+        mode = _mode(target)
+        if mode is not None and not stat.S_ISREG(mode):
+            with target.open("wb") as device:
+                device.writelines(chunks)
+            return
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.writelines(chunks)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, _new_mode(mode))
+        interrupts.check()
+        os.replace(temporary, target)
+    except OSError as error:
+        raise trouble(path, error) from None
+    finally:
+        if temporary:
+            with suppress(FileNotFoundError):  # it has been renamed
+                os.unlink(temporary)
 
 
 def write_texts(texts: Iterable[tuple[str, str]]) -> None:
@@ -79,10 +151,7 @@ def _prepared(path: str, data: bytes, temporaries: list[str]) -> Callable[[], No
     if path == "-":
         return lambda: _print(data)
     target = Path(os.path.realpath(path))
-    try:
-        mode = target.stat().st_mode
-    except OSError:
-        mode = None
+    mode = _mode(target)
 
     def into_device() -> None:
         try:
@@ -105,12 +174,25 @@ def _prepared(path: str, data: bytes, temporaries: list[str]) -> Callable[[], No
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, stat.S_IMODE(mode) if mode is not None else 0o666 & ~umask)
+        os.chmod(temporary, _new_mode(mode))
     except OSError as error:
         raise trouble(path, error) from None
     return rename
+
+
+def _mode(target: Path) -> int | None:
+    """The type and permissions of a file; None if there is none."""
+    try:
+        return target.stat().st_mode
+    except OSError:
+        return None
+
+
+def _new_mode(mode: int | None) -> int:
+    """The permissions of a file that replaces one of *mode*, or is new."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return stat.S_IMODE(mode) if mode is not None else 0o666 & ~umask
 
 
 def _print(data: bytes) -> None:

@@ -19,6 +19,10 @@ from .terminal import (
     output_option,
     section,
 )
+from .traffic import generate_traffic
+
+# Packets of --traffic, unless another number is given.
+TRAFFIC_PACKETS = 1_000_000
 
 
 @command(
@@ -49,19 +53,22 @@ def algorithms(form: str, as_json: bool) -> None:
 
 
 @command(
-    short_help="Draw a filter set, and a trace, from the statistics of a seed.",
+    short_help="Draw a filter set with a trace from a seed, or draw traffic.",
     examples=(
-        ("Draw 10,000 rules", "hitables generate acl1.seed --rules 10000 -o acl1.filter"),
         (
-            "Draw another set, and packets that match it",
-            "hitables generate acl1.seed -n 99 --random-seed 1 -o b.rules --trace b.trace",
+            "Draw 10,000 rules, and packets that match them",
+            "hitables generate acl1.seed -n 10000 -o acl1.filter --trace acl1.trace",
+        ),
+        (
+            "Draw the packets of flows of these rules",
+            "hitables generate --traffic backbone --filters acl1.filter -o backbone.pcap",
         ),
     ),
 )
-@click.argument("seed_file", metavar="SEED")
+@click.argument("seed_file", metavar="[SEED]", required=False)
 @section(
     "Rules",
-    option("-n", "--rules", "count", metavar="N", type=int, required=True, help="Draw this many rules."),
+    option("-n", "--rules", "count", metavar="N", type=int, help="Draw this many rules."),
     option(
         "--smoothness",
         metavar="BITS",
@@ -78,9 +85,9 @@ def algorithms(form: str, as_json: bool) -> None:
         type=click.IntRange(0),
         default=0,
         show_default=True,
-        help="Draw another rule set from the same statistics.",
+        help="Draw another rule set from the same statistics, or other traffic of the same preset.",
     ),
-    output_option("Write the rules to FILE"),
+    output_option("Write the rules, or the traffic, to FILE"),
 )
 @section(
     "Trace",
@@ -90,7 +97,12 @@ def algorithms(form: str, as_json: bool) -> None:
         metavar="FILE",
         help="Write packets that match the rules, each with its first rule.",
     ),
-    option("--packets", metavar="N", type=int, help="Draw this many packets; by default ten for each rule."),
+    option(
+        "--packets",
+        metavar="N",
+        type=int,
+        help="Draw this many packets; by default ten for each rule, and a million of --traffic.",
+    ),
     option(
         "--pareto",
         type=float,
@@ -101,7 +113,69 @@ def algorithms(form: str, as_json: bool) -> None:
         "with 1 1.",
     ),
 )
+@section(
+    "Traffic",
+    option(
+        "--traffic",
+        "preset",
+        type=click.Choice(["uplink", "department", "backbone", "edge", "drifting", "uniform"]),
+        help="Draw the packets of flows of this preset, not rules; all but the first two need --filters.",
+    ),
+    option(
+        "--filters",
+        "filters_file",
+        metavar="FILE",
+        help="Bind the flows to the rules of this ClassBench filter set.",
+    ),
+    option(
+        "--directions",
+        type=click.Choice(["one", "both"]),
+        help="Draw the packets of clients only, or also those of servers; by default as the preset has it.",
+    ),
+    option(
+        "--as",
+        "written_as",
+        type=click.Choice(["auto", "pcap", "trace"]),
+        default="auto",
+        show_default=True,
+        help='Write the traffic in this format; auto: pcap if FILE ends with ".pcap", else a trace.',
+    ),
+)
 def generate(
+    seed_file: str | None,
+    count: int | None,
+    output: str,
+    smoothness: int,
+    trace_file: str | None,
+    packets: int | None,
+    pareto: tuple[float, float],
+    number: int,
+    preset: str | None,
+    filters_file: str | None,
+    directions: str | None,
+    written_as: str,
+) -> None:
+    """Draw a filter set from the statistics in SEED, a ClassBench seed file ("hitables seed" writes one).
+
+    With --traffic, draw packets of flows: of hosts (uplink, department), or of the rules of --filters.
+    """
+    if preset:
+        given = {"SEED": seed_file, "--rules": count, "--smoothness": smoothness, "--trace": trace_file}
+        given["--pareto"] = pareto != (1.0, 0.0)
+        for name, value in given.items():
+            if value:
+                raise HitablesError(f"--traffic draws no rules: leave out {name}")
+        packets = TRAFFIC_PACKETS if packets is None else packets
+        both = {None: None, "one": False, "both": True}[directions]
+        return generate_traffic(preset, filters_file, packets, number, both, written_as, output)
+    if filters_file or directions or written_as != "auto":
+        raise HitablesError("--filters, --directions and --as are for --traffic")
+    if seed_file is None or count is None:
+        raise HitablesError("rules are drawn from a SEED, as many as --rules has: give both, or --traffic")
+    return _generate_rules(seed_file, count, output, smoothness, trace_file, packets, pareto, number)
+
+
+def _generate_rules(
     seed_file: str,
     count: int,
     output: str,
@@ -111,7 +185,6 @@ def generate(
     pareto: tuple[float, float],
     number: int,
 ) -> None:
-    """Draw a filter set from the statistics in SEED, a ClassBench seed file ("hitables seed" writes one)."""
     from .. import engine
     from ..files import check_outputs, read_text, write_texts
     from ..generate import rules as drawn_rules

@@ -16,12 +16,20 @@ from .compile import compile_command
 from .inspect import convert, graph, stats, trace
 from .kernel import bench_kernel, calibrate, save
 from .terminal import Commands
+from .traffic import traffic
 
 SECTIONS = {
     "Daily use": ("compile", "check", "diff", "lint", "save"),
     "Understanding a rule set": ("trace", "stats", "graph"),
     "Measuring": ("calibrate", "bench"),
-    "Research on packet classification": ("algorithms", "classify", "generate", "seed", "convert"),
+    "Research on packet classification": (
+        "algorithms",
+        "classify",
+        "generate",
+        "seed",
+        "convert",
+        "traffic",
+    ),
 }
 
 
@@ -64,7 +72,7 @@ def bench() -> None:
 
 for each in (compile_command, check, diff, lint, save, trace, stats, graph, calibrate):
     main.add_command(each)
-for each in (algorithms, classify, generate, seed, convert):
+for each in (algorithms, classify, generate, seed, convert, traffic):
     main.add_command(each)
 for each in (bench_classify, bench_kernel):
     bench.add_command(each)

@@ -77,30 +77,43 @@ def _explain(text: str, source: str) -> NoReturn:
     """Raise the ParseError that names the first mistake."""
     columns = 0
     for number, line in enumerate(text.split("\n"), start=1):
-        words = line.split()
-        if not words:
-            continue
-        if not 5 <= len(words) <= 7 or (columns and len(words) != columns):
-            hint = f"the lines above have {columns}" if columns else "a trace has 5, 6 or 7"
-            raise ParseError(
-                f"{len(words)} columns", source=source, line=number, column=1, text=line, hint=hint
-            ) from None
-        columns = len(words)
-        names = COLUMNS + ("flags", "rule number")[7 - columns :]
-        tops = (*_TOPS, *_last_columns(columns))
-        at = 0
-        for index, (word, name, top) in enumerate(zip(words, names, tops, strict=True)):
-            at = line.index(word, at)
-            low = 1 if columns == 6 and index == 5 else 0
-            if not (word.isascii() and word.isdecimal() and len(word) < 11 and low <= int(word) <= top):
-                raise ParseError(
-                    f"{word!r} is no {name}",
-                    source=source,
-                    line=number,
-                    column=at + 1,
-                    text=line,
-                    length=len(word),
-                    hint=f"a number from {low} to {top}",
-                ) from None
-            at += len(word)
+        columns = check_line(line, number, columns, source)
     raise AssertionError("no fault found in the trace")
+
+
+def check_line(line: str, number: int, columns: int, source: str) -> int:
+    """How many columns *line* has, or *columns* if it is blank; ParseError if it is no line of a trace.
+
+    *columns*: of the lines above, 0 if there is none.
+    """
+    words = line.split()
+    if not words:
+        return columns
+    if not 5 <= len(words) <= 7 or (columns and len(words) != columns):
+        hint = f"the lines above have {columns}" if columns else "a trace has 5, 6 or 7"
+        raise ParseError(
+            f"{len(words)} columns", source=source, line=number, column=1, text=line, hint=hint
+        ) from None
+    columns = len(words)
+    names = COLUMNS + ("flags", "rule number")[7 - columns :]
+    least, tops = bounds(columns)
+    at = 0
+    for word, name, low, top in zip(words, names, least, tops, strict=True):
+        at = line.index(word, at)
+        if not (word.isascii() and word.isdecimal() and len(word) < 11 and low <= int(word) <= top):
+            raise ParseError(
+                f"{word!r} is no {name}",
+                source=source,
+                line=number,
+                column=at + 1,
+                text=line,
+                length=len(word),
+                hint=f"a number from {low} to {top}",
+            ) from None
+        at += len(word)
+    return columns
+
+
+def bounds(columns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The least and the highest value of each column of a line of *columns*; rules count from 1 in six."""
+    return (0,) * 5 + {5: (), 6: (1,), 7: (0, 0)}[columns], (*_TOPS, *_last_columns(columns))

@@ -37,6 +37,7 @@ COMMANDS = {
     "stats": ["stats", "--format", "json", "before"],
     "algorithms": ["algorithms", "--format", "json"],
     "classify": ["classify", "--format", "json", "--check", "--time", "rules", "trace"],
+    "traffic": ["traffic", "--format", "json", "--rules", "rules", "trace"],
     "bench-classify": [
         "bench",
         "classify",

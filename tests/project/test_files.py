@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,35 @@ def test_the_mode_of_a_file_and_a_link_to_it_stay(tmp_path: Path) -> None:
     files.write_text(str(link), "new")
     assert link.is_symlink()
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)
+
+
+def test_chunks_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "packets"
+    files.write_chunks(str(path), iter([b"one", memoryview(b"two"), b""]))
+    path.chmod(0o600)
+    assert path.read_bytes() == b"onetwo"
+
+    def broken() -> Iterator[bytes]:
+        yield b"three"
+        raise HitablesError("no more")
+
+    with pytest.raises(HitablesError, match="no more"):
+        files.write_chunks(str(path), broken())
+    assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("packets", b"onetwo")]
+    files.write_chunks(str(path), [b"four"])
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"four", 0o600)
+    with pytest.raises(HitablesError, match="none/x: No such file"):
+        files.write_chunks(str(tmp_path / "none/x"), [b"five"])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_stream_gives_plain_and_packed_bytes(packed: bool, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(gzip.compress(b"packets") if packed else b"packets")
+    stream = files.open_stream(str(path))
+    buffer = bytearray(20)
+    assert stream.readinto(buffer) == 7 and buffer.startswith(b"packets") and stream.readinto(buffer) == 0
+    stream.close()
+    for missing in (tmp_path, tmp_path / "none"):
+        with pytest.raises(HitablesError, match=str(missing)):
+            files.open_stream(str(missing))
