@@ -298,6 +298,8 @@ struct build_node *bisect_over(struct space *space, const struct tree_options *o
     g->key = arena_take(space->arena, 2 * spans * sizeof *g->key);
     g->spare = arena_take(space->arena, 2 * spans * sizeof *g->spare);
     struct open_leaf *leaf = leaf_new(g, boxes, problem->background_boxes, 0);
+    if (!names_prepare(g, spans))
+        return NULL;
     if (!g->span || !g->inside || !g->crossing || !g->key || !g->spare || !leaf)
         return NULL;
     g->work_limit = options->work_limit
