@@ -40,7 +40,7 @@ static void work_fill(struct bisection *g, double work[NESTINGS][SIZES], struct 
 static bool bisecting_test(const struct tree_boxes *in, uint32_t axis, struct tree_cost *test)
 {
     const struct tree_axis *along = &in->axis[axis];
-    if (along->cut != TREE_CUT_PREFIX && along->cut != TREE_CUT_RANGE)
+    if (along->cut != TREE_CUT_PREFIX && along->cut != TREE_CUT_RANGE && along->cut != TREE_CUT_NAME)
         return false;
     *test = (struct tree_cost){1, 1};
     if (!in->costs)
