@@ -128,8 +128,11 @@ static struct hull_count counted(const struct hull_count *count, uint32_t hulls,
     return low ? count[low - 1] : (struct hull_count){0, 0, 0};
 }
 
-/* Weigh a test of low..high; *within*: the hulls inside. */
-static void try_name(const struct name_search *s, u128 low, u128 high, struct hull_count within)
+/* Weigh a test of low..high; *within*: the hulls inside, *held* distinct ones.
+ *
+ * The traffic of rules that reach beyond the interval is taken to be spread over the names that rules spell,
+ * and one name more. */
+static void try_name(const struct name_search *s, u128 low, u128 high, struct hull_count within, uint32_t held)
 {
     const struct axis_spans *spans = s->spans;
     const struct space *space = s->g->space;
@@ -140,11 +143,13 @@ static void try_name(const struct name_search *s, u128 low, u128 high, struct hu
     struct hull_count begun = counted(s->g->names->begun, s->hulls, line_rank(line, high), false);
     struct hull_count ended = counted(s->g->names->ended, s->hulls, line_rank(line, low), true);
     bool whole = low <= along->low && high >= along->high;
-    double crossing = begun.share - ended.share - within.share;
+    double crossing = begun.share - ended.share - within.share + spans->wide_share;
+    double part = whole ? 1 : (double)held / (s->hulls + 1), before = s->best->work;
     struct side_counts counts = {spans->wide + begun.rules - ended.rules,
-                                 spans->wide + spans->rules - within.rules,
-                                 within.share + crossing / 2 + spans->wide_share * (whole ? 1 : 0.5)};
+                                 spans->wide + spans->rules - within.rules, within.share + crossing * part};
     weigh(s->g, s->leaf, &counts, spans->share, spans->axis, low, high, s->best);
+    if (s->best->work < before)
+        s->best->part = part;
 }
 
 /* The free bits of the least prefix of whole bytes that holds low..high. */
@@ -178,7 +183,7 @@ static void try_branch(const struct name_search *s, uint32_t from, uint32_t to, 
     u128 free = free_bytes(low, high), below = free >> 8;
     low &= ~free;
     high = low | free;
-    try_name(s, low, high, within);
+    try_name(s, low, high, within, held);
     if (!free || held == 1)
         return;
     /* Branches: the next byte.  Hulls that begin before the narrowed prefix end above *last*. */

@@ -86,7 +86,7 @@ void weigh(const struct bisection *g, const struct open_leaf *leaf, const struct
     bool negate = may_negate && (negated < plain - 1e-9 || (negated < plain + 1e-9 && out < in));
     double work = negate ? negated : plain;
     if (work < best->work - 1e-9)
-        *best = (struct test_choice){work, axis, low, high, negate, copies};
+        *best = (struct test_choice){work, axis, low, high, negate, copies, 0};
 }
 
 static struct crossing_span crossing_of(const struct line *line, const struct range *along,
