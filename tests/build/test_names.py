@@ -60,16 +60,22 @@ TESTS = {each.field: prefixes(each.bits) for each in AXES}
 
 @st.composite
 def boxes(draw: st.DrawFn, most: int = 20) -> Boxes:
-    """Rules that test names, beginnings and their negations; a few of any interval."""
+    """Rules that test names, beginnings and their negations; a few of intervals that no rule can spell."""
 
     def sides(each: Axis) -> list[tuple[int, int]]:
         low, high = draw(st.sampled_from(TESTS[each.field]))
         top = (1 << each.bits) - 1
-        match draw(st.sampled_from(["plain", "plain", "plain", "plain", "negated", "any", "none", "none"])):
+        kind = draw(
+            st.sampled_from(["plain", "plain", "plain", "plain", "negated", "between", "near", "none"])
+        )
+        match kind:
             case "negated":
                 outside = [(0, low - 1)] * (low > 0) + [(high + 1, top)] * (high < top)
                 return outside or [(0, top)]
-            case "any":
+            case "near":
+                value = draw(st.sampled_from(names(each.bits)))
+                return [(value, value + draw(st.sampled_from([0, 1, 255])))]
+            case "between":
                 other = draw(st.sampled_from(TESTS[each.field]))[1]
                 return [(min(low, other), max(high, other))]
             case "none":
