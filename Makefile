@@ -117,6 +117,12 @@ bench-compile: setup ## time and memory of compiling, text to text, proof includ
 bench-trees: setup ## growth and rules read on the public sets, beside the goals (needs ../shared)
 	python -m benchmarks.trees $(BENCH_FLAGS)
 
+bench-interfaces: setup ## trees of interfaces: 70 and 200 bridges that must not reach each other
+	python -m benchmarks.interfaces $(BENCH_FLAGS)
+
+bench-macs: setup ## lists of hardware addresses in the kernel, beside sets of them (needs root)
+	python -m benchmarks.macs $(BENCH_FLAGS)
+
 bench-sflgen: setup ## updates of compiled sets: time, rate, rules read, kills (needs root and ../shared)
 	python -m benchmarks.updates $(BENCH_FLAGS)
 

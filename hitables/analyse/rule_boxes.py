@@ -243,8 +243,8 @@ def axis(field: Field, family: Family) -> Axis:
         Field.DPORT: Axis(Field.DPORT, 16, True, Cut.RANGE, _PORTS),
         Field.ICMP: Axis(Field.ICMP, 16, True, Cut.SPELT, (Field.PROTO, (ICMP if v4 else ICMPV6,))),
         Field.FLAGS: Axis(Field.FLAGS, 6, True, Cut.NONE),
-        Field.IIF: Axis(Field.IIF, 128, False, Cut.SPELT),
-        Field.OIF: Axis(Field.OIF, 128, False, Cut.SPELT),
+        Field.IIF: Axis(Field.IIF, 128, False, Cut.NAME),
+        Field.OIF: Axis(Field.OIF, 128, False, Cut.NAME),
         Field.MAC: Axis(Field.MAC, 48, True, Cut.NONE),
         Field.STATE: Axis(Field.STATE, 4, False, Cut.NONE),
     }

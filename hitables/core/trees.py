@@ -45,6 +45,7 @@ class Cut(enum.IntEnum):
     RANGE = lib.TREE_CUT_RANGE  # all
     POINT = lib.TREE_CUT_POINT  # single values but 0, which -p takes for any
     SPELT = lib.TREE_CUT_SPELT  # what a box spells
+    NAME = lib.TREE_CUT_NAME  # one name, or all names that begin alike; not on optional axes
 
 
 class Reorder(enum.IntFlag):

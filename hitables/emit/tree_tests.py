@@ -47,10 +47,14 @@ def prefix(low: int, high: int, family: Family) -> str:
 
 
 def _interface(low: int, high: int) -> str:
+    """One name, or the beginning of names low..high with "+" behind it: 15 bytes at most, as iptables reads."""
+    stem = interface_name(low)
+    size = len(stem.encode("utf-8", "surrogateescape"))
     if low == high:
-        return interface_name(low)
-    assert low & (high - low) == 0, "a cut of interfaces that is not a prefix of names"
-    return interface_name(low) + "+"
+        assert 0 < size <= 15 and not stem.endswith("+"), "a cut at an interface that no rule can name"
+        return stem
+    assert high - low == (1 << 8 * (16 - size)) - 1 and size <= 14, "a cut of interfaces that is no beginning"
+    return stem + "+"
 
 
 def _range(low: int, high: int) -> str:

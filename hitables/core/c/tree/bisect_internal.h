@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-/* The state of a bisection, shared by its growth (bisect.c), its choice of tests (bisect_tests.c) and its
- * estimates of work (bisect_work.c). */
+/* The state of a bisection, shared by its growth (bisect.c), its choice of tests (bisect_tests.c,
+ * bisect_names.c) and its estimates of work (bisect_work.c). */
 
 enum {
     STEPS = 8, /* sizes per doubling in a table of work */
@@ -21,6 +21,7 @@ struct test_choice {
     u128 low, high;
     bool negated;
     uint32_t copies; /* rules that meet both sides */
+    double part; /* of an axis of names: of the traffic of a box that reaches beyond low..high, what is inside */
 };
 
 /* A leaf that may yet be split.  share[] is the traffic that meets each rule here, kept with the rule's
@@ -55,6 +56,23 @@ struct crossing_span {
     struct rule_span span;
 };
 
+/* The hulls of a leaf's rules along an axis, in bisection.span: *rules* of them, then those of the background
+ * up to *all*.  Hulls that span the region are only counted. */
+struct axis_spans {
+    uint32_t axis, rules, all;
+    uint32_t wide;     /* rules that span the region */
+    double wide_share; /* traffic of all that span it */
+    double share;      /* traffic of the leaf */
+};
+
+/* What a test's interval does to the leaf. */
+struct side_counts {
+    uint32_t in, out; /* rules that meet the interval, rules that leave it */
+    double share;     /* of the traffic, in the interval */
+};
+
+struct name_scratch;
+
 struct bisection {
     struct space *space;
     const struct tree_options *options;
@@ -70,6 +88,7 @@ struct bisection {
     struct rule_span *span, *inside; /* scratch, one slot per box */
     struct crossing_span *crossing; /* scratch, one slot per box */
     uint64_t *key, *spare; /* scratch, two slots per box */
+    struct name_scratch *names; /* of bisect_names.c; NULL: no axis has names */
     struct open_leaf **heap;
     uint32_t leaves, room, created;
     uint64_t printed; /* rules so far */
@@ -117,5 +136,16 @@ struct test_choice choose_test(struct bisection *g, const struct open_leaf *leaf
 /* The share, of the traffic of a box with these ranks, that the probe's interval holds. */
 double probe_part(const struct bisection *g, const struct range *along, const struct probe *probe,
                   struct rank_range ranks);
+/* Keep the test of low..high if it is better than what *best* holds. */
+void weigh(const struct bisection *g, const struct open_leaf *leaf, const struct side_counts *counts,
+           double share, uint32_t axis, u128 low, u128 high, struct test_choice *best);
+
+/* bisect_names.c */
+
+/* Take scratch for this many spans, if some axis has names; false when memory is exhausted. */
+bool names_prepare(struct bisection *g, size_t spans);
+/* Weigh tests of an axis of names, whose spans are in g->span. */
+void try_names(struct bisection *g, const struct open_leaf *leaf, const struct axis_spans *spans,
+               struct test_choice *best);
 
 #endif

@@ -1,7 +1,7 @@
 /* The tests of a leaf, weighed by the work that each is expected to leave.
  *
  * Idea: candidates are the prefixes on the heavier path of the trie of the rules' hulls and the lighter half
- * at each fork, the edges of ranges, and the intervals that boxes spell.  A test is worth the expected work
+ * at each fork, the edges of ranges, prefixes of names (bisect_names.c), and the intervals that boxes spell.  A test is worth the expected work
  * on both sides (bisect_work.c), its own cost, and a penalty for each rule that it copies.  A rule's traffic
  * is spread evenly over its box, along addresses and ports; along other axes half of it is taken to pass a
  * test that the rule does not answer.
@@ -19,12 +19,6 @@ enum { SPELT_TRIED = 8 }; /* most frequent spellings tried per axis */
 
 /* A wider prefix must cost so much less. */
 static const double WIDER = 0.7;
-
-/* What a test's interval does to the leaf. */
-struct side_counts {
-    uint32_t in, out; /* rules that meet the interval, rules that leave it */
-    double share;     /* of the traffic, in the interval */
-};
 
 /* How much of a box that reaches from *low* to *high* lies in from..to. */
 static double part_of(u128 low, u128 high, u128 from, u128 to)
@@ -69,12 +63,10 @@ double probe_part(const struct bisection *g, const struct range *along, const st
     return is_even(g, probe->axis) ? span_part(g, along, probe->axis, ranks, probe->low, probe->high) : 0.5;
 }
 
-/* Keep the test of low..high if it is better than what *best* holds.
- *
- * It must make some list shorter.  One that leaves the region's hull as it was must make the outer one
+/* The test must make some list shorter.  One that leaves the region's hull as it was must make the outer one
  * shorter, else it could be chosen there again, for ever. */
-static void weigh(const struct bisection *g, const struct open_leaf *leaf, const struct side_counts *counts,
-                  double share, uint32_t axis, u128 low, u128 high, struct test_choice *best)
+void weigh(const struct bisection *g, const struct open_leaf *leaf, const struct side_counts *counts,
+           double share, uint32_t axis, u128 low, u128 high, struct test_choice *best)
 {
     const struct range *along = &leaf->region[axis];
     bool inner = low > along->low && high < along->high;
@@ -94,7 +86,7 @@ static void weigh(const struct bisection *g, const struct open_leaf *leaf, const
     bool negate = may_negate && (negated < plain - 1e-9 || (negated < plain + 1e-9 && out < in));
     double work = negate ? negated : plain;
     if (work < best->work - 1e-9)
-        *best = (struct test_choice){work, axis, low, high, negate, copies};
+        *best = (struct test_choice){work, axis, low, high, negate, copies, 0};
 }
 
 static struct crossing_span crossing_of(const struct line *line, const struct range *along,
@@ -104,15 +96,6 @@ static struct crossing_span crossing_of(const struct line *line, const struct ra
     return (struct crossing_span){low > along->low ? low : along->low,
                                   high < along->high ? high : along->high, *span};
 }
-
-/* The hulls of a leaf's rules along an axis, in g->span: *rules* of them, then those of the background up
- * to *all*.  Hulls that span the region are only counted. */
-struct axis_spans {
-    uint32_t axis, rules, all;
-    uint32_t wide;     /* rules that span the region */
-    double wide_share; /* traffic of all that span it */
-    double share;      /* traffic of the leaf */
-};
 
 /* Clip a span to the region; whether it is the region then. */
 static bool clip(struct rank_range *ranks, const struct range *along)
@@ -511,6 +494,10 @@ static void try_axis(struct bisection *g, const struct open_leaf *leaf, double s
         return;
     if (cut == TREE_CUT_PREFIX) {
         try_prefixes(g, leaf, &spans, best);
+        return;
+    }
+    if (cut == TREE_CUT_NAME) {
+        try_names(g, leaf, &spans, best);
         return;
     }
     if (cut == TREE_CUT_RANGE)

@@ -120,7 +120,9 @@ enum tree_status space_rank(struct space *space)
         return TREE_BAD_AXIS;
     for (uint32_t a = 0; a < in->axes; a++) {
         const struct tree_axis *axis = &in->axis[a];
-        if (!axis->bits || axis->bits > 128 || axis->cut > TREE_CUT_SPELT)
+        if (!axis->bits || axis->bits > 128 || axis->cut > TREE_CUT_NAME)
+            return TREE_BAD_AXIS;
+        if (axis->cut == TREE_CUT_NAME && (axis->optional || axis->bits % 8 || axis->bits < 16))
             return TREE_BAD_AXIS;
         if (axis->optional && (axis->bits == 128 || axis->cut == TREE_CUT_PREFIX))
             return TREE_BAD_AXIS;
@@ -285,6 +287,24 @@ bool axis_usable(const struct space *space, const struct range *region, uint32_t
     return false;
 }
 
+/* Whether one rule can test an axis of names for low..high: one name, or a prefix of names and "+".  A name
+ * leaves the last byte to the 0 that ends it, and "+" takes one byte more.  A name that ends with "+" would be
+ * read as a prefix. */
+static bool names_can_test(const struct tree_axis *axis, u128 low, u128 high)
+{
+    unsigned bytes = axis->bits / 8, least = low == high ? 1 : 2, padding = 0;
+    while (padding < bytes && !(low >> 8 * padding & 0xff))
+        padding++;
+    if (padding < least || padding == bytes)
+        return false;
+    for (unsigned at = padding; at < bytes; at++)
+        if (!(low >> 8 * at & 0xff))
+            return false;
+    if (low == high)
+        return (low >> 8 * padding & 0xff) != '+';
+    return high - low == ((u128)1 << 8 * padding) - 1;
+}
+
 /* Whether one rule can test the axis for low..high. */
 bool axis_can_test(const struct tree_axis *axis, u128 low, u128 high)
 {
@@ -295,6 +315,8 @@ bool axis_can_test(const struct tree_axis *axis, u128 low, u128 high)
         return false;
     if (axis->cut == TREE_CUT_POINT)
         return !size && low > axis->optional;
+    if (axis->cut == TREE_CUT_NAME)
+        return names_can_test(axis, low, high);
     if (axis->cut != TREE_CUT_SPELT)
         return true;
     while ((left & 0xff) == 0xff)

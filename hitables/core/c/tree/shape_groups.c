@@ -20,7 +20,8 @@ enum {
     POINTS = 20000,         /* drawn to estimate a grouping */
     BACKGROUND_SAMPLE = 60, /* boxes drawn as background of a tree; with all it takes eight times as long for
                              * the same tree */
-    BUDGET = 4 /* rules that a tree may grow to over those that it holds, before it is pruned */
+    BUDGET = 4, /* rules that a tree may grow to over those that it holds, before it is pruned */
+    REFINED = 3 /* halvings between a size penalty that is too small for the budget and its double */
 };
 
 /* Rules that a leaf of the first tree may hold, and of the others, where tests can part them though no
@@ -333,6 +334,68 @@ static void share_nesting(const struct group_trees *f, uint32_t *nesting)
     }
 }
 
+/* Prune and assemble with the size penalty doubled so often; the expected cost, HUGE_VAL if the budget or the
+ * nesting is exceeded. */
+static double doubled_cost(struct group_trees *f, double doublings, uint64_t budget, const uint64_t *point,
+                           const double *weight, uint32_t points)
+{
+    double cost = HUGE_VAL, times = exp2(doublings);
+    f->size_penalty = (f->options->size_penalty + 1) * times - 1;
+    f->longest[0] = longest_leaf[0] * times;
+    f->longest[1] = longest_leaf[1] * times;
+    assemble(f);
+    struct tree *tree = f->failed ? NULL : flatten(f);
+    if (!tree) {
+        f->failed = true;
+        return cost;
+    }
+    uint64_t size = printed(tree);
+    if (size <= budget && f->slack)
+        f->nesting = tree_nesting(tree, &f->space->scratch);
+    if (size <= budget && f->nesting <= f->options->max_nesting)
+        cost = cost_of(f, tree, point, weight, points) + size_worth * (double)size / (f->rules + 1);
+    tree_free(tree);
+    return cost;
+}
+
+/* Raise the size penalty until the trees fit the budget, then look for the least one that does; the expected
+ * cost, HUGE_VAL if none does. */
+static double fit(struct group_trees *f, uint64_t budget, const uint64_t *point, const double *weight,
+                  uint32_t points)
+{
+    double too_few = 0, enough = 0, cost;
+    f->nesting = 0;
+    while ((cost = doubled_cost(f, enough, budget, point, weight, points)) >= HUGE_VAL) {
+        if (f->failed || f->nesting > f->options->max_nesting ||
+            f->size_penalty > largest_penalty[f->grouping.groups > 1])
+            return HUGE_VAL;
+        too_few = enough++;
+    }
+    struct build_node *root = f->root;
+    struct printed_entry *form = f->form;
+    uint32_t nesting = f->nesting;
+    for (uint32_t step = 0; step < REFINED && too_few < enough; step++) {
+        double between = (too_few + enough) / 2;
+        f->nesting = 0;
+        double refined = doubled_cost(f, between, budget, point, weight, points);
+        if (refined >= HUGE_VAL) {
+            too_few = between;
+            continue;
+        }
+        enough = between;
+        if (refined < cost) {
+            cost = refined;
+            root = f->root;
+            form = f->form;
+            nesting = f->nesting;
+        }
+    }
+    f->nesting = nesting;
+    f->root = root;
+    f->form = form;
+    return f->failed ? HUGE_VAL : cost;
+}
+
 double group_trees_cost(struct group_trees *f)
 {
     const struct tree_boxes *in = f->space->in;
@@ -350,33 +413,13 @@ double group_trees_cost(struct group_trees *f)
         f->grown[g] = group_grow(f, g, nestings[g]);
     if (!f->failed)
         ask_later_groups(f);
-    f->size_penalty = f->options->size_penalty;
-    memcpy(f->longest, longest_leaf, sizeof f->longest);
     uint32_t points = 0;
     double *weight = NULL;
     struct scope *scratch = &f->space->scratch;
     uint64_t *point = draw(f, &points, &weight);
     f->failed |= !point || !weight;
-    while (!f->failed) {
-        assemble(f);
-        struct tree *tree = f->failed ? NULL : flatten(f);
-        if (!tree)
-            break;
-        uint64_t size = printed(tree);
-        bool fits = size <= budget;
-        if (fits && f->slack && (f->nesting = tree_nesting(tree, scratch)) > nesting) {
-            tree_free(tree);
-            break;
-        }
-        if (fits)
-            cost = cost_of(f, tree, point, weight, points) + size_worth * (double)size / (f->rules + 1);
-        tree_free(tree);
-        if (fits || f->size_penalty > largest_penalty[groups > 1])
-            break;
-        f->size_penalty = 2 * f->size_penalty + 1;
-        f->longest[0] *= 2;
-        f->longest[1] *= 2;
-    }
+    if (!f->failed)
+        cost = fit(f, budget, point, weight, points);
     scope_drop(scratch, point);
     scope_drop(scratch, weight);
     return cost;
