@@ -127,6 +127,11 @@ class Classifier:
         self._check(lib.vfdb_open(self._plan(composition), rules, limit, handle))
         self._db = ffi.gc(handle[0], lib.vfdb_close)
 
+    @property
+    def handle(self) -> Any:
+        """The database (struct vfdb *), for other parts of the engine that search it."""
+        return self._db
+
     def _plan(self, composition: Composition) -> Any:
         inner = self._plan(composition.inner) if composition.inner else ffi.NULL
         plan = ffi.new("struct vfdb_plan *", {"ops": composition.algorithm.ops, "inner": inner})

@@ -226,6 +226,10 @@ class Database:
         """How often the structure was built as a whole."""
         return self._classifier().builds()
 
+    def opened(self) -> Classifier:
+        """The engine's side, for other parts of it that search these rules."""
+        return self._classifier()
+
     def _classifier(self) -> Classifier:
         if self._open_classifier is None:
             raise DatabaseError("the database is closed")

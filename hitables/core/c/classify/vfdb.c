@@ -353,7 +353,9 @@ int vfdb_take(struct vfdb *db, const uint32_t *box, uint32_t priority)
     pthread_rwlock_wrlock(&db->lock);
     int status = vfdb_list_shrink(db->list, box, priority);
     if (status == VFDB_OK) {
-        status = db->ops->remove ? box_out(db, box, priority, UINT64_MAX) : rebuild(db);
+        status = db->ops->remove ? box_out(db, box, priority, UINT64_MAX) : VFDB_ANEW;
+        if (status == VFDB_ANEW)
+            status = rebuild(db);
         if (status)
             vfdb_list_extend(db->list, box, priority); /* into the room that it left */
     }
