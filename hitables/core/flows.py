@@ -7,11 +7,13 @@ checks what users give and is the interface for them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 from ._engine import ffi, lib
 from .arrays import pointer
 from .classifiers import Classifier, U32Array
+from .records import as_values
 from .status import FLOWS, check
 
 # In the order of the numbers of enum flow_scheme and enum flow_hash.
@@ -40,7 +42,11 @@ class Flows:
         self._buckets = buckets
         widths = ffi.new("uint8_t[]", list(bits))
         options = ffi.new("struct flow_options *")
-        options.scheme, options.hash, options.buckets = SCHEMES.index(scheme), HASHES.index(hash_name), buckets
+        options.scheme, options.hash, options.buckets = (
+            SCHEMES.index(scheme),
+            HASHES.index(hash_name),
+            buckets,
+        )
         options.purge_at, options.purge, options.history = purge_at, purge, history
         options.seed = [seed & (1 << 64) - 1, seed >> 64]
         options.dims, options.bits = len(bits), widths
@@ -81,13 +87,13 @@ class Flows:
         )
         self._check(status)
 
-    def statistics(self) -> dict[str, int | list[int]]:
+    def statistics(self) -> dict[str, Any]:
         """struct flow_stats, by name."""
         stats = ffi.new("struct flow_stats *")
         lib.flow_table_stats(self._table, stats)
         return as_values(stats)
 
-    def chains(self) -> dict[str, int | list[int]]:
+    def chains(self) -> dict[str, Any]:
         """struct flow_chains, by name."""
         chains = ffi.new("struct flow_chains *")
         lib.flow_table_chains(self._table, chains)
@@ -117,19 +123,7 @@ class Flows:
         return int(lib.flow_table_bytes(self._table))
 
 
-def as_values(record: object) -> dict[str, int | list[int]]:
-    """The fields of a C structure of numbers and arrays of numbers."""
-    fields = ffi.typeof(record).item.fields
-    return {
-        name: list(value) if field.type.kind == "array" else int(value)
-        for name, field in fields
-        for value in [getattr(record, name)]
-    }
-
-
 def hash_of(hash_name: str, key: bytes, seed: int) -> int:
     """The hash of a key: 31 bits of zobel, 32 of crc32c and multiply_shift, 64 of the others."""
     words = ffi.new("uint64_t[2]", [seed & (1 << 64) - 1, seed >> 64])
     return int(lib.flow_hash_of(HASHES.index(hash_name), words, key, len(key)))
-
-

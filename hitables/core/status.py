@@ -40,6 +40,7 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
             DatabaseError,
             "{where}{plan}: the algorithm and linear search gave different answers",
         ),
+        lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} does not count the work of its searches"),
     },
     FLOWS: {
         lib.VFDB_NO_MEMORY: (
@@ -48,6 +49,7 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
             "is allowed; take fewer buckets, or purge",
         ),
         lib.VFDB_DISAGREE: (DatabaseError, "the classifier and linear search gave different answers"),
+        lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} has no flow table"),
     },
 }
 

@@ -8,9 +8,8 @@ classifier it is the plan `flows(A)`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from ..core.flows import HASHES, SCHEMES, ZOBEL_SEED, Flows, hash_of
 from ..errors import DatabaseError
 from .database import Database
+from .flow_statistics import FlowChains, FlowStatistics, statistics
 from .layout import FIVE_TUPLE, Layout
 
 # Layouts of headers, by the bytes of a key: addresses, ports and protocol of IPv4 and of IPv6.
@@ -25,69 +25,6 @@ LAYOUTS = {13: FIVE_TUPLE, 37: Layout((128, 128, 16, 16, 8))}
 PURGE_AT_LIMIT = 65536
 
 Headers = npt.NDArray[np.uint32]
-
-
-@dataclass(frozen=True, slots=True)
-class FlowStatistics:
-    """What the searches of a table did: packets = hits + inserts + renewed + passed + unkept.
-
-    renewed            the key was there, with the answer of older rules
-    passed             headers without a key: a word is wider than its field
-    unkept             flows for which no memory was left
-    purged             flows dropped from chains that were full
-    returned           inserts of keys that were in the table before; None without a history
-    hit_comparisons    of keys, in searches that found theirs; miss_comparisons: in those that did not
-    moves              hits that changed the order of a chain
-    move_writes        pointers written for that; insert_writes: for inserts
-    places             [65] hits (and renewed) at place 1, 2, ... of their chain, the last: at all further places
-    longest            chain so far, flows
-    flows, chain_lengths  in the table now, and [65] how many buckets have 0, 1, ... flows
-    Comparisons, moves, writes, places and longest are those of replays with counted=True.
-    """
-
-    packets: int
-    hits: int
-    inserts: int
-    renewed: int
-    passed: int
-    unkept: int
-    purged: int
-    returned: int | None
-    hit_comparisons: int
-    miss_comparisons: int
-    moves: int
-    move_writes: int
-    insert_writes: int
-    longest: int
-    places: tuple[int, ...]
-    flows: int
-    used_buckets: int
-    longest_now: int
-    chain_lengths: tuple[int, ...]
-
-    @property
-    def comparisons(self) -> int:
-        """All comparisons of keys: the calls of memcmp of the paper's program."""
-        return self.hit_comparisons + self.miss_comparisons
-
-    @property
-    def beyond_first(self) -> int:
-        """Keys compared before the right one, over all hits: the count that fits the paper's figures."""
-        return self.hit_comparisons - sum(self.places)
-
-    @property
-    def mean_chain(self) -> float:
-        """The mean length of the chains that are not empty."""
-        return self.flows / self.used_buckets if self.used_buckets else 0.0
-
-    def as_data(self) -> dict[str, Any]:
-        """The statistics, for JSON."""
-        data = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return data | {
-            "comparisons": self.comparisons,
-            "beyond_first": self.beyond_first,
-            "mean_chain": self.mean_chain,
-        }
 
 
 class FlowTable:
@@ -178,7 +115,9 @@ class FlowTable:
         if (values is not None or out is not None) and not isinstance(headers, np.ndarray):
             raise DatabaseError("values and out need the headers as one array")
         if values is not None and classifier is not None:
-            raise DatabaseError("the answers of missing flows come from values or from a classifier, not from both")
+            raise DatabaseError(
+                "the answers of missing flows come from values or from a classifier, not from both"
+            )
         if classifier is not None and classifier.layout != self.layout:
             raise DatabaseError(
                 f"the rules of the classifier have fields of {classifier.layout.widths} bits, "
@@ -200,8 +139,12 @@ class FlowTable:
 
     def statistics(self) -> FlowStatistics:
         """Of all replays so far."""
-        stats, chains = self._table().statistics(), self._table().chains()
-        return _statistics(stats, chains, self.history)
+        return statistics(self._table().statistics(), self.history)
+
+    def chains(self) -> FlowChains:
+        """The lengths of all chains, which takes a pass over the table."""
+        chains = self._table().chains()
+        return FlowChains(chains["flows"], chains["used"], chains["longest"], tuple(chains["length"]))
 
     def clear(self) -> None:
         """Forget the flows; the statistics remain.  No other thread may use the table meanwhile."""
@@ -251,20 +194,6 @@ def flow_hash(name: str, key: bytes, seed: int | None = None) -> int:
     if not 1 <= len(key) <= 80:
         raise DatabaseError(f"a key has 1 to 80 bytes, not {len(key)}")
     return hash_of(name, key, (ZOBEL_SEED if name == "zobel" else 0) if seed is None else seed)
-
-
-def _statistics(stats: dict[str, Any], chains: dict[str, Any], history: bool) -> FlowStatistics:
-    places = tuple(stats.pop("place"))
-    returned = stats.pop("returned") if history else None
-    return FlowStatistics(
-        **{name: value for name, value in stats.items() if name != "returned"},
-        returned=returned,
-        places=places,
-        flows=chains["flows"],
-        used_buckets=chains["used"],
-        longest_now=chains["longest"],
-        chain_lengths=tuple(chains["length"]),
-    )
 
 
 def _one_of(name: str, value: object, known: Iterable[object]) -> None:

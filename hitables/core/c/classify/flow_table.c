@@ -46,13 +46,34 @@ static void lay_out_key(struct flow_table *table, const struct flow_options *opt
     table->flow_bytes = (sizeof(struct flow) + table->key_bytes + 7) / 8 * 8;
 }
 
-/* A piece that the machine has memory for: one that is larger would be promised and never come. */
-static void *take_large(struct budget *budget, size_t count, size_t size)
+/* Whether the machine has memory for the buckets.  More would be promised, and never come. */
+static bool fits_machine(const struct flow_table *table)
 {
-    size_t pages = (size_t)sysconf(_SC_PHYS_PAGES), page = (size_t)sysconf(_SC_PAGESIZE);
-    if (count > SIZE_MAX / size || count * size / page >= pages)
-        return NULL;
-    return budget_take(budget, count * size);
+    double bucket = sizeof *table->stripe / (double)FLOW_STRIPE;
+    if (table->scheme == FLOW_RING)
+        bucket += sizeof *table->ring + (double)table->purge_at * (double)table->flow_bytes;
+    else
+        bucket += sizeof *table->bucket;
+    return bucket * table->buckets < (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* The buckets, all empty; false when memory is exhausted. */
+static bool take_buckets(struct flow_table *table)
+{
+    struct budget *budget = table->budget;
+    if (!fits_machine(table))
+        return false;
+    table->stripe = budget_take(budget, table->stripes * sizeof *table->stripe);
+    if (table->stripe && table->scheme == FLOW_RING) {
+        table->ring = budget_take(budget, table->buckets * sizeof *table->ring);
+        if (table->ring)
+            table->ring_flows =
+                budget_take(budget, (size_t)table->buckets * table->purge_at * table->flow_bytes);
+        return table->ring_flows;
+    }
+    if (table->stripe)
+        table->bucket = budget_take(budget, table->buckets * sizeof *table->bucket);
+    return table->bucket;
 }
 
 int flow_table_new(struct budget *budget, const struct flow_options *options, struct flow_table **made)
@@ -69,17 +90,8 @@ int flow_table_new(struct budget *budget, const struct flow_options *options, st
     flow_hasher_init(&table->hasher, options->hash, options->seed, options->buckets);
     pthread_mutex_init(&table->stats_lock, NULL);
     table->stripes = (table->buckets - 1) / FLOW_STRIPE + 1;
-    table->stripe = take_large(budget, table->stripes, sizeof *table->stripe);
-    bool whole = table->stripe;
-    if (table->scheme == FLOW_RING) {
-        table->ring = take_large(budget, table->buckets, sizeof *table->ring);
-        table->ring_flows = take_large(budget, table->buckets, table->purge_at * table->flow_bytes);
-        whole = whole && table->ring && table->ring_flows;
-    } else {
-        table->bucket = take_large(budget, table->buckets, sizeof *table->bucket);
-        whole = whole && table->bucket;
-    }
-    if (options->history)
+    bool whole = take_buckets(table);
+    if (whole && options->history)
         table->history = flow_history_new(budget, table->key_bytes);
     if (!whole || (options->history && !table->history)) {
         flow_table_free(table);
@@ -212,7 +224,7 @@ size_t flow_table_bytes(const struct flow_table *table)
 int flow_table_replay(struct flow_table *table, const uint32_t *headers, size_t count, struct vfdb *rules,
                       const uint32_t *given, uint32_t *answers, uint32_t group, bool counted)
 {
-    return flow_search(table, headers, count, rules, given, 1, group, counted, answers);
+    return flow_search(table, headers, count, rules, given, 1, group, counted, answers, NULL);
 }
 
 void flow_table_stats(struct flow_table *table, struct flow_stats *stats)

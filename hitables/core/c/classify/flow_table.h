@@ -78,9 +78,11 @@ void flow_table_free(struct flow_table *table);
 struct flow *flow_take(struct flow_table *table, struct flow_stripe *stripe);
 
 /* Search in the order of headers.  The answers of missing flows come from *rules* or from *given*, and are
- * stored under *version* (not 0, below FLOW_PENDING); flows of another version are misses. */
+ * stored under *version* (not 0, below FLOW_PENDING); flows of another version are misses.
+ * *work*, if any, with *counted* only: what each header took is added to its entry. */
 int flow_search(struct flow_table *table, const uint32_t *headers, size_t count, struct vfdb *rules,
-                const uint32_t *given, uint32_t version, uint32_t group, bool counted, uint32_t *answers);
+                const uint32_t *given, uint32_t version, uint32_t group, bool counted, uint32_t *answers,
+                struct vfdb_work *work);
 
 /* The set of keys that were ever in the table (flow_history.c): whether the key is new; *full*: no memory. */
 struct flow_history *flow_history_new(struct budget *budget, uint32_t key_bytes);

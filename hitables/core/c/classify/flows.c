@@ -92,7 +92,19 @@ static int flows_remove(void *built, const uint32_t *box, uint32_t priority)
 static int flows_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
 {
     const struct flow_front *db = built;
-    return flow_search(db->table, headers, count, db->inner, NULL, db->version, 0, false, answers);
+    return flow_search(db->table, headers, count, db->inner, NULL, db->version, 0, false, answers, NULL);
+}
+
+static int flows_search_counted(const void *built, const uint32_t *headers, size_t count, uint32_t *answers,
+                                struct vfdb_work *work)
+{
+    const struct flow_front *db = built;
+    return flow_search(db->table, headers, count, db->inner, NULL, db->version, 0, true, answers, work);
+}
+
+static void flows_stats(const void *built, struct flow_stats *stats)
+{
+    flow_table_stats(((const struct flow_front *)built)->table, stats);
 }
 
 static int flows_settle(void *built)
@@ -118,6 +130,8 @@ const struct vfdb_ops vfdb_flows = {
     .insert = flows_insert,
     .remove = flows_remove,
     .search = flows_search,
+    .search_counted = flows_search_counted,
     .settle = flows_settle,
+    .flow_stats = flows_stats,
     .free = flows_free,
 };

@@ -386,6 +386,27 @@ int vfdb_search(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t
     return status;
 }
 
+int vfdb_search_counted(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers,
+                        struct vfdb_work *work)
+{
+    if (!db->ops->search_counted)
+        return VFDB_UNCOUNTED;
+    pthread_rwlock_rdlock(&db->lock);
+    int status = count ? db->ops->search_counted(db->built, headers, count, answers, work) : VFDB_OK;
+    pthread_rwlock_unlock(&db->lock);
+    return status;
+}
+
+int vfdb_flow_stats(struct vfdb *db, struct flow_stats *stats)
+{
+    if (!db->ops->flow_stats)
+        return VFDB_UNCOUNTED;
+    pthread_rwlock_rdlock(&db->lock);
+    db->ops->flow_stats(db->built, stats);
+    pthread_rwlock_unlock(&db->lock);
+    return VFDB_OK;
+}
+
 int vfdb_settle(struct vfdb *db)
 {
     pthread_rwlock_wrlock(&db->lock);
