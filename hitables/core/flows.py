@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-
 from ._engine import ffi, lib
 from .arrays import pointer
 from .classifiers import Classifier, U32Array

@@ -45,8 +45,8 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
     FLOWS: {
         lib.VFDB_NO_MEMORY: (
             OutOfMemory,
-            "a flow table of {buckets} buckets and its flows do not fit into the memory that there is, or that "
-            "is allowed; take fewer buckets, or purge",
+            "a flow table of {buckets} buckets and its flows do not fit into the memory that there is, or "
+            "that is allowed; take fewer buckets, or purge",
         ),
         lib.VFDB_DISAGREE: (DatabaseError, "the classifier and linear search gave different answers"),
         lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} has no flow table"),

@@ -18,7 +18,7 @@ class FlowStatistics:
     hit_comparisons    of keys, in searches that found theirs; miss_comparisons: in those that did not
     moves              hits that changed the order of a chain
     move_writes        pointers written for that; insert_writes: for inserts
-    places             [65] hits (and renewed) at place 1, 2, ... of their chain, the last: at all further places
+    places             [65] hits (and renewed) at place 1, 2, ... of their chain; the last: at further ones
     longest            chain so far, flows
     Comparisons, moves, writes, places and longest are those of replays with counted=True.
     """

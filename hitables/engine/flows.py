@@ -32,8 +32,8 @@ class FlowTable:
 
     scheme      "normal", "move_front", "circular", "insert_move_front", or "ring", the array of section 4.1
     buckets     of the hash table
-    purge_at    the length at which a chain loses its last *purge* flows; 0: none.  A ring holds purge_at flows,
-                and a new flow takes the place of its last one.
+    purge_at    the length at which a chain loses its last *purge* flows; 0: none.  A ring holds purge_at
+                flows, and a new flow takes the place of its last one.
     hash        "zobel" (the paper's), "crc32c", "multiply_shift", "siphash" or "folded"
     key_bytes   13 for headers of IPv4, [packets][5] as in FIVE_TUPLE; 37 for IPv6, [packets][11]
     seed        of the hash, up to 128 bits; None: the usual one
@@ -47,7 +47,7 @@ class FlowTable:
         buckets: int = 65536,
         purge_at: int = 10,
         purge: int = 5,
-        hash: str = "folded",  # noqa: A002
+        hash: str = "folded",
         key_bytes: int = 13,
         *,
         seed: int | None = None,
@@ -103,11 +103,12 @@ class FlowTable:
         """Search *headers* one after another, insert what is missing, and give the statistics so far.
 
         headers     [packets][fields], or blocks of them, of which one is in memory at a time
-        classifier  gives the answers of missing flows, as the priority of a rule, 2**32 - 1 for none.  The table
-                    does not know when its rules change: clear() it then, or take the plan flows(A) instead.
+        classifier  gives the answers of missing flows, as the priority of a rule, 2**32 - 1 for none.  The
+                    table does not know when its rules change: clear() it then, or take the plan flows(A).
         values      [packets] their answers instead; without either, all are 0
-        out         [packets] receives the stored answer of each packet; with values and out, headers is one array
-        group       packets that are fetched from memory side by side: 1 searches as the paper does, 0 is fastest
+        out         [packets] receives the stored answer of each packet; then headers is one array, as with
+                    values
+        group       packets that are fetched from memory side by side: 1 as the paper does, 0 is fastest
         counted     False: no comparisons, places and writes are counted, which is faster
         OutOfMemory when a flow could not be kept.
         """
@@ -157,7 +158,9 @@ class FlowTable:
         return self._table().chain(bucket)
 
     def key(self, header: npt.NDArray[np.uint32]) -> bytes:
-        """The key of one header [fields]: source, its port, destination, its port, protocol, as in a packet."""
+        """The key of one header [fields]: source, its port, destination, its port, protocol, each as in a
+        packet.
+        """
         self._check_headers(header[None])
         key = self._table().key(np.ascontiguousarray(header))
         if key is None:

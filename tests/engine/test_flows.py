@@ -471,7 +471,7 @@ def test_versions_that_start_again_bring_no_flow_back() -> None:
         assert db.search(packet).tolist() == [-1]
         for left in (rounds - 1, rounds, rounds + 1):
             boxes = np.tile(np.array([[[3, 3]]], np.uint32), (left, 1, 1))
-            inserts = np.arange(left) % 2 == int(len(db))
+            inserts = np.arange(left) % 2 == len(db)
             db.update(inserts, boxes, np.zeros(left, np.uint32))
             assert db.search(packet).tolist() == [0 if len(db) else -1]
             assert db.search(other).tolist() == [-1]
