@@ -158,6 +158,11 @@ class Classifier:
         priorities = ffi.cast("uint32_t *", ffi.from_buffer(out))
         self._check(lib.vfdb_search(self._db, pointer("uint32_t", headers), len(headers), priorities))
 
+    def search_chained(self, headers: U32Array, out: npt.NDArray[np.int32]) -> None:
+        """The same, one header at a time: a search begins when the last has answered."""
+        priorities = ffi.cast("uint32_t *", ffi.from_buffer(out))
+        self._check(lib.vfdb_search_chained(self._db, pointer("uint32_t", headers), len(headers), priorities))
+
     def search_counted(self, headers: U32Array, out: npt.NDArray[np.int32], work: U32Array) -> None:
         """The same, and adds to *work* [headers][WORK] what each header took."""
         priorities = ffi.cast("uint32_t *", ffi.from_buffer(out))

@@ -7,6 +7,7 @@ import pytest
 
 from hitables import engine
 from hitables.engine import FIVE_TUPLE, Layout, Rules
+from hitables.errors import DatabaseError
 
 SINGLE = [name for name, algorithm in engine.ALGORITHMS.items() if not algorithm.wraps]
 WRAPPERS = ["sfl", "checked", "flows"]
@@ -75,6 +76,16 @@ def test_a_search_that_counts_answers_as_one_that_does_not(plan: str) -> None:
                 assert counted == OWN[plan]
             db.update(*updates)
             updates = ~updates[0], rules.boxes[first : first + 9].copy(), updates[2]
+
+
+@pytest.mark.parametrize("plan", [*SINGLE, "flows(tss, buckets=7)"])
+def test_searches_one_by_one_answer_as_a_batch(plan: str) -> None:
+    rules = random_rules(25 if "tables" in plan else 150)
+    packets = packets_of(rules, 700)
+    with engine.open(plan, rules) as db, engine.open("linear", rules) as linear:
+        assert (db.search_one_by_one(packets) == linear.search(packets)).all()
+        with pytest.raises(DatabaseError, match="out must be"):
+            db.search_one_by_one(packets, np.zeros(3, np.int32))
 
 
 @pytest.mark.parametrize("plan", ["linear", "tss", "hicuts", "pacars", "flows(linear, buckets=7)"])

@@ -7,8 +7,8 @@
 /* Flow state tables (Peng, Leckie and Ramamohanarao, "Exploiting Traffic Localities for Efficient Flow State
  * Lookup").  See flow_table.c.
  *
- * A header is a row of *dims* words as in vfdb.h; its key has as many bytes as the dimensions need.  Functions
- * return an enum vfdb_status as an int. */
+ * A header is a row of *dims* words as in vfdb.h; its key has as many bytes as the dimensions need.
+ * Functions return an enum vfdb_status as an int. */
 
 /* How a chain is kept; the numbers are those of the paper's table 2, and RING is its section 4.1. */
 enum flow_scheme {
@@ -30,8 +30,9 @@ enum flow_limits {
 
 struct flow_options {
     uint32_t scheme, hash, buckets;
-    uint32_t purge_at, purge; /* an insertion that makes a chain purge_at long drops its last purge flows; 0: never */
-    uint64_t seed[2];         /* of the hash function */
+    /* An insertion that makes a chain purge_at long drops its last purge flows; 0: none. */
+    uint32_t purge_at, purge;
+    uint64_t seed[2]; /* of the hash function */
     uint32_t dims;
     const uint8_t *bits; /* [dims] the width of each dimension, 1 to 32 */
     bool history;        /* remember each key, to count the flows that were purged and came back */
@@ -50,7 +51,7 @@ struct flow_stats {
     uint64_t miss_comparisons;
     uint64_t moves, move_writes, insert_writes; /* hits that changed the order; pointers written for that */
     uint64_t longest;                           /* chain so far, flows */
-    uint64_t place[FLOW_PLACES + 1]; /* hits and renewed at place 1, 2, ...; the last: at all further places */
+    uint64_t place[FLOW_PLACES + 1]; /* hits and renewed at place 1, 2, ...; the last: at further places */
 };
 
 /* The chains as they are now. */
@@ -77,7 +78,8 @@ int flow_table_replay(struct flow_table *table, const uint32_t *headers, size_t 
 
 void flow_table_stats(struct flow_table *table, struct flow_stats *stats);
 void flow_table_chains(struct flow_table *table, struct flow_chains *chains);
-/* The keys of a bucket in the order of a search ([room][key bytes]), as many as fit; the length of the chain. */
+/* The keys of a bucket in the order of a search ([room][key bytes]), as many as fit; the length of its
+ * chain. */
 size_t flow_table_chain(struct flow_table *table, uint32_t bucket, uint8_t *keys, size_t room);
 uint32_t flow_table_bucket(const struct flow_table *table, const uint8_t *key);
 /* The key of a header; false, where a word is wider than its dimension. */

@@ -1,6 +1,6 @@
 /* Hash functions of flow keys.
  *
- * Idea: five functions behind one call per group of keys, so that the processor hashes several keys at a time.
+ * Idea: five functions behind one call per group of keys, so that the processor hashes several at a time.
  *   Zobel, Heinz and Williams: h ^= (h << 5) + (h >> 2) + c for each byte c, then 31 bits modulo the buckets;
  *     the paper's.
  *   CRC32C: the processor's instruction, or a table.
@@ -166,10 +166,8 @@ static uint64_t next_random(uint64_t *state)
 void flow_hasher_init(struct flow_hasher *hasher, uint32_t hash, const uint64_t *seed, uint32_t buckets)
 {
     uint64_t state = seed[0] ^ seed[1];
-    *hasher = (struct flow_hasher){.hash = hash,
-                                   .buckets = buckets,
-                                   .reciprocal = UINT64_MAX / buckets + 1,
-                                   .seed = {seed[0], seed[1]}};
+    *hasher = (struct flow_hasher){
+        .hash = hash, .buckets = buckets, .reciprocal = UINT64_MAX / buckets + 1, .seed = {seed[0], seed[1]}};
     for (uint32_t i = 0; i < sizeof hasher->factor / sizeof *hasher->factor; i++)
         hasher->factor[i] = next_random(&state) | 1;
 }

@@ -22,7 +22,8 @@ static const uint64_t history_seed[2] = {0x68697374, 0x6f7279};
 
 static uint8_t *home_of(const struct flow_history *history, const uint8_t *key)
 {
-    size_t at = flow_hash_of(FLOW_FOLDED, history_seed, key, history->key_bytes), row = 1 + history->key_bytes;
+    size_t at = flow_hash_of(FLOW_FOLDED, history_seed, key, history->key_bytes);
+    size_t row = 1 + history->key_bytes;
     for (;; at++) {
         uint8_t *place = history->place + (at & (history->room - 1)) * row;
         if (!*place || !memcmp(place + 1, key, history->key_bytes))

@@ -66,7 +66,8 @@ FLOW_INLINE bool key_of_five(const uint32_t *header, uint8_t *key)
     if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
         __builtin_trap(); /* flow_table_key serves there */
     uint32_t source = __builtin_bswap32(header[0]), destination = __builtin_bswap32(header[1]);
-    uint64_t low = source | (uint64_t)__builtin_bswap16((uint16_t)header[2]) << 32 | (uint64_t)destination << 48;
+    uint64_t low =
+        source | (uint64_t)__builtin_bswap16((uint16_t)header[2]) << 32 | (uint64_t)destination << 48;
     uint64_t high = destination >> 16 | (uint64_t)__builtin_bswap16((uint16_t)header[3]) << 16 |
                     (uint64_t)(header[4] & 0xFF) << 32;
     memcpy(key, &low, 8);
@@ -278,15 +279,15 @@ FLOW_INLINE void search_groups(struct flow_run *run, struct flow_part *part, con
 }
 
 /* The code for each scheme, size of keys, and with or without statistics. */
-#define SEARCH(name, scheme)                                                                             \
-    static void name(struct flow_run *run, struct flow_part *part, const uint32_t *given, bool counted)  \
-    {                                                                                                    \
-        if (run->table->key_bytes == 13)                                                                 \
-            counted ? search_groups(run, part, given, scheme, 13, true)                                  \
-                    : search_groups(run, part, given, scheme, 13, false);                                \
-        else                                                                                             \
-            counted ? search_groups(run, part, given, scheme, run->table->key_bytes, true)               \
-                    : search_groups(run, part, given, scheme, run->table->key_bytes, false);             \
+#define SEARCH(name, scheme)                                                                            \
+    static void name(struct flow_run *run, struct flow_part *part, const uint32_t *given, bool counted) \
+    {                                                                                                   \
+        if (run->table->key_bytes == 13)                                                                \
+            counted ? search_groups(run, part, given, scheme, 13, true)                                 \
+                    : search_groups(run, part, given, scheme, 13, false);                               \
+        else                                                                                            \
+            counted ? search_groups(run, part, given, scheme, run->table->key_bytes, true)              \
+                    : search_groups(run, part, given, scheme, run->table->key_bytes, false);            \
     }
 SEARCH(search_normal, FLOW_NORMAL)
 SEARCH(search_move_front, FLOW_MOVE_FRONT)
@@ -296,10 +297,8 @@ SEARCH(search_ring, FLOW_RING)
 #undef SEARCH
 
 static void (*const search_by[])(struct flow_run *, struct flow_part *, const uint32_t *, bool) = {
-    [FLOW_NORMAL] = search_normal,
-    [FLOW_MOVE_FRONT] = search_move_front,
-    [FLOW_CIRCULAR] = search_circular,
-    [FLOW_INSERT_MOVE_FRONT] = search_insert_move_front,
+    [FLOW_NORMAL] = search_normal,     [FLOW_MOVE_FRONT] = search_move_front,
+    [FLOW_CIRCULAR] = search_circular, [FLOW_INSERT_MOVE_FRONT] = search_insert_move_front,
     [FLOW_RING] = search_ring,
 };
 

@@ -161,8 +161,7 @@ static struct flow *take_fresh(struct flow_table *table)
     if (!table->fresh_left) {
         size_t flows = table->allocated / PART_SHARE;
         flows = flows < PART_LEAST ? PART_LEAST : flows > PART_MOST ? PART_MOST : flows;
-        struct flow_pool_part *part =
-            budget_take(table->budget, sizeof *part + flows * table->flow_bytes);
+        struct flow_pool_part *part = budget_take(table->budget, sizeof *part + flows * table->flow_bytes);
         if (!part)
             return NULL;
         *part = (struct flow_pool_part){.next = table->part, .flows = flows};

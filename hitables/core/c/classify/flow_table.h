@@ -127,8 +127,9 @@ static inline bool flow_gate_enter(struct flow_gate *gate)
         return true;
     for (uint32_t word;; flow_spin(&tries)) {
         word = atomic_load_explicit(&gate->word, memory_order_relaxed);
-        if (word != FLOW_ALONE && atomic_compare_exchange_weak_explicit(
-                                      &gate->word, &word, word + 1, memory_order_acquire, memory_order_relaxed))
+        if (word != FLOW_ALONE &&
+            atomic_compare_exchange_weak_explicit(&gate->word, &word, word + 1, memory_order_acquire,
+                                                  memory_order_relaxed))
             return false;
     }
 }

@@ -127,8 +127,8 @@ static uint32_t find_counted(const struct split_product *db, const uint32_t *hea
     for (uint32_t source = 0; source < 2; source++) {
         if (source ? !db->by_destination : !db->by_source)
             continue;
-        uint32_t reference = source ? y[0] : x[0];
-        uint32_t found = bucket_plain(db, reference, source ? header[0] : destination, row, header, db->checks);
+        uint32_t reference = source ? y[0] : x[0], other = source ? header[0] : destination;
+        uint32_t found = bucket_plain(db, reference, other, row, header, db->checks);
         work->lists++;
         work->rules += read_of_bucket(db, reference, found);
         best = found < best ? found : best;
