@@ -20,9 +20,10 @@ enum {
     GROUP = 128, /* headers that are fetched side by side; 64 to 256 make no difference */
     DEPTH = 10   /* flows of a chain that are fetched in advance */
 };
-/* Tables beyond this are fetched flow by flow.  Below it that takes as long as it saves; at 60 MB, with six
- * flows in a chain, searches are 2.5 times as fast (benchmarks/flow_tables.py). */
-enum { DEEP_BYTES = 4 << 20 };
+/* Chains are fetched flow by flow where the table does not fit into a second-level cache and the last searches
+ * compared more keys than this share of their number: then searches are 1.5 to 3 times as fast, from 9 MB on
+ * with four active flows per bucket.  Where nearly all hits are at the first place, it costs a third. */
+enum { DEEP_BYTES = 1 << 20, DEEP_TENTHS = 16 };
 
 #define NO_KEY UINT32_MAX
 
@@ -49,6 +50,7 @@ struct flow_part {
     const uint32_t *headers;
     uint32_t *answers;
     uint32_t count, ticket, misses, followers;
+    uint32_t compared; /* keys */
     bool alone;
     struct flow_miss miss[PART];
     struct {
@@ -227,6 +229,7 @@ FLOW_INLINE void search_one(struct flow_run *run, struct flow_part *part, uint32
         flow_find_in_ring(table, &at, key, bytes);
     else
         flow_find_in_list(table, &at, key, bytes, scheme == FLOW_CIRCULAR);
+    part->compared += at.compared;
     if (counted && run->work) {
         run->work[header].hashes++;
         run->work[header].flows += at.compared;
@@ -373,7 +376,6 @@ int flow_search(struct flow_table *table, const uint32_t *headers, size_t count,
                            .rules = rules,
                            .version = version,
                            .group = group && group < GROUP ? group : GROUP,
-                           .deep = budget_bytes(table->budget) > DEEP_BYTES,
                            .stats.packets = count};
     struct flow_part part;
     uint32_t unread[PART];
@@ -382,11 +384,15 @@ int flow_search(struct flow_table *table, const uint32_t *headers, size_t count,
         part.headers = headers + done * table->dims;
         part.answers = answers ? answers + done : unread;
         part.count = count - done < PART ? (uint32_t)(count - done) : PART;
-        part.misses = part.followers = 0;
+        part.misses = part.followers = part.compared = 0;
+        run.deep = atomic_load_explicit(&table->long_searches, memory_order_relaxed) &&
+                   budget_bytes(table->budget) > DEEP_BYTES;
         run.work = work ? work + done : NULL;
         part.alone = flow_gate_enter(&table->gate);
         search_by[table->scheme](&run, &part, given ? given + done : NULL, counted);
         flow_gate_leave(&table->gate, part.alone);
+        atomic_store_explicit(&table->long_searches, part.compared > part.count * DEEP_TENTHS / 10,
+                              memory_order_relaxed);
         if (part.misses)
             classify(&run, &part);
     }

@@ -65,6 +65,7 @@ struct flow_table {
     size_t fresh_left, allocated;
 
     struct flow_gate gate;
+    atomic_bool long_searches; /* the last ones compared several keys each; a hint */
     atomic_uint ticket; /* of the last search that has misses to classify */
     pthread_mutex_t stats_lock;
     struct flow_stats stats;
