@@ -21,8 +21,8 @@ enum {
     DEPTH = 10   /* flows of a chain that are fetched in advance */
 };
 /* Chains are fetched flow by flow where the table does not fit into a second-level cache and the last
- * searches compared 1.6 keys each, or more: with four active flows in a bucket, searches are then 1.5 to 3 times as
- * fast, from 9 MB on.  Where nearly all hits are at the first place, it costs a third. */
+ * searches compared 1.6 keys each, or more: with four active flows in a bucket, searches are then 1.5 to 3
+ * times as fast, from 9 MB on.  Where nearly all hits are at the first place, it costs a third. */
 enum { DEEP_BYTES = 1 << 20, DEEP_TENTHS = 16 };
 
 #define NO_KEY UINT32_MAX
