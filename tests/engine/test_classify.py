@@ -52,7 +52,11 @@ def test_classify_counts_what_searches_read(files: list[str]) -> None:
     linear = json.loads(CliRunner().invoke(main, ["classify", *files, "--work", "--json"]).output)
     assert linear["work"]["rules"] == {"mean": 9 / 4, "most": 3}, "1, 2, 3 rules, and all three"
     shown = CliRunner().invoke(main, ["classify", *files, "--work", "--time"]).output
-    assert "2.2 (3) rules" in shown and "ns one by one" in shown
+    assert "2.2 (3) rules" in shown and "ns alone" in shown
+    plan = "flows(sfl(linear, delta=5), scheme=2, buckets=77)"
+    shown = CliRunner().invoke(main, ["classify", *files, "--work", "--time", "--algorithm", plan]).output
+    names = (line.split("│")[1].strip() for line in shown.splitlines() if "│" in line)
+    assert "".join(names).replace(" ", "") == plan.replace(" ", ""), "a long plan is shown whole"
 
 
 def test_bench_classify_has_a_row_for_each_plan(files: list[str]) -> None:
