@@ -142,7 +142,7 @@ def batches(runs: int) -> Iterator[Row]:
             yield any_flows(rng, packets)
 
     for flows, buckets, purge_at, purge in (
-        (4_000, 16_384, 4, 2), (4_000, 16_384, 10, 5), (100_000, 65_536, 10, 5), (3_000_000, 1 << 20, 10, 5),
+        (1_000, 4_096, 4, 2), (4_000, 16_384, 10, 5), (100_000, 65_536, 10, 5), (3_000_000, 1 << 20, 10, 5),
     ):  # fmt: skip
         known = any_flows(rng, flows)
         ways: tuple[tuple[str, Row, int], ...] = (
@@ -287,10 +287,11 @@ def scheme_table(rows: list[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--packets", type=int, default=4_000_000, help="of each preset")
+    parser.add_argument("--runs", type=int, default=RUNS, help="of each time")
     parser.add_argument("--short", action="store_true", help="fewer packets, sizes and runs")
     parser.add_argument("-o", "--output", type=Path, help="write the figures here, and no tables")
     args = parser.parse_args()
-    packets, runs = (300_000, 2) if args.short else (args.packets, RUNS)
+    packets, runs = (300_000, 2) if args.short else (args.packets, args.runs)
     sizes = [1 << size for size in ((12, 16) if args.short else (10, 12, 14, 16, 18, 20))]
     wide = [1 << size for size in ((10, 16) if args.short else (8, 10, 12, 14, 16, 18, 20, 22))]
     data: dict[str, Any] = {"machine": machine(), "packets": packets, "runs": runs}

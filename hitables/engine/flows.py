@@ -179,6 +179,8 @@ class FlowTable:
         return self._table().bytes()
 
     def _check_headers(self, headers: Headers) -> None:
+        if not isinstance(headers, np.ndarray):
+            raise DatabaseError(f"headers must be arrays of numpy, not {type(headers).__name__}")
         if headers.dtype != np.uint32 or headers.ndim != 2 or headers.shape[1] != self.layout.dims:
             actual = f"{headers.dtype} {list(headers.shape)}"
             raise DatabaseError(f"headers must be uint32 [packets][{self.layout.dims}], not {actual}")

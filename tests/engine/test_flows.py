@@ -349,6 +349,7 @@ def test_neighbouring_flows_are_spread_evenly(hash_name: str) -> None:
         (lambda: FlowTable(limit=-1), "limit of -1"),
         (lambda: FlowTable().replay(np.zeros((3, 4), np.uint32)), r"\[packets\]\[5\]"),
         (lambda: FlowTable().replay(np.zeros((3, 5), np.int64)), "must be uint32"),
+        (lambda: FlowTable().replay([[1, 2, 3, 4, 6]]), "must be arrays of numpy, not list"),
         (lambda: FlowTable().replay(np.zeros((5, 3), np.uint32).T), "row by row"),
         (lambda: FlowTable().replay(np.zeros((3, 5), np.uint32), values=np.zeros(2, np.uint32)), "values must be"),
         (lambda: FlowTable().replay([np.zeros((3, 5), np.uint32)], out=np.zeros(3, np.uint32)), "as one array"),
