@@ -85,6 +85,9 @@ papers-sfl: setup ## the evaluation of the SFL paper again
 papers-layer4: setup ## the evaluation of the layer-4 paper again: Grid-of-Tries, tuple space search, PACARS
 	python -m benchmarks.layer4 $(BENCH_FLAGS)
 
+papers-flows: setup ## the evaluation of the flow state paper again, and what a flow table is worth (needs ../shared)
+	python -m benchmarks.flow_tables $(BENCH_FLAGS)
+
 bench-kernel: setup ## time per packet in the kernel, before and after, in one run (needs root)
 	python -m benchmarks.kernel $(BENCH_FLAGS)
 

@@ -230,8 +230,8 @@ def seed(rules_file: str, output: str) -> None:
             "hitables classify acl1.filter acl1.trace --check",
         ),
         (
-            "Measure one classifier",
-            'hitables classify --time --algorithm "sfl(tss)" acl1.filter acl1.trace',
+            "Measure one classifier, and count what its searches read",
+            'hitables classify --time --work --algorithm "sfl(tss)" acl.filter acl.trace',
         ),
     ),
 )
@@ -247,7 +247,13 @@ def seed(rules_file: str, output: str) -> None:
         help='Use this classifier, as in "sfl(linear, delta=20)"; "hitables algorithms" lists them.',
     ),
     option("--check", is_flag=True, help="Compare each result with linear search, and count the mismatches."),
-    option("--time", "timed", is_flag=True, help="Measure lookups per second."),
+    option("--time", "timed", is_flag=True, help="Measure searches, in batches and one by one."),
+    option(
+        "--work",
+        "counted",
+        is_flag=True,
+        help="Count what a search reads: nodes, lists, hashes, tuples, rules, flows.",
+    ),
     max_memory_option("Refuse a classifier beyond this much memory"),
 )
 @section(
@@ -266,6 +272,7 @@ def classify(
     algorithm: str,
     check: bool,
     timed: bool,
+    counted: bool,
     max_memory: int | None,
     output: str | None,
     form: str,
@@ -285,7 +292,7 @@ def classify(
     plan = AlgorithmSpec.read(algorithm)
     filters = classbench.parse(read_text(rules_file), rules_file)
     packets = traces.parse(read_text(trace_file), trace_file)
-    done = run(plan, filters, packets, check=check, timed=timed, limit=max_memory or 0)
+    done = run(plan, filters, packets, check=check, timed=timed, counted=counted, limit=max_memory or 0)
     if output:
         write_text(output, "".join(f"{rule}\n" for rule in done.found.tolist()))
     if is_json(form, as_json):
@@ -353,7 +360,9 @@ def bench_classify(
         for plan in plans:
             progress(str(plan))
             try:
-                rows.append(run(plan, filters, packets, check=True, timed=True, limit=max_memory))
+                rows.append(
+                    run(plan, filters, packets, check=True, timed=True, counted=True, limit=max_memory)
+                )
             except DatabaseError as error:
                 click.echo(f"hitables: left out: {error}", err=True)
     if is_json(form, as_json):

@@ -16,9 +16,13 @@ import numpy.typing as npt
 
 from ._engine import ffi, lib
 from .arrays import pointer
-from .status import DATABASE, check
+from .records import as_values
+from .status import DATABASE, FLOWS, check
 
 U32Array = npt.NDArray[np.uint32]
+
+# The counts of struct vfdb_work, in its order.
+WORK: tuple[str, ...] = tuple(name for name, _ in ffi.typeof("struct vfdb_work").fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,11 @@ class Classifier:
         self._check(lib.vfdb_open(self._plan(composition), rules, limit, handle))
         self._db = ffi.gc(handle[0], lib.vfdb_close)
 
+    @property
+    def handle(self) -> Any:
+        """The database (struct vfdb *), for other parts of the engine that search it."""
+        return self._db
+
     def _plan(self, composition: Composition) -> Any:
         inner = self._plan(composition.inner) if composition.inner else ffi.NULL
         plan = ffi.new("struct vfdb_plan *", {"ops": composition.algorithm.ops, "inner": inner})
@@ -148,6 +157,25 @@ class Classifier:
         """
         priorities = ffi.cast("uint32_t *", ffi.from_buffer(out))
         self._check(lib.vfdb_search(self._db, pointer("uint32_t", headers), len(headers), priorities))
+
+    def search_chained(self, headers: U32Array, out: npt.NDArray[np.int32]) -> None:
+        """The same, one header at a time: a search begins when the last has answered."""
+        priorities = ffi.cast("uint32_t *", ffi.from_buffer(out))
+        self._check(lib.vfdb_search_chained(self._db, pointer("uint32_t", headers), len(headers), priorities))
+
+    def search_counted(self, headers: U32Array, out: npt.NDArray[np.int32], work: U32Array) -> None:
+        """The same, and adds to *work* [headers][WORK] what each header took."""
+        priorities = ffi.cast("uint32_t *", ffi.from_buffer(out))
+        rows = ffi.cast("struct vfdb_work *", ffi.from_buffer(work))
+        self._check(
+            lib.vfdb_search_counted(self._db, pointer("uint32_t", headers), len(headers), priorities, rows)
+        )
+
+    def flow_statistics(self) -> dict[str, Any]:
+        """struct flow_stats of a plan flows(A), by name."""
+        stats = ffi.new("struct flow_stats *")
+        check(FLOWS, lib.vfdb_flow_stats(self._db, stats), plan=self._name)
+        return as_values(stats)
 
     def insert(self, boxes: U32Array, priority: int) -> None:
         """Insert a rule of these boxes [boxes][dims][2]."""

@@ -7,7 +7,7 @@ from hitables.errors import DatabaseError, OutOfMemory
 from ._engine import lib
 
 # The families of statuses; 0 of each is success.
-TREE, REDUNDANCY, INTERPRETER, DATABASE = "tree", "redundancy", "interpreter", "database"
+TREE, REDUNDANCY, INTERPRETER, DATABASE, FLOWS = "tree", "redundancy", "interpreter", "database", "flows"
 
 # Text in braces is filled from the keywords of `check`.
 _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
@@ -40,6 +40,16 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
             DatabaseError,
             "{where}{plan}: the algorithm and linear search gave different answers",
         ),
+        lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} does not count the work of its searches"),
+    },
+    FLOWS: {
+        lib.VFDB_NO_MEMORY: (
+            OutOfMemory,
+            "a flow table of {buckets} buckets and its flows do not fit into the memory that there is, or "
+            "that is allowed; take fewer buckets, or purge",
+        ),
+        lib.VFDB_DISAGREE: (DatabaseError, "the classifier and linear search gave different answers"),
+        lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} has no flow table"),
     },
 }
 

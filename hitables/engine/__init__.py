@@ -8,13 +8,19 @@ if TYPE_CHECKING:
     from ..core.classifiers import Algorithm
     from .algorithms import ALGORITHMS, AlgorithmSpec
     from .database import Database, Rules, open
+    from .flow_statistics import FlowChains, FlowStatistics
+    from .flows import FlowTable
     from .layout import FIVE_TUPLE, Layout
 
-__all__ = ["ALGORITHMS", "FIVE_TUPLE", "Algorithm", "AlgorithmSpec", "Database", "Layout", "Rules", "open"]
+__all__ = [
+    "ALGORITHMS", "FIVE_TUPLE", "Algorithm", "AlgorithmSpec", "Database", "FlowChains", "FlowStatistics",
+    "FlowTable", "Layout", "Rules", "open",
+]  # fmt: skip
 
 _HOME = {
     "ALGORITHMS": "algorithms", "Algorithm": "algorithms", "AlgorithmSpec": "algorithms",
     "FIVE_TUPLE": "layout", "Layout": "layout",
+    "FlowChains": "flow_statistics", "FlowStatistics": "flow_statistics", "FlowTable": "flows",
     "Database": "database", "Rules": "database", "open": "database",
 }  # fmt: skip
 

@@ -16,9 +16,10 @@ from typing import Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..core.classifiers import Classifier
+from ..core.classifiers import WORK, Classifier, U32Array
 from ..errors import DatabaseError
 from .algorithms import AlgorithmSpec
+from .flow_statistics import FlowStatistics, statistics
 from .layout import FIVE_TUPLE, Layout, Range
 
 # The result of a search if no rule matches.
@@ -156,17 +157,42 @@ class Database:
 
         Nothing is copied, and other threads run meanwhile.
         """
-        if headers.dtype != np.uint32 or headers.ndim != 2 or headers.shape[1] != self.layout.dims:
-            actual = f"{headers.dtype} {list(headers.shape)}"
-            raise DatabaseError(f"headers must be uint32 [headers][{self.layout.dims}], not {actual}")
-        if not headers.flags.c_contiguous:
-            raise DatabaseError("headers must lie row by row in memory (numpy.ascontiguousarray)")
-        if out is None:
-            out = np.empty(len(headers), np.int32)
-        elif out.dtype != np.int32 or out.shape != (len(headers),) or not out.flags.c_contiguous:
-            raise DatabaseError(f"out must be int32 [{len(headers)}], not {out.dtype} {list(out.shape)}")
+        out = self._checked(headers, out)
         self._classifier().search(headers, out)
         return out
+
+    def search_one_by_one(
+        self, headers: npt.NDArray[np.uint32], out: npt.NDArray[np.int32] | None = None
+    ) -> npt.NDArray[np.int32]:
+        """The answers of `search`, each header searched when the last has its answer.
+
+        For measurements of what one search takes; `search` works on many headers at a time.
+        """
+        out = self._checked(headers, out)
+        self._classifier().search_chained(headers, out)
+        return out
+
+    def work(self, headers: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.int32], dict[str, U32Array]]:
+        """The answers of `search`, and what the search of each header read: counts [headers] by name.
+
+        nodes   of trees and tries, entries of tables
+        lists   of rules, or of bits of rules, that were begun
+        hashes  computed; tuples: tried
+        rules   compared with the header
+        flows   of a flow state table, compared with the header
+        DatabaseError for an algorithm that does not count.
+        """
+        out = self._checked(headers, None)
+        counts = np.zeros((len(headers), len(WORK)), np.uint32)
+        self._classifier().search_counted(headers, out, counts)
+        return out, {name: counts[:, number] for number, name in enumerate(WORK)}
+
+    def flow_statistics(self) -> FlowStatistics:
+        """What the flow state table of a plan flows(A) did; DatabaseError for other plans.
+
+        Comparisons, moves, writes and places are those of `work`; `search` does not count them.
+        """
+        return statistics(self._classifier().flow_statistics(), history=False)
 
     def insert(self, ranges: Sequence[Range], priority: int) -> None:
         """Insert a rule, by its range of each field."""
@@ -225,6 +251,25 @@ class Database:
     def builds(self) -> int:
         """How often the structure was built as a whole."""
         return self._classifier().builds()
+
+    def _checked(
+        self, headers: npt.NDArray[np.uint32], out: npt.NDArray[np.int32] | None
+    ) -> npt.NDArray[np.int32]:
+        """Where the answers go: *out*, if there is one; DatabaseError for arrays of other kinds."""
+        if headers.dtype != np.uint32 or headers.ndim != 2 or headers.shape[1] != self.layout.dims:
+            actual = f"{headers.dtype} {list(headers.shape)}"
+            raise DatabaseError(f"headers must be uint32 [headers][{self.layout.dims}], not {actual}")
+        if not headers.flags.c_contiguous:
+            raise DatabaseError("headers must lie row by row in memory (numpy.ascontiguousarray)")
+        if out is None:
+            return np.empty(len(headers), np.int32)
+        if out.dtype != np.int32 or out.shape != (len(headers),) or not out.flags.c_contiguous:
+            raise DatabaseError(f"out must be int32 [{len(headers)}], not {out.dtype} {list(out.shape)}")
+        return out
+
+    def opened(self) -> Classifier:
+        """The engine's side, for other parts of it that search these rules."""
+        return self._classifier()
 
     def _classifier(self) -> Classifier:
         if self._open_classifier is None:

@@ -36,7 +36,7 @@ COMMANDS = {
     "map": ["compile", "before", "--min-length", "1", "-o", "compiled", "--map", "-"],
     "stats": ["stats", "--format", "json", "before"],
     "algorithms": ["algorithms", "--format", "json"],
-    "classify": ["classify", "--format", "json", "--check", "--time", "rules", "trace"],
+    "classify": ["classify", "--format", "json", "--check", "--time", "--work", "rules", "trace"],
     "traffic": ["traffic", "--format", "json", "--rules", "rules", "trace"],
     "bench-classify": [
         "bench",

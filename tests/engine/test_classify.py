@@ -41,6 +41,22 @@ def test_classify_gives_json(files: list[str]) -> None:
     result = json.loads(done.output)
     assert result["mismatches"] == 0 and result["rules"] == 3 and result["packets"] == 4
     assert result["bytes"] > 0 and result["lookups_per_s"] > 1000
+    assert 0 < result["lookup_ns"] < 1e6 and result["work"] is None
+
+
+def test_classify_counts_what_searches_read(files: list[str]) -> None:
+    run = ["classify", *files, "--algorithm", "flows(linear)"]
+    result = json.loads(CliRunner().invoke(main, [*run, "--work", "--json"]).output)
+    assert result["work"]["flows"]["most"] == 1, "each flow was looked up before"
+    assert result["work"].keys() == {"hashes", "flows"} and result["lookup_ns"] is None
+    linear = json.loads(CliRunner().invoke(main, ["classify", *files, "--work", "--json"]).output)
+    assert linear["work"]["rules"] == {"mean": 9 / 4, "most": 3}, "1, 2, 3 rules, and all three"
+    shown = CliRunner().invoke(main, ["classify", *files, "--work", "--time"]).output
+    assert "2.2 (3) rules" in shown and "ns alone" in shown
+    plan = "flows(sfl(linear, delta=5), scheme=2, buckets=77)"
+    shown = CliRunner().invoke(main, ["classify", *files, "--work", "--time", "--algorithm", plan]).output
+    names = (line.split("│")[1].strip() for line in shown.splitlines() if "│" in line)
+    assert "".join(names).replace(" ", "") == plan.replace(" ", ""), "a long plan is shown whole"
 
 
 def test_bench_classify_has_a_row_for_each_plan(files: list[str]) -> None:

@@ -25,7 +25,12 @@ WRAPPED = [
     f"{name}({inner})" for name, algorithm in engine.ALGORITHMS.items() if algorithm.wraps for inner in SINGLE
 ]
 SCALAR = ["tss(vector=0)", "sfl(linear, vector=0)"]  # the path without vectors
-PLANS = SINGLE + WRAPPED + SCALAR
+# Chains of many flows, and each way to keep them.
+CHAINED = [
+    f"flows(tss, scheme={scheme}, buckets=3, hash={scheme})".replace("scheme=3, ", "").replace(", hash=4", "")
+    for scheme in range(5)
+]
+PLANS = SINGLE + WRAPPED + SCALAR + CHAINED
 
 # Universes of up to 512 packets: all of them are tried.
 UNIVERSES = {
@@ -152,8 +157,8 @@ def draws(seed: int, layout: Layout, count: int) -> list[tuple[int, list[Range]]
 
 
 def builds_anew(plan: engine.AlgorithmSpec) -> bool:
-    """At every update: so does what cannot be updated, and checked(A) around it."""
-    if plan.algorithm.name == "checked" and plan.inner:
+    """At every update: so does what cannot be updated, and checked(A) and flows(A) around it."""
+    if plan.algorithm.name in ("checked", "flows") and plan.inner:
         return builds_anew(plan.inner)
     return not plan.algorithm.updates
 

@@ -76,6 +76,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         plan.value[p] = plan.ops->param[p].usual;
         inner.value[p] = inner.ops->param[p].usual;
     }
+    /* Few buckets, so that the chains of flows(A) are long, and each way to keep them. */
+    for (uint32_t p = 0; !strcmp(plan.ops->name, "flows") && p < VFDB_PARAMS; p++) {
+        const struct vfdb_param *param = &plan.ops->param[p];
+        if (param->name && param->most - param->least < 8)
+            plan.value[p] = param->least + byte(&in) % (param->most - param->least + 1);
+        else if (param->name)
+            plan.value[p] = param->least + byte(&in) % 8;
+    }
     plan.inner = plan.ops->wraps ? &inner : NULL;
 
     uint32_t box[RULES][DIMS][2], priority[RULES], boxes[RULES][DIMS][2], headers[HEADERS * DIMS], count = 0;

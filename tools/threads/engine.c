@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "vfdb.h"
 
@@ -59,11 +60,19 @@ static void try(const struct vfdb_plan *plan)
         exit(1);
 }
 
-static void set_defaults(struct vfdb_plan *plan, const struct vfdb_ops *ops)
+/* The usual parameters, but few buckets, so that the chains of flows(A) are long: *way* chooses how they are
+ * kept. */
+static void set_defaults(struct vfdb_plan *plan, const struct vfdb_ops *ops, uint32_t way)
 {
     plan->ops = ops;
     for (uint32_t p = 0; p < VFDB_PARAMS; p++)
         plan->value[p] = ops->param[p].usual;
+    for (uint32_t p = 0; p < VFDB_PARAMS && ops->param[p].name; p++) {
+        if (!strcmp(ops->name, "flows") && !strcmp(ops->param[p].name, "scheme"))
+            plan->value[p] = way % (ops->param[p].most + 1);
+        if (!strcmp(ops->name, "flows") && !strcmp(ops->param[p].name, "buckets"))
+            plan->value[p] = 5 + 200 * (way % 2);
+    }
 }
 
 int main(void)
@@ -91,12 +100,13 @@ int main(void)
     for (uint32_t n = 0; vfdb_algorithm(n); n++) {
         const struct vfdb_ops *ops = vfdb_algorithm(n);
         struct vfdb_plan plan = {0}, inner = {0};
-        set_defaults(&plan, ops);
+        set_defaults(&plan, ops, n);
         if (!ops->wraps && ops->least_dims <= DIMS && DIMS <= ops->most_dims)
             try(&plan);
         for (uint32_t k = 0; ops->wraps && vfdb_algorithm(k); k++) {
             const struct vfdb_ops *within = vfdb_algorithm(k);
-            set_defaults(&inner, within);
+            set_defaults(&inner, within, k);
+            set_defaults(&plan, ops, k);
             plan.inner = &inner;
             if (!within->wraps && within->least_dims <= DIMS && DIMS <= within->most_dims)
                 try(&plan);

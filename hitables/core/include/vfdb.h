@@ -28,7 +28,18 @@ enum vfdb_status {
     VFDB_BAD_BOX,   /* an interval is empty, or wider than its dimension */
     VFDB_TOO_LARGE, /* a bound of the algorithm is exceeded; its head comment names the bounds */
     VFDB_ANEW, /* from insert and remove only: this update requires a new build, which the dispatcher does */
-    VFDB_DISAGREE /* checked(A): A and linear search gave different answers */
+    VFDB_DISAGREE, /* checked(A): A and linear search gave different answers */
+    VFDB_UNCOUNTED /* the algorithm does not count what is asked for */
+};
+
+/* What the search of one header read.  An algorithm counts what it has; the rest stays as it is. */
+struct vfdb_work {
+    uint32_t nodes;  /* of trees and tries, entries of tables */
+    uint32_t lists;  /* of rules, or of bits of rules, that were begun */
+    uint32_t hashes; /* computed */
+    uint32_t tuples; /* tried */
+    uint32_t rules;  /* compared with the header */
+    uint32_t flows;  /* of a flow state table, compared with the header */
 };
 
 /* *count* boxes by rising priority; boxes of one priority are adjacent. */
@@ -53,6 +64,7 @@ struct vfdb_plan {
 };
 
 struct budget;
+struct flow_stats;
 
 /* An algorithm: one C file with one exported name.  Operations that it lacks are NULL: without insert or
  * remove the dispatcher builds anew, as it does for one that returns VFDB_ANEW.
@@ -72,7 +84,11 @@ struct vfdb_ops {
     int (*insert)(void *db, const uint32_t *box, uint32_t priority);
     int (*remove)(void *db, const uint32_t *box, uint32_t priority);
     int (*search)(const void *db, const uint32_t *headers, size_t count, uint32_t *answers);
+    /* The same answers; adds to work[i] what header i took.  Slower than search, which counts nothing. */
+    int (*search_counted)(const void *db, const uint32_t *headers, size_t count, uint32_t *answers,
+                          struct vfdb_work *work);
     int (*settle)(void *db); /* wait for what runs in the background; a status */
+    void (*flow_stats)(const void *db, struct flow_stats *stats);
     void (*free)(void *db);
 };
 
@@ -107,6 +123,15 @@ int vfdb_update(struct vfdb *db, uint32_t count, const uint8_t *inserts, const u
 
 /* answers[i] becomes the priority of the best rule that matches header i ([count][dims]), or VFDB_NONE. */
 int vfdb_search(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers);
+/* The same, and adds to work[i] what header i took; VFDB_UNCOUNTED where the algorithm, or one that it wraps,
+ * does not count. */
+int vfdb_search_counted(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers,
+                        struct vfdb_work *work);
+/* The same answers, one header at a time: where the next header lies is computed from the last answer, so no
+ * search begins before the last has ended.  For measurements of what one search takes. */
+int vfdb_search_chained(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers);
+/* The statistics of the flow state table of flows(A); VFDB_UNCOUNTED for other algorithms. */
+int vfdb_flow_stats(struct vfdb *db, struct flow_stats *stats);
 /* Wait for what runs in the background; its status. */
 int vfdb_settle(struct vfdb *db);
 

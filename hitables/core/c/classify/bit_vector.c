@@ -206,10 +206,13 @@ static inline uint32_t class_of(const struct dimension_bitmaps *bitmaps, uint32_
 }
 
 /* The first rule that the bitmaps of all dimensions have, or the number of rules. */
-static inline uint32_t first_plain(const struct bit_vector *db, const uint32_t *class)
+static inline __attribute__((always_inline)) uint32_t
+first_plain(const struct bit_vector *db, const uint32_t *class, struct vfdb_work *work)
 {
     for (uint32_t w = 0; w < db->words; w++) {
         uint64_t all = UINT64_MAX;
+        if (work)
+            work->lists++;
         for (uint32_t d = 0; all && d < db->dims; d++)
             all &= db->bitmaps[d].word[class[d] * (size_t)db->words + w];
         if (all)
@@ -218,15 +221,19 @@ static inline uint32_t first_plain(const struct bit_vector *db, const uint32_t *
     return db->rules;
 }
 
-static inline __attribute__((always_inline)) uint32_t first_aggregated(const struct bit_vector *db,
-                                                                       const uint32_t *class)
+static inline __attribute__((always_inline)) uint32_t
+first_aggregated(const struct bit_vector *db, const uint32_t *class, struct vfdb_work *work)
 {
     for (uint32_t top = 0; top < db->tops; top++) {
         uint64_t some = UINT64_MAX;
+        if (work)
+            work->nodes++;
         for (uint32_t d = 0; d < db->dims; d++)
             some &= db->bitmaps[d].some[class[d] * (size_t)db->tops + top];
         for (; some; some &= some - 1) {
             uint64_t below = (some & -some) - 1, all = UINT64_MAX;
+            if (work)
+                work->lists++;
             for (uint32_t d = 0; all && d < db->dims; d++) {
                 size_t row = class[d] * (size_t)db->tops + top;
                 uint32_t passed = (uint32_t)__builtin_popcountll(db->bitmaps[d].some[row] & below);
@@ -241,7 +248,7 @@ static inline __attribute__((always_inline)) uint32_t first_aggregated(const str
 
 static inline __attribute__((always_inline)) void search_blocks(const struct bit_vector *db,
                                                                 const uint32_t *headers, size_t count,
-                                                                uint32_t *answers)
+                                                                uint32_t *answers, struct vfdb_work *work)
 {
     uint32_t class[BLOCK][VFDB_DIMS];
     for (size_t done = 0; done < count; done += BLOCK) {
@@ -258,7 +265,9 @@ static inline __attribute__((always_inline)) void search_blocks(const struct bit
                 }
             }
         for (uint32_t i = 0; i < some; i++) {
-            uint32_t rule = db->aggregated ? first_aggregated(db, class[i]) : first_plain(db, class[i]);
+            struct vfdb_work *mine = work ? work + done + i : NULL;
+            uint32_t rule =
+                db->aggregated ? first_aggregated(db, class[i], mine) : first_plain(db, class[i], mine);
             answers[done + i] = rule < db->rules ? db->priority[rule] : VFDB_NONE;
         }
     }
@@ -270,7 +279,7 @@ static __attribute__((target("popcnt"))) void search_popcnt(const struct bit_vec
                                                             const uint32_t *headers, size_t count,
                                                             uint32_t *answers)
 {
-    search_blocks(db, headers, count, answers);
+    search_blocks(db, headers, count, answers, NULL);
 }
 #endif
 
@@ -282,7 +291,15 @@ static int bit_vector_search(const void *built, const uint32_t *headers, size_t 
         return VFDB_OK;
     }
 #endif
-    search_blocks(built, headers, count, answers);
+    search_blocks(built, headers, count, answers, NULL);
+    return VFDB_OK;
+}
+
+/* Lists are words of 64 rules that all dimensions are asked for, nodes are words of aggregated bits. */
+static int bit_vector_search_counted(const void *built, const uint32_t *headers, size_t count,
+                                     uint32_t *answers, struct vfdb_work *work)
+{
+    search_blocks(built, headers, count, answers, work);
     return VFDB_OK;
 }
 
@@ -295,5 +312,6 @@ const struct vfdb_ops vfdb_bit_vector = {
               {"mb", "megabytes of bitmaps at most", 1024, 1, 1 << 20}},
     .build = bit_vector_build,
     .search = bit_vector_search,
+    .search_counted = bit_vector_search_counted,
     .free = bit_vector_free,
 };

@@ -70,14 +70,16 @@ static int checked_remove(void *built, const uint32_t *box, uint32_t priority)
     return status;
 }
 
-static int checked_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+/* *work* NULL: not counted; it is that of A alone. */
+static int search_both(const struct checked *db, const uint32_t *headers, size_t count, uint32_t *answers,
+                       struct vfdb_work *work)
 {
-    const struct checked *db = built;
     enum { BATCH = 512 };
     uint32_t wanted[BATCH];
     for (size_t at = 0, batch; at < count; at += batch, headers += batch * db->dims) {
         batch = count - at < BATCH ? count - at : BATCH;
-        int status = vfdb_search(db->inner, headers, batch, answers + at);
+        int status = work ? vfdb_search_counted(db->inner, headers, batch, answers + at, work + at)
+                          : vfdb_search(db->inner, headers, batch, answers + at);
         if (status == VFDB_OK)
             status = vfdb_search(db->linear, headers, batch, wanted);
         if (status == VFDB_OK && memcmp(wanted, answers + at, batch * sizeof *wanted))
@@ -86,6 +88,17 @@ static int checked_search(const void *built, const uint32_t *headers, size_t cou
             return status;
     }
     return VFDB_OK;
+}
+
+static int checked_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+{
+    return search_both(built, headers, count, answers, NULL);
+}
+
+static int checked_search_counted(const void *built, const uint32_t *headers, size_t count,
+                                  uint32_t *answers, struct vfdb_work *work)
+{
+    return search_both(built, headers, count, answers, work);
 }
 
 static int checked_settle(void *built)
@@ -103,6 +116,7 @@ const struct vfdb_ops vfdb_checked = {
     .insert = checked_insert,
     .remove = checked_remove,
     .search = checked_search,
+    .search_counted = checked_search_counted,
     .settle = checked_settle,
     .free = checked_free,
 };

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "sort.h"
+#include "vfdb_work.h"
 
 enum {
     IN_FLIGHT = 16, /* packets */
@@ -336,9 +337,9 @@ int cut_tree_build(struct budget *budget, const struct vfdb_plan *plan, const st
     return status;
 }
 
-int cut_tree_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+VFDB_BODY int go_down(const struct cut_tree *db, const uint32_t *headers, size_t count, uint32_t *answers,
+                      struct vfdb_work *work, bool counted)
 {
-    const struct cut_tree *db = built;
     const struct cut_tree_node *node = db->node;
     uint32_t dims = db->leaves.dims, flying = count < IN_FLIGHT ? (uint32_t)count : IN_FLIGHT;
     uint32_t at[IN_FLIGHT] = {0};
@@ -349,6 +350,8 @@ int cut_tree_search(const void *built, const uint32_t *headers, size_t count, ui
         for (uint32_t i = 0; i < flying; i++) {
             const uint32_t *header = headers + packet[i] * dims;
             struct cut_tree_node here = node[at[i]];
+            if (counted)
+                work[packet[i]].nodes++;
             if (!(here.how & IS_LEAF)) {
                 uint32_t part =
                     part_of(here.how >> ONE_BITS, header) << width_of(here.how) | part_of(here.how, header);
@@ -356,7 +359,10 @@ int cut_tree_search(const void *built, const uint32_t *headers, size_t count, ui
                 __builtin_prefetch(node + at[i]);
                 continue;
             }
-            answers[packet[i]] = leaf_search(&db->leaves, here.first, here.how & ~(uint32_t)IS_LEAF, header);
+            if (counted)
+                work[packet[i]].lists++;
+            answers[packet[i]] = leaf_read(&db->leaves, here.first, here.how & ~(uint32_t)IS_LEAF, header,
+                                           counted ? &work[packet[i]] : NULL);
             at[i] = 0;
             if (next < count) {
                 packet[i] = next++;
@@ -367,4 +373,15 @@ int cut_tree_search(const void *built, const uint32_t *headers, size_t count, ui
             }
         }
     return VFDB_OK;
+}
+
+int cut_tree_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+{
+    return go_down(built, headers, count, answers, NULL, false);
+}
+
+int cut_tree_search_counted(const void *built, const uint32_t *headers, size_t count, uint32_t *answers,
+                            struct vfdb_work *work)
+{
+    return go_down(built, headers, count, answers, work, true);
 }

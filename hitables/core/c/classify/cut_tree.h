@@ -33,6 +33,8 @@ typedef bool cut_tree_choose(const struct cut_tree_region *node, struct node_cut
 int cut_tree_build(struct budget *budget, const struct vfdb_plan *plan, const struct vfdb_rules *rules,
                    cut_tree_choose *choose, void **built);
 int cut_tree_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers);
+int cut_tree_search_counted(const void *built, const uint32_t *headers, size_t count, uint32_t *answers,
+                            struct vfdb_work *work);
 void cut_tree_free(void *built);
 
 /* How many different intervals the node's rules have along a dimension, within the region. */

@@ -50,5 +50,6 @@ const struct vfdb_ops vfdb_hicuts = {
     .param = CUT_TREE_PARAMS,
     .build = hicuts_build,
     .search = cut_tree_search,
+    .search_counted = cut_tree_search_counted,
     .free = cut_tree_free,
 };

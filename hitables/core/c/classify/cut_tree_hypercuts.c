@@ -78,5 +78,6 @@ const struct vfdb_ops vfdb_hypercuts = {
     .param = CUT_TREE_PARAMS,
     .build = hypercuts_build,
     .search = cut_tree_search,
+    .search_counted = cut_tree_search_counted,
     .free = cut_tree_free,
 };

@@ -28,6 +28,7 @@
 #include "sort.h"
 #include "trie.h"
 #include "vfdb.h"
+#include "vfdb_work.h"
 
 enum { GROUPS = 1 << 16, LEAST_WORDS = 1024 };
 /* Headers that go down side by side, so that their cache misses overlap. */
@@ -426,7 +427,8 @@ static bool next_group(const struct grid_of_tries *db, const uint32_t *header, s
 }
 
 /* All walks through their groups, level by level. */
-static void go(const struct grid_of_tries *db, struct grid_walk **walk, uint32_t count)
+VFDB_BODY void go(const struct grid_of_tries *db, struct grid_walk **walk, uint32_t count,
+                  const struct grid_walk *first, struct vfdb_work *work, bool counted)
 {
     uint32_t on = count;
     for (uint32_t level = 0; on; level++) {
@@ -435,6 +437,8 @@ static void go(const struct grid_of_tries *db, struct grid_walk **walk, uint32_t
             struct grid_walk *w = walk[i];
             if (!w->node)
                 continue;
+            if (counted)
+                work[w - first].nodes++;
             const struct source_root *target = trie_payload(w->trie, w->node);
             w->root = target->root ? target->root : w->root;
             bool last = level == w->trie->levels;
@@ -450,6 +454,8 @@ static void go(const struct grid_of_tries *db, struct grid_walk **walk, uint32_t
             struct grid_walk *w = walk[i];
             if (!w->root)
                 continue;
+            if (counted)
+                work[w - first].nodes++;
             if (db->word[w->root] < w->best)
                 w->best = db->word[w->root];
             uint32_t digit = (uint32_t)(w->src << level % levels * db->stride >> (64 - db->stride));
@@ -459,9 +465,9 @@ static void go(const struct grid_of_tries *db, struct grid_walk **walk, uint32_t
     }
 }
 
-static int grid_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+VFDB_BODY int search_blocks(const struct grid_of_tries *db, const uint32_t *headers, size_t count,
+                            uint32_t *answers, struct vfdb_work *work, bool counted)
 {
-    const struct grid_of_tries *db = built;
     struct grid_walk walk[BLOCK], *going[BLOCK];
     for (size_t first = 0; first < count; first += BLOCK, headers += (size_t)BLOCK * db->dims) {
         uint32_t some = count - first < BLOCK ? (uint32_t)(count - first) : BLOCK, on = some;
@@ -477,12 +483,27 @@ static int grid_search(const void *built, const uint32_t *headers, size_t count,
             for (uint32_t i = 0; i < on; i++)
                 if (next_group(db, headers + (size_t)(going[i] - walk) * db->dims, going[i]))
                     going[kept++] = going[i];
-            go(db, going, on = kept);
+            on = kept;
+            for (uint32_t i = 0; counted && i < on; i++)
+                work[first + (size_t)(going[i] - walk)].lists++;
+            go(db, going, on, walk, counted ? work + first : NULL, counted);
         }
         for (uint32_t i = 0; i < some; i++)
             answers[first + i] = walk[i].best;
     }
     return VFDB_OK;
+}
+
+static int grid_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+{
+    return search_blocks(built, headers, count, answers, NULL, false);
+}
+
+/* Lists are the groups of rules whose tries are walked. */
+static int grid_search_counted(const void *built, const uint32_t *headers, size_t count, uint32_t *answers,
+                               struct vfdb_work *work)
+{
+    return search_blocks(built, headers, count, answers, work, true);
 }
 
 const struct vfdb_ops vfdb_grid_of_tries = {
@@ -496,5 +517,6 @@ const struct vfdb_ops vfdb_grid_of_tries = {
                2}},
     .build = grid_build,
     .search = grid_search,
+    .search_counted = grid_search_counted,
     .free = grid_free,
 };

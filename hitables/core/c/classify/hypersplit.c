@@ -19,6 +19,7 @@
 #include "split_stack.h"
 #include "sort.h"
 #include "vfdb.h"
+#include "vfdb_work.h"
 
 enum {
     LEAF = 31,          /* in place of a dimension */
@@ -221,9 +222,9 @@ static int hypersplit_build(struct budget *budget, const struct vfdb_plan *plan,
     return status;
 }
 
-static int hypersplit_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+VFDB_BODY int go_down(const struct hypersplit *db, const uint32_t *headers, size_t count, uint32_t *answers,
+                      struct vfdb_work *work, bool counted)
 {
-    const struct hypersplit *db = built;
     const struct hypersplit_node *node = db->node, *at[IN_FLIGHT];
     uint32_t dims = db->leaves.dims, flying = count < IN_FLIGHT ? (uint32_t)count : IN_FLIGHT;
     size_t packet[IN_FLIGHT], next = flying;
@@ -235,12 +236,17 @@ static int hypersplit_search(const void *built, const uint32_t *headers, size_t 
         for (uint32_t i = 0; i < flying; i++) {
             const uint32_t *header = headers + packet[i] * dims;
             uint32_t dim = at[i]->to_dim & LEAF;
+            if (counted)
+                work[packet[i]].nodes++;
             if (dim != LEAF) {
                 at[i] = node + (at[i]->to_dim >> DIM_BITS) + (header[dim] >= at[i]->value);
                 __builtin_prefetch(at[i]);
                 continue;
             }
-            answers[packet[i]] = leaf_search(&db->leaves, at[i]->value, at[i]->to_dim >> DIM_BITS, header);
+            if (counted)
+                work[packet[i]].lists++;
+            answers[packet[i]] = leaf_read(&db->leaves, at[i]->value, at[i]->to_dim >> DIM_BITS, header,
+                                           counted ? &work[packet[i]] : NULL);
             at[i] = node;
             if (next < count) {
                 packet[i] = next++;
@@ -253,6 +259,17 @@ static int hypersplit_search(const void *built, const uint32_t *headers, size_t 
     return VFDB_OK;
 }
 
+static int hypersplit_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+{
+    return go_down(built, headers, count, answers, NULL, false);
+}
+
+static int hypersplit_search_counted(const void *built, const uint32_t *headers, size_t count,
+                                     uint32_t *answers, struct vfdb_work *work)
+{
+    return go_down(built, headers, count, answers, work, true);
+}
+
 const struct vfdb_ops vfdb_hypersplit = {
     .name = "hypersplit",
     .title = "a binary tree of comparisons that halve the rules",
@@ -262,5 +279,6 @@ const struct vfdb_ops vfdb_hypersplit = {
               {"mb", "megabytes of tree at most", 1024, 1, 1 << 20}},
     .build = hypersplit_build,
     .search = hypersplit_search,
+    .search_counted = hypersplit_search_counted,
     .free = hypersplit_free,
 };

@@ -10,6 +10,7 @@
 #include "budget.h"
 #include "search.h"
 #include "vfdb.h"
+#include "vfdb_work.h"
 
 struct linear {
     struct budget *budget;
@@ -106,9 +107,9 @@ static int linear_remove(void *built, const uint32_t *box, uint32_t priority)
     return VFDB_OK;
 }
 
-static int linear_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+VFDB_BODY void read_rules(const struct linear *db, const uint32_t *headers, size_t count, uint32_t *answers,
+                          struct vfdb_work *work, bool counted)
 {
-    const struct linear *db = built;
     uint32_t dims = db->dims;
     for (size_t i = 0; i < count; i++, headers += dims) {
         const uint32_t *box = db->box;
@@ -121,7 +122,23 @@ static int linear_search(const void *built, const uint32_t *headers, size_t coun
                 break;
         }
         answers[i] = rule < db->count ? db->priority[rule] : VFDB_NONE;
+        if (counted) {
+            work[i].lists++;
+            work[i].rules += rule + (rule < db->count);
+        }
     }
+}
+
+static int linear_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+{
+    read_rules(built, headers, count, answers, NULL, false);
+    return VFDB_OK;
+}
+
+static int linear_search_counted(const void *built, const uint32_t *headers, size_t count, uint32_t *answers,
+                                 struct vfdb_work *work)
+{
+    read_rules(built, headers, count, answers, work, true);
     return VFDB_OK;
 }
 
@@ -134,5 +151,6 @@ const struct vfdb_ops vfdb_linear = {
     .insert = linear_insert,
     .remove = linear_remove,
     .search = linear_search,
+    .search_counted = linear_search_counted,
     .free = linear_free,
 };

@@ -25,6 +25,7 @@
  * compared as a whole.
  */
 #include "pacars_internal.h"
+#include "vfdb_work.h"
 
 #include <string.h>
 
@@ -244,20 +245,24 @@ static bool matches(const uint32_t *box, const uint32_t *header, uint32_t dims)
 }
 
 /* The best of the rules of the prefixes from that place on that hold the header. */
-static void read_rules(const struct pacars *db, const struct crossing_list *list, uint32_t place,
-                       struct pacars_walk *walk)
+/* *work* NULL: not counted. */
+VFDB_BODY void read_rules(const struct pacars *db, const struct crossing_list *list, uint32_t place,
+                          struct pacars_walk *walk, struct vfdb_work *work)
 {
     for (; place; place = prefixes(list)[place - 1].parent)
         for (const struct pacars_rule *rule = prefixes(list)[place - 1].rule;
-             rule && rule->priority < walk->best; rule = rule->next)
+             rule && rule->priority < walk->best; rule = rule->next) {
+            if (work)
+                work->rules++;
             if (matches(rule->box, walk->header, db->dims)) {
                 walk->best = rule->priority;
                 break;
             }
+        }
 }
 
-static void read_list(const struct pacars *db, const struct square *square, uint32_t side, uint32_t level,
-                      struct pacars_walk *walk)
+VFDB_BODY void read_list(const struct pacars *db, const struct square *square, uint32_t side, uint32_t level,
+                         struct pacars_walk *walk, struct vfdb_work *work)
 {
     const struct crossing_list *list = &square->list[side];
     const struct woven *woven = square->woven[side];
@@ -282,7 +287,9 @@ static void read_list(const struct pacars *db, const struct square *square, uint
         place = place_in(list->low, list->count, value);
         walk->known[side] = false;
     }
-    read_rules(db, list, holder(list, place, value, value), walk);
+    if (work)
+        work->lists++;
+    read_rules(db, list, holder(list, place, value, value), walk, work);
 }
 
 static void begin(const struct pacars *db, const uint32_t *header, struct pacars_walk *walk)
@@ -297,7 +304,8 @@ static void begin(const struct pacars *db, const uint32_t *header, struct pacars
 }
 
 /* At each level three passes over the headers: for their squares, their lists, and the lists' entries. */
-static void go_down(const struct pacars *db, struct pacars_walk *walk, uint32_t count)
+VFDB_BODY void go_down(const struct pacars *db, struct pacars_walk *walk, uint32_t count,
+                       struct vfdb_work *work, bool counted)
 {
     const struct square *square[BLOCK];
     for (uint32_t level = 0, on = count; on; level++) {
@@ -315,31 +323,44 @@ static void go_down(const struct pacars *db, struct pacars_walk *walk, uint32_t 
             struct pacars_walk *w = walk + i;
             if (!w->node)
                 continue;
+            if (counted)
+                work[i].nodes++;
             w->node = last ? NULL : trie_child(db->trie, w->node, trie_digit(db->trie, w->key, level));
             __builtin_prefetch(w->node);
             on += w->node != NULL;
             for (uint32_t side = 0; side < SIDES; side++)
                 if (square[i] && (square[i]->list[side].count || square[i]->woven[side]))
-                    read_list(db, square[i], side, last ? level - 1 : level, w);
+                    read_list(db, square[i], side, last ? level - 1 : level, w, counted ? work + i : NULL);
                 else
                     w->known[side] = false;
         }
     }
 }
 
-static int pacars_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+VFDB_BODY int search_blocks(const struct pacars *db, const uint32_t *headers, size_t count,
+                            uint32_t *answers, struct vfdb_work *work, bool counted)
 {
-    const struct pacars *db = built;
     struct pacars_walk walk[BLOCK];
     for (size_t first = 0; first < count; first += BLOCK) {
         uint32_t some = count - first < BLOCK ? (uint32_t)(count - first) : BLOCK;
         for (uint32_t i = 0; i < some; i++)
             begin(db, headers + (first + i) * db->dims, walk + i);
-        go_down(db, walk, some);
+        go_down(db, walk, some, counted ? work + first : NULL, counted);
         for (uint32_t i = 0; i < some; i++)
             answers[first + i] = walk[i].best;
     }
     return VFDB_OK;
+}
+
+static int pacars_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+{
+    return search_blocks(built, headers, count, answers, NULL, false);
+}
+
+static int pacars_search_counted(const void *built, const uint32_t *headers, size_t count, uint32_t *answers,
+                                 struct vfdb_work *work)
+{
+    return search_blocks(built, headers, count, answers, work, true);
 }
 
 const struct vfdb_ops vfdb_pacars = {
@@ -356,5 +377,6 @@ const struct vfdb_ops vfdb_pacars = {
     .insert = pacars_insert,
     .remove = pacars_remove,
     .search = pacars_search,
+    .search_counted = pacars_search_counted,
     .free = pacars_free,
 };

@@ -2,6 +2,7 @@
 ALGORITHM(linear)
 ALGORITHM(sfl)
 ALGORITHM(checked)
+ALGORITHM(flows)
 ALGORITHM(tss)
 ALGORITHM(rfc)
 ALGORITHM(bit_vector)

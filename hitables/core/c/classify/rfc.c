@@ -183,6 +183,15 @@ static int rfc_search(const void *built, const uint32_t *headers, size_t count, 
     return VFDB_OK;
 }
 
+/* Every search reads an entry of each table. */
+static int rfc_search_counted(const void *built, const uint32_t *headers, size_t count, uint32_t *answers,
+                              struct vfdb_work *work)
+{
+    for (size_t i = 0; i < count; i++)
+        work[i].nodes += ((const struct rfc *)built)->tables;
+    return rfc_search(built, headers, count, answers);
+}
+
 const struct vfdb_ops vfdb_rfc = {
     .name = "rfc",
     .title = "recursive flow classification: tables from chunks to classes",
@@ -191,5 +200,6 @@ const struct vfdb_ops vfdb_rfc = {
     .param = {{"entries", "table entries at most", 1 << 26, 1, UINT32_MAX}},
     .build = rfc_build,
     .search = rfc_search,
+    .search_counted = rfc_search_counted,
     .free = rfc_free,
 };

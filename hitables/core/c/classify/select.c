@@ -201,6 +201,14 @@ static int select_search(const void *built, const uint32_t *headers, size_t coun
     return db->ops->search(db->picked, headers, count, answers);
 }
 
+static int select_search_counted(const void *built, const uint32_t *headers, size_t count, uint32_t *answers,
+                                 struct vfdb_work *work)
+{
+    const struct selected *db = built;
+    return db->ops->search_counted ? db->ops->search_counted(db->picked, headers, count, answers, work)
+                                   : VFDB_UNCOUNTED;
+}
+
 static void select_free(void *built)
 {
     struct selected *db = built;
@@ -220,5 +228,6 @@ const struct vfdb_ops vfdb_select = {
     .insert = select_insert,
     .remove = select_remove,
     .search = select_search,
+    .search_counted = select_search_counted,
     .free = select_free,
 };

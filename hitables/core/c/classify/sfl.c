@@ -27,6 +27,7 @@
 #include "budget.h"
 #include "vfdb.h"
 #include "vfdb_lock.h"
+#include "vfdb_work.h"
 
 enum { CHUNK = 256 /* headers corrected at a time */ };
 
@@ -439,31 +440,50 @@ static int sfl_remove(void *built, const uint32_t *box, uint32_t priority)
 }
 
 /* Algorithm 3: preliminary indices (VFDB_NONE: behind A's last rule) become priorities. */
-static void correct(const struct sfl *db, const uint32_t *headers, uint32_t count, uint32_t *answers)
+VFDB_BODY void correct(const struct sfl *db, const uint32_t *headers, uint32_t count, uint32_t *answers,
+                       struct vfdb_work *work, bool counted)
 {
     const struct snapshot *base = &db->base;
     uint32_t first[CHUNK];
     box_soa_first(&db->inserted.box, headers, count, first);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t index = answers[i] == VFDB_NONE ? base->count : answers[i];
+        uint32_t from = index;
         while (base->deleted[index])
             index = box_soa_next(&base->box, headers + (size_t)i * db->dims, index + 1);
+        if (counted) {
+            work[i].lists++;
+            work[i].rules += first[i] + (first[i] < db->inserted.count) + index - from;
+        }
         bool better = first[i] < db->inserted.count && db->inserted.rule[first[i]]->index <= index;
         answers[i] = better ? db->inserted.rule[first[i]]->priority : base->priority[index];
     }
 }
 
-static int sfl_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+VFDB_BODY int search_all(struct sfl *db, const uint32_t *headers, size_t count, uint32_t *answers,
+                         struct vfdb_work *work, bool counted)
 {
-    struct sfl *db = (struct sfl *)built; /* the lock changes */
     pthread_rwlock_rdlock(&db->lock);
-    int status = vfdb_search(db->base.db, headers, count, answers);
+    int status = counted ? vfdb_search_counted(db->base.db, headers, count, answers, work)
+                         : vfdb_search(db->base.db, headers, count, answers);
     for (size_t at = 0; status == VFDB_OK && at < count; at += CHUNK) {
         uint32_t some = count - at < CHUNK ? (uint32_t)(count - at) : CHUNK;
-        correct(db, headers + at * db->dims, some, answers + at);
+        correct(db, headers + at * db->dims, some, answers + at, counted ? work + at : NULL, counted);
     }
     pthread_rwlock_unlock(&db->lock);
     return status;
+}
+
+static int sfl_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+{
+    return search_all((struct sfl *)built, headers, count, answers, NULL, false); /* the lock changes */
+}
+
+/* Besides those of A: the boxes of the buffer, and those of A that are read because one was removed. */
+static int sfl_search_counted(const void *built, const uint32_t *headers, size_t count, uint32_t *answers,
+                              struct vfdb_work *work)
+{
+    return search_all((struct sfl *)built, headers, count, answers, work, true);
 }
 
 static int sfl_settle(void *built)
@@ -486,6 +506,7 @@ const struct vfdb_ops vfdb_sfl = {
     .insert = sfl_insert,
     .remove = sfl_remove,
     .search = sfl_search,
+    .search_counted = sfl_search_counted,
     .settle = sfl_settle,
     .free = sfl_free,
 };

@@ -81,6 +81,78 @@ static int split_product_find(const void *built, const uint32_t *headers, size_t
     return VFDB_OK;
 }
 
+/* How many rules of a list are read until rule *found*, or to its end. */
+static uint32_t read_of_list(const struct split_product *db, uint32_t reference, uint32_t found)
+{
+    const uint32_t *at = db->pool + (reference >> 6);
+    uint32_t rules = reference & 63;
+    if (rules == SPLIT_LONG)
+        rules = *at++;
+    const uint32_t *number = at + (rules + 1) / 2;
+    for (uint32_t lane = 0; lane < rules; lane++)
+        if (number[lane] == found)
+            return lane + 1;
+    return rules;
+}
+
+/* The same of a bucket, which is parts of 16 rules. */
+static uint32_t read_of_bucket(const struct split_product *db, uint32_t reference, uint32_t found)
+{
+    const uint32_t *at = db->pool + (reference >> 6);
+    uint32_t rules = reference & 63, read = 0;
+    if (rules == SPLIT_LONG)
+        rules = *at++;
+    for (uint32_t now; rules; rules -= now) {
+        now = rules < 16 ? rules : 16;
+        const uint32_t *number = at + 2 * now + (now + 1) / 2;
+        for (uint32_t lane = 0; lane < now; lane++, read++)
+            if (number[lane] == found)
+                return read + 1;
+        at += 3 * now + (now + 1) / 2 + 1;
+    }
+    return read;
+}
+
+/* One header: what a search reads without vectors, which read up to 32 rules at once. */
+static uint32_t find_counted(const struct split_product *db, const uint32_t *header, struct vfdb_work *work)
+{
+    uint32_t dims = db->dims, destination = dims > 1 ? header[1] : 0, best = VFDB_NONE;
+    const uint32_t *x = address_map_leaf(&db->map[0], header[0]);
+    const uint32_t *y = address_map_leaf(&db->map[1], destination);
+    size_t kind = 0;
+    for (uint32_t d = 2; d < dims; d++)
+        kind = kind * db->class[d - 2].classes + db->class[d - 2].of[header[d] >> db->class[d - 2].shift];
+    const uint32_t *row = db->row + (size_t)SPLIT_ROW * db->kind[kind];
+    work->nodes += 4 + dims - (dims > 2 ? 2 : dims) + db->products; /* maps, classes, kind, row, cells */
+    for (uint32_t source = 0; source < 2; source++) {
+        if (source ? !db->by_destination : !db->by_source)
+            continue;
+        uint32_t reference = source ? y[0] : x[0], other = source ? header[0] : destination;
+        uint32_t found = bucket_plain(db, reference, other, row, header, db->checks);
+        work->lists++;
+        work->rules += read_of_bucket(db, reference, found);
+        best = found < best ? found : best;
+    }
+    for (uint32_t product = 0; product < 1U + db->products; product++) {
+        uint32_t side = !product;
+        uint32_t reference = db->product[product].list[(size_t)x[side] + y[side]];
+        uint32_t found = list_plain(db, reference, row, header, db->checks);
+        work->lists++;
+        work->rules += read_of_list(db, reference, found);
+        best = found < best ? found : best;
+    }
+    return db->numbered || best == VFDB_NONE ? best : db->priority[best];
+}
+
+static int split_product_find_counted(const void *built, const uint32_t *headers, size_t count,
+                                      uint32_t *answers, struct vfdb_work *work)
+{
+    const struct split_product *db = built;
+    for (size_t i = 0; i < count; i++)
+        answers[i] = find_counted(db, headers + i * db->dims, work + i);
+    return VFDB_OK;
+}
+
 static uint32_t level_of(int64_t most)
 {
 #ifdef HAVE_X86
@@ -279,5 +351,6 @@ const struct vfdb_ops vfdb_split_product = {
                INT64_MAX}},
     .build = split_product_build,
     .search = split_product_find,
+    .search_counted = split_product_find_counted,
     .free = split_product_free,
 };

@@ -75,13 +75,16 @@ static inline const uint32_t *leaves_box(const struct leaves *leaves, uint32_t r
 }
 
 /* The priority of the first rule of a leaf that matches, or VFDB_NONE. */
-static inline uint32_t leaf_search(const struct leaves *leaves, uint32_t first, uint32_t count,
-                                   const uint32_t *header)
+static inline __attribute__((always_inline)) uint32_t
+leaf_read(const struct leaves *leaves, uint32_t first, uint32_t count, const uint32_t *header,
+          struct vfdb_work *work)
 {
     const uint32_t *entry = leaves->entry + first, *end = entry + count;
     for (; entry < end; entry++) {
         if (*entry & LEAF_COVERS)
             return leaves->priority[*entry & ~(uint32_t)LEAF_COVERS];
+        if (work)
+            work->rules++;
         const uint32_t *box = leaves_box(leaves, *entry);
         uint32_t d = 0;
         while (d < leaves->dims && header[d] - box[2 * d] <= box[2 * d + 1] - box[2 * d])
@@ -90,6 +93,12 @@ static inline uint32_t leaf_search(const struct leaves *leaves, uint32_t first, 
             return leaves->priority[*entry];
     }
     return VFDB_NONE;
+}
+
+static inline uint32_t leaf_search(const struct leaves *leaves, uint32_t first, uint32_t count,
+                                   const uint32_t *header)
+{
+    return leaf_read(leaves, first, count, header, NULL);
 }
 
 #endif

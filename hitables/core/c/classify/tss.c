@@ -335,6 +335,38 @@ static int tss_search(const void *built, const uint32_t *headers, size_t count, 
     return VFDB_OK;
 }
 
+/* One header, tuple by tuple: what a lane of search_block does. */
+static uint32_t search_one(const struct tss *db, const uint32_t *header, struct vfdb_work *work)
+{
+    uint32_t key[VFDB_DIMS], best = VFDB_NONE;
+    tuples_key(&db->tuples, header, 1, key);
+    for (uint32_t t = 0; t < db->tuples.count && best > db->tuples.order[t]->bound; t++) {
+        const struct tuple *tuple = db->tuples.order[t];
+        uint32_t hash = tuple_hash(tuple, key), slot = tuple_slot(tuple, hash);
+        work->tuples++;
+        work->hashes++;
+        if (!tuple_may(tuple->filter[slot], hash))
+            continue;
+        work->lists++;
+        for (const struct tuple_rule *rule = tuple->head[slot]; rule && rule->priority < best;
+             rule = rule->next) {
+            work->rules++;
+            if (rule_matches(rule, header, db->tuples.dims))
+                best = rule->priority;
+        }
+    }
+    return best;
+}
+
+static int tss_search_counted(const void *built, const uint32_t *headers, size_t count, uint32_t *answers,
+                              struct vfdb_work *work)
+{
+    const struct tss *db = built;
+    for (size_t i = 0; i < count; i++)
+        answers[i] = search_one(db, headers + i * db->tuples.dims, work + i);
+    return VFDB_OK;
+}
+
 const struct vfdb_ops vfdb_tss = {
     .name = "tss",
     .title = "tuple space search: a hash table per combination of prefix lengths",
@@ -347,5 +379,6 @@ const struct vfdb_ops vfdb_tss = {
     .insert = tss_insert,
     .remove = tss_remove,
     .search = tss_search,
+    .search_counted = tss_search_counted,
     .free = tss_free,
 };

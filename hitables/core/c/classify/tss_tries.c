@@ -19,6 +19,7 @@
 
 #include "trie.h"
 #include "tuples.h"
+#include "vfdb_work.h"
 
 /* Headers that descend side by side, so that their cache misses overlap. */
 enum { BLOCK = 16, LEVELS = 33 };
@@ -233,7 +234,8 @@ struct ways {
     const struct length_mark *mark[VFDB_DIMS][BLOCK][LEVELS];
 };
 
-static void go_down(const struct tss_tries *db, const uint32_t *headers, uint32_t count, struct ways *ways)
+VFDB_BODY void go_down(const struct tss_tries *db, const uint32_t *headers, uint32_t count, struct ways *ways,
+                       struct vfdb_work *work, bool counted)
 {
     uint32_t dims = db->tuples.dims;
     for (uint32_t d = 0; d < dims; d++) {
@@ -249,6 +251,8 @@ static void go_down(const struct tss_tries *db, const uint32_t *headers, uint32_
             for (uint32_t i = 0; i < count; i++) {
                 if (!node[i])
                     continue;
+                if (counted)
+                    work[i].nodes++;
                 const struct length_mark *met = trie_payload(trie, node[i]);
                 ways->mark[d][i][ways->count[d][i]] = met;
                 ways->count[d][i] += met->block != NULL;
@@ -276,27 +280,38 @@ static uint64_t candidates(const struct ways *ways, uint32_t dims, uint32_t i, u
     return all;
 }
 
-static uint32_t look_up(const struct tuples *tuples, const struct tuple *tuple, const uint32_t *key,
-                        const uint32_t *header, uint32_t best)
+/* *work* NULL: not counted. */
+VFDB_BODY uint32_t look_up(const struct tuples *tuples, const struct tuple *tuple, const uint32_t *key,
+                           const uint32_t *header, uint32_t best, struct vfdb_work *work)
 {
     uint32_t hash = tuple_hash(tuple, key), slot = tuple_slot(tuple, hash);
+    if (work) {
+        work->tuples++;
+        work->hashes++;
+    }
     if (!tuple_may(tuple->filter[slot], hash))
         return best;
-    for (const struct tuple_rule *rule = tuple->head[slot]; rule && rule->priority < best; rule = rule->next)
+    if (work)
+        work->lists++;
+    for (const struct tuple_rule *rule = tuple->head[slot]; rule && rule->priority < best;
+         rule = rule->next) {
+        if (work)
+            work->rules++;
         if (rule_matches(rule, header, tuples->dims))
             return rule->priority;
+    }
     return best;
 }
 
-static int tss_tries_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+VFDB_BODY int search_blocks(const struct tss_tries *db, const uint32_t *headers, size_t count,
+                            uint32_t *answers, struct vfdb_work *work, bool counted)
 {
-    const struct tss_tries *db = built;
     const struct tuples *tuples = &db->tuples;
     struct ways ways;
     uint32_t key[VFDB_DIMS];
     for (size_t first = 0; first < count; first += BLOCK) {
         uint32_t some = count - first < BLOCK ? (uint32_t)(count - first) : BLOCK;
-        go_down(db, headers + first * tuples->dims, some, &ways);
+        go_down(db, headers + first * tuples->dims, some, &ways, counted ? work + first : NULL, counted);
         for (uint32_t i = 0; i < some; i++) {
             const uint32_t *header = headers + (first + i) * tuples->dims;
             uint32_t best = VFDB_NONE;
@@ -306,12 +321,23 @@ static int tss_tries_search(const void *built, const uint32_t *headers, size_t c
                     uint32_t number = word * 64 + (uint32_t)__builtin_ctzll(left);
                     const struct tuple *tuple = number < tuples->room ? tuples->number[number] : NULL;
                     if (tuple && tuple->bound < best)
-                        best = look_up(tuples, tuple, key, header, best);
+                        best = look_up(tuples, tuple, key, header, best, counted ? work + first + i : NULL);
                 }
             answers[first + i] = best;
         }
     }
     return VFDB_OK;
+}
+
+static int tss_tries_search(const void *built, const uint32_t *headers, size_t count, uint32_t *answers)
+{
+    return search_blocks(built, headers, count, answers, NULL, false);
+}
+
+static int tss_tries_search_counted(const void *built, const uint32_t *headers, size_t count,
+                                    uint32_t *answers, struct vfdb_work *work)
+{
+    return search_blocks(built, headers, count, answers, work, true);
 }
 
 const struct vfdb_ops vfdb_tss_tries = {
@@ -326,5 +352,6 @@ const struct vfdb_ops vfdb_tss_tries = {
     .insert = tss_tries_insert,
     .remove = tss_tries_remove,
     .search = tss_tries_search,
+    .search_counted = tss_tries_search_counted,
     .free = tss_tries_free,
 };

@@ -353,7 +353,9 @@ int vfdb_take(struct vfdb *db, const uint32_t *box, uint32_t priority)
     pthread_rwlock_wrlock(&db->lock);
     int status = vfdb_list_shrink(db->list, box, priority);
     if (status == VFDB_OK) {
-        status = db->ops->remove ? box_out(db, box, priority, UINT64_MAX) : rebuild(db);
+        status = db->ops->remove ? box_out(db, box, priority, UINT64_MAX) : VFDB_ANEW;
+        if (status == VFDB_ANEW)
+            status = rebuild(db);
         if (status)
             vfdb_list_extend(db->list, box, priority); /* into the room that it left */
     }
@@ -382,6 +384,41 @@ int vfdb_search(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t
     int status = db->ops->search(db->built, headers, count, answers);
     pthread_rwlock_unlock(&db->lock);
     return status;
+}
+
+int vfdb_search_counted(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers,
+                        struct vfdb_work *work)
+{
+    if (!db->ops->search_counted)
+        return VFDB_UNCOUNTED;
+    pthread_rwlock_rdlock(&db->lock);
+    int status = count ? db->ops->search_counted(db->built, headers, count, answers, work) : VFDB_OK;
+    pthread_rwlock_unlock(&db->lock);
+    return status;
+}
+
+int vfdb_search_chained(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers)
+{
+    int status = VFDB_OK;
+    /* No rule has this priority, which neither the compiler nor the processor knows. */
+    volatile uint32_t never = VFDB_NONE - 1;
+    pthread_rwlock_rdlock(&db->lock);
+    for (size_t i = 0; i < count && status == VFDB_OK; i++) {
+        status = db->ops->search(db->built, headers, 1, answers + i);
+        headers += db->dims * (1 + (size_t)(answers[i] == never));
+    }
+    pthread_rwlock_unlock(&db->lock);
+    return status;
+}
+
+int vfdb_flow_stats(struct vfdb *db, struct flow_stats *stats)
+{
+    if (!db->ops->flow_stats)
+        return VFDB_UNCOUNTED;
+    pthread_rwlock_rdlock(&db->lock);
+    db->ops->flow_stats(db->built, stats);
+    pthread_rwlock_unlock(&db->lock);
+    return VFDB_OK;
 }
 
 int vfdb_settle(struct vfdb *db)
