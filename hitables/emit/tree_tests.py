@@ -47,7 +47,7 @@ def prefix(low: int, high: int, family: Family) -> str:
 
 
 def _interface(low: int, high: int) -> str:
-    """One name, or the beginning of names low..high with "+" behind it: 15 bytes at most, as iptables reads."""
+    """One name, or the beginning of names low..high and a "+": 15 bytes at most, as iptables reads."""
     stem = interface_name(low)
     size = len(stem.encode("utf-8", "surrogateescape"))
     if low == high:

@@ -207,7 +207,6 @@ static struct open_leaf *leaf_part(struct bisection *g, const struct open_leaf *
     if (!inside && !(leaf->holes = hole_new(g->space, from->holes, probe)))
         return NULL;
     bool alive = range_trim(g->space, leaf->holes, probe->axis, along);
-    bool named = g->space->in->axis[probe->axis].cut == TREE_CUT_NAME;
     for (uint32_t i = front; i < from->boxes;) {
         int32_t r = rule[from->box[i]];
         struct rank_range whole = box_ranks(g->space, from->box[i], probe->axis);
@@ -230,17 +229,13 @@ static struct open_leaf *leaf_part(struct bisection *g, const struct open_leaf *
             uint32_t at = met;
             while (at && rule[leaf->box[at - 1]] == r)
                 at--;
-            double part = named  ? from->choice.part
-                          : many ? 0.5
-                                 : probe_part(g, around, probe, whole);
+            double part = many ? 0.5 : probe_part(g, around, probe, whole);
             leaf->share[at] = (float)(share * (inside ? part : 1 - part));
         }
     }
     for (uint32_t i = 0; i < from->background_boxes; i++) {
         struct rank_range ranks = box_ranks(g->space, from->background[i], probe->axis);
         double part = probe_part(g, around, probe, ranks);
-        if (named && part > 0 && part < 1)
-            part = from->choice.part;
         float share = (float)(from->background_share[i] * (inside ? part : 1 - part));
         if (share > 1e-4f) {
             leaf->background[leaf->background_boxes] = from->background[i];

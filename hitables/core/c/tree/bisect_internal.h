@@ -21,7 +21,6 @@ struct test_choice {
     u128 low, high;
     bool negated;
     uint32_t copies; /* rules that meet both sides */
-    double part; /* of an axis of names: of the traffic of a box that reaches beyond low..high, what is inside */
 };
 
 /* A leaf that may yet be split.  share[] is the traffic that meets each rule here, kept with the rule's

@@ -1,9 +1,9 @@
 /* Tests of an axis of names (interfaces): one name, or all names that begin alike.
  *
- * Idea: the hulls of the rules, sorted, are the leaves of a trie of bytes.  Every fork of that trie, and every
- * leaf, is a candidate: the least prefix that holds the hulls below it, or the one name.  A test separates one
- * branch of a fork from all others, so names of 16 digits take 8 tests per digit on the mean, where tests of
- * whole names take half as many as there are names.
+ * Idea: the hulls of the rules, sorted, are the leaves of a trie of bytes.  Every fork of that trie, and
+ * every leaf, is a candidate: the least prefix that holds the hulls below it, or the one name.  A test
+ * separates one branch of a fork from all others, so names of 16 digits take 8 tests per digit on the mean,
+ * where tests of whole names take half as many as there are names.
  * Cost: O(n log n) per axis, n the boxes of the leaf; equal hulls count as one after the first sort.
  * Invariant: every candidate can be written as one interface of a rule (axis_can_test).
  * Threading: none; scratch belongs to one bisection.
@@ -128,11 +128,8 @@ static struct hull_count counted(const struct hull_count *count, uint32_t hulls,
     return low ? count[low - 1] : (struct hull_count){0, 0, 0};
 }
 
-/* Weigh a test of low..high; *within*: the hulls inside, *held* distinct ones.
- *
- * The traffic of rules that reach beyond the interval is taken to be spread over the names that rules spell,
- * and one name more. */
-static void try_name(const struct name_search *s, u128 low, u128 high, struct hull_count within, uint32_t held)
+/* Weigh a test of low..high; *within*: the hulls inside. */
+static void try_name(const struct name_search *s, u128 low, u128 high, struct hull_count within)
 {
     const struct axis_spans *spans = s->spans;
     const struct space *space = s->g->space;
@@ -143,13 +140,11 @@ static void try_name(const struct name_search *s, u128 low, u128 high, struct hu
     struct hull_count begun = counted(s->g->names->begun, s->hulls, line_rank(line, high), false);
     struct hull_count ended = counted(s->g->names->ended, s->hulls, line_rank(line, low), true);
     bool whole = low <= along->low && high >= along->high;
-    double crossing = begun.share - ended.share - within.share + spans->wide_share;
-    double part = whole ? 1 : (double)held / (s->hulls + 1), before = s->best->work;
+    double crossing = begun.share - ended.share - within.share;
     struct side_counts counts = {spans->wide + begun.rules - ended.rules,
-                                 spans->wide + spans->rules - within.rules, within.share + crossing * part};
+                                 spans->wide + spans->rules - within.rules,
+                                 within.share + crossing / 2 + spans->wide_share * (whole ? 1 : 0.5)};
     weigh(s->g, s->leaf, &counts, spans->share, spans->axis, low, high, s->best);
-    if (s->best->work < before)
-        s->best->part = part;
 }
 
 /* The free bits of the least prefix of whole bytes that holds low..high. */
@@ -183,7 +178,7 @@ static void try_branch(const struct name_search *s, uint32_t from, uint32_t to, 
     u128 free = free_bytes(low, high), below = free >> 8;
     low &= ~free;
     high = low | free;
-    try_name(s, low, high, within, held);
+    try_name(s, low, high, within);
     if (!free || held == 1)
         return;
     /* Branches: the next byte.  Hulls that begin before the narrowed prefix end above *last*. */

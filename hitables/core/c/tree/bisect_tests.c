@@ -1,10 +1,10 @@
 /* The tests of a leaf, weighed by the work that each is expected to leave.
  *
  * Idea: candidates are the prefixes on the heavier path of the trie of the rules' hulls and the lighter half
- * at each fork, the edges of ranges, prefixes of names (bisect_names.c), and the intervals that boxes spell.  A test is worth the expected work
- * on both sides (bisect_work.c), its own cost, and a penalty for each rule that it copies.  A rule's traffic
- * is spread evenly over its box, along addresses and ports; along other axes half of it is taken to pass a
- * test that the rule does not answer.
+ * at each fork, the edges of ranges, the intervals that boxes spell, and prefixes of names (bisect_names.c).
+ * A test is worth the expected work on both sides (bisect_work.c), its own cost, and a penalty for each rule
+ * that it copies.  A rule's traffic is spread evenly over its box, along addresses and ports; along other
+ * axes half of it is taken to pass a test that the rule does not answer.
  * Cost: O(n log n) per axis, n the boxes of the leaf.
  * Invariant: a chosen test makes some list shorter, so growth ends.
  * Threading: none; scratch belongs to one bisection.
@@ -86,7 +86,7 @@ void weigh(const struct bisection *g, const struct open_leaf *leaf, const struct
     bool negate = may_negate && (negated < plain - 1e-9 || (negated < plain + 1e-9 && out < in));
     double work = negate ? negated : plain;
     if (work < best->work - 1e-9)
-        *best = (struct test_choice){work, axis, low, high, negate, copies, 0};
+        *best = (struct test_choice){work, axis, low, high, negate, copies};
 }
 
 static struct crossing_span crossing_of(const struct line *line, const struct range *along,

@@ -37,7 +37,7 @@ static void work_fill(struct bisection *g, double work[NESTINGS][SIZES], struct 
 }
 
 /* The cheapest test that bisects the axis; false: no test may.  (A prefix of names separates one branch of
- * many, so tests of names rarely halve a list: with a table of their own, nft reads a tenth more on
+ * many, so tests of names rarely halve a list: with a table of their own, nft reads a third more on
  * fwbuilder's example.) */
 static bool bisecting_test(const struct tree_boxes *in, uint32_t axis, struct tree_cost *test)
 {

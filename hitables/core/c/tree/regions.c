@@ -288,8 +288,8 @@ bool axis_usable(const struct space *space, const struct range *region, uint32_t
 }
 
 /* Whether one rule can test an axis of names for low..high: one name, or a prefix of names and "+".  A name
- * leaves the last byte to the 0 that ends it, and "+" takes one byte more.  A name that ends with "+" would be
- * read as a prefix. */
+ * leaves the last byte to the 0 that ends it, and "+" takes one byte more.  A name that ends with "+" would
+ * be read as a prefix. */
 static bool names_can_test(const struct tree_axis *axis, u128 low, u128 high)
 {
     unsigned bytes = axis->bits / 8, least = low == high ? 1 : 2, padding = 0;
