@@ -18,7 +18,7 @@ from pathlib import PurePath
 import numpy as np
 import numpy.typing as npt
 
-from ..analyse.boxes import Boxes, Prices, Reorder
+from ..analyse.boxes import Boxes, Cut, Prices, Reorder
 from ..analyse.callgraph import deciding, graph, levels, writes
 from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
@@ -40,6 +40,8 @@ from .options import NESTING, NOT_ASKED, Options
 from .result import ChainReport, Fault, left_alone
 
 Floats = npt.NDArray[np.float64]
+# In chains of more boxes, a tree of whole names is not tried besides: it would cost as much time again.
+MANY_NAMES = 2000
 
 
 def _cut_into_segments(rules: Sequence[Rule]) -> list[list[Rule]]:
@@ -56,6 +58,20 @@ def _cut_into_segments(rules: Sequence[Rule]) -> list[list[Rule]]:
         else:
             runs[-1].append(rule)
     return [run for run in runs if run]
+
+
+def _with_whole_names(boxes: Boxes) -> list[Boxes]:
+    """The boxes with interfaces cut by whole names, if they are cut by beginnings of names.
+
+    Of few names a tree of whole names may be the cheaper one, which a search by single cuts does not see.
+    """
+    if all(axis.cut is not Cut.NAME for axis in boxes.axes) or len(boxes.rule) > MANY_NAMES:
+        return []
+    axes = [replace(axis, cut=Cut.SPELT) if axis.cut is Cut.NAME else axis for axis in boxes.axes]
+    whole = Boxes(
+        axes, boxes.low, boxes.high, boxes.rule, boxes.final, boxes.weight, boxes.reorder, boxes.prices
+    )
+    return [whole]
 
 
 @dataclass(slots=True)
@@ -365,9 +381,23 @@ class TableCompiler:
         self, run: Sequence[Rule], boxes: Boxes, nesting: int, budget: int
     ) -> tuple[Tree | None, Floats, str]:
         """A tree over *run* or None; what its packets read before and after; and why there is no tree."""
-        options = self.options
         priced = Priced(run, boxes.axes, self.family)
         boxes.prices = prices(priced, self.costs, self.backends)
+        each = self.each_backend(priced)
+        grown = []
+        for variant in (boxes, *_with_whole_names(boxes)):
+            tree = self.grow_tree(variant, nesting, budget)
+            grown.append((tree, [rules_read(boxes, tree), *spent(boxes, tree, each)]))
+        tree, means = min(grown, key=lambda pair: sum(after for _, after in pair[1][1:]))
+        read_before, read_after = means[0]
+        why = "" if read_after < read_before else "a tree would not read fewer rules"
+        for backend, (before, after) in zip(self.backends, means[1:], strict=True):
+            if not why and after >= before:
+                why = f"a tree would not cost less: {after:.0f} ns in {backend.value}, the list {before:.0f}"
+        return None if why else tree, np.array(means).T, why
+
+    def grow_tree(self, boxes: Boxes, nesting: int, budget: int) -> Tree:
+        options = self.options
         started = time.process_time()
         tree = grow(
             boxes,
@@ -379,13 +409,7 @@ class TableCompiler:
             effort=options.effort,
         )
         self.spent += time.process_time() - started
-        means = [rules_read(boxes, tree), *spent(boxes, tree, self.each_backend(priced))]
-        read_before, read_after = means[0]
-        why = "" if read_after < read_before else "a tree would not read fewer rules"
-        for backend, (before, after) in zip(self.backends, means[1:], strict=True):
-            if not why and after >= before:
-                why = f"a tree would not cost less: {after:.0f} ns in {backend.value}, the list {before:.0f}"
-        return None if why else tree, np.array(means).T, why
+        return tree
 
     def each_backend(self, priced: Priced) -> list[Prices]:
         return [nanoseconds(priced, self.costs, each) for each in self.backends]
