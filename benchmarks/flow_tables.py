@@ -286,7 +286,7 @@ def scheme_table(rows: list[Row]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--packets", type=int, default=4_000_000, help="of each preset")
+    parser.add_argument("--packets", type=int, default=500_000, help="of each preset")
     parser.add_argument("--runs", type=int, default=RUNS, help="of each time")
     parser.add_argument("--short", action="store_true", help="fewer packets, sizes and runs")
     parser.add_argument("-o", "--output", type=Path, help="write the figures here, and no tables")
