@@ -320,7 +320,11 @@ def _listed(
         rule, chain = final.get(match_keys[at], -1), int(region.entered[at])
         if rule < 0 or target_keys[last[chain]] != rules.target_keys[rule]:
             continue
-        listed = of[region.start[chain] : last[chain]].tolist()
+        # Of rules with the same matches, the first decides.
+        firsts: dict[bytes, int] = {}
+        for each in range(int(region.start[chain]), int(last[chain])):
+            firsts.setdefault(match_keys[each], each)
+        listed = of[np.array(list(firsts.values()), np.int64)].tolist()
         if all(each >= 0 and rules.final[each] for each in listed):
             found.append((at, rule, chain, listed))
     while True:

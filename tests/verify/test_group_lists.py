@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import random
+import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from support.grouped_programs import EFFECT_SLIPS, EFFECTS, SLIPS, Grouping, list_program, make_list
 
 import hitables
+from hitables.build.grow import grow
+from hitables.cli.main import main
+from hitables.compiler import tables
 from hitables.compiler.compile import compile_rules
 from hitables.core.prover import Status
 from hitables.generate import rules as generated
@@ -18,6 +24,7 @@ from hitables.generate import seed as seeds
 from hitables.parse import classbench
 from hitables.verify import bdd, exact, group_lists, merged_classes
 from hitables.verify.encoding import Encoding
+from hitables.verify.group_reader import NotGrouped
 from hitables.verify.question import Difference, Equal, Question
 
 pytestmark = pytest.mark.engine
@@ -96,8 +103,8 @@ def test_lists_prove_no_slip_with_effects_memory_and_jumps(monkeypatch: pytest.M
         if not np.array_equal(list_program(rules).outcomes(), grouped.outcomes()):
             differ += 1
             assert not answer, grouped.text()
-    assert differ > 0.2 * PAIRS
-    assert read > 0.3 * PAIRS
+    assert differ > 0.2 * 2 * PAIRS
+    assert read > 0.8 * 2 * PAIRS
 
 
 @pytest.mark.parametrize("slip", ["again", "wider", "moved"])
@@ -175,6 +182,230 @@ def test_rules_with_the_same_verdict_may_be_exchanged(monkeypatch: pytest.Monkey
 def test_a_memory_is_not_asked_in_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = (text.replace("3/32 -j", "3/32 -m limit --limit 1/sec -j") for text in (BEFORE, AFTER))
     assert proved_by_lists(before, after, monkeypatch) is False
+
+
+IN_LINE = """\
+*filter
+:FORWARD DROP [0:0]
+:rest - [0:0]
+:v1 - [0:0]
+:kept - [0:0]
+-A FORWARD -d 10.0.0.2/32 -j v1
+-A FORWARD -d 10.0.0.2/32 -j kept
+-A FORWARD -g rest
+-A rest -s 10.0.0.1/32 -j ACCEPT
+-A rest -s 10.0.0.3/32 -j ACCEPT
+-A v1 -s 10.0.0.1/32 -j ACCEPT
+-A kept -d 10.0.0.2/32 -m limit --limit 1/sec -j DROP
+COMMIT
+"""
+LIMITED = """\
+*filter
+:FORWARD DROP [0:0]
+-A FORWARD -s 10.0.0.1/32 -j ACCEPT
+-A FORWARD -d 10.0.0.2/32 -m limit --limit 1/sec -j DROP
+-A FORWARD -s 10.0.0.3/32 -j ACCEPT
+COMMIT
+"""
+
+
+def test_a_memory_stays_one_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert proved_by_lists(LIMITED, IN_LINE, monkeypatch) is True
+    twice = IN_LINE.replace(
+        "-A FORWARD -d 10.0.0.2/32 -j kept\n",
+        "-A FORWARD -d 10.0.0.2/32 -p tcp -j kept\n-A FORWARD ! -p tcp -d 10.0.0.2/32 -j kept2\n",
+    ).replace(":kept -", ":kept2 - [0:0]\n:kept -")
+    twice = twice.replace("COMMIT", "-A kept2 -d 10.0.0.2/32 -m limit --limit 1/sec -j DROP\nCOMMIT")
+    assert not proved_by_lists(LIMITED, twice, monkeypatch)
+
+
+def test_a_memory_is_asked_for_the_packets_of_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_first = IN_LINE.replace("-A FORWARD -d 10.0.0.2/32 -j v1\n", "")
+    assert not proved_by_lists(LIMITED, asked_first, monkeypatch)
+    for_more = IN_LINE.replace("-A FORWARD -d 10.0.0.2/32 -j kept\n", "-A FORWARD -j kept\n")
+    for_more = for_more.replace("-A kept -d 10.0.0.2/32 -m limit", "-A kept -m limit")
+    assert not proved_by_lists(LIMITED, for_more, monkeypatch)
+
+
+def with_user_chain(text: str, in_input: str) -> str:
+    """The rules, of which one enters a chain with a memory, and INPUT with one more rule."""
+    text = text.replace("*filter\n", "*filter\n:INPUT ACCEPT [0:0]\n:user - [0:0]\n")
+    text = text.replace("10.0.0.3/32 -j ACCEPT", "10.0.0.3/32 -j user")
+    return text.replace("COMMIT", f"-A user -m limit --limit 1/sec -j ACCEPT\n-A INPUT {in_input}\nCOMMIT")
+
+
+def test_memories_of_two_chains_are_proved_together() -> None:
+    """Each chain by itself is equal, but the memory that both enter must not become two."""
+    staying = BEFORE.replace("10.0.0.4/32 -j REJECT", "10.0.0.4/32 -j LOG")
+    in_groups = """\
+*filter
+:FORWARD DROP [0:0]
+:t1 - [0:0]
+:v1 - [0:0]
+:v3 - [0:0]
+:rest - [0:0]
+-A FORWARD -s 10.0.0.3/32 -j v1
+-A FORWARD -s 10.0.0.3/32 -j ACCEPT
+-A FORWARD -d 10.0.0.4/32 -j v1
+-A FORWARD -d 10.0.0.4/32 -j LOG
+-A FORWARD -g rest
+-A rest -j t1
+-A rest -s 10.0.0.1/32 -j ACCEPT
+-A t1 -d 10.0.0.2/32 -j v3
+-A t1 -d 10.0.0.2/32 -j DROP
+-A v1 -d 10.0.0.2/32 -j v3
+-A v1 -d 10.0.0.2/32 -j DROP
+-A v3 -s 10.0.0.1/32 -j ACCEPT
+COMMIT
+"""
+    in_groups = in_groups.replace("-A v1 -d 10.0.0.2/32 -j v3", "-A v1 -j v3\n-A v1 -d 10.0.0.2/32 -j v3")
+    before = hitables.read(with_user_chain(staying, "-j user"))
+    one = hitables.read(with_user_chain(in_groups, "-j user"))
+    two = hitables.read(with_user_chain(in_groups, "-m limit --limit 1/sec -j ACCEPT"))
+    answer = exact.check(before, one, QUESTION)
+    assert isinstance(answer, Equal)
+    assert answer.by_regions == ()
+    assert isinstance(exact.check(before, two, QUESTION), Difference)
+
+
+def test_an_answer_names_the_chains_that_were_not_proved_by_their_groups() -> None:
+    narrow = "-s 10.0.0.1/32 -d 10.0.0.2/32"
+    before, after = (text.replace("-d 10.0.0.2/32", narrow) for text in (BEFORE, AFTER))
+    answer = exact.check(hitables.read(before), hitables.read(after), QUESTION)
+    assert isinstance(answer, Equal)
+    assert answer.by_regions == ()
+    asks_too_much = after.replace(f"{narrow} -j v1", f"{narrow} -j v3")
+    answer = exact.check(hitables.read(before), hitables.read(asks_too_much), QUESTION)
+    assert isinstance(answer, Equal)
+    (unread,) = answer.by_regions
+    assert (unread.table, unread.chain) == ("filter", "FORWARD")
+    assert unread.why == "a rule is called before one that precedes it, or stands in an earlier group"
+
+
+LISTED = """\
+*filter
+:FORWARD DROP [0:0]
+-A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT
+-A FORWARD -s 10.0.0.1/32 -j DROP
+-A FORWARD -s 10.0.0.1/32 -j DROP
+-A FORWARD -s 10.0.0.1/32 -j REJECT
+-A FORWARD -d 10.0.0.2/32 -j ACCEPT
+COMMIT
+"""
+LISTED_FIRST = """\
+*filter
+:FORWARD DROP [0:0]
+:t0 - [0:0]
+:t1 - [0:0]
+:l0 - [0:0]
+:l1 - [0:0]
+-A FORWARD -j t0
+-A FORWARD -j t1
+-A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT
+-A t0 -d 10.0.0.2/32 -g l0
+-A t1 -s 10.0.0.1/32 -g l1
+-A l0 -m conntrack --ctstate ESTABLISHED -j ACCEPT
+-A l0 -s 10.0.0.1/32 -j DROP
+-A l0 -s 10.0.0.1/32 -j DROP
+-A l0 -s 10.0.0.1/32 -j REJECT
+-A l0 -j ACCEPT
+-A l1 -m conntrack --ctstate ESTABLISHED -j ACCEPT
+-A l1 -j DROP
+COMMIT
+"""
+
+
+def test_a_rule_behind_listed_ones_may_be_listed_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert proved_by_lists(LISTED, LISTED_FIRST, monkeypatch) is True
+    out_of_order = LISTED_FIRST.replace(
+        "-A l0 -s 10.0.0.1/32 -j DROP\n-A l0 -s 10.0.0.1/32 -j DROP\n-A l0 -s 10.0.0.1/32 -j REJECT\n",
+        "-A l0 -s 10.0.0.1/32 -j REJECT\n-A l0 -s 10.0.0.1/32 -j DROP\n",
+    )
+    assert not proved_by_lists(LISTED, out_of_order, monkeypatch)
+
+
+def test_a_rule_that_is_never_reached_is_kept_with_its_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its form decides all packets, so what is printed cannot be compared without it."""
+    before = BEFORE.replace("COMMIT", "-A FORWARD -j ACCEPT\n-A FORWARD -j LOG\nCOMMIT")
+    after = """\
+*filter
+:FORWARD DROP [0:0]
+:t1 - [0:0]
+:v1 - [0:0]
+:v3 - [0:0]
+:v5 - [0:0]
+:rest - [0:0]
+-A FORWARD -j v5
+-A FORWARD -j LOG
+-A FORWARD -g rest
+-A v5 -j t1
+-A v5 -s 10.0.0.1/32 -j ACCEPT
+-A v5 -s 10.0.0.3/32 -j ACCEPT
+-A v5 -j ACCEPT
+-A rest -j t1
+-A rest -s 10.0.0.1/32 -j ACCEPT
+-A rest -s 10.0.0.3/32 -j ACCEPT
+-A rest -j ACCEPT
+"""
+    after += AFTER[AFTER.index("-A t1") :]
+    assert proved_by_lists(before, after, monkeypatch) is True
+
+
+def crossing_rules(count: int) -> str:
+    drawn = seeds.parse((SEEDS / "fw.seed").read_text(), "fw.seed")
+    rng, text = random.Random(1), classbench.to_text(generated.rules(drawn, count))
+    return re.sub("ACCEPT$", lambda _: rng.choice(("ACCEPT", "DROP")), text, flags=re.MULTILINE).replace(
+        "FORWARD DROP [0:0]", "FORWARD ACCEPT [0:0]"
+    )
+
+
+DECORATIONS = {
+    "effects": "-A FORWARD -s 128.0.0.0/1 -j LOG\n-A FORWARD -s 0.0.0.0/1 -j MARK --set-mark 1",
+    "memory": "-A FORWARD -p icmp -m limit --limit 5/sec -j ACCEPT\n"
+    "-A FORWARD -p udp -m recent --name a --update --seconds 60 -j DROP",
+    "return": "-A FORWARD -s 128.0.0.0/2 -j RETURN",
+    "memory that returns": "-A FORWARD -p icmp -m limit --limit 5/sec -j RETURN",
+    "chains": "-A FORWARD -s 128.0.0.0/2 -j user\n-A FORWARD -d 128.0.0.0/1 -p tcp -j ends",
+}
+
+
+@pytest.mark.parametrize("kind", DECORATIONS)
+def test_lists_prove_what_the_compiler_prints_with(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = crossing_rules(600).splitlines()
+    user = [
+        "-A user -p udp -j LOG",
+        "-A user -d 10.0.0.0/8 -j RETURN",
+        "-A user -p icmp -j DROP",
+        "-A ends -m limit --limit 5/min -j LOG",
+        "-A ends -j DROP",
+    ]
+    first = next(at for at, line in enumerate(lines) if line.startswith("-A"))
+    lines[first + 300 : first + 300] = DECORATIONS[kind].split("\n")
+    if kind == "chains":
+        lines[-1:-1] = user
+        lines[first:first] = [":user - [0:0]", ":ends - [0:0]"]
+    before = hitables.read("\n".join(lines) + "\n")
+    # In groups, whatever tree is cheaper.
+    monkeypatch.setattr(tables, "grow", partial(grow, grouping=1))
+    after = compile_rules(before).program
+    assert proved_by_lists(hitables.write(before), hitables.write(after), monkeypatch)
+
+
+def test_the_summary_of_compile_names_chains_that_were_not_proved_by_their_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unread(*_: object) -> None:
+        raise NotGrouped("for this test")
+
+    source = tmp_path / "crossing.rules"
+    source.write_text(crossing_rules(600))
+    arguments = ["compile", str(source), "-o", str(tmp_path / "out"), "--summary", "--quiet"]
+    assert "cutting the header space" not in CliRunner().invoke(main, arguments).stderr
+    monkeypatch.setattr(group_lists, "read_printed", unread)
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0
+    assert "table filter, chain FORWARD: proved by cutting the header space" in done.stderr
+    assert "for this test" in done.stderr
 
 
 def test_lists_prove_what_the_compiler_prints_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
