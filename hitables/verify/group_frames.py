@@ -91,6 +91,8 @@ class Layout:
         for rule in region.rules_of(chain):
             if self.is_call(rule):
                 length = len(found) + 1
+            elif region.kind[rule] in (Action.EFFECT, Action.SILENT) and of[rule] < 0:
+                continue  # a guard, which only drops packets whose header is cut off
             elif of[rule] < 0:
                 break
             found.append(rule)
