@@ -91,7 +91,9 @@ def spent(
     program: Program, table: str, chain: str, batch: PacketBatch, costs: Costs, backend: Backend
 ) -> Spent:
     """What the packets of *batch* spend in *chain* of *table*."""
-    return TableCosts(program_of(program, table, backend), table, costs.of(backend), backend).spent(chain, batch)
+    return TableCosts(program_of(program, table, backend), table, costs.of(backend), backend).spent(
+        chain, batch
+    )
 
 
 def cached_cost(
@@ -138,7 +140,9 @@ class TableCosts:
     ) -> tuple[float, MemoryUse]:
         """Nanoseconds per packet if all rules were in the nearest cache, and the use of memory."""
         names = [each.name for each in self._table.chains] if counted is None else counted
-        visited = self._interpreter.run(self._name, chain, batch, match_counts=True, counted=names).match_counts
+        visited = self._interpreter.run(
+            self._name, chain, batch, match_counts=True, counted=names
+        ).match_counts
         assert visited is not None
         first = self._interpreter.first_rules(self._name)
         sizes = [len(self._table[name].rules) for name in names]

@@ -127,9 +127,7 @@ class _TableFigures:
 
         program = Program(self._family, (table,))
         read = program_of(program, self._name, self._backend)
-        return Interpreter(program, self._backend), TableCosts(
-            read, self._name, self._costs, self._backend
-        )
+        return Interpreter(program, self._backend), TableCosts(read, self._name, self._costs, self._backend)
 
     def _add_user_chains(self, table: Table) -> None:
         from ..simulate.chain_packets import draw_for_user_chains
@@ -138,8 +136,7 @@ class _TableFigures:
         for name in reversed(self._callees.order):
             chain = table[name]
             if chain.policy is None and chain.rules:
-                size = self._sizes.get(name, PACKETS)
-                counts[name] = min(PACKETS, max(AT_LEAST, PER_RULE * size))
+                counts[name] = min(PACKETS, max(AT_LEAST, PER_RULE * self._rules_measured(chain)))
         if not counts:
             return
         interpreter, costs = self._measured(table)
@@ -178,13 +175,16 @@ class _TableFigures:
         # Counting for costs is slower, and fewer packets suffice for the mean.
         some = batch.pick(slice(None, None, max(1, len(batch) // COUNTED)))
         spent = costs.spent(chain, some, counted)
-        rules = len(self._table[chain].rules) + sum(
-            self._sizes.get(rule.enters, 0) for rule in self._table[chain].rules if rule.enters is not None
-        )
+        rules = self._rules_measured(self._table[chain])
         return _Figures(float(reads.mean()), int(reads.max()), spent.total, rules)
 
+    def _rules_measured(self, chain: Chain) -> int:
+        """The rules of the chain, and of the small ones that it enters."""
+        entered = (self._sizes.get(name, 0) for name in self._callees.callees[chain.name])
+        return len(chain.rules) + sum(entered)
+
     def _and_entered(self, own: _Figures, entered: list[_Entered]) -> _Figures:
-        """The figures *own*, of packets for the rules of the chain, and of packets for those that it enters."""
+        """The figures of packets for the rules of the chain (*own*) and for those that it enters."""
         started = self._costs.start  # once for a packet
         per_rule = max(0.0, own.nanoseconds - started) / max(own.mean, 1.0)
         rules = own.rules
@@ -248,3 +248,32 @@ def profile(program: Program, backend: Backend, costs: Costs) -> dict[str, Any]:
     }
 
 
+def read_over_trace(
+    program: Program, text: str, name: str, chain: str | None, backend: Backend, costs: Costs
+) -> dict[str, Any]:
+    """How many rules the packets of a ClassBench trace read in a built-in chain of filter, as plain data."""
+    from ..parse.trace import parse
+    from ..simulate.five_tuple import batch_of
+    from ..simulate.interpreter import Interpreter
+    from . import spent
+
+    if program.family is not Family.IPV4:
+        raise Unsupported(f"{name}: the trace is IPv4, the rule set is not")
+    try:
+        table = program.table("filter")
+    except KeyError:
+        raise UnknownName(f"{program.name}: there is no table filter for the trace to run through") from None
+    if chain is None:
+        chain = max(table.chains, key=lambda each: (each.policy is not None, len(each.rules))).name
+    if chain not in table:
+        raise UnknownName(f"{program.name}: table filter has no chain {chain}")
+    batch = batch_of(parse(text, name).headers)
+    reads = Interpreter(program, backend).run("filter", chain, batch).reads
+    return {
+        "source": name,
+        "chain": chain,
+        "packets": len(batch),
+        "mean_read": round(float(reads.mean()), 2),
+        "longest_read": int(reads.max()),
+        "modelled_ns": round(spent(program, "filter", chain, batch, costs, backend).total, 1),
+    }

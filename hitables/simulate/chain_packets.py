@@ -51,9 +51,7 @@ def _draw(
         reach = Reach(interpreter.program.table(table), chain, family, rng, first_rules)
         aimed = rng.permutation(np.array(reach.numbers, np.int64))[:count].tolist()
         numbers = [
-            sampler.add(condition)
-            for number in aimed
-            for condition in reach.conditions(number, CONDITIONS)
+            sampler.add(condition) for number in aimed for condition in reach.conditions(number, CONDITIONS)
         ]
         conditions = np.array(numbers or [anywhere], np.int64)
         firsts.append(conditions[rng.permutation(np.arange(count) % len(conditions))])

@@ -226,9 +226,7 @@ class _EncodedTable:
             None if visits is None else self._match_counts(visits, counted),
         )
 
-    def _match_counts(
-        self, visits: npt.NDArray[np.uint64], counted: Sequence[str] | None
-    ) -> MatchCounts:
+    def _match_counts(self, visits: npt.NDArray[np.uint64], counted: Sequence[str] | None) -> MatchCounts:
         positions, start = self._positions
         if counted is None:
             return MatchCounts(start, visits[positions])
@@ -243,7 +241,7 @@ class _EncodedTable:
 
     @cached_property
     def _positions(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The word of each match and target of each rule, and by rule where its own start, one more at the end."""
+        """The word of each match and target, rule by rule; by rule where its own start, and the end."""
         positions, lengths = array("q"), array("q", [0])
         at = 0
         for chain in self._table.chains:
