@@ -78,6 +78,7 @@ struct residual {
     uint8_t *chain_once; /* [chains] not 0: the chain, or one that it enters, has a rule with a memory of its
                             own */
     uint32_t *canon; /* [chains] the chain that it is proved to equal */
+    struct chain_index **index; /* [chains] of those that were read often; NULL: of none */
     uint8_t *touched; /* [chains] not 0: it counts as equal to no chain for now */
     /* The scratch stack. */
     unsigned char *stack;
