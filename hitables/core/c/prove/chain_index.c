@@ -28,12 +28,12 @@ struct index_node {
 };
 
 struct chain_index {
-    uint32_t uses, rules, nodes, axes;
+    uint32_t uses, room, rules, nodes, axes;
     uint32_t axis[AXES];
     size_t node_room;
-    uint32_t *rule; /* [rules] in the order of the leaves */
-    struct span *hull; /* [rules * AXES] by rule of the chain */
-    uint64_t *centre; /* [rules] scratch */
+    uint32_t *rule; /* [rules] in the order of the leaves: all that do something in the class */
+    struct span *hull; /* [room * AXES] by rule of the chain */
+    uint64_t *centre; /* [room] scratch */
     struct index_node *node;
 };
 
@@ -49,7 +49,7 @@ static struct span hull_of(const struct residual *r, uint32_t rule, uint32_t dim
 {
     struct span hull = {0, UINT32_MAX};
     uint32_t number = r->rule_guarded[rule];
-    if (number == NONE) /* it may be left out for this run only */
+    if (number == NONE) /* left out for this run only */
         return hull;
     const struct guarded_action *guarded = &r->guarded[number];
     for (uint32_t t = 0; t < guarded->n; t++) {
@@ -207,10 +207,10 @@ static uint32_t build(struct residual *r, struct chain_index *index, uint32_t *r
 
 static void free_arrays(struct residual *r, struct chain_index *index)
 {
-    size_t rules = index->rules;
-    budget_give(r->budget, index->rule, rules * sizeof *index->rule);
-    budget_give(r->budget, index->hull, rules * AXES * sizeof *index->hull);
-    budget_give(r->budget, index->centre, rules * sizeof *index->centre);
+    size_t room = index->room;
+    budget_give(r->budget, index->rule, room * sizeof *index->rule);
+    budget_give(r->budget, index->hull, room * AXES * sizeof *index->hull);
+    budget_give(r->budget, index->centre, room * sizeof *index->centre);
     budget_give(r->budget, index->node, index->node_room * sizeof *index->node);
     *index = (struct chain_index){.uses = index->uses};
 }
@@ -218,21 +218,23 @@ static void free_arrays(struct residual *r, struct chain_index *index)
 /* Build the tree over a chain's rules; without memory for it, or fields that tell them apart, it stays empty. */
 static void build_index(struct residual *r, uint32_t chain, struct chain_index *index)
 {
-    uint32_t start = r->in.chain_start[chain], rules = r->in.chain_end[chain] - start;
+    uint32_t start = r->in.chain_start[chain], room = r->in.chain_end[chain] - start;
     choose_axes(r, chain, index);
     if (!index->axes)
         return;
-    index->rules = rules;
-    index->rule = budget_take(r->budget, rules * sizeof *index->rule);
-    index->hull = budget_take(r->budget, rules * (size_t)AXES * sizeof *index->hull);
-    index->centre = budget_take(r->budget, rules * sizeof *index->centre);
+    index->room = room;
+    index->rule = budget_take(r->budget, room * sizeof *index->rule);
+    index->hull = budget_take(r->budget, room * (size_t)AXES * sizeof *index->hull);
+    index->centre = budget_take(r->budget, room * sizeof *index->centre);
     bool fits = index->rule && index->hull && index->centre;
-    for (uint32_t i = 0; fits && i < rules; i++) {
-        index->rule[i] = i;
+    for (uint32_t i = 0; fits && i < room; i++) {
+        if (r->rule_guarded[start + i] == NONE && r->left_out != start + i)
+            continue;
+        index->rule[index->rules++] = i;
         for (uint32_t axis = 0; axis < index->axes; axis++)
             index->hull[(size_t)i * AXES + axis] = hull_of(r, start + i, index->axis[axis]);
     }
-    if (!fits || build(r, index, index->rule, rules, 0) == NONE)
+    if (!fits || !index->rules || build(r, index, index->rule, index->rules, 0) == NONE)
         free_arrays(r, index);
 }
 
@@ -272,7 +274,7 @@ static int by_number(const void *a, const void *b)
 static uint32_t search(const struct chain_index *index, const struct span *sought, uint32_t start,
                        uint32_t *rules)
 {
-    uint32_t waiting[DEEPEST + 2], n = 0, found = 0, most = index->rules / MOST_FOUND;
+    uint32_t waiting[DEEPEST + 2], n = 0, found = 0, most = index->room / MOST_FOUND;
     waiting[n++] = 0;
     while (n) {
         uint32_t number = waiting[--n];

@@ -252,6 +252,7 @@ enum prove_status prover_alter(struct prover *p, uint32_t rule_a, uint32_t rule_
         r->touched[touched[c]] = 1;
     if (alteration == PROVE_LEAVE_OUT) {
         *guarded_b = NONE;
+        r->left_out = rule_b;
     } else if (*guarded_a != NONE) {
         /* Two verdicts that no rule has. */
         *guarded_a = residual_decide(r, *guarded_a, NONE - 1);
@@ -265,7 +266,7 @@ void prover_restore(struct prover *p)
     for (int side = 0; side < 2; side++)
         if (p->altered[side] != NONE)
             p->r.rule_guarded[p->altered[side]] = p->saved[side];
-    p->altered[0] = p->altered[1] = NONE;
+    p->altered[0] = p->altered[1] = p->r.left_out = NONE;
     memset(p->r.touched, 0, p->r.in.chains);
 }
 

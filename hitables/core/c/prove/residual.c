@@ -52,6 +52,7 @@ bool residual_open(struct residual *r, const struct prove_input *input, size_t m
 {
     memset(r, 0, sizeof *r);
     r->limit = memory;
+    r->left_out = NONE;
     r->input = arena_new(0);
     r->budget = budget_new(0);
     if (!r->input || !r->budget)
