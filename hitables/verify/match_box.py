@@ -18,7 +18,6 @@ from hitables.ir.rule import Match, Role
 
 from .packet_classes import PacketClass
 
-
 NOWHERE: Mapping[Field, Values] = MappingProxyType({})
 MOST_INTERVALS = 16  # of the tests on the way to a chain; of more, their hull
 
