@@ -36,8 +36,10 @@ def _hosts(count: int, random: Random) -> list[str]:
 
 
 def flat(size: int) -> str:
-    """One chain of *size* rules, drawn from a ClassBench seed."""
-    return to_text(generated.rules(seeds.parse(SEED.read_text(), SEED.name), size))
+    """One chain of *size* rules, drawn from a ClassBench seed; a third of them drops."""
+    drawn = to_text(generated.rules(seeds.parse(SEED.read_text(), SEED.name), size)).splitlines(keepends=True)
+    random = Random(size)
+    return "".join(line if random.randrange(3) else line.replace("-j ACCEPT", "-j DROP") for line in drawn)
 
 
 def chains(size: int) -> str:
@@ -62,7 +64,7 @@ def nesting(size: int) -> str:
     for name, entered in zip(names, [*names[1:], ""], strict=True):
         rules.append(f"-A {name} -s {_host(random)}/32 -j DROP")
         if entered:
-            rules.append(f"-A {name} ! -d {_host(random)}/32 -j {entered}")
+            rules.append(f"-A {name} -p tcp -j {entered}")
         rules.append(f"-A {name} -s {_host(random)}/32 -j ACCEPT")
     return _text(names, rules)
 
@@ -89,11 +91,11 @@ def returns(size: int) -> str:
 
 
 def matches(size: int) -> str:
-    """*size* matches in rules of forty, about as many as iptables takes in a line."""
+    """*size* matches, each another, in rules of twenty."""
     random = Random(size)
     rules = []
-    for first in range(0, size, 40):
-        marks = " ".join(f"-m mark ! --mark {first + at + 1:#x}" for at in range(40))
+    for first in range(0, size, 20):
+        marks = " ".join(f"-m mark ! --mark {first + at + 1:#x}" for at in range(20))
         rules.append(f"-A FORWARD -s {_host(random)}/32 {marks} -j DROP")
     return _text([], rules)
 

@@ -18,7 +18,7 @@
 
 /* Steps of the proof of a chain by itself; and of one that enters chains which differ.  Such chains seldom are
  * equal, and where many enter one another, each would be read with all behind it. */
-enum { LEMMA_STEPS = 200000, LEMMA_STEPS_BEHIND = 200 };
+enum { LEMMA_STEPS = 200000, LEMMA_STEPS_BEHIND = 50 };
 
 struct prover *prover_new(const struct prove_input *input, size_t memory)
 {
@@ -91,6 +91,11 @@ double prover_done(const struct prover *p)
 uint64_t prover_regions(const struct prover *p)
 {
     return p->regions;
+}
+
+uint64_t prover_looked_at(const struct prover *p)
+{
+    return p->r.looked_at;
 }
 
 size_t prover_bytes(const struct prover *p)

@@ -406,6 +406,7 @@ static size_t put_chain(struct residual *r, uint32_t chain, uint32_t depth, uint
     for (uint32_t i = 0; found != NONE && i < found; i++)
         n += put_rule(r, rules[i], depth, out + n);
     r->top = top;
+    r->looked_at += found == NONE ? end - start : found;
     return n;
 }
 
@@ -448,6 +449,7 @@ struct residual_list residual_expand(struct residual *r, const struct residual_l
         result.v[result.n++] = (struct residual_item){.guarded = NONE, .depth = depth};
     memcpy(result.v + result.n, list->v + at + 1, (list->n - at - 1) * sizeof *result.v);
     result.n += list->n - at - 1;
+    r->looked_at += list->n;
     /* What the jump may have blocked is open to tests where its chain writes less in this class. */
     result.n = residual_filter(r, &result, result.v, r->guarded[entering->guarded].writes ? ALL_DIMS : NONE);
     return result;

@@ -85,6 +85,7 @@ struct residual {
     unsigned char *stack;
     size_t stack_size, top, peak;
     size_t input_bytes, limit; /* limit: bytes in all; 0: any number */
+    uint64_t looked_at; /* rules put in lists, and items copied with them */
     bool failed; /* memory is exhausted */
 };
 
