@@ -23,7 +23,7 @@ struct span {
 
 struct index_node {
     struct span hull[AXES];
-    uint32_t first, count; /* of a leaf: its rules, in index.rule; count 0: two nodes, behind this and *right* */
+    uint32_t first, count; /* of a leaf: its rules, in index.rule; count 0: the nodes behind this and *right* */
     uint32_t right;
 };
 
@@ -215,7 +215,7 @@ static void free_arrays(struct residual *r, struct chain_index *index)
     *index = (struct chain_index){.uses = index->uses};
 }
 
-/* Build the tree over a chain's rules; without memory for it, or fields that tell them apart, it stays empty. */
+/* Build the tree over a chain's rules; it stays empty without memory for it, or fields to split by. */
 static void build_index(struct residual *r, uint32_t chain, struct chain_index *index)
 {
     uint32_t start = r->in.chain_start[chain], room = r->in.chain_end[chain] - start;

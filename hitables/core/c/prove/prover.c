@@ -16,8 +16,8 @@
 #include "arena.h"
 #include "reorder_internal.h"
 
-/* Steps of the proof of a chain by itself; and of one that enters chains which differ.  Such chains seldom are
- * equal, and where many enter one another, each would be read with all behind it. */
+/* Steps of the proof of a chain by itself; and of one that enters chains which differ.  Such chains seldom
+ * are equal, and where many enter one another, each would be read with all behind it. */
 enum { LEMMA_STEPS = 200000, LEMMA_STEPS_BEHIND = 50 };
 
 struct prover *prover_new(const struct prove_input *input, size_t memory)
