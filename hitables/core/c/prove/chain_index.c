@@ -23,7 +23,7 @@ struct span {
 
 struct index_node {
     struct span hull[AXES];
-    uint32_t first, count; /* of a leaf: its rules, in index.rule; count 0: the nodes behind this and *right* */
+    uint32_t first, count; /* of a leaf: its rules, in index.rule; count 0: a node behind it and *right* */
     uint32_t right;
 };
 
