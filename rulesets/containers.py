@@ -16,9 +16,9 @@ PORTS = {"http": 80, "https": 443, "metrics": 9090, "grpc": 9000, "redis": 6379,
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 
 
-def text(random: Random) -> str:
-    """The whole rule set."""
-    services = [_Service(index, random) for index in range(SERVICES)]
+def text(random: Random, count: int = SERVICES) -> str:
+    """The whole rule set, with *count* services."""
+    services = [_Service(index, random) for index in range(count)]
     lines = []
     for table, chains in (("nat", _nat(services)), ("filter", _filter(services, random))):
         lines.append(f"*{table}")
@@ -38,7 +38,7 @@ class _Service:
         self.port_name = random.choice(list(PORTS))
         self.name = f"shop{index // 10}/{PARTS[index % 10]}:{self.port_name}"
         self.address, self.port = (
-            f"10.{random.randint(96, 111)}.{random.randint(0, 255)}.{index + 2}",
+            f"10.{random.randint(96, 111)}.{random.randint(0, 255)}.{index % 250 + 2}",
             PORTS[self.port_name],
         )
         self.key = "".join(random.choice(LETTERS) for _ in range(16))

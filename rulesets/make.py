@@ -1,5 +1,7 @@
 """Writes the rule sets of this folder: python rulesets/make.py [FOLDER]
 
+With --services N it prints a host of N cluster services instead, in the manner of containers.rules.
+
 Every set comes from a seed of its own, so the same text comes out each time.  README.md tells what
 is in them; nothing here was copied from anywhere.
 """
@@ -43,6 +45,11 @@ def contents() -> dict[str, str]:
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["--services"]:
+        if len(sys.argv) != 3 or not sys.argv[2].isdecimal():
+            sys.exit("usage: make.py --services N")
+        print(containers.text(Random(2), int(sys.argv[2])), end="")
+        return
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
     for name, text in contents().items():
         path = folder / name

@@ -96,6 +96,53 @@ def levels(
     return above, below
 
 
+class Levels:
+    """The numbers of `levels`, up to *most* (what is above it counts as *most*), while chains get trees.
+
+    Cost: all calls of `nest` together visit each jump at most *most* times in either direction.
+
+    visited  chains that were visited so far
+    """
+
+    def __init__(self, callees: Mapping[str, Iterable[str]], most: int) -> None:
+        self._callees, self._most = callees, most
+        self._callers: dict[str, list[str]] = {name: [] for name in callees}
+        for name, below in callees.items():
+            for callee in below:
+                self._callers[callee].append(name)
+        self.visited = 0
+        self._start({})
+
+    def _start(self, nesting: Mapping[str, int]) -> None:
+        self.nesting = dict(nesting)
+        above, below = levels(self._callees, self.nesting)
+        self.above = {name: min(level, self._most) for name, level in above.items()}
+        self.below = {name: min(level, self._most) for name, level in below.items()}
+
+    def nest(self, chain: str, nesting: int) -> None:
+        """From now on the tree of *chain* nests so deep."""
+        before = self.nesting.get(chain, 0)
+        if nesting < before:
+            self._start({**self.nesting, chain: nesting})
+            return
+        self.nesting[chain] = nesting
+        if nesting > before:
+            self._raise(chain, self._callees, self.above)
+            self._raise(chain, self._callers, self.below)
+
+    def _raise(self, start: str, following: Mapping[str, Iterable[str]], level: dict[str, int]) -> None:
+        """Raise the *level* of the chains that follow *start*: its callees, or its callers."""
+        waiting = [start]
+        while waiting:
+            name = waiting.pop()
+            self.visited += 1
+            reached = min(self._most, level[name] + self.nesting.get(name, 0) + 1)
+            for each in following[name]:
+                if level[each] < reached:
+                    level[each] = reached
+                    waiting.append(each)
+
+
 def levels_above(table: Table) -> dict[str, int]:
     """How many chains nest above each chain of the table, at most."""
     callees = {

@@ -27,6 +27,10 @@ EFFORTS = {"fast": (0, 24), "normal": (1, 500), "best": (2, 5000)}
 PAPER = "paper"
 
 # Builders that keep all constraints, in the engine's order.
+# Bytes that building may take: what a tree over so many boxes needs, and some to spare.  A million rules of
+# ClassBench's acl1 take 4 GB; a tree that would take the rest of the machine is not worth its printed rules.
+MEMORY, MEMORY_PER_BOX = 2**31, 8 * 1024
+
 ALGORITHMS = tuple(name for name, is_bounded in trees.BUILDERS.items() if is_bounded)
 
 
@@ -42,7 +46,7 @@ def grow(
     grouping: int = 0,
     spfac: float = 4.0,
     unequal: bool = False,
-    memory: int = 2**31,
+    memory: int | None = None,
     effort: str = "normal",
 ) -> Tree:
     """Build a tree with one of ALGORITHMS, or PAPER.
@@ -56,11 +60,14 @@ def grow(
     spfac         hicuts, paper: rules that the parts of a node may hold, over those of the node;
                   hypercuts: parts of a node, over the root of its rules
     unequal       paper: cut between rules instead of in equal parts
-    memory        most bytes that building may take (0: no limit); MemoryError beyond
+    memory        most bytes that building may take (0: no limit; None: MEMORY, and MEMORY_PER_BOX for each
+                  box); MemoryError beyond
     effort        auto, bisect: one of EFFORTS
 
     A KeyboardInterrupt in the main thread ends the building.
     """
+    if memory is None:
+        memory = MEMORY + MEMORY_PER_BOX * len(boxes.rule)
     if algorithm not in (*ALGORITHMS, PAPER):
         raise ValueError(f"no tree builder is called {algorithm!r}; use one of {', '.join(ALGORITHMS)}")
     if effort not in EFFORTS:

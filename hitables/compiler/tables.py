@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..analyse.boxes import Boxes, Cut, Prices, Reorder
-from ..analyse.callgraph import deciding, graph, levels, writes
+from ..analyse.callgraph import Levels, deciding, graph, writes
 from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
 from ..analyse.rule_boxes import BoxReader, as_boxes
@@ -145,7 +145,7 @@ class TableCompiler:
         self.graph = graph(table)
         self.writes = writes(table)
         self.deciding = deciding(table)
-        self.nesting: dict[str, int] = {}
+        self.levels = Levels(self.graph.callees, NESTING[options.backend] + 1)
         self.names = Names([chain.name for chain in table.chains])
         self.written: dict[str, tuple[Chain, list[Chain]]] = {}
         self.reports: dict[str, ChainReport] = {}
@@ -170,10 +170,9 @@ class TableCompiler:
 
     def room(self, chain: Chain, memory: bool) -> int:
         """How many chains may still nest in a tree over *chain*."""
-        above, below = levels(self.graph.callees, self.nesting)
         jumps = memory and any(r.has_memory and r.target and r.target.kind is Kind.JUMP for r in chain.rules)
-        down = max(below[chain.name] + (1 if jumps else 0), 1 if memory else 0)
-        room = NESTING[self.options.backend] - above[chain.name] - down
+        down = max(self.levels.below[chain.name] + (1 if jumps else 0), 1 if memory else 0)
+        room = NESTING[self.options.backend] - self.levels.above[chain.name] - down
         depth = self.options.max_depth
         return room if depth is None else min(room, depth - memory)
 
@@ -188,7 +187,7 @@ class TableCompiler:
                 raise
             self.names.count = names
             del self.gone[gone:]
-            self.nesting.pop(chain.name, None)
+            self.levels.nest(chain.name, 0)
             message = traceback.format_exception_only(error)[-1].strip()
             where = traceback.extract_tb(error.__traceback__)[-1]
             fault = Fault(
@@ -262,7 +261,7 @@ class TableCompiler:
         self.names.count = best.names
         grown, written = best.grown, best.written
         self.written[chain.name] = (chain.with_rules(written.rules), written.chains)
-        self.nesting[chain.name] = grown.nesting + (1 if best.memory else 0)
+        self.levels.nest(chain.name, grown.nesting + (1 if best.memory else 0))
         count, stay = len(chain.rules), len(lists[0].chain.rules)
         before, after = grown.total / stay
         if stay < count:
@@ -277,7 +276,7 @@ class TableCompiler:
             read_before,
             read_after,
             int(grown.passing[1, 0]),
-            self.nesting[chain.name],
+            self.levels.nesting[chain.name],
             "",
             self.spent - spent_before,
             dict(zip(backends, ns_before, strict=True)),

@@ -269,6 +269,11 @@ class Prover:
         return int(lib.prover_regions(self._handle))
 
     @property
+    def rules_looked_at(self) -> int:
+        """Rules put in lists, and copied with them, by all runs: a measure of their work."""
+        return int(lib.prover_looked_at(self._handle))
+
+    @property
     def share_done(self) -> float:
         """The share of the packets of the last run that it decided."""
         return float(lib.prover_done(self._handle))

@@ -16,6 +16,7 @@ Cost: one run of the interpreter that counts, about a microsecond a rule read.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,7 @@ from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import Program, Table
 from ..simulate.batch import PacketBatch
-from ..simulate.interpreter import Interpreter, MatchCounts
+from ..simulate.interpreter import Interpreter
 from . import test_kinds
 from .profile import Costs, Figures, MatchCost
 
@@ -90,11 +91,9 @@ def spent(
     program: Program, table: str, chain: str, batch: PacketBatch, costs: Costs, backend: Backend
 ) -> Spent:
     """What the packets of *batch* spend in *chain* of *table*."""
-    figures = costs.of(backend)
-    read = program_of(program, table, backend)
-    cached, memory = cached_cost(read, table, chain, batch, figures, backend)
-    reads = float(memory.rules.sum())
-    return Spent(reads, cached + (figures.start if reads else 0.0), _cache_miss(memory, figures, backend))
+    return TableCosts(program_of(program, table, backend), table, costs.of(backend), backend).spent(
+        chain, batch
+    )
 
 
 def cached_cost(
@@ -104,9 +103,7 @@ def cached_cost(
 
     *read*: from `program_of`.
     """
-    counts = Interpreter(read, backend).run(table, chain, batch, match_counts=True).match_counts
-    assert counts is not None
-    return _cached(read.table(table), counts, len(batch), figures, backend, read.family)
+    return TableCosts(read, table, figures, backend).cached(chain, batch)
 
 
 def program_of(program: Program, table: str, backend: Backend) -> Program:
@@ -115,26 +112,71 @@ def program_of(program: Program, table: str, backend: Backend) -> Program:
     return test_kinds.program_as_read(alone, backend)
 
 
-def _cached(
-    table: Table, match_counts: MatchCounts, packets: int, figures: Figures, backend: Backend, family: Family
-) -> tuple[float, MemoryUse]:
-    miss, holds, group = _figure_arrays(table, figures, backend, family)
-    counts = match_counts.counts.astype(np.float64) / max(packets, 1)
-    ends = match_counts.start[1:] - 1
-    passed = np.append(counts[1:], 0.0)
-    passed[ends] = counts[ends]  # a target: all packets that reach it
-    cached = float(((counts - passed) * miss + passed * holds).sum())
-    reads = counts[match_counts.start[:-1]]
-    changes = CHANGES * float(reads[_changes(table)].sum()) if backend is Backend.LEGACY else 0.0
-    misses = _branch_misses(group, counts, passed) + changes
-    cached += figures.branch_miss * misses * _unlearnt(reads, packets)
-    position = np.concatenate([np.zeros(0, np.int64), *(np.arange(len(each.rules)) for each in table.chains)])
-    taken = counts[ends]
-    every = np.concatenate([reads, taken])
-    weighed = taken * np.where(_entering(table), 1.0, ENTERS_NONE)
-    ahead = position >= RUN
-    memory = MemoryUse(reads, ahead, _distance(reads, every), weighed, _distance(taken, every))
-    return cached, memory
+class TableCosts:
+    """What packets spend in a table, for many batches; *read*: from `program_of`.
+
+    Reading the table is linear in its rules.  A batch then costs what its packets read, and a little for each
+    rule of the chains that are *counted*: all that its packets enter, or None for the whole table.
+    """
+
+    def __init__(self, read: Program, table: str, figures: Figures, backend: Backend) -> None:
+        self._interpreter, self._name = Interpreter(read, backend), table
+        self._table = self._interpreter.program.table(table)
+        self._figures, self._backend = figures, backend
+        self._miss, self._holds, self._group = _figure_arrays(self._table, figures, backend, read.family)
+        self._changes, self._entering = _changes(self._table), _entering(self._table)
+        lengths = (len(rule.matches) + 1 for chain in self._table.chains for rule in chain.rules)
+        self._start = np.cumsum(np.array([0, *lengths], np.int64))
+
+    def spent(self, chain: str, batch: PacketBatch, counted: Sequence[str] | None = None) -> Spent:
+        """What the packets of *batch* spend in *chain*."""
+        cached, memory = self.cached(chain, batch, counted)
+        reads, figures = float(memory.rules.sum()), self._figures
+        cached += figures.start if reads else 0.0
+        return Spent(reads, cached, _cache_miss(memory, figures, self._backend))
+
+    def cached(
+        self, chain: str, batch: PacketBatch, counted: Sequence[str] | None = None
+    ) -> tuple[float, MemoryUse]:
+        """Nanoseconds per packet if all rules were in the nearest cache, and the use of memory."""
+        names = [each.name for each in self._table.chains] if counted is None else counted
+        visited = self._interpreter.run(
+            self._name, chain, batch, match_counts=True, counted=names
+        ).match_counts
+        assert visited is not None
+        first = self._interpreter.first_rules(self._name)
+        sizes = [len(self._table[name].rules) for name in names]
+        none = np.zeros(0, np.int64)
+        position = np.concatenate([none, *map(np.arange, sizes)])
+        rules = position + np.repeat([first[name] for name in names], sizes).astype(np.int64)
+        tests = np.concatenate([
+            none,
+            *(
+                np.arange(self._start[first[name]], self._start[first[name] + size])
+                for name, size in zip(names, sizes, strict=True)
+            ),
+        ])  # fmt: skip
+        counts = visited.counts.astype(np.float64) / max(len(batch), 1)
+        ends = visited.start[1:] - 1
+        passed = np.append(counts[1:], 0.0)
+        passed[ends] = counts[ends]  # a target: all packets that reach it
+        cached = float(((counts - passed) * self._miss[tests] + passed * self._holds[tests]).sum())
+        reads = counts[visited.start[:-1]]
+        legacy = self._backend is Backend.LEGACY
+        changes = CHANGES * float(reads[self._changes[rules]].sum()) if legacy else 0.0
+        misses = _branch_misses(self._group[tests], counts, passed) + changes
+        cached += self._figures.branch_miss * misses * _unlearnt(reads, len(batch))
+        taken = counts[ends]
+        every = np.concatenate([reads, taken])
+        weighed = taken * np.where(self._entering[rules], 1.0, ENTERS_NONE)
+        memory = MemoryUse(reads, position >= RUN, _distance(reads, every), weighed, _distance(taken, every))
+        return cached, memory
+
+    def taken(self, chain: str, batch: PacketBatch) -> Floats:
+        """By rule of *chain*: how often its target is applied, per packet of *batch*."""
+        run = self._interpreter.run(self._name, chain, batch, match_counts=True, counted=(chain,))
+        assert run.match_counts is not None
+        return run.match_counts.counts[run.match_counts.start[1:] - 1] / max(len(batch), 1)
 
 
 def _entering(table: Table) -> npt.NDArray[np.bool_]:

@@ -28,13 +28,13 @@ from ..ir.hooks import NO_IIF, NO_OIF, hook_box
 from .batch import BAD_OFFSET, CUT_SHORT, HALF, OFFSET_ONE, PACKET, RAW, RAW_BIT, PacketBatch, drawn_facts
 from .boundary_values import INTERFACES, MASK, Bools, Catalog, Ints, Wide
 from .interpreter import Interpreter
-from .path_conditions import PathCondition, Reach
+from .path_conditions import EXAMINED, PathCondition, Reach
 
-__all__ = ["BoundarySampler", "PacketBatch", "draw_packets"]
+__all__ = ["BoundarySampler", "ConditionSampler", "PacketBatch", "PacketMaker", "draw_packets"]
 
 CONDITIONS = 4  # of one rule: for its paths and its either-or tests
+REMEMBERED = 1000  # predicates whose truths are kept, 16 KB each
 SEEDS = 1 << 14  # candidates from which `_seeds_for` chooses the seeds that fulfil a condition's predicates
-EXAMINED = 64  # matched rules examined to see where a packet left its path
 RETRIES = 12  # packets drawn for one condition before it is given up
 RESTARTS = 4  # conditions of one rule that became empty before the rule is given up
 
@@ -61,9 +61,11 @@ class BoundarySampler:
         self.reached: set[int] = set()
         self._interpreter, self._table = interpreter, table
         self._rng = np.random.default_rng(seed)
-        self._reach = Reach(interpreter.program.table(table), chain, self.family, self._rng)
+        first = interpreter.first_rules(table)
+        self._reach = Reach(interpreter.program.table(table), chain, self.family, self._rng, first)
         self.numbers = self._reach.numbers
-        self._sampler = _ConditionSampler(self.family, self._rng)
+        self._sampler = ConditionSampler(self.family, self._rng)
+        self._packets = PacketMaker(chain, self._sampler, self._rng)
         self._of_rule: dict[int, list[int]] = {}  # by rule: its conditions, as numbers of the sampler
         self._anywhere = self._sampler.add(PathCondition(self.family, hook_box(chain, self.family)))
 
@@ -86,7 +88,7 @@ class BoundarySampler:
         for each in (first, second):  # some packets for no rule
             each[self._rng.random(count) < 0.06] = self._anywhere
         # 0, 1: in the box; 2: one field outside; 3: fields of two boxes mixed
-        return self._rows(first, second, self._rng.integers(4, size=count), plain=False)
+        return self._packets.make(first, second, self._rng.integers(4, size=count), plain=False)
 
     def _note_reached(self, batch: PacketBatch) -> None:
         hits = self._interpreter.run(self._table, self.chain, batch, hits=True).hits
@@ -111,7 +113,8 @@ class BoundarySampler:
         while live and most > 0:
             numbers = [int(n) for n in self._rng.permutation(np.array(list(live), np.int64))[:most]]
             conditions = np.array([self._sampler.add(live[number].condition) for number in numbers], np.int64)
-            batch = self._rows(conditions, conditions, np.zeros(len(conditions), np.int64), plain=True)
+            style = np.zeros(len(conditions), np.int64)
+            batch = self._packets.make(conditions, conditions, style, plain=True)
             batches.append(batch)
             most -= len(batch)
             result = self._interpreter.run(self._table, self.chain, batch, matched=EXAMINED)
@@ -148,9 +151,15 @@ class BoundarySampler:
         else:
             live.pop(number, None)
 
-    # ---- possible packets ----
 
-    def _rows(self, first: Ints, second: Ints, style: Ints, plain: bool) -> PacketBatch:
+class PacketMaker:
+    """Possible packets for pairs of conditions of *sampler*, at the hook of *chain* ("": any)."""
+
+    def __init__(self, chain: str, sampler: ConditionSampler, rng: np.random.Generator) -> None:
+        self.family, self.chain = sampler.family, chain
+        self._sampler, self._rng = sampler, rng
+
+    def make(self, first: Ints, second: Ints, style: Ints, plain: bool) -> PacketBatch:
         """A packet for each pair of conditions; *plain*: with common values of the free fields."""
         values, free, seeds = self._sampler.draw(first, second, style)
         rows = self._fit(values, free, plain)
@@ -242,11 +251,11 @@ class _Attempt(NamedTuple):
     restarts: int
 
 
-class _ConditionSampler:
+class ConditionSampler:
     """Conditions, by number, from which many packets are drawn at once."""
 
     def __init__(self, family: Family, rng: np.random.Generator) -> None:
-        self._rng = rng
+        self.family, self._rng = family, rng
         self._catalogs = {field: Catalog(field, family) for field in Field}
         self._sets: list[list[int]] = []  # by condition: for each field, a set of its catalog or -1
         self._seeds: list[list[int]] = []  # by condition: seeds that fulfil its predicates
@@ -300,6 +309,8 @@ class _ConditionSampler:
         for keys, wanted in ((condition.holds, True), (condition.fails, False)):
             for key in keys:
                 if key not in self._truths:
+                    if len(self._truths) == REMEMBERED:
+                        self._truths.clear()
                     self._truths[key] = drawn_facts(self._candidates, key)
                 right += self._truths[key] == wanted
         usable = np.flatnonzero(right == right.max())

@@ -11,8 +11,9 @@ a microsecond a word.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -75,8 +76,8 @@ class Interner:
 class MatchCounts:
     """How often each match of each rule was evaluated, and each target applied.
 
-    Rule r has `counts[start[r]:start[r + 1]]`: its matches in order, then its target.  The first of these is
-    how often the rule was read.
+    Rule r, of the rules that were counted, has `counts[start[r]:start[r + 1]]`: its matches in order, then
+    its target.  The first of these is how often the rule was read.
     """
 
     start: npt.NDArray[np.int64]
@@ -96,7 +97,7 @@ class Result:
              OPEN_OUTCOME: the outcome of a match with memory was needed and is unknown
     hits     by rule of the table: how often all its matches held; None unless asked for
     matched  [packet, n] the first n rules whose matches all held, then -1; n is 0 unless asked for
-    match_counts   counts for the whole table; None unless asked for
+    match_counts   of the chains that were counted; None unless asked for
     """
 
     verdict: npt.NDArray[np.uint32]
@@ -134,13 +135,20 @@ class Interpreter:
         matched: int = 0,
         limits: npt.NDArray[np.uint32] | None = None,
         match_counts: bool = False,
+        counted: Sequence[str] | None = None,
     ) -> Result:
         """Send *batch* into *chain*; KeyError for an unknown table or chain.
 
         *hits*, *match_counts*: whether to count.  *matched*: how many rules to list for each packet.
         *limits*: how many effects of each packet go into its hash; None: all.
+        *counted*: the chains of *match_counts*, in this order; None: all of the table.
         """
-        return self._encoded(table).run(chain, batch, self.interner, hits, matched, limits, match_counts)
+        encoded = self._encoded(table)
+        return encoded.run(chain, batch, self.interner, hits, matched, limits, match_counts, counted)
+
+    def first_rules(self, table: str) -> dict[str, int]:
+        """By chain of the table: the number of its first rule in a `Result`."""
+        return self._encoded(table).first_rules
 
     def rule(self, table: str, number: int) -> tuple[str, int, Rule]:
         """The rule with this *number* in a `Result`: its chain, its index there from 0, and itself."""
@@ -169,7 +177,9 @@ class _EncodedTable:
         code = _Code(family, backend, interner, {chain.name: at for at, chain in enumerate(table.chains)})
         starts, ends = array("I"), array("I")
         number = 0
+        self.first_rules: dict[str, int] = {}
         for chain in table.chains:
+            self.first_rules[chain.name] = number
             starts.append(len(code.words))
             ends.append(interner.number(chain.policy or RETURNS))
             for rule in chain.rules:
@@ -194,6 +204,7 @@ class _EncodedTable:
         matched: int,
         limits: npt.NDArray[np.uint32] | None,
         match_counts: bool,
+        counted: Sequence[str] | None,
     ) -> Result:
         results, hit_counts, visits, rules = self.code.run(
             self.chains[chain],
@@ -212,11 +223,26 @@ class _EncodedTable:
             hit_counts,
             rules,
             interner,
-            None if visits is None else self._match_counts(visits),
+            None if visits is None else self._match_counts(visits, counted),
         )
 
-    def _match_counts(self, visits: npt.NDArray[np.uint64]) -> MatchCounts:
-        positions, lengths = array("Q"), array("Q", [0])
+    def _match_counts(self, visits: npt.NDArray[np.uint64], counted: Sequence[str] | None) -> MatchCounts:
+        positions, start = self._positions
+        if counted is None:
+            return MatchCounts(start, visits[positions])
+        rules = [
+            range(self.first_rules[name], self.first_rules[name] + len(self._table[name].rules))
+            for name in counted
+        ]
+        of_rules = [positions[start[part.start] : start[part.stop]] for part in rules]
+        sizes = [start[part.start + 1 : part.stop + 1] - start[part.start : part.stop] for part in rules]
+        starts = np.cumsum(np.concatenate([np.zeros(1, np.int64), *sizes]))
+        return MatchCounts(starts, visits[np.concatenate([np.zeros(0, np.int64), *of_rules])])
+
+    @cached_property
+    def _positions(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The word of each match and target, rule by rule; by rule where its own start, and the end."""
+        positions, lengths = array("q"), array("q", [0])
         at = 0
         for chain in self._table.chains:
             for rule in chain.rules:
@@ -229,7 +255,7 @@ class _EncodedTable:
                 lengths.append(len(rule.matches) + 1)
             at += 1
         assert at == self._words, "the length of a rule is not the sum of its parts"
-        return MatchCounts(np.cumsum(lengths, dtype=np.int64), visits[np.frombuffer(positions, np.uint64)])
+        return np.array(positions, np.int64), np.cumsum(lengths, dtype=np.int64)
 
 
 def jump_depth(table: Table) -> int:

@@ -10,7 +10,7 @@ Invariant: a box is never empty, and packets at the chain's hook can lie in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from hitables.ir.program import Table
 from hitables.ir.rule import Kind, Match, Role, Rule, Test
 
 KEPT_PATHS = 4  # paths to a chain that are kept; more cost time and reach few more rules
+EXAMINED = 64  # matched rules examined to see where a packet left its path
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class PathCondition:
     """A condition on packets.
 
     box           values of the packet's fields; fields left out are free
-    path          numbers of the rules that the packet must match, in order
+    path          numbers of the rules that the packet must match, in order: the first EXAMINED + 1
     holds, fails  keys of CONSTANT matches (predicates) that must be true, and that must be false
     """
 
@@ -53,7 +54,9 @@ class PathCondition:
                 if match.key in self.fails:
                     return None
                 holds += (match.key,)
-        return PathCondition(self.family, box, (*self.path, number), holds, self.fails)
+        # The rest is never compared with matched rules, and a path may be as long as the table has chains.
+        path = self.path if len(self.path) > EXAMINED else (*self.path, number)
+        return PathCondition(self.family, box, path, holds, self.fails)
 
     def past(self, rule: Rule, rng: np.random.Generator) -> PathCondition | None:
         """This condition and that *rule* does not match; None when no match of it can fail in the box."""
@@ -114,16 +117,17 @@ _CARRIERS = {
 
 
 class Reach:
-    """The rules that a chain reaches, and paths to them; *numbers*: those of `Interpreter.rule`."""
+    """The rules that a chain reaches, and paths to them; *numbers*: those of `Interpreter.rule`.
 
-    def __init__(self, table: Table, start: str, family: Family, rng: np.random.Generator) -> None:
+    *first*: by chain of the table, the number of its first rule.  Cost: linear in the rules that are reached.
+    """
+
+    def __init__(
+        self, table: Table, start: str, family: Family, rng: np.random.Generator, first: Mapping[str, int]
+    ) -> None:
         self._rng = rng
         self._chains: dict[int, str] = {}
         self._rules: dict[int, Rule] = {}
-        first, number = {}, 0
-        for chain in table.chains:
-            first[chain.name] = number
-            number += len(chain.rules)
         order = table.callers_first(start)
         for name in order:
             for at, rule in enumerate(table[name].rules, first[name]):
@@ -171,7 +175,7 @@ class Reach:
         return []
 
     def _find_paths(
-        self, table: Table, order: list[str], first: dict[str, int], start: PathCondition
+        self, table: Table, order: list[str], first: Mapping[str, int], start: PathCondition
     ) -> dict[str, list[PathCondition]]:
         """Some conditions that lead to each chain of *order*, which has callers first."""
         entries: dict[str, list[tuple[str, int]]] = {name: [] for name in order}

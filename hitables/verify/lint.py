@@ -6,7 +6,9 @@ removed together, and of two rules of which either could be removed only one is 
 
 Invariant: exact, as the prover is: for every packet, as every backend in question reads it.
 
-Cost: one run of the prover per rule, class of packets, backend and built-in chain, on the box of the rule.
+Cost: two runs of the prover per rule, class of packets, backend and built-in chain: on one packet, then on
+the box of the rule and of the ways to its chain.  A run reads the rules that its packets may match, and the
+chains on the ways: chains that nest deep cost their number for each rule.
 
 Users: the command `hitables lint` and report/lint.py.
 """
@@ -17,6 +19,7 @@ import time
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from random import Random
 
 from hitables.core.prover import NONE, Alteration, Prover, Run, Status
 from hitables.errors import UnknownName
@@ -30,14 +33,16 @@ from hitables.ir.semantics import FIELDS_WRITTEN
 
 from .encoding import Encoding
 from .exact import WHY, Tell
-from .match_box import MatchBox, harmless_matches
+from .match_box import NOWHERE, MatchBox, entry_tests, harmless_matches
 from .packet_classes import PacketClass
+from .points import point_words
 from .question import Question
 from .reachability import Reachability
 
 NEVER, NOTHING, EMPTY, UNREACHED = "never-matches", "changes-nothing", "empty-chain", "unreached-chain"
 DROPS = "its matches still drop packets with broken headers"
 ASKS = "its matches still ask a memory"
+FEW = 256  # rules: in a table of fewer no packet is tried before the box
 MOST_MET = 64  # rules that packets of a rule meet first, as far as they are examined
 
 
@@ -161,6 +166,9 @@ class _TableLinter:
         self.provers.sort(key=lambda each: (each.packets.malformed, each.packets.later))
         encoding = self.provers[0].encoding
         self.chain_numbers = {chain.name: encoding.chain(0, chain.name) for chain in table.chains}
+        self.entry = entry_tests(table, reversed(reach.callees_first()), self.written, self.family)
+        self.random = Random(0)
+        self._touched: tuple[str, array[int]] = "", array("I")
 
     def _class_provers(self, backend: Backend) -> Iterator[_ClassProver]:
         encoding = Encoding((self.table, self.table), self.family, backend, self.question.verdict_only)
@@ -228,7 +236,8 @@ class _TableLinter:
                 if at.rule.enters is not None:
                     entered.add(at.rule.enters)
                 yield Flaw(NOTHING, self.table.name, at.chain.name, at.rule.line, self._deciding_lines(at))
-            live = [at for at in needed if entered & self.reach.reaching[at.chain.name]]
+            reached = self.reach.reached_from(entered)
+            live = [at for at in needed if at.chain.name in reached]
 
     # ---- altered rules ----
 
@@ -241,22 +250,42 @@ class _TableLinter:
 
     def _class_affected(self, at: _RuleAt, alteration: Alteration, box: MatchBox) -> PacketClass | None:
         """The first class of packets for which altering a rule changes anything; None: it never does."""
-        touched = array("I", (self.chain_numbers[name] for name in self.reach.reaching[at.chain.name]))
+        touched = self._reaching(at.chain.name)
         for each in self.provers:
             for root in self.reach.roots_of(at.chain.name):
                 sets = box.of(each.packets, root)
                 if sets is None:
                     continue
                 _check(each.prover.alter(self._both(at), alteration, touched))
-                status = self._run(each, root, sets)
+                if self._point_differs(each, root, sets):
+                    status = Status.DIFFER
+                else:
+                    status = self._run(each, root, sets)
                 each.prover.restore()
                 if status == Status.DIFFER:
                     return each.packets
                 _check(status)
         return None
 
+    def _point_differs(self, each: _ClassProver, root: str, box: Box) -> bool:
+        """Whether one packet of the box shows a difference.  A box may meet very many rules, a packet few."""
+        if self.rule_count < FEW:
+            return False
+        words = point_words(each.encoding, each.packets, box, self.random)
+        if words is None:
+            return False
+        run = Run(each.encoding.both(root), each.encoding.ends(root), words, 0.0)
+        return each.prover.run(run, short=True) == Status.DIFFER
+
+    def _reaching(self, chain: str) -> array[int]:
+        """The numbers of the chains from which packets reach *chain*."""
+        if self._touched[0] != chain:
+            names = self.reach.reaching(chain)
+            self._touched = chain, array("I", (self.chain_numbers[name] for name in names))
+        return self._touched[1]
+
     def _never_matches(self, at: _RuleAt) -> bool:
-        return self._class_affected(at, Alteration.MARK, self._box(at)) is None
+        return self._class_affected(at, Alteration.MARK, self._box(at, on_the_way=True)) is None
 
     def _changes_nothing(self, at: _RuleAt) -> bool:
         return self._class_affected(at, Alteration.LEAVE_OUT, self._harmless_box(at)) is None
@@ -266,11 +295,13 @@ class _TableLinter:
         packets = self._class_affected(at, Alteration.LEAVE_OUT, self._harmless_box(at))
         return "" if packets is None else DROPS if packets.malformed else ASKS
 
-    def _box(self, at: _RuleAt) -> MatchBox:
-        return MatchBox(at.rule.matches, self.written, self.family)
+    def _box(self, at: _RuleAt, *, on_the_way: bool = False) -> MatchBox:
+        entry = self.entry[at.chain.name] if on_the_way else NOWHERE
+        return MatchBox(at.rule.matches, self.written, self.family, entry)
 
     def _harmless_box(self, at: _RuleAt) -> MatchBox:
-        return MatchBox(harmless_matches(at.rule.matches), self.written, self.family)
+        entry = self.entry[at.chain.name]
+        return MatchBox(harmless_matches(at.rule.matches), self.written, self.family, entry)
 
     # ---- why ----
 

@@ -3,44 +3,49 @@
 Invariant: a chain is reached when some chain with a policy (a *root*) enters it, directly or through
 others; the matches of the rules are not looked at.
 
+Cost: linear in the rules; `reaching` and `reached_from` in the jumps that they follow.
+
 Users: lint.py.  (The compiler has a call graph of its own, analyse/callgraph.py; verify/ imports nothing of
 it.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from graphlib import TopologicalSorter
 
 from hitables.ir.program import Table
 
 
 class Reachability:
-    """The jumps of a table.
-
-    roots     the built-in chains
-    reaching  by chain: all chains from which packets reach it, itself among them
-    """
+    """The jumps of a table; *roots*: the built-in chains."""
 
     def __init__(self, table: Table) -> None:
         callers: dict[str, set[str]] = {chain.name: set() for chain in table.chains}
+        callees: dict[str, set[str]] = {chain.name: set() for chain in table.chains}
         for chain in table.chains:
             for rule in chain.rules:
                 if rule.enters is not None:
                     callers.setdefault(rule.enters, set()).add(chain.name)
-        self.reaching: dict[str, frozenset[str]] = {}
-        for chain in table.chains:
-            reaching, waiting = {chain.name}, [chain.name]
-            while waiting:
-                new = callers[waiting.pop()] - reaching
-                reaching |= new
-                waiting += new
-            self.reaching[chain.name] = frozenset(reaching)
+                    callees[chain.name].add(rule.enters)
         self.roots = [chain.name for chain in table.chains if chain.policy is not None]
-        self._callers = callers
+        self._callers, self._callees = callers, callees
+        self._roots_of: dict[str, list[str]] = {}
+        for root in self.roots:
+            for name in self.reached_from([root]):
+                self._roots_of.setdefault(name, []).append(root)
 
     def roots_of(self, chain: str) -> list[str]:
         """The roots from which packets reach *chain*."""
-        return [root for root in self.roots if root in self.reaching[chain]]
+        return self._roots_of.get(chain, [])
+
+    def reaching(self, chain: str) -> set[str]:
+        """All chains from which packets reach *chain*, itself among them."""
+        return _closure([chain], self._callers)
+
+    def reached_from(self, chains: Iterable[str]) -> set[str]:
+        """All chains that packets of *chains* reach, themselves among them."""
+        return _closure(chains, self._callees)
 
     def callees_first(self) -> list[str]:
         """The chains that packets reach, each behind those that it enters."""
@@ -49,3 +54,13 @@ class Reachability:
             {name: callers & reached.keys() for name, callers in reached.items()}
         ).static_order()
         return list(order)[::-1]
+
+
+def _closure(starts: Iterable[str], following: Mapping[str, set[str]]) -> set[str]:
+    found = set(starts)
+    waiting = list(found)
+    while waiting:
+        new = following.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return found

@@ -274,3 +274,22 @@ def test_a_test_that_separates_no_rule_is_not_repeated(algorithm: str) -> None:
     rules += [[{Field.IIF: (end, end)}] for end in (0, 3)] * 4
     tree = grow(Boxes.of(AXES, rules, [False] * len(rules)), algorithm=algorithm, leaf_size=1)
     assert len(tree) < 40
+
+
+def test_building_may_take_memory_for_each_box(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fixed bound of 2 GiB refused rule sets of a million rules."""
+    given_memory: list[float] = []
+
+    def build(algorithm: str, tree_input: object, **options: float) -> object:
+        given_memory.append(options["memory"])
+        raise MemoryError
+
+    monkeypatch.setattr("hitables.build.grow.trees.grow", build)
+    for count in (10, 1_000_000):
+        none = np.zeros((count, 0, 2), np.uint64)
+        monkeypatch.setattr(Boxes, "tree_input", lambda boxes: None)
+        boxes = Boxes((), none, none, np.zeros(count, np.int32), np.zeros(count, np.uint8))
+        with pytest.raises(MemoryError):
+            grow(boxes)
+    assert given_memory[0] < given_memory[1]
+    assert 8 * 2**30 < given_memory[1] < 16 * 2**30

@@ -126,10 +126,11 @@ void prover_stop(struct prover *prover);
 /* The differences of the last run, valid until the next: records of words, each preceded by its length
  * (prove.c, record).  *words: the length of all. */
 const uint32_t *prover_found(const struct prover *prover, size_t *words);
-/* The share of the packets that the last run proved, from 0 to 1; regions proved so far; bytes taken at most.
- */
+/* The share of the packets that the last run proved, from 0 to 1; regions proved so far; rules looked at so
+ * far, each once for each list that it was put in or taken from; bytes taken at most. */
 double prover_done(const struct prover *prover);
 uint64_t prover_regions(const struct prover *prover);
+uint64_t prover_looked_at(const struct prover *prover);
 size_t prover_bytes(const struct prover *prover);
 
 #endif

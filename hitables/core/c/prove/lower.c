@@ -11,11 +11,14 @@
 
 #include <string.h>
 
+#include "chain_index.h"
+
 enum { MOST_TESTS = 64, MOST_PARTS = 32 };
 
 void residual_enter(struct residual *r, const struct prove_class *class)
 {
     r->class = *class;
+    chain_indexes_clear(r);
     r->guarded_count = r->test_count = 0;
     if (r->guarded_table)
         memset(r->guarded_table, 0xff, r->table_size * sizeof *r->guarded_table);

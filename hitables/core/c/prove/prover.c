@@ -16,7 +16,9 @@
 #include "arena.h"
 #include "reorder_internal.h"
 
-enum { LEMMA_STEPS = 200000 }; /* steps of the proof of a chain by itself */
+/* Steps of the proof of a chain by itself; and of one that enters chains which differ.  Such chains seldom
+ * are equal, and where many enter one another, each would be read with all behind it. */
+enum { LEMMA_STEPS = 200000, LEMMA_STEPS_BEHIND = 50 };
 
 struct prover *prover_new(const struct prove_input *input, size_t memory)
 {
@@ -96,6 +98,11 @@ uint64_t prover_regions(const struct prover *p)
     return p->regions;
 }
 
+uint64_t prover_looked_at(const struct prover *p)
+{
+    return p->r.looked_at;
+}
+
 size_t prover_bytes(const struct prover *p)
 {
     return p->r.peak + residual_bytes(&p->r);
@@ -150,6 +157,21 @@ static void reset_pairs(struct prover *p)
 
 /* ---- chains by themselves ---- */
 
+/* Whether the chain enters one that was not proved equal to its partner. */
+static bool enters_unequal(const struct prover *p, uint32_t chain)
+{
+    const struct prove_input *in = &p->r.in;
+    for (uint32_t rule = in->chain_start[chain]; rule < in->chain_end[chain]; rule++) {
+        const uint32_t *action = in->rule_action + 3 * (size_t)rule;
+        if (action[0] != PROVE_JUMP && action[0] != PROVE_GOTO)
+            continue;
+        uint32_t partner = in->chain_partner[action[1]];
+        if (partner != NONE && p->r.canon[partner] != p->r.canon[action[1]])
+            return true;
+    }
+    return false;
+}
+
 /* Compare user chain b with its partner a; if they are equal they count as equal from now on. */
 static enum prove_status compare_chains(struct prover *p, uint32_t a, uint32_t b)
 {
@@ -162,7 +184,8 @@ static enum prove_status compare_chains(struct prover *p, uint32_t a, uint32_t b
     size_t differences = p->differences_n, records = p->records, most = p->most;
     p->in_lemma = true;
     p->most = 1;
-    p->end = p->steps + (p->bound ? p->bound : LEMMA_STEPS);
+    uint64_t steps = enters_unequal(p, a) && enters_unequal(p, b) ? LEMMA_STEPS_BEHIND : LEMMA_STEPS;
+    p->end = p->steps + (p->bound ? p->bound : steps);
     start_region(p);
     size_t top = p->r.top;
     struct residual_list x = residual_list(&p->r, a, NONE), y = residual_list(&p->r, b, NONE);
@@ -258,6 +281,7 @@ enum prove_status prover_alter(struct prover *p, uint32_t rule_a, uint32_t rule_
         r->touched[touched[c]] = 1;
     if (alteration == PROVE_LEAVE_OUT) {
         *guarded_b = NONE;
+        r->left_out = rule_b;
     } else if (*guarded_a != NONE) {
         /* Two verdicts that no rule has. */
         *guarded_a = residual_decide(r, *guarded_a, NONE - 1);
@@ -271,7 +295,7 @@ void prover_restore(struct prover *p)
     for (int side = 0; side < 2; side++)
         if (p->altered[side] != NONE)
             p->r.rule_guarded[p->altered[side]] = p->saved[side];
-    p->altered[0] = p->altered[1] = NONE;
+    p->altered[0] = p->altered[1] = p->r.left_out = NONE;
     memset(p->r.touched, 0, p->r.in.chains);
 }
 

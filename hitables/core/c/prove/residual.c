@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 
 #include "arena.h"
+#include "chain_index.h"
 #include "search.h"
 
 /* ---- memory ---- */
@@ -51,6 +52,7 @@ bool residual_open(struct residual *r, const struct prove_input *input, size_t m
 {
     memset(r, 0, sizeof *r);
     r->limit = memory;
+    r->left_out = NONE;
     r->input = arena_new(0);
     r->budget = budget_new(0);
     if (!r->input || !r->budget)
@@ -97,6 +99,7 @@ void residual_close(struct residual *r)
     if (r->stack)
         munmap(r->stack, r->stack_size);
     if (r->budget) {
+        chain_indexes_clear(r);
         budget_give(r->budget, r->guarded, r->guarded_room * sizeof *r->guarded);
         budget_give(r->budget, r->tests, r->test_room * sizeof *r->tests);
         budget_give(r->budget, r->guarded_table, r->table_size * sizeof *r->guarded_table);
@@ -376,18 +379,35 @@ size_t residual_filter(const struct residual *r, const struct residual_list *lis
     return trimmed(r, list, out, n);
 }
 
-static size_t put_chain(const struct residual *r, uint32_t chain, uint32_t depth, struct residual_item *out)
+static size_t put_rule(const struct residual *r, uint32_t rule, uint32_t depth, struct residual_item *out)
 {
-    size_t n = 0;
-    for (uint32_t rule = r->in.chain_start[chain]; rule < r->in.chain_end[chain]; rule++) {
-        uint32_t guarded = r->rule_guarded[rule];
-        if (guarded == NONE)
-            continue;
-        uint32_t tests = r->guarded[guarded].n;
-        uint64_t open = tests == 64 ? UINT64_MAX : (UINT64_C(1) << tests) - 1;
-        out[n++] = (struct residual_item){
-            .open = open, .guarded = guarded, .rule = rule, .depth = depth, .fresh = 1};
-    }
+    uint32_t guarded = r->rule_guarded[rule];
+    if (guarded == NONE)
+        return 0;
+    uint32_t tests = r->guarded[guarded].n;
+    uint64_t open = tests == 64 ? UINT64_MAX : (UINT64_C(1) << tests) - 1;
+    *out =
+        (struct residual_item){.open = open, .guarded = guarded, .rule = rule, .depth = depth, .fresh = 1};
+    return 1;
+}
+
+/* Put the rules of a chain, without some that surely match no packet of the region.  *written*: the states
+ * that may be written before the chain is read. */
+static size_t put_chain(struct residual *r, uint32_t chain, uint32_t depth, uint32_t written,
+                        struct residual_item *out)
+{
+    size_t n = 0, top = r->top;
+    uint32_t start = r->in.chain_start[chain], end = r->in.chain_end[chain], found = NONE;
+    uint32_t *rules = residual_push(r, (end - start) * sizeof *rules);
+    if (rules)
+        found = chain_index_find(r, chain, written | r->in.chain_writes[chain], rules);
+    if (found == NONE)
+        for (uint32_t rule = start; rule < end; rule++)
+            n += put_rule(r, rule, depth, out + n);
+    for (uint32_t i = 0; found != NONE && i < found; i++)
+        n += put_rule(r, rules[i], depth, out + n);
+    r->top = top;
+    r->looked_at += found == NONE ? end - start : found;
     return n;
 }
 
@@ -399,7 +419,7 @@ struct residual_list residual_list(struct residual *r, uint32_t chain, uint32_t 
     result.v = residual_push(r, (rules + 1) * sizeof *result.v);
     if (!result.v)
         return result;
-    result.n = put_chain(r, chain, 0, result.v);
+    result.n = put_chain(r, chain, 0, 0, result.v);
     result.n = residual_filter(r, &result, result.v, NONE);
     return result;
 }
@@ -409,7 +429,14 @@ struct residual_list residual_expand(struct residual *r, const struct residual_l
 {
     const struct residual_item *entering = &list->v[at];
     uint32_t chain = r->in.rule_action[3 * (size_t)entering->rule + 1];
-    bool call = r->guarded[entering->guarded].kind == ACTION_JUMP;
+    /* Nothing is left to read behind the last jump of a call: what follows the call follows the chain too. */
+    const struct residual_item *next = at + 1 < list->n ? entering + 1 : NULL;
+    bool last = !next ? !entering->depth : next->guarded == NONE && next->depth == entering->depth;
+    bool call = r->guarded[entering->guarded].kind == ACTION_JUMP && !last;
+    uint32_t written = 0;
+    for (size_t i = 0; i < at; i++)
+        if (list->v[i].guarded != NONE)
+            written |= r->guarded[list->v[i].guarded].writes;
     size_t rules = r->in.chain_end[chain] - r->in.chain_start[chain];
     struct residual_list result = {.end = list->end};
     result.v = residual_push(r, (list->n + rules + 1) * sizeof *result.v);
@@ -418,11 +445,12 @@ struct residual_list residual_expand(struct residual *r, const struct residual_l
     memcpy(result.v, list->v, at * sizeof *result.v);
     result.n = at;
     uint32_t depth = entering->depth + (call ? 1 : 0);
-    result.n += put_chain(r, chain, depth, result.v + result.n);
+    result.n += put_chain(r, chain, depth, written, result.v + result.n);
     if (call)
         result.v[result.n++] = (struct residual_item){.guarded = NONE, .depth = depth};
     memcpy(result.v + result.n, list->v + at + 1, (list->n - at - 1) * sizeof *result.v);
     result.n += list->n - at - 1;
+    r->looked_at += list->n;
     /* What the jump may have blocked is open to tests where its chain writes less in this class. */
     result.n = residual_filter(r, &result, result.v, r->guarded[entering->guarded].writes ? ALL_DIMS : NONE);
     return result;

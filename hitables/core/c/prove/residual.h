@@ -79,11 +79,14 @@ struct residual {
                             own */
     uint8_t *chain_ends; /* [chains] not 0: no packet that enters it comes back */
     uint32_t *canon; /* [chains] the chain that it is proved to equal */
+    struct chain_index **index; /* [chains] of those that were read often; NULL: of none */
+    uint32_t left_out; /* a rule that does nothing for now; NONE: none */
     uint8_t *touched; /* [chains] not 0: it counts as equal to no chain for now */
     /* The scratch stack. */
     unsigned char *stack;
     size_t stack_size, top, peak;
     size_t input_bytes, limit; /* limit: bytes in all; 0: any number */
+    uint64_t looked_at; /* rules put in lists, and items copied with them */
     bool failed; /* memory is exhausted */
     bool all_return; /* chain_ends is not used: rules may be taken out of chains */
 };

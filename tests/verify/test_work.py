@@ -1,0 +1,89 @@
+"""The work of lint and diff grows as the rule set does: the engine counts the rules that it looks at."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import hitables
+from benchmarks.cliffs_inputs import AXES
+from hitables.core.prover import Prover
+from hitables.ir.program import Program
+from hitables.verify.diff import changes
+from hitables.verify.encoding import Encoding
+from hitables.verify.lint import _TableLinter
+from hitables.verify.question import Question
+from hitables.verify.reachability import Reachability
+
+pytestmark = pytest.mark.engine
+
+MOST = 1.3  # the exponent that four times the size may show
+
+
+def looked_at_by_lint(program: Program, table: str) -> int:
+    chosen = program.table(table)
+    linter = _TableLinter(program, chosen, Reachability(chosen), Question(), None)
+    list(linter.flaws(lambda stage: None))
+    return sum(each.prover.rules_looked_at for each in linter.provers)
+
+
+def test_lint_of_one_long_chain_looks_at_the_rules_that_each_rule_may_meet() -> None:
+    few, many = (looked_at_by_lint(hitables.read(AXES["rules"](size)), "filter") for size in (500, 2000))
+    assert many < few * 4**MOST
+
+
+def test_lint_of_services_looks_at_the_ways_to_each_chain() -> None:
+    sys.path.insert(0, str(Path(__file__).parents[2] / "rulesets"))
+    import containers
+
+    few, many = (
+        looked_at_by_lint(hitables.read(containers.text(Random(2), count)), "nat") for count in (120, 480)
+    )
+    assert many < few * 4**MOST
+
+
+def test_lint_finds_the_same_by_the_index_of_a_long_chain_as_in_short_chains() -> None:
+    """The rules in one chain have an index; with a rule that ends each run of a hundred in a chain, none has."""
+    random = Random(3)
+    hosts = [f"10.0.{random.randrange(8)}.{random.randrange(32)}" for _ in range(600)]
+    rules = [f"-s {host}/32 -j {random.choice(('ACCEPT', 'DROP'))}" for host in hosts]
+    head = "*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
+    long = head + "".join(f"-A INPUT {rule}\n" for rule in rules) + "COMMIT\n"
+    parts = range(0, len(rules), 100)
+    short = head + "".join(f":c{part} - [0:0]\n" for part in parts)
+    short += "".join(f"-A INPUT -j c{part}\n" for part in parts)
+    short += "".join(f"-A c{at - at % 100} {rule}\n" for at, rule in enumerate(rules)) + "COMMIT\n"
+    found = [
+        {text.splitlines()[flaw.line - 1].split(maxsplit=2)[2] for flaw in hitables.lint(text).flaws}
+        for text in (long, short)
+    ]
+    counts = [len(hitables.lint(text).flaws) for text in (long, short)]
+    assert found[0] == found[1] and counts[0] == counts[1] > 100
+
+
+def looked_at_by_diff(text: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """With the last rule of *text* taken away."""
+    lines = text.splitlines(keepends=True)
+    before, after = hitables.read(text), hitables.read("".join([*lines[:-2], lines[-1]]))
+    provers: list[Prover] = []
+    original = Encoding.prover
+
+    def noted(encoding: Encoding, *given: int | None) -> Prover:
+        provers.append(original(encoding, *given))
+        return provers[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Encoding, "prover", noted)
+        assert changes(before, after, Question(), tell=lambda stage: None).complete
+    return sum(prover.rules_looked_at for prover in provers)
+
+
+@pytest.mark.parametrize("axis", ["next", "nesting"])
+def test_diff_of_chains_that_enter_one_another_does_not_read_all_behind_each(
+    axis: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, many = (looked_at_by_diff(AXES[axis](size), monkeypatch) for size in (100, 400))
+    assert 0 < many < few * 4**1.6  # a proof of each chain with all behind it: 4 ** 2 and more
