@@ -18,22 +18,29 @@ The cost is that of the rules near the updated ones: some milliseconds in a list
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from time import monotonic
+
+import numpy as np
 
 from hitables.analyse.callgraph import writes as written_by_chain
+from hitables.core.prover import Status
 from hitables.emit.chain_writer import goto
 from hitables.ir.fields import Field
-from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import Ends, Kind, Match, Metadata, Role, Rule, Target
-from hitables.verify import exact
-from hitables.verify.question import Equal, Undecided
+from hitables.ir.program import Chain, Program
+from hitables.ir.rule import Ends, Kind, Metadata, Rule, Target
+from hitables.verify.exact import TableProver
+from hitables.verify.merged_classes import MergedClasses
+from hitables.verify.question import Question
 
 from .chain_names import Names
-from .edits import Edit, Op, jumps_to, rule_key
+from .edits import Edit, Op, rule_key
 from .layout import ChainId, section_lists
+from .near_rules import NearRules
 from .planner import Plan
 from .region import Region
-from .rule_index import RuleIndex, fields_written, hull
+from .region_encoding import NearChain, RegionEncoding
+from .rule_index import RuleIndex, fields_written
+from .rule_rows import RuleRows
 from .state import State
 
 # Seconds.  Rules without addresses concern rules that cross wildly, and cutting their regions takes long
@@ -41,7 +48,12 @@ from .state import State
 TIMEOUT = 2.0
 
 _COMPARED = frozenset({Field.SRC, Field.DST, Field.PROTO, Field.IIF, Field.OIF})
-_ROOT = "the list, or what is loaded for it"  # longer than the name of a chain may be
+# Longer than the name of a chain may be.  Two names: the prover compares chains of one name by themselves,
+# for all packets, and these two are equal for packets of the region only.
+_LIST, _TREE = (
+    "the list, as packets of the region read it",
+    "what is loaded, as packets of the region read it",
+)
 
 Rules = tuple[Rule, ...]
 
@@ -140,15 +152,8 @@ def _is_inside(edit: Edit, plan: Plan, regions: Sequence[Region]) -> bool:
 
 def _is_within(rule: Rule, region: Region) -> bool:
     """Whether every packet on which *rule* has an effect is in the region."""
-    options = _header_options(rule)
-    if set(region.matches) <= set(options):
-        return True
-    return Region(options, region.family, region.backends).touched().passes(region.matches)
-
-
-def _header_options(rule: Rule) -> list[Match]:
-    """The header options of a rule, which the kernel tests first."""
-    return [match for match in rule.matches if not match.name and match.role is Role.SPACE]
+    around = Region.around(rule, region.family, region.backends)
+    return set(region.matches) <= set(around.matches) or around.passes(region.matches)
 
 
 # The two rule sets are equal in the regions.
@@ -163,17 +168,39 @@ def _is_equal_in(state: State, chain_id: ChainId, region: Region) -> bool | None
     if any(index.acts.any() for index in indexes):
         written = written_by_chain(listed)
     fields = _unwritten_fields(indexes, written)
-    list_rules = _rules_near(state, chain_id, indexes, region, fields)
-    tree = _chains_near(state, loaded, chain, region, fields)
-    programs = [
-        _entered(state, listed, chain, region, root, below, written)
-        for root, below in ((list_rules, {}), (tree.pop(chain), tree))
-    ]
-    names = {each.name for program in programs for each in program.table(table).chains}
-    one, other = (_with_chains(program, table, names) for program in programs)
-    question = replace(state.question(timeout=TIMEOUT), chains=frozenset({chain}))
-    answer = exact.check(one, other, question)
-    return None if isinstance(answer, Undecided) else isinstance(answer, Equal)
+    rows = _rule_rows(state)
+    near = NearRules(rows, region, fields, is_kept=not _writes_any(indexes, written))
+    in_list = near.of_list(rows.of(_rules_near(state, chain_id, indexes, region, fields)))
+    in_tree = near.of_chains(loaded, chain, Names(state.settings.prefix, ()).is_generated)
+    sides = (
+        _side(rows, region, chain, [NearChain(_LIST, in_list)], written),
+        _side(rows, region, chain, [NearChain(_TREE, in_tree[0].rows), *in_tree[1:]], written),
+    )
+    question = state.question(frozenset({chain}), TIMEOUT)
+    encoding = RegionEncoding(rows, sides, table, listed[chain].policy, question.backends[0])
+    return _is_equal(encoding, chain, question)
+
+
+def _is_equal(encoding: RegionEncoding, chain: str, question: Question) -> bool | None:
+    """Whether both sides are equal; None if this is not known in time."""
+    deadline = monotonic() + TIMEOUT
+    _, proved = MergedClasses(encoding, question, deadline).proved(chain)
+    for backend in question.backends:
+        prover = TableProver(encoding.tables, encoding.read_by(backend), question, deadline)
+        for packets in prover.classes:
+            if (backend, packets) not in proved:
+                status, _ = prover.run(chain, packets, 1)
+                if status != Status.EQUAL:
+                    return False if status == Status.DIFFER else None
+    return True
+
+
+def _rule_rows(state: State) -> RuleRows:
+    """The table of rules that the states share."""
+    cache = state.cache
+    if cache.rows is None or cache.rows.is_large:
+        cache.rows = RuleRows(state.master.family)
+    return cache.rows
 
 
 def _section_indexes(state: State, chain_id: ChainId) -> list[RuleIndex]:
@@ -194,10 +221,18 @@ def _unwritten_fields(
     fields = _COMPARED
     for index in indexes:
         for at in index.acts.nonzero()[0]:
-            rule = index.rules[at]
-            entered = written.get(rule.target.name, frozenset()) if rule.target is not None else frozenset()
-            fields -= fields_written(rule.writes | entered)
+            fields -= fields_written(_written(index.rules[at], written))
     return fields
+
+
+def _writes_any(indexes: Iterable[RuleIndex], written: Mapping[str, frozenset[Metadata]]) -> bool:
+    """Whether a rule of the lists, or a chain that it enters, may write anything."""
+    return any(_written(index.rules[at], written) for index in indexes for at in index.acts.nonzero()[0])
+
+
+def _written(rule: Rule, written: Mapping[str, frozenset[Metadata]]) -> frozenset[Metadata]:
+    entered = written.get(rule.target.name, frozenset()) if rule.target is not None else frozenset()
+    return rule.writes | entered
 
 
 def _rules_near(
@@ -215,64 +250,24 @@ def _rules_near(
     return tuple(rules)
 
 
-def _chains_near(
-    state: State, table: Table, root: str, region: Region, fields: frozenset[Field]
-) -> dict[str, Rules]:
-    """The generated chains that packets of *region* may reach from *root*, with the rules they may match."""
-    names, family, hulls = Names(state.settings.prefix, ()), state.master.family, state.cache.hulls
-    rows = {row for row, field in enumerate(RuleIndex.FIELDS) if field in fields}
-    region_hull = hull(Rule(region.matches, None), family)
-    bounds = [(row, *ends) for row, ends in region_hull.items() if row in rows]
-    chains: dict[str, Rules] = {}
-    pending = [root]
-    while pending:
-        name = pending.pop()
-        if name in chains:
-            continue
-        near = []
-        rules = table[name].rules
-        known = hulls.get((table.name, name))
-        if known is None or known[0] is not rules:
-            known = hulls[table.name, name] = rules, [hull(rule, family) for rule in rules]
-        for rule, rule_hull in zip(rules, known[1], strict=True):
-            for row, first, last in bounds:
-                if row in rule_hull and (rule_hull[row][0] > last or rule_hull[row][1] < first):
-                    break
-            else:
-                near.append(rule)
-                callee = jumps_to(rule)
-                if names.is_generated(callee):
-                    pending.append(callee)
-        chains[name] = tuple(near)
-    return chains
-
-
-def _entered(
-    state: State,
-    listed: Table,
-    chain: str,
+def _side(
+    rows: RuleRows,
     region: Region,
-    root: Rules,
-    below: Mapping[str, Rules],
+    chain: str,
+    near: Sequence[NearChain],
     written: Mapping[str, frozenset[Metadata]],
-) -> Program:
-    """A program in which packets of *region* enter *root*; other chains have unknown effect."""
-    rules_of = {_ROOT: root, **below}
-    callees = {name for rules in rules_of.values() for rule in rules if (name := jumps_to(rule))}
-    unknown = {name: _unknown_effect(name, written) for name in callees - rules_of.keys()}
-    front = Chain(chain, listed[chain].policy, (Rule(region.matches, goto(_ROOT)),))
-    chains = [Chain(name, None, rules) for name, rules in {**rules_of, **unknown}.items()]
-    return Program(state.master.family, (Table(listed.name, (front, *chains)),))
+) -> list[NearChain]:
+    """*chain* leads packets of *region* to the first of *near*; other chains have unknown effect."""
+    present = {each.name for each in near}
+    entered = rows.callees(np.concatenate([each.rows for each in near]))
+    front = NearChain(chain, rows.of([Rule(region.matches, goto(near[0].name))]))
+    unknown = [
+        NearChain(name, rows.of([_unknown_effect(name, written)])) for name in entered if name not in present
+    ]
+    return [front, *near, *unknown]
 
 
-def _unknown_effect(chain: str, written: Mapping[str, frozenset[Metadata]]) -> Rules:
-    """One rule in the place of a chain that is compared by itself."""
+def _unknown_effect(chain: str, written: Mapping[str, frozenset[Metadata]]) -> Rule:
+    """A rule in the place of a chain that is compared by itself."""
     name, writes = f"chain-{chain}", written.get(chain, frozenset())
-    return (Rule((), Target(name, Kind.VERDICT, name, ends=Ends.MAYBE, writes=writes)),)
-
-
-def _with_chains(program: Program, table: str, names: Iterable[str]) -> Program:
-    """*program* with empty chains for those of *names* that it lacks, which no rule enters."""
-    present = program.table(table)
-    more = [Chain(name, None) for name in sorted(names) if name not in present]
-    return replace(program, tables=(replace(present, chains=(*present.chains, *more)),))
+    return Rule((), Target(name, Kind.VERDICT, name, ends=Ends.MAYBE, writes=writes))

@@ -10,7 +10,7 @@ Invariant: the questions below are answered conservatively.  "Yes" holds for eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from hitables.ir.fields import OPTIONAL, Family, Field, top
@@ -68,15 +68,18 @@ class Region:
         return cls(matches, family, backends)
 
     @classmethod
-    def around(cls, rule: Rule, family: Family, backends: Iterable[Backend]) -> Region:
-        """A region that holds every packet on which *rule* may have an effect, of those of its header
-        options that drop no packet."""
-        matches = []
+    def around(cls, rule: Rule, family: Family, backends: Sequence[Backend]) -> Region:
+        """A region that holds every packet on which *rule* may have an effect, of those of its first tests
+        that drop no packet in any of *backends*."""
+        matches: list[Match] = []
+        may_drop = False  # a header option that was left out
         for match in rule.matches:
-            if match.name or match.role is not Role.SPACE:
+            drops = any(_drops(match, family, backend) for backend in backends)
+            if match.name and (drops or may_drop or match.role not in (Role.SPACE, Role.CONSTANT)):
                 break
-            if not (match.is_protocol and family is Family.IPV6):
+            if match.role is Role.SPACE and not drops:
                 matches.append(match)
+            may_drop |= drops
         return cls(matches, family, backends)
 
     def is_behind(self, earlier: Region) -> bool:
@@ -88,7 +91,7 @@ class Region:
     def touched(self) -> Region:
         """This region, and the packets that its tests drop, or a larger one."""
         for at, match in enumerate(self.matches):
-            if any(self._drops(match, backend) for backend in self.backends):
+            if any(_drops(match, self.family, backend) for backend in self.backends):
                 return Region(self.matches[:at], self.family, self.backends)
         return self
 
@@ -165,12 +168,6 @@ class Region:
             return not view.walked
         return not _native(match, backend) and match.needs > view.solid
 
-    def _drops(self, match: Match, backend: Backend) -> bool:
-        """Whether the match may drop any packet."""
-        if match.is_protocol and self.family is Family.IPV6:
-            return backend is Backend.LEGACY
-        return match.option or (match.needs > 0 and not _native(match, backend))
-
     def _comparable(self, match: Match, field: Field, view: _View, backend: Backend) -> bool:
         """Whether the match reads the same bytes as the region's tests of *field*."""
         if field not in _RAW or backend is Backend.LEGACY or view.solid:
@@ -214,3 +211,10 @@ class Region:
 
 def _native(match: Match, backend: Backend) -> bool:
     return match.native and backend is Backend.NFT
+
+
+def _drops(match: Match, family: Family, backend: Backend) -> bool:
+    """Whether the match may drop a packet."""
+    if match.is_protocol and family is Family.IPV6:
+        return backend is Backend.LEGACY
+    return match.option or (match.needs > 0 and not _native(match, backend))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hitables.ir.fields import Family, Field, top
-from hitables.ir.rule import Kind, Metadata, Rule
+from hitables.ir.rule import Kind, Match, Metadata, Rule
 from hitables.ir.semantics import FIELDS_WRITTEN
 
 from .region import Region
@@ -26,6 +26,8 @@ _TOP = (1 << 64) - 1
 
 Bounds = npt.NDArray[np.uint64]
 Hull = dict[int, tuple[int, int]]  # by index of the field: lowest and highest value
+# Of a match: field, lowest, highest value; and whether later matches add nothing.
+MatchHull = tuple[tuple[tuple[int, int, int], ...], bool]
 Writes = Callable[[Rule], frozenset[Metadata]]
 
 
@@ -145,23 +147,34 @@ def _upper_half(value: int, field: Field, family: Family) -> int:
 
 def hull(rule: Rule, family: Family) -> Hull:
     """By field: the interval outside of which *rule* has no effect."""
-    bounds: Hull = {}
-    for match in rule.matches:
-        if match.name:
-            break  # an extension may drop the packet or use memory; header options are tested first
-        if not match.either:
-            for test in match.tests:
-                row = _ROW.get(test.field)
-                if row is not None and test.values:
-                    pairs = test.values.pairs
-                    low = _upper_half(pairs[0][0], test.field, family)
-                    high = _upper_half(pairs[-1][1], test.field, family)
-                    if row in bounds:
-                        low, high = max(low, bounds[row][0]), min(high, bounds[row][1])
-                    bounds[row] = (low, high)
-        if family is Family.IPV6 and match.is_protocol:
+    return joined([match_hull(match, family) for match in rule.matches])
+
+
+def match_hull(match: Match, family: Family) -> MatchHull:
+    """What a match adds to the hull of a rule."""
+    if match.name:
+        return (), True  # an extension may drop the packet or use memory; header options are tested first
+    bounds: list[tuple[int, int, int]] = []
+    if not match.either:
+        for test in match.tests:
+            row = _ROW.get(test.field)
+            if row is not None and test.values:
+                pairs = test.values.pairs
+                low = _upper_half(pairs[0][0], test.field, family)
+                bounds.append((row, low, _upper_half(pairs[-1][1], test.field, family)))
+    return tuple(bounds), family is Family.IPV6 and match.is_protocol
+
+
+def joined(hulls: Sequence[MatchHull]) -> Hull:
+    """The hull of a rule whose matches have *hulls*."""
+    hull: Hull = {}
+    for bounds, is_last in hulls:
+        for row, low, high in bounds:
+            first, last = hull.get(row, (low, high))
+            hull[row] = (max(low, first), min(high, last))
+        if is_last:
             break
-    return bounds
+    return hull
 
 
 def _acts(rule: Rule) -> bool:
