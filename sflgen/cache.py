@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hitables.ir.fields import Family
+
 from .copy_index import CopyIndex
 from .layout import ChainId
 from .region import Region
@@ -47,6 +49,12 @@ class Cache:
             dict(self.regions),
             self.rows,
         )
+
+    def rule_rows(self, family: Family) -> RuleRows:
+        """The table of rules, which all states share."""
+        if self.rows is None or self.rows.is_large:
+            self.rows = RuleRows(family)
+        return self.rows
 
     def drop_section(self, section: SectionId) -> None:
         """Forget a section whose tree is grown anew."""

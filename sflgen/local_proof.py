@@ -17,12 +17,11 @@ The cost is that of the rules near the updated ones: some milliseconds in a list
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from time import monotonic
 
 import numpy as np
 
-from hitables.analyse.callgraph import writes as written_by_chain
 from hitables.core.prover import Status
 from hitables.emit.chain_writer import goto
 from hitables.ir.fields import Field
@@ -42,10 +41,11 @@ from .region_encoding import NearChain, RegionEncoding
 from .rule_index import RuleIndex, fields_written
 from .rule_rows import RuleRows
 from .state import State
+from .written import written_by_chains
 
-# Seconds.  Rules without addresses concern rules that cross wildly, and cutting their regions takes long
-# (40 s in fw1_10K); the proof of the whole knows groups, and takes 0.5 s there without such an entry.
-TIMEOUT = 2.0
+# Seconds.  The proof is bounded by its steps (region_encoding.py), so that the load of the machine does not
+# matter; this is for a machine that stands still.
+TIMEOUT = 60.0
 
 _COMPARED = frozenset({Field.SRC, Field.DST, Field.PROTO, Field.IIF, Field.OIF})
 # Longer than the name of a chain may be.  Two names: the prover compares chains of one name by themselves,
@@ -61,7 +61,7 @@ Rules = tuple[Rule, ...]
 def holds_locally(plan: Plan) -> bool | None:
     """Whether it is shown that the law holds after *plan* if it holds before.
 
-    False if it cannot be shown, True if it is; None if this takes longer than TIMEOUT.
+    False if it cannot be shown, True if it is; None if this takes too long.
     """
     if plan.folds:
         return False
@@ -164,12 +164,12 @@ def _is_equal_in(state: State, chain_id: ChainId, region: Region) -> bool | None
     table, chain = chain_id
     listed, loaded = state.master.table(table), state.loaded.table(table)
     indexes = _section_indexes(state, chain_id)
-    written: Mapping[str, frozenset[Metadata]] = {}
-    if any(index.acts.any() for index in indexes):
-        written = written_by_chain(listed)
-    fields = _unwritten_fields(indexes, written)
-    rows = _rule_rows(state)
-    near = NearRules(rows, region, fields, is_kept=not _writes_any(indexes, written))
+    acting = [rule for index in indexes for rule in index.acting()]
+    written = written_by_chains(state, table) if acting else {}
+    effects = [_written(rule, written) for rule in acting]
+    fields = _COMPARED.difference(*map(fields_written, effects))
+    rows = state.cache.rule_rows(state.master.family)
+    near = NearRules(rows, region, fields, is_kept=not any(effects))
     in_list = near.of_list(rows.of(_rules_near(state, chain_id, indexes, region, fields)))
     in_tree = near.of_chains(loaded, chain, Names(state.settings.prefix, ()).is_generated)
     sides = (
@@ -181,26 +181,53 @@ def _is_equal_in(state: State, chain_id: ChainId, region: Region) -> bool | None
     return _is_equal(encoding, chain, question)
 
 
+def are_equal(state: State, chain_id: ChainId, rules: Rules, others: Rules, tree: Set[str]) -> bool:
+    """Whether two runs of rules in a loaded chain have the same effect on every packet.
+
+    They may enter the chains *tree*; every other generated chain that they enter decides about its packets.
+    What follows in the chain is taken for unknown.
+    """
+    table, chain = chain_id
+    loaded, rows = state.loaded.table(table), state.cache.rule_rows(state.master.family)
+    everything = Region((), state.master.family, state.backends)
+    near = NearRules(rows, everything, frozenset(), is_kept=False)
+    rest = _unknown_effect("what follows", {})
+    chains = {name: loaded[name] for name in tree}
+    chains[_LIST] = Chain(_LIST, None, (*rules, rest))
+    chains[_TREE] = Chain(_TREE, None, (*others, rest))
+    generated = Names(state.settings.prefix, ())
+    sides = []
+    for root in (_LIST, _TREE):
+        own = near.of_chains(loaded.of(chains), root, tree.__contains__)
+        overlays = [
+            name
+            for name in rows.callees(np.concatenate([each.rows for each in own]))
+            if name not in tree and generated.is_generated(name)
+        ]
+        decided = [NearChain(name, rows.of([_sure_verdict(name)])) for name in overlays]
+        sides.append(_side(rows, everything, chain, [*own, *decided], written_by_chains(state, table)))
+    question = state.question(frozenset({chain}), TIMEOUT)
+    encoding = RegionEncoding(rows, (sides[0], sides[1]), table, loaded[chain].policy, question.backends[0])
+    return _is_equal(encoding, chain, question) is True
+
+
+def _sure_verdict(chain: str) -> Rule:
+    """A rule in the place of a chain that decides about all its packets."""
+    return Rule((), Target(f"chain-{chain}", Kind.VERDICT, f"chain-{chain}"))
+
+
 def _is_equal(encoding: RegionEncoding, chain: str, question: Question) -> bool | None:
-    """Whether both sides are equal; None if this is not known in time."""
+    """Whether both sides are equal; None if this takes too long."""
     deadline = monotonic() + TIMEOUT
     _, proved = MergedClasses(encoding, question, deadline).proved(chain)
     for backend in question.backends:
         prover = TableProver(encoding.tables, encoding.read_by(backend), question, deadline)
         for packets in prover.classes:
             if (backend, packets) not in proved:
-                status, _ = prover.run(chain, packets, 1)
+                status = Status.TOO_DEEP if encoding.is_hard else prover.run(chain, packets, 1)[0]
                 if status != Status.EQUAL:
                     return False if status == Status.DIFFER else None
     return True
-
-
-def _rule_rows(state: State) -> RuleRows:
-    """The table of rules that the states share."""
-    cache = state.cache
-    if cache.rows is None or cache.rows.is_large:
-        cache.rows = RuleRows(state.master.family)
-    return cache.rows
 
 
 def _section_indexes(state: State, chain_id: ChainId) -> list[RuleIndex]:
@@ -214,25 +241,10 @@ def _section_indexes(state: State, chain_id: ChainId) -> list[RuleIndex]:
     return [RuleIndex.of(rules, state.master.family) for rules in lists]
 
 
-def _unwritten_fields(
-    indexes: Iterable[RuleIndex], written: Mapping[str, frozenset[Metadata]]
-) -> frozenset[Field]:
-    """The fields of an index that no rule of the lists may write: by these alone rules are excluded."""
-    fields = _COMPARED
-    for index in indexes:
-        for at in index.acts.nonzero()[0]:
-            fields -= fields_written(_written(index.rules[at], written))
-    return fields
-
-
-def _writes_any(indexes: Iterable[RuleIndex], written: Mapping[str, frozenset[Metadata]]) -> bool:
-    """Whether a rule of the lists, or a chain that it enters, may write anything."""
-    return any(_written(index.rules[at], written) for index in indexes for at in index.acts.nonzero()[0])
-
-
 def _written(rule: Rule, written: Mapping[str, frozenset[Metadata]]) -> frozenset[Metadata]:
-    entered = written.get(rule.target.name, frozenset()) if rule.target is not None else frozenset()
-    return rule.writes | entered
+    """What a rule may have written when a packet reads the next one."""
+    entered = rule.enters if rule.target is not None and rule.target.kind is Kind.JUMP else None
+    return rule.writes | written.get(entered or "", frozenset())
 
 
 def _rules_near(

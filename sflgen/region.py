@@ -10,7 +10,7 @@ Invariant: the questions below are answered conservatively.  "Yes" holds for eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from hitables.ir.fields import OPTIONAL, Family, Field, top
@@ -108,6 +108,15 @@ class Region:
         """Whether *rule* has no effect on any packet of the region."""
         return all(self._escapes(rule, dirty, backend) for backend in self.backends)
 
+    def escaped(self, rules: Iterable[Rule], dirty: Set[Field] = _NONE) -> Iterator[bool]:
+        """`escapes` for each of *rules*; each match that they share is examined once."""
+        readings: list[dict[int, bool | None]] = [{} for _ in self.backends]
+        for rule in rules:
+            yield all(
+                self._escapes(rule, dirty, backend, known)
+                for backend, known in zip(self.backends, readings, strict=True)
+            )
+
     def ends_in(self, rule: Rule, dirty: Set[Field] = _NONE) -> bool:
         """Whether *rule* decides about every packet of the region."""
         target = rule.target
@@ -151,16 +160,29 @@ class Region:
         native_fields = frozenset(field for field, only in only_native.items() if only)
         return _View(values, native_fields, solid, any(match.is_protocol for match in self.matches))
 
-    def _escapes(self, rule: Rule, dirty: Set[Field], backend: Backend) -> bool:
-        view = self._views[backend]
+    def _escapes(
+        self, rule: Rule, dirty: Set[Field], backend: Backend, known: dict[int, bool | None] | None = None
+    ) -> bool:
+        """*known*: by id of a match, its `_reading` for packets of the region."""
+        known = {} if known is None else known
         for match in rule.matches:
-            if self._may_drop(match, view, backend):
-                return False
-            if self._fails(match, dirty, view, backend):
-                return True
-            if match.option or match.role in (Role.NAMED, Role.ONCE):
-                return False
+            key = id(match)
+            reading = (
+                known[key] if key in known else known.setdefault(key, self._reading(match, dirty, backend))
+            )
+            if reading is not None:
+                return reading
         return False
+
+    def _reading(self, match: Match, dirty: Set[Field], backend: Backend) -> bool | None:
+        """True if the match fails for all packets of the region, False if it may have an effect on one by
+        itself; None if later matches decide."""
+        view = self._views[backend]
+        if self._may_drop(match, view, backend):
+            return False
+        if self._fails(match, dirty, view, backend):
+            return True
+        return False if match.option or match.role in (Role.NAMED, Role.ONCE) else None
 
     def _may_drop(self, match: Match, view: _View, backend: Backend) -> bool:
         """Whether the match may drop a packet of the region instead of testing it."""

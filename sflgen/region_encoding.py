@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hitables.core.prover import NONE, U32, Action, Op
+from hitables.core.prover import NONE, U32, Action, ChainArrays, Op, Prover
 from hitables.errors import Unsupported
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
@@ -27,6 +27,10 @@ from hitables.verify.encoding import Encoding, RuleRef
 from hitables.verify.match_table import MatchTable, TestTable
 
 from .rule_rows import Bools, Ints, MatchNumbers, RuleRows
+
+# Of one proof: some seconds.  Where rules cross wildly, cutting their regions takes longer than the proof of
+# the whole, which knows groups of rules.  The widest rules of fw1_10K, before 70 entries, take 3 million.
+MOST_STEPS = 10_000_000
 
 _NOTHING: Ints = np.empty(0, np.int64)
 
@@ -77,6 +81,18 @@ class RegionEncoding(Encoding):
         else:
             self.chain_writes = np.zeros(len(chains), np.uint32)
         self._partner = self._same_names(sides)
+        self._provers: list[Prover] = []
+
+    def prover(self, max_memory: int | None, chains: ChainArrays | None = None) -> Prover:
+        prover = super().prover(max_memory, chains)
+        prover.bound(MOST_STEPS)
+        self._provers.append(prover)
+        return prover
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether a proof took so long that it may have been stopped."""
+        return any(prover.regions > MOST_STEPS // 10 for prover in self._provers)
 
     def ends(self, name: str) -> tuple[int, int]:
         return self._end, self._end

@@ -184,6 +184,7 @@ class RuleRows:
     kind       by row: what packet_classes.needs_of reads of the rule, as a number; 0: nothing
     needing    by kind: the matches of one such rule
     action     by row: what its target does; `argument`: the number of the verdict, effect or chain
+    spelling   by row: a number, the same for rules with the same matches and target as they are spelt
     enters     by row: its target enters a chain
     leaves     by row: no packet that it matches reads the next rule
     """
@@ -198,6 +199,8 @@ class RuleRows:
         self.kind, self.too_long = Column(np.int64), Column(np.bool_)
         self.action, self.argument = Column(np.int64), Column(np.int64)
         self.writes, self.enters, self.leaves = Column(np.int64), Column(np.bool_), Column(np.bool_)
+        self.spelling = Column(np.int64)
+        self._spellings: dict[tuple[str, ...], int] = {}
         self.verdicts: dict[str, int] = {}
         self.effects: dict[str, int] = {}
         self.chains: dict[str, int] = {}
@@ -266,6 +269,8 @@ class RuleRows:
         self.action.new.append(action)
         self.argument.new.append(argument)
         self.writes.new.append(writes)
+        spelt = spelling(rule)
+        self.spelling.new.append(self._spellings.setdefault(spelt, len(self._spellings)))
         self.enters.new.append(rule.enters is not None)
         self.leaves.new.append(rule.leaves)
         return number
@@ -295,6 +300,11 @@ class RuleRows:
 
     def _effect(self, key: str) -> int:
         return self.effects.setdefault(key, len(self.effects))
+
+
+def spelling(rule: Rule) -> tuple[str, ...]:
+    """The target and the matches of a rule as they are spelt."""
+    return (rule.target.key if rule.target else "", *[match.key for match in rule.matches])
 
 
 def _need(match: Match) -> tuple[Any, ...] | None:
