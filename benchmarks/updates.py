@@ -1,12 +1,12 @@
 """What updates cost: `make bench-sflgen`, or `python -m benchmarks.updates --short`.
 
-Updates are drawn as in the evaluation of the SFL paper: at random positions, half of them deletions of
-random rules, a tenth of the insertions wider than /16 in both addresses, no address twice.
+Updates are drawn as in the evaluation of the SFL paper (but those of `sustained`): at random positions,
+half of them deletions of random rules, a tenth of the insertions wider than /16 in both addresses, no
+address twice.
 
     times      per update: plan, text, proof, kernel; compared with a compilation of the whole, and
                with one `iptables -I` or `-D` in the uncompiled set
-    sustained  `sflgen stream --live`, sent commands as fast as it answers; at some moments the rules
-               read by packets of the trace, compared with a fold of the same list
+    sustained  benchmarks/streams.py
     growth     rules read with pending updates (the paper's figures 6 to 8): all in front of the tree,
                as in the paper, and where the cost model puts them
     kills      benchmarks/kills.py
@@ -17,16 +17,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import random
-import resource
-import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,18 +41,17 @@ from hitables.parse import trace as traces
 from sflgen.counters import counted_text
 from sflgen.kernel import Kernel
 
+from . import streams
 from .conext2014 import CHAIN, batch_of, decided
 from .doc_tables import DOCS, fill, markdown
 from .kills import kills
 from .public_sets import SHARED
+from .streams import spread
 
 WUSTL = ("acl1_10K", "fw1_10K", "ipc1_10K")
 PARTS = ("times", "sustained", "growth", "kills")
 
-# Commands sent and not answered: one is planned while the kernel loads another.
-OUTSTANDING = 3
 CORPUS = "cmarbach_geo-fencing__iptables-rules.rules"
-SFLGEN = str(Path(sys.executable).parent / "sflgen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +109,6 @@ class Updates:
 
 def rules_in(case: Case) -> int:
     return len(case.program.table("filter")[case.chain].rules)
-
-
-def spread(seconds: Sequence[float]) -> dict[str, float]:
-    """Milliseconds."""
-    ordered = sorted(1000 * each for each in seconds)
-    return {
-        "median": statistics.median(ordered),
-        "mean": statistics.mean(ordered),
-        "p95": ordered[int(0.95 * (len(ordered) - 1))],
-        "max": ordered[-1],
-    }
 
 
 # Times.
@@ -236,108 +218,12 @@ def _linear(plain: str, case: Case, backend: Backend, count: int, seed: int) -> 
     return spread(spent)
 
 
-# Sustained.
-
-
-def sustained(case: Case, seconds: float, seed: int, looks: int = 6) -> dict[str, Any]:
-    """`sflgen stream --live` on nft, sent commands as fast as it answers."""
-    plain = write(case.program)
-    with tempfile.TemporaryDirectory() as folder, Namespace() as namespace:
-        load(plain, Family.IPV4, Backend.NFT, namespace)
-        results = namespace.call(_streamed, Path(folder), case, seconds, seed, looks)
-        reads = [_reads(Path(folder) / f"look{number}", case) for number in range(results["looks"])]
-        last = Path(folder) / "state"
-        subprocess.run([SFLGEN, "verify", "--state", str(last)], check=True, capture_output=True)
-    results["reads"] = reads
-    results["mean_reads"] = statistics.mean(each["reads"] for each in reads)
-    results["mean_folded"] = statistics.mean(each["folded"] for each in reads)
-    results["ratio"] = results["mean_reads"] / results["mean_folded"]
-    print(
-        f"{case.name}: {results['per_second']:.1f} updates/s for {results['seconds']:.0f} s, answers "
-        f"{results['answer_ms']['median']:.1f} ms (max {results['answer_ms']['max']:.0f}), "
-        f"{results['mean_reads']:.1f} rules read, folded {results['mean_folded']:.1f}",
-        flush=True,
-    )
-    return {"set": case.name, "rules": rules_in(case), "backend": "nft", "seed": seed, **results}
-
-
-def _streamed(folder: Path, case: Case, seconds: float, seed: int, looks: int) -> dict[str, Any]:
-    state = str(folder / "state")
-    run([SFLGEN, "init", "--live", "--backend", "nft", "--state", state])
-    command = [SFLGEN, "stream", "--live", "--state", state]
-    updates, spent, taken = Updates(case.chain, rules_in(case), seed), [], 0
-    load_before = os.getloadavg()[0]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stream:
-        assert stream.stdin is not None and stream.stdout is not None
-
-        sent: deque[float] = deque()
-
-        def send(line: str) -> None:
-            assert stream.stdin is not None
-            stream.stdin.write(line + "\n")
-            stream.stdin.flush()
-            sent.append(time.perf_counter())
-
-        def receive() -> None:
-            assert stream.stdout is not None
-            answer = next((each for each in stream.stdout if each.startswith(("ok ", "error "))), "the end")
-            if not answer.startswith("ok "):
-                raise RuntimeError(answer)
-            spent.append(time.perf_counter() - sent.popleft())
-
-        for line in ("status", updates.next()):
-            send(line)
-            receive()
-        spent.clear()
-        began = time.perf_counter()
-        while (now := time.perf_counter()) - began < seconds:
-            if now - began > (taken + 1) * seconds / (looks + 1):
-                while sent:
-                    receive()
-                shutil.copytree(state, folder / f"look{taken}")
-                taken += 1
-            while len(sent) < OUTSTANDING:
-                send(updates.next())
-            receive()
-        while sent:
-            receive()
-        lasted = time.perf_counter() - began
-        stream.stdin.close()
-        stream.wait()
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return {
-        "seconds": lasted,
-        "updates": len(spent),
-        "per_second": len(spent) / lasted,
-        "answer_ms": spread(spent),
-        "looks": taken,
-        "load": [load_before, os.getloadavg()[0]],
-        "nice": os.nice(0),
-        "cpu_ms_per_update": 1000 * (used.ru_utime + used.ru_stime) / max(1, len(spent)),
-    }
-
-
-def _reads(folder: Path, case: Case) -> dict[str, float]:
-    """Mean rules read by packets of the trace in a state, and in the state folded."""
-    from sflgen.store import Store
-
-    with Store.open(folder, to_write=False) as store:
-        state = store.state
-    folded = sflgen.fold_unproved(state).after
-    batch = trace_of(case)
-    return {
-        "pending": state.pending(),
-        "reads": float(decided(state.loaded, batch)[1].mean()),
-        "folded": float(decided(folded.loaded, batch)[1].mean()),
-    }
+# Growth.
 
 
 def trace_of(case: Case) -> Any:
     path = SHARED / "rulesets" / "wustl" / f"{case.name}_trace.gz"
     return batch_of(traces.parse(read_text(str(path)), case.name).headers)
-
-
-# Growth.
 
 
 def growth(case: Case, deepest: int, every: int, seeds: Sequence[int]) -> dict[str, Any]:
@@ -378,9 +264,16 @@ def measured(args: argparse.Namespace) -> Iterator[tuple[str, Any]]:
         rows = [times(case, backend, 10 if short else 60, args.seed) for case in cases for backend in Backend]
         yield "times", rows
     if "sustained" in args.parts:
-        # Trees in groups that cross wildly (fw1) take overlays of thousands of rules for a deletion.
-        asked = [case for case in cases if case.name in (WUSTL[0], WUSTL[2])]
-        yield "sustained", [sustained(case, args.seconds, args.seed) for case in asked]
+        kinds = streams.KINDS[:1] if short else streams.KINDS
+        asked = [streams.public_set(name, kind, args.seed) for name in names for kind in kinds]
+        yield (
+            "sustained",
+            [
+                streams.sustained(each, live, args.seconds, args.seed)
+                for each in asked
+                for live in (False, True)
+            ],
+        )
     if "growth" in args.parts:
         deepest, every = (20, 5) if short else (100, 10)
         curves = [growth(case, deepest, every, [args.seed]) for case in cases if case.name in WUSTL]
@@ -408,7 +301,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="Measure these parts.")
     parser.add_argument("--sets", nargs="+", help="Measure these public sets, and not the corpus set.")
     parser.add_argument(
-        "--seconds", type=float, default=60.0, help="Send commands to the stream for this long."
+        "--seconds", type=float, default=30.0, help="Send commands to each stream for this long."
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(

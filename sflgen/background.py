@@ -239,7 +239,7 @@ class BackgroundFold:
             dict(result.entry_chains),
             last.version,
             name_range=1 - self.state.name_range,
-            cache=Cache(rule_indexes=rule_indexes),
+            cache=Cache(rule_indexes=rule_indexes, rows=last.cache.rows),
         )
 
 

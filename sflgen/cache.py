@@ -2,20 +2,21 @@
 
 Invariant: every item can be computed from the state alone, so a state with an empty cache gives the
 same plans.  A plan works on a copy and hands it to the state after it.  It
-drops the items of sections and chains that it rebuilds.  `hulls` alone is shared by all copies: its
-items name the rules they are derived from, and are ignored for other rules.
+drops the items of sections and chains that it rebuilds.  `rows` alone is shared by all copies: it only
+grows, and its items belong to rule objects.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hitables.ir.rule import Rule
+from hitables.ir.fields import Family
 
 from .copy_index import CopyIndex
 from .layout import ChainId
 from .region import Region
-from .rule_index import Hull, RuleIndex
+from .rule_index import RuleIndex
+from .rule_rows import RuleRows
 
 SectionId = tuple[str, str]  # table, section
 
@@ -28,7 +29,7 @@ class Cache:
     copy_indexes  by section: the chains of its tree that hold each rule
     entry_costs   by section: the sum of the costs of its entries
     regions       by loaded chain: the region of each entry in it
-    hulls         by loaded chain: its rules, and the hull of each
+    rows          rules as rows of arrays; None: not needed yet
     """
 
     nesting: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -36,7 +37,7 @@ class Cache:
     copy_indexes: dict[SectionId, CopyIndex] = field(default_factory=dict)
     entry_costs: dict[SectionId, int] = field(default_factory=dict)
     regions: dict[ChainId, tuple[Region, ...]] = field(default_factory=dict)
-    hulls: dict[ChainId, tuple[tuple[Rule, ...], list[Hull]]] = field(default_factory=dict)
+    rows: RuleRows | None = None
 
     def copy(self) -> Cache:
         """A cache whose items can be replaced without a change of this one."""
@@ -46,8 +47,14 @@ class Cache:
             dict(self.copy_indexes),
             dict(self.entry_costs),
             dict(self.regions),
-            self.hulls,
+            self.rows,
         )
+
+    def rule_rows(self, family: Family) -> RuleRows:
+        """The table of rules, which all states share."""
+        if self.rows is None or self.rows.is_large:
+            self.rows = RuleRows(family)
+        return self.rows
 
     def drop_section(self, section: SectionId) -> None:
         """Forget a section whose tree is grown anew."""

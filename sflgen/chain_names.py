@@ -30,10 +30,11 @@ class Names:
     def _numbers(self) -> Iterator[int]:
         first, start = self.name_range * NAMES_PER_RANGE, len(self.prefix)
         suffixes = [name[start:] for name in self.used if name.startswith(self.prefix)]
-        used = {int(suffix) for suffix in suffixes if suffix.isdigit()}
-        last = max((number for number in used if first < number < first + NAMES_PER_RANGE), default=first)
+        used = [int(suffix) for suffix in suffixes if suffix.isdigit()]
+        last = max([number for number in used if first < number < first + NAMES_PER_RANGE], default=first)
         yield from range(last + 1, first + NAMES_PER_RANGE)
-        yield from (number for number in range(first + 1, last) if number not in used)
+        taken = set(used)
+        yield from (number for number in range(first + 1, last) if number not in taken)
 
     def is_generated(self, name: str) -> bool:
         """Whether the name is that of a generated chain."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 
 from hitables.ir.program import Table
-from hitables.ir.rule import Rule
 
-from .edits import jumps_to, rule_key
+from .edits import jumps_to
+from .rule_rows import spelling
 
 # By the spelling of a rule: the chains of a tree that hold it.
 CopyIndex = dict[tuple[str, ...], set[str]]
@@ -36,7 +36,7 @@ def index_copies(
         skipped = entry_rows.get(chain, frozenset())
         for row, rule in enumerate(table[chain].rules):
             callee = jumps_to(rule)
-            if row in skipped:
+            if row in skipped and rule.matches:  # without matches: a tree of entries
                 continue
             if not is_tree_chain(callee):
                 index.setdefault(spelling(rule), set()).add(chain)
@@ -44,19 +44,3 @@ def index_copies(
                 seen.add(callee)
                 pending.append(callee)
     return index
-
-
-def spelling(rule: Rule) -> tuple[str, ...]:
-    """The target and the matches of a rule as they are spelt."""
-    return (rule.target.key if rule.target else "", *(match.key for match in rule.matches))
-
-
-def likeness(rule: Rule) -> Callable[[Rule], bool]:
-    """A test whether another rule is equal to *rule*."""
-    key = rule_key(rule)
-
-    def is_like(other: Rule) -> bool:
-        # Comparing targets first is faster: most rules differ there.
-        return (other.target.key if other.target else "") == key[1] and rule_key(other) == key
-
-    return is_like

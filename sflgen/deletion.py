@@ -11,18 +11,23 @@ so a proof of the patch must follow (proof.py), and the planner does it only on 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
 
 from hitables.ir.rule import Metadata, Rule
 
-from .copy_index import MAX_COPIES, index_copies, likeness, spelling
+from .copy_index import MAX_COPIES, index_copies
 from .edits import Edit, Op, rule_key
 from .entries import SectionEntries
 from .graft import Spot
 from .layout import ChainLayout, Entry
+from .overlay_rules import needed
 from .placement import Placement
 from .plan_state import PlanState
 from .region import Region
 from .rule_index import RuleIndex
+from .rule_rows import Bools, spelling
 from .settings import Strategy
 
 
@@ -55,10 +60,12 @@ class Deletion:
         region = Region.of(self.rule, dirty, self.placement.exact, plan.family, plan.backends)
         if not self.has_insertion_entry(region):
             return False
-        concerned, _ = self.before.relevant(region, writes, head)
-        if self.at not in concerned:
+        concerned, decided = self.before.relevant(region, writes, head)
+        rules = [self.before.rules[at] for at in concerned]
+        kept = [concerned[at] for at in needed(region, rules, decided, writes)]
+        if self.at not in kept:
             return False
-        rank = concerned.index(self.at)
+        rank = kept.index(self.at)
         spots = self.placement.leaves(region, is_final=True)
         if spots is None or not all(self.is_insertion_at(spot, region, rank) for spot in spots):
             return False
@@ -117,9 +124,8 @@ class Deletion:
     def own_copies(self) -> list[tuple[str, int]] | None:
         """Chains and rows of the copies of the rule; None if copies of equal rules are mixed with them."""
         region = Region.around(self.rule, self.plan.family, self.plan.backends)
-        is_like = likeness(self.rule)
         near = self.before.near(region, frozenset())
-        equal = [int(at) for at in near if is_like(self.before.rules[at])]
+        equal = near[self.is_spelt_alike([self.before.rules[at] for at in near])].tolist()
         copies = self.copies(region)
         if len(equal) > 1:
             # Chains that hold all of the equal rules hold them in the order of the list.
@@ -142,13 +148,21 @@ class Deletion:
             for entry, entry_region in self.entries.of_chain(chain):
                 if entry_region.overlaps(region):
                     chains[entry.overlay or chain] = None
-        is_like = likeness(self.rule)
         return [
             (chain, row)
             for chain in chains
-            for row in range(len(table[chain].rules) - 1, -1, -1)
-            if is_like(table[chain].rules[row])
+            if chain in table
+            for row in np.flatnonzero(self.is_spelt_alike(table[chain].rules, chain))[::-1].tolist()
         ]
+
+    def is_spelt_alike(self, rules: Sequence[Rule], chain: str = "") -> Bools:
+        """Which of *rules*, those of a loaded *chain*, are spelt like the rule."""
+        table = self.plan.cache.rule_rows(self.plan.family)
+        rows = table.of_chain(self.table, chain, tuple(rules)) if chain else table.of(rules)
+        (own,) = table.of([self.rule])
+        all_spellings = table.spelling.values
+        alike: Bools = all_spellings[rows] == all_spellings[own]
+        return alike
 
     def is_tree_chain(self, chain: str) -> bool:
         """Whether a chain belongs to a tree or an overlay."""

@@ -76,7 +76,8 @@ class Walk:
                 if here.escapes(rule):
                     row += 1
                     continue
-                subtree = "" if row in entry_rows else self.subtree(rule, here, is_final)
+                is_entry = row in entry_rows and bool(rule.matches)  # without matches: a tree of entries
+                subtree = "" if is_entry else self.subtree(rule, here, is_final)
                 if not subtree:
                     break
                 if subtree in seen:

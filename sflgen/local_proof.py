@@ -17,31 +17,43 @@ The cost is that of the rules near the updated ones: some milliseconds in a list
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence, Set
+from time import monotonic
 
-from hitables.analyse.callgraph import writes as written_by_chain
+import numpy as np
+
+from hitables.core.prover import Status
 from hitables.emit.chain_writer import goto
 from hitables.ir.fields import Field
-from hitables.ir.program import Chain, Program, Table
-from hitables.ir.rule import Ends, Kind, Match, Metadata, Role, Rule, Target
-from hitables.verify import exact
-from hitables.verify.question import Equal, Undecided
+from hitables.ir.program import Chain, Program
+from hitables.ir.rule import Ends, Kind, Metadata, Rule, Target
+from hitables.verify.exact import TableProver
+from hitables.verify.merged_classes import MergedClasses
+from hitables.verify.question import Question
 
 from .chain_names import Names
-from .edits import Edit, Op, jumps_to, rule_key
+from .edits import Edit, Op, rule_key
 from .layout import ChainId, section_lists
+from .near_rules import NearRules
 from .planner import Plan
 from .region import Region
-from .rule_index import RuleIndex, fields_written, hull
+from .region_encoding import NearChain, RegionEncoding
+from .rule_index import RuleIndex, fields_written
+from .rule_rows import RuleRows
 from .state import State
+from .written import written_by_chains
 
-# Seconds.  Rules without addresses concern rules that cross wildly, and cutting their regions takes long
-# (40 s in fw1_10K); the proof of the whole knows groups, and takes 0.5 s there without such an entry.
-TIMEOUT = 2.0
+# Seconds.  The proof is bounded by its steps (region_encoding.py), so that the load of the machine does not
+# matter; this is for a machine that stands still.
+TIMEOUT = 60.0
 
 _COMPARED = frozenset({Field.SRC, Field.DST, Field.PROTO, Field.IIF, Field.OIF})
-_ROOT = "the list, or what is loaded for it"  # longer than the name of a chain may be
+# Longer than the name of a chain may be.  Two names: the prover compares chains of one name by themselves,
+# for all packets, and these two are equal for packets of the region only.
+_LIST, _TREE = (
+    "the list, as packets of the region read it",
+    "what is loaded, as packets of the region read it",
+)
 
 Rules = tuple[Rule, ...]
 
@@ -49,7 +61,7 @@ Rules = tuple[Rule, ...]
 def holds_locally(plan: Plan) -> bool | None:
     """Whether it is shown that the law holds after *plan* if it holds before.
 
-    False if it cannot be shown, True if it is; None if this takes longer than TIMEOUT.
+    False if it cannot be shown, True if it is; None if this takes too long.
     """
     if plan.folds:
         return False
@@ -140,15 +152,8 @@ def _is_inside(edit: Edit, plan: Plan, regions: Sequence[Region]) -> bool:
 
 def _is_within(rule: Rule, region: Region) -> bool:
     """Whether every packet on which *rule* has an effect is in the region."""
-    options = _header_options(rule)
-    if set(region.matches) <= set(options):
-        return True
-    return Region(options, region.family, region.backends).touched().passes(region.matches)
-
-
-def _header_options(rule: Rule) -> list[Match]:
-    """The header options of a rule, which the kernel tests first."""
-    return [match for match in rule.matches if not match.name and match.role is Role.SPACE]
+    around = Region.around(rule, region.family, region.backends)
+    return set(region.matches) <= set(around.matches) or around.passes(region.matches)
 
 
 # The two rule sets are equal in the regions.
@@ -159,21 +164,70 @@ def _is_equal_in(state: State, chain_id: ChainId, region: Region) -> bool | None
     table, chain = chain_id
     listed, loaded = state.master.table(table), state.loaded.table(table)
     indexes = _section_indexes(state, chain_id)
-    written: Mapping[str, frozenset[Metadata]] = {}
-    if any(index.acts.any() for index in indexes):
-        written = written_by_chain(listed)
-    fields = _unwritten_fields(indexes, written)
-    list_rules = _rules_near(state, chain_id, indexes, region, fields)
-    tree = _chains_near(state, loaded, chain, region, fields)
-    programs = [
-        _entered(state, listed, chain, region, root, below, written)
-        for root, below in ((list_rules, {}), (tree.pop(chain), tree))
-    ]
-    names = {each.name for program in programs for each in program.table(table).chains}
-    one, other = (_with_chains(program, table, names) for program in programs)
-    question = replace(state.question(timeout=TIMEOUT), chains=frozenset({chain}))
-    answer = exact.check(one, other, question)
-    return None if isinstance(answer, Undecided) else isinstance(answer, Equal)
+    acting = [rule for index in indexes for rule in index.acting()]
+    written = written_by_chains(state, table) if acting else {}
+    effects = [_written(rule, written) for rule in acting]
+    fields = _COMPARED.difference(*map(fields_written, effects))
+    rows = state.cache.rule_rows(state.master.family)
+    near = NearRules(rows, region, fields, is_kept=not any(effects))
+    in_list = near.of_list(rows.of(_rules_near(state, chain_id, indexes, region, fields)))
+    in_tree = near.of_chains(loaded, chain, Names(state.settings.prefix, ()).is_generated)
+    sides = (
+        _side(rows, region, chain, [NearChain(_LIST, in_list)], written),
+        _side(rows, region, chain, [NearChain(_TREE, in_tree[0].rows), *in_tree[1:]], written),
+    )
+    question = state.question(frozenset({chain}), TIMEOUT)
+    encoding = RegionEncoding(rows, sides, table, listed[chain].policy, question.backends[0])
+    return _is_equal(encoding, chain, question)
+
+
+def are_equal(state: State, chain_id: ChainId, rules: Rules, others: Rules, tree: Set[str]) -> bool:
+    """Whether two runs of rules in a loaded chain have the same effect on every packet.
+
+    They may enter the chains *tree*; every other generated chain that they enter decides about its packets.
+    What follows in the chain is taken for unknown.
+    """
+    table, chain = chain_id
+    loaded, rows = state.loaded.table(table), state.cache.rule_rows(state.master.family)
+    everything = Region((), state.master.family, state.backends)
+    near = NearRules(rows, everything, frozenset(), is_kept=False)
+    rest = _unknown_effect("what follows", {})
+    chains = {name: loaded[name] for name in tree}
+    chains[_LIST] = Chain(_LIST, None, (*rules, rest))
+    chains[_TREE] = Chain(_TREE, None, (*others, rest))
+    generated = Names(state.settings.prefix, ())
+    sides = []
+    for root in (_LIST, _TREE):
+        own = near.of_chains(loaded.of(chains), root, tree.__contains__)
+        overlays = [
+            name
+            for name in rows.callees(np.concatenate([each.rows for each in own]))
+            if name not in tree and generated.is_generated(name)
+        ]
+        decided = [NearChain(name, rows.of([_sure_verdict(name)])) for name in overlays]
+        sides.append(_side(rows, everything, chain, [*own, *decided], written_by_chains(state, table)))
+    question = state.question(frozenset({chain}), TIMEOUT)
+    encoding = RegionEncoding(rows, (sides[0], sides[1]), table, loaded[chain].policy, question.backends[0])
+    return _is_equal(encoding, chain, question) is True
+
+
+def _sure_verdict(chain: str) -> Rule:
+    """A rule in the place of a chain that decides about all its packets."""
+    return Rule((), Target(f"chain-{chain}", Kind.VERDICT, f"chain-{chain}"))
+
+
+def _is_equal(encoding: RegionEncoding, chain: str, question: Question) -> bool | None:
+    """Whether both sides are equal; None if this takes too long."""
+    deadline = monotonic() + TIMEOUT
+    _, proved = MergedClasses(encoding, question, deadline).proved(chain)
+    for backend in question.backends:
+        prover = TableProver(encoding.tables, encoding.read_by(backend), question, deadline)
+        for packets in prover.classes:
+            if (backend, packets) not in proved:
+                status = Status.TOO_DEEP if encoding.is_hard else prover.run(chain, packets, 1)[0]
+                if status != Status.EQUAL:
+                    return False if status == Status.DIFFER else None
+    return True
 
 
 def _section_indexes(state: State, chain_id: ChainId) -> list[RuleIndex]:
@@ -187,17 +241,10 @@ def _section_indexes(state: State, chain_id: ChainId) -> list[RuleIndex]:
     return [RuleIndex.of(rules, state.master.family) for rules in lists]
 
 
-def _unwritten_fields(
-    indexes: Iterable[RuleIndex], written: Mapping[str, frozenset[Metadata]]
-) -> frozenset[Field]:
-    """The fields of an index that no rule of the lists may write: by these alone rules are excluded."""
-    fields = _COMPARED
-    for index in indexes:
-        for at in index.acts.nonzero()[0]:
-            rule = index.rules[at]
-            entered = written.get(rule.target.name, frozenset()) if rule.target is not None else frozenset()
-            fields -= fields_written(rule.writes | entered)
-    return fields
+def _written(rule: Rule, written: Mapping[str, frozenset[Metadata]]) -> frozenset[Metadata]:
+    """What a rule may have written when a packet reads the next one."""
+    entered = rule.enters if rule.target is not None and rule.target.kind is Kind.JUMP else None
+    return rule.writes | written.get(entered or "", frozenset())
 
 
 def _rules_near(
@@ -215,64 +262,24 @@ def _rules_near(
     return tuple(rules)
 
 
-def _chains_near(
-    state: State, table: Table, root: str, region: Region, fields: frozenset[Field]
-) -> dict[str, Rules]:
-    """The generated chains that packets of *region* may reach from *root*, with the rules they may match."""
-    names, family, hulls = Names(state.settings.prefix, ()), state.master.family, state.cache.hulls
-    rows = {row for row, field in enumerate(RuleIndex.FIELDS) if field in fields}
-    region_hull = hull(Rule(region.matches, None), family)
-    bounds = [(row, *ends) for row, ends in region_hull.items() if row in rows]
-    chains: dict[str, Rules] = {}
-    pending = [root]
-    while pending:
-        name = pending.pop()
-        if name in chains:
-            continue
-        near = []
-        rules = table[name].rules
-        known = hulls.get((table.name, name))
-        if known is None or known[0] is not rules:
-            known = hulls[table.name, name] = rules, [hull(rule, family) for rule in rules]
-        for rule, rule_hull in zip(rules, known[1], strict=True):
-            for row, first, last in bounds:
-                if row in rule_hull and (rule_hull[row][0] > last or rule_hull[row][1] < first):
-                    break
-            else:
-                near.append(rule)
-                callee = jumps_to(rule)
-                if names.is_generated(callee):
-                    pending.append(callee)
-        chains[name] = tuple(near)
-    return chains
-
-
-def _entered(
-    state: State,
-    listed: Table,
-    chain: str,
+def _side(
+    rows: RuleRows,
     region: Region,
-    root: Rules,
-    below: Mapping[str, Rules],
+    chain: str,
+    near: Sequence[NearChain],
     written: Mapping[str, frozenset[Metadata]],
-) -> Program:
-    """A program in which packets of *region* enter *root*; other chains have unknown effect."""
-    rules_of = {_ROOT: root, **below}
-    callees = {name for rules in rules_of.values() for rule in rules if (name := jumps_to(rule))}
-    unknown = {name: _unknown_effect(name, written) for name in callees - rules_of.keys()}
-    front = Chain(chain, listed[chain].policy, (Rule(region.matches, goto(_ROOT)),))
-    chains = [Chain(name, None, rules) for name, rules in {**rules_of, **unknown}.items()]
-    return Program(state.master.family, (Table(listed.name, (front, *chains)),))
+) -> list[NearChain]:
+    """*chain* leads packets of *region* to the first of *near*; other chains have unknown effect."""
+    present = {each.name for each in near}
+    entered = rows.callees(np.concatenate([each.rows for each in near]))
+    front = NearChain(chain, rows.of([Rule(region.matches, goto(near[0].name))]))
+    unknown = [
+        NearChain(name, rows.of([_unknown_effect(name, written)])) for name in entered if name not in present
+    ]
+    return [front, *near, *unknown]
 
 
-def _unknown_effect(chain: str, written: Mapping[str, frozenset[Metadata]]) -> Rules:
-    """One rule in the place of a chain that is compared by itself."""
+def _unknown_effect(chain: str, written: Mapping[str, frozenset[Metadata]]) -> Rule:
+    """A rule in the place of a chain that is compared by itself."""
     name, writes = f"chain-{chain}", written.get(chain, frozenset())
-    return (Rule((), Target(name, Kind.VERDICT, name, ends=Ends.MAYBE, writes=writes)),)
-
-
-def _with_chains(program: Program, table: str, names: Iterable[str]) -> Program:
-    """*program* with empty chains for those of *names* that it lacks, which no rule enters."""
-    present = program.table(table)
-    more = [Chain(name, None) for name in sorted(names) if name not in present]
-    return replace(program, tables=(replace(present, chains=(*present.chains, *more)),))
+    return Rule((), Target(name, Kind.VERDICT, name, ends=Ends.MAYBE, writes=writes))

@@ -59,7 +59,7 @@ class PlanState:
         self.layouts: dict[ChainId, ChainLayout] = dict(state.layouts)
         self.entry_chains: dict[ChainId, EntryChain] = dict(state.entry_chains)
         self.cache = state.cache.copy()
-        self.written = Written(state.master, master, state.settings)
+        self.written = Written(state)
         self.edits: list[Edit] = []
         self.chosen: list[tuple[str, str, Strategy]] = []
         self.to_fold: dict[str, dict[str, None]] = {}

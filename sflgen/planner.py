@@ -135,6 +135,7 @@ class Planner:
 
     def run(self, updates: Sequence[Edit]) -> Plan:
         plan = self.plan
+        plan.written.added = updates
         for edit in updates:
             self.check_allowed(edit)
         self.fold_busy_chains(updates)

@@ -10,7 +10,7 @@ Invariant: the questions below are answered conservatively.  "Yes" holds for eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from hitables.ir.fields import OPTIONAL, Family, Field, top
@@ -68,15 +68,18 @@ class Region:
         return cls(matches, family, backends)
 
     @classmethod
-    def around(cls, rule: Rule, family: Family, backends: Iterable[Backend]) -> Region:
-        """A region that holds every packet on which *rule* may have an effect, of those of its header
-        options that drop no packet."""
-        matches = []
+    def around(cls, rule: Rule, family: Family, backends: Sequence[Backend]) -> Region:
+        """A region that holds every packet on which *rule* may have an effect, of those of its first tests
+        that drop no packet in any of *backends*."""
+        matches: list[Match] = []
+        may_drop = False  # a header option that was left out
         for match in rule.matches:
-            if match.name or match.role is not Role.SPACE:
+            drops = any(_drops(match, family, backend) for backend in backends)
+            if match.name and (drops or may_drop or match.role not in (Role.SPACE, Role.CONSTANT)):
                 break
-            if not (match.is_protocol and family is Family.IPV6):
+            if match.role is Role.SPACE and not drops:
                 matches.append(match)
+            may_drop |= drops
         return cls(matches, family, backends)
 
     def is_behind(self, earlier: Region) -> bool:
@@ -88,7 +91,7 @@ class Region:
     def touched(self) -> Region:
         """This region, and the packets that its tests drop, or a larger one."""
         for at, match in enumerate(self.matches):
-            if any(self._drops(match, backend) for backend in self.backends):
+            if any(_drops(match, self.family, backend) for backend in self.backends):
                 return Region(self.matches[:at], self.family, self.backends)
         return self
 
@@ -104,6 +107,15 @@ class Region:
     def escapes(self, rule: Rule, dirty: Set[Field] = _NONE) -> bool:
         """Whether *rule* has no effect on any packet of the region."""
         return all(self._escapes(rule, dirty, backend) for backend in self.backends)
+
+    def escaped(self, rules: Iterable[Rule], dirty: Set[Field] = _NONE) -> Iterator[bool]:
+        """`escapes` for each of *rules*; each match that they share is examined once."""
+        readings: list[dict[int, bool | None]] = [{} for _ in self.backends]
+        for rule in rules:
+            yield all(
+                self._escapes(rule, dirty, backend, known)
+                for backend, known in zip(self.backends, readings, strict=True)
+            )
 
     def ends_in(self, rule: Rule, dirty: Set[Field] = _NONE) -> bool:
         """Whether *rule* decides about every packet of the region."""
@@ -148,28 +160,35 @@ class Region:
         native_fields = frozenset(field for field, only in only_native.items() if only)
         return _View(values, native_fields, solid, any(match.is_protocol for match in self.matches))
 
-    def _escapes(self, rule: Rule, dirty: Set[Field], backend: Backend) -> bool:
-        view = self._views[backend]
+    def _escapes(
+        self, rule: Rule, dirty: Set[Field], backend: Backend, known: dict[int, bool | None] | None = None
+    ) -> bool:
+        """*known*: by id of a match, its `_reading` for packets of the region."""
+        known = {} if known is None else known
         for match in rule.matches:
-            if self._may_drop(match, view, backend):
-                return False
-            if self._fails(match, dirty, view, backend):
-                return True
-            if match.option or match.role in (Role.NAMED, Role.ONCE):
-                return False
+            key = id(match)
+            reading = (
+                known[key] if key in known else known.setdefault(key, self._reading(match, dirty, backend))
+            )
+            if reading is not None:
+                return reading
         return False
+
+    def _reading(self, match: Match, dirty: Set[Field], backend: Backend) -> bool | None:
+        """True if the match fails for all packets of the region, False if it may have an effect on one by
+        itself; None if later matches decide."""
+        view = self._views[backend]
+        if self._may_drop(match, view, backend):
+            return False
+        if self._fails(match, dirty, view, backend):
+            return True
+        return False if match.option or match.role in (Role.NAMED, Role.ONCE) else None
 
     def _may_drop(self, match: Match, view: _View, backend: Backend) -> bool:
         """Whether the match may drop a packet of the region instead of testing it."""
         if match.is_protocol and self.family is Family.IPV6 and backend is Backend.LEGACY:
             return not view.walked
         return not _native(match, backend) and match.needs > view.solid
-
-    def _drops(self, match: Match, backend: Backend) -> bool:
-        """Whether the match may drop any packet."""
-        if match.is_protocol and self.family is Family.IPV6:
-            return backend is Backend.LEGACY
-        return match.option or (match.needs > 0 and not _native(match, backend))
 
     def _comparable(self, match: Match, field: Field, view: _View, backend: Backend) -> bool:
         """Whether the match reads the same bytes as the region's tests of *field*."""
@@ -214,3 +233,10 @@ class Region:
 
 def _native(match: Match, backend: Backend) -> bool:
     return match.native and backend is Backend.NFT
+
+
+def _drops(match: Match, family: Family, backend: Backend) -> bool:
+    """Whether the match may drop a packet."""
+    if match.is_protocol and family is Family.IPV6:
+        return backend is Backend.LEGACY
+    return match.option or (match.needs > 0 and not _native(match, backend))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hitables.ir.fields import Family, Field, top
-from hitables.ir.rule import Kind, Metadata, Rule
+from hitables.ir.rule import Match, Metadata, Rule
 from hitables.ir.semantics import FIELDS_WRITTEN
 
 from .region import Region
@@ -26,6 +26,8 @@ _TOP = (1 << 64) - 1
 
 Bounds = npt.NDArray[np.uint64]
 Hull = dict[int, tuple[int, int]]  # by index of the field: lowest and highest value
+# Of a match: field, lowest, highest value; and whether later matches add nothing.
+MatchHull = tuple[tuple[tuple[int, int, int], ...], bool]
 Writes = Callable[[Rule], frozenset[Metadata]]
 
 
@@ -39,7 +41,8 @@ class RuleIndex:
     """Rules in order.
 
     low, high  a row for each of FIELDS, a column for each rule
-    acts       by rule: whether it jumps or writes
+    acts       by rule: 0 if it neither enters a chain nor writes, else a number for its target and writes
+    actors     one rule for each of these numbers; shared by all lists that were one, and only added to
     """
 
     FIELDS: ClassVar = _FIELDS
@@ -48,39 +51,49 @@ class RuleIndex:
     family: Family
     low: Bounds
     high: Bounds
-    acts: npt.NDArray[np.bool_]
+    acts: npt.NDArray[np.int64]
+    actors: Actors
 
     @classmethod
-    def of(cls, rules: Sequence[Rule], family: Family) -> RuleIndex:
+    def of(cls, rules: Sequence[Rule], family: Family, actors: Actors | None = None) -> RuleIndex:
         low = np.zeros((len(_FIELDS), len(rules)), np.uint64)
         high = np.full((len(_FIELDS), len(rules)), _TOP, np.uint64)
         for at, rule in enumerate(rules):
             for row, (first, last) in hull(rule, family).items():
                 low[row, at], high[row, at] = first, last
-        return cls(tuple(rules), family, low, high, np.array([_acts(rule) for rule in rules], bool))
+        actors = actors or Actors()
+        acts = np.array([actors.number(rule) for rule in rules], np.int64)
+        return cls(tuple(rules), family, low, high, acts, actors)
 
     def with_rule(self, at: int, rule: Rule) -> RuleIndex:
         """The list with *rule* inserted at index *at*."""
-        single = RuleIndex.of([rule], self.family)
+        single = RuleIndex.of([rule], self.family, self.actors)
         low, high = (
             np.concatenate((old[:, :at], new, old[:, at:]), axis=1)
             for old, new in ((self.low, single.low), (self.high, single.high))
         )
         rules = (*self.rules[:at], rule, *self.rules[at:])
-        return RuleIndex(rules, self.family, low, high, np.insert(self.acts, at, single.acts[0]))
+        acts = np.insert(self.acts, at, single.acts[0])
+        return RuleIndex(rules, self.family, low, high, acts, self.actors)
 
     def without(self, at: int) -> RuleIndex:
         """The list without the rule at index *at*."""
         low, high = (np.concatenate((old[:, :at], old[:, at + 1 :]), axis=1) for old in (self.low, self.high))
         rules = (*self.rules[:at], *self.rules[at + 1 :])
-        return RuleIndex(rules, self.family, low, high, np.delete(self.acts, at))
+        return RuleIndex(rules, self.family, low, high, np.delete(self.acts, at), self.actors)
 
     def written_before(self, at: int, writes: Writes) -> frozenset[Field]:
         """The header fields that a rule before index *at* may change."""
         written: set[Metadata] = set()
-        for index in np.flatnonzero(self.acts[:at]):
-            written |= writes(self.rules[index])
+        for rule in self.acting(at):
+            written |= writes(rule)
         return fields_written(written)
+
+    def acting(self, end: int | None = None) -> list[Rule]:
+        """Of the rules before index *end* that enter a chain or write, one for each target and writes."""
+        return [
+            self.actors.rules[number] for number in np.flatnonzero(np.bincount(self.acts[:end])) if number
+        ]
 
     def relevant(self, region: Region, writes: Writes, start: int = 0) -> tuple[list[int], bool]:
         """The indices, from *start*, of the rules that may have an effect on packets of *region*, up to the
@@ -88,21 +101,36 @@ class RuleIndex:
         indices: list[int] = []
         dirty: frozenset[Field] = frozenset()
         while True:
-            for at in self.near(region, dirty, start):
-                rule = self.rules[at]
-                if region.escapes(rule, dirty):
+            near = self.near(region, dirty, start)
+            may_end = self._covers(region, near).tolist()
+            escaped = region.escaped((self.rules[at] for at in near), dirty)
+            for at, ends, escapes in zip(near.tolist(), may_end, escaped, strict=True):
+                if escapes:
                     continue
-                indices.append(int(at))
-                if region.ends_in(rule, dirty):
+                rule = self.rules[at]
+                indices.append(at)
+                if ends and region.ends_in(rule, dirty):
                     return indices, True
                 if self.acts[at]:
                     more = fields_written(writes(rule)) - dirty
                     dirty |= more
                     if more & frozenset(_FIELDS):
-                        start = int(at) + 1
+                        start = at + 1
                         break
             else:
                 return indices, False
+
+    def _covers(self, region: Region, near: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+        """Which of the rules *near* cover the region in all fields; no other one decides about all of it."""
+        covers = np.ones(len(near), bool)
+        for row, field in enumerate(_FIELDS):
+            values = region.values(field)
+            highest = _upper_half(top(field, self.family), field, self.family)
+            first, last = (
+                (_upper_half(end, field, self.family) for end in values.hull()) if values else (0, highest)
+            )
+            covers &= (self.low[row, near] <= np.uint64(first)) & (self.high[row, near] >= np.uint64(last))
+        return covers
 
     def share(self, region: Region) -> float:
         """The estimated share of packets that are in *region*.
@@ -145,25 +173,50 @@ def _upper_half(value: int, field: Field, family: Family) -> int:
 
 def hull(rule: Rule, family: Family) -> Hull:
     """By field: the interval outside of which *rule* has no effect."""
-    bounds: Hull = {}
-    for match in rule.matches:
-        if match.name:
-            break  # an extension may drop the packet or use memory; header options are tested first
-        if not match.either:
-            for test in match.tests:
-                row = _ROW.get(test.field)
-                if row is not None and test.values:
-                    pairs = test.values.pairs
-                    low = _upper_half(pairs[0][0], test.field, family)
-                    high = _upper_half(pairs[-1][1], test.field, family)
-                    if row in bounds:
-                        low, high = max(low, bounds[row][0]), min(high, bounds[row][1])
-                    bounds[row] = (low, high)
-        if family is Family.IPV6 and match.is_protocol:
+    return joined([match_hull(match, family) for match in rule.matches])
+
+
+def match_hull(match: Match, family: Family) -> MatchHull:
+    """What a match adds to the hull of a rule."""
+    if match.name:
+        return (), True  # an extension may drop the packet or use memory; header options are tested first
+    bounds: list[tuple[int, int, int]] = []
+    if not match.either:
+        for test in match.tests:
+            row = _ROW.get(test.field)
+            if row is not None and test.values:
+                pairs = test.values.pairs
+                low = _upper_half(pairs[0][0], test.field, family)
+                bounds.append((row, low, _upper_half(pairs[-1][1], test.field, family)))
+    return tuple(bounds), family is Family.IPV6 and match.is_protocol
+
+
+def joined(hulls: Sequence[MatchHull]) -> Hull:
+    """The hull of a rule whose matches have *hulls*."""
+    hull: Hull = {}
+    for bounds, is_last in hulls:
+        for row, low, high in bounds:
+            first, last = hull.get(row, (low, high))
+            hull[row] = (max(low, first), min(high, last))
+        if is_last:
             break
-    return bounds
+    return hull
 
 
-def _acts(rule: Rule) -> bool:
-    target = rule.target
-    return bool(rule.writes) or (target is not None and target.kind is Kind.JUMP)
+class Actors:
+    """Rules that enter a chain or write: numbers from 1, equal for the same target and writes."""
+
+    def __init__(self) -> None:
+        self.rules: list[Rule] = [Rule((), None)]
+        self._numbers: dict[tuple[str, frozenset[Metadata]], int] = {}
+
+    def number(self, rule: Rule) -> int:
+        """The number of *rule*; 0 if it neither enters a chain nor writes."""
+        target, writes = rule.target, rule.writes
+        if not writes and rule.enters is None:
+            return 0
+        key = target.key if target is not None else "", writes
+        if key not in self._numbers:
+            self._numbers[key] = len(self.rules)
+            self.rules.append(rule)
+        return self._numbers[key]

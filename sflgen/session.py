@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 from hitables.errors import HitablesError
 
+from . import front_tree
 from .commands import CommandReader
 from .edits import Op
 from .fold_scheduler import FoldScheduler
@@ -81,6 +82,7 @@ class Session:
         self.events = select.epoll()
         self.events.register(self.wake_reader, select.EPOLLIN)
         staged = kernel is not None and kernel.settings.backend == "nft"
+        self.retry_front_tree = 0  # the version from which a tree of entries is tried again
         self.folds = FoldScheduler(proving, staged, self.events, report)
 
     def fileno(self) -> int:
@@ -161,9 +163,26 @@ class Session:
                 trees = self.folds.new_trees(request.plan.after)
                 request.plan = merged([request.plan, trees]) if trees is not None else request.plan
         self.waiting.append(request)
+        if request.plan is not None and self.proving:
+            self.grow_front_tree(request)
         self.attend()
         while self.loading is not None and (self.kernel is None or len(self.waiting) >= MAX_AHEAD):
             self.finish_load()
+
+    def grow_front_tree(self, request: _Request) -> None:
+        """Let a tree of entries wait behind the last *request*; without a kernel it is part of its answer."""
+        assert request.plan is not None, "it was planned"
+        state = request.plan.after
+        chain_id = front_tree.due(state) if state.version >= self.retry_front_tree else None
+        if chain_id is None:
+            return
+        tree = front_tree.plan_front_tree(state, chain_id)
+        if tree is None:
+            self.retry_front_tree = state.version + state.settings.delta
+        if tree is not None and self.kernel is None:
+            request.plan = merged([request.plan, tree])
+        elif tree is not None:
+            self.waiting.append(_Request((), None, tree))
 
     def planned(self, lines: Sequence[str]) -> tuple[Plan | None, str]:
         """The plan of *lines* for the state behind all others; or no plan and the answer."""

@@ -3,8 +3,9 @@
 In a section without a tree the rule is edited in place.  In a section with a tree a deletion may need
 no entry (deletion.py).  Otherwise an *entry* leads the packets that the update may concern to an
 *overlay*: a chain of the rules that the list now has for them, in order, up to the first that decides
-about all of them; or the entry is that one rule.  placement.py decides where entries are inserted,
-entries.py inserts them.  If the entries cost more than a new tree, the chain is folded instead.
+about all of them, without those that change no answer (overlay_rules.py); or the entry is that one rule.
+placement.py decides where entries are inserted, entries.py inserts them.  If the entries cost more than a
+new tree, the chain is folded instead.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from .deletion import Deletion
 from .edits import Edit, Op, jumps_to
 from .entries import NewEntry, SectionEntries
 from .layout import ChainId, ChainLayout, begins_section
+from .overlay_rules import needed
 from .placement import Placement
 from .plan_state import PlanState
 from .region import Region
@@ -183,13 +185,15 @@ class TreeUpdate:
         """The entry whose packets read the list as it is after the update."""
         concerned, decided = self.after.relevant(region, self.writes, self.head)
         rules = [self.after.rules[at] for at in concerned]
+        kept = needed(region, rules, decided, self.writes)
+        concerned, rules = [concerned[at] for at in kept], [rules[at] for at in kept]
         rank = concerned.index(self.at) if inserted and self.at in concerned else None
         is_final = decided and not any(leaves_chain(rule) for rule in rules)
         if not rules:
             return NewEntry(region, Rule(region.matches, RETURN), (), rank, False, True)
         if len(rules) == 1 and decided and not region.may_be_dropped_by(rules[0].matches):
             return NewEntry(region, Rule(region.matches, rules[0].target), (), rank, is_final, True)
-        overlay = tuple(rule._replace(counters=None, notes=()) for rule in rules)
+        overlay = tuple(map(_without_notes, rules))
         return NewEntry(region, Rule(region.matches, None), overlay, rank, is_final, True)
 
     def insert(self, entry: NewEntry) -> bool:
@@ -208,3 +212,8 @@ class TreeUpdate:
 
     def writes(self, rule: Rule) -> frozenset[Metadata]:
         return self.plan.writes(self.edit.table, rule)
+
+
+def _without_notes(rule: Rule) -> Rule:
+    """The rule without counters and comment lines; the same object if it has none."""
+    return rule._replace(counters=None, notes=()) if rule.counters is not None or rule.notes else rule

@@ -6,38 +6,68 @@ must not rely on tests of fields that an earlier rule of the list may write.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hitables.analyse.callgraph import writes as written_by_chain
-from hitables.ir.program import Program
+from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Kind, Metadata, Rule
 
+from .edits import Edit, Op, empty_table
 from .layout import hide_foreign
-from .settings import Settings
+from .state import State
 
 
 def has_table(program: Program, table: str) -> bool:
     return any(each.name == table for each in program)
 
 
+def written_by_chains(state: State, table: str, added: Sequence[Edit] = ()) -> dict[str, frozenset[Metadata]]:
+    """What each chain of the master list, and those that it enters, may write.
+
+    *added*: edits that add chains and rules to it.
+    """
+    if not has_table(state.master, table):
+        listed = empty_table(table)
+    else:
+        listed = hide_foreign(state.master.table(table), state.settings)
+    rules_of = {chain.name: _acting(state, table, chain) for chain in listed.chains}
+    for edit in added:
+        if edit.table == table and edit.op is not Op.REMOVE and not state.settings.is_foreign(edit.chain):
+            rules_of.setdefault(edit.chain, ())
+            rules_of[edit.chain] += () if edit.rule is None else (edit.rule,)
+    known = {name: listed[name] if name in listed else Chain(name, None) for name in rules_of}
+    chains = {name: known[name].with_rules(rules) for name, rules in rules_of.items()}
+    return written_by_chain(listed.of(chains))
+
+
+def _acting(state: State, table: str, chain: Chain) -> tuple[Rule, ...]:
+    """Rules that write all that the rules of *chain* write, and enter all chains that those enter."""
+    layout, indexes = state.layouts.get((table, chain.name)), state.cache.rule_indexes
+    names = [] if layout is None else [section.name for section in layout.sections]
+    if layout is None or any((table, name) not in indexes for name in names):
+        return chain.rules
+    shared = {name for _, name in layout.shared}
+    acting = [rule for name in names for rule in indexes[table, name].acting()]
+    own = [rule for rule in acting if rule.enters not in shared and rule.enters not in names]
+    return (*own, *(chain.rules[at] for at, _ in layout.shared))
+
+
 class Written:
-    """What the chains of the master list may write, *before* and *after* the updates of a plan.
+    """What the chains of the master list may write, before the updates of a plan and with all that they add.
 
     The call graph of a table is walked once, when it is first needed.
     """
 
-    def __init__(self, before: Program, after: Program, settings: Settings) -> None:
-        self.before, self.after, self.settings = before, after, settings
+    def __init__(self, before: State) -> None:
+        self.before = before
+        self.added: Sequence[Edit] = ()
         self._by_chain: dict[tuple[str, bool], dict[str, frozenset[Metadata]]] = {}
 
     def by_chain(self, table: str, updated: bool = True) -> dict[str, frozenset[Metadata]]:
         """What each chain of the master list may write, the chains that it enters included."""
         key = table, updated
         if key not in self._by_chain:
-            program = self.after if updated else self.before
-            self._by_chain[key] = (
-                written_by_chain(hide_foreign(program.table(table), self.settings))
-                if has_table(program, table)
-                else {}
-            )
+            self._by_chain[key] = written_by_chains(self.before, table, self.added if updated else ())
         return self._by_chain[key]
 
     def by_rule(self, table: str, rule: Rule, loaded: Program) -> frozenset[Metadata]:

@@ -105,16 +105,21 @@ def times_table(data: Row) -> tuple[list[str], list[list[object]]]:
 
 def sustained_table(data: Row) -> tuple[list[str], list[list[object]]]:
     """Head and rows for the page: the rate that `stream` sustains."""
-    head = ["set", "updates/s", "answer, ms", "longest, ms", "rules read", "folded then", "times"]
+    head = [
+        "set", "kernel", "updates/s", "answer, ms", "longest, ms", "processor, ms",
+        "rules read", "folded then", "times",
+    ]  # fmt: skip
     rows: list[list[object]] = []
     for row in data["sustained"]:
         answer = row["answer_ms"]
         rows.append(
             [
-                row["set"],
+                f"{row['set']} {row['kind']}",
+                row["kernel"],
                 f"{row['per_second']:.0f}",
                 f"{answer['median']:.0f}",
                 f"{answer['max']:,.0f}",
+                f"{row['cpu_ms_per_update']:.0f}",
                 f"{row['mean_reads']:.1f}",
                 f"{row['mean_folded']:.1f}",
                 f"{row['ratio']:.1f}",

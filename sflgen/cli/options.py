@@ -30,7 +30,8 @@ live_option = option(
     "--live/--emit",
     default=False,
     show_default=True,
-    help="Load the patch into this kernel, or print it for iptables-restore --noflush.",
+    help="Load the patch into this kernel, or print it for iptables-restore --noflush; both change the "
+    "state.",
 )
 
 no_prove_option = option("--no-prove", is_flag=True, help="Skip the proof of the patch.")

@@ -54,8 +54,21 @@ def _open_store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan
                 store.commit(plan, show=lambda text: write_text("-", text))
             for table, chain, strategy in plan.chosen:
                 click.echo(f"{table} {chain}: {strategy.value}", err=True)
+            if not live:
+                click.echo(_what_changed(folder, plan), err=True)
 
         yield store, commit
+
+
+def _what_changed(folder: str, plan: Plan) -> str:
+    """What a command without --live has changed, and what is left to do."""
+    version = f"changed: the state in {folder}, to version {plan.after.version}"
+    if not plan.edits:
+        return f"{version}; the kernel needs no patch"
+    tool = "iptables" if plan.after.master.family == 4 else "ip6tables"
+    backend = plan.after.settings.backend
+    tool += "" if backend == "any" else f"-{backend}"
+    return f"{version}; not changed: the kernel, until {tool}-restore --noflush loads this patch"
 
 
 def _strategy(word: str | None) -> Strategy | None:
@@ -109,7 +122,11 @@ def insert(
     chain: str,
     rule: tuple[str, ...],
 ) -> None:
-    """Insert RULE into CHAIN at POSITION (by default 1), written as for iptables -I."""
+    """Insert RULE into CHAIN at POSITION (by default 1), written as for iptables -I.
+
+    Without --live this changes the state and prints the patch, but not the kernel: load every patch with
+    iptables-restore --noflush, or use --live.
+    """
     _update(folder, live, strategy, no_prove, _command_line("-I", table, (chain, *rule)), "insert")
 
 
@@ -138,7 +155,11 @@ def delete(
     chain: str,
     rule: tuple[str, ...],
 ) -> None:
-    """Delete a rule from CHAIN, given by its position or its text, written as for iptables -D."""
+    """Delete a rule from CHAIN, given by its position or its text, written as for iptables -D.
+
+    Without --live this changes the state and prints the patch, but not the kernel: load every patch with
+    iptables-restore --noflush, or use --live.
+    """
     _update(folder, live, strategy, no_prove, _command_line("-D", table, (chain, *rule)), "delete")
 
 

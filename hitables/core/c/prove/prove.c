@@ -198,6 +198,8 @@ static uint32_t choose(const struct prover *p, const struct residual_list *a, co
         return of_a == NONE ? of_b : of_a;
     if (is_dispatch(p, a, x->at) != is_dispatch(p, b, y->at))
         return is_dispatch(p, a, x->at) ? of_a : of_b;
+    if (a->n - x->at != b->n - y->at)
+        return b->n - y->at < a->n - x->at ? of_b : of_a;
     return __builtin_popcountll(b->v[y->at].open) < __builtin_popcountll(a->v[x->at].open) ? of_b : of_a;
 }
 

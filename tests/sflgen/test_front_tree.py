@@ -1,0 +1,102 @@
+"""Trees of the entries in front of a tree: they change no answer, and packets read fewer rules."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.crossing_rules import crossing_command, crossing_text
+from support.planned_updates import check
+from support.scale import examples
+
+import hitables
+from hitables.errors import HitablesError
+from hitables.ir.fields import Family
+from sflgen import front_tree
+from sflgen.cache import Cache
+from sflgen.commands import read_commands
+from sflgen.edits import apply, jumps_to
+from sflgen.front_tree import due, is_call, plan_front_tree
+from sflgen.planner import Plan, start_unproved
+from sflgen.proof import plan as plan_updates
+from sflgen.settings import Settings, Strategy
+from sflgen.state import State
+
+FAMILIES = st.sampled_from(Family)
+
+
+def updated(seed: int, family: Family, backend: str, count: int) -> Iterator[tuple[State, Plan | None]]:
+    """States after random updates in front of the tree, and the plans of trees of their entries."""
+    rng = random.Random(seed)
+    text = crossing_text(rng, family, "FORWARD", 50, 0.1)
+    state = start_unproved(hitables.read(text, family=family), Settings(backend, min_length=3)).after
+    for _ in range(count):
+        try:
+            updates = read_commands(crossing_command(rng, state.master, "FORWARD", 0.1), state.master)
+            plan = plan_updates(state, updates, rng.choice([Strategy.OVERLAY, Strategy.GRAFT]))
+        except HitablesError:
+            continue
+        state = plan.after
+        chain_id = due(state)
+        tree = plan_front_tree(state, chain_id) if chain_id else None
+        yield state, tree
+        state = tree.after if tree is not None else state
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front_tree, "WORTH_A_TREE", 5)
+
+
+@settings(max_examples=examples(10))
+@given(seed=st.integers(0, 1 << 32), family=FAMILIES, backend=st.sampled_from(["any", "nft", "legacy"]))
+def test_a_tree_of_entries_changes_no_answer(seed: int, family: Family, backend: str) -> None:
+    for _, tree in updated(seed, family, backend, 25):
+        if tree is not None:
+            check(tree)
+
+
+@settings(max_examples=examples(10))
+@given(seed=st.integers(0, 1 << 32))
+def test_every_entry_behind_a_new_tree_is_where_the_state_says(seed: int) -> None:
+    for _, tree in updated(seed, Family.IPV4, "nft", 25):
+        if tree is None:
+            continue
+        for (table, chain), entry_chain in tree.after.entry_chains.items():
+            rules = tree.after.loaded.table(table)[chain].rules
+            for entry in entry_chain.entries:
+                assert jumps_to(rules[entry.row]) == entry.overlay
+        assert apply(tree.before.loaded, tree.edits) == tree.after.loaded
+
+
+@settings(max_examples=examples(6))
+@given(seed=st.integers(0, 1 << 32))
+def test_a_tree_of_entries_does_not_depend_on_the_cache(seed: int) -> None:
+    for state, tree in updated(seed, Family.IPV4, "nft", 20):
+        chain_id = due(state)
+        if chain_id is not None:
+            again = plan_front_tree(replace(state, cache=Cache()), chain_id)
+            assert (again and again.text) == (tree and tree.text)
+
+
+def test_trees_grow_and_take_in_older_ones() -> None:
+    grown = joined = 0
+    for seed in range(6):
+        for state, tree in updated(seed, Family.IPV4, "nft", 40):
+            if tree is None:
+                continue
+            grown += 1
+            calls = [
+                [
+                    is_call(each.loaded.table(table)[chain].rules[entry.row])
+                    for (table, chain), entry_chain in each.entry_chains.items()
+                    for entry in entry_chain.entries
+                ].count(True)
+                for each in (state, tree.after)
+            ]
+            joined += calls[0] == calls[1] > 0
+    assert grown > 5 and joined > 2
