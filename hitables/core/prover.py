@@ -137,6 +137,7 @@ class Order:
     own: U32s
     form: U32s
     read_in: U32s
+    proved: U32s
     asked: U32s
     listed_start: U32s
     listed: U32s
@@ -225,7 +226,10 @@ class Prover:
 
     def is_ordered(self, order: Order) -> Status:
         """EQUAL when the list in this order decides as the list does (after a run that was EQUAL)."""
-        counts = {"groups": len(order.group_start) - 1, "rules": len(order.place)}
+        counts = {
+            "groups": len(order.group_start) - 1, "rules": len(order.place),
+            "proved_chains": len(order.proved),
+        }  # fmt: skip
         pointers = _pointers(order)
         return Status(lib.prover_ordered(self._handle, ffi.new("struct order *", {**counts, **pointers})))
 

@@ -48,6 +48,9 @@ root what they mean in the list; in a chain that the root calls no rule may leav
 asked once, as a rule that stays is in one group, which is read once.  Where the second program may drop
 malformed packets, a decider that drops may come early: the effects so far are the first ones of the list.
 
+The list of a version may stand for a smaller version by the tree of that version, which does what the list of
+the smaller version does where the two were proved equal; reorder.c checks that they were.
+
 The chains that the list enters are chains of the third program, and of the same name in the second; they are
 proved equal like all others, so a jump to one is a jump to the other.
 

@@ -5,6 +5,11 @@ chain of a printed list has the list rules that it decides, in the order of thei
 behind its form, and a `-j` for each call.  It is the partner of the chain of the second program that it is
 to be compared with.
 
+The versions of a group are thousands of prefixes of one list.  So a version is written as a call of the
+*body* of a smaller one, the rules of its printed tree, and then the rules that the smaller one lacks: that
+tree shares most chains with the tree of the larger version.  The body does what the list of the smaller
+version does if the two were proved equal (Order.proved; reorder.c checks it).
+
 Cost: linear in the rules of all three programs.
 
 Users: group_lists.py.
@@ -12,6 +17,7 @@ Users: group_lists.py.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +26,9 @@ from hitables.core.prover import NONE, U32, Action, ChainArrays, Order, ReadIn
 
 from .group_frames import Forms, Groups, ListChain, Part
 from .group_reader import Ints, ListRules, NotGrouped, Region, Tables, ranges
+
+# A version of fewer rules is compared as a list.
+SMALLEST_VERSION = 16
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,8 @@ class _Lines:
 class _Chains:
     """New chains: by number from *first* on, their rules, what they write, and their partners, if any.
 
-    A chain of the first program that is replaced has an entry in *replaced*.
+    A chain of the first program that is replaced has an entry in *replaced*; a chain of the second program
+    whose rules a new chain has, too, one in *bodies*.
     """
 
     first: int
@@ -72,6 +82,13 @@ class _Chains:
     writes: list[int] = field(default_factory=list)
     partners: list[int] = field(default_factory=list)
     replaced: dict[int, tuple[int, int]] = field(default_factory=dict)
+    bodies: dict[int, int] = field(default_factory=dict)
+
+    def body(self, of: int, writes: int) -> int:
+        """The number of a new chain with the rules of chain *of* of the second program."""
+        if of not in self.bodies:
+            self.bodies[of] = self.add(NONE, writes)
+        return self.bodies[of]
 
     def add(self, partner: int, writes: int) -> int:
         """The number of a new chain, whose rules are not known yet."""
@@ -127,9 +144,13 @@ class _ListWriter:
             self.write_group(group)
             if group in goes_on:
                 self.lines.enter(Action.GOTO, goes_on[group])
+        smaller = self.smaller_versions()
         for chain, parts in printed.chains.items():
-            self.write_parts(self.number[chain], parts.parts)
-        return self.order()
+            if chain in smaller:
+                self.write_version(chain, parts.parts, smaller[chain])
+            else:
+                self.write_parts(self.number[chain], parts.parts)
+        return self.order([self.number[each] for each in set(smaller.values())])
 
     def written_by(self, parts: tuple[Part, ...]) -> int:
         """Mask of the states that the parts may write; forms search rules of later groups."""
@@ -181,6 +202,50 @@ class _ListWriter:
         kind, number, writes = self.actions[rule]
         return kind, number, writes
 
+    # ---- versions ----
+
+    def smaller_versions(self) -> dict[int, int]:
+        """By chain that forms alone call: the largest version of fewer rules of its last group."""
+        alone = {
+            chain: parts.parts
+            for chain, parts in self.printed.forms.chains.items()
+            if chain not in self.groups.chains
+        }
+        by_group: dict[int, list[tuple[int, int]]] = {}
+        for chain, parts in alone.items():
+            if len(parts) == 1 and parts[0].size >= SMALLEST_VERSION and self.writes_no_more(chain, parts):
+                by_group.setdefault(parts[0].group, []).append((parts[0].size, chain))
+        for versions in by_group.values():
+            versions.sort()
+        smaller = {}
+        for chain, parts in alone.items():
+            versions = by_group.get(parts[-1].group, [])
+            at = bisect_left(versions, (parts[-1].size, -1))
+            if at:
+                smaller[chain] = versions[at - 1][1]
+        return smaller
+
+    def writes_no_more(self, chain: int, parts: tuple[Part, ...]) -> bool:
+        """Whether the printed chain writes no more than its list."""
+        writes = int(self.rules.tables.encoding.chain_writes[self.printed.region.chains[chain]])
+        return not writes & ~self.written_by(parts)
+
+    def write_version(self, chain: int, parts: tuple[Part, ...], smaller: int) -> None:
+        """Set the lines of a version: its calls, the body of the smaller version, the rules that follow."""
+        *calls, own = parts
+        first = self.printed.forms.chains[smaller].parts[0].size
+        start = self.lines.next
+        for each in calls:
+            self.lines.enter(Action.JUMP, self.number[each.called])
+        writes = self.written_by((own,))
+        body = self.chains.body(int(self.printed.region.chains[smaller]), writes)
+        self.lines.enter(Action.JUMP, body)
+        behind = self.chains.add(NONE, writes)
+        self.lines.enter(Action.GOTO, behind)
+        self.chains.set(self.number[chain], (start, self.lines.next))
+        number = int(self.groups.group_start[own.group]) + first
+        self.chains.set(behind, (self.form[number], self.own_end(own)))
+
     # ---- chains ----
 
     def write_parts(self, chain: int, parts: tuple[Part, ...]) -> None:
@@ -218,7 +283,7 @@ class _ListWriter:
 
     # ---- the order ----
 
-    def order(self) -> Order:
+    def order(self, proved: list[int]) -> Order:
         """The order of the rules in the lists, for reorder.c."""
         groups, forms = self.groups, self.printed.forms
         asked = np.zeros((len(groups.position), groups.count), np.uint32)
@@ -236,6 +301,7 @@ class _ListWriter:
             own=_u32(np.array(self.own)),
             form=_u32(np.array(self.form)),
             read_in=self.read_in(),
+            proved=_u32(np.array(proved, np.int64)),
             asked=asked.reshape(-1),
             listed_start=_u32(np.array(listed_start)),
             listed=_u32(np.array(listed or [0])),
@@ -288,6 +354,8 @@ def _joined(tables: Tables, lines: _Lines, chains: _Chains) -> ChainArrays:
     for chain, span in chains.replaced.items():
         start[chain], end[chain] = span
     own = np.array(chains.spans or np.zeros((0, 2)), np.int64)
+    for of, body in chains.bodies.items():
+        own[body - first] = start[of], end[of]
     of_names = encoding.partners().astype(np.int64)
     of_names[(of_names != NONE) & (of_names >= first)] += added
     partner = np.concatenate((of_names[:first], np.array(chains.partners, np.int64), of_names[first:]))

@@ -186,6 +186,36 @@ def test_a_goto_falls_to_the_policy_of_its_own_program() -> None:
         assert difference is not None and confirms(difference, *pair)
 
 
+ENDS = (rule(source(0, 3), LOG), rule(DROPS))
+
+
+@pytest.mark.parametrize("enter", [jump, goto])
+def test_nothing_is_compared_behind_a_jump_to_a_chain_that_surely_ends(
+    enter: Callable[[str], Target],
+) -> None:
+    many = [rule(source(at, at), on_field(Field.DST, (at, at)), DROPS) for at in range(40)]
+    one = program(rule(enter("E")), *many, E=ENDS)
+    other = program(rule(jump("T")), *reversed(many), T=(rule(enter("E")), *many[:9]), E=ENDS)
+    answer = exact.check(one, other, Question())
+    assert isinstance(answer, Equal)
+    assert answer.looked_at < 40
+
+
+def test_what_follows_a_chain_that_may_return_is_compared() -> None:
+    for body in (
+        (rule(source(0, 3), RETURN), rule(DROPS)),
+        (rule(source(0, 3), goto("X")), rule(DROPS)),
+        (rule(LOG),),
+        (rule(source(0, 9), DROPS),),
+    ):
+        chains = {"E": body, "X": (rule(LOG),)}
+        one = program(rule(jump("E")), rule(source(1, 2), ACCEPT), rule(source(20, 22), ACCEPT), **chains)
+        other = program(rule(jump("E")), policy="DROP", **chains)
+        for pair in ((one, other), (other, one)):
+            difference = differ(*pair)
+            assert difference is not None and confirms(difference, *pair)
+
+
 def test_chains_that_nest_in_another_order_are_read_before_they_are_compared() -> None:
     body = (rule(source(4, 4), DROPS), rule(source(1, 1), ACCEPT), rule(source(2, 2), DROPS))
     first, second, third = (on_field(Field.DST, (at, at)) for at in (1, 2, 3))

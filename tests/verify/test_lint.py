@@ -36,6 +36,15 @@ def summary(rules: str, **more: str) -> list[tuple[str, int, tuple[int, ...]]]:
     return [(flaw.kind, flaw.line, flaw.covering) for flaw in flaws(rules, **more)]
 
 
+def test_the_rule_by_which_a_chain_surely_ends_is_no_useless_rule() -> None:
+    rules = (
+        "-A INPUT -s 10.0.0.0/8 -j ends\n-A INPUT -s 10.1.0.0/16 -j REJECT\n-A INPUT -j ACCEPT\n"
+        "-A ends -p tcp -j LOG\n-A ends -j DROP\n"
+    )
+    found = summary(rules, chains=":ends - [0:0]\n")
+    assert [line for _, line, _ in found] == [7]
+
+
 def test_a_rule_behind_one_that_covers_it_never_matches() -> None:
     rules = "-A INPUT -s 10.0.0.0/8 -j ACCEPT\n-A INPUT -s 10.1.0.0/16 -p tcp --dport 22 -j REJECT\n"
     assert summary(rules) == [(NEVER, 6, (5,))]

@@ -12,12 +12,14 @@ enum order_place {
     ORDER_SEARCHED, /* read in chains that forms enter by -j, too */
 };
 struct order {
-    uint32_t groups, rules;
+    uint32_t groups, rules, proved_chains;
     const uint32_t *group_start;           /* [groups + 1] first rule of each group */
     const uint32_t *place;                 /* [rules] place in the list; ascending in each group */
-    const uint32_t *own, *form; /* [rules] rule r is own[r] of the input, its form the rules from form[r] on */
+    const uint32_t *own, *form; /* [rules] rule r is own[r] of the input, its form the rules from form[r]
+                                 * up to it */
     const uint32_t *read_in; /* [rules] enum order_place */
     const uint32_t *asked; /* [rules][groups] how many rules of each group its form searches */
+    const uint32_t *proved; /* [proved_chains] chains that must be proved equal to their partners */
     const uint32_t *listed_start, *listed; /* [rules + 1] into listed: rules that its form lists, ascending */
 };
 

@@ -471,6 +471,11 @@ enum prove_status reorder_holds(struct residual *r, const struct order *order, c
         for (uint32_t line = order->form[rule]; line <= order->own[rule]; line++)
             if (!r->rule_read[line])
                 return PROVE_DIFFER;
+    for (uint32_t k = 0; k < order->proved_chains; k++) {
+        uint32_t partner = r->in.chain_partner[order->proved[k]];
+        if (partner == NONE || r->canon[partner] != order->proved[k])
+            return PROVE_DIFFER;
+    }
     find_writes(&j);
     for (uint32_t rule = 0; rule < order->rules; rule++) {
         hold_verdict(&j, rule);

@@ -146,8 +146,8 @@ typedef bool residual_paired(void *context, uint32_t rule_a, uint32_t rule_b);
 bool residual_same(const struct residual *r, const struct residual_list *a, const struct residual_list *b,
                    struct mismatch *x, struct mismatch *y, residual_paired *paired, void *context);
 
-/* Whether no packet that the guarded action acts on reaches what follows it: a verdict, or a chain that surely
- * ends the packet's way. */
+/* Whether no packet that the guarded action acts on reaches what follows it: it is a verdict, or enters a
+ * chain that surely ends the packet's way. */
 static inline bool surely_ends(const struct residual *r, const struct guarded_action *guarded)
 {
     if (guarded->kind == ACTION_JUMP || guarded->kind == ACTION_GOTO)
