@@ -129,6 +129,9 @@ bench-interfaces: setup ## trees of interfaces: 70 and 200 bridges that must not
 bench-macs: setup ## lists of hardware addresses in the kernel, beside sets of them (needs root)
 	python -m benchmarks.macs $(BENCH_FLAGS)
 
+bench-real: setup ## public sets with states, LOG, memory, jumps, RETURN besides: trees and proofs (needs ../shared)
+	python -m benchmarks.real $(BENCH_FLAGS)
+
 bench-sflgen: setup ## updates of compiled sets: time, rate, rules read, kills (needs root and ../shared)
 	python -m benchmarks.updates $(BENCH_FLAGS)
 

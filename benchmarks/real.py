@@ -1,9 +1,9 @@
 """Public filter sets with what real firewalls have besides: `make bench-real`.
 
-Each set gets a drawn verdict per rule (ACCEPT or DROP), is decorated (benchmarks.decorations), compiled text to
-text with proof in a process of its own, and its trace is sent through input and output: the same rule must
+Each set gets a drawn verdict per rule (ACCEPT or DROP), is decorated (benchmarks.decorations), compiled text
+to text with proof in a process of its own, and its trace is sent through input and output: the same rule must
 decide each packet.  Rules read are counted in legacy's reading.  A row misses its goal where the decorated
-set reads, grows, takes or holds more than GOALS allows beside the plain set.
+set reads, grows, takes or holds more than the constants below allow beside the plain set.
 """
 
 from __future__ import annotations

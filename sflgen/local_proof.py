@@ -219,7 +219,7 @@ def _sure_verdict(chain: str) -> Rule:
 def _is_equal(encoding: RegionEncoding, chain: str, question: Question) -> bool | None:
     """Whether both sides are equal; None if this takes too long."""
     deadline = monotonic() + TIMEOUT
-    _, proved = MergedClasses(encoding, question, deadline).proved(chain)
+    _, proved = MergedClasses(encoding, question, deadline, [chain]).proved(chain)
     for backend in question.backends:
         prover = TableProver(encoding.tables, encoding.read_by(backend), question, deadline)
         for packets in prover.classes:

@@ -100,7 +100,11 @@ class RegionEncoding(Encoding):
     def rule(self, number: int | None) -> RuleRef | None:
         return None
 
-    def _partners(self) -> U32:
+    def namesakes(self) -> list[int]:
+        """None: a local proof does not look for lists that are printed by groups."""
+        return [-1] * (len(self.chain_start) - 1)
+
+    def partners(self) -> U32:
         return self._partner
 
     def _selected_actions(
@@ -162,7 +166,9 @@ def _match_table(numbers: MatchNumbers, used: Ints) -> MatchTable:
         bool((roles == Role.ONCE).any()),
         roles > Role.CONSTANT,
         numbers.writes.values[used].astype(np.uint32),
-        np.zeros(0, np.bool_),
+        # What only the reader of groups asks (verify/group_reader.py), which looks at named chains.
+        np.zeros(len(used), np.uint32),
+        np.ones(len(used), np.bool_),
         _NOTHING,
         _NOTHING,
     )

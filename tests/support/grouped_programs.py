@@ -302,7 +302,6 @@ class Grouping:
         crossed = [each for each in earlier if (self.rules[each].matches.packets() & mine).any()]
         if not crossed:
             return "plain"
-        line = self.rules[rule]
         movable = not any(self.stays(self.rules[each]) for each in (rule, *crossed))
         return "listed" if movable and len(crossed) < 3 and self.rng.random() < 0.5 else "asked"
 

@@ -110,7 +110,9 @@ def test_lists_prove_no_slip_with_effects_memory_and_jumps(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("slip", ["again", "wider", "moved"])
-def test_no_rule_that_stays_is_searched_twice_or_too_early(slip: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_rule_that_stays_is_searched_twice_or_too_early(
+    slip: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     differ = 0
     for seed in range(SEED, SEED + (PAIRS if slip == "wider" else PAIRS // 3)):
         rng = random.Random(f"{slip} {seed}")
