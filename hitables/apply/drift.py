@@ -1,4 +1,7 @@
-"""Whether the kernel holds what was recorded: rule by rule, but for chains of others and jumps to them."""
+"""Whether the kernel holds what was recorded: rule by rule, but for chains of others and jumps to them.
+
+Chains of trees are compared by their content: a rollback may have loaded them under other names.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..ir.foreign import is_foreign
-from .steps import differ
+from .steps import differ, plan
 from .store import Half
-from .texts import Chains, Tables, TextChain, empty
+from .texts import Chains, Tables, TextChain, empty, renamed
 
 
 def holds(present: Tables, half: Half, patterns: Sequence[str]) -> bool:
@@ -23,15 +26,32 @@ def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterato
         if table not in present and not _is_idle(recorded):
             yield f"table {table} is missing"
             continue
-        wanted = _own(recorded, patterns)
-        for name, chain in wanted.items():
+        generated = half.generated.get(table, ())
+        steps = plan(table, kernel, _own(recorded, patterns), generated, ())
+        trees = {steps.names[name] for name in generated}
+        for name, chain in steps.target.items():
+            if name in trees:
+                continue
             if name not in kernel:
                 yield f"table {table}, chain {name} is missing"
             elif differ(kernel[name], chain):
                 yield f"table {table}, chain {name}: {_how(kernel[name], chain)}"
-        for name in kernel:
-            if name not in wanted:
-                yield f"table {table}, chain {name} is new"
+        missing = sum(name in trees for name in steps.staged)
+        if missing:
+            yield f"table {table}: {missing} chains of trees are missing or have other rules"
+        for name in steps.removed:
+            yield f"table {table}, chain {name} is new"
+
+
+def as_named(present: Tables, half: Half, patterns: Sequence[str]) -> Tables:
+    """The tables of *half* with the names that their chains of trees have in the kernel."""
+    named: Tables = {}
+    for table, recorded in half.tables.items():
+        kernel = _own(present.get(table) or empty(table), patterns)
+        generated = half.generated.get(table, ())
+        names = plan(table, kernel, _own(recorded, patterns), generated, ()).names
+        named[table] = renamed(recorded, names)
+    return named
 
 
 def _is_idle(chains: Chains) -> bool:

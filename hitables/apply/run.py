@@ -27,6 +27,7 @@ from . import guard as guards
 from . import lockout, texts
 from .connections import established
 from .counts import keyed, of_source, recognised
+from .drift import as_named, holds
 from .kernel import Kernel
 from .load import Change, Wanted, perform
 from .prepare import Found, Prepared, find, prepare
@@ -155,7 +156,7 @@ def _ready(request: Request, family: Family, state: State, store: Store, report:
     kernel = Kernel(family, request.backend, [store.lock])
     report.stage(f"reading the kernel, IPv{int(family)}")
     found = find(kernel, patterns)
-    known = known_tables(found, _confirmed_half(state, store, family))
+    known = known_tables(found, _confirmed_half(state, store, family), patterns)
     prepared = prepare(
         kernel, found, text, name, patterns, request.options, request.timeout, report.stage, known
     )
@@ -167,10 +168,10 @@ def _confirmed_half(state: State, store: Store, family: Family) -> Half | None:
     return store.record(state.confirmed).halves.get(family) if state.confirmed else None
 
 
-def known_tables(found: Found, loaded: Half | None) -> Tables:
+def known_tables(found: Found, loaded: Half | None, patterns: Sequence[str]) -> Tables:
     """What the kernel holds, with keys: those of what was loaded, for rules that are still there."""
     tables = keyed(found.tables, of_source(found.program))
-    return recognised(tables, loaded.tables) if loaded is not None else tables
+    return recognised(tables, as_named(tables, loaded, patterns)) if loaded is not None else tables
 
 
 def _check_lockout(
@@ -228,22 +229,22 @@ def _before(request: Request, ready: Sequence[Ready], state: State, store: Store
         }
         absent = tuple(table for table in each.prepared.wanted.tables if table not in tables)
         halves[each.kernel.family] = Half(tables, {}, each.found.text, "the kernel", absent)
-    if state.confirmed and _is_same(store.record(state.confirmed), halves):
+    if state.confirmed and _is_same(store.record(state.confirmed), halves, patterns):
         return state, state.confirmed
     number = state.last + 1
     record = Record(number, time.time(), ready[0].kernel.backend.value, patterns, halves, state.confirmed)
     return store.add(state, record, FOUND), number
 
 
-def _is_same(record: Record, halves: Mapping[Family, Half]) -> bool:
+def _is_same(record: Record, halves: Mapping[Family, Half], patterns: Sequence[str]) -> bool:
     """Whether *record* has all tables of *halves*, with the same rules."""
     for family, half in halves.items():
         recorded = record.halves.get(family)
-        if recorded is None or half.absent:
+        if recorded is None or half.absent or half.tables.keys() - recorded.tables.keys():
             return False
-        for table, chains in half.tables.items():
-            if table not in recorded.tables or not texts.equal(chains, recorded.tables[table]):
-                return False
+        same = replace(recorded, tables={table: recorded.tables[table] for table in half.tables})
+        if not holds(half.tables, same, patterns):
+            return False
     return True
 
 
@@ -449,7 +450,7 @@ def bring_back(store: Store, record: Record, current: Record) -> list[str]:
         kernel = _kernel(family, record, [store.lock])
         tables = {**half.tables, **{table: texts.empty(table) for table in half.absent}}
         loaded = current.halves.get(family)
-        known = loaded.tables if loaded is not None else {}
+        known = as_named(kernel.read(), loaded, patterns) if loaded is not None else {}
         wanted = Wanted(tables, half.generated, known)
         changes.append(Change(kernel, wanted, lambda name: is_foreign(name, patterns)))
     perform(changes)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..apply.run import Ready, Request
+    from ..apply.status import Compared
     from ..apply.store import Record
     from ..ir.fields import Family
 
@@ -288,7 +289,49 @@ def history(folder: str) -> None:
     ),
 )
 @section("State", state_option)
+@section("Limits", timeout_option("Give up the proof after this long."))
 @option("--repair", is_flag=True, help="Load the confirmed rules again if the kernel does not hold them.")
-def status(folder: str, repair: bool) -> None:
-    """Compare the kernel with the confirmed rules."""
-    raise HitablesError("not yet")
+def status(folder: str, repair: bool, timeout: float | None) -> None:
+    """Compare the kernel with the rules that were applied, and list who else filters packets.
+
+    Where rules differ, a proof decides whether any packet is treated otherwise. Exit status 0: the kernel
+    holds the rules; 1: rules differ; 2: it is unknown, or the guard of an apply has ended.
+    """
+    from ..apply import status as check
+    from ..apply.store import Store
+
+    with Store.open(folder) as store:
+        with progress_bar() as progress:
+            result = check.status(store, timeout, progress)
+        for compared in result.compared:
+            _show_compared(compared, result.number)
+        for note in result.notes:
+            click.echo(note)
+        if repair and result.level is check.Level.DRIFT:
+            number, notes = check.repair(store)
+            for note in notes:
+                _tell(note)
+            click.echo(f"rule set {number} is loaded again")
+            return
+    if result.level is check.Level.DRIFT:
+        raise Differ
+    raise SystemExit(int(result.level))
+
+
+def _show_compared(compared: Compared, number: int) -> None:
+    from ..apply.status import shown
+    from ..report.diff import show
+
+    title = f"IPv{int(compared.family)}"
+    if not compared.differing:
+        click.echo(f"{title}: the kernel holds rule set {number}")
+        return
+    if compared.trouble:
+        click.echo(f"{title}: rules differ, and cannot be compared: {compared.trouble}")
+    elif compared.changes is not None and not compared.changes.regions:
+        click.echo(f"{title}: rules differ from rule set {number}, but every packet is treated the same")
+    elif compared.changes is not None:
+        click.echo(f"{title}: packets are treated otherwise than by rule set {number}:")
+        click.echo(show(compared.changes, compared.names, CHANGES_SHOWN))
+    for each in shown(compared.differing):
+        click.echo(f"  {each}")
