@@ -106,8 +106,8 @@ def _note_waiting(state: State, result: Status) -> None:
     else:
         result.level = Level.TROUBLE
         result.notes.append(
-            f"rule set {waiting.number} waits for its confirmation, and its guard has ended, so nothing takes "
-            "it back: hitables confirm, or hitables rollback"
+            f"rule set {waiting.number} waits for its confirmation, and its guard has ended, so nothing "
+            "takes it back: hitables confirm, or hitables rollback"
         )
 
 

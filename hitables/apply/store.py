@@ -12,7 +12,8 @@ Invariant: state.json names complete records only.  Files are written beside the
 and renamed, and so are their folders; then state.json is replaced.  After a loss of power it is the old or
 the new one.
 
-A record that waits when the machine is started again has ended: its rules are gone with the kernel.
+A record that waits when the machine is started again has ended: its rules are gone with the kernel.  So has
+one without a guard, because nothing is loaded before the guard is written down.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class Store:
             Waiting(**waiting) if waiting else None,
             {int(number): status for number, status in data["status"].items()},
         )
-        if state.waiting is not None and state.waiting.boot != boot_id():
+        if state.waiting and (state.waiting.boot != boot_id() or not state.waiting.guard):
             status = {**state.status, state.waiting.number: ENDED}
             state = replace(state, waiting=None, status=status)
         return state
