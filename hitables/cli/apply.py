@@ -46,10 +46,6 @@ CHANGES_SHOWN = 20
             "Show what would change, and leave the chains of docker and fail2ban as they are",
             "hitables apply office.rules --leave docker --leave fail2ban --dry-run",
         ),
-        (
-            "Confirm the rules if a monitoring command succeeds",
-            "hitables apply office.rules --check 'ping -c 1 10.0.0.1'",
-        ),
     ),
 )
 @click.argument("file", metavar="FILE")
@@ -221,7 +217,10 @@ def _show_changes(request: Request, ready: Sequence[Ready], loaded: Record | Non
 
 @command(
     short_help="Keep the rules that apply has loaded.",
-    examples=(("Keep the rules", "hitables confirm"),),
+    examples=(
+        ("Keep the rules", "hitables confirm"),
+        ("Keep the rules of another state directory", "hitables confirm --state /etc/firewall"),
+    ),
 )
 @section("State", state_option)
 def confirm(folder: str) -> None:
@@ -257,7 +256,10 @@ def rollback(number: int | None, folder: str, waiting: int | None) -> None:
 
 @command(
     short_help="List the rule sets that were loaded.",
-    examples=(("List the rule sets", "hitables history"),),
+    examples=(
+        ("List the rule sets", "hitables history"),
+        ("List the last three", "hitables history | tail -n 3"),
+    ),
 )
 @section("State", state_option)
 def history(folder: str) -> None:

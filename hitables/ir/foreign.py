@@ -80,6 +80,24 @@ def hide(program: Program, patterns: Sequence[str]) -> Program:
     return replace(program, tables=tuple(hide_in_table(table, patterns) for table in program))
 
 
+def aside(program: Program, patterns: Sequence[str]) -> Program:
+    """*program* without the rules of foreign chains and without the rules that enter them."""
+    if not patterns:
+        return program
+    tables = []
+    for table in program:
+        chains = (
+            chain.with_rules(
+                ()
+                if is_foreign(chain.name, patterns)
+                else tuple(rule for rule in chain.rules if not is_foreign(rule.enters or "", patterns))
+            )
+            for chain in table.chains
+        )
+        tables.append(replace(table, chains=tuple(chains)))
+    return replace(program, tables=tuple(tables))
+
+
 def show(hidden: Program, original: Program, patterns: Sequence[str]) -> Program:
     """*hidden* with the rules that the foreign chains have in *original*."""
     if not patterns:
