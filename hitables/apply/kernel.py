@@ -39,6 +39,11 @@ class Kernel:
         """Whether a change of a table sets the counters of its policies to zero."""
         return self.backend is Backend.LEGACY
 
+    @property
+    def zeroes_counters(self) -> bool:
+        """Whether the tool loads rules with counters of zero, whatever its text has (docs/kernel.md, 11)."""
+        return self.backend is Backend.NFT and self.family is Family.IPV6
+
     def read(self) -> Tables:
         """The tables that exist, with counters."""
         if self.backend is Backend.LEGACY and not table_names(self.family):

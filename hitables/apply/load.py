@@ -12,12 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import LiveError
-from . import steps
+from ..ir.fields import Family
+from ..ir.packet import Backend
+from ..ir.program import BUILT_IN
+from . import flip_nft, steps
 from .counts import carry, recognised, sums
 from .kernel import Kernel
 from .others import Merged, merge
 from .steps import TablePlan, differ
-from .texts import Chains, Count, Tables, empty
+from .texts import Chains, Count, Tables, TextChain, empty, fresh_names
 
 _TRIES = 3  # when others change the rules meanwhile
 
@@ -47,6 +50,7 @@ class Change:
         self.present: Tables = {}
         self.merged = Merged()
         self._set: dict[str, dict[str, Count]] = {}  # by table and key: counts of staged chains
+        self._bodies: dict[tuple[str, str], str] = {}
         self._read()
         self.plans: dict[str, TablePlan] = {
             name: steps.plan(name, self._chains(name), chains, self._generated(name), self.merged.left[name])
@@ -80,6 +84,10 @@ class Change:
             self._set[name] = {key: count for key, count in all_counts.items() if key not in counts}
             texts.append(steps.stage_text(plan, present, self.kernel.resets_policies))
         self.kernel.load("".join(texts))
+        if self.kernel.zeroes_counters:
+            for name, plan in self.plans.items():
+                chains = {chain: plan.target[chain] for chain in plan.staged}
+                flip_nft.set_counts(self.kernel.family, name, chains)
 
     def flip_text(self) -> str:
         """The text that changes the visible chains, for the rules that the kernel has at this moment.
@@ -113,6 +121,46 @@ class Change:
             counts[key] = packets - count[0], size - count[1]  # counted since the chain was staged
         return replace(plan, target=carry(target, changed, counts), changed=changed, removed=removed)
 
+    def stage_bodies(self) -> int:
+        """Load the rules of the chains that change into chains that no packet reaches; the commits made."""
+        texts = []
+        self._bodies = {}
+        for name, plan in self.plans.items():
+            names = fresh_names({*self._chains(name), *plan.target})
+            bodies = {chain: next(names) for chain in plan.changed if plan.target[chain].rules}
+            self._bodies |= {(name, chain): body for chain, body in bodies.items()}
+            rules = {body: replace(plan.target[chain], policy="-") for chain, body in bodies.items()}
+            # A base chain may not exist although iptables-nft-save prints it; the flip needs it.
+            chains = self._chains(name)
+            new = [
+                each
+                for each in plan.changed
+                if each in BUILT_IN[name] and chains[each] == TextChain("ACCEPT")
+            ]
+            heads = "".join(f":{chain} ACCEPT [0:0]\n" for chain in new)
+            texts.append(steps.new_chains_text(name, rules, heads))
+        self.kernel.load("".join(texts))
+        return sum(bool(each) for each in texts)
+
+    def flips(self) -> list[flip_nft.Flip]:
+        """The visible chains, with the bodies that hold their rules; "" for a chain without rules."""
+        return [
+            flip_nft.Flip(
+                self.kernel.family, name, chain, plan.target[chain], self._bodies.get((name, chain), "")
+            )
+            for name, plan in self.plans.items()
+            for chain in plan.changed
+        ]
+
+    def policies(self) -> dict[tuple[Family, str, str], str]:
+        """The policies that change."""
+        return {
+            (self.kernel.family, name, chain): plan.target[chain].policy
+            for name, plan in self.plans.items()
+            for chain in plan.changed
+            if plan.target[chain].policy != self._chains(name).get(chain, plan.target[chain]).policy
+        }
+
     def faults(self) -> list[str]:
         """The own chains in the kernel that differ from those that were loaded."""
         self._read()
@@ -132,7 +180,8 @@ class Change:
         texts = []
         for name, plan in self.plans.items():
             present = self._chains(name)
-            gone = [chain for chain in plan.removed if chain in present]
+            bodies = [body for (table, _), body in self._bodies.items() if table == name]
+            gone = [chain for chain in dict.fromkeys([*plan.removed, *bodies]) if chain in present]
             texts.append(steps.clean_text(name, gone, present, self.kernel.resets_policies))
         self.kernel.load("".join(texts))
 
@@ -147,8 +196,8 @@ class Change:
         return self.wanted.generated.get(table, ())
 
 
-def perform(changes: Sequence[Change], before_flip: Callable[[], None] = lambda: None) -> float:
-    """Make all *changes*; the seconds that their flips took together.
+def perform(changes: Sequence[Change]) -> float:
+    """Make all *changes*; the seconds between the first and the last visible commit, at most.
 
     LiveError if a tool refuses its text.  Some tables may then have their new rules and others the old ones,
     and the caller rolls back.
@@ -158,12 +207,7 @@ def perform(changes: Sequence[Change], before_flip: Callable[[], None] = lambda:
         change.stage()
     seconds = 0.0
     for attempt in range(_TRIES):
-        texts = [change.flip_text() for change in changes]
-        before_flip()
-        began = time.monotonic()
-        for change, text in zip(changes, texts, strict=True):
-            change.kernel.load(text)
-        seconds = time.monotonic() - began
+        seconds = _flip(changes, attempt)
         faults = [fault for change in changes for fault in change.faults()]
         if not faults:
             break
@@ -174,3 +218,28 @@ def perform(changes: Sequence[Change], before_flip: Callable[[], None] = lambda:
     for change in changes:
         change.clean()
     return seconds
+
+
+def _flip(changes: Sequence[Change], attempt: int) -> float:
+    """Change the visible chains: in nf_tables in one commit if the kernel takes it, else table by table."""
+    if all(change.kernel.backend is Backend.NFT for change in changes) and attempt + 1 < _TRIES:
+        try:
+            _flip_at_once(changes)
+            return 0.0
+        except LiveError:
+            pass  # the rules have changed meanwhile, or have parts that cannot be copied
+    texts = [change.flip_text() for change in changes]
+    began = time.monotonic()
+    for change, text in zip(changes, texts, strict=True):
+        change.kernel.load(text)
+    return time.monotonic() - began
+
+
+def _flip_at_once(changes: Sequence[Change]) -> None:
+    expected = flip_nft.generation()
+    for change in changes:
+        change.flip_text()
+    for change in changes:
+        expected += change.stage_bodies()
+    policies = {place: policy for change in changes for place, policy in change.policies().items()}
+    flip_nft.flip([flip for change in changes for flip in change.flips()], policies, expected)

@@ -284,8 +284,9 @@ def _load(
     except BaseException:
         guard.abandon()  # it rolls back as soon as this process releases the lock
         raise
-    store.log(f"{number}: loaded, changing tables within {seconds * 1000:.1f} ms")
-    report.tell(f"loaded as rule set {number}; the visible change took {seconds * 1000:.1f} ms")
+    how = f"within {seconds * 1000:.1f} ms" if seconds else "in one commit"
+    store.log(f"{number}: loaded; all tables changed {how}")
+    report.tell(f"loaded as rule set {number}; all tables changed {how}")
     if not request.confirm and not request.check:
         return _confirm_now(store, state, guard)
     until = time.time() + request.confirm

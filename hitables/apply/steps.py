@@ -166,9 +166,16 @@ def stage_text(plan: TablePlan, present: Chains, resets: bool) -> str:
     if not plan.staged:
         return ""
     chains = {name: plan.target[name] for name in plan.staged}
-    heads = "".join(head_line(name, chain) for name, chain in chains.items())
+    return new_chains_text(plan.table, chains, _heads(present, plan.table, resets))
+
+
+def new_chains_text(table: str, chains: Chains, heads: str = "") -> str:
+    """*chains* and their rules; *heads*: lines that come first."""
+    if not chains and not heads:
+        return ""
+    heads += "".join(head_line(name, chain) for name, chain in chains.items())
     rules = "".join(rule_line(name, rule) for name, chain in chains.items() for rule in chain.rules)
-    return f"*{plan.table}\n{_heads(present, plan.table, resets)}{heads}{rules}COMMIT\n"
+    return f"*{table}\n{heads}{rules}COMMIT\n"
 
 
 def flip_text(plan: TablePlan, present: Chains, resets: bool) -> str:

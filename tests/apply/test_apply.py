@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,7 +62,9 @@ def test_both_families_are_equal_to_the_files_and_a_rollback_restores_what_was_t
             firewall.load(before[family], family)
             files.append(firewall.file(after[family], f"{family.name}.rules"))
         found = {family: plain(firewall.save(family)) for family in Family}
-        firewall.apply(*files)
+        done = firewall.apply(*files)
+        if backend is Backend.NFT:
+            assert "all tables changed in one commit" in done.stderr
         for family in Family:
             text = after[family]
             compared = hitables.check(text, firewall.save(family), backend=backend, family=family)
@@ -99,6 +103,62 @@ def test_counters_go_on_when_rules_are_compiled_changed_and_rolled_back(firewall
     firewall.hitables("rollback")
     firewall.send(1, 53)
     assert firewall.counted("-j audit") == firewall.counted("-A audit") == 13
+
+
+@pytest.mark.parametrize("family", list(Family))
+def test_counters_of_trees_go_on_in_both_families(firewall: Firewall, family: Family) -> None:
+    """iptables-nft 1.8.9 itself loads those of IPv6 as zeros."""
+    source, other = ("::1/128", "fd00:{}::/32") if family is Family.IPV6 else ("127.0.0.1/32", "10.{}.0.0/16")
+    rules = "".join(
+        f"-A INPUT -s {other.format(n)} -p udp -m udp --dport {n} -j DROP\n" for n in range(1, 31)
+    )
+    rules += f"-A INPUT -s {source} -p udp -m udp --dport 53 -j ACCEPT\n"
+    text = f"*filter\n:INPUT ACCEPT [0:0]\n{rules}COMMIT\n"
+    firewall.load(text, family)
+    firewall.send(7, 53, family)
+    firewall.apply(firewall.file(text))
+    assert firewall.counted("--dport 53 ", family) == 7
+    firewall.send(2, 53, family)
+    firewall.apply(firewall.file(text.replace("--dport 9 ", "--dport 99 ")))
+    firewall.send(1, 53, family)
+    assert firewall.counted("--dport 53 ", family) == 10
+    firewall.apply(firewall.file(text), "--no-compile")
+    assert firewall.counted("--dport 53 ", family) == 10
+
+
+def test_a_change_in_nf_tables_is_one_commit_of_both_families(tmp_path: Path) -> None:
+    """Between two commits of the whole apply, packets meet one rule set; there is one in which it changes."""
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        nat = "*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -o eth{} -j MASQUERADE\nCOMMIT\n"
+        old = [firewall.file(office(port=1000) + nat.format(1)), firewall.file(six(1000), "six.rules")]
+        firewall.apply(*old)
+        new = [firewall.file(office(port=2000) + nat.format(2)), firewall.file(six(2000), "six.rules")]
+        process = namespace.call(watch_commits, tmp_path)
+        firewall.apply(*new)
+        namespace.run(["kill", str(process)])
+        commits = (tmp_path / "commits").read_text().split("# new generation")
+        visible = [part for part in commits if re.search(r"add rule ip6? \w+ (INPUT|POSTROUTING) ", part)]
+        assert len(visible) == 1
+        for words in ("ip filter INPUT", "ip nat POSTROUTING", "ip6 filter INPUT"):
+            assert f"add rule {words}" in visible[0]
+
+
+def six(port: int) -> str:
+    rules = "".join(
+        f"-A INPUT -s fd00:{n}::/32 -p udp -m udp --dport {port + n} -j ACCEPT\n" for n in range(1, 31)
+    )
+    return f"*filter\n:INPUT DROP [0:0]\n{rules}COMMIT\n"
+
+
+def watch_commits(folder: Path) -> int:
+    """Start `nft monitor`, which prints each commit, and wait until it listens; its process."""
+    with (folder / "commits").open("w") as out:
+        process = subprocess.Popen(["nft", "monitor"], stdout=out, start_new_session=True)
+    while (folder / "commits").stat().st_size == 0:
+        subprocess.run(["nft", "add table ip probe; delete table ip probe"], check=True)
+        time.sleep(0.05)
+    return process.pid
 
 
 def test_tables_that_did_not_exist_are_empty_after_a_rollback(firewall: Firewall) -> None:
