@@ -8,7 +8,6 @@ rules, confirmed, or with the old ones.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import os
 import subprocess
@@ -23,19 +22,17 @@ from ..interrupts import deferred
 from ..ir.fields import Family
 from ..ir.foreign import is_foreign, patterns_of
 from ..ir.packet import Backend
+from ..version import __version__
 from . import guard as guards
 from . import lockout, texts
-from .connections import established
+from .confirm import confirmed_by_connection, connections, deadline, guard_rolls_back, is_waiting, undo
 from .counts import keyed, of_source, recognised
 from .drift import as_named, holds
 from .kernel import Kernel
-from .load import Change, Wanted, perform
+from .load import Change, perform
 from .prepare import Found, Prepared, find, prepare
 from .store import (
-    CONFIRMED,
-    ENDED,
     FOUND,
-    ROLLED_BACK,
     WAITING,
     Half,
     Record,
@@ -122,6 +119,8 @@ def apply(request: Request, report: Report) -> Result:
     with Store.open(request.folder, create=not request.dry_run or not Path(request.folder).exists()) as store:
         state = store.state()
         _check_nothing_waits(state)
+        if _is_confirmed(request, state, store):
+            return Result.NOTHING
         ready = [_ready(request, family, state, store, report) for family in sorted(request.files)]
         for each in ready:
             for note in each.prepared.merged.notes:
@@ -148,6 +147,36 @@ def _check_nothing_waits(state: State) -> None:
         f"rule set {waiting.number} waits for its confirmation ({when}): "
         "hitables confirm, or hitables rollback"
     )
+
+
+def _options(request: Request) -> str:
+    """What a record states about its compiling."""
+    return f"{__version__} {request.options or 'as it is'}"
+
+
+def _is_confirmed(request: Request, state: State, store: Store) -> bool:
+    """Whether these files were applied last, in the same way, and are what the kernel holds.
+
+    Then there is nothing to compile.
+    """
+    if not state.confirmed:
+        return False
+    record = store.record(state.confirmed)
+    patterns = patterns_of(request.leave)
+    same = record.leave == patterns and record.options == _options(request)
+    if not same or request.files.keys() != record.halves.keys():
+        return False
+    if request.backend is not None and request.backend.value != record.backend:
+        return False
+    for family, (_, text) in request.files.items():
+        if text != record.halves[family].source:
+            return False
+        kernel = Kernel(family, request.backend, [store.lock])
+        if kernel.backend.value != record.backend:
+            return False
+        if not holds(find(kernel, patterns).tables, record.halves[family], patterns):
+            return False
+    return True
 
 
 def _ready(request: Request, family: Family, state: State, store: Store, report: Report) -> Ready:
@@ -213,7 +242,8 @@ def _record(request: Request, ready: Sequence[Ready], number: int, before: int) 
         for each in ready
     }
     patterns = patterns_of(request.leave)
-    return Record(number, time.time(), ready[0].kernel.backend.value, patterns, halves, before)
+    backend = ready[0].kernel.backend.value
+    return Record(number, time.time(), backend, patterns, halves, before, _options(request))
 
 
 def _before(request: Request, ready: Sequence[Ready], state: State, store: Store) -> tuple[State, int]:
@@ -262,12 +292,13 @@ def _load(
     state = store.add(state, record, WAITING)
     waiting = Waiting(number, before, 0.0, boot_id())
     store.set_state(replace(state, waiting=waiting))
-    seen = _connections(session, request)
+    client = session if request.connection else None
+    seen = connections(client)
     guard = guards.start(
         lambda: is_waiting(request.folder, number),
-        lambda: _until(request.folder, number),
-        lambda: _confirmed_by_connection(request, number, session, seen),
-        lambda why: _guard_rolls_back(request.folder, number, why),
+        lambda: deadline(request.folder, number),
+        lambda: confirmed_by_connection(request.folder, number, client, seen),
+        lambda why: guard_rolls_back(request.folder, number, why),
     )
     state = replace(state, waiting=replace(waiting, guard=guard.pid))
     try:
@@ -278,7 +309,7 @@ def _load(
         seconds = perform([each.change for each in ready])
     except HitablesError as error:
         with deferred():
-            _undo(store, state, str(error))
+            undo(store, state, str(error))
             guard.abandon()
         raise LiveError(f"{error}\nthe old rules are loaded again") from None
     except BaseException:
@@ -320,7 +351,7 @@ def _checked(request: Request, store: Store, state: State) -> Result:
     except subprocess.TimeoutExpired:
         why = f"it did not end within {request.confirm:g} s"
     if why:
-        _undo(store, state, f"the check failed: {why}")
+        undo(store, state, f"the check failed: {why}")
         raise HitablesError(
             f"--check {request.check!r}: {why}; rule set {number} is taken back, and the old rules are loaded"
         )
@@ -329,137 +360,3 @@ def _checked(request: Request, store: Store, state: State) -> Result:
     store.log(f"{number}: confirmed by the check")
     store.forget_old(state)
     return Result.CONFIRMED
-
-
-def _connections(session: lockout.Session | None, request: Request) -> frozenset[tuple[str, int]]:
-    if session is None or not request.connection:
-        return frozenset()
-    return established(session.client, session.server_port)
-
-
-# ---- the guard ----
-
-
-def is_waiting(folder: str, number: int) -> bool:
-    """Whether record *number* waits for its confirmation; asked without the lock."""
-    try:
-        waiting = Store(Path(folder).resolve(), -1).state().waiting
-    except HitablesError:
-        return True  # the file is being replaced, or the disk fails: look again
-    return waiting is not None and waiting.number == number
-
-
-def _until(folder: str, number: int) -> float:
-    waiting = Store(Path(folder).resolve(), -1).state().waiting
-    return waiting.until if waiting is not None and waiting.number == number else 0.0
-
-
-def _confirmed_by_connection(
-    request: Request, number: int, session: lockout.Session | None, seen: frozenset[tuple[str, int]]
-) -> bool:
-    if session is None or not request.connection or not _connections(session, request) - seen:
-        return False
-    with contextlib.suppress(HitablesError):
-        confirm(request.folder, number, "a new connection")
-        return True
-    return False
-
-
-def _guard_rolls_back(folder: str, number: int, why: str) -> None:
-    with Store.open(folder, wait=60.0) as store:
-        state = store.state()
-        if state.waiting is None or state.waiting.number != number:
-            return
-        _undo(store, state, why)
-    guards.tell_everyone(
-        f"hitables: rule set {number} was taken back, because {why}; the old rules are loaded"
-    )
-
-
-def _undo(store: Store, state: State, why: str) -> None:
-    """Load what ran before the rule set that waits."""
-    waiting = state.waiting
-    assert waiting is not None
-    bring_back(store, store.record(waiting.before), store.record(waiting.number))
-    status = {**state.status, waiting.number: ROLLED_BACK}
-    store.set_state(replace(state, waiting=None, status=status))
-    guards.stop_timer(waiting.number)
-    store.log(f"{waiting.number}: taken back, because {why}; {waiting.before or 'nothing'} is loaded")
-
-
-# ---- confirm and rollback ----
-
-
-def confirm(folder: str, number: int | None = None, by: str = "") -> int:
-    """Confirm the rule set that waits; its number."""
-    with Store.open(folder) as store:
-        state = store.state()
-        waiting = state.waiting
-        if waiting is None or number not in (None, waiting.number):
-            last = max(state.status, default=0)
-            ended = f": rule set {last} is {state.status[last]}" if last else ""
-            raise HitablesError(f"no rule set waits for its confirmation{ended}")
-        if not waiting.until:
-            raise HitablesError(f"rule set {waiting.number} was not loaded completely: hitables rollback")
-        state = store.confirm(state, waiting.number)
-        guards.stop_timer(waiting.number)
-        store.log(f"{waiting.number}: confirmed" + (f" by {by}" if by else ""))
-        store.forget_old(state)
-        return waiting.number
-
-
-def roll_back(
-    folder: str, number: int | None = None, waiting_only: int | None = None
-) -> tuple[int, list[str]]:
-    """Load an earlier rule set: the one before, or *number*; its number, and notes for the user.
-
-    *waiting_only*: do it only if this record still waits.
-    """
-    with Store.open(folder, wait=60.0) as store:
-        state = store.state()
-        waiting = state.waiting
-        if waiting_only is not None and (waiting is None or waiting.number != waiting_only):
-            return 0, []
-        if waiting is not None and number in (None, waiting.before):
-            _undo(store, state, "hitables rollback was called")
-            return waiting.before, []
-        current = waiting.number if waiting else state.confirmed
-        if not current:
-            raise HitablesError(f"{folder}: no rule set is loaded from here, so none can be taken back")
-        wanted = number or store.record(current).before
-        if not wanted:
-            raise HitablesError(f"{folder}: there is no rule set before {current}")
-        if wanted == current and waiting is not None:
-            raise HitablesError(f"rule set {current} is loaded, and waits: hitables confirm")
-        notes = bring_back(store, store.record(wanted), store.record(current))
-        if waiting is not None:
-            state = replace(state, waiting=None, status={**state.status, waiting.number: ROLLED_BACK})
-            guards.stop_timer(waiting.number)
-        store.confirm(state, wanted)
-        store.log(f"{wanted}: loaded again in place of {current}")
-        return wanted, notes
-
-
-def bring_back(store: Store, record: Record, current: Record) -> list[str]:
-    """Load *record* in place of *current*; notes on the chains of others.
-
-    Chains of others are those of either record's patterns, as they are now.
-    """
-    patterns = tuple(dict.fromkeys((*current.leave, *record.leave)))
-    changes = []
-    for family, half in record.halves.items():
-        kernel = _kernel(family, record, [store.lock])
-        tables = {**half.tables, **{table: texts.empty(table) for table in half.absent}}
-        loaded = current.halves.get(family)
-        known = as_named(kernel.read(), loaded, patterns) if loaded is not None else {}
-        wanted = Wanted(tables, half.generated, known)
-        changes.append(Change(kernel, wanted, lambda name: is_foreign(name, patterns)))
-    perform(changes)
-    return [note for change in changes for note in change.merged.notes]
-
-
-def _kernel(family: Family, record: Record, handles: Sequence[int]) -> Kernel:
-    return Kernel(family, Backend(record.backend), handles)
-
-
-__all__ = ["CONFIRMED", "ENDED", "Report", "Request", "Result", "apply", "confirm", "roll_back"]

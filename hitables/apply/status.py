@@ -21,12 +21,12 @@ from ..reader import read
 from ..verify.diff import Changes, changes
 from ..verify.question import Question
 from . import guard, texts
+from .confirm import bring_back
 from .drift import differences
 from .hooks import others
 from .kernel import Kernel
 from .others import merge
 from .prepare import Found, find
-from .run import bring_back
 from .store import Half, Record, State, Store
 
 _SHOWN = 10

@@ -65,6 +65,7 @@ class Record:
     backend  the one that it was loaded with
     leave    the patterns of foreign chains
     before   the record of what it replaced; 0: none
+    options  what it was compiled with, and by which version
     """
 
     number: int
@@ -73,6 +74,7 @@ class Record:
     leave: tuple[str, ...]
     halves: Mapping[Family, Half]
     before: int = 0
+    options: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,7 @@ class Store:
             "backend": record.backend,
             "leave": list(record.leave),
             "before": record.before,
+            "options": record.options,
             "families": halves,
         }
         self._write(folder / "record.json", json.dumps(data) + "\n")
@@ -247,7 +250,13 @@ class Store:
                 tuple(half["absent"]),
             )
         return Record(
-            data["number"], data["when"], data["backend"], tuple(data["leave"]), halves, data["before"]
+            data["number"],
+            data["when"],
+            data["backend"],
+            tuple(data["leave"]),
+            halves,
+            data["before"],
+            data["options"],
         )
 
     def numbers(self) -> list[int]:

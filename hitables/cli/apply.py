@@ -225,7 +225,7 @@ def _show_changes(request: Request, ready: Sequence[Ready], loaded: Record | Non
 @section("State", state_option)
 def confirm(folder: str) -> None:
     """Confirm the rules that "hitables apply" has loaded, so that they stay."""
-    from ..apply.run import confirm as confirm_rules
+    from ..apply.confirm import confirm as confirm_rules
 
     click.echo(f"rule set {confirm_rules(folder)} is confirmed")
 
@@ -245,7 +245,7 @@ def rollback(number: int | None, folder: str, waiting: int | None) -> None:
 
     Counters go on, and chains of other programs stay as they are now.
     """
-    from ..apply.run import roll_back
+    from ..apply.confirm import roll_back
 
     loaded, notes = roll_back(folder, number, waiting)
     for note in notes:
