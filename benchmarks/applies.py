@@ -1,12 +1,12 @@
 """`hitables apply` cut short, and its visible step measured: `python -m benchmarks.applies`.
 
-Cuts: apply is ended at a random moment, by kill -9, SIGTERM, SIGHUP or a terminal that closes, while a program
+Cuts: apply is ended at a random moment, by kill -9, SIGTERM, SIGHUP or a closing terminal, while a program
 like docker makes and removes chains of its own.  Afterwards the kernel must hold the rules from before, in
-every table and both families, with the counters that they had; and the other program's chains as it left them.
+every table and both families, with their counters; and each command of the other program must succeed.
 
 Gap: how long packets meet the new rules of one table and the old ones of another, for iptables-restore of a
-file of two tables and for apply.  In nf_tables the kernel announces each commit; in legacy the table's blocks
-are read again and again.
+compiled file of two tables and for apply, by the events that nf_tables sends for each commit.  Legacy sends
+none; there apply's own figure counts, the time of the tool that changes both tables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import random
 import re
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -30,14 +29,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hitables.api import check
 from hitables.apply.store import WAITING, Store
+from hitables.compare import Result
 from hitables.errors import HitablesError
 from hitables.files import read_text
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
-from hitables.kernel.contents_legacy import option
 from hitables.kernel.namespace import Namespace, run
 
+NETLINK_NETFILTER, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTABLES = 12, 1, 7
+SOL_NETLINK, SO_RCVBUFFORCE = 270, 33
 HITABLES = str(Path(sys.executable).parent / "hitables")
 ROOT = Path(__file__).parents[1]
 TOOLS = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
@@ -61,10 +63,8 @@ def rules(family: Family, port: int, count: int = 60) -> str:
 
 
 def saved(family: Family, backend: Backend) -> str:
-    """The rules of the namespace of the caller, without those of the other program."""
-    text = run([f"{TOOLS[family]}-{backend.value}-save"])
-    lines = (line for line in text.splitlines() if not line.startswith("#") and "DOCKER" not in line)
-    return "\n".join(re.sub(r" \[\d+:\d+\]$", "", line) for line in lines)
+    """The rules of the namespace of the caller."""
+    return run([f"{TOOLS[family]}-{backend.value}-save"])
 
 
 def counted(family: Family, backend: Backend) -> int:
@@ -92,7 +92,10 @@ def _cuts(folder: str, backend: Backend, count: int, seed: int) -> dict[str, Any
     command = [HITABLES, "apply", "--backend", backend.value, "--leave", "docker"]
     command += ["--state", str(Path(folder, "state"))]
     run([*command, "--confirm", "0", *files[1000]])
-    for family, kind, to in ((Family.IPV4, socket.AF_INET, "127.0.0.1"), (Family.IPV6, socket.AF_INET6, "::1")):
+    for family, kind, to in (
+        (Family.IPV4, socket.AF_INET, "127.0.0.1"),
+        (Family.IPV6, socket.AF_INET6, "::1"),
+    ):
         with socket.socket(kind, socket.SOCK_DGRAM) as sender:
             for _ in range(PACKETS):
                 sender.sendto(b"x", (to, 53))
@@ -108,12 +111,17 @@ def _cuts(folder: str, backend: Backend, count: int, seed: int) -> dict[str, Any
             cut_at = _cut([*command, "--confirm", str(CONFIRM), *files[2001]], folder, way, rng)
             ends[f"{way}: {_wait(folder)}"] += 1
             longest = max(longest, time.monotonic() - cut_at)
-            now = {family: saved(family, backend) for family in Family}
-            if now != before:
-                raise HitablesError(f"cut {number} by {way}: the kernel does not hold the old rules")
+            for family in Family:
+                compared = check(
+                    before[family], saved(family, backend), backend=backend, family=family, leave="docker"
+                )
+                if compared.result is not Result.EQUAL:
+                    raise HitablesError(f"cut {number} by {way}: the kernel does not hold the old rules")
             for family in Family:
                 if counted(family, backend) != PACKETS:
-                    raise HitablesError(f"cut {number} by {way}: {counted(family, backend)} packets counted")
+                    raise HitablesError(
+                        f"cut {number} by {way}, IPv{int(family)}: {counted(family, backend)} packets counted"
+                    )
     return {
         "backend": backend.value,
         "cuts": count,
@@ -199,75 +207,69 @@ class _Others:
 # ---- the gap ----
 
 
-def gap(backend: Backend, runs: int, seed: int) -> dict[str, Any]:
-    """Milliseconds between the first and the last visible commit of two tables, medians and most."""
-    text = read_text(str(ROOT / "rulesets" / "campus.rules.gz"))
-    nat = "*nat\n:POSTROUTING ACCEPT [0:0]\n" + "".join(
-        f"-A POSTROUTING -s 10.{n}.0.0/16 -o eth{{}} -j MASQUERADE\n" for n in range(50)
-    )
-    found: dict[str, list[float]] = {"iptables-restore": [], "hitables apply": []}
+def gap(backend: Backend, runs: int) -> dict[str, Any]:
+    """Milliseconds between the visible commits of two tables: medians, and the most."""
     with tempfile.TemporaryDirectory() as folder, Namespace() as namespace:
-        names = []
         for number in range(2):
-            path = Path(folder, f"{number}.rules")
-            dropped = "".join(line for line in text.splitlines(True) if number == 0 or not line.endswith("7\n"))
-            filtered = dropped.replace("-j ACCEPT", "-j ACCEPT", 1)
-            changed = re.sub(r"--dport 22 ", f"--dport {2200 + number} ", filtered)
-            path.write_text(nat.format(number) + "COMMIT\n" + changed)
-            names.append(str(path))
-        namespace.call(_gaps, backend, names, folder, runs, found)
-        found = namespace.call(_gaps, backend, names, folder, runs, found)
+            Path(folder, f"{number}.rules").write_text(_two_tables(number))
+        found = namespace.call(_gaps, folder, backend, runs)
     return {
         "backend": backend.value,
-        **{name: {"median_ms": _median(each), "most_ms": round(max(each), 1)} for name, each in found.items()},
+        **{
+            name: {"median_ms": round(sorted(each)[len(each) // 2], 1), "most_ms": round(max(each), 1)}
+            for name, each in found.items()
+        },
     }
 
 
-def _median(values: list[float]) -> float:
-    return round(sorted(values)[len(values) // 2], 1)
+def _two_tables(number: int) -> str:
+    """Table nat of 50 rules and table filter of 5,000, of which a few depend on *number*."""
+    nat = "".join(f"-A POSTROUTING -s 10.{n}.0.0/16 -o eth{number} -j MASQUERADE\n" for n in range(50))
+    text = read_text(str(ROOT / "rulesets" / "campus.rules.gz"))
+    return f"*nat\n:POSTROUTING ACCEPT [0:0]\n{nat}COMMIT\n" + text.replace(
+        "--dport 22 ", f"--dport {22 + number} "
+    )
 
 
-def _gaps(
-    backend: Backend, names: list[str], folder: str, runs: int, found: dict[str, list[float]]
-) -> dict[str, list[float]]:
-    tool = f"iptables-{backend.value}-restore"
-    apply = [HITABLES, "apply", "--backend", backend.value, "--state", str(Path(folder, "state"))]
-    for number in range(runs):
-        name = names[number % 2]
-        for what, command in (
-            ("iptables-restore", ["sh", "-c", f"{tool} < {folder}/compiled{number % 2}"]),
-            ("hitables apply", [*apply, "--confirm", "0", name]),
-        ):
-            compiled = Path(folder, f"compiled{number % 2}")
-            if not compiled.exists():
-                run([HITABLES, "compile", "--quiet", "--backend", backend.value, name, "-o", str(compiled)])
-            with _Watch(backend) as watch:
-                run(command)
-            found[what].append(watch.milliseconds())
+def _gaps(folder: str, backend: Backend, runs: int) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    restore = f"iptables-{backend.value}-restore"
+    apply = [HITABLES, "apply", "--backend", backend.value, "--state", f"{folder}/state", "--confirm", "0"]
+    for number in range(2):
+        compile_ = [HITABLES, "compile", "--quiet", "--backend", backend.value, f"{folder}/{number}.rules"]
+        run([*compile_, "-o", f"{folder}/{number}.compiled"])
+    for at in range(runs):
+        name, other = f"{folder}/{at % 2}", f"{folder}/{(at + 1) % 2}"
+        if backend is Backend.NFT:
+            for what, command in (
+                ("iptables-restore", ["sh", "-c", f"{restore} < {name}.compiled"]),
+                ("hitables apply", [*apply, f"{other}.rules"]),
+            ):
+                with _Watch() as watch:
+                    run(command)
+                if at > 1:  # both have replaced rules of their own
+                    found.setdefault(what, []).append(watch.milliseconds())
+        else:
+            run([*apply, f"{name}.rules"])
+            log = Path(folder, "state", "log").read_text()
+            found.setdefault("hitables apply", []).append(float(re.findall(r"within ([\d.]+) ms", log)[-1]))
     return found
 
 
 class _Watch:
-    """Sees when POSTROUTING of nat and FORWARD of filter change.
+    """Sees when POSTROUTING and FORWARD get rules, by the events that the kernel sends after each commit."""
 
-    In nf_tables by `nft monitor`, whose lines are timed as they come: an event for each commit.  In legacy by
-    reading the sizes of both tables, some thousand times a second.
-    """
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
+    def __init__(self) -> None:
         self.times: dict[str, float] = {}
-        self._stop = threading.Event()
+        self._stop, self._ready = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> _Watch:
-        self._thread = threading.Thread(target=self._nft if self.backend is Backend.NFT else self._legacy)
-        self._ready = threading.Event()
         self._thread.start()
         self._ready.wait()
         return self
 
     def __exit__(self, *error: object) -> None:
-        time.sleep(0.3)
         self._stop.set()
         self._thread.join()
 
@@ -276,51 +278,38 @@ class _Watch:
             raise HitablesError(f"only {sorted(self.times)} changed")
         return (max(self.times.values()) - min(self.times.values())) * 1000
 
-    def _nft(self) -> None:
-        # One datagram has the events of one commit.
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12) as events:
-            events.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)
+    def _run(self) -> None:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as events:
+            events.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
             events.bind((0, 0))
-            events.setsockopt(270, 1, 7)  # NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTABLES
-            events.settimeout(0.05)
+            events.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTABLES)
+            events.settimeout(0.2)
             self._ready.set()
-            while not self._stop.is_set():
+            while True:
                 try:
                     data = events.recv(1 << 20)
                 except TimeoutError:
+                    if self._stop.is_set():
+                        return
                     continue
                 now = time.monotonic()
-                for name in ("POSTROUTING", "FORWARD"):
-                    if b"\x08\x00\x02\x00" in data and name.encode() + b"\0" in data:
-                        self.times[name] = now
-
-    def _legacy(self) -> None:
-        import struct
-
-        before: dict[str, bytes] = {}
-        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as reader:
-            self._ready.set()
-            while not self._stop.is_set():
-                for table in ("nat", "filter"):
-                    request = struct.pack("=32s13I", table.encode(), *(0,) * 13)
-                    try:
-                        info = option(reader, socket.IPPROTO_IP, 64, request, 0)
-                    except OSError:
-                        continue
-                    if before.setdefault(table, info) != info:
-                        self.times[table] = time.monotonic()
-                        before[table] = info
+                for name in (b"POSTROUTING", b"FORWARD"):
+                    # An attribute of a rule, its chain.
+                    if (len(name) + 5).to_bytes(2, "little") + b"\x02\0" + name + b"\0" in data:
+                        self.times.setdefault(name.decode(), now)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cuts", type=int, default=200, help="Cut so many applies, half of them on either backend.")
+    parser.add_argument(
+        "--cuts", type=int, default=200, help="Cut so many applies, half of them on either backend."
+    )
     parser.add_argument("--gaps", type=int, default=10, help="Measure the gap so many times.")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     for backend in Backend:
         if args.gaps:
-            print(json.dumps(gap(backend, args.gaps, args.seed)), flush=True)
+            print(json.dumps(gap(backend, args.gaps)), flush=True)
         if args.cuts:
             print(json.dumps(cuts(backend, args.cuts // 2, args.seed)), flush=True)
 

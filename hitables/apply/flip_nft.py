@@ -14,6 +14,7 @@ iptables-nft 1.8.9 loads the counters of IPv6 rules as zeros; the copies have th
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import socket
 import struct
@@ -50,6 +51,10 @@ _POLICIES = {"DROP": 0, "ACCEPT": 1}
 _PROTOCOL = re.compile(r"(?:^| )(! )?-p (\S+)")
 
 
+class Changed(LiveError):
+    """Another program has changed rules since they were read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Flip:
     """One visible chain: *content* with its counters, and the chain that holds its rules already."""
@@ -74,8 +79,8 @@ def _generation(netfilter: Netfilter) -> int:
 def flip(flips: Sequence[Flip], policies: Mapping[tuple[Family, str, str], str], expected: int) -> None:
     """Give all chains their new rules, and *policies* to base chains, in one commit.
 
-    LiveError if the kernel refuses it, for instance because *expected*, the number of commits, is not the
-    present one; then nothing has changed.
+    Changed if *expected*, the number of commits, is not the present one; LiveError if the kernel refuses the
+    batch for another reason.  Then nothing has changed.
     """
     with contextlib.closing(Netfilter()) as netfilter:
         messages = [
@@ -92,8 +97,13 @@ def flip(flips: Sequence[Flip], policies: Mapping[tuple[Family, str, str], str],
         ]
         for each in flips:
             messages += _chain_messages(netfilter, each)
-        if messages:
-            netfilter.commit(messages, expected)
+        try:
+            if messages:
+                netfilter.commit(messages, expected)
+        except LiveError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ERESTART:
+                raise Changed("the rules have changed since they were read") from error
+            raise
 
 
 def _chain_messages(netfilter: Netfilter, each: Flip) -> Iterator[bytes]:

@@ -23,6 +23,7 @@ from .steps import TablePlan, differ
 from .texts import Chains, Count, Tables, TextChain, empty, fresh_names
 
 _TRIES = 3  # when others change the rules meanwhile
+_TRIES_AT_ONCE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +85,13 @@ class Change:
             self._set[name] = {key: count for key, count in all_counts.items() if key not in counts}
             texts.append(steps.stage_text(plan, present, self.kernel.resets_policies))
         self.kernel.load("".join(texts))
-        if self.kernel.zeroes_counters:
-            for name, plan in self.plans.items():
-                chains = {chain: plan.target[chain] for chain in plan.staged}
-                flip_nft.set_counts(self.kernel.family, name, chains)
+        self.set_counts(lambda plan: plan.staged)
+
+    def set_counts(self, chains_of: Callable[[TablePlan], Sequence[str]]) -> None:
+        """Set the counters of rules that the tool has loaded as zeros."""
+        for name, plan in self.plans.items() if self.kernel.zeroes_counters else ():
+            chains = {chain: plan.target[chain] for chain in chains_of(plan)}
+            flip_nft.set_counts(self.kernel.family, name, chains)
 
     def flip_text(self) -> str:
         """The text that changes the visible chains, for the rules that the kernel has at this moment.
@@ -207,7 +211,7 @@ def perform(changes: Sequence[Change]) -> float:
         change.stage()
     seconds = 0.0
     for attempt in range(_TRIES):
-        seconds = _flip(changes, attempt)
+        seconds = _flip(changes)
         faults = [fault for change in changes for fault in change.faults()]
         if not faults:
             break
@@ -220,19 +224,25 @@ def perform(changes: Sequence[Change]) -> float:
     return seconds
 
 
-def _flip(changes: Sequence[Change], attempt: int) -> float:
+def _flip(changes: Sequence[Change]) -> float:
     """Change the visible chains: in nf_tables in one commit if the kernel takes it, else table by table."""
-    if all(change.kernel.backend is Backend.NFT for change in changes) and attempt + 1 < _TRIES:
-        try:
-            _flip_at_once(changes)
-            return 0.0
-        except LiveError:
-            pass  # the rules have changed meanwhile, or have parts that cannot be copied
+    if all(change.kernel.backend is Backend.NFT for change in changes):
+        for _ in range(_TRIES_AT_ONCE):
+            try:
+                _flip_at_once(changes)
+                return 0.0
+            except flip_nft.Changed:
+                continue
+            except LiveError:
+                break  # some rule has a part that cannot be copied
     texts = [change.flip_text() for change in changes]
     began = time.monotonic()
     for change, text in zip(changes, texts, strict=True):
         change.kernel.load(text)
-    return time.monotonic() - began
+    seconds = time.monotonic() - began
+    for change in changes:
+        change.set_counts(lambda plan: plan.changed)
+    return seconds
 
 
 def _flip_at_once(changes: Sequence[Change]) -> None:
