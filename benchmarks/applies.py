@@ -5,8 +5,8 @@ like docker makes and removes chains of its own.  Afterwards the kernel must hol
 every table and both families, with their counters; and each command of the other program must succeed.
 
 Gap: how long packets meet the new rules of one table and the old ones of another, for iptables-restore of a
-compiled file of two tables, by the events that nf_tables sends for each commit, and for apply, by its log: one
-commit, or the time of the tool that changes both tables.
+compiled file of two tables, by the events that nf_tables sends for each commit, and for apply, by its log:
+one commit, or the time of the tool that changes both tables.
 """
 
 from __future__ import annotations
