@@ -5,6 +5,7 @@ They change the network namespace in which they are called, and its state direct
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import click
 
 from ..errors import HitablesError
 from .progress import progress_bar
+from .streams import discard
 from .terminal import (
     Differ,
     Number,
@@ -169,7 +171,11 @@ def _files(file: str, file6: str | None) -> dict[Family, tuple[str, str]]:
 
 
 def _tell(message: str) -> None:
-    click.echo(message, err=True)
+    """Print a message; a terminal that is gone is no reason to take the rules back at once."""
+    try:
+        click.echo(message, err=True)
+    except OSError:
+        discard(sys.stderr)
 
 
 def _show_changes(request: Request, ready: Sequence[Ready], loaded: Record | None) -> None:

@@ -229,3 +229,20 @@ def test_the_timer_of_systemd_rolls_back_what_still_waits(tmp_path: Path) -> Non
         waiting[2] = "2"
         firewall.hitables(*waiting[:3])
         assert plain(firewall.save()) == ""
+
+
+def test_messages_that_cannot_be_written_do_not_decide(firewall: Firewall) -> None:
+    """Standard error is full: the rules are loaded all the same, and wait."""
+    script = f"{HITABLES} apply {firewall.file(NEW)} --backend {firewall.backend.value} --confirm 600 "
+    script += f"--state {firewall.state} 2>/dev/full"
+    firewall.namespace.run(["bash", "-c", script])
+    assert ":INPUT DROP" in firewall.save()
+    assert "waits for its confirmation" in firewall.hitables("status").stdout
+    firewall.hitables("rollback")
+
+
+def test_a_change_that_cannot_be_shown_is_not_made(firewall: Firewall) -> None:
+    script = f"{HITABLES} apply {firewall.file(NEW)} --backend {firewall.backend.value} --confirm 0 "
+    script += f"--state {firewall.state} >/dev/full 2>&1; test $? = 2"
+    firewall.namespace.run(["bash", "-c", script])
+    assert plain(firewall.save()) == ""
