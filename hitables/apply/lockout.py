@@ -1,8 +1,9 @@
 """Whether new rules would cut off the session that loads them, or packets that must pass.
 
 The packets of a session are those of $SSH_CONNECTION: its next packet, a new connection from the same host,
-and the answers to both.  Each is traced through the chains that it traverses in this kernel.  Conditions that
-are not part of a packet (an ipset, a rate) are assumed not to hold, and are named in a refusal.
+and the answers to both.  Each is traced through the chains that it traverses in this kernel.  The kernel is
+asked for the members of ipsets, and limits are taken as fresh (memberships.py).  Other conditions that are
+not part of a packet are assumed not to hold, and are named in a refusal.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..ir.packet_text import read_packet
 from ..ir.program import Program
 from ..ir.semantics import Walk, run
 from ..verify.question import decided_by, show_rule
+from .memberships import answered
 
 # Verdicts with which a packet goes on to where it was going.
 _PASSING = frozenset({"ACCEPT", "SNAT", "MASQUERADE"})
@@ -154,7 +156,8 @@ def _walk(program: Program, table: str, chain: str, packet: str, backend: Backen
     text = packet if "chain=" in packet else f"{packet} chain={chain}"
     if chain in ("PREROUTING", "INPUT"):
         text = re.sub(r" out=\S+", "", text)
-    return run(content, chain, read_packet(text, program.family).packet, backend)
+    packet_now = answered(read_packet(text, program.family).packet, program.family)
+    return run(content, chain, packet_now, backend)
 
 
 def _passes(walk: Walk) -> bool:

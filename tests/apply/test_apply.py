@@ -259,3 +259,28 @@ def test_packets_that_must_pass_are_tried(firewall: Firewall) -> None:
     path = firewall.file(office())
     assert "10.6.0.9" in firewall.apply(path, "--must", packet.format(6), status=2).stderr
     firewall.apply(path, "--must", packet.format(5))
+
+
+def test_the_members_of_ipsets_are_let_in(firewall: Firewall) -> None:
+    """The trace asks the kernel whether the session's addresses and ports are in the sets."""
+    firewall.namespace.run(["ipset", "create", "admins", "hash:net"])
+    firewall.namespace.run(["ipset", "create", "doors", "hash:ip,port"])
+    more = (
+        "-A INPUT -m set --match-set admins src -m set --match-set doors dst,dst -j ACCEPT\n"
+        "-A INPUT -m limit --limit 1/sec -j LOG\n"
+    )
+    path = firewall.file(office(more=more))
+    error = firewall.apply(path, status=2, environment=SSH).stderr
+    assert "DROP by the policy of chain INPUT" in error
+    assert "assumed not to hold" not in error
+    firewall.namespace.run(["ipset", "add", "admins", "10.3.0.0/24"])
+    firewall.namespace.run(["ipset", "add", "doors", "127.0.0.1,tcp:2222"])
+    firewall.apply(path, status=2, environment=SSH)
+    firewall.namespace.run(["ipset", "add", "doors", "127.0.0.1,tcp:22"])
+    firewall.apply(path, environment=SSH)
+
+
+def test_a_limited_accept_lets_a_new_session_in(firewall: Firewall) -> None:
+    more = "-A INPUT -p tcp -m tcp --dport 22 -m limit --limit 3/min -j ACCEPT\n"
+    allowed = "-A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT\n"
+    firewall.apply(firewall.file(office(more=allowed + more)), environment=SSH)
