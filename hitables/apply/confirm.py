@@ -63,7 +63,11 @@ def guard_rolls_back(folder: str, number: int, why: str) -> None:
         state = store.state()
         if state.waiting is None or state.waiting.number != number:
             return
-        undo(store, state, why)
+        try:
+            undo(store, state, why)
+        except HitablesError as error:
+            store.log(f"{number}: cannot be taken back: {error}")
+            raise
     guards.tell_everyone(
         f"hitables: rule set {number} was taken back, because {why}; the old rules are loaded"
     )

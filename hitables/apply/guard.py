@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import HitablesError, LiveError
+from ..errors import LiveError
 from ..interrupts import deferred
 from ..ipc import close_all_but
 
@@ -143,7 +143,9 @@ def _insist(roll_back: Callable[[str], None], why: str) -> None:
         try:
             roll_back(why)
             return
-        except (HitablesError, OSError):
+        except (
+            Exception
+        ):  # whatever it is, a later attempt may succeed, and nothing else takes the rules back
             time.sleep(pause)
     roll_back(why)
 

@@ -21,6 +21,7 @@ from ..errors import HitablesError, LiveError
 from ..interrupts import deferred
 from ..ir.fields import Family
 from ..ir.foreign import is_foreign, patterns_of
+from ..ir.foreign import recognised as recognised_presets
 from ..ir.packet import Backend
 from ..version import __version__
 from . import guard as guards
@@ -185,6 +186,11 @@ def _ready(request: Request, family: Family, state: State, store: Store, report:
     kernel = Kernel(family, request.backend, [store.lock])
     report.stage(f"reading the kernel, IPv{int(family)}")
     found = find(kernel, patterns)
+    for preset in recognised_presets(found.program, patterns):
+        report.tell(
+            f"warning: the kernel has chains of {preset}, which these rules replace; "
+            f"--leave {preset} keeps them"
+        )
     known = known_tables(found, _confirmed_half(state, store, family), patterns)
     prepared = prepare(
         kernel, found, text, name, patterns, request.options, request.timeout, report.stage, known

@@ -225,5 +225,5 @@ def test_a_ban_program_works_beside_applies_and_rollbacks(firewall: Firewall) ->
 def test_without_leave_the_chains_of_others_are_replaced_and_the_change_is_shown(firewall: Firewall) -> None:
     firewall.load(rules())
     path = firewall.file(re.sub(r".*f2b.*\n", "", rules()))
-    firewall.apply(path)
+    assert "--leave fail2ban keeps them" in firewall.apply(path).stderr
     assert "f2b" not in firewall.save()
