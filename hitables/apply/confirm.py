@@ -128,6 +128,13 @@ def roll_back(
             raise HitablesError(f"{folder}: there is no rule set before {current}")
         if wanted == current and waiting is not None:
             raise HitablesError(f"rule set {current} is loaded, and waits: hitables confirm")
+        backends = [store.record(each).backend for each in (wanted, current)]
+        if backends[0] != backends[1]:
+            raise HitablesError(
+                f"rule set {wanted} was loaded by iptables-{backends[0]}, and {current} by "
+                f"iptables-{backends[1]}: packets would pass both; apply the file of {wanted} with "
+                f"--backend {backends[1]} instead"
+            )
         notes = bring_back(store, store.record(wanted), store.record(current))
         if waiting is not None:
             state = replace(state, waiting=None, status={**state.status, waiting.number: ROLLED_BACK})

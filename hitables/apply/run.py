@@ -23,6 +23,7 @@ from ..ir.fields import Family
 from ..ir.foreign import is_foreign, patterns_of
 from ..ir.foreign import recognised as recognised_presets
 from ..ir.packet import Backend
+from ..kernel.checked_save import also_present
 from ..version import __version__
 from . import guard as guards
 from . import lockout, texts
@@ -186,6 +187,9 @@ def _ready(request: Request, family: Family, state: State, store: Store, report:
     kernel = Kernel(family, request.backend, [store.lock])
     report.stage(f"reading the kernel, IPv{int(family)}")
     found = find(kernel, patterns)
+    other_backend = also_present(family, kernel.backend)
+    if other_backend:
+        report.tell(other_backend)
     for preset in recognised_presets(found.program, patterns):
         report.tell(
             f"warning: the kernel has chains of {preset}, which these rules replace; "

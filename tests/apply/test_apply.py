@@ -284,3 +284,16 @@ def test_a_limited_accept_lets_a_new_session_in(firewall: Firewall) -> None:
     more = "-A INPUT -p tcp -m tcp --dport 22 -m limit --limit 3/min -j ACCEPT\n"
     allowed = "-A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT\n"
     firewall.apply(firewall.file(office(more=allowed + more)), environment=SSH)
+
+
+def test_rules_of_the_other_backend_are_named_and_not_mixed_by_a_rollback(tmp_path: Path) -> None:
+    """Packets would pass the rules of both."""
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        firewall.apply(firewall.file(office()))
+        firewall.backend = Backend.LEGACY
+        warned = firewall.apply(firewall.file(office(port=2000))).stderr
+        assert "warning: packets pass tables of nf_tables, too, which are not read: ip filter" in warned
+        error = firewall.hitables("rollback", 2, status=2).stderr
+        assert "rule set 2 was loaded by iptables-nft, and 4 by iptables-legacy" in error
+        assert "--dport 2005 " in firewall.save()
