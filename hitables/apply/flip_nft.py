@@ -76,8 +76,16 @@ def _generation(netfilter: Netfilter) -> int:
     return int.from_bytes(attributes(netfilter.ask(message(NFTABLES, _GETGEN, 0, 0, b"")))[1], "big")
 
 
-def flip(flips: Sequence[Flip], policies: Mapping[tuple[Family, str, str], str], expected: int) -> None:
+def flip(
+    flips: Sequence[Flip],
+    policies: Mapping[tuple[Family, str, str], str],
+    counted: Sequence[tuple[Family, str, Mapping[str, TextChain]]],
+    expected: int,
+) -> None:
     """Give all chains their new rules, and *policies* to base chains, in one commit.
+
+    *counted*: by family and table, chains whose counters have to be set, because packets were counted since
+    they were staged.
 
     Changed if *expected*, the number of commits, is not the present one; LiveError if the kernel refuses the
     batch for another reason.  Then nothing has changed.
@@ -95,6 +103,8 @@ def flip(flips: Sequence[Flip], policies: Mapping[tuple[Family, str, str], str],
             )
             for (family, table, chain), policy in policies.items()
         ]
+        for family, table, chains in counted:
+            messages += _count_messages(netfilter, family, table, chains)
         for each in flips:
             messages += _chain_messages(netfilter, each)
         try:
@@ -126,24 +136,30 @@ def _chain_messages(netfilter: Netfilter, each: Flip) -> Iterator[bytes]:
 def set_counts(family: Family, table: str, chains: Mapping[str, TextChain]) -> None:
     """Set the counters of rules in *chains*, which no packet reaches yet."""
     with contextlib.closing(Netfilter()) as netfilter:
-        messages = []
-        for name, chain in chains.items():
-            if all(rule.count == NO_COUNT for rule in chain.rules):
-                continue
-            rules = _rules(netfilter, family, table, name)
-            for (handle, expressions, userdata), rule in zip(rules, chain.rules, strict=True):
-                if rule.count == NO_COUNT:
-                    continue
-                parts = [
-                    *(text(_TABLE, table), text(_CHAIN, name), _padded(_HANDLE, handle)),
-                    nested(_EXPRESSIONS, _with_count(expressions, rule.count)),
-                    *_compat(rule.body),
-                ]
-                if userdata:
-                    parts.append(_padded(_USERDATA, userdata))
-                messages.append(message(NFTABLES, _NEWRULE, _NLM_F_REPLACE, _KINDS[family], b"".join(parts)))
+        messages = list(_count_messages(netfilter, family, table, chains))
         if messages:
             netfilter.commit(messages)
+
+
+def _count_messages(
+    netfilter: Netfilter, family: Family, table: str, chains: Mapping[str, TextChain]
+) -> Iterator[bytes]:
+    """Messages that replace each rule with a count by itself with that count."""
+    for name, chain in chains.items():
+        if all(rule.count == NO_COUNT for rule in chain.rules):
+            continue
+        rules = list(_rules(netfilter, family, table, name))
+        for (handle, expressions, userdata), rule in zip(rules, chain.rules, strict=True):
+            if rule.count == NO_COUNT:
+                continue
+            parts = [
+                *(text(_TABLE, table), text(_CHAIN, name), _padded(_HANDLE, handle)),
+                nested(_EXPRESSIONS, _with_count(expressions, rule.count)),
+                *_compat(rule.body),
+            ]
+            if userdata:
+                parts.append(_padded(_USERDATA, userdata))
+            yield message(NFTABLES, _NEWRULE, _NLM_F_REPLACE, _KINDS[family], b"".join(parts))
 
 
 def _rules(

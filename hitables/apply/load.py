@@ -20,7 +20,7 @@ from .counts import carry, recognised, sums
 from .kernel import Kernel
 from .others import Merged, merge
 from .steps import TablePlan, differ
-from .texts import Chains, Count, Tables, TextChain, empty, fresh_names
+from .texts import NO_COUNT, Chains, Count, Tables, TextChain, empty, fresh_names
 
 _TRIES = 3  # when others change the rules meanwhile
 _TRIES_AT_ONCE = 20
@@ -52,6 +52,7 @@ class Change:
         self.merged = Merged()
         self._set: dict[str, dict[str, Count]] = {}  # by table and key: counts of staged chains
         self._bodies: dict[tuple[str, str], str] = {}
+        self._grown: set[tuple[str, str]] = set()
         self._read()
         self.plans: dict[str, TablePlan] = {
             name: steps.plan(name, self._chains(name), chains, self._generated(name), self.merged.left[name])
@@ -123,7 +124,34 @@ class Change:
         for key, count in self._set[name].items():
             packets, size = counts.get(key, count)
             counts[key] = packets - count[0], size - count[1]  # counted since the chain was staged
-        return replace(plan, target=carry(target, changed, counts), changed=changed, removed=removed)
+        target = self._with_growth(name, carry(target, changed, counts), plan.staged, counts)
+        return replace(plan, target=target, changed=changed, removed=removed)
+
+    def _with_growth(
+        self, name: str, target: Chains, staged: Sequence[str], counts: dict[str, Count]
+    ) -> Chains:
+        """*target*, in whose *staged* chains the rules also have the *counts* since they were staged."""
+        growth = {key: count for key, count in counts.items() if count != NO_COUNT}
+        grown: Chains = {}
+        for chain in staged:
+            rules = []
+            for rule in target[chain].rules:
+                packets, size = growth.pop(rule.key, NO_COUNT)
+                if (packets, size) != NO_COUNT:
+                    before = self._set[name].get(rule.key, NO_COUNT)
+                    self._set[name][rule.key] = before[0] + packets, before[1] + size
+                    rule = replace(rule, count=(rule.count[0] + packets, rule.count[1] + size))
+                    self._grown.add((name, chain))
+                rules.append(rule)
+            grown[chain] = replace(target[chain], rules=tuple(rules))
+        return {**target, **grown}
+
+    def grown(self) -> list[tuple[Family, str, Chains]]:
+        """By table, the staged chains with counts that are not in the kernel yet."""
+        return [
+            (self.kernel.family, name, {chain: plan.target[chain] for at, chain in self._grown if at == name})
+            for name, plan in self.plans.items()
+        ]
 
     def stage_bodies(self) -> int:
         """Load the rules of the chains that change into chains that no packet reaches; the commits made."""
@@ -236,6 +264,9 @@ def _flip(changes: Sequence[Change]) -> float:
             except LiveError:
                 break  # some rule has a part that cannot be copied
     texts = [change.flip_text() for change in changes]
+    for change in changes:
+        for place in change.grown() if change.kernel.backend is Backend.NFT else ():
+            flip_nft.set_counts(*place)
     began = time.monotonic()
     for change, text in zip(changes, texts, strict=True):
         change.kernel.load(text)
@@ -252,4 +283,9 @@ def _flip_at_once(changes: Sequence[Change]) -> None:
     for change in changes:
         expected += change.stage_bodies()
     policies = {place: policy for change in changes for place, policy in change.policies().items()}
-    flip_nft.flip([flip for change in changes for flip in change.flips()], policies, expected)
+    flip_nft.flip(
+        [flip for change in changes for flip in change.flips()],
+        policies,
+        [chains for change in changes for chains in change.grown()],
+        expected,
+    )
