@@ -138,6 +138,9 @@ bench-sflgen: setup ## updates of compiled sets: time, rate, rules read, kills (
 bench-reading: setup ## reading a kernel of 13,500 rules, compared with what is loaded (needs root)
 	python -m benchmarks.reading $(BENCH_FLAGS)
 
+bench-applies: setup ## applies cut short at random moments, and the gap between two tables (needs root)
+	python -m benchmarks.applies $(BENCH_FLAGS)
+
 rulesets: setup ## write the rule sets in rulesets/ anew, from their seeds
 	python rulesets/make.py
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 from .errors import InvalidOption, UnknownName
 from .ir.choices import Equivalence, Malformed, backend_choice, backends_of, choose
 from .ir.fields import Family
+from .ir.foreign import aside, hide, is_foreign, patterns_of
 from .ir.packet import Backend, Packet
 from .ir.program import Program
 
@@ -98,6 +99,8 @@ class CompileOptions(TypedDict, total=False):
     tables, chains (): compile these only; () means all
     costs          None (as shipped): a profile of `hitables calibrate`, as its JSON text
     uniform        False: True gives all rules the same weight, whatever their counters are
+    leave          (): chains that other programs manage, as patterns (DOCKER*) or presets (docker): they are
+                   printed as they are, with the jumps to them, and nothing is assumed of their rules
     """
 
     backend: Backend | str
@@ -116,6 +119,7 @@ class CompileOptions(TypedDict, total=False):
     chains: Names
     costs: Costs | str | None
     uniform: bool
+    leave: Names
 
 
 def compile(
@@ -191,6 +195,7 @@ def _compiled(
         equivalence=choose(Equivalence, options.get("equivalence", "full")),
         tables=_names(options.get("tables", ())),
         chains=_names(options.get("chains", ())),
+        leave=_patterns(options.get("leave", ())),
     )
     _check_rules(rules)
     weigh = None if scheme == "paper" or options.get("uniform") else counted
@@ -231,6 +236,7 @@ def check(
     equivalence: Equivalence | str = "full",
     tables: Names = (),
     chains: Names = (),
+    leave: Names = (),
     engine: str = "exact",
     packets: int | None = None,
     seed: int | None = None,
@@ -245,6 +251,8 @@ def check(
     engine         "exact": a proof; "diagrams": another proof, slower; "sample": drawn packets, no proof
     packets, seed  of engine sample: packets drawn for each chain (20,000), and the seed (0)
     names          the sources that the result and errors name, where a rule set is text
+    leave          chains that other programs manage (as of `compile`): they and the rules that enter them are
+                   not compared
 
     NotComparable when a table or chain, or the family, prevents a comparison.
     """
@@ -262,9 +270,10 @@ def check(
         raise InvalidOption(f"{next(iter(drawn))}: engine {engine} draws no packets")
     if engine == "sample" and max_memory is not None:
         raise InvalidOption("max_memory: engine sample keeps no bound; draw fewer packets")
+    patterns = _patterns(leave)
     return compare.check(
-        _program(before, family, names[0]),
-        _program(after, family, names[1]),
+        aside(_program(before, family, names[0]), patterns),
+        aside(_program(after, family, names[1]), patterns),
         question,
         engine=engine,
         sampling=compare.Sampling(**drawn),
@@ -281,6 +290,7 @@ def diff(
     equivalence: Equivalence | str = "full",
     tables: Names = (),
     chains: Names = (),
+    leave: Names = (),
     timeout: float | None = None,
     max_memory: int | None = None,
     family: IPVersion | None = None,
@@ -289,12 +299,16 @@ def diff(
 ) -> Changes:
     """All packets that two rule sets treat differently, as regions of headers, the largest first.
 
-    The result is complete unless its *complete* is False.  Errors are those of `check`.
+    The result is complete unless its *complete* is False.  *leave* and errors are those of `check`.
     """
     from .verify.diff import changes
 
     question = _question(backend, malformed, equivalence, tables, chains, timeout, max_memory)
-    programs = _program(before, family, names[0]), _program(after, family, names[1])
+    patterns = _patterns(leave)
+    programs = (
+        aside(_program(before, family, names[0]), patterns),
+        aside(_program(after, family, names[1]), patterns),
+    )
     return changes(*programs, question, tell=progress)
 
 
@@ -304,6 +318,7 @@ def lint(
     backend: Backend | str = "any",
     tables: Names = (),
     chains: Names = (),
+    leave: Names = (),
     timeout: float | None = None,
     family: IPVersion | None = None,
     name: str = "-",
@@ -311,12 +326,16 @@ def lint(
 ) -> Lint:
     """Rules that never match or change nothing, and chains that are empty or unreachable.
 
-    All rules that the result names may be removed together.
+    All rules that the result names may be removed together.  *leave*: chains that other programs manage (as
+    of `compile`); the result does not name them, and nothing is assumed of their rules.
     """
     from .verify import lint as linter
 
     question = _question(backend, "stricter", "full", tables, chains, timeout, None)
-    return linter.lint(_program(rules, family, name), question, tell=progress)
+    patterns = _patterns(leave)
+    found = linter.lint(hide(_program(rules, family, name), patterns), question, tell=progress)
+    found.flaws = [flaw for flaw in found.flaws if not is_foreign(flaw.chain, patterns)]
+    return found
 
 
 def trace(
@@ -405,6 +424,13 @@ def _names(names: Names) -> frozenset[str]:
     if names is None:
         raise InvalidOption("tables and chains are names; () means all")
     return frozenset({names} if isinstance(names, str) else names)
+
+
+def _patterns(leave: Names) -> tuple[str, ...]:
+    """The patterns of foreign chains, in their order."""
+    if leave is None:
+        raise InvalidOption("leave: patterns of chains; () means none")
+    return patterns_of((leave,) if isinstance(leave, str) else leave)
 
 
 def _check_budget(timeout: float | None, max_memory: int | None) -> None:

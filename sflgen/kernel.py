@@ -146,7 +146,8 @@ class Kernel:
                 "the kernel does not hold the rule set of the state; nothing is overwritten\n"
                 + shown
                 + more
-                + "\nRestore the kernel's rules, or begin a new state from them (sflgen init --live)"
+                + "\nUndo the change in the kernel, and make it in the rule list (sflgen insert, delete, "
+                "sync); sflgen print --loaded prints the rules that the kernel should hold"
             )
 
     def differences(self, state: State) -> list[str]:

@@ -18,6 +18,7 @@ from .terminal import (
     backend_option,
     command,
     family_option,
+    leave_option,
     max_memory_option,
     option,
     output_option,
@@ -38,6 +39,7 @@ _scope_section = section(
     option(
         "--chain", "chains", metavar="CHAIN", multiple=True, help="Compare this chain only; may be repeated."
     ),
+    leave_option,
     option(
         "--equivalence",
         type=click.Choice(["full", "verdict"]),
@@ -287,6 +289,7 @@ def diff(
         multiple=True,
         help="Check the rules of this chain only; may be repeated.",
     ),
+    leave_option,
 )
 @section("Limits", timeout_option("Stop after this long for each FILE; remaining rules are not checked."))
 @_report_section
@@ -295,6 +298,7 @@ def lint(
     backend: str,
     tables: tuple[str, ...],
     chains: tuple[str, ...],
+    leave: tuple[str, ...],
     timeout: float | None,
     form: str,
     output: str,
@@ -316,7 +320,13 @@ def lint(
         for program in _read_programs(files, family, progress):
             began = time.monotonic()
             flaws = api.lint(
-                program, backend=backend, tables=tables, chains=chains, timeout=timeout, progress=progress
+                program,
+                backend=backend,
+                tables=tables,
+                chains=chains,
+                leave=leave,
+                timeout=timeout,
+                progress=progress,
             )
             reports.append(report(flaws, program, time.monotonic() - began))
     _give(reports, form, output)

@@ -22,6 +22,7 @@ from .terminal import (
     costs_option,
     family_of,
     family_option,
+    leave_option,
     max_memory_option,
     option,
     output_option,
@@ -137,6 +138,7 @@ class Weights:
     option(
         "--chain", "chains", metavar="CHAIN", multiple=True, help="Compile this chain only; may be repeated."
     ),
+    leave_option,
     option(
         "--equivalence",
         type=click.Choice(["full", "verdict"]),
@@ -262,8 +264,11 @@ def compile_command(
     Trees favour the rules that match most packets. The packets that match each rule are counted in --trace
     or --pcap, else by the counters of FILE (iptables-save -c); without counters all rules weigh the same.
     """
-    from ..compiler.pipeline import compile_text
+    from ..analyse.compiled_text import refuse_compiled
+    from ..compiler.pipeline import compile_program
     from ..files import read_text
+    from ..parse.iptables import Vocabulary
+    from ..reader import read
 
     outputs, weights = take(Outputs, options), take(Weights, options)
     no_prove, timeout, max_memory = (options.pop(name) for name in ("no_prove", "timeout", "max_memory"))
@@ -275,13 +280,17 @@ def compile_command(
         if weights.trace_file or weights.pcap_file:
             raise HitablesError("scheme paper weighs all rules the same: leave out --trace and --pcap")
         weigh = None
+    compile_options = _compile_options(scheme, costs_file, options)
     with progress_bar(outputs.quiet) as progress:
-        result = compile_text(
-            read_text(file),
-            _compile_options(scheme, costs_file, options),
-            family=family_of(family),
-            name=file,
+        text, known = read_text(file), Vocabulary()
+        progress("reading")
+        program = read(text, family=family_of(family), name=file, known=known)
+        refuse_compiled(program, file)
+        result = compile_program(
+            program,
+            compile_options,
             scheme=scheme,
+            known=known,
             prove=not no_prove,
             timeout=timeout,
             max_memory=max_memory,
@@ -292,6 +301,8 @@ def compile_command(
     # Files first: standard error may be a closed pipe, and a message that fails must not lose the result.
     _write(result, outputs, options["backend"])
     _warn_of_faults(result.faults)
+    if not outputs.quiet:
+        _show_result(result, compile_options, outputs.output)
     if outputs.summary:
         _show_summary(result.reports)
         for each in result.by_regions:
@@ -309,6 +320,7 @@ def _compile_options(scheme: str, costs_file: str | None, options: dict[str, Any
     from .. import costs
     from ..compiler.options import LEAF_SIZE, Options
     from ..ir.choices import Equivalence, Malformed, backend_choice
+    from ..ir.foreign import patterns_of
 
     same = ("spfac", "min_length", "max_expansion", "max_depth", "effort")
     return Options(
@@ -322,6 +334,7 @@ def _compile_options(scheme: str, costs_file: str | None, options: dict[str, Any
         unequal_cuts=options["cuts"] == "unequal",
         tables=frozenset(options["tables"]),
         chains=frozenset(options["chains"]),
+        leave=patterns_of(options["leave"]),
     )
 
 
@@ -349,6 +362,42 @@ def _warn_of_faults(faults: Any) -> None:
         )
         if fault.detail:
             click.echo(fault.detail, err=True)
+
+
+def _show_result(result: Any, options: Any, output: str) -> None:
+    """Name the long chains that are not compiled, with the reasons; on a terminal, sum up the result."""
+    from ..compiler.options import NOT_ASKED
+    from ..ir.foreign import recognised
+
+    compiled = [each for each in result.reports if not each.why]
+    for each in result.reports:
+        if each.why and each.before >= options.min_length and each.why != NOT_ASKED:
+            chain = f"table {each.table}, chain {each.chain} ({each.before} rules)"
+            click.echo(f"hitables: {chain} is not compiled: {each.why}", err=True)
+    for preset in recognised(result.before, options.leave):
+        click.echo(
+            f"hitables: {preset} changes its chains itself; --leave {preset} leaves them as they are",
+            err=True,
+        )
+    if sys.stderr.isatty():
+        click.echo(_success(result, compiled, output), err=True)
+
+
+def _success(result: Any, compiled: Any, output: str) -> str:
+    """One line on what was done, and how to load it."""
+    if not compiled:
+        return "no chain was compiled: the rules are printed as they are"
+    rules = sum(each.before for each in compiled)
+    means = [
+        sum(getattr(each, name) * each.before for each in compiled) / rules
+        for name in ("read_before", "read_after")
+    ]
+    count = f"{len(compiled)} chain{'s' if len(compiled) > 1 else ''} compiled"
+    proof = "proved equal" if result.proved else "NOT PROVED"
+    load = "" if output == "-" else f"; load the rules with: hitables apply {result.before.name}"
+    after = sum(each.after for each in compiled)
+    read = f"{means[0]:.1f} read per packet, now {means[1]:.1f}"
+    return f"{count}: {rules} rules as {after}, {read}; {proof}{load}"
 
 
 def _show_summary(reports: Any) -> None:

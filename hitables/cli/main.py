@@ -10,6 +10,7 @@ from __future__ import annotations
 import click
 
 from .. import __version__
+from .apply import apply, confirm, history, rollback, status
 from .classify import algorithms, bench_classify, classify, generate, seed
 from .compare import check, diff, lint
 from .compile import compile_command
@@ -20,6 +21,7 @@ from .traffic import traffic
 
 SECTIONS = {
     "Daily use": ("compile", "check", "diff", "lint", "save"),
+    "Living with a firewall": ("apply", "confirm", "rollback", "status", "history"),
     "Understanding a rule set": ("trace", "stats", "graph"),
     "Measuring": ("calibrate", "bench"),
     "Research on packet classification": (
@@ -71,6 +73,8 @@ def bench() -> None:
 
 
 for each in (compile_command, check, diff, lint, save, trace, stats, graph, calibrate):
+    main.add_command(each)
+for each in (apply, confirm, rollback, status, history):
     main.add_command(each)
 for each in (algorithms, classify, generate, seed, convert, traffic):
     main.add_command(each)

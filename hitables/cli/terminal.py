@@ -382,3 +382,22 @@ data_options = section(
 def is_json(form: str, as_json: bool) -> bool:
     """Whether --format json was given, or --json, its old spelling."""
     return as_json or form == "json"
+
+
+leave_option = option(
+    "--leave",
+    metavar="PATTERN",
+    multiple=True,
+    help="Leave chains of this name to the program that manages them (DOCKER*, f2b-*), or those of docker, "
+    "fail2ban, kube, calico, libvirt, ufw, firewalld, crowdsec; may be repeated.",
+)
+
+state_option = option(
+    "--state",
+    "folder",
+    default="/var/lib/hitables",
+    show_default=True,
+    envvar="HITABLES_STATE",
+    metavar="DIR",
+    help="Use the state in this directory ($HITABLES_STATE).",
+)

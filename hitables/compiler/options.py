@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import inf
 
 from ..analyse.weights import Weights
@@ -19,6 +20,7 @@ NESTING = {"any": 15, "nft": 15, "legacy": 200}
 LEAF_SIZE = {"tree": 8, "paper": 16}
 
 NOT_ASKED = "not asked for"
+LEFT = "left to another program (--leave)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Options:
     equivalence    full: every rule stays; verdict: rules that affect no verdict are removed
     as_written     rules keep all matches in their order, so a copy can be identified by its text
     tables, chains compile only these (empty: all)
+    leave          patterns of foreign chains: not compiled, and nothing of their rules is relied on
+    unchanged      by table and chain: why it is printed as it is; set by the pipeline
     """
 
     backend: BackendChoice = "any"
@@ -56,6 +60,8 @@ class Options:
     as_written: bool = False
     tables: frozenset[str] = frozenset()
     chains: frozenset[str] = frozenset()
+    leave: tuple[str, ...] = ()
+    unchanged: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # The enums are strings: callers may write the words.

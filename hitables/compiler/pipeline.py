@@ -24,14 +24,15 @@ from ..emit.text import write
 from ..errors import InvalidOption, NotEquivalent, OutOfBudget, ParseError
 from ..ir.choices import Equivalence, backends_of
 from ..ir.fields import Family
+from ..ir.foreign import entered_from, hide, is_foreign, show
 from ..ir.program import Program
 from ..parse.iptables import Vocabulary
 from ..reader import read
 from ..verify.question import ByRegions, Difference, Equal, Question, Undecided
 from ..version import __version__
 from .compile import compile_rules
-from .options import Options
-from .result import ChainReport, Compiled, Fault
+from .options import LEFT, Options
+from .result import ChainReport, Compiled, Fault, left_alone
 
 Weigh = Callable[[Program], Weights | None]  # the weights of a program's rules; None: all alike
 OnStage = Callable[[str], None]  # receives the name of each stage as it begins
@@ -149,6 +150,8 @@ def compile_program(
         tell("weighing")
         options = replace(options, traffic=weigh(program))
     tell("compiling")
+    original, program = program, hide(program, options.leave)
+    options = _with_unchanged(original, options)
     compiled = _transform(program, options, scheme, done)
     deadline = None if timeout is None else time.monotonic() + timeout
     question = Question(
@@ -161,11 +164,12 @@ def compile_program(
     by_regions: tuple[ByRegions, ...] = ()
     while True:
         tell("printing")
-        text = _header(options, scheme, prove, len(compiled.gone)) + write(compiled.program)
+        shown = show(compiled.program, original, options.leave)
+        text = _header(options, scheme, prove, len(compiled.gone)) + write(shown)
         if not prove:
             break
         tell("proving")
-        mismatch = _mismatch(program, text, question, known)
+        mismatch = _mismatch(program, text, question, known, options.leave)
         if isinstance(mismatch, Equal):
             by_regions = mismatch.by_regions
             break
@@ -177,14 +181,39 @@ def compile_program(
         compiled = compiled.leaving(program, fault)
     return Output(
         text,
-        compiled.program,
-        source_map(compiled.program, compiled.origins, program.name, compiled.gone),
-        compiled.reports,
-        program,
+        shown,
+        source_map(shown, compiled.origins, original.name, compiled.gone),
+        _reports(compiled.reports, original, options),
+        original,
         options.traffic.source if options.traffic else "",
         compiled.faults,
         prove,
         by_regions,
+    )
+
+
+def _with_unchanged(program: Program, options: Options) -> Options:
+    """The options, with the chains that are printed as they are because of foreign chains."""
+    foreign = {
+        (table.name, chain.name): LEFT
+        for table in program
+        for chain in table.chains
+        if is_foreign(chain.name, options.leave)
+    }
+    reached = {
+        place: f"entered from {origin}, which is {LEFT}"
+        for place, origin in entered_from(program, options.leave).items()
+    }
+    return replace(options, unchanged={**reached, **foreign}) if foreign else options
+
+
+def _reports(reports: tuple[ChainReport, ...], program: Program, options: Options) -> tuple[ChainReport, ...]:
+    """The reports, with the rules that foreign chains really have."""
+    return tuple(
+        left_alone(each.table, program.table(each.table)[each.chain], each.why)
+        if is_foreign(each.chain, options.leave)
+        else each
+        for each in reports
     )
 
 
@@ -219,12 +248,18 @@ _PRINTED = "the compiled rule set"
 _Mismatch = Difference | ParseError
 
 
-def _mismatch(program: Program, text: str, question: Question, known: Vocabulary | None) -> _Mismatch | Equal:
-    """How the rules of *text* differ from *program*, if they do."""
+def _mismatch(
+    program: Program,
+    text: str,
+    question: Question,
+    known: Vocabulary | None,
+    leave: tuple[str, ...] = (),
+) -> _Mismatch | Equal:
+    """How the rules of *text* differ from *program*, in which the chains *leave* are hidden, if they do."""
     from ..verify.portfolio import check
 
     try:
-        reread = read(text, family=program.family, name=_PRINTED, known=known)
+        reread = hide(read(text, family=program.family, name=_PRINTED, known=known), leave)
     except ParseError as error:
         return error
     answer = check(program, reread, question)

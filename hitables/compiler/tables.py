@@ -34,6 +34,7 @@ from ..emit.leaf_matches import Forms
 from ..emit.sourcemap import Gone
 from ..errors import HitablesError
 from ..ir.choices import Malformed, backends_of
+from ..ir.foreign import is_foreign
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Match, Rule
 from .options import NESTING, NOT_ASKED, Options
@@ -72,6 +73,16 @@ def _with_whole_names(boxes: Boxes) -> list[Boxes]:
         axes, boxes.low, boxes.high, boxes.rule, boxes.final, boxes.weight, boxes.reorder, boxes.prices
     )
     return [whole]
+
+def _fixed_rules(rules: Sequence[Rule], patterns: Sequence[str]) -> int:
+    """How many rules stay in the chain as they are: those up to the last jump to a foreign chain.
+
+    The program that inserted the jump will delete it from this chain, by its text.
+    """
+    if not patterns:
+        return 0
+    jumps = [at for at, rule in enumerate(rules) if rule.enters and is_foreign(rule.enters, patterns)]
+    return jumps[-1] + 1 if jumps else 0
 
 
 @dataclass(slots=True)
@@ -160,6 +171,8 @@ class TableCompiler:
     def why_not(self, chain: Chain) -> str:
         """Why *chain* is not compiled; "" when it is tried."""
         options = self.options
+        if (self.table.name, chain.name) in options.unchanged:
+            return options.unchanged[self.table.name, chain.name]
         if options.tables and self.table.name not in options.tables:
             return NOT_ASKED
         if options.chains and chain.name not in options.chains:
@@ -203,7 +216,8 @@ class TableCompiler:
     def compile_chain(self, chain: Chain) -> None:
         """Compile the chain, and report what was done to it."""
         why, lists = self.why_not(chain), [_List(chain, self.weights(chain))]
-        if self.options.equivalence == "verdict" and why != NOT_ASKED:
+        is_fixed = why == NOT_ASKED or (self.table.name, chain.name) in self.options.unchanged
+        if self.options.equivalence == "verdict" and not is_fixed:
             lists = self.simplified(chain)
             why = why or self.why_not(lists[0].chain)
         if not why:
@@ -298,8 +312,14 @@ class TableCompiler:
         """The list with trees; or the reason why it is better left as it is."""
         options, chain = self.options, listed.chain
         memory = any_memory(chain.rules)
-        runs = _cut_into_segments(chain.rules)
+        fixed = _fixed_rules(chain.rules, options.leave)
+        runs = _cut_into_segments(chain.rules[fixed:])
         long_runs = sum(len(run) >= options.min_length for run in runs)
+        if not long_runs and fixed:
+            return (
+                f"its last jump to a chain of another program ({chain.rules[fixed - 1].enters}) has too few "
+                "rules behind it"
+            )
         if not long_runs:
             return "its rules with memory that leave the chain are too close to each other"
         # A packet leaves a tree before another segment by a jump to that segment.
@@ -313,7 +333,7 @@ class TableCompiler:
         budget, names = allowed, self.names.count
         for _ in range(4):
             self.names.count = names
-            grown = self.segments(listed.weights, runs, nesting, budget)
+            grown = self.segments(listed.weights, runs, nesting, budget, chain.rules[:fixed])
             if all(segment.tree is None for segment in grown.segments):
                 return grown.why
             written = write_segments(grown.segments, self.family, self.names)
@@ -323,14 +343,25 @@ class TableCompiler:
             budget -= size - allowed
         return f"a tree would need more than {options.max_expansion:g} times its rules"
 
-    def segments(self, weights: Sequence[float], runs: list[list[Rule]], nesting: int, budget: int) -> _Grown:
-        """Grow a tree over each long run, with *budget* printed rules for all of them."""
+    def segments(
+        self,
+        weights: Sequence[float],
+        runs: list[list[Rule]],
+        nesting: int,
+        budget: int,
+        fixed: Sequence[Rule] = (),
+    ) -> _Grown:
+        """Grow a tree over each long run, with *budget* printed rules for all of them.
+
+        The rules *fixed* stand before the runs, and get no tree.
+        """
         options = self.options
         reader = self.box_reader()
         width = 1 + len(self.backends)
         grown = _Grown(np.zeros((2, width)), np.zeros((2, width)))
         spare = max(0, budget - len(weights))
         first = 0
+        runs = [list(fixed), *runs] if fixed else runs
         for at, run in enumerate(runs):
             boxes = as_boxes(reader.read(run, self.writes), self.family, weights[first : first + len(run)])
             first += len(run)
@@ -341,7 +372,7 @@ class TableCompiler:
             if reader.nft:
                 boxes.reorder[[read_through_xtables(rule) for rule in run]] |= np.uint8(Reorder.DROPS)
             tree = None
-            if len(run) >= options.min_length and boxes.axes:
+            if len(run) >= options.min_length and boxes.axes and not (fixed and at == 0):
                 tree, mean, why = self.tree(run, boxes, nesting, len(run) + spare)
                 grown.why = why or grown.why
             if tree is not None:

@@ -59,6 +59,11 @@ class Values:
         return bool(self.pairs)
 
     def __len__(self) -> int:
+        return self.count
+
+    @property
+    def count(self) -> int:
+        """How many integers there are; `len` fails for 2**63 and more, as all addresses of IPv6 are."""
         return sum(high - low + 1 for low, high in self.pairs)
 
     def complement(self, top: int) -> Values:

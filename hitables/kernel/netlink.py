@@ -21,6 +21,7 @@ NLMSG_ERROR, NLMSG_DONE = 2, 3
 NESTED = 0x8000
 CTNETLINK, NFTABLES = 1, 10
 _BATCH_BEGIN, _BATCH_END = 16, 17
+_BATCH_GENERATION = 1
 _SOL_NETLINK, _CAP_ACK = 270, 10
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")  # length, kind
@@ -82,10 +83,14 @@ class Netfilter:
     def close(self) -> None:
         self._socket.close()
 
-    def commit(self, messages: Iterable[bytes]) -> None:
-        """Send nf_tables *messages* as one batch: all of it takes effect, or nothing."""
+    def commit(self, messages: Iterable[bytes], expected: int | None = None) -> None:
+        """Send nf_tables *messages* as one batch: all of it takes effect, or nothing.
+
+        *expected*: the number of commits so far; the kernel refuses the batch if there are others.
+        """
+        guard = b"" if expected is None else number(_BATCH_GENERATION, expected)
         parts = [
-            message(0, _BATCH_BEGIN, 0, 0, b"", NFTABLES),
+            message(0, _BATCH_BEGIN, 0, 0, guard, NFTABLES),
             *messages,
             message(0, _BATCH_END, 0, 0, b"", NFTABLES),
         ]

@@ -51,6 +51,8 @@ def _copy_sets(names: set[str], namespace: Namespace) -> None:
     """Create the sets, empty, each with its index here: a new set gets the lowest free index."""
     saved_sets: dict[str, str] = {}
     for line in run(["ipset", "list", "-terse", "-output", "save"]).splitlines():
+        if not line.startswith("create "):
+            continue  # a member, which ipset 7.17 prints in spite of -terse
         # An empty set needs no large table.
         saved_sets[shlex.split(line)[1]] = re.sub(r" (hashsize|initval) \S+", "", line)
     by_index = {index: name for name in names & set(saved_sets) if (index := set_index(name)) is not None}

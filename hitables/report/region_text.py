@@ -58,7 +58,7 @@ def _few(values: Values, highest: int, show: object) -> str:
     """Numbers and ranges, or "all but" the others if that is shorter; a long list ends in a count."""
     assert callable(show)
     rest = values.complement(highest)
-    but = bool(rest) and (len(rest.pairs) < len(values.pairs) or len(values.pairs) > len(rest) == 1)
+    but = bool(rest) and (len(rest.pairs) < len(values.pairs) or len(values.pairs) > rest.count == 1)
     listed = rest if but else values
     parts = [show(low) if low == high else f"{show(low)}-{show(high)}" for low, high in listed.pairs]
     return ("all but " if but else "") + _listed(parts, len(parts))

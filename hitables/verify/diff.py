@@ -277,7 +277,7 @@ def _headers(comparison: Comparison, box: Box) -> int:
     coordinates, family = comparison.tables.encoding.matches.tests.coordinates, comparison.tables.family
 
     def count(field: Field) -> int:
-        return len(coordinates[field].values(box[field])[0])
+        return coordinates[field].values(box[field])[0].count
 
     icmp = ICMP if family is Family.IPV4 else ICMPV6
     ports = count(Field.SPORT) * count(Field.DPORT)

@@ -61,7 +61,8 @@ def warn(kernel: Kernel) -> None:
 
 
 def check_complete(master: Program) -> None:
-    """Unsupported if rules were removed from the master list when it was compiled."""
+    """Unsupported if the master list is compiled: its rules would be copies, or some would be missing."""
+    from hitables.analyse.compiled_text import refuse_compiled
     from hitables.compiler.pipeline import lacks_rules
 
     if lacks_rules(master):
@@ -69,3 +70,4 @@ def check_complete(master: Program) -> None:
             f"{master.name}: was compiled with --equivalence verdict, so it lacks rules that you may want to "
             "change; give the rule set that it was compiled from"
         )
+    refuse_compiled(master, master.name)

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
         "--leave",
         metavar="PATTERN",
         multiple=True,
-        help="Never change or compare chains of this name, which other programs manage (DOCKER*, f2b-*); "
-        "may be repeated.",
+        help="Never change or compare chains of this name, which other programs manage (DOCKER*, f2b-*), or "
+        "those of docker, fail2ban, kube, calico, libvirt, ufw, firewalld, crowdsec; may be repeated.",
     ),
 )
 @section(
@@ -110,6 +110,7 @@ def init(
     from hitables import Family, read
     from hitables.files import read_text, write_text
     from hitables.ir.choices import Malformed, backend_choice
+    from hitables.ir.foreign import patterns_of
 
     from ..kernel import Kernel, loader
     from ..proof import start
@@ -117,7 +118,7 @@ def init(
     from ..store import Store
 
     settings = Settings(
-        backend_choice(backend), Malformed(malformed), delta, min_length, max_expansion, leave
+        backend_choice(backend), Malformed(malformed), delta, min_length, max_expansion, patterns_of(leave)
     )
     chosen = None if family is None else Family(int(family))
     if rules is None and not live:
@@ -125,6 +126,7 @@ def init(
     if rules is None:
         kernel = Kernel(chosen or Family.IPV4, settings)
         master = _read_kernel(kernel, is_family_guessed=chosen is None)
+        check_complete(master)
     else:
         master = read(read_text(rules), family=chosen, name=rules)
         check_complete(master)

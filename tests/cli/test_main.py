@@ -13,6 +13,8 @@ import jsonschema
 import pytest
 from support.hitables_command import run
 
+import hitables
+
 ROOT = Path(__file__).parents[2]
 HITABLES = [sys.executable, "-c", "from hitables.cli.main import main; main()"]
 CAMPUS = ROOT / "rulesets" / "campus.rules.gz"
@@ -48,11 +50,14 @@ def test_compile_reads_standard_input_and_writes_standard_output(small: Path) ->
     assert again.stdout == piped.stdout == run("compile", small).stdout
 
 
-def test_compile_reads_gzip_and_its_own_output(tmp_path: Path) -> None:
+def test_compile_reads_gzip_and_refuses_its_own_output(tmp_path: Path) -> None:
     path = tmp_path / "small.rules.gz"
     path.write_bytes(gzip.compress(SMALL.encode()))
     once = run("compile", path).stdout
-    assert "COMMIT" in run("compile", text=once).stdout
+    assert "-A FORWARD" in once or "-A INPUT" in once
+    refused = run("compile", text=once, status=2)
+    assert refused.stdout == "" and "is compiled, and no source" in refused.stderr
+    assert "COMMIT" in hitables.compile(once).text
 
 
 def test_the_first_line_names_the_proof() -> None:

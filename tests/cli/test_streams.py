@@ -48,8 +48,11 @@ PRINTING = {
     "sflgen print": "print --state {}/state",
     "sflgen stream": "stream --state {}/state",
 }
-# They measure in the kernel for a minute before they print, or read the one at hand; their help stands for them.
-MEASURING = ("hitables calibrate", "hitables bench kernel", "hitables save")
+# They measure in the kernel for a minute before they print, or use the one at hand; their help stands for them.
+MEASURING = (
+    "hitables calibrate", "hitables bench kernel", "hitables save", "hitables apply", "hitables confirm",
+    "hitables rollback", "hitables status", "hitables history",
+)  # fmt: skip
 
 
 def commands(group: click.Group, name: str) -> list[str]:

@@ -568,3 +568,13 @@ def test_a_tool_that_is_missing_or_fails_is_told(tmp_path: Path) -> None:
         ]
         done = namespace.call(command, *words)
         assert done.returncode == 2 and "iptables-legacy-save: exit status 3: trouble" in done.stderr
+
+
+@EVERYWHERE
+def test_rules_that_name_sets_with_members_are_read(family: Family, backend: Backend) -> None:
+    """ipset 7.17 lists the members of a set in spite of -terse."""
+    with Namespace() as namespace:
+        text = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -m set --match-set admins src -j ACCEPT\nCOMMIT\n"
+        load(text, family, backend, namespace)  # which creates the set
+        namespace.run(["ipset", "add", "admins", NET[family].format(1)])
+        assert "--match-set admins src" in namespace.call(read, family, backend).text

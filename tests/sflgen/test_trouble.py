@@ -352,3 +352,22 @@ def test_a_fault_never_has_the_status_of_a_difference(
     monkeypatch.setattr("sflgen.proof.verify", fail)
     done = sflgen("verify", "--state", folder)
     assert done.exit_code == status and done.stderr.startswith("sflgen: ")
+
+
+def test_a_compiled_rule_set_does_not_become_the_rule_list(tmp_path: Path) -> None:
+    """Its rules are copies: an update of one would leave the others."""
+    rules = "".join(f"-A INPUT -s 10.0.{n}.0/24 -p tcp -m tcp --dport {n + 1} -j DROP\n" for n in range(40))
+    source, compiled = tmp_path / "office.rules", tmp_path / "compiled.rules"
+    source.write_text(f"*filter\n:INPUT ACCEPT [0:0]\n{rules}COMMIT\n")
+    state = ("--state", str(tmp_path / "st"))
+
+    def refused(*arguments: str) -> bool:
+        done = sflgen(*arguments)
+        return done.exit_code == 2 and "is compiled, and no source" in done.stderr
+
+    compiled.write_text(hitables.compile(source.read_text()).text)
+    assert refused("init", str(compiled), *state)
+    assert sflgen("init", str(source), *state).exit_code == 0
+    assert refused("sync", str(compiled), *state)
+    compiled.write_text(sflgen("print", "--loaded", *state).stdout)
+    assert refused("init", str(compiled), "--state", str(tmp_path / "new"))

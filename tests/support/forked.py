@@ -90,4 +90,4 @@ def run(
 
 def read_again(file: IO[bytes]) -> str:
     file.seek(0)
-    return file.read().decode()
+    return file.read().decode("utf-8", "surrogateescape")

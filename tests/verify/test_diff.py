@@ -36,6 +36,13 @@ def shown(before: str, after: str, *, limit: int | None = None) -> str:
     return show(diff, ("A", "B"), limit)
 
 
+def test_a_change_for_every_address_of_ipv6_is_counted() -> None:
+    rules = ":OUTPUT {} [0:0]\n-A INPUT -s fd00::/8 -j DROP\nCOMMIT\n"
+    texts = ["*filter\n:INPUT ACCEPT [0:0]\n" + rules.format(policy) for policy in ("ACCEPT", "DROP")]
+    diff = hitables.diff(*texts, family=6)
+    assert diff.regions[0].headers > 2**200
+
+
 def test_a_changed_verdict_is_shown_with_both_lines() -> None:
     text = shown(
         "-A INPUT -p tcp --dport 22 -j ACCEPT\n-A INPUT -j DROP\n",

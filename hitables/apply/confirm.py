@@ -1,0 +1,166 @@
+"""Confirming a rule set, and taking it back: what the commands do, and the guard.
+
+A rule set that waits is confirmed or taken back once: whoever does it holds the lock of the state directory
+and looks at the state first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import HitablesError
+from ..ir.fields import Family
+from ..ir.foreign import is_foreign
+from ..ir.packet import Backend
+from . import guard as guards
+from . import texts
+from .connections import Connections, established
+from .drift import as_named
+from .kernel import Kernel
+from .load import Change, Wanted, perform
+from .lockout import Session
+from .store import ROLLED_BACK, Record, State, Store
+
+# ---- in the guard ----
+
+
+def is_waiting(folder: str, number: int) -> bool:
+    """Whether record *number* waits for its confirmation; asked without the lock."""
+    try:
+        waiting = Store(Path(folder).resolve(), -1).state().waiting
+    except HitablesError:
+        return True  # the file is being replaced, or the disk fails: look again
+    return waiting is not None and waiting.number == number
+
+
+def deadline(folder: str, number: int) -> float:
+    """When record *number* is rolled back, in seconds since 1970; 0: at once."""
+    waiting = Store(Path(folder).resolve(), -1).state().waiting
+    return waiting.until if waiting is not None and waiting.number == number else 0.0
+
+
+def confirmed_by_connection(folder: str, number: int, session: Session | None, seen: Connections) -> bool:
+    """Confirm record *number* if *session*'s client has a connection that was not *seen*; whether it has."""
+    if session is None or not connections(session) - seen:
+        return False
+    with contextlib.suppress(HitablesError):
+        confirm(folder, number, "a new connection")
+        return True
+    return False
+
+
+def connections(session: Session | None) -> Connections:
+    """The connections of the client of *session* to its server."""
+    return established(session.client, session.server_port) if session is not None else frozenset()
+
+
+def guard_rolls_back(folder: str, number: int, why: str) -> None:
+    """Load the old rules because of *why*, if record *number* still waits."""
+    with Store.open(folder, wait=60.0) as store:
+        state = store.state()
+        if state.waiting is None or state.waiting.number != number:
+            return
+        try:
+            undo(store, state, why)
+        except HitablesError as error:
+            store.log(f"{number}: cannot be taken back: {error}")
+            raise
+    guards.tell_everyone(
+        f"hitables: rule set {number} was taken back, because {why}; the old rules are loaded"
+    )
+
+
+def undo(store: Store, state: State, why: str) -> None:
+    """Load what ran before the rule set that waits."""
+    waiting = state.waiting
+    assert waiting is not None
+    bring_back(store, store.record(waiting.before), store.record(waiting.number))
+    status = {**state.status, waiting.number: ROLLED_BACK}
+    store.set_state(replace(state, waiting=None, status=status))
+    guards.stop_timer(waiting.number)
+    store.log(f"{waiting.number}: taken back, because {why}; {waiting.before or 'nothing'} is loaded")
+
+
+# ---- confirm and rollback ----
+
+
+def confirm(folder: str, number: int | None = None, by: str = "") -> int:
+    """Confirm the rule set that waits; its number."""
+    with Store.open(folder) as store:
+        state = store.state()
+        waiting = state.waiting
+        if waiting is None or number not in (None, waiting.number):
+            last = max(state.status, default=0)
+            ended = f": rule set {last} is {state.status[last]}" if last else ""
+            raise HitablesError(f"no rule set waits for its confirmation{ended}")
+        if not waiting.until:
+            raise HitablesError(f"rule set {waiting.number} was not loaded completely: hitables rollback")
+        state = store.confirm(state, waiting.number)
+        guards.stop_timer(waiting.number)
+        store.log(f"{waiting.number}: confirmed" + (f" by {by}" if by else ""))
+        store.forget_old(state)
+        return waiting.number
+
+
+def roll_back(
+    folder: str, number: int | None = None, waiting_only: int | None = None
+) -> tuple[int, list[str]]:
+    """Load an earlier rule set: the one before, or *number*; its number, and notes for the user.
+
+    *waiting_only*: do it only if this record still waits.
+    """
+    with Store.open(folder, wait=60.0) as store:
+        state = store.state()
+        waiting = state.waiting
+        if waiting_only is not None and (waiting is None or waiting.number != waiting_only):
+            return 0, []
+        if waiting is not None and number in (None, waiting.before):
+            undo(store, state, "hitables rollback was called")
+            return waiting.before, []
+        current = waiting.number if waiting else state.confirmed
+        if not current:
+            raise HitablesError(f"{folder}: no rule set is loaded from here, so none can be taken back")
+        wanted = number or store.record(current).before
+        if not wanted:
+            raise HitablesError(f"{folder}: there is no rule set before {current}")
+        if wanted == current and waiting is not None:
+            raise HitablesError(f"rule set {current} is loaded, and waits: hitables confirm")
+        backends = [store.record(each).backend for each in (wanted, current)]
+        if backends[0] != backends[1]:
+            raise HitablesError(
+                f"rule set {wanted} was loaded by iptables-{backends[0]}, and {current} by "
+                f"iptables-{backends[1]}: packets would pass both; apply the file of {wanted} with "
+                f"--backend {backends[1]} instead"
+            )
+        notes = bring_back(store, store.record(wanted), store.record(current))
+        if waiting is not None:
+            state = replace(state, waiting=None, status={**state.status, waiting.number: ROLLED_BACK})
+            guards.stop_timer(waiting.number)
+        store.confirm(state, wanted)
+        store.log(f"{wanted}: loaded again in place of {current}")
+        return wanted, notes
+
+
+def bring_back(store: Store, record: Record, current: Record) -> list[str]:
+    """Load *record* in place of *current*; notes on the chains of others.
+
+    Chains of others are those of either record's patterns, as they are now.
+    """
+    patterns = tuple(dict.fromkeys((*current.leave, *record.leave)))
+    changes = []
+    for family, half in record.halves.items():
+        kernel = _kernel(family, record, [store.lock])
+        tables = {**half.tables, **{table: texts.empty(table) for table in half.absent}}
+        loaded = current.halves.get(family)
+        known = as_named(kernel.read(), loaded, patterns) if loaded is not None else {}
+        wanted = Wanted(tables, half.generated, known)
+        changes.append(Change(kernel, wanted, lambda name: is_foreign(name, patterns)))
+    perform(changes)
+    return [note for change in changes for note in change.merged.notes]
+
+
+def _kernel(family: Family, record: Record, handles: Sequence[int]) -> Kernel:
+    return Kernel(family, Backend(record.backend), handles)

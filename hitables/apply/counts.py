@@ -1,0 +1,156 @@
+"""Counters that go on: what the copies of a rule counted is set in a copy of the same rule.
+
+A rule of a source may be printed in several leaves; its count is the sum of theirs.  `Origins` says for each
+loaded rule which rule of the source it is a copy of: by the chain of the source, the rule's meaning, and its
+number among equal rules of that chain.
+
+Invariant: for each rule of the source that both rule sets have, the sum of the counts before is the sum
+after, but for packets between the reading of the counters and the flip.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..ir.program import Program
+from ..ir.rule import Role, Rule
+from .texts import NO_COUNT, Chains, Count, Tables, TextChain, TextRule
+
+# By table, chain and rule: the rule of the source; "" if it only leads to other rules.
+Origins = dict[str, dict[str, list[str]]]
+
+
+def meaning(rule: Rule) -> str:
+    """Equal for rules that test and do the same in any spelling."""
+    tests = [
+        f"{match.name} {match.tests} {match.either} {match.native}"
+        if match.role is Role.SPACE and match.tests
+        else match.key
+        for match in rule.matches
+        if match.name or match.tests
+    ]
+    return " | ".join([*tests, rule.target.key if rule.target else "counts"])
+
+
+def of_source(program: Program) -> Origins:
+    """The origins of a rule set that is loaded as it is."""
+    origins: Origins = {}
+    for table in program:
+        chains = origins.setdefault(table.name, {})
+        for chain in table.chains:
+            seen: Counter[str] = Counter()
+            keys = []
+            for rule in chain.rules:
+                said = meaning(rule)
+                keys.append(f"{chain.name}\0{said}\0{seen[said]}")
+                seen[said] += 1
+            chains[chain.name] = keys
+    return origins
+
+
+def of_compiled(source: Program, source_map: Mapping[str, Any]) -> Origins:
+    """The origins of a compiled rule set; the rules of *source* have different lines in each table."""
+    origins: Origins = {}
+    by_source = of_source(source)
+    for table in source_map["tables"]:
+        name = table["name"]
+        by_line = {
+            rule.line: key
+            for chain in source.table(name).chains
+            for rule, key in zip(chain.rules, by_source[name][chain.name], strict=True)
+        }
+        origins[name] = {
+            chain["name"]: [by_line.get(line, "") if line else "" for line in chain["lines"]]
+            for chain in table["chains"]
+        }
+    return origins
+
+
+def keyed(tables: Tables, origins: Origins) -> Tables:
+    """*tables* with the keys of *origins*, which are those of the same tables."""
+    return {
+        table: {
+            name: replace(
+                chain,
+                rules=tuple(
+                    replace(rule, key=key)
+                    for rule, key in zip(chain.rules, origins[table][name], strict=True)
+                ),
+            )
+            if name in origins.get(table, {})
+            else chain
+            for name, chain in chains.items()
+        }
+        for table, chains in tables.items()
+    }
+
+
+def recognised(present: Tables, loaded: Tables) -> Tables:
+    """*present* with the keys that equal rules have in *loaded*, chain by chain.
+
+    Other rules keep their keys; those that have none are known by their text.
+    """
+    return {
+        table: {
+            name: _recognised(name, chain, loaded.get(table, {}).get(name, TextChain()))
+            for name, chain in chains.items()
+        }
+        for table, chains in present.items()
+    }
+
+
+def _recognised(name: str, chain: TextChain, loaded: TextChain) -> TextChain:
+    known: dict[str, list[str]] = {}
+    for rule in reversed(loaded.rules):
+        known.setdefault(rule.body, []).append(rule.key)
+    seen: Counter[str] = Counter()
+    rules = []
+    for rule in chain.rules:
+        if known.get(rule.body):
+            rules.append(replace(rule, key=known[rule.body].pop()))
+        elif rule.key:
+            rules.append(rule)
+        else:
+            rules.append(replace(rule, key=f"{name}\0text {rule.body}\0{seen[rule.body]}"))
+            seen[rule.body] += 1
+    return replace(chain, rules=tuple(rules))
+
+
+def sums(chains: Chains, names: Collection[str]) -> dict[str, Count]:
+    """By key: what the rules with it counted in the chains *names*."""
+    counts: dict[str, Count] = {}
+    for name in names:
+        for rule in chains[name].rules if name in chains else ():
+            if rule.key and rule.count != NO_COUNT:
+                packets, size = counts.get(rule.key, NO_COUNT)
+                counts[rule.key] = packets + rule.count[0], size + rule.count[1]
+    return counts
+
+
+def carry(target: Chains, names: Collection[str], counts: dict[str, Count]) -> Chains:
+    """*target*, in whose chains *names* the first copy of each rule has its count, taken from *counts*.
+
+    A rule that *counts* does not have keeps the count that it has in *target*.
+    """
+    counted = set(counts)
+
+    def count_of(rule: TextRule) -> Count:
+        return counts.pop(rule.key, NO_COUNT) if rule.key in counted else rule.count
+
+    return {
+        name: replace(chain, rules=tuple(replace(rule, count=count_of(rule)) for rule in chain.rules))
+        if name in names
+        else chain
+        for name, chain in target.items()
+    }
+
+
+def origins_of(tables: Tables) -> Origins:
+    """The keys of *tables*."""
+    return {
+        table: {name: [rule.key for rule in chain.rules] for name, chain in chains.items()}
+        for table, chains in tables.items()
+    }

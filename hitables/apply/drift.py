@@ -1,0 +1,81 @@
+"""Whether the kernel holds what was recorded: rule by rule, but for chains of others and jumps to them.
+
+Chains of trees are compared by their content: a rollback may have loaded them under other names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ..ir.foreign import is_foreign
+from .steps import differ, plan
+from .store import Half
+from .texts import Chains, Tables, TextChain, empty, renamed
+
+
+def holds(present: Tables, half: Half, patterns: Sequence[str]) -> bool:
+    """Whether the kernel, with tables *present*, has the rules of *half*."""
+    return next(differences(present, half, patterns), None) is None
+
+
+def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterator[str]:
+    """Where the kernel differs from *half*, as messages."""
+    for table, recorded in half.tables.items():
+        kernel = _own(present.get(table) or empty(table), patterns)
+        if table not in present and not _is_idle(recorded):
+            yield f"table {table} is missing"
+            continue
+        generated = half.generated.get(table, ())
+        steps = plan(table, kernel, _own(recorded, patterns), generated, ())
+        trees = {steps.names[name] for name in generated}
+        for name, chain in steps.target.items():
+            if name in trees:
+                continue
+            if name not in kernel:
+                yield f"table {table}, chain {name} is missing"
+            elif differ(kernel[name], chain):
+                yield f"table {table}, chain {name}: {_how(kernel[name], chain)}"
+        missing = sum(name in trees for name in steps.staged)
+        if missing:
+            yield f"table {table}: {missing} chains of trees are missing or have other rules"
+        for name in steps.removed:
+            yield f"table {table}, chain {name} is new"
+
+
+def as_named(present: Tables, half: Half, patterns: Sequence[str]) -> Tables:
+    """The tables of *half* with the names that their chains of trees have in the kernel."""
+    named: Tables = {}
+    for table, recorded in half.tables.items():
+        kernel = _own(present.get(table) or empty(table), patterns)
+        generated = half.generated.get(table, ())
+        names = plan(table, kernel, _own(recorded, patterns), generated, ()).names
+        named[table] = renamed(recorded, names)
+    return named
+
+
+def _is_idle(chains: Chains) -> bool:
+    return all(chain.policy in ("ACCEPT", "-") and not chain.rules for chain in chains.values())
+
+
+def _own(chains: Chains, patterns: Sequence[str]) -> Chains:
+    """*chains* without those of others, and without the rules that enter them."""
+    return {
+        name: replace(
+            chain, rules=tuple(rule for rule in chain.rules if not is_foreign(rule.enters, patterns))
+        )
+        for name, chain in chains.items()
+        if not is_foreign(name, patterns)
+    }
+
+
+def _how(present: TextChain, recorded: TextChain) -> str:
+    if present.policy != recorded.policy:
+        return f"policy {present.policy}, was {recorded.policy}"
+    bodies, old = present.bodies, recorded.bodies
+    at = next(
+        (at for at, (one, other) in enumerate(zip(bodies, old, strict=False)) if one != other),
+        min(len(bodies), len(old)),
+    )
+    now = f"rule {at + 1} is now {bodies[at]!r}" if at < len(bodies) else f"rule {at + 1} is gone"
+    return f"{now}, was {old[at]!r}" if at < len(old) else f"{now}, which is new"

@@ -1,0 +1,291 @@
+"""A rule set brought into the kernel, whatever the kernel holds: the one way of `apply` and `rollback`.
+
+The kernel may hold what was recorded, something else, or what a killed process left behind, so nothing is
+assumed.  The tables are read, the steps to the wanted ones are planned (steps.py), and after the flip the
+kernel is read again and compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..errors import LiveError
+from ..ir.fields import Family
+from ..ir.packet import Backend
+from ..ir.program import BUILT_IN
+from . import flip_nft, steps
+from .counts import carry, recognised, sums
+from .kernel import Kernel
+from .others import Merged, merge
+from .steps import TablePlan, differ
+from .texts import NO_COUNT, Chains, Count, Tables, TextChain, empty, fresh_names
+
+_TRIES = 3  # when others change the rules meanwhile
+_TRIES_AT_ONCE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What one kernel shall hold: tables whose rules have keys (counts.py), and their generated chains.
+
+    *known*: what was loaded last, with keys; the counters of its rules go on.
+    """
+
+    tables: Tables
+    generated: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    known: Tables = field(default_factory=dict)
+
+
+class Change:
+    """The rules of one family on their way into the kernel.
+
+    present  what the kernel held when it was read last, with keys
+    merged   the wanted rule set with the chains of others that are there now
+    plans    the steps, by table
+    """
+
+    def __init__(self, kernel: Kernel, wanted: Wanted, is_foreign: Callable[[str], bool]) -> None:
+        self.kernel, self.wanted, self.is_foreign = kernel, wanted, is_foreign
+        self.present: Tables = {}
+        self.merged = Merged()
+        self._set: dict[str, dict[str, Count]] = {}  # by table and key: counts of staged chains
+        self._bodies: dict[tuple[str, str], str] = {}
+        self._grown: set[tuple[str, str]] = set()
+        self._read()
+        self.plans: dict[str, TablePlan] = {
+            name: steps.plan(name, self._chains(name), chains, self._generated(name), self.merged.left[name])
+            for name, chains in self.merged.tables.items()
+        }
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the kernel holds the wanted rule set."""
+        return all(plan.is_idle for plan in self.plans.values())
+
+    def loaded(self) -> Tables:
+        """The own chains after the change, with the names that they have in the kernel."""
+        return {name: plan.target for name, plan in self.plans.items()}
+
+    def generated(self) -> dict[str, tuple[str, ...]]:
+        """The generated chains of `loaded`."""
+        return {
+            name: tuple(plan.names.get(chain, chain) for chain in self._generated(name))
+            for name, plan in self.plans.items()
+        }
+
+    def stage(self) -> None:
+        """Load the new chains, which no packet reaches."""
+        texts = []
+        for name, plan in self.plans.items():
+            present = self._chains(name)
+            counts = sums(present, {*plan.changed, *plan.removed})
+            all_counts = dict(counts)
+            self.plans[name] = plan = replace(plan, target=carry(plan.target, plan.staged, counts))
+            self._set[name] = {key: count for key, count in all_counts.items() if key not in counts}
+            texts.append(steps.stage_text(plan, present, self.kernel.resets_policies))
+        self.kernel.load("".join(texts))
+        self.set_counts(lambda plan: plan.staged)
+
+    def set_counts(self, chains_of: Callable[[TablePlan], Sequence[str]]) -> None:
+        """Set the counters of rules that the tool has loaded as zeros."""
+        for name, plan in self.plans.items() if self.kernel.zeroes_counters else ():
+            chains = {chain: plan.target[chain] for chain in chains_of(plan)}
+            flip_nft.set_counts(self.kernel.family, name, chains)
+
+    def flip_text(self) -> str:
+        """The text that changes the visible chains, for the rules that the kernel has at this moment.
+
+        Chains of others may have come and gone since the change was planned.  Tables with more lines come
+        first, since what separates two commits is the text of the second.
+        """
+        self._read()
+        texts = []
+        for name in self.plans:
+            plan = self.plans[name] = self._flip_plan(name)
+            texts.append(steps.flip_text(plan, self._chains(name), self.kernel.resets_policies))
+        return "".join(sorted(texts, key=len, reverse=True))
+
+    def _flip_plan(self, name: str) -> TablePlan:
+        plan, present, left = self.plans[name], self._chains(name), self.merged.left[name]
+        target = dict(plan.target)
+        for chain, content in self.merged.tables[name].items():
+            if chain in target and chain not in plan.staged and chain not in left:
+                rules = tuple(rule.with_names(plan.names) for rule in content.rules)
+                target[chain] = replace(content, rules=rules)
+        changed = tuple(
+            chain
+            for chain, content in target.items()
+            if chain not in plan.staged and (chain not in present or differ(present[chain], content))
+        )
+        removed = tuple(chain for chain in present if chain not in target and chain not in left)
+        counts = sums(present, {*changed, *removed})
+        for key, count in self._set[name].items():
+            packets, size = counts.get(key, count)
+            counts[key] = packets - count[0], size - count[1]  # counted since the chain was staged
+        target = self._with_growth(name, carry(target, changed, counts), plan.staged, counts)
+        return replace(plan, target=target, changed=changed, removed=removed)
+
+    def _with_growth(
+        self, name: str, target: Chains, staged: Sequence[str], counts: dict[str, Count]
+    ) -> Chains:
+        """*target*, in whose *staged* chains the rules also have the *counts* since they were staged."""
+        growth = {key: count for key, count in counts.items() if count != NO_COUNT}
+        grown: Chains = {}
+        for chain in staged:
+            rules = []
+            for rule in target[chain].rules:
+                packets, size = growth.pop(rule.key, NO_COUNT)
+                if (packets, size) != NO_COUNT:
+                    before = self._set[name].get(rule.key, NO_COUNT)
+                    self._set[name][rule.key] = before[0] + packets, before[1] + size
+                    rule = replace(rule, count=(rule.count[0] + packets, rule.count[1] + size))
+                    self._grown.add((name, chain))
+                rules.append(rule)
+            grown[chain] = replace(target[chain], rules=tuple(rules))
+        return {**target, **grown}
+
+    def grown(self) -> list[tuple[Family, str, Chains]]:
+        """By table, the staged chains with counts that are not in the kernel yet."""
+        return [
+            (self.kernel.family, name, {chain: plan.target[chain] for at, chain in self._grown if at == name})
+            for name, plan in self.plans.items()
+        ]
+
+    def stage_bodies(self) -> int:
+        """Load the rules of the chains that change into chains that no packet reaches; the commits made."""
+        texts = []
+        self._bodies = {}
+        for name, plan in self.plans.items():
+            names = fresh_names({*self._chains(name), *plan.target})
+            bodies = {chain: next(names) for chain in plan.changed if plan.target[chain].rules}
+            self._bodies |= {(name, chain): body for chain, body in bodies.items()}
+            rules = {body: replace(plan.target[chain], policy="-") for chain, body in bodies.items()}
+            # A base chain may not exist although iptables-nft-save prints it; the flip needs it.
+            chains = self._chains(name)
+            new = [
+                each
+                for each in plan.changed
+                if each in BUILT_IN[name] and chains[each] == TextChain("ACCEPT")
+            ]
+            heads = "".join(f":{chain} ACCEPT [0:0]\n" for chain in new)
+            texts.append(steps.new_chains_text(name, rules, heads))
+        self.kernel.load("".join(texts))
+        return sum(bool(each) for each in texts)
+
+    def flips(self) -> list[flip_nft.Flip]:
+        """The visible chains, with the bodies that hold their rules; "" for a chain without rules."""
+        return [
+            flip_nft.Flip(
+                self.kernel.family, name, chain, plan.target[chain], self._bodies.get((name, chain), "")
+            )
+            for name, plan in self.plans.items()
+            for chain in plan.changed
+        ]
+
+    def policies(self) -> dict[tuple[Family, str, str], str]:
+        """The policies that change."""
+        return {
+            (self.kernel.family, name, chain): plan.target[chain].policy
+            for name, plan in self.plans.items()
+            for chain in plan.changed
+            if plan.target[chain].policy != self._chains(name).get(chain, plan.target[chain]).policy
+        }
+
+    def faults(self) -> list[str]:
+        """The own chains in the kernel that differ from those that were loaded."""
+        self._read()
+        faults = []
+        for name, plan in self.plans.items():
+            present = self._chains(name)
+            wrong = sorted(
+                chain
+                for chain, content in plan.target.items()
+                if chain not in present or differ(present[chain], content)
+            )
+            faults += [f"table {name}, chain {chain}" for chain in wrong]
+        return faults
+
+    def clean(self) -> None:
+        """Remove the chains that are not needed any more."""
+        texts = []
+        for name, plan in self.plans.items():
+            present = self._chains(name)
+            bodies = [body for (table, _), body in self._bodies.items() if table == name]
+            gone = [chain for chain in dict.fromkeys([*plan.removed, *bodies]) if chain in present]
+            texts.append(steps.clean_text(name, gone, present, self.kernel.resets_policies))
+        self.kernel.load("".join(texts))
+
+    def _read(self) -> None:
+        self.present = recognised(self.kernel.read(), self.wanted.known)
+        self.merged = merge(self.wanted.tables, self.present, self.is_foreign)
+
+    def _chains(self, table: str) -> Chains:
+        return self.present.get(table) or empty(table)
+
+    def _generated(self, table: str) -> tuple[str, ...]:
+        return self.wanted.generated.get(table, ())
+
+
+def perform(changes: Sequence[Change]) -> float:
+    """Make all *changes*; the seconds between the first and the last visible commit, at most.
+
+    LiveError if a tool refuses its text.  Some tables may then have their new rules and others the old ones,
+    and the caller rolls back.
+    """
+    changes = [change for change in changes if not change.is_idle]
+    for change in changes:
+        change.stage()
+    seconds = 0.0
+    for attempt in range(_TRIES):
+        seconds = _flip(changes)
+        faults = [fault for change in changes for fault in change.faults()]
+        if not faults:
+            break
+        if attempt + 1 == _TRIES:
+            raise LiveError(
+                "other programs change the rules as fast as they are loaded: " + "; ".join(faults[:5])
+            )
+    for change in changes:
+        change.clean()
+    return seconds
+
+
+def _flip(changes: Sequence[Change]) -> float:
+    """Change the visible chains: in nf_tables in one commit if the kernel takes it, else table by table."""
+    if all(change.kernel.backend is Backend.NFT for change in changes):
+        for _ in range(_TRIES_AT_ONCE):
+            try:
+                _flip_at_once(changes)
+                return 0.0
+            except flip_nft.Changed:
+                continue
+            except LiveError:
+                break  # some rule has a part that cannot be copied
+    texts = [change.flip_text() for change in changes]
+    for change in changes:
+        for place in change.grown() if change.kernel.backend is Backend.NFT else ():
+            flip_nft.set_counts(*place)
+    began = time.monotonic()
+    for change, text in zip(changes, texts, strict=True):
+        change.kernel.load(text)
+    seconds = time.monotonic() - began
+    for change in changes:
+        change.set_counts(lambda plan: plan.changed)
+    return seconds
+
+
+def _flip_at_once(changes: Sequence[Change]) -> None:
+    expected = flip_nft.generation()
+    for change in changes:
+        change.flip_text()
+    for change in changes:
+        expected += change.stage_bodies()
+    policies = {place: policy for change in changes for place, policy in change.policies().items()}
+    flip_nft.flip(
+        [flip for change in changes for flip in change.flips()],
+        policies,
+        [chains for change in changes for chains in change.grown()],
+        expected,
+    )

@@ -1,0 +1,185 @@
+"""Whether new rules would cut off the session that loads them, or packets that must pass.
+
+The packets of a session are those of $SSH_CONNECTION: its next packet, a new connection from the same host,
+and the answers to both.  Each is traced through the chains that it traverses in this kernel.  The kernel is
+asked for the members of ipsets, and limits are taken as fresh (memberships.py).  Other conditions that are
+not part of a packet are assumed not to hold, and are named in a refusal.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import HitablesError, InvalidOption
+from ..ir.fields import Family
+from ..ir.packet import Backend
+from ..ir.packet_text import read_packet
+from ..ir.program import Program
+from ..ir.semantics import Walk, run
+from ..verify.question import decided_by, show_rule
+from .memberships import answered
+
+# Verdicts with which a packet goes on to where it was going.
+_PASSING = frozenset({"ACCEPT", "SNAT", "MASQUERADE"})
+# In the order of the kernel: the tables and chains of packets to this host, and of its answers.
+_IN = (("raw", "PREROUTING"), ("mangle", "PREROUTING"), ("nat", "PREROUTING"), ("mangle", "INPUT"),
+       ("filter", "INPUT"), ("security", "INPUT"), ("nat", "INPUT"))  # fmt: skip
+_OUT = (("raw", "OUTPUT"), ("mangle", "OUTPUT"), ("filter", "OUTPUT"), ("security", "OUTPUT"),
+        ("mangle", "POSTROUTING"))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A connection to this host: addresses, ports, and the interface; "" if that is unknown."""
+
+    client: str
+    client_port: int
+    server: str
+    server_port: int
+    interface: str = ""
+
+    @property
+    def family(self) -> Family:
+        return Family.IPV6 if ":" in self.client else Family.IPV4
+
+    def packets(self) -> Iterator[tuple[str, str, tuple[tuple[str, str], ...]]]:
+        """What each packet is, its fields, and the tables and chains that it traverses."""
+        to_us = f"src={self.client} dst={self.server} proto=tcp dport={self.server_port}"
+        from_us = f"src={self.server} dst={self.client} proto=tcp sport={self.server_port}"
+        came, goes = (f" {way}={self.interface}" if self.interface else "" for way in ("in", "out"))
+        # nat is consulted for the first packet of a connection only.
+        followed = tuple(place for place in _IN if place[0] != "nat")
+        new_port = 40_000 if self.client_port != 40_000 else 40_001
+        yield "the session", f"{to_us}{came} sport={self.client_port} state=ESTABLISHED", followed
+        yield (
+            "the answers of the session",
+            f"{from_us}{goes} dport={self.client_port} state=ESTABLISHED",
+            _OUT,
+        )
+        yield "a new connection", f"{to_us}{came} sport={new_port} state=NEW", _IN
+        yield "the answers to a new connection", f"{from_us}{goes} dport={new_port} state=ESTABLISHED", _OUT
+
+
+def session_of(environment: Mapping[str, str]) -> Session | None:
+    """The session of SSH_CONNECTION in *environment*; None if there is none."""
+    words = environment.get("SSH_CONNECTION", "").split()
+    if not words:
+        return None
+    try:
+        client, client_port, server, server_port = words
+        addresses = [_address(client), _address(server)]
+        return Session(
+            addresses[0],
+            int(client_port),
+            addresses[1],
+            int(server_port),
+            _interface(addresses[0], addresses[1]),
+        )
+    except ValueError:
+        raise InvalidOption(
+            f"SSH_CONNECTION={environment['SSH_CONNECTION']!r} is not CLIENT PORT SERVER PORT; unset it if "
+            "this is no SSH session"
+        ) from None
+
+
+def _address(text: str) -> str:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
+
+
+def _interface(client: str, server: str) -> str:
+    """The interface by which this host reaches *client*; "" if it cannot be found out."""
+    try:
+        route = subprocess.run(
+            ["ip", "-o", "route", "get", client, "from", server], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return ""
+    device = re.search(r"\bdev (\S+)", route.stdout)
+    return device[1] if device and route.returncode == 0 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A packet that would not pass: what it is, and what decides about it, for the user."""
+
+    what: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}"
+
+
+def session_refusals(
+    session: Session, program: Program, backend: Backend, name_of: Callable[[int], str]
+) -> list[Refusal]:
+    """The packets of *session* that *program* would not let pass.  *name_of*: a line of it, for the user."""
+    refusals = []
+    for what, packet, places in session.packets():
+        for table, chain in places:
+            walk = _walk(program, table, chain, packet, backend)
+            if walk is not None and not _passes(walk):
+                refusals.append(Refusal(f"{what} ({packet})", _decider(walk, table, chain, name_of)))
+                break
+    return refusals
+
+
+def family_of(packet: str) -> Family | None:
+    """The family of a packet as text, by its addresses; None if it has none."""
+    address = re.search(r"\b(?:src|dst)=(\S+)", packet)
+    return None if address is None else Family.IPV6 if ":" in address[1] else Family.IPV4
+
+
+def must_refusals(
+    packets: Sequence[str], program: Program, backend: Backend, name_of: Callable[[int], str]
+) -> list[Refusal]:
+    """Those of *packets*, each with its chain, that *program* would not let pass."""
+    refusals = []
+    for packet in packets:
+        spelled = read_packet(packet, program.family)
+        walk = _walk(program, spelled.table, spelled.chain, packet, backend)
+        if walk is not None and not _passes(walk):
+            refusals.append(Refusal(packet, _decider(walk, spelled.table, spelled.chain, name_of)))
+    return refusals
+
+
+def _walk(program: Program, table: str, chain: str, packet: str, backend: Backend) -> Walk | None:
+    """The packet's way through one chain; None if the program lacks it, so that the packet passes."""
+    content = next((each for each in program if each.name == table), None)
+    if content is None or chain not in content:
+        return None
+    text = packet if "chain=" in packet else f"{packet} chain={chain}"
+    if chain in ("PREROUTING", "INPUT"):
+        text = re.sub(r" out=\S+", "", text)
+    packet_now = answered(read_packet(text, program.family).packet, program.family)
+    return run(content, chain, packet_now, backend)
+
+
+def _passes(walk: Walk) -> bool:
+    return walk.verdict.split()[0] in _PASSING
+
+
+def _decider(walk: Walk, table: str, chain: str, name_of: Callable[[int], str]) -> str:
+    step = decided_by(walk)
+    if step is None:
+        text = f"{walk.verdict} by the policy of chain {chain}, table {table}"
+    else:
+        rule = f"-A {step.chain} {show_rule(step.rule)}"
+        text = f"{name_of(step.rule.line)}: {rule} (table {table})"
+    if walk.open:
+        text += f"; assumed not to hold: {', '.join(sorted(walk.open))}"
+    return text
+
+
+def check(refusals: Sequence[Refusal]) -> None:
+    """HitablesError if there are refusals."""
+    if refusals:
+        shown = "\n".join(f"  {each}" for each in refusals)
+        raise HitablesError(
+            f"these packets would not pass; nothing is loaded (--force loads the rules anyway)\n{shown}"
+        )

@@ -1,0 +1,104 @@
+"""Chains of other programs beside a rule set: they stay as they are now, whatever a file or a record says.
+
+A rule set that is applied or rolled back was written when docker had other containers and fail2ban other
+bans.  So of the chains that match --leave the kernel's are kept, and so are the rules of our chains that
+enter them, since the other program inserted these.  A jump of the rule set to such a chain that does not
+exist now is left out: fail2ban, for instance, cannot start when a chain of its name exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from .texts import Chains, Tables, TextChain, TextRule, callees, empty
+
+
+@dataclass(slots=True)
+class Merged:
+    """A rule set with the chains of other programs.
+
+    left   by table: the chains that are not ours to change, which *tables* has as the kernel has them
+    notes  what differs from the rule set as it was given, for the user
+    """
+
+    tables: Tables = field(default_factory=dict)
+    left: dict[str, frozenset[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def merge(wanted: Tables, kernel: Tables, is_foreign: Callable[[str], bool]) -> Merged:
+    """*wanted* with the foreign chains that *kernel* has now, and the jumps to them."""
+    merged = Merged()
+    for name, chains in wanted.items():
+        present = kernel.get(name) or empty(name)
+        left = _left(chains, present, is_foreign)
+        merged.left[name] = frozenset(left)
+        merged.tables[name] = {}
+        for chain_name, chain in chains.items():
+            if chain_name in left or is_foreign(chain_name):
+                continue
+            policy = chain.policy or (present[chain_name].policy if chain_name in present else "ACCEPT")
+            rules = _rules(name, chain_name, chain, present, left, is_foreign, merged.notes)
+            merged.tables[name][chain_name] = replace(chain, policy=policy, rules=rules)
+        kept = sorted(each for each in left if not is_foreign(each))
+        if kept:
+            merged.notes.append(
+                f"table {name}: kept as they are, because chains of others enter them: {', '.join(kept)}"
+            )
+        merged.tables[name].update({each: chain for each, chain in present.items() if each in left})
+    return merged
+
+
+def _left(chains: Chains, present: Chains, is_foreign: Callable[[str], bool]) -> set[str]:
+    """The foreign chains of *present*, and the chains that only they need."""
+    foreign = [each for each in present if is_foreign(each)]
+    own = {each: chain for each, chain in present.items() if each not in chains or is_foreign(each)}
+    return callees(own, foreign)
+
+
+def _rules(
+    table: str,
+    name: str,
+    chain: TextChain,
+    present: Chains,
+    left: set[str],
+    is_foreign: Callable[[str], bool],
+    notes: list[str],
+) -> tuple[TextRule, ...]:
+    rules: list[TextRule] = []
+    for rule in chain.rules:
+        if is_foreign(rule.enters) and rule.enters not in left:
+            notes.append(
+                f"table {table}, chain {name}: left out, because chain {rule.enters} does not exist now: "
+                f"{rule.body}"
+            )
+        else:
+            rules.append(rule)
+    if name not in present:
+        return tuple(rules)
+    known = [rule.body for rule in rules if is_foreign(rule.enters)]
+    kept: list[str] = []
+    before: list[str] = []  # the bodies of the kernel's rules so far, the nearest last
+    for rule in present[name].rules:
+        if not is_foreign(rule.enters):
+            before.append(rule.body)
+        elif rule.body in known:
+            known.remove(rule.body)
+            before.append(rule.body)
+        else:
+            rules.insert(_place(rules, before), replace(rule, line=0))
+            before.append(rule.body)
+            kept.append(rule.enters)
+    if kept:
+        notes.append(f"table {table}, chain {name}: kept, the jumps of others to {', '.join(kept)}")
+    return tuple(rules)
+
+
+def _place(rules: list[TextRule], before: list[str]) -> int:
+    """Behind the nearest rule of *before* that *rules* has; else in front, where such jumps are inserted."""
+    bodies = [rule.body for rule in rules]
+    for body in reversed(before):
+        if body in bodies:
+            return len(bodies) - bodies[::-1].index(body)
+    return 0

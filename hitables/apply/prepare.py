@@ -1,0 +1,188 @@
+"""From a file to the rule set that is loaded: merged with the chains of others, compiled, proved, and tried.
+
+The compiled text is loaded into a scratch network namespace and printed again by the tool.  So a text that
+the kernel refuses is refused here, and the record has each rule as this tool prints it, which later answers
+by comparing text whether the kernel still holds it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ..analyse.compiled_text import refuse_compiled
+from ..analyse.weights import counted
+from ..compiler.options import Options
+from ..compiler.pipeline import Output, compile_program
+from ..errors import HitablesError, LiveError
+from ..ir.foreign import is_foreign
+from ..ir.program import Program
+from ..kernel.checked_save import Reader
+from ..kernel.load_save import ip_sets_named
+from ..kernel.namespace import Namespace
+from ..kernel.prerequisites import furnish, set_index
+from ..reader import read
+from . import texts
+from .counts import keyed, of_compiled, of_source
+from .kernel import Kernel
+from .load import Wanted
+from .others import Merged, merge
+from .texts import LINES_OF_KERNEL, Tables, TextChain
+
+OnStage = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a kernel holds: *text* checked against it, the same as *tables* and as a *program*."""
+
+    text: str
+    tables: Tables
+    program: Program
+
+
+def find(kernel: Kernel, patterns: Sequence[str]) -> Found:
+    """Read the kernel; Misread if the tools do not print its rules, but for those of foreign chains."""
+    reader = Reader(kernel.family, kernel.tool, lambda name: is_foreign(name, patterns), kernel.backend)
+    reading = reader.read(counters=True)
+    tables = texts.parse(reading.text)
+    program = (
+        read(reading.text, family=kernel.family, name="the kernel")
+        if tables
+        else Program(kernel.family, (), "the kernel")
+    )
+    return Found(reading.text, tables, program)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A rule set that can be loaded.
+
+    source     the rules of the file, with the chains of others that the kernel has, as a program
+    output     the compiled rule set with its proof; None if it is loaded as it is
+    wanted     what the kernel shall hold
+    merged     the source as text, with notes on chains of others
+    """
+
+    file: str
+    text: str
+    source: Program
+    output: Output | None
+    wanted: Wanted
+    merged: Merged
+
+
+def prepare(
+    kernel: Kernel,
+    found: Found,
+    text: str,
+    file: str,
+    patterns: Sequence[str],
+    options: Options | None,
+    timeout: float | None = None,
+    tell: OnStage = lambda stage: None,
+    known: Tables | None = None,
+) -> Prepared:
+    """Prepare the rules in *text*, of *file*; with *options* None they are not compiled.
+
+    *known*: what was loaded last, with keys.  Errors are those of reading and compiling; HitablesError for
+    ipsets that do not exist, LiveError for a text that the kernel refuses.
+    """
+    tell(f"reading {file}")
+    program = read(text, family=kernel.family, name=file)
+    refuse_compiled(program, file)
+    merged = merge(texts.of_program(program), found.tables, lambda name: is_foreign(name, patterns))
+    merged.tables = _numbered(merged.tables)
+    source = texts.with_lines(
+        read(texts.write(merged.tables), family=kernel.family, name=file), merged.tables
+    )
+    _check_sets(source, merged, file)
+    output = None
+    if options is not None:
+        tell(f"compiling {file}")
+        options = replace(options, backend=kernel.backend, leave=tuple(patterns))
+        output = compile_program(source, options, timeout=timeout, tell=tell, weigh=counted)
+    origins = of_compiled(source, output.source_map) if output else of_source(source)
+    tell(f"loading {file} into a scratch namespace")
+    loadable = texts.of_program(output.program if output else source)
+    stored = keyed(_stored(kernel, loadable, merged, file), origins)
+    generated = _generated(output) if output else {}
+    return Prepared(file, text, source, output, Wanted(stored, generated, known or {}), merged)
+
+
+def _numbered(tables: Tables) -> Tables:
+    """Every rule gets a line of its own, which the source map can name."""
+    lines = itertools.count(LINES_OF_KERNEL)
+    return {
+        table: {
+            name: replace(
+                chain,
+                rules=tuple(rule if rule.line else replace(rule, line=next(lines)) for rule in chain.rules),
+            )
+            for name, chain in chains.items()
+        }
+        for table, chains in tables.items()
+    }
+
+
+def _check_sets(source: Program, merged: Merged, file: str) -> None:
+    """HitablesError if a rule names an ipset that does not exist."""
+    missing = []
+    for table, chains in merged.tables.items():
+        for name, chain in chains.items():
+            for rule in chain.rules if name not in merged.left[table] else ():
+                for each in ip_sets_named(f"-A x {rule.body}"):
+                    if set_index(each) is None:
+                        where = (
+                            f"{file}:{rule.line}" if rule.line < LINES_OF_KERNEL else "a rule of the kernel"
+                        )
+                        missing.append(f"  {where}: ipset {each}")
+    if missing:
+        shown = "\n".join(dict.fromkeys(missing[:10]))
+        more = f"\n  … and {len(missing) - 10} more" if len(missing) > 10 else ""
+        raise HitablesError(
+            f"rules name ipsets that do not exist; nothing is loaded\n{shown}{more}\n"
+            "Create them first (ipset create, ipset restore)"
+        )
+
+
+def _stored(kernel: Kernel, tables: Tables, merged: Merged, file: str) -> Tables:
+    """The own chains of *tables* as the tool prints them when they are loaded."""
+    loadable = {
+        table: {
+            name: TextChain(chain.policy) if name in merged.left[table] else chain
+            for name, chain in chains.items()
+        }
+        for table, chains in texts.without_counts(tables).items()
+    }
+    text = texts.write(loadable)
+    with Namespace() as namespace:
+        furnish(namespace, text)
+        try:
+            namespace.run((f"{kernel.tool}-restore",), text)
+        except LiveError as error:
+            raise LiveError(f"{file}: the kernel refuses its rules; nothing is loaded\n{error}") from None
+        printed = texts.parse(namespace.run((f"{kernel.tool}-save",)))
+    stored: Tables = {}
+    for table, chains in loadable.items():
+        stored[table] = {
+            name: printed.get(table, {}).get(name, TextChain(chain.policy))
+            for name, chain in chains.items()
+            if name not in merged.left[table]
+        }
+        for name, chain in stored[table].items():
+            if len(chain.rules) != len(chains[name].rules):
+                raise LiveError(
+                    f"{file}: of {len(chains[name].rules)} rules of table {table}, chain {name}, "
+                    f"{kernel.tool} stores {len(chain.rules)}; nothing is loaded"
+                )
+    return stored
+
+
+def _generated(output: Output) -> dict[str, tuple[str, ...]]:
+    """By table, the chains of trees."""
+    return {
+        table["name"]: tuple(chain["name"] for chain in table["chains"] if chain["origin"] != chain["name"])
+        for table in output.source_map["tables"]
+    }

@@ -1,0 +1,372 @@
+"""`hitables apply`, `confirm` and `rollback` as functions: from files to a firewall that can be taken back.
+
+Order of an apply: read, compile, prove and try the new rules; report what changes; check that this session is
+not locked out; record what runs now; start the guard; load; leave the confirmation to the guard.  Until the
+guard runs, nothing is changed.  From then on this process may end in any way: the kernel ends with the new
+rules, confirmed, or with the old ones.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..compiler.options import Options
+from ..errors import HitablesError, LiveError
+from ..interrupts import deferred
+from ..ir.fields import Family
+from ..ir.foreign import is_foreign, patterns_of
+from ..ir.foreign import recognised as recognised_presets
+from ..ir.packet import Backend
+from ..kernel.checked_save import also_present
+from ..version import __version__
+from . import guard as guards
+from . import lockout, texts
+from .confirm import confirmed_by_connection, connections, deadline, guard_rolls_back, is_waiting, undo
+from .counts import keyed, of_source, recognised
+from .drift import as_named, holds
+from .kernel import Kernel
+from .load import Change, perform
+from .prepare import Found, Prepared, find, prepare
+from .store import (
+    FOUND,
+    WAITING,
+    Half,
+    Record,
+    State,
+    Store,
+    Waiting,
+    boot_id,
+)
+from .texts import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to apply, and how.
+
+    files       by family: name and text of a rule set
+    backend     None: that of the tool called iptables
+    leave       patterns and presets of foreign chains
+    options     of the compiler; None: load the files as they are
+    confirm     seconds after which an unconfirmed rule set is rolled back; 0: it is confirmed at once
+    check       a command of the shell whose success confirms the rule set, and whose failure takes it back
+    connection  whether a new connection from the client of this SSH session confirms it
+    must        packets that the new rules must let pass
+    force       load rules that would lock out this session, or packets of *must*
+    """
+
+    files: Mapping[Family, tuple[str, str]]
+    folder: str
+    backend: Backend | None = None
+    leave: tuple[str, ...] = ()
+    options: Options | None = field(default_factory=Options)
+    timeout: float | None = None
+    confirm: float = 60.0
+    check: str = ""
+    connection: bool = False
+    must: tuple[str, ...] = ()
+    force: bool = False
+    dry_run: bool = False
+
+
+class Result(enum.Enum):
+    """What an apply did."""
+
+    NOTHING = "nothing to do"
+    WOULD_CHANGE = "would change"
+    WAITING = "waiting"
+    CONFIRMED = "confirmed"
+
+
+@dataclass(slots=True)
+class Ready:
+    """One family of an apply that can be loaded; *known*: what the kernel holds, with keys."""
+
+    kernel: Kernel
+    found: Found
+    prepared: Prepared
+    known: Tables
+    change: Change
+
+
+@dataclass(slots=True)
+class Report:
+    """Where an apply reports to.
+
+    stage   the name of each stage as it begins
+    tell    a message for the user
+    differ  is called with the families and the confirmed record before anything is loaded
+    """
+
+    stage: Callable[[str], None] = lambda stage: None
+    tell: Callable[[str], None] = lambda message: None
+    differ: Callable[[Sequence[Ready], Record | None], None] = lambda ready, loaded: None
+
+
+# ---- apply ----
+
+
+def apply(request: Request, report: Report) -> Result:
+    """Apply the files of *request*.  Errors are HitablesError; then the kernel has its old rules."""
+    request = replace(request, folder=os.path.abspath(request.folder))  # the guard has another directory
+    session = lockout.session_of(os.environ)
+    if request.connection and session is None:
+        raise HitablesError("no SSH session: SSH_CONNECTION is not set, so no new connection can confirm")
+    with Store.open(request.folder, create=not request.dry_run or not Path(request.folder).exists()) as store:
+        state = store.state()
+        _check_nothing_waits(state)
+        if _is_confirmed(request, state, store):
+            return Result.NOTHING
+        ready = [_ready(request, family, state, store, report) for family in sorted(request.files)]
+        for each in ready:
+            for note in each.prepared.merged.notes:
+                report.tell(note)
+        if all(each.change.is_idle for each in ready):
+            if not state.confirmed and not request.dry_run:
+                _record_as_is(request, ready, state, store)
+            return Result.NOTHING
+        report.differ(ready, store.record(state.confirmed) if state.confirmed else None)
+        _check_lockout(request, ready, session, report)
+        if request.dry_run:
+            return Result.WOULD_CHANGE
+        return _load(request, ready, state, store, session, report)
+
+
+def _check_nothing_waits(state: State) -> None:
+    waiting = state.waiting
+    if waiting is None:
+        return
+    rest = max(0, round(waiting.until - time.time()))
+    alive = guards.is_alive(waiting.guard)
+    when = f"it is rolled back in {rest} s" if alive else "its guard has ended"
+    raise HitablesError(
+        f"rule set {waiting.number} waits for its confirmation ({when}): "
+        "hitables confirm, or hitables rollback"
+    )
+
+
+def _options(request: Request) -> str:
+    """What a record states about its compiling."""
+    return f"{__version__} {request.options or 'as it is'}"
+
+
+def _is_confirmed(request: Request, state: State, store: Store) -> bool:
+    """Whether these files were applied last, in the same way, and are what the kernel holds.
+
+    Then there is nothing to compile.
+    """
+    if not state.confirmed:
+        return False
+    record = store.record(state.confirmed)
+    patterns = patterns_of(request.leave)
+    same = record.leave == patterns and record.options == _options(request)
+    if not same or request.files.keys() != record.halves.keys():
+        return False
+    if request.backend is not None and request.backend.value != record.backend:
+        return False
+    for family, (_, text) in request.files.items():
+        if text != record.halves[family].source:
+            return False
+        kernel = Kernel(family, request.backend, [store.lock])
+        if kernel.backend.value != record.backend:
+            return False
+        if not holds(find(kernel, patterns).tables, record.halves[family], patterns):
+            return False
+    return True
+
+
+def _ready(request: Request, family: Family, state: State, store: Store, report: Report) -> Ready:
+    name, text = request.files[family]
+    patterns = patterns_of(request.leave)
+    kernel = Kernel(family, request.backend, [store.lock])
+    report.stage(f"reading the kernel, IPv{int(family)}")
+    found = find(kernel, patterns)
+    other_backend = also_present(family, kernel.backend)
+    if other_backend:
+        report.tell(other_backend)
+    for preset in recognised_presets(found.program, patterns):
+        report.tell(
+            f"warning: the kernel has chains of {preset}, which these rules replace; "
+            f"--leave {preset} keeps them"
+        )
+    known = known_tables(found, _confirmed_half(state, store, family), patterns)
+    prepared = prepare(
+        kernel, found, text, name, patterns, request.options, request.timeout, report.stage, known
+    )
+    change = Change(kernel, prepared.wanted, lambda name: is_foreign(name, patterns))
+    return Ready(kernel, found, prepared, known, change)
+
+
+def _confirmed_half(state: State, store: Store, family: Family) -> Half | None:
+    return store.record(state.confirmed).halves.get(family) if state.confirmed else None
+
+
+def known_tables(found: Found, loaded: Half | None, patterns: Sequence[str]) -> Tables:
+    """What the kernel holds, with keys: those of what was loaded, for rules that are still there."""
+    tables = keyed(found.tables, of_source(found.program))
+    return recognised(tables, as_named(tables, loaded, patterns)) if loaded is not None else tables
+
+
+def _check_lockout(
+    request: Request, ready: Sequence[Ready], session: lockout.Session | None, report: Report
+) -> None:
+    refusals = []
+    for each in ready:
+        prepared, family = each.prepared, each.kernel.family
+
+        def name_of(line: int, file: str = prepared.file) -> str:
+            return f"{file}:{line}" if 0 < line < texts.LINES_OF_KERNEL else "the kernel"
+
+        if session is not None and session.family is family:
+            if not session.interface:
+                report.tell("warning: the interface of this SSH session is unknown; it is taken for none")
+            refusals += lockout.session_refusals(session, prepared.source, each.kernel.backend, name_of)
+        must = [packet for packet in request.must if lockout.family_of(packet) in (family, None)]
+        refusals += lockout.must_refusals(must, prepared.source, each.kernel.backend, name_of)
+    if refusals and request.force:
+        for refusal in refusals:
+            report.tell(f"warning: would not pass: {refusal}")
+    else:
+        lockout.check(refusals)
+
+
+def _record_as_is(request: Request, ready: Sequence[Ready], state: State, store: Store) -> None:
+    """The first apply of what is loaded already: it is recorded, so that later ones know it."""
+    number = state.last + 1
+    state = store.add(state, _record(request, ready, number, 0), WAITING)
+    store.confirm(state, number)
+    store.log(f"{number}: confirmed, as it was loaded already")
+
+
+def _record(request: Request, ready: Sequence[Ready], number: int, before: int) -> Record:
+    halves = {
+        each.kernel.family: Half(
+            each.change.loaded(), each.change.generated(), each.prepared.text, each.prepared.file
+        )
+        for each in ready
+    }
+    patterns = patterns_of(request.leave)
+    backend = ready[0].kernel.backend.value
+    return Record(number, time.time(), backend, patterns, halves, before, _options(request))
+
+
+def _before(request: Request, ready: Sequence[Ready], state: State, store: Store) -> tuple[State, int]:
+    """The record of what runs now, which is written unless it is the confirmed one."""
+    patterns = patterns_of(request.leave)
+    halves = {}
+    for each in ready:
+        tables = {
+            table: {name: chain for name, chain in chains.items() if name not in left}
+            for table, chains in each.known.items()
+            if table in each.prepared.wanted.tables
+            for left in [each.change.merged.left[table]]
+        }
+        absent = tuple(table for table in each.prepared.wanted.tables if table not in tables)
+        halves[each.kernel.family] = Half(tables, {}, each.found.text, "the kernel", absent)
+    if state.confirmed and _is_same(store.record(state.confirmed), halves, patterns):
+        return state, state.confirmed
+    number = state.last + 1
+    record = Record(number, time.time(), ready[0].kernel.backend.value, patterns, halves, state.confirmed)
+    return store.add(state, record, FOUND), number
+
+
+def _is_same(record: Record, halves: Mapping[Family, Half], patterns: Sequence[str]) -> bool:
+    """Whether *record* has all tables of *halves*, with the same rules."""
+    for family, half in halves.items():
+        recorded = record.halves.get(family)
+        if recorded is None or half.absent or half.tables.keys() - recorded.tables.keys():
+            return False
+        same = replace(recorded, tables={table: recorded.tables[table] for table in half.tables})
+        if not holds(half.tables, same, patterns):
+            return False
+    return True
+
+
+def _load(
+    request: Request,
+    ready: Sequence[Ready],
+    state: State,
+    store: Store,
+    session: lockout.Session | None,
+    report: Report,
+) -> Result:
+    state, before = _before(request, ready, state, store)
+    number = state.last + 1
+    record = _record(request, ready, number, before)
+    state = store.add(state, record, WAITING)
+    waiting = Waiting(number, before, 0.0, boot_id())
+    store.set_state(replace(state, waiting=waiting))
+    client = session if request.connection else None
+    seen = connections(client)
+    guard = guards.start(
+        lambda: is_waiting(request.folder, number),
+        lambda: deadline(request.folder, number),
+        lambda: confirmed_by_connection(request.folder, number, client, seen),
+        lambda why: guard_rolls_back(request.folder, number, why),
+    )
+    state = replace(state, waiting=replace(waiting, guard=guard.pid))
+    try:
+        store.set_state(state)
+        if request.confirm:
+            guards.start_timer(Path(request.folder), number, request.confirm + 60)
+        report.stage("loading")
+        seconds = perform([each.change for each in ready])
+    except HitablesError as error:
+        with deferred():
+            undo(store, state, str(error))
+            guard.abandon()
+        raise LiveError(f"{error}\nthe old rules are loaded again") from None
+    except BaseException:
+        guard.abandon()  # it rolls back as soon as this process releases the lock
+        raise
+    how = f"within {seconds * 1000:.1f} ms" if seconds else "in one commit"
+    store.log(f"{number}: loaded; all tables changed {how}")
+    report.tell(f"loaded as rule set {number}; all tables changed {how}")
+    if not request.confirm and not request.check:
+        return _confirm_now(store, state, guard)
+    until = time.time() + request.confirm
+    state = replace(state, waiting=replace(waiting, guard=guard.pid, until=until))
+    store.set_state(state)
+    guard.loaded()
+    if request.check:
+        return _checked(request, store, state)
+    return Result.WAITING
+
+
+def _confirm_now(store: Store, state: State, guard: guards.Guard) -> Result:
+    assert state.waiting is not None
+    number = state.waiting.number
+    state = store.confirm(state, number)
+    guard.loaded()
+    guards.stop_timer(number)
+    store.log(f"{number}: confirmed")
+    store.forget_old(state)
+    return Result.CONFIRMED
+
+
+def _checked(request: Request, store: Store, state: State) -> Result:
+    """Run the command that decides."""
+    assert state.waiting is not None
+    number = state.waiting.number
+    limit = request.confirm or None
+    try:
+        done = subprocess.run(request.check, shell=True, check=False, timeout=limit)
+        why = "" if done.returncode == 0 else f"it ended with exit status {done.returncode}"
+    except subprocess.TimeoutExpired:
+        why = f"it did not end within {request.confirm:g} s"
+    if why:
+        undo(store, state, f"the check failed: {why}")
+        raise HitablesError(
+            f"--check {request.check!r}: {why}; rule set {number} is taken back, and the old rules are loaded"
+        )
+    state = store.confirm(state, number)
+    guards.stop_timer(number)
+    store.log(f"{number}: confirmed by the check")
+    store.forget_old(state)
+    return Result.CONFIRMED

@@ -1,0 +1,175 @@
+"""`hitables status`: whether the kernel holds the rules that were applied, and what it means if it does not.
+
+The kernel is read with a check of what the tools print, and compared rule by rule.  Where rules differ, the
+proof engines answer whether any packet is treated otherwise.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from ..errors import HitablesError
+from ..ir.choices import Malformed
+from ..ir.fields import Family
+from ..ir.foreign import hide, is_foreign
+from ..ir.packet import Backend
+from ..ir.program import Program
+from ..reader import read
+from ..verify.diff import Changes, changes
+from ..verify.question import Question
+from . import guard, texts
+from .confirm import bring_back
+from .drift import differences
+from .hooks import others
+from .kernel import Kernel
+from .others import merge
+from .prepare import Found, find
+from .store import Half, Record, State, Store
+
+_SHOWN = 10
+
+
+class Level(enum.IntEnum):
+    """The exit status."""
+
+    SAME = 0
+    DRIFT = 1
+    TROUBLE = 2
+
+
+@dataclass(slots=True)
+class Compared:
+    """One family.
+
+    differing  where rules differ
+    changes    the packets that are treated otherwise; None if the rules are the same or not comparable
+    trouble    why they are not comparable
+    names      of the two rule sets that *changes* compares
+    """
+
+    family: Family
+    differing: list[str] = field(default_factory=list)
+    changes: Changes | None = None
+    trouble: str = ""
+    names: tuple[str, str] = ("", "")
+
+
+@dataclass(slots=True)
+class Status:
+    """*number*: the rule set that the kernel should hold.  *notes*: what else the user should know."""
+
+    number: int
+    level: Level = Level.SAME
+    compared: list[Compared] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def status(
+    store: Store, timeout: float | None = None, tell: Callable[[str], None] = lambda stage: None
+) -> Status:
+    """Compare the kernel with the rule set that was confirmed last, or that waits.
+
+    HitablesError if nothing was applied from this state directory, or if the kernel cannot be read.
+    """
+    state = store.state()
+    number = state.waiting.number if state.waiting else state.confirmed
+    if not number:
+        raise HitablesError(f"{store.folder}: no rule set was applied from here; hitables apply does that")
+    record = store.record(number)
+    result = Status(number)
+    _note_waiting(state, result)
+    for family, half in record.halves.items():
+        tell(f"reading the kernel, IPv{int(family)}")
+        compared = _compare(record, family, half, timeout, tell)
+        result.compared.append(compared)
+        level = Level.TROUBLE if compared.trouble else Level.DRIFT if compared.differing else Level.SAME
+        result.level = max(result.level, level)
+    result.notes += others(record.halves, Backend(record.backend))
+    return result
+
+
+def _note_waiting(state: State, result: Status) -> None:
+    waiting = state.waiting
+    if waiting is None:
+        last = max(state.status, default=0)
+        if last and state.status[last] not in ("confirmed", "found"):
+            result.notes.append(f"rule set {last}: {state.status[last]}")
+        return
+    rest = waiting.until - time.time()
+    if guard.is_alive(waiting.guard):
+        result.notes.append(
+            f"rule set {waiting.number} waits for its confirmation, {max(0, rest):.0f} s more"
+        )
+    else:
+        result.level = Level.TROUBLE
+        result.notes.append(
+            f"rule set {waiting.number} waits for its confirmation, and its guard has ended, so nothing "
+            "takes it back: hitables confirm, or hitables rollback"
+        )
+
+
+def _compare(
+    record: Record, family: Family, half: Half, timeout: float | None, tell: Callable[[str], None]
+) -> Compared:
+    compared = Compared(family)
+    found = find(Kernel(family, Backend(record.backend)), record.leave)
+    compared.differing = list(differences(found.tables, half, record.leave))
+    if not compared.differing:
+        return compared
+    tell("comparing")
+    try:
+        before = _wanted(half, found, record, family)
+        after = _with_tables(found.program, before)
+        question = Question(
+            (Backend(record.backend),),
+            Malformed.STRICTER,
+            tables=frozenset(table.name for table in before),
+            timeout=timeout,
+        )
+        compared.names = before.name, "the kernel"
+        compared.changes = changes(hide(before, record.leave), hide(after, record.leave), question, tell=tell)
+        if not compared.changes.complete and not compared.changes.regions:
+            compared.trouble = compared.changes.undecided[0].reason
+    except HitablesError as error:
+        compared.trouble = str(error)
+    return compared
+
+
+def _wanted(half: Half, found: Found, record: Record, family: Family) -> Program:
+    """The source of *half* with the chains of others that the kernel has now."""
+    source = read(half.source, family=family, name=half.file) if half.source else None
+    tables = texts.of_program(source) if source is not None else half.tables
+    merged = merge(tables, found.tables, lambda name: is_foreign(name, record.leave))
+    name = half.file if source is not None else f"rule set {record.number}"
+    return texts.with_lines(read(texts.write(merged.tables), family=family, name=name), merged.tables)
+
+
+def _with_tables(program: Program, other: Program) -> Program:
+    """*program* with the tables that *other* has, and no others."""
+    names = [table.name for table in other]
+    return replace(program, tables=tuple(table for table in program if table.name in names))
+
+
+def repair(store: Store) -> tuple[int, list[str]]:
+    """Load the confirmed rules again; their number, and notes for the user."""
+    state = store.state()
+    if state.waiting is not None:
+        raise HitablesError(
+            f"rule set {state.waiting.number} waits for its confirmation: "
+            "hitables confirm, or hitables rollback"
+        )
+    if not state.confirmed:
+        raise HitablesError(f"{store.folder}: no rule set is confirmed")
+    record = store.record(state.confirmed)
+    notes = bring_back(store, record, record)
+    store.log(f"{state.confirmed}: loaded again by status --repair")
+    return state.confirmed, notes
+
+
+def shown(differing: list[str]) -> list[str]:
+    """The first differences, and how many more there are."""
+    more = [f"… and {len(differing) - _SHOWN} more"] if len(differing) > _SHOWN else []
+    return [*differing[:_SHOWN], *more]

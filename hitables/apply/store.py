@@ -1,0 +1,345 @@
+"""The state directory of `hitables apply`: every rule set that was loaded, and which one is confirmed.
+
+    state.json             which record is confirmed, which one waits for its confirmation
+    lock                   held by a process that changes the state or the kernel
+    0001/record.json       one rule set: when, from which files, by which options, and by family the rest:
+    0001/loaded4, loaded6  the text as it was loaded, which a rollback loads again
+    0001/source4, source6  the text that it was made of
+    confirmed.rules, confirmed6.rules   what iptables-restore should load at boot
+    log                    a line for each thing that was done
+
+Invariant: state.json names complete records only.  Files are written beside their place, flushed to the disk
+and renamed, and so are their folders; then state.json is replaced.  After a loss of power it is the old or
+the new one.
+
+A record that waits when the machine is started again has ended: its rules are gone with the kernel.  So has
+one without a guard, because nothing is loaded before the guard is written down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from ..errors import FileError, HitablesError, LiveError
+from ..files import read_text, trouble, write_text
+from ..ir.fields import Family
+from . import texts
+from .counts import Origins, keyed, origins_of
+from .texts import Tables
+
+VERSION = 1
+KEPT = 20  # records of the past that are kept, besides the confirmed one and the one that waits
+# How a record ended.
+FOUND, WAITING, CONFIRMED, ROLLED_BACK, ENDED = "found", "waiting", "confirmed", "rolled back", "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """The rules of one family in a record.
+
+    tables     by name, as loaded, without the chains of others; rules have keys (counts.py)
+    absent     tables that did not exist
+    generated  by table: the chains of trees
+    source     the text that this was made of; *file*: its name
+    """
+
+    tables: Tables
+    generated: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    source: str = ""
+    file: str = ""
+    absent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One rule set of both families; *number* from 1.
+
+    backend  the one that it was loaded with
+    leave    the patterns of foreign chains
+    before   the record of what it replaced; 0: none
+    options  what it was compiled with, and by which version
+    """
+
+    number: int
+    when: float
+    backend: str
+    leave: tuple[str, ...]
+    halves: Mapping[Family, Half]
+    before: int = 0
+    options: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A rule set that is loaded, or about to be, and not confirmed.
+
+    number, before  its record, and the record that a rollback loads
+    until           when it is rolled back, in seconds since 1970; 0 while it is being loaded
+    boot            the boot of the machine in which it was loaded
+    guard           the process that rolls it back
+    """
+
+    number: int
+    before: int
+    until: float
+    boot: str
+    guard: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """*status*: by record how it ended."""
+
+    last: int = 0
+    confirmed: int = 0
+    waiting: Waiting | None = None
+    status: Mapping[int, str] = field(default_factory=dict)
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+class Store:
+    """A state directory, held by this process until `close`."""
+
+    def __init__(self, folder: Path, lock: int) -> None:
+        self.folder, self.lock = folder, lock
+
+    @classmethod
+    def open(cls, path: str, create: bool = False, wait: float = 10.0) -> Self:
+        """The store in folder *path*; *wait*: seconds for which another process may hold it."""
+        folder = Path(path)
+        try:
+            if create:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            elif not folder.is_dir():
+                raise HitablesError(f"{folder}: there is no such state directory; hitables apply makes one")
+            lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise trouble(path, error) from None
+        deadline = time.monotonic() + wait
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return cls(folder, lock)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    os.close(lock)
+                    raise LiveError(
+                        f"{folder}: another hitables is changing the firewall; try again later"
+                    ) from None
+                time.sleep(0.05)
+
+    def close(self) -> None:
+        if self.lock >= 0:
+            os.close(self.lock)
+            self.lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # The state.
+
+    def state(self) -> State:
+        path = self.folder / "state.json"
+        if not path.exists():
+            return State()
+        data = self._json(path)
+        waiting = data["waiting"]
+        state = State(
+            data["last"],
+            data["confirmed"],
+            Waiting(**waiting) if waiting else None,
+            {int(number): status for number, status in data["status"].items()},
+        )
+        if state.waiting and (state.waiting.boot != boot_id() or not state.waiting.guard):
+            status = {**state.status, state.waiting.number: ENDED}
+            state = replace(state, waiting=None, status=status)
+        return state
+
+    def set_state(self, state: State) -> None:
+        waiting = state.waiting
+        data = {
+            "format": "hitables-state",
+            "version": VERSION,
+            "last": state.last,
+            "confirmed": state.confirmed,
+            "waiting": waiting
+            and {
+                "number": waiting.number,
+                "before": waiting.before,
+                "until": waiting.until,
+                "boot": waiting.boot,
+                "guard": waiting.guard,
+            },
+            "status": {str(number): status for number, status in sorted(state.status.items())},
+        }
+        self._write(self.folder / "state.json", json.dumps(data, indent=1) + "\n")
+
+    def confirm(self, state: State, number: int) -> State:
+        """The state in which record *number* is confirmed; it is what the next boot should load."""
+        record = self.record(number)
+        for family in Family:
+            path = self.folder / ("confirmed.rules" if family is Family.IPV4 else "confirmed6.rules")
+            half = record.halves.get(family)
+            if half is not None:
+                self._write(path, texts.write(half.tables))
+        status = {**state.status, number: CONFIRMED}
+        state = replace(state, confirmed=number, waiting=None, status=status)
+        self.set_state(state)
+        return state
+
+    # Records.
+
+    def add(self, state: State, record: Record, status: str) -> State:
+        """Write *record*; the state that lists it, which the caller has to set."""
+        folder = self._folder(record.number)
+        halves = {}
+        with _system_errors(folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        for family, half in record.halves.items():
+            self._write(folder / f"loaded{int(family)}", texts.write(half.tables))
+            self._write(folder / f"source{int(family)}", half.source)
+            halves[str(int(family))] = {
+                "file": half.file,
+                "generated": {table: list(names) for table, names in half.generated.items()},
+                "absent": list(half.absent),
+                "origins": _packed(origins_of(half.tables)),
+            }
+        data = {
+            "format": "hitables-record",
+            "version": VERSION,
+            "number": record.number,
+            "when": record.when,
+            "backend": record.backend,
+            "leave": list(record.leave),
+            "before": record.before,
+            "options": record.options,
+            "families": halves,
+        }
+        self._write(folder / "record.json", json.dumps(data) + "\n")
+        _flush(folder)
+        _flush(self.folder)
+        return replace(state, last=record.number, status={**state.status, record.number: status})
+
+    def record(self, number: int) -> Record:
+        """The record *number*; HitablesError if there is none."""
+        folder = self._folder(number)
+        if not (folder / "record.json").exists():
+            raise HitablesError(f"{self.folder}: there is no rule set {number}; hitables history lists them")
+        data = self._json(folder / "record.json")
+        halves = {}
+        for name, half in data["families"].items():
+            halves[Family(int(name))] = Half(
+                keyed(texts.parse(read_text(str(folder / f"loaded{name}"))), _unpacked(half["origins"])),
+                {table: tuple(names) for table, names in half["generated"].items()},
+                read_text(str(folder / f"source{name}")),
+                half["file"],
+                tuple(half["absent"]),
+            )
+        return Record(
+            data["number"],
+            data["when"],
+            data["backend"],
+            tuple(data["leave"]),
+            halves,
+            data["before"],
+            data["options"],
+        )
+
+    def numbers(self) -> list[int]:
+        """The numbers of the records, the oldest first."""
+        with _system_errors(self.folder):
+            names = [each.parent.name for each in self.folder.glob("[0-9]*/record.json")]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def forget_old(self, state: State) -> State:
+        """Remove records of the past beyond `KEPT`."""
+        needed = {state.confirmed, state.last}
+        if state.waiting:
+            needed |= {state.waiting.number, state.waiting.before}
+        old = [number for number in self.numbers() if number not in needed][:-KEPT]
+        for number in old:
+            folder = self._folder(number)
+            with _system_errors(folder):
+                (folder / "record.json").unlink()  # first, so that no part is taken for a record
+                for file in folder.iterdir():
+                    file.unlink()
+                folder.rmdir()
+        if old:
+            status = {number: each for number, each in state.status.items() if number not in old}
+            state = replace(state, status=status)
+            self.set_state(state)
+        return state
+
+    def log(self, message: str) -> None:
+        """Add a line to the log, with the time."""
+        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}\n"
+        with contextlib.suppress(OSError), open(self.folder / "log", "a", errors="surrogateescape") as file:
+            file.write(line)
+
+    def _folder(self, number: int) -> Path:
+        return self.folder / f"{number:04}"
+
+    def _write(self, path: Path, text: str) -> None:
+        write_text(str(path), text)
+        _flush(path.parent)
+
+    def _json(self, path: Path) -> Any:
+        try:
+            data = json.loads(read_text(str(path)))
+        except ValueError as error:
+            raise FileError(f"{path}: {error}") from None
+        if data.get("version") != VERSION:
+            raise FileError(f"{path}: written by another version of hitables")
+        return data
+
+
+@contextlib.contextmanager
+def _system_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise trouble(error.filename or str(path), error) from None
+
+
+def _flush(folder: Path) -> None:
+    """Make the names in *folder* survive a loss of power."""
+    with _system_errors(folder):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _packed(origins: Origins) -> dict[str, Any]:
+    """Origins with each key once: many rules are copies of one."""
+    numbers: dict[str, int] = {}
+    tables = {
+        table: {
+            chain: [numbers.setdefault(key, len(numbers)) for key in keys] for chain, keys in chains.items()
+        }
+        for table, chains in origins.items()
+    }
+    return {"rules": list(numbers), "tables": tables}
+
+
+def _unpacked(data: Mapping[str, Any]) -> Origins:
+    rules = data["rules"]
+    return {
+        table: {chain: [rules[number] for number in keys] for chain, keys in chains.items()}
+        for table, chains in data["tables"].items()
+    }

@@ -1,0 +1,345 @@
+"""`hitables apply`, `confirm`, `rollback`, `status`, `history`: a firewall that can be taken back.
+
+They change the network namespace in which they are called, and its state directory (hitables.apply.store).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import HitablesError
+from .progress import progress_bar
+from .streams import discard
+from .terminal import (
+    Differ,
+    Number,
+    backend_option,
+    command,
+    leave_option,
+    option,
+    section,
+    state_option,
+    timeout_option,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..apply.run import Ready, Request
+    from ..apply.status import Compared
+    from ..apply.store import Record
+    from ..ir.fields import Family
+
+CHANGES_SHOWN = 20
+
+
+@command(
+    short_help="Load rules so that they can be taken back.",
+    examples=(
+        (
+            "Load IPv4 and IPv6 rules; they are taken back unless confirmed within a minute",
+            "hitables apply office.rules office6.rules --confirm 60",
+        ),
+        (
+            "Show what would change, and leave the chains of docker and fail2ban as they are",
+            "hitables apply office.rules --leave docker --leave fail2ban --dry-run",
+        ),
+    ),
+)
+@click.argument("file", metavar="FILE")
+@click.argument("file6", metavar="[FILE6]", required=False)
+@section(
+    "Confirmation",
+    option(
+        "--confirm",
+        "seconds",
+        type=Number(0),
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Load the old rules again unless the new ones are confirmed within this time; 0: confirm them "
+        "at once.",
+    ),
+    option(
+        "--check",
+        metavar="COMMAND",
+        default="",
+        help="Confirm the rules if this command succeeds, and load the old ones again if it fails.",
+    ),
+    option(
+        "--by-connection",
+        "connection",
+        is_flag=True,
+        help="Confirm the rules when a new SSH connection from the host of this session is established.",
+    ),
+)
+@section(
+    "Safety",
+    option(
+        "--must",
+        metavar="PACKET",
+        multiple=True,
+        help='Refuse rules that do not let this packet pass, as in "chain=INPUT in=eth0 src=10.0.0.1 '
+        'dst=10.0.0.2 proto=tcp sport=1024 dport=22"; may be repeated.',
+    ),
+    option("--force", is_flag=True, help="Load the rules even if they cut off this session or a --must."),
+    option("-n", "--dry-run", is_flag=True, help="Say what would change, and change nothing."),
+)
+@section(
+    "Rule sets",
+    backend_option(
+        "Load the rules with this iptables; auto: the one that iptables is.",
+        ("auto", "legacy", "nft"),
+        "auto",
+    ),
+    leave_option,
+    option("--no-compile", is_flag=True, help="Load FILE as it is, without trees."),
+    timeout_option("Give up after this long if the compiled rules are not proved by then, and load nothing."),
+)
+@section("State", state_option)
+def apply(
+    file: str,
+    file6: str | None,
+    folder: str,
+    backend: str,
+    no_compile: bool,
+    seconds: float,
+    **options: Any,
+) -> None:
+    """Compile the rules in FILE (and FILE6), prove them, say what changes, and load them.
+
+    FILE is the output of iptables-save or rules as you wrote them. Tables that it does not have stay as they
+    are. Chains that match --leave stay as they are now, and so do the rules that lead to them.
+
+    The old rules are loaded again unless the new ones are confirmed in time: by "hitables confirm" in any
+    session, by --check, or by --by-connection. Exit status 0: loaded, or nothing to do; 1: --dry-run, and
+    something would change; 2: an error, after which the old rules are loaded.
+    """
+    from ..apply import run
+    from ..compiler.options import Options
+    from ..ir.packet import Backend
+
+    request = run.Request(
+        files=_files(file, file6),
+        folder=folder,
+        backend=None if backend == "auto" else Backend(backend),
+        options=None if no_compile else Options(),
+        confirm=seconds,
+        **options,
+    )
+    with progress_bar() as progress:
+        result = run.apply(
+            request,
+            run.Report(progress, _tell, lambda ready, loaded: _show_changes(request, ready, loaded)),
+        )
+    if result is run.Result.NOTHING:
+        click.echo("nothing to do: the kernel holds these rules")
+    elif result is run.Result.WOULD_CHANGE:
+        raise Differ
+    elif result is run.Result.CONFIRMED:
+        click.echo("confirmed")
+    else:
+        click.echo(
+            f"confirm the rules within {seconds:g} s, best from a new session; else the old ones are loaded "
+            f"again:\n  hitables confirm --state {folder}"
+        )
+
+
+def _files(file: str, file6: str | None) -> dict[Family, tuple[str, str]]:
+    """The files by family, which a file states by its contents."""
+    from ..files import read_text
+    from ..ir.fields import Family
+    from ..reader import read
+
+    if file == file6 == "-":
+        raise HitablesError("two rule sets cannot both be read from standard input")
+    files: dict[Family, tuple[str, str]] = {}
+    for name in (file, file6):
+        if name is None:
+            continue
+        text = read_text(name)
+        family = read(text, name=name).family
+        if family in files and file6 is not None and name == file6:
+            # An empty table, or one without addresses, is of either family.
+            family = Family.IPV6 if family is Family.IPV4 else Family.IPV4
+        files[family] = name, text
+    return files
+
+
+def _tell(message: str) -> None:
+    """Print a message; a terminal that is gone is no reason to take the rules back at once."""
+    try:
+        click.echo(message, err=True)
+    except OSError:
+        discard(sys.stderr)
+
+
+def _show_changes(request: Request, ready: Sequence[Ready], loaded: Record | None) -> None:
+    """Print which packets the new rules treat otherwise, and what is loaded for it.
+
+    If the kernel holds the rules of record *loaded*, those rules are compared, as their lines are known.
+    """
+    from .. import api
+    from ..apply.drift import holds
+    from ..ir.foreign import hide, patterns_of
+    from ..report.diff import show
+
+    patterns = patterns_of(request.leave)
+    for each in ready:
+        after, kernel = hide(each.prepared.source, patterns), each.kernel
+        title = f"IPv{int(kernel.family)}, {kernel.backend.value}"
+        half = loaded.halves.get(kernel.family) if loaded is not None else None
+        is_known = half is not None and half.source and holds(each.known, half, patterns)
+        try:
+            before = (
+                api.read(half.source, family=kernel.family, name=half.file) if half and is_known else None
+            )
+            changes = api.diff(
+                hide(before or each.found.program, patterns),
+                after,
+                backend=kernel.backend,
+                tables=[table.name for table in after],
+                timeout=request.timeout,
+            )
+        except HitablesError as error:
+            click.echo(f"{title}: the rules cannot be compared with those of the kernel: {error}")
+            continue
+        title_of_old = "the kernel" if before is None else f"{before.name} as it was applied"
+        click.echo(f"{title}:\n" + show(changes, (title_of_old, each.prepared.file), CHANGES_SHOWN))
+        lines = sum(len(chain.rules) for chains in each.change.loaded().values() for chain in chains.values())
+        plans = each.change.plans.values()
+        new, changed, removed = (
+            sum(len(getattr(plan, part)) for plan in plans) for part in ("staged", "changed", "removed")
+        )
+        click.echo(
+            f"{after.rule_count()} rules, {lines} as loaded; chains: {new} new, {changed} changed, "
+            f"{removed} removed"
+        )
+
+
+@command(
+    short_help="Keep the rules that apply has loaded.",
+    examples=(
+        ("Keep the rules", "hitables confirm"),
+        ("Keep the rules of another state directory", "hitables confirm --state /etc/firewall"),
+    ),
+)
+@section("State", state_option)
+def confirm(folder: str) -> None:
+    """Confirm the rules that "hitables apply" has loaded, so that they stay."""
+    from ..apply.confirm import confirm as confirm_rules
+
+    click.echo(f"rule set {confirm_rules(folder)} is confirmed")
+
+
+@command(
+    short_help="Load earlier rules again.",
+    examples=(
+        ("Load the rules before the present ones", "hitables rollback"),
+        ("Load rule set 3 of the history", "hitables rollback 3"),
+    ),
+)
+@click.argument("number", metavar="[N]", type=click.IntRange(1), required=False)
+@section("State", state_option)
+@option("--waiting", type=int, hidden=True)
+def rollback(number: int | None, folder: str, waiting: int | None) -> None:
+    """Load rule set N of "hitables history" again, or the one before the present one.
+
+    Counters go on, and chains of other programs stay as they are now.
+    """
+    from ..apply.confirm import roll_back
+
+    loaded, notes = roll_back(folder, number, waiting)
+    for note in notes:
+        _tell(note)
+    if loaded:
+        click.echo(f"rule set {loaded} is loaded")
+
+
+@command(
+    short_help="List the rule sets that were loaded.",
+    examples=(
+        ("List the rule sets", "hitables history"),
+        ("List the last three", "hitables history | tail -n 3"),
+    ),
+)
+@section("State", state_option)
+def history(folder: str) -> None:
+    """List the rule sets that were loaded, and which one is confirmed."""
+    from ..apply.store import Store
+
+    with Store.open(folder) as store:
+        state = store.state()
+        for number in store.numbers():
+            record = store.record(number)
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.when))
+            rules = sum(
+                len(chain.rules)
+                for half in record.halves.values()
+                for chains in half.tables.values()
+                for chain in chains.values()
+            )
+            files = ", ".join(half.file for half in record.halves.values())
+            mark = "*" if number == state.confirmed else " "
+            how = state.status.get(number, "unfinished")
+            click.echo(f"{mark} {number:>4}  {when}  {how:<11}  {rules:>7} rules  {files}")
+
+
+@command(
+    short_help="Say whether the kernel holds the confirmed rules.",
+    examples=(
+        ("Check the firewall from cron", "hitables status"),
+        ("Load the confirmed rules again", "hitables status --repair"),
+    ),
+)
+@section("State", state_option)
+@section("Limits", timeout_option("Give up the proof after this long."))
+@option("--repair", is_flag=True, help="Load the confirmed rules again if the kernel does not hold them.")
+def status(folder: str, repair: bool, timeout: float | None) -> None:
+    """Compare the kernel with the rules that were applied, and list who else filters packets.
+
+    Where rules differ, a proof decides whether any packet is treated otherwise. Exit status 0: the kernel
+    holds the rules; 1: rules differ; 2: it is unknown, or the guard of an apply has ended.
+    """
+    from ..apply import status as check
+    from ..apply.store import Store
+
+    with Store.open(folder) as store:
+        with progress_bar() as progress:
+            result = check.status(store, timeout, progress)
+        for compared in result.compared:
+            _show_compared(compared, result.number)
+        for note in result.notes:
+            click.echo(note)
+        if repair and result.level is check.Level.DRIFT:
+            number, notes = check.repair(store)
+            for note in notes:
+                _tell(note)
+            click.echo(f"rule set {number} is loaded again")
+            return
+    if result.level is check.Level.DRIFT:
+        raise Differ
+    raise SystemExit(int(result.level))
+
+
+def _show_compared(compared: Compared, number: int) -> None:
+    from ..apply.status import shown
+    from ..report.diff import show
+
+    title = f"IPv{int(compared.family)}"
+    if not compared.differing:
+        click.echo(f"{title}: the kernel holds rule set {number}")
+        return
+    if compared.trouble:
+        click.echo(f"{title}: rules differ, and cannot be compared: {compared.trouble}")
+    elif compared.changes is not None and not compared.changes.regions:
+        click.echo(f"{title}: rules differ from rule set {number}, but every packet is treated the same")
+    elif compared.changes is not None:
+        click.echo(f"{title}: packets are treated otherwise than by rule set {number}:")
+        click.echo(show(compared.changes, compared.names, CHANGES_SHOWN))
+    for each in shown(compared.differing):
+        click.echo(f"  {each}")

@@ -1,0 +1,130 @@
+"""Chains that other programs manage: their names, and what their rules may do to a packet.
+
+docker, fail2ban or kube-proxy change their own chains at any time.  So a rule set is compiled and compared
+without the rules of these chains: each holds one rule of unknown effect instead (`hide`).
+
+Invariant: two programs that are equal with hidden chains stay equal whatever these chains hold, as long as
+their rules are rules of iptables.  In table filter no such rule changes an address, a port or the state of a
+connection, because the kernel accepts those targets in other tables only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from .program import Program, Table
+from .rule import EVERYTHING, Ends, Kind, Metadata, Rule, Target
+
+# By program: patterns for the names of its chains.
+PRESETS: dict[str, tuple[str, ...]] = {
+    "docker": ("DOCKER", "DOCKER-*"),
+    "fail2ban": ("f2b-*", "fail2ban-*"),
+    "kube": ("KUBE-*",),
+    "calico": ("cali-*",),
+    "libvirt": ("LIBVIRT_*",),
+    "ufw": ("ufw-*", "ufw6-*"),
+    "firewalld": (
+        *("IN_*", "FWD_*", "FWDI_*", "FWDO_*", "PRE_*", "POST_*"),
+        *("INPUT_ZONES*", "FORWARD_*ZONES*", "PREROUTING_ZONES*", "POSTROUTING_ZONES*"),
+        *("INPUT_direct", "FORWARD_direct", "OUTPUT_direct", "PREROUTING_direct", "POSTROUTING_direct"),
+    ),
+    "crowdsec": ("CROWDSEC_*", "crowdsec-*"),
+}
+
+# What no rule of iptables in table filter changes.
+_FIXED_IN_FILTER = frozenset({Metadata.CT, Metadata.ADDRESSES, Metadata.PAYLOAD, Metadata.META})
+
+
+def patterns_of(words: Iterable[str]) -> tuple[str, ...]:
+    """The patterns that *words* of --leave stand for: a preset for its own, other words for themselves."""
+    return tuple(dict.fromkeys(pattern for word in words for pattern in PRESETS.get(word, (word,))))
+
+
+def is_foreign(name: str, patterns: Sequence[str]) -> bool:
+    """Whether the chain *name* matches one of *patterns*, in which * and ? match any letters."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def recognised(program: Program, patterns: Sequence[str] = ()) -> list[str]:
+    """The presets that match user chains of *program* which *patterns* do not match."""
+    names = {chain.name for table in program for chain in table.chains if chain.policy is None}
+    unmatched = [name for name in names if not is_foreign(name, patterns)]
+    return [preset for preset, own in PRESETS.items() if any(is_foreign(name, own) for name in unmatched)]
+
+
+def unknown_rule(table: str, chain: str) -> Rule:
+    """The rule in place of those of *chain*: it may end a packet's path, and write what rules there can."""
+    writes = EVERYTHING - _FIXED_IN_FILTER if table == "filter" else EVERYTHING
+    name = f"the rules of chain {chain}"
+    return Rule((), Target(name, Kind.VERDICT, name, ends=Ends.MAYBE, writes=writes))
+
+
+def hide_in_table(table: Table, patterns: Sequence[str]) -> Table:
+    """*table* with one rule of unknown effect in each foreign chain."""
+    names = {chain.name for chain in table.chains if is_foreign(chain.name, patterns)}
+    if not names:
+        return table
+    chains = (
+        chain.with_rules((unknown_rule(table.name, chain.name),)) if chain.name in names else chain
+        for chain in table.chains
+    )
+    return replace(table, chains=tuple(chains))
+
+
+def hide(program: Program, patterns: Sequence[str]) -> Program:
+    """*program* with one rule of unknown effect in each foreign chain."""
+    if not patterns:
+        return program
+    return replace(program, tables=tuple(hide_in_table(table, patterns) for table in program))
+
+
+def aside(program: Program, patterns: Sequence[str]) -> Program:
+    """*program* without the rules of foreign chains and without the rules that enter them."""
+    if not patterns:
+        return program
+    tables = []
+    for table in program:
+        chains = (
+            chain.with_rules(
+                ()
+                if is_foreign(chain.name, patterns)
+                else tuple(rule for rule in chain.rules if not is_foreign(rule.enters or "", patterns))
+            )
+            for chain in table.chains
+        )
+        tables.append(replace(table, chains=tuple(chains)))
+    return replace(program, tables=tuple(tables))
+
+
+def show(hidden: Program, original: Program, patterns: Sequence[str]) -> Program:
+    """*hidden* with the rules that the foreign chains have in *original*."""
+    if not patterns:
+        return hidden
+    tables = []
+    for table in hidden:
+        own = original.table(table.name)
+        chains = (
+            own[chain.name] if chain.name in own and is_foreign(chain.name, patterns) else chain
+            for chain in table.chains
+        )
+        tables.append(replace(table, chains=tuple(chains)))
+    return replace(hidden, tables=tuple(tables))
+
+
+def entered_from(program: Program, patterns: Sequence[str]) -> dict[tuple[str, str], str]:
+    """Table and name of each other chain that foreign chains reach, with a foreign chain that leads there.
+
+    A proof about hidden chains says nothing of these chains as they are entered from there.
+    """
+    reached: dict[tuple[str, str], str] = {}
+    for table in program if patterns else ():
+        waiting = [(chain.name, chain.name) for chain in table.chains if is_foreign(chain.name, patterns)]
+        while waiting:
+            name, origin = waiting.pop()
+            for callee in table[name].callees() if name in table else ():
+                if not is_foreign(callee, patterns) and (table.name, callee) not in reached:
+                    reached[table.name, callee] = origin
+                    waiting.append((callee, origin))
+    return reached

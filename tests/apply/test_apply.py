@@ -1,0 +1,299 @@
+"""A rule set that is applied is the one in the file, and can be taken back whatever happens."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.firewall import BACKENDS, Firewall, plain
+from support.rule_texts import make_text
+
+import hitables
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.kernel.namespace import Namespace
+from hitables.verify.question import Equal
+
+pytestmark = pytest.mark.needs_kernel
+TOOLS = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
+
+
+@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
+def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
+    with Namespace() as namespace:
+        yield Firewall(namespace, tmp_path, request.param)
+
+
+def office(count: int = 30, port: int = 1000, policy: str = "DROP", more: str = "") -> str:
+    rules = "".join(
+        f"-A INPUT -s 10.{n}.0.0/16 -p udp -m udp --dport {port + n} -j ACCEPT\n" for n in range(count)
+    )
+    return (
+        f"*filter\n:INPUT {policy} [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n:audit - [0:0]\n{more}"
+        f"{rules}-A INPUT -s 127.0.0.0/8 -p udp -m udp --dport 53 -j audit\n-A audit -j ACCEPT\nCOMMIT\n"
+    )
+
+
+def random_rules(seed: int, family: Family) -> str:
+    """Rules that the tools print as they are."""
+    lines = make_text(random.Random(seed), family, rules=60, memory=0.1).splitlines(keepends=True)
+    return "".join(line for line in lines if not re.search(r" -m mac| -m ttl|! --[sd]port 0:65535", line))
+
+
+# Laws.
+
+
+@BACKENDS
+@pytest.mark.parametrize("seed", range(2))
+def test_both_families_are_equal_to_the_files_and_a_rollback_restores_what_was_there(
+    backend: Backend, seed: int, tmp_path: Path
+) -> None:
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, backend)
+        before = {family: random_rules(seed, family) for family in Family}
+        after = {family: random_rules(seed + 100, family) for family in Family}
+        files = []
+        for family in Family:
+            firewall.load(before[family], family)
+            files.append(firewall.file(after[family], f"{family.name}.rules"))
+        found = {family: plain(firewall.save(family)) for family in Family}
+        done = firewall.apply(*files)
+        if backend is Backend.NFT:
+            assert "all tables changed in one commit" in done.stderr
+        for family in Family:
+            text = after[family]
+            compared = hitables.check(text, firewall.save(family), backend=backend, family=family)
+            assert all(isinstance(case.answer, Equal) for case in compared.cases)
+        firewall.hitables("rollback")
+        assert {family: plain(firewall.save(family)) for family in Family} == found
+
+
+def test_applying_what_is_loaded_does_nothing(firewall: Firewall) -> None:
+    path = firewall.file(office())
+    firewall.apply(path)
+    before = firewall.save()
+    assert "nothing to do" in firewall.apply(path).stdout
+    assert firewall.save() == before
+    assert len(firewall.hitables("history").stdout.splitlines()) == 2
+
+
+def test_a_dry_run_says_what_would_change_and_changes_nothing(firewall: Firewall) -> None:
+    firewall.apply(firewall.file(office()))
+    before = firewall.save()
+    done = firewall.hitables("apply", firewall.file(office(port=2000)), "--dry-run", status=1)
+    assert "was ACCEPT by line 6, now DROP by policy" in done.stdout
+    assert firewall.save() == before
+    assert "*    2" in firewall.hitables("history").stdout
+
+
+def test_counters_go_on_when_rules_are_compiled_changed_and_rolled_back(firewall: Firewall) -> None:
+    firewall.load(office())
+    firewall.send(7, 53)
+    path = firewall.file(office())
+    firewall.apply(path)
+    assert firewall.counted("-j audit") == firewall.counted("-A audit") == 7
+    firewall.send(5, 53)
+    firewall.apply(firewall.file(office(port=3000)))
+    assert firewall.counted("-j audit") == 12
+    firewall.hitables("rollback")
+    firewall.send(1, 53)
+    assert firewall.counted("-j audit") == firewall.counted("-A audit") == 13
+
+
+@pytest.mark.parametrize("family", list(Family))
+def test_counters_of_trees_go_on_in_both_families(firewall: Firewall, family: Family) -> None:
+    """iptables-nft 1.8.9 itself loads those of IPv6 as zeros."""
+    source, other = ("::1/128", "fd00:{}::/32") if family is Family.IPV6 else ("127.0.0.1/32", "10.{}.0.0/16")
+    rules = "".join(
+        f"-A INPUT -s {other.format(n)} -p udp -m udp --dport {n} -j DROP\n" for n in range(1, 31)
+    )
+    rules += f"-A INPUT -s {source} -p udp -m udp --dport 53 -j ACCEPT\n"
+    text = f"*filter\n:INPUT ACCEPT [0:0]\n{rules}COMMIT\n"
+    firewall.load(text, family)
+    firewall.send(7, 53, family)
+    firewall.apply(firewall.file(text))
+    assert firewall.counted("--dport 53 ", family) == 7
+    firewall.send(2, 53, family)
+    firewall.apply(firewall.file(text.replace("--dport 9 ", "--dport 99 ")))
+    firewall.send(1, 53, family)
+    assert firewall.counted("--dport 53 ", family) == 10
+    firewall.apply(firewall.file(text), "--no-compile")
+    assert firewall.counted("--dport 53 ", family) == 10
+
+
+def test_a_change_in_nf_tables_is_one_commit_of_both_families(tmp_path: Path) -> None:
+    """Between two commits of the whole apply, packets meet one rule set; there is one in which it changes."""
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        nat = "*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -o eth{} -j MASQUERADE\nCOMMIT\n"
+        old = [firewall.file(office(port=1000) + nat.format(1)), firewall.file(six(1000), "six.rules")]
+        firewall.apply(*old)
+        new = [firewall.file(office(port=2000) + nat.format(2)), firewall.file(six(2000), "six.rules")]
+        process = namespace.call(watch_commits, tmp_path)
+        firewall.apply(*new)
+        namespace.run(["kill", str(process)])
+        commits = (tmp_path / "commits").read_text().split("# new generation")
+        visible = [part for part in commits if re.search(r"add rule ip6? \w+ (INPUT|POSTROUTING) ", part)]
+        assert len(visible) == 1
+        for words in ("ip filter INPUT", "ip nat POSTROUTING", "ip6 filter INPUT"):
+            assert f"add rule {words}" in visible[0]
+
+
+def six(port: int) -> str:
+    rules = "".join(
+        f"-A INPUT -s fd00:{n}::/32 -p udp -m udp --dport {port + n} -j ACCEPT\n" for n in range(1, 31)
+    )
+    return f"*filter\n:INPUT DROP [0:0]\n{rules}COMMIT\n"
+
+
+def watch_commits(folder: Path) -> int:
+    """Start `nft monitor`, which prints each commit, and wait until it listens; its process."""
+    with (folder / "commits").open("w") as out:
+        process = subprocess.Popen(["nft", "monitor"], stdout=out, start_new_session=True)
+    while (folder / "commits").stat().st_size == 0:
+        subprocess.run(["nft", "add table ip probe; delete table ip probe"], check=True)
+        time.sleep(0.05)
+    return process.pid
+
+
+def test_tables_that_did_not_exist_are_empty_after_a_rollback(firewall: Firewall) -> None:
+    nat = "*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -o eth1 -j MASQUERADE\nCOMMIT\n"
+    firewall.apply(firewall.file(nat + office()))
+    assert "MASQUERADE" in firewall.save()
+    firewall.hitables("rollback")
+    assert plain(firewall.save()) == ""
+
+
+def test_tables_that_the_file_lacks_stay_as_they_are(firewall: Firewall) -> None:
+    nat = "*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -o eth1 -j MASQUERADE\nCOMMIT\n"
+    firewall.load(nat)
+    firewall.apply(firewall.file(office()))
+    assert "MASQUERADE" in firewall.save()
+
+
+def test_any_rule_set_of_the_history_can_be_loaded_again(firewall: Firewall) -> None:
+    for port in (1000, 2000, 3000):
+        firewall.apply(firewall.file(office(port=port)))
+    firewall.hitables("rollback", 2)
+    assert "--dport 1001" in firewall.save()
+    assert "holds rule set 2" in firewall.hitables("status").stdout
+    assert "there is no rule set 9" in firewall.hitables("rollback", 9, status=2).stderr
+
+
+def test_trees_that_do_not_change_stay_with_their_counters(firewall: Firewall) -> None:
+    rules = office(40)
+    more = rules.replace(":audit -", ":web -\n:audit -").replace("COMMIT\n", "")
+    more += "".join(f"-A web -s 10.{n}.0.0/16 -p tcp -m tcp --dport {n} -j ACCEPT\n" for n in range(1, 41))
+    firewall.apply(firewall.file(more + "-A FORWARD -j web\nCOMMIT\n"))
+    trees = re.findall(r"^-A INPUT .*-g (ht\d+)$", firewall.save(), re.MULTILINE)
+    assert trees
+    firewall.send(3, 53)
+    firewall.apply(
+        firewall.file(more.replace("--dport 20 -j", "--dport 99 -j") + "-A FORWARD -j web\nCOMMIT\n")
+    )
+    assert "--dport 99 " in firewall.save()
+    assert re.findall(r"^-A INPUT .*-g (ht\d+)$", firewall.save(), re.MULTILINE) == trees
+    assert firewall.counted("-j audit") == 3
+
+
+# Refusals: before anything is loaded.
+
+
+def test_missing_ipsets_are_named_with_their_lines(firewall: Firewall) -> None:
+    path = firewall.file(office(more="-A INPUT -m set --match-set friends src -j ACCEPT\n"))
+    error = firewall.apply(path, status=2).stderr
+    assert f"{path}:6: ipset friends" in error
+    assert plain(firewall.save()) == ""
+    firewall.namespace.run(["ipset", "create", "friends", "hash:ip"])
+    firewall.apply(path)
+
+
+def test_a_compiled_rule_set_is_no_source(firewall: Firewall) -> None:
+    firewall.apply(firewall.file(office()))
+    error = firewall.apply(firewall.file(firewall.save()), status=2).stderr
+    assert "is compiled, and no source" in error
+    assert "hitables history" in error
+
+
+def test_rules_that_the_kernel_refuses_change_nothing(firewall: Firewall) -> None:
+    firewall.apply(firewall.file(office()))
+    before = firewall.save()
+    path = firewall.file(
+        office(more="-A INPUT -m rateest --rateest none --rateest-gt --rateest-pps 5 -j DROP\n")
+    )
+    assert "nothing is loaded" in firewall.apply(path, status=2).stderr
+    assert firewall.save() == before
+
+
+SSH = {"SSH_CONNECTION": "10.3.0.1 40000 127.0.0.1 22"}
+
+
+def test_rules_that_would_end_this_session_are_refused_with_the_line_that_decides(firewall: Firewall) -> None:
+    more = "-A INPUT -p tcp -m tcp --dport 22 -j DROP\n"
+    path = firewall.file(office(more=more))
+    error = firewall.apply(path, status=2, environment=SSH).stderr
+    assert "the session (src=10.3.0.1 dst=127.0.0.1 proto=tcp dport=22" in error
+    assert f"{path}:6: -A INPUT -p tcp -m tcp --dport 22 -j DROP" in error
+    assert plain(firewall.save()) == ""
+    warned = firewall.apply(path, "--force", environment=SSH).stderr
+    assert "warning: would not pass" in warned
+
+
+def test_rules_that_let_no_new_session_in_are_refused(firewall: Firewall) -> None:
+    more = "-A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT\n"
+    error = firewall.apply(firewall.file(office(more=more)), status=2, environment=SSH).stderr
+    assert "a new connection (" in error
+    assert "DROP by the policy of chain INPUT" in error
+    assert "the session (" not in error
+    allowed = more + "-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\n"
+    firewall.apply(firewall.file(office(more=allowed)), environment=SSH)
+
+
+def test_packets_that_must_pass_are_tried(firewall: Firewall) -> None:
+    packet = "chain=INPUT in=lo src=10.{}.0.9 dst=127.0.0.1 proto=udp sport=9 dport=1005"
+    path = firewall.file(office())
+    assert "10.6.0.9" in firewall.apply(path, "--must", packet.format(6), status=2).stderr
+    firewall.apply(path, "--must", packet.format(5))
+
+
+def test_the_members_of_ipsets_are_let_in(firewall: Firewall) -> None:
+    """The trace asks the kernel whether the session's addresses and ports are in the sets."""
+    firewall.namespace.run(["ipset", "create", "admins", "hash:net"])
+    firewall.namespace.run(["ipset", "create", "doors", "hash:ip,port"])
+    more = (
+        "-A INPUT -m set --match-set admins src -m set --match-set doors dst,dst -j ACCEPT\n"
+        "-A INPUT -m limit --limit 1/sec -j LOG\n"
+    )
+    path = firewall.file(office(more=more))
+    error = firewall.apply(path, status=2, environment=SSH).stderr
+    assert "DROP by the policy of chain INPUT" in error
+    assert "assumed not to hold" not in error
+    firewall.namespace.run(["ipset", "add", "admins", "10.3.0.0/24"])
+    firewall.namespace.run(["ipset", "add", "doors", "127.0.0.1,tcp:2222"])
+    firewall.apply(path, status=2, environment=SSH)
+    firewall.namespace.run(["ipset", "add", "doors", "127.0.0.1,tcp:22"])
+    firewall.apply(path, environment=SSH)
+
+
+def test_a_limited_accept_lets_a_new_session_in(firewall: Firewall) -> None:
+    more = "-A INPUT -p tcp -m tcp --dport 22 -m limit --limit 3/min -j ACCEPT\n"
+    allowed = "-A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT\n"
+    firewall.apply(firewall.file(office(more=allowed + more)), environment=SSH)
+
+
+def test_rules_of_the_other_backend_are_named_and_not_mixed_by_a_rollback(tmp_path: Path) -> None:
+    """Packets would pass the rules of both."""
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        firewall.apply(firewall.file(office()))
+        firewall.backend = Backend.LEGACY
+        warned = firewall.apply(firewall.file(office(port=2000))).stderr
+        assert "warning: packets pass tables of nf_tables, too, which are not read: ip filter" in warned
+        error = firewall.hitables("rollback", 2, status=2).stderr
+        assert "rule set 2 was loaded by iptables-nft, and 4 by iptables-legacy" in error
+        assert "--dport 2005 " in firewall.save()

@@ -1,0 +1,248 @@
+"""Rules that are not confirmed are taken back, by a process that nothing of the session ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.firewall import Firewall, plain
+
+from hitables.apply import guard
+from hitables.apply.store import Store
+from hitables.ir.packet import Backend
+from hitables.kernel.namespace import Namespace
+
+pytestmark = pytest.mark.needs_kernel
+
+OLD = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s 10.0.0.1/32 -j DROP\nCOMMIT\n"
+NEW = "*filter\n:INPUT DROP [0:0]\n" + "".join(
+    f"-A INPUT -s 10.{n}.0.0/16 -p tcp -m tcp --dport {n} -j ACCEPT\n" for n in range(1, 41)
+) + "-A INPUT -i lo -j ACCEPT\nCOMMIT\n"  # fmt: skip
+HITABLES = Path(sys.executable).parent / "hitables"
+
+
+@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
+def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
+    with Namespace() as namespace:
+        yield Firewall(namespace, tmp_path, request.param)
+
+
+def status_of(firewall: Firewall) -> dict[int, str]:
+    return dict(Store(firewall.state, -1).state().status)
+
+
+def guard_of(firewall: Firewall) -> int:
+    waiting = json.loads((firewall.state / "state.json").read_text())["waiting"]
+    assert waiting is not None
+    return int(waiting["guard"])
+
+
+# Started in the namespace, killed from outside.
+
+
+def start_on_terminal(command: list[str]) -> tuple[int, int]:
+    """Start a session on a terminal of its own; its process, and our end of the terminal.
+
+    The shell is what a terminal hangs up; the command waits behind apply, as a user would.
+    """
+    child, terminal = pty.fork()
+    if not child:
+        os.execvp(command[0], command)
+    return child, terminal
+
+
+def read_until(terminal: int, words: bytes) -> None:
+    text = b""
+    while words not in text:
+        try:
+            part = os.read(terminal, 1000)
+        except OSError:
+            part = b""
+        assert part, text.decode()
+        text += part
+
+
+def lose_session(command: list[str], how: str) -> None:
+    """Run *command* in a shell on a terminal, and end the session when the rules are loaded."""
+    script = " ".join(command) + "; sleep 1000"
+    child, terminal = start_on_terminal(["/bin/bash", "-c", script])
+    read_until(terminal, b"confirm the rules")
+    if how == "closed":
+        os.close(terminal)
+    else:
+        os.killpg(child, getattr(signal, how))
+    if how != "closed":
+        os.close(terminal)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("how", ["closed", "SIGHUP", "SIGTERM", "SIGKILL"])
+def test_a_lost_session_takes_the_rules_back(firewall: Firewall, how: str) -> None:
+    firewall.load(OLD)
+    before = plain(firewall.save())
+    command = [str(HITABLES), "apply", str(firewall.file(NEW)), "--backend", firewall.backend.value]
+    firewall.namespace.call(lose_session, [*command, "--state", str(firewall.state), "--confirm", "2"], how)
+    assert plain(firewall.save()) != before
+    firewall.until(lambda: "taken back" in firewall.log())
+    assert plain(firewall.save()) == before
+
+
+def test_with_nothing_loaded_before_nothing_is_loaded_afterwards(firewall: Firewall) -> None:
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 1)
+    assert ":INPUT DROP" in firewall.save()
+    firewall.until(lambda: "taken back" in firewall.log())
+    assert plain(firewall.save()) == ""
+
+
+def test_signals_to_the_guard_change_nothing(firewall: Firewall) -> None:
+    firewall.load(OLD)
+    before = plain(firewall.save())
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 2)
+    for each in guard.IGNORED:
+        os.kill(guard_of(firewall), each)
+    firewall.until(lambda: "taken back" in firewall.log())
+    assert plain(firewall.save()) == before
+    assert status_of(firewall)[2] == "rolled back"
+
+
+def test_a_guard_that_was_killed_is_reported_and_the_rules_can_be_taken_back(firewall: Firewall) -> None:
+    firewall.load(OLD)
+    before = plain(firewall.save())
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 600)
+    os.kill(guard_of(firewall), signal.SIGKILL)
+    pid = guard_of(firewall)
+    firewall.until(lambda: not guard.is_alive(pid))
+    assert "its guard has ended" in firewall.hitables("status", status=2).stdout
+    assert "its guard has ended" in firewall.hitables("apply", firewall.file(NEW), status=2).stderr
+    firewall.hitables("rollback")
+    assert plain(firewall.save()) == before
+
+
+def test_confirmed_rules_stay_and_the_guard_ends(firewall: Firewall) -> None:
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 600)
+    pid = guard_of(firewall)
+    assert guard.is_alive(pid)
+    assert "in" in firewall.hitables("apply", firewall.file(OLD), status=2).stderr
+    firewall.hitables("confirm")
+    firewall.until(lambda: not guard.is_alive(pid))
+    assert ":INPUT DROP" in firewall.save()
+    assert "no rule set waits" in firewall.hitables("confirm", status=2).stderr
+
+
+def test_a_check_decides(firewall: Firewall) -> None:
+    firewall.hitables("apply", firewall.file(OLD), "--check", "exit 0")
+    before = plain(firewall.save())
+    error = firewall.hitables("apply", firewall.file(NEW), "--check", "exit 3", status=2).stderr
+    assert "exit status 3" in error
+    assert plain(firewall.save()) == before
+    firewall.hitables("apply", firewall.file(NEW), "--check", "sleep 100", "--confirm", 0.5, status=2)
+    assert plain(firewall.save()) == before
+    assert status_of(firewall)[2] == "confirmed"
+
+
+def connect(port: int) -> None:
+    """A connection over loopback that stays until the process ends, as one of ssh would."""
+    listener = socket.create_server(("127.0.0.1", port))
+    client = socket.create_connection(("127.0.0.1", port))
+    _OPEN.extend([listener, client, listener.accept()[0]])
+
+
+_OPEN: list[socket.socket] = []
+
+
+def test_a_new_connection_confirms(firewall: Firewall) -> None:
+    session = {"SSH_CONNECTION": "127.0.0.1 40000 127.0.0.1 2222"}
+    done = firewall.hitables(
+        "apply", firewall.file(NEW), "--confirm", 600, "--by-connection", environment=session
+    )
+    assert done.returncode == 0
+    firewall.namespace.call(connect, 2222)
+    firewall.until(lambda: "confirmed by a new connection" in firewall.log())
+    assert status_of(firewall)[2] == "confirmed"
+
+
+def test_a_reboot_ends_the_wait_and_the_confirmed_rules_are_those_to_load(firewall: Firewall) -> None:
+    firewall.apply(firewall.file(OLD))
+    firewall.hitables("apply", firewall.file(NEW), "--confirm", 600)
+    pid = guard_of(firewall)
+    path = firewall.state / "state.json"
+    state = json.loads(path.read_text())
+    state["waiting"]["boot"] = "another"
+    path.write_text(json.dumps(state))
+    os.kill(pid, signal.SIGKILL)
+    assert "ended" in firewall.hitables("history").stdout
+    text = (firewall.state / "confirmed.rules").read_text()
+    with Namespace() as booted:
+        again = Firewall(booted, firewall.folder, firewall.backend)
+        again.load(text)
+        assert "-A INPUT -s 10.0.0.1/32 -j DROP" in again.save()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_apply_that_is_killed_ends_in_the_old_rules_or_the_new_ones(firewall: Firewall, seed: int) -> None:
+    """At a random moment; afterwards the next apply works and removes what was left behind."""
+    firewall.apply(firewall.file(OLD))
+    before = plain(firewall.save())
+    rng = random.Random(seed)
+    command = [str(HITABLES), "apply", str(firewall.file(NEW)), "--backend", firewall.backend.value]
+    command += ["--state", str(firewall.state), "--confirm", "1"]
+    firewall.namespace.call(killed, command, str(firewall.state), rng.uniform(0, 0.2))
+    firewall.until(lambda: "waiting" not in status_of(firewall).values())
+    assert plain(firewall.save()) == before
+    firewall.apply(firewall.file(NEW))
+    firewall.apply(firewall.file(OLD))
+    assert plain(firewall.save()) == before
+
+
+def killed(command: list[str], folder: str, delay: float) -> None:
+    """Start *command*, and kill it *delay* seconds after it has begun to change something."""
+    before = Path(folder, "state.json").read_text()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while Path(folder, "state.json").read_text() == before and process.poll() is None:
+        time.sleep(0.001)
+    time.sleep(delay)
+    process.kill()
+    process.wait()
+
+
+def test_the_timer_of_systemd_rolls_back_what_still_waits(tmp_path: Path) -> None:
+    command = guard.timer_command(tmp_path, 7, 60)
+    assert command[:4] == ["systemd-run", "--quiet", "--on-active=65s", "--unit=hitables-rollback-7"]
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        firewall.hitables("apply", firewall.file(NEW), "--confirm", 600)
+        waiting = command[command.index("rollback") :]
+        waiting[2] = "1"  # not the one that waits
+        firewall.hitables(*waiting[:3])
+        assert ":INPUT DROP" in firewall.save()
+        waiting[2] = "2"
+        firewall.hitables(*waiting[:3])
+        assert plain(firewall.save()) == ""
+
+
+def test_messages_that_cannot_be_written_do_not_decide(firewall: Firewall) -> None:
+    """Standard error is full: the rules are loaded all the same, and wait."""
+    script = f"{HITABLES} apply {firewall.file(NEW)} --backend {firewall.backend.value} --confirm 600 "
+    script += f"--state {firewall.state} 2>/dev/full"
+    firewall.namespace.run(["bash", "-c", script])
+    assert ":INPUT DROP" in firewall.save()
+    assert "waits for its confirmation" in firewall.hitables("status").stdout
+    firewall.hitables("rollback")
+
+
+def test_a_change_that_cannot_be_shown_is_not_made(firewall: Firewall) -> None:
+    script = f"{HITABLES} apply {firewall.file(NEW)} --backend {firewall.backend.value} --confirm 0 "
+    script += f"--state {firewall.state} >/dev/full 2>&1; test $? = 2"
+    firewall.namespace.run(["bash", "-c", script])
+    assert plain(firewall.save()) == ""

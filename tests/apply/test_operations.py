@@ -1,0 +1,51 @@
+"""The commands of docs/operations.md do what the page says, one after the other."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hitables.kernel.namespace import Namespace
+
+pytestmark = pytest.mark.needs_kernel
+ROOT = Path(__file__).parents[2]
+
+
+def run_page(page: str, folder: str) -> list[str]:
+    """The commands that were run, in the namespace that this runs in."""
+    blocks = re.findall(r"^```shell-session\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    env = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HITABLES_STATE": f"{folder}/state",
+        "COLUMNS": "110",
+    }
+    env.pop("SSH_CONNECTION", None)
+    commands = []
+    for part in re.split(r"^\$ ", "".join(blocks), flags=re.MULTILINE)[1:]:
+        command, _, expected = part.partition("\n")
+        # Messages come first, as on a terminal they may.
+        done = subprocess.run(
+            ["/bin/bash", "-c", command], cwd=folder, env=env, text=True, capture_output=True, check=False
+        )
+        printed = done.stdout + done.stderr
+        assert done.returncode == 0, f"$ {command}\n{printed}"
+        equal = doctest.OutputChecker().check_output(expected, printed, doctest.ELLIPSIS)
+        assert equal, f"$ {command}\n--- on the page\n{expected}--- it printed\n{printed}"
+        commands.append(command)
+    return commands
+
+
+def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "docs" / "example" / "office.rules", tmp_path / "office.rules")
+    page = (ROOT / "docs" / "operations.md").read_text()
+    with Namespace() as namespace:
+        commands = namespace.call(run_page, page, str(tmp_path))
+    named = {command.split()[1] for command in commands if command.startswith("hitables ")}
+    assert named >= {"apply", "confirm", "rollback", "status", "history"}

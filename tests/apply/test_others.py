@@ -1,0 +1,229 @@
+"""Chains of other programs stay as they are now, and what they may do is not relied on."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.firewall import Firewall, plain
+
+import hitables
+from hitables.apply.others import merge
+from hitables.apply.texts import parse
+from hitables.errors import LiveError
+from hitables.ir.foreign import PRESETS, is_foreign, patterns_of, recognised
+from hitables.ir.packet import Backend
+from hitables.kernel.load_save import load
+from hitables.kernel.namespace import Namespace
+from hitables.verify.question import Equal
+
+BANS = "-A f2b-sshd -s 192.0.2.{}/32 -j REJECT --reject-with icmp-port-unreachable\n"
+
+
+def rules(count: int = 40, jump: str = "-A INPUT -p tcp -m multiport --dports 22 -j f2b-sshd\n") -> str:
+    own = "".join(
+        f"-A INPUT -s 10.{n}.0.0/16 -p tcp -m tcp --dport {n + 1} -j ACCEPT\n" for n in range(count)
+    )
+    return (
+        "*filter\n:INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n:f2b-sshd - [0:0]\n"
+        f"{jump}{own}{BANS.format(1)}-A f2b-sshd -j RETURN\nCOMMIT\n"
+    )
+
+
+# Compiling.
+
+
+def test_a_jump_to_a_chain_that_is_left_stays_in_its_chain_and_trees_stand_behind_it() -> None:
+    text = hitables.compile(rules(), leave="fail2ban").text
+    jumps = [line for line in text.splitlines() if line.endswith("-j f2b-sshd")]
+    assert jumps == ["-A INPUT -p tcp -m multiport --dports 22 -j f2b-sshd"]
+    assert " -g ht" in text
+    assert BANS.format(1) in text
+
+
+def test_a_compiled_set_is_right_whatever_a_chain_that_is_left_holds() -> None:
+    """The proof says so; here are some contents of the chain, each compared as a whole."""
+    source = rules()
+    compiled = hitables.compile(source, leave="fail2ban").text
+    contents = ["", "-A f2b-sshd -j DROP\n", "-A f2b-sshd -s 10.3.0.0/16 -j MARK --set-mark 1\n"]
+    for content in contents:
+        both = [re.sub(r"(-A f2b-sshd .*\n)+", content, text) for text in (source, compiled)]
+        compared = hitables.check(*both)
+        assert all(isinstance(case.answer, Equal) for case in compared.cases)
+
+
+def test_chains_that_a_chain_that_is_left_enters_are_not_compiled() -> None:
+    """A proof about hidden chains does not see how they are entered from there."""
+    mine = "".join(f"-A mine -s 10.{n}.0.0/16 -p tcp -m tcp --dport {n + 1} -j DROP\n" for n in range(40))
+    source = rules().replace(":f2b-sshd -", ":mine -\n:f2b-sshd -").replace("COMMIT\n", "")
+    output = hitables.compile(f"{source}-A f2b-sshd -j mine\n{mine}COMMIT\n", leave="f2b-*")
+    whys = {report.chain: report.why for report in output.reports}
+    assert whys["mine"] == "entered from f2b-sshd, which is left to another program (--leave)"
+    assert whys["f2b-sshd"] == "left to another program (--leave)"
+    assert whys["INPUT"] == ""
+
+
+def test_rules_before_the_last_jump_stay_and_the_reason_is_given() -> None:
+    source = rules(jump="").replace("COMMIT\n", "-A INPUT -j f2b-sshd\nCOMMIT\n")
+    output = hitables.compile(source, leave=["f2b-*"])
+    (why,) = (report.why for report in output.reports if report.chain == "INPUT")
+    assert "its last jump to a chain of another program (f2b-sshd) has too few rules behind it" in why
+
+
+def test_other_chains_are_not_compared_if_they_are_left() -> None:
+    now = (
+        rules().replace(BANS.format(1), BANS.format(2) + BANS.format(3)).replace("--dports 22", "--dports 23")
+    )
+    assert hitables.check(rules(), now).cases[0].answer.__class__.__name__ == "Difference"
+    assert all(
+        isinstance(case.answer, Equal) for case in hitables.check(rules(), now, leave="fail2ban").cases
+    )
+    assert not hitables.diff(rules(), now, leave="fail2ban").regions
+    changed = now.replace("--dport 7 ", "--dport 70 ")
+    assert hitables.diff(rules(), changed, leave="fail2ban").regions
+
+
+def test_lint_says_nothing_of_chains_that_are_left() -> None:
+    text = rules().replace("COMMIT\n", "-A f2b-sshd -s 1.2.3.4/32 -j DROP\n:f2b-old -\nCOMMIT\n")
+    named = {flaw.chain for flaw in hitables.lint(text).flaws}
+    assert {"f2b-sshd", "f2b-old"} <= named
+    assert not hitables.lint(text, leave="fail2ban").flaws
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("DOCKER", "docker"), ("DOCKER-ISOLATION-STAGE-1", "docker"), ("f2b-sshd", "fail2ban"),
+        ("KUBE-SVC-ERIFXISQEP7F7OF4", "kube"), ("cali-FORWARD", "calico"), ("LIBVIRT_INP", "libvirt"),
+        ("ufw-user-input", "ufw"), ("IN_public_allow", "firewalld"), ("CROWDSEC_CHAIN", "crowdsec"),
+    ],
+)  # fmt: skip
+def test_presets_know_the_chains_of_their_programs(name: str, preset: str) -> None:
+    assert is_foreign(name, patterns_of([preset]))
+    program = hitables.read(f"*filter\n:INPUT ACCEPT [0:0]\n:{name} - [0:0]\n-A INPUT -j {name}\nCOMMIT\n")
+    assert recognised(program) == [preset]
+    assert recognised(program, patterns_of([preset])) == []
+    for chain in ("INPUT", "web", "docker_web", "LOGDROP"):
+        assert not is_foreign(chain, patterns_of(PRESETS))
+
+
+# What the bound on table filter relies on.
+
+REWRITING = (
+    "-p tcp -j DNAT --to-destination 10.0.0.1", "-j SNAT --to-source 10.0.0.1", "-j MASQUERADE",
+    "-p tcp -j REDIRECT --to-ports 80", "-j NETMAP --to 10.1.0.0/16", "-j CT --notrack",
+    "-p tcp -j TPROXY --on-port 80",
+)  # fmt: skip
+
+
+@pytest.mark.needs_kernel
+@pytest.mark.parametrize("backend", list(Backend))
+@pytest.mark.parametrize("rule", REWRITING)
+def test_the_kernel_refuses_targets_in_table_filter_that_change_addresses_or_connections(
+    rule: str, backend: Backend
+) -> None:
+    from hitables.ir.fields import Family
+
+    with Namespace() as namespace, pytest.raises(LiveError):
+        text = f"*filter\n:INPUT ACCEPT [0:0]\n:f2b-x - [0:0]\n-A INPUT -j f2b-x\n-A f2b-x {rule}\nCOMMIT\n"
+        load(text, Family.IPV4, backend, namespace)
+
+
+# Merging.
+
+
+def merged(wanted: str, kernel: str) -> tuple[list[str], list[str]]:
+    """The rules of INPUT, and the notes."""
+    result = merge(parse(wanted), parse(kernel), lambda name: name.startswith("f2b"))
+    return result.tables["filter"]["INPUT"].bodies, result.notes
+
+
+def test_jumps_to_chains_of_others_are_those_of_the_kernel() -> None:
+    head = "*filter\n:INPUT ACCEPT [0:0]\n"
+    own = "-A INPUT -s 10.0.0.1/32 -j DROP\n-A INPUT -s 10.0.0.2/32 -j DROP\n"
+    chain = ":f2b-a - [0:0]\n"
+    one, two = "-s 10.0.0.1/32 -j DROP", "-s 10.0.0.2/32 -j DROP"
+    # Inserted in front, or behind a rule that both have.
+    front = f"{head}{chain}-A INPUT -j f2b-a\n{own}COMMIT\n"
+    assert merged(f"{head}{own}COMMIT\n", front)[0] == ["-j f2b-a", one, two]
+    behind = f"{head}{chain}-A INPUT -s 10.0.0.1/32 -j DROP\n-A INPUT -j f2b-a\nCOMMIT\n"
+    assert merged(f"{head}{own}COMMIT\n", behind)[0] == [one, "-j f2b-a", two]
+    # One that both have stays where the file has it; one to a chain that is gone is left out.
+    both = f"{head}{chain}{own}-A INPUT -j f2b-a\nCOMMIT\n"
+    assert merged(both, front)[0] == [one, two, "-j f2b-a"]
+    bodies, notes = merged(both, f"{head}{own}COMMIT\n")
+    assert bodies == [one, two]
+    assert "does not exist now" in notes[0]
+
+
+def test_random_changes_of_others_lose_nothing_of_either() -> None:
+    """The own rules keep their order, and the jumps of others keep theirs."""
+    for seed in range(200):
+        rng = random.Random(seed)
+        own = [f"-s 10.0.0.{n}/32 -j DROP" for n in range(rng.randrange(6))]
+        jumps = [f"-s 10.9.0.{n}/32 -j f2b-a" for n in range(rng.randrange(4))]
+        kernel = list(own)
+        for jump in jumps:
+            kernel.insert(rng.randint(0, len(kernel)), jump)
+        wanted = [rule for rule in own if rng.random() < 0.7] + ["-j ACCEPT"] * rng.randrange(2)
+
+        def text(bodies: list[str]) -> str:
+            lines = "".join(f"-A INPUT {body}\n" for body in bodies)
+            return f"*filter\n:INPUT ACCEPT [0:0]\n:f2b-a - [0:0]\n{lines}COMMIT\n"
+
+        bodies, _ = merged(text(wanted), text(kernel))
+        assert [body for body in bodies if "f2b" not in body] == wanted
+        assert sorted(body for body in bodies if "f2b" in body) == sorted(jumps)
+
+
+# Applying.
+
+
+@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
+def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
+    with Namespace() as namespace:
+        yield Firewall(namespace, tmp_path, request.param)
+
+
+def own_of(text: str) -> str:
+    return plain("".join(line for line in text.splitlines(keepends=True) if "f2b" not in line))
+
+
+@pytest.mark.needs_kernel
+def test_a_ban_program_works_beside_applies_and_rollbacks(firewall: Firewall) -> None:
+    """The commands of fail2ban: start, ban, unban, stop; each succeeds whatever is applied meanwhile."""
+    plain_rules = re.sub(r".*f2b.*\n", "", rules())
+    path = firewall.file(plain_rules)
+    firewall.apply(path, "--leave", "fail2ban")
+    firewall.iptables("-N", "f2b-sshd")
+    firewall.iptables("-A", "f2b-sshd", "-j", "RETURN")
+    jump = ("INPUT", "-p", "tcp", "-m", "multiport", "--dports", "22", "-j", "f2b-sshd")
+    firewall.iptables("-I", *jump)
+    firewall.iptables("-I", "f2b-sshd", "1", "-s", "192.0.2.1", "-j", "DROP")
+    changed = firewall.file(plain_rules.replace("--dport 7 ", "--dport 70 "))
+    done = firewall.apply(changed, "--leave", "fail2ban")
+    assert "kept, the jumps of others to f2b-sshd" in done.stderr
+    firewall.iptables("-C", *jump)
+    firewall.iptables("-I", "f2b-sshd", "1", "-s", "192.0.2.2", "-j", "DROP")
+    firewall.hitables("rollback")  # to rules from before that ban
+    assert "--dport 7 " in firewall.save()
+    for address in ("192.0.2.1", "192.0.2.2"):
+        firewall.iptables("-D", "f2b-sshd", "-s", address, "-j", "DROP")
+    assert "holds rule set" in firewall.hitables("status").stdout
+    firewall.iptables("-D", *jump)
+    firewall.iptables("-F", "f2b-sshd")
+    firewall.iptables("-X", "f2b-sshd")
+    firewall.hitables("rollback", 3)
+    assert "f2b" not in firewall.save()
+    assert "--dport 70 " in firewall.save()
+
+
+@pytest.mark.needs_kernel
+def test_without_leave_the_chains_of_others_are_replaced_and_the_change_is_shown(firewall: Firewall) -> None:
+    firewall.load(rules())
+    path = firewall.file(re.sub(r".*f2b.*\n", "", rules()))
+    assert "--leave fail2ban keeps them" in firewall.apply(path).stderr
+    assert "f2b" not in firewall.save()

@@ -1,0 +1,92 @@
+"""Status says whether the kernel holds the rules, by rules and by proof, and puts them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.firewall import Firewall, plain
+
+from hitables.ir.packet import Backend
+from hitables.kernel.namespace import Namespace
+
+pytestmark = pytest.mark.needs_kernel
+
+RULES = "*filter\n:INPUT DROP [0:0]\n" + "".join(
+    f"-A INPUT -s 10.{n}.0.0/16 -p tcp -m tcp --dport {n} -j ACCEPT\n" for n in range(1, 41)
+) + "COMMIT\n"  # fmt: skip
+
+
+@pytest.fixture(params=list(Backend), ids=lambda backend: backend.value)
+def firewall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Firewall]:
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, request.param)
+        firewall.apply(firewall.file(RULES))
+        yield firewall
+
+
+def test_the_same_rules(firewall: Firewall) -> None:
+    assert "the kernel holds rule set 2" in firewall.hitables("status").stdout
+
+
+def test_rules_that_differ_and_decide_alike(firewall: Firewall) -> None:
+    firewall.iptables("-A", "INPUT", "-s", "10.50.0.0/16", "-j", "DROP")
+    shown = firewall.hitables("status", status=1).stdout
+    assert "every packet is treated the same" in shown
+    assert "'-s 10.50.0.0/16 -j DROP', which is new" in shown
+
+
+def test_a_packet_that_is_treated_otherwise_and_the_repair(firewall: Firewall) -> None:
+    before = plain(firewall.save())
+    firewall.iptables("-I", "INPUT", "-s", "10.5.0.0/16", "-j", "ACCEPT")
+    shown = firewall.hitables("status", status=1).stdout
+    assert "packets are treated otherwise than by rule set 2" in shown
+    assert "was DROP by policy, now ACCEPT by line" in shown
+    firewall.hitables("status", "--repair")
+    assert plain(firewall.save()) == before
+    firewall.hitables("status")
+
+
+def test_a_flush_is_repaired(firewall: Firewall) -> None:
+    firewall.iptables("-F")
+    firewall.iptables("-X")
+    firewall.iptables("-P", "INPUT", "ACCEPT")
+    firewall.hitables("status", status=1)
+    firewall.hitables("status", "--repair")
+    assert "the kernel holds rule set 2" in firewall.hitables("status").stdout
+    assert firewall.save().count("-j ACCEPT") == 40
+
+
+def test_a_tree_that_lost_a_rule_is_drift(firewall: Firewall) -> None:
+    (tree,) = [line.split()[0][1:] for line in firewall.save().splitlines() if line.startswith(":ht")][:1]
+    firewall.iptables("-D", tree, "1")
+    assert "chains of trees are missing or have other rules" in firewall.hitables("status", status=1).stdout
+
+
+def test_other_tables_on_the_hooks_are_named(firewall: Firewall) -> None:
+    firewall.namespace.run(["nft", "add table inet firewalld"])
+    chain = "add chain inet firewalld filter_INPUT { type filter hook input priority 10; policy drop; }"
+    firewall.namespace.run(["nft", chain])
+    shown = firewall.hitables("status").stdout
+    assert "table inet firewalld of firewalld, too: hooks input (priority 10, policy drop)" in shown
+
+
+def test_both_backends_at_once_are_named(firewall: Firewall) -> None:
+    other = Backend.LEGACY if firewall.backend is Backend.NFT else Backend.NFT
+    firewall.namespace.run([f"iptables-{other.value}", "-A", "INPUT", "-j", "DROP"])
+    assert "packets pass tables of" in firewall.hitables("status").stdout
+
+
+def test_a_rule_that_the_tools_misprint_is_trouble(tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        firewall.apply(firewall.file(RULES))
+        firewall.namespace.run(["nft", "add rule ip filter INPUT tcp dport { 22, 80 } accept"])
+        assert "does not print the rules of the kernel" in firewall.hitables("status", status=2).stderr
+
+
+def test_without_a_state_status_is_an_error(tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        assert "there is no such state directory" in firewall.hitables("status", status=2).stderr
