@@ -74,6 +74,7 @@ def _with_whole_names(boxes: Boxes) -> list[Boxes]:
     )
     return [whole]
 
+
 def _fixed_rules(rules: Sequence[Rule], patterns: Sequence[str]) -> int:
     """How many rules stay in the chain as they are: those up to the last jump to a foreign chain.
 

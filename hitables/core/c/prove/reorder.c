@@ -8,9 +8,10 @@
  * front of r searches deciders: all preceding ones of some groups (*asked*), or a few of them (*listed*).
  * Where it does neither for rule w of a later group that precedes r, no packet may match both, by tests that
  * read nothing written; or r and w must be deciders of one verdict, and r without a form.  A w that stays is
- * searched only in the last group, by an r that is a decider, for the packets that r matches.  This file checks all such pairs r and w, as the packets of a class read them.  Pairs are
- * enumerated by halving the header space, since rules in different halves have no packet in common, until
- * few are left on one side.  The caller guarantees that the searched rules are exactly those before r.
+ * searched only in the last group, by an r that is a decider, for the packets that r matches.  This file
+ * checks all such pairs r and w, as the packets of a class read them.  Pairs are enumerated by halving the
+ * header space, since rules in different halves have no packet in common, until few are left on one side.
+ * The caller guarantees that the searched rules are exactly those before r.
  * hitables/verify/group_lists.py has the proof.
  * Cost: little where each rule searches those that it crosses; at worst all pairs.
  * Invariant: PROVE_EQUAL is returned only when each such pair was checked.
@@ -149,7 +150,7 @@ static bool find_role(struct reorder_check *j, uint32_t rule)
         }
         if (r->guarded[number].kind != ACTION_JUMP || (own != NONE && !tests_within(r, number, own)))
             return false;
-        /* What a rule that stays does, it does once: the packet must end here if the search does not end it. */
+        /* A rule that stays acts once: the packet must end here if the search does not end it. */
         if (j->searches_stayers && order->asked[(size_t)rule * order->groups + order->groups - 1] &&
             (j->verdict[rule] == NO_VERDICT || own == NONE || !tests_within(r, own, number)))
             return false;

@@ -21,7 +21,7 @@
 
 enum { BRANCHES = 4, SCANNERS = 64, EPHEMERAL = 32768, EPHEMERALS = 28232, TCP = 6, UDP = 17 };
 
-struct flow {
+struct traffic_flow {
     uint32_t header[5];
     uint32_t class, rank, epoch;
     uint64_t number, left, sent;
@@ -40,7 +40,7 @@ struct flow_traffic {
     struct random_state random;
     struct flow_model model;
     struct flow_class *class;
-    struct flow *flow;
+    struct traffic_flow *flow;
     uint32_t *unused; /* flows, by number */
     uint32_t flows, room, unused_count;
     struct event *heap;
@@ -124,7 +124,7 @@ static uint64_t draw_rest(struct flow_traffic *t, const struct flow_class *class
 
 /* Time to the next packet of the flow.  *met*: from any time, which is in a pause more often than a packet is
  * before one; the rest of an exponential time is as long as the whole. */
-static int64_t draw_gap(struct flow_traffic *t, const struct flow *flow, bool met)
+static int64_t draw_gap(struct flow_traffic *t, const struct traffic_flow *flow, bool met)
 {
     const struct flow_class *class = &t->class[flow->class];
     double inside = (class->burst - 1) * class->gap, share = random_share(&t->random);
@@ -146,7 +146,7 @@ static uint32_t host_inside(struct flow_traffic *t)
     return t->model.inside | random_below(&t->random, 1ull << t->model.inside_bits);
 }
 
-static void draw_hosts(struct flow_traffic *t, struct flow *flow)
+static void draw_hosts(struct flow_traffic *t, struct traffic_flow *flow)
 {
     const struct flow_class *class = &t->class[flow->class];
     uint32_t *header = flow->header;
@@ -180,7 +180,7 @@ static uint32_t draw_rank(struct flow_traffic *t)
 }
 
 /* A header in the box of a rule: TCP or UDP where it may be, and no ports where the protocol has none. */
-static void draw_header(struct flow_traffic *t, struct flow *flow)
+static void draw_header(struct flow_traffic *t, struct traffic_flow *flow)
 {
     flow->rank = draw_rank(t);
     flow->epoch = t->epoch[flow->rank];
@@ -199,7 +199,7 @@ static void draw_header(struct flow_traffic *t, struct flow *flow)
 }
 
 /* Make *flow* a new one; *met*: one that is in progress when the traffic begins. */
-static void draw_flow(struct flow_traffic *t, struct flow *flow, uint32_t number, bool met)
+static void draw_flow(struct flow_traffic *t, struct traffic_flow *flow, uint32_t number, bool met)
 {
     const struct flow_class *class = &t->class[number];
     double sigma = class->spread;
@@ -329,7 +329,7 @@ uint32_t flow_traffic_active(const struct flow_traffic *t)
 }
 
 /* Write the packet that the flow sends now. */
-static void send_packet(struct flow_traffic *t, struct flow *flow, uint32_t *header, uint32_t *length,
+static void send_packet(struct flow_traffic *t, struct traffic_flow *flow, uint32_t *header, uint32_t *length,
                         uint64_t *number)
 {
     const struct flow_class *class = &t->class[flow->class];
@@ -359,7 +359,7 @@ size_t flow_traffic_next(struct flow_traffic *t, size_t count, uint32_t *header,
                 return at;
             continue;
         }
-        struct flow *flow = &t->flow[event.who];
+        struct traffic_flow *flow = &t->flow[event.who];
         if (t->model.box && (!flow->left || flow->epoch != t->epoch[flow->rank]))
             draw_flow(t, flow, flow->class, false);
         send_packet(t, flow, header + 5 * at, &length[at], &number[at]);

@@ -1,10 +1,10 @@
 /* What each rule asks of later groups before it acts.
  *
  * Idea: where a packet matches rule r, the rules of later groups that precede r and meet its boxes are
- * searched first.  If they are few they are listed.  Else a version of each later group is searched: its rules
- * below a limit, which is behind the last such rule and not behind r; between the two any limit does.  So few
- * limits serve all rules: in list order, each rule takes the last limit that was chosen, unless that is too
- * low.
+ * searched first.  If they are few they are listed.  Else a version of each later group is searched: its
+ * rules below a limit, which is behind the last such rule and not behind r; between the two any limit does.
+ * So few limits serve all rules: in list order, each rule takes the last limit that was chosen, unless that
+ * is too low.
  * Cost: VISITS nodes of a grown tree, and WINDOW rules of each later group, per rule.
  * Invariant: of the rules before r, those that a version lacks meet no box of r.
  * Threading: none; everything lives in the space's arena.
@@ -128,9 +128,10 @@ static void find_asked(struct group_trees *f, uint32_t r, bool *asks)
         asks[h] |= !sendable;
 }
 
-/* The least version of a later group, as a number of its rules, that serves rule r; *before*: how many of them
- * precede r. */
-static uint32_t least_version(const struct group_trees *f, uint32_t r, const uint32_t *member, uint32_t before)
+/* The least version of a later group, as a number of its rules, that serves rule r; *before*: how many of
+ * them precede r. */
+static uint32_t least_version(const struct group_trees *f, uint32_t r, const uint32_t *member,
+                              uint32_t before)
 {
     uint32_t least = before, first = before > WINDOW ? before - WINDOW : 0;
     if (f->space->in->free[r] & TREE_SENDABLE)
@@ -139,8 +140,8 @@ static uint32_t least_version(const struct group_trees *f, uint32_t r, const uin
     return least;
 }
 
-/* Choose the versions of group h, whose rules are member[]: limit[h] of each rule that asks, and where versions
- * end in run[]. */
+/* Choose the versions of group h, whose rules are member[]: limit[h] of each rule that asks, and where
+ * versions end in run[]. */
 static void choose_limits(struct group_trees *f, uint32_t h, const uint32_t *member, uint32_t members,
                           bool (*asks)[GROUPS])
 {

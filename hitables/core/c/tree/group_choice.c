@@ -22,6 +22,7 @@ enum {
     MANY_GROUPS = 3, /* with more, nesting is shared out beyond the limit */
     MOST_SLACK = 3,
     SHALLOW = 30,    /* a limit of nesting that is felt */
+    MANY_RULES = 100, /* a tree of fewer rules needs no head: its leaves have few copies */
     SAMPLE = 2000,   /* rules by which the grouping is chosen */
     FEW_STAYERS = 20 /* all rules that may not be moved are in the sample if they are one in so many */
 };
@@ -199,7 +200,7 @@ static uint32_t choose_on_sample(struct group_trees *f, struct candidates *c)
         first[HEAD] = head;
         uint32_t i = number_of(first);
         bool same = !grouped || c->grouping[i].head == c->grouping[best].head;
-        if (!c->skipped[i] && same && weigh(f, c, i) < weigh(f, c, one))
+        if (!c->skipped[i] && same && rules >= MANY_RULES && weigh(f, c, i) < weigh(f, c, one))
             one = i;
     }
     return grouped && weigh(f, c, one) * near_cost > c->cost[best] ? best : one;
