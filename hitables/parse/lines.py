@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ..core.line_shapes import shapes_of
+from ..core.line_shapes import CutLines, cut_lines
 from ..syntax.extensions import TARGETS
 
 LITERAL = "\0"
@@ -55,16 +55,9 @@ def quote(word: str) -> str:
     return '"' + re.sub(r'(["\\])', r"\\\1", word) + '"'
 
 
-def shapes(text: str) -> tuple[list[str], list[str]]:
-    """The shapes of the text's lines, and the literals of all of them in a row."""
-    data = text.encode("utf-8", "surrogateescape")
-    shape, starts, ends = shapes_of(data, _NAMES)
-    spans = zip(starts, ends, strict=True)
-    if len(data) == len(text):
-        literals = [text[start:end] for start, end in spans]
-    else:
-        literals = [data[start:end].decode("utf-8", "surrogateescape") for start, end in spans]
-    return shape.decode("utf-8", "surrogateescape").split("\n"), literals
+def pieces(text: str) -> CutLines:
+    """The shapes and the literals of the text's lines, numbered."""
+    return cut_lines(text.encode("utf-8", "surrogateescape"), _NAMES)
 
 
 # The four kinds of lines.  Blanks are spaces and tabs; other white space ends a word and fits nowhere.
