@@ -47,8 +47,6 @@ LARGEST_COUNT = (1 << 64) - 1
 # What makes a named tuple without a look at its arguments.
 _new = tuple.__new__
 
-_BLANKS = re.compile(r"[ \t]+")
-
 # Written so that the search can skip from one "-" or "i" to the next.
 _IPV6_SIGNS = re.compile(
     r"-(?:[sd]|-src|-dst|-source|-destination)\s+[0-9a-fA-F]{0,4}:"
@@ -435,7 +433,7 @@ class _Reader:
 
     def other_line(self, line: str, key: str, literals: Sequence[str]) -> None:
         stripped = line.strip(" \t")
-        words = [word for word in _BLANKS.split(stripped) if word]
+        words = [word for word in stripped.replace("\t", " ").split(" ") if word]
         if line[0] in " \t" and stripped[0] in "*:#C[":
             raise Fault("a blank at the start of the line, which iptables does not take here", 0)
         if line.startswith("COMMIT") and line != "COMMIT":

@@ -16,6 +16,7 @@ LITERAL = "\0"
 _QUOTED = r'"(?:[^"\\\n]|\\.)*"'
 # A closing quote ends a word, even without a blank behind it; an unclosed quote is a word of its own.
 _WORD = re.compile(rf'[^\s"]*{_QUOTED}|[^\s"]+|"', re.ASCII)
+_SPECIAL = re.compile(r"""[\s"'\\]""")
 # Behind -j these are no literals.
 _NAMES = "\0".join([*TARGETS, "RETURN", ""]).encode()
 
@@ -50,7 +51,7 @@ def unquote(word: str) -> str:
 
 def quote(word: str) -> str:
     """The word as iptables-save writes it: in quotes when it must be."""
-    if word and not re.search(r"""[\s"'\\]""", word):
+    if word and not _SPECIAL.search(word):
         return word
     return '"' + re.sub(r'(["\\])', r"\\\1", word) + '"'
 

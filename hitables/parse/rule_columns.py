@@ -43,6 +43,7 @@ class RuleColumns:
         self, templates: LineTemplates, cut: CutLines, shapes: Sequence[str], literals: Sequence[str]
     ) -> None:
         self.templates, self.cut, self.literals = templates, cut, literals
+        self.first, self.numbers = cut.first.tolist(), cut.literals.numbers.tolist()
         lines = len(cut.shapes.numbers)
         self.rules: list[Rule | None] = [None] * lines
         self.chains = np.full(lines, -1, np.int64)
@@ -62,8 +63,8 @@ class RuleColumns:
 
     def literals_of(self, line: int) -> list[str]:
         """The literals of the line with this index."""
-        first, end = self.cut.first[line : line + 2].tolist()
-        return [self.literals[number] for number in self.cut.literals.numbers[first:end].tolist()]
+        first, end = self.first[line : line + 2]
+        return [self.literals[number] for number in self.numbers[first:end]]
 
     def template(self, shape: str) -> LineTemplate | None:
         """The template of *shape* if its lines can be read here."""
