@@ -36,13 +36,11 @@ from .lines import Fault, NeedsWords, parse, pieces, split, unquote
 from .named_memory import with_first_parameters
 from .part_meaning import plain_address
 from .resolve import Resolver
-from .rule_columns import RuleColumns
+from .rule_columns import LARGEST_COUNT, RuleColumns
 from .rule_parts import check_chain_name
 from .set_counters import with_counted_sets
 
 __all__ = ["COMMANDS", "Vocabulary", "guess_family", "read"]
-
-LARGEST_COUNT = (1 << 64) - 1
 
 # What makes a named tuple without a look at its arguments.
 _new = tuple.__new__

@@ -1,7 +1,8 @@
 """A line cut into words, and into its shape and literals.
 
 The shape of a line is the line with one NUL in place of each literal: words with digits, quoted text, names
-of chains.  Lines of one shape have one structure, so the reader analyses each shape once (line_templates.py).
+of chains, counters.  Lines of one shape have one structure, so the reader analyses each shape once
+(line_templates.py).
 """
 
 from __future__ import annotations

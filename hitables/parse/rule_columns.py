@@ -4,7 +4,7 @@ Idea: lines of one shape (lines.py) have the same slots, so the matches of a slo
 made with no line of Python for each; a rule is a row of the columns.  A large rule set has few shapes.
 
 Invariant: a rule is equal to what the reader makes of its line alone.  A line that needs more than its
-template and matches, such as a list of addresses, a mistake or a counter, has no rule here.
+template and matches, such as a list of addresses or a mistake, has no rule here.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from ..core.arrays import Array
 from ..core.line_shapes import CutLines
 from ..ir.rule import Match, Rule, Target
 from .line_templates import ForOtherFamily, LineTemplate, LineTemplates, Slot, fill
-from .lines import Fault, NeedsWords
+from .lines import LITERAL, Fault, NeedsWords
 from .part_meaning import plain_addresses
 
 # Fewer lines of a shape are read faster one by one.
 FEWEST = 4
 
+LARGEST_COUNT = (1 << 64) - 1
 ALL = (0, (1 << 32) - 1)  # every IPv4 address
 
 _new = tuple.__new__
@@ -50,7 +51,7 @@ class RuleColumns:
         by_shape = np.argsort(cut.shapes.numbers, kind="stable")
         ends = np.cumsum(np.bincount(cut.shapes.numbers, minlength=len(shapes))).tolist()
         for shape, start, end in zip(shapes, [0, *ends], ends, strict=False):
-            if end - start >= FEWEST and shape[:1] == "-":
+            if end - start >= FEWEST and shape[:1] in ("-", LITERAL):
                 template = self.template(shape)
                 if template is not None:
                     self.read(template, by_shape[start:end])
@@ -71,13 +72,13 @@ class RuleColumns:
         known = self.templates.known.templates
         template = known.get(shape)
         if template is None:
-            if not shape.startswith("-A "):
+            if not shape.startswith(("-A ", f"{LITERAL} -A ")):
                 return None
             try:
                 template = known[shape] = self.templates.of_shape(shape)
             except (NeedsWords, Fault, ForOtherFamily):
                 return None
-        fits = template.plain and template.chain_literal is not None
+        fits = (template.plain or template.counted is not None) and template.chain_literal is not None
         return template if fits and all(len(slot.literals) > 1 for _, slot in template.several) else None
 
     def read(self, template: LineTemplate, lines: Array) -> None:
@@ -97,7 +98,11 @@ class RuleColumns:
             left.update(at for at, chain in enumerate(chains) if self.literals[chain] in template.unfit)
         targets = columns.pop() if template.target else repeat(None)
         matches = zip(*columns, strict=False) if columns else repeat(())
-        fields = zip(matches, targets, (lines + 1).tolist(), repeat(None), repeat(()), strict=False)
+        counters: Iterable[tuple[int, int] | None] = repeat(None)
+        if template.counted is not None:
+            numbers = self.cut.literals.numbers[first + template.counted].tolist()
+            counters = [_counters(self.literals[number]) for number in numbers]
+        fields = zip(matches, targets, (lines + 1).tolist(), counters, repeat(()), strict=False)
         made = list(map(_new, repeat(Rule), fields))
         deque(map(self.rules.__setitem__, lines.tolist(), made), maxlen=0)
         self.chains[lines] = chains
@@ -139,3 +144,9 @@ class RuleColumns:
     def prefixes(self) -> list[tuple[int, int] | None]:
         """For each literal the lowest and highest address, if it is an IPv4 prefix in its usual spelling."""
         return self.cut.literals.prefixes()
+
+
+def _counters(word: str) -> tuple[int, int]:
+    """The counters of the word [PACKETS:BYTES], in decimal digits."""
+    packets, _, size = word[1:-1].partition(":")
+    return min(int(packets), LARGEST_COUNT), min(int(size), LARGEST_COUNT)

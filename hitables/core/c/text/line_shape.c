@@ -3,9 +3,9 @@
  * Idea: lines that differ only in numbers, addresses, quoted text and chain names have one shape, so
  * expensive work is done once per shape.
  * Cost: one pass.
- * Invariant: a literal is a whole word and never a line's first; shape and text have equally many lines.  The
- * choice of literals affects speed alone: a word more or less changes how many shapes there are, not the
- * result.
+ * Invariant: a literal is a whole word, and a line's first only if it is [PACKETS:BYTES] in the first column;
+ * shape and text have equally many lines.  The choice of literals affects speed alone: a word more or less
+ * changes how many shapes there are, not the result.
  * Threading: any number of threads may call this.
  */
 #include "line_shape.h"
@@ -75,6 +75,27 @@ static bool is_mixed(struct word word)
     return false;
 }
 
+/* Where digits that begin at *at* end. */
+static const char *digits_end(const char *at, const char *end)
+{
+    while (at < end && is_digit(*at))
+        at++;
+    return at;
+}
+
+/* Whether the word is [PACKETS:BYTES] in decimal digits. */
+static bool is_counters(struct word word)
+{
+    const char *end = word.at + word.size, *colon, *last;
+    if (word.at[0] != '[')
+        return false;
+    colon = digits_end(word.at + 1, end);
+    if (colon == word.at + 1 || colon == end || *colon != ':')
+        return false;
+    last = digits_end(colon + 1, end);
+    return last > colon + 1 && last + 1 == end && *last == ']';
+}
+
 static bool is_literal(struct word word, struct word before, unsigned quotes, const char *kept,
                        size_t kept_size)
 {
@@ -106,7 +127,8 @@ size_t shape_of(const char *text, size_t size, const char *kept, size_t kept_siz
         }
         unsigned quotes;
         struct word word = word_at(at, stop, &quotes);
-        if (before.at && is_literal(word, before, quotes, kept, kept_size)) {
+        bool begins = at == text || at[-1] == '\n';
+        if (before.at ? is_literal(word, before, quotes, kept, kept_size) : begins && is_counters(word)) {
             start[*literals] = (uint32_t)(at - text);
             end[*literals] = (uint32_t)(at - text + (ptrdiff_t)word.size);
             ++*literals;
