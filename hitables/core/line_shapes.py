@@ -33,7 +33,10 @@ class Pieces:
         return [self.data[start:end].decode("utf-8", "surrogateescape") for start, end in spans]
 
     def prefixes(self) -> list[tuple[int, int] | None]:
-        """The lowest and highest address of each number that is an IPv4 prefix in its usual spelling."""
+        """The lowest and highest address of each number that is an IPv4 prefix in its usual spelling.
+
+        None for another number, and for 0.0.0.0/0, of which nothing needs to be tested.
+        """
         count = len(self.starts)
         known, low, high = np.empty(count, np.uint8), np.empty(count, np.uint32), np.empty(count, np.uint32)
         lib.read_ipv4(
@@ -41,7 +44,8 @@ class Pieces:
             count, pointer("uint8_t", known), pointer("uint32_t", low), pointer("uint32_t", high),
         )  # fmt: skip
         pairs: list[tuple[int, int] | None] = list(zip(low.tolist(), high.tolist(), strict=True))
-        for other in np.flatnonzero(known == 0).tolist():
+        everything = (low == 0) & (high == 0xFFFFFFFF)
+        for other in np.flatnonzero((known == 0) | everything).tolist():
             pairs[other] = None
         return pairs
 

@@ -10,9 +10,10 @@ template and matches, such as a list of addresses or a mistake, has no rule here
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import repeat
+from itertools import compress, repeat
+from operator import not_
 
 import numpy as np
 
@@ -27,7 +28,6 @@ from .part_meaning import plain_addresses
 FEWEST = 4
 
 LARGEST_COUNT = (1 << 64) - 1
-ALL = (0, (1 << 32) - 1)  # every IPv4 address
 
 _new = tuple.__new__
 
@@ -114,35 +114,35 @@ class RuleColumns:
         """What the slot is in each of *lines*; None for a line that is to be read alone."""
         first = self.cut.first[lines]
         numbers = [self.cut.literals.numbers[first + index].tolist() for index in slot.literals]
-        words = [[self.literals[number] for number in column] for column in numbers]
+        words = [list(map(self.literals.__getitem__, column)) for column in numbers]
         keys: Sequence[object] = words[0] if len(words) == 1 else list(zip(*words, strict=True))
         column = list(map(slot.results.get, keys))
         if all(column):
             return column
-        lacking = {
-            key: at for at, (key, result) in enumerate(zip(keys, column, strict=True)) if result is None
-        }
         if slot.address:
-            self.read_addresses(slot, [numbers[0][at] for at in lacking.values()])
+            self.read_addresses(slot, dict.fromkeys(compress(numbers[0], map(not_, column))))
+            column = list(map(slot.results.get, keys))
+        lacking = dict(compress(zip(keys, range(len(keys)), strict=True), map(not_, column)))
         for key, at in lacking.items():
-            if key in slot.results or (slot.may_list and any("," in each[at] for each in words)):
+            if slot.may_list and any("," in each[at] for each in words):
                 continue
             try:
                 filled = fill(template, self.literals_of(int(lines[at])))
                 slot.results[key] = self.templates.result(slot, filled)
             except Fault:  # reported when the line is read alone
                 continue
-        return list(map(slot.results.get, keys))
+        return list(map(slot.results.get, keys)) if lacking else column
 
-    def read_addresses(self, slot: Slot, numbers: Sequence[int]) -> None:
+    def read_addresses(self, slot: Slot, numbers: Collection[int]) -> None:
         """Make the slot's matches of those literals that are addresses in their usual spelling."""
-        pairs = {number: pair for number in numbers if (pair := self.prefixes[number]) not in (None, ALL)}
-        words = [self.literals[number] for number in pairs]
-        slot.results.update(zip(words, plain_addresses(slot.address, words, pairs.values()), strict=True))
+        pairs = list(map(self.prefixes.__getitem__, numbers))
+        words = list(compress(map(self.literals.__getitem__, numbers), pairs))
+        matches = plain_addresses(slot.address, words, filter(None, pairs))
+        slot.results.update(zip(words, matches, strict=True))
 
     @cached_property
     def prefixes(self) -> list[tuple[int, int] | None]:
-        """For each literal the lowest and highest address, if it is an IPv4 prefix in its usual spelling."""
+        """By literal: what `Pieces.prefixes` says."""
         return self.cut.literals.prefixes()
 
 
