@@ -18,7 +18,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TypeAlias
 
 from ..errors import ParseError
-from ..ir.program import Program, Table
+from ..ir.program import Program, Table, is_acyclic
 from ..ir.rule import Kind, Metadata, Rule, Target
 
 Callees: TypeAlias = dict[str, tuple[str, ...]]  # by chain, the chains that its rules enter, in order
@@ -54,7 +54,7 @@ def check_loops(program: Program) -> None:
     """ParseError when chains that a packet may reach jump in a circle; the kernel refuses that too."""
     for table in program:
         callees = _callees(table)
-        if _order(callees) is not None:
+        if is_acyclic(callees):
             continue
         entered = _descendants(callees, _built_in(table))
         circle = _circle({name: below for name, below in callees.items() if name in entered})
@@ -213,7 +213,7 @@ def _callees(table: Table) -> Callees:
 
 def _entered(target: Target | None) -> str:
     """The chain that a rule with *target* enters; "" when it enters none."""
-    return target.name if target is not None and target.kind in (Kind.JUMP, Kind.GOTO) else ""
+    return target.name if target is not None and target.enters else ""
 
 
 def _built_in(table: Table) -> list[str]:

@@ -139,8 +139,12 @@ class Tree:
         while stack:
             number = stack[-1]
             first_entry, entries, first, count, kind, *_ = rows[number]
-            children = to[first : first + count]
             leads = leading_list[starts[number] : ends[number]]
+            if not count and not leads:
+                stack.pop()
+                best[number] = entries if reads else 0
+                continue
+            children = to[first : first + count]
             if best[number] is None:
                 waiting = [each for each in children if best[each] is None]
                 if leads:
@@ -149,9 +153,6 @@ class Tree:
                     stack += waiting
                     continue
             stack.pop()
-            if not count and not leads:
-                best[number] = entries if reads else 0
-                continue
             depths = [best[each] or 0 for each in children]
             taken, read = _steps(kind, count) if count else ((), ())
             if reads:
@@ -198,7 +199,9 @@ class Tree:
 
         CUTS of one edge, which decide nothing, stay.
         """
-        node, edge = self.node.tolist(), self.edge.tolist()
+        node = self.node.tolist()
+        # By edge: those of this tree whose low and high end it has, and the node below.
+        lows, highs, to = list(range(len(self.edge))), list(range(len(self.edge))), self.edge["to"].tolist()
         for number in range(len(node)):
             entry, entries, first, count, kind, axis, *_ = node[number]
             if kind != NodeKind.CUTS or count == 1:
@@ -207,19 +210,20 @@ class Tree:
             while todo:
                 at, first, count = todo.pop()
                 half = count // 2
-                sides = []
+                head = (entry, entries) if at == number else (0, 0)
+                node[at] = (*head, len(to), 2, int(NodeKind.TEST), axis, 0, 0)
                 for start, size in ((first, half), (first + half, count - half)):
+                    lows.append(start)
+                    highs.append(start + size - 1)
                     if size == 1:
-                        sides.append(edge[start])
+                        to.append(to[start])
                         continue
                     node.append((0, 0, 0, 0, 0, 0, 0, 0))
                     todo.append((len(node) - 1, start, size))
-                    sides.append((edge[start][0], edge[start + size - 1][1], len(node) - 1, 0))
-                head = (entry, entries) if at == number else (0, 0)
-                node[at] = (*head, len(edge), 2, int(NodeKind.TEST), axis, 0, 0)
-                edge.extend(sides)
+                    to.append(len(node) - 1)
         nodes = np.array([tuple(row) for row in node], NODE)
-        edges = np.array([(tuple(low), tuple(high), to, 0) for low, high, to, _ in edge], EDGE)
+        edges = np.zeros(len(to), EDGE)
+        edges["low"], edges["high"], edges["to"] = self.edge["low"][lows], self.edge["high"][highs], to
         return replace(self, node=nodes, edge=edges)
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..analyse.callgraph import check_loops
 from ..errors import UnknownName
 from ..ir.program import Program
-from ..ir.rule import EVERYTHING, Metadata
+from ..ir.rule import EVERYTHING, Match, Metadata
 from ..parse.named_memory import FIRST
 from ..syntax.extensions import MATCHES, TARGETS
 from .options import Options
@@ -72,14 +72,23 @@ def _must_stay(program: Program) -> frozenset[int]:
     a memory by name and configure it differently, the kernel uses the first.
     """
     kept: dict[object, int] = {}
+    # Rules share equal matches, so there are far fewer objects than matches.
+    matches = {
+        id(match): match
+        for table in program
+        for chain in table.chains
+        for rule in chain.rules
+        for match in rule.matches
+    }
+    tracking = {key for key, match in matches.items() if _tracks(match)}
+    first = {key for key, match in matches.items() if FIRST in match.key}
     for table in program:
         for chain in table.chains:
             for rule in chain.rules:
-                for match in rule.matches:
-                    reads_ct = Metadata.CT in match.reads and match.reads != EVERYTHING
-                    if reads_ct or (match.name in MATCHES and MATCHES[match.name].tracks):
+                for match in rule.matches if tracking or first else ():
+                    if id(match) in tracking:
                         kept.setdefault((table.name, match.name), id(rule))
-                    if FIRST in match.key:
+                    if id(match) in first:
                         kept[id(rule)] = id(rule)
                 if rule.target is None or rule.target.name not in TARGETS:
                     continue
@@ -88,3 +97,9 @@ def _must_stay(program: Program) -> frozenset[int]:
                 if rule.target.name == "RATEEST":
                     kept[id(rule)] = id(rule)
     return frozenset(kept.values())
+
+
+def _tracks(match: Match) -> bool:
+    """Whether connections are tracked, or fragments put together, while a rule with this match is loaded."""
+    reads_ct = Metadata.CT in match.reads and match.reads != EVERYTHING
+    return reads_ct or (match.name in MATCHES and MATCHES[match.name].tracks)

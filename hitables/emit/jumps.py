@@ -25,9 +25,13 @@ from .leaf_matches import Forms, Known, without
 from .tree_tests import guard, matches, test_words
 
 _PORTS = (Field.SPORT, Field.DPORT)
-_RULE, _ONCE = int(Step.RULE), Role.ONCE  # used so often that the look-up of the attribute counts
-_LEADING = (Step.SEND, Step.ASK, Step.CALL, Step.GO)
-_CALLING = (Step.SEND, Step.ASK, Step.CALL)
+# Used so often that the look-up of the attribute counts.
+_RULE, _ACT, _GO, _CALL, _SEND, _ASK = (
+    int(step) for step in (Step.RULE, Step.ACT, Step.GO, Step.CALL, Step.SEND, Step.ASK)
+)
+_ONCE, _LEAF, _PROTO, _SPLITTABLE = Role.ONCE, int(NodeKind.LEAF), Field.PROTO, int(Reorder.SPLITTABLE)
+_LEADING = (_SEND, _ASK, _CALL, _GO)
+_CALLING = (_SEND, _ASK, _CALL)
 
 Pairs = tuple[tuple[int, int], ...]
 Decidable = list[tuple[Match, list[tuple[int, Pairs]]]]
@@ -195,7 +199,7 @@ class _Tree:
                     for step, _, link in self.entries[first : first + entries]:
                         if step in _LEADING:
                             lead(link)
-                if kind == NodeKind.LEAF:
+                if kind == _LEAF:
                     break
                 if edges > 1:
                     taken = self.destination(self.to[first_edge])
@@ -211,11 +215,11 @@ class _Tree:
             return self.destinations[node]
         first, entries, _, _, kind = self.node[node][:5]
         destination: int | None = node
-        if kind == NodeKind.LEAF:
+        if kind == _LEAF:
             listed = tuple(self.entries[first : first + entries])
             if not listed:
                 destination = None
-            elif listed[0][0] == Step.GO:
+            elif listed[0][0] == _GO:
                 destination = listed[0][2]
             else:
                 destination = self.leaves.setdefault(listed, node)
@@ -254,18 +258,18 @@ class _Tree:
                 return stand_in._replace(
                     matches=self.remaining(number, stand_in.matches, stand_in.target, known)
                 )
-            copied = self.writer.copy(rule)
-            return copied._replace(matches=self.remaining(number, rule.matches, rule.target, known))
-        if step == Step.ACT:
+            matches, target, line, counters, notes = self.writer.copy(rule)
+            return Rule(self.remaining(number, matches, target, known), target, line, counters, notes)
+        if step == _ACT:
             return self.writer.copy(rule)._replace(matches=())
         name = self.chain(link, known, guarded)
-        if step == Step.GO:
+        if step == _GO:
             return Rule((), goto(name))
-        if step == Step.CALL:
+        if step == _CALL:
             return Rule((), jump(name))
-        target = goto(name) if step == Step.SEND else jump(name)
+        target = goto(name) if step == _SEND else jump(name)
         matches = rule.matches
-        if step == Step.ASK and not self.tree.boxes.reorder[number] & Reorder.SPLITTABLE:
+        if step == _ASK and not self.tree.boxes.reorder[number] & _SPLITTABLE:
             patient = self.segment.patient
             space = itertools.takewhile(lambda match: match.role is Role.SPACE, rule.matches)
             matches = tuple(itertools.takewhile(patient, space))
@@ -328,8 +332,8 @@ class _Tree:
             first, entries, first_edge, edges, kind, axis_at, negated = self.node[at][:7]
             listed = self.entries[first : first + entries]
             here.rules += [self.entry(*each, known, guarded) for each in listed]
-            if kind == NodeKind.LEAF:
-                if not listed or listed[-1][0] != Step.GO:
+            if kind == _LEAF:
+                if not listed or listed[-1][0] != _GO:
                     self.end(here)
                 return
             if edges == 1:
@@ -364,7 +368,7 @@ class _Tree:
 
     def protocol(self, known: Known) -> int | None:
         """The protocol of all packets here, if it is known."""
-        at = self.axis_of.get(Field.PROTO)
+        at = self.axis_of.get(_PROTO)
         values = None if at is None else known[at]
         return values[0] if values is not None and values[0] == values[1] else None
 

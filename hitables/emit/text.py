@@ -14,11 +14,15 @@ from ..ir.rule import Kind, Match, Rule, Target
 from ..parse.lines import quote
 
 
+def _match_text(match: Match) -> str:
+    words = [quote(word) for word in match.words]
+    return " ".join(["-m", match.name, *words] if match.name else words)
+
+
 @lru_cache(maxsize=1 << 16)
 def match_text(match: Match) -> str:
     """One match as iptables-save writes it, without blanks around."""
-    words = [quote(word) for word in match.words]
-    return " ".join(["-m", match.name, *words] if match.name else words)
+    return _match_text(match)
 
 
 def target_text(target: Target) -> str:
@@ -50,7 +54,7 @@ def _table(table: Table) -> Iterator[str]:
         if chain.declared:
             yield from chain.notes
             yield chain_text(chain)
-    # The text of matches and targets that copies of a rule share is made once.
+    # Copies of a rule share its matches, and rules share equal matches and targets: each text is made once.
     texts: dict[int, str] = {}
     for chain in table.chains:
         start = f"-A {quote(chain.name)}"
@@ -59,7 +63,13 @@ def _table(table: Table) -> Iterator[str]:
                 yield from notes
             tests = texts.get(id(matches))
             if tests is None:
-                tests = texts[id(matches)] = "".join([f" {match_text(match)}" for match in matches])
+                words = []
+                for match in matches:
+                    word = texts.get(id(match))
+                    if word is None:
+                        word = texts[id(match)] = f" {_match_text(match)}"
+                    words.append(word)
+                tests = texts[id(matches)] = "".join(words)
             action = ""
             if target is not None:
                 action = texts.get(id(target), "")

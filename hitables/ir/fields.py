@@ -10,6 +10,7 @@ and a wildcard `eth+` is one interval.
 from __future__ import annotations
 
 import enum
+import functools
 
 
 class Family(enum.IntEnum):
@@ -65,6 +66,7 @@ TCP, UDP, UDPLITE, SCTP, DCCP, ICMP, ICMPV6 = 6, 17, 136, 132, 33, 1, 58
 PORT_PROTOCOLS = frozenset({TCP, UDP, UDPLITE, SCTP, DCCP})
 
 
+@functools.cache
 def top(field: Field, family: Family) -> int:
     """The highest value of *field*."""
     if field is Field.SRC or field is Field.DST:

@@ -6,10 +6,9 @@ compiled program is a new one that shares its unchanged rules with the input.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
-from graphlib import CycleError, TopologicalSorter
 
 from .fields import Family
 from .rule import Rule
@@ -126,6 +125,24 @@ class Program:
         return sum(table.rule_count() for table in self.tables)
 
 
+def is_acyclic(after: Mapping[str, Collection[str]]) -> bool:
+    """Whether no path leads from a name back to it.  *after*: by name those that follow it, which it has too.
+
+    A fraction of the time of graphlib, which also finds the circle.
+    """
+    before = dict.fromkeys(after, 0)
+    for names in after.values():
+        for name in names:
+            before[name] += 1
+    free = [name for name, count in before.items() if not count]
+    for each in free:  # which grows
+        for name in after[each]:
+            before[name] -= 1
+            if not before[name]:
+                free.append(name)
+    return len(free) == len(before)
+
+
 def without_circles(table: Table) -> Table:
     """The table without circles of jumps that no packet reaches: their jumps lose their target.
 
@@ -139,11 +156,8 @@ def without_circles(table: Table) -> Table:
         }
         for chain in table.chains
     }
-    try:
-        TopologicalSorter(after).prepare()
+    if is_acyclic(after):
         return table
-    except CycleError:
-        pass
     reached = {chain.name for chain in table.chains if chain.policy is not None}
     waiting = list(reached)
     while waiting:

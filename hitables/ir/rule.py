@@ -43,6 +43,11 @@ class Kind(enum.IntEnum):
     RETURN = 3  # back to the caller, or the policy
 
 
+# Read for every rule: the look-up of a member in its class would take longer than the comparison.
+_SURELY = Ends.SURELY
+_VERDICT, _JUMP, _GOTO, _RETURN = Kind
+
+
 class Metadata(enum.IntEnum):
     """State that targets and matches write and matches read, besides tests of header fields.
 
@@ -70,6 +75,7 @@ class Metadata(enum.IntEnum):
 
 # An unknown extension reads and writes all of them.
 EVERYTHING = frozenset(Metadata)
+_NOTHING = frozenset[Metadata]()
 
 
 class Test(NamedTuple):
@@ -130,17 +136,17 @@ class Target:
     @property
     def enters(self) -> bool:
         """Whether it enters a user chain, by -j or by -g."""
-        return self.kind in (Kind.JUMP, Kind.GOTO)
+        return self.kind is _JUMP or self.kind is _GOTO
 
     @property
     def is_final(self) -> bool:
         """Whether it surely ends the packet's path through the table, by a verdict of its own."""
-        return self.kind is Kind.VERDICT and self.ends is Ends.SURELY
+        return self.kind is _VERDICT and self.ends is _SURELY
 
     @property
     def leaves(self) -> bool:
         """Whether no packet that it is applied to reaches the next rule of its chain."""
-        return self.kind in (Kind.GOTO, Kind.RETURN) or self.is_final
+        return self.kind is _GOTO or self.kind is _RETURN or self.is_final
 
 
 class Rule(NamedTuple):
@@ -181,6 +187,6 @@ class Rule(NamedTuple):
         path writes nothing, since the packet reaches no further rule.
         """
         target = self.target
-        by_target = target.writes if target and target.ends is not Ends.SURELY else frozenset[Metadata]()
+        by_target = target.writes if target and target.ends is not _SURELY else _NOTHING
         by_matches = [match.writes for match in self.matches if match.writes]
         return by_target.union(*by_matches) if by_matches else by_target

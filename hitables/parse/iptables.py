@@ -24,6 +24,7 @@ from .line_templates import (
     LONGEST_LINE,
     LONGEST_WORD,
     MOST_WORDS,
+    NO_INTERFACE,
     ForOtherFamily,
     LineTemplate,
     LineTemplates,
@@ -31,26 +32,18 @@ from .line_templates import (
     fill,
     has_list,
 )
-from .lines import LITERAL, Fault, NeedsWords, parse, shapes, split, unquote
+from .lines import Fault, NeedsWords, parse, pieces, split, unquote
 from .named_memory import with_first_parameters
 from .part_meaning import plain_address
 from .resolve import Resolver
+from .rule_columns import LARGEST_COUNT, RuleColumns
 from .rule_parts import check_chain_name
 from .set_counters import with_counted_sets
 
 __all__ = ["COMMANDS", "Vocabulary", "guess_family", "read"]
 
-# A chain sees one side only; iptables refuses the other interface there.
-NO_INPUT_INTERFACE = frozenset({"OUTPUT", "POSTROUTING"})
-
-NO_OUTPUT_INTERFACE = frozenset({"INPUT", "PREROUTING"})
-
-LARGEST_COUNT = (1 << 64) - 1
-
 # What makes a named tuple without a look at its arguments.
 _new = tuple.__new__
-
-_BLANKS = re.compile(r"[ \t]+")
 
 # Written so that the search can skip from one "-" or "i" to the next.
 _IPV6_SIGNS = re.compile(
@@ -80,7 +73,7 @@ class _Reader:
             return False
         name = template.chain_name if template.chain_literal is None else literals[template.chain_literal]
         draft = self.open.chains.get(name)
-        if draft is None:
+        if draft is None or name in template.unfit:
             return False
         row = template.row.copy()
         try:
@@ -139,7 +132,7 @@ class _Reader:
         if template.plain and not self.notes and self.open is not None:
             name = template.chain_name if template.chain_literal is None else literals[template.chain_literal]
             draft = self.open.chains.get(name)
-            if draft is not None:
+            if draft is not None and name not in template.unfit:
                 draft.rules.append(rule)
                 return
         self.command(template, fill(template, literals), [rule])
@@ -228,9 +221,9 @@ class _Reader:
                 template.chain,
                 f"declare it by a line :{name} - [0:0]; the built-in chains are {built_in}",
             )
-        if "-i" in template.parts.interfaces and name in NO_INPUT_INTERFACE:
+        if "-i" in template.parts.interfaces and name in NO_INTERFACE["-i"]:
             raise Fault(f"-i cannot be used in {name}: packets have no input interface there", template.chain)
-        if "-o" in template.parts.interfaces and name in NO_OUTPUT_INTERFACE:
+        if "-o" in template.parts.interfaces and name in NO_INTERFACE["-o"]:
             raise Fault(
                 f"-o cannot be used in {name}: packets have no output interface there", template.chain
             )
@@ -358,29 +351,22 @@ class _Reader:
     def read(self, text: str) -> Program:
         self.lines = lines = text.split("\n")
         self.check_sizes(lines)
-        keys, literals = shapes(text)
-        assert len(keys) == len(lines), "a literal reaches over the end of a line"
-        literals_read = 0
-        templates = self.known.templates
-        for number, (line, key) in enumerate(zip(lines, keys, strict=True), 1):
-            first = literals_read
-            literals_read += key.count(LITERAL)
-            self.line = number
-            template = templates.get(key)
-            if template is not None and self.plain_line(template, literals[first:literals_read]):
-                continue
-            start = line[:1]
-            try:
-                if start == "-" or start == "[":
-                    self.rule_line(line, key, literals[first:literals_read])
-                elif start == "#":
-                    self.notes.append(line.rstrip())
-                elif line:
-                    if not line.strip(" \t"):
-                        raise Fault("a line of blanks, which iptables refuses", 0, "leave it empty")
-                    self.other_line(line, key, literals[first:literals_read])
-            except Fault as fault:
-                raise self.error(fault, line) from None
+        cut = pieces(text)
+        assert len(cut.shapes.numbers) == len(lines), "a literal reaches over the end of a line"
+        shapes = cut.shapes.texts()
+        literals = cut.literals.texts(text if len(cut.literals.data) == len(text) else None)
+        columns = RuleColumns(self.templates, cut, shapes, literals)
+        numbers = cut.shapes.numbers.tolist()
+        for start, end, chain in columns.runs():
+            for at in range(start, end):
+                draft = (
+                    self.open.chains.get(literals[chain]) if chain >= 0 and self.open is not None else None
+                )
+                if draft is not None and not self.notes:
+                    draft.rules += columns.rules[at:end]  # type: ignore[arg-type]
+                    break
+                self.line = at + 1
+                self.one_line(lines[at], shapes[numbers[at]], columns.literals_of(at))
         if self.open is not None:
             raise ParseError(
                 f"table {self.open.name} (line {self.open.line}) has no COMMIT",
@@ -395,6 +381,24 @@ class _Reader:
                 "no table in this text", source=self.name, line=1, hint="a line like *filter must come first"
             )
         return Program(self.family, tuple(self.tables), self.name, self.take_notes())
+
+    def one_line(self, line: str, shape: str, literals: Sequence[str]) -> None:
+        """Read a line by itself."""
+        template = self.known.templates.get(shape)
+        if template is not None and self.plain_line(template, literals):
+            return
+        start = line[:1]
+        try:
+            if start == "-" or start == "[":
+                self.rule_line(line, shape, literals)
+            elif start == "#":
+                self.notes.append(line.rstrip())
+            elif line:
+                if not line.strip(" \t"):
+                    raise Fault("a line of blanks, which iptables refuses", 0, "leave it empty")
+                self.other_line(line, shape, literals)
+        except Fault as fault:
+            raise self.error(fault, line) from None
 
     def check_sizes(self, lines: Sequence[str]) -> None:
         """Refuse lines and words that are too long for iptables-restore."""
@@ -427,7 +431,7 @@ class _Reader:
 
     def other_line(self, line: str, key: str, literals: Sequence[str]) -> None:
         stripped = line.strip(" \t")
-        words = [word for word in _BLANKS.split(stripped) if word]
+        words = [word for word in stripped.replace("\t", " ").split(" ") if word]
         if line[0] in " \t" and stripped[0] in "*:#C[":
             raise Fault("a blank at the start of the line, which iptables does not take here", 0)
         if line.startswith("COMMIT") and line != "COMMIT":

@@ -39,6 +39,9 @@ FOR_ALL = ("-F", "-X", "-Z", "-L", "-S")
 # A command with the name of its chain attached, as in -AINPUT.
 _ATTACHED = re.compile(r"(-[AIDRCNFXEPZLS])([^-].*)", re.DOTALL)
 
+# A chain sees one side only; iptables refuses the other interface there.
+NO_INTERFACE = {"-i": frozenset({"OUTPUT", "POSTROUTING"}), "-o": frozenset({"INPUT", "PREROUTING"})}
+
 # What iptables-restore has room for: words of a line, bytes of a word, bytes of a line.
 MOST_WORDS, LONGEST_WORD, LONGEST_LINE = 251, 1023, 10_239
 
@@ -72,6 +75,8 @@ class LineTemplate:
     words       with LITERAL in place of each literal; literal_of maps its index to that of the literal
     target      whether the last slot is the target
     plain       whether the line only appends a rule: -A, no counters
+    counted     the index of the literal with the counters, if the line only appends a rule with counters
+    unfit       chains in which an interface of the rule does not exist
     row         the matches and the target that need no literal; None where the reader fills in one
     single      (index in row, the slot's results, index of the literal) of each slot that needs one literal
     several     (index in row, slot) of each slot that needs more
@@ -88,6 +93,8 @@ class LineTemplate:
     target: bool
     counters: int | None  # index of the word [packets:bytes] before the command
     plain: bool = False
+    counted: int | None = None
+    unfit: frozenset[str] = frozenset()
     order: tuple[int, ...] = ()  # the index in the line of each word, where that differs
     chain_name: str = ""
     chain_literal: int | None = None
@@ -164,7 +171,7 @@ class LineTemplates:
 
     def of_words(self, words: list[str], literal_of: dict[int, int]) -> LineTemplate:
         """The plan of a line of *words*, of which those in *literal_of* are literals."""
-        counters = 0 if words[0].startswith("[") else None
+        counters = 0 if words[0].startswith(("[", LITERAL)) else None
         at = 0 if counters is None else 1
         while at < len(words) and words[at] in ("-4", "--ipv4", "-6", "--ipv6"):
             at += 1
@@ -212,12 +219,11 @@ class LineTemplates:
             self._slot(part, template.words, template.literal_of)
             for part in [*parts.matches, *([parts.target] if parts.target else [])]
         ]
-        template.plain = (
-            template.command == "-A"
-            and template.counters is None
-            and parts.counters is None
-            and not parts.interfaces
-        )
+        appends = template.command == "-A" and parts.counters is None
+        template.plain = appends and template.counters is None
+        if appends and template.counters is not None:
+            template.counted = template.literal_of.get(template.counters)
+        template.unfit = frozenset().union(*(NO_INTERFACE[option] for option in parts.interfaces))
         for place, slot in enumerate(template.slots):
             template.row.append(None)
             if len(slot.literals) == 1:

@@ -1,14 +1,15 @@
 """A line cut into words, and into its shape and literals.
 
 The shape of a line is the line with one NUL in place of each literal: words with digits, quoted text, names
-of chains.  Lines of one shape have one structure, so the reader analyses each shape once (line_templates.py).
+of chains, counters.  Lines of one shape have one structure, so the reader analyses each shape once
+(line_templates.py).
 """
 
 from __future__ import annotations
 
 import re
 
-from ..core.line_shapes import shapes_of
+from ..core.line_shapes import CutLines, cut_lines
 from ..syntax.extensions import TARGETS
 
 LITERAL = "\0"
@@ -16,6 +17,7 @@ LITERAL = "\0"
 _QUOTED = r'"(?:[^"\\\n]|\\.)*"'
 # A closing quote ends a word, even without a blank behind it; an unclosed quote is a word of its own.
 _WORD = re.compile(rf'[^\s"]*{_QUOTED}|[^\s"]+|"', re.ASCII)
+_SPECIAL = re.compile(r"""[\s"'\\]""")
 # Behind -j these are no literals.
 _NAMES = "\0".join([*TARGETS, "RETURN", ""]).encode()
 
@@ -50,21 +52,14 @@ def unquote(word: str) -> str:
 
 def quote(word: str) -> str:
     """The word as iptables-save writes it: in quotes when it must be."""
-    if word and not re.search(r"""[\s"'\\]""", word):
+    if word and not _SPECIAL.search(word):
         return word
     return '"' + re.sub(r'(["\\])', r"\\\1", word) + '"'
 
 
-def shapes(text: str) -> tuple[list[str], list[str]]:
-    """The shapes of the text's lines, and the literals of all of them in a row."""
-    data = text.encode("utf-8", "surrogateescape")
-    shape, starts, ends = shapes_of(data, _NAMES)
-    spans = zip(starts, ends, strict=True)
-    if len(data) == len(text):
-        literals = [text[start:end] for start, end in spans]
-    else:
-        literals = [data[start:end].decode("utf-8", "surrogateescape") for start, end in spans]
-    return shape.decode("utf-8", "surrogateescape").split("\n"), literals
+def pieces(text: str) -> CutLines:
+    """The shapes and the literals of the text's lines, numbered."""
+    return cut_lines(text.encode("utf-8", "surrogateescape"), _NAMES)
 
 
 # The four kinds of lines.  Blanks are spaces and tabs; other white space ends a word and fits nowhere.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import chain
 
 from ..ir.program import BUILT_IN, Program
 from ..ir.rule import Match, Rule
@@ -44,11 +45,12 @@ def mixed_memories(rules: Iterable[Rule]) -> frozenset[tuple[str, str]]:
     """The shared states for which *rules* have different parameters."""
     parameters: dict[tuple[str, str], str] = {}
     mixed = set()
-    for rule in rules:
-        for match in rule.matches:
-            name = named_memory(match)
-            if name is not None and parameters.setdefault(name, _parameters(match)) != _parameters(match):
-                mixed.add(name)
+    # Rules share equal matches, so there are far fewer objects than matches.
+    matches = {id(match): match for match in chain.from_iterable(rule.matches for rule in rules)}
+    for match in matches.values():
+        name = named_memory(match)
+        if name is not None and parameters.setdefault(name, _parameters(match)) != _parameters(match):
+            mixed.add(name)
     return frozenset(mixed)
 
 
@@ -75,7 +77,7 @@ def with_first_parameters(program: Program) -> Program:
 
 def _as_written(program: Program) -> Iterable[Rule]:
     for table in program:
-        rules = (rule for chain in table.chains for rule in chain.rules)
+        rules = (rule for each in table.chains for rule in each.rules)
         yield from sorted(rules, key=lambda rule: rule.line)
 
 
@@ -83,8 +85,8 @@ def _as_legacy_loads(program: Program) -> Iterable[Rule]:
     for table in program:
         built_in = BUILT_IN[table.name]
         order = {name: (0, place, name) for place, name in enumerate(built_in)}
-        for chain in sorted(table.chains, key=lambda chain: order.get(chain.name, (1, 0, chain.name))):
-            yield from chain.rules
+        for each in sorted(table.chains, key=lambda chain: order.get(chain.name, (1, 0, chain.name))):
+            yield from each.rules
 
 
 def _first(rules: Iterable[Rule], mixed: frozenset[tuple[str, str]]) -> dict[tuple[str, str], str]:

@@ -4,11 +4,12 @@ accepts them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain as joined
 
 from ..errors import ParseError
 from ..ir.program import BUILT_IN
-from ..ir.rule import Kind, Rule, Target
+from ..ir.rule import Kind, Match, Rule, Target
 from ..syntax.extension import Scope
 from ..syntax.extensions import MATCHES, TARGETS
 from ..syntax.limits import scopes_of
@@ -25,6 +26,9 @@ class Resolver:
 
     def rules(self, chain: ChainDraft) -> tuple[Rule, ...]:
         """Bind targets to chains: a declared chain wins over a target extension of its name."""
+        targets = {id(rule.target): rule.target for rule in chain.rules}.values()
+        if not any(target and (target.enters or target.name in self.table.chains) for target in targets):
+            return tuple(chain.rules)
         checked: set[str] = set()
         rules = []
         for rule in chain.rules:
@@ -71,49 +75,52 @@ class Resolver:
                 "declare chains in front of the rules",
             )
 
+    def _scopes(self, part: Match | Target | None) -> list[Scope]:
+        """The scopes of a match or target with its words; a target is one unless it enters a chain."""
+        if part is None or not part.name or part.name in self.table.chains:
+            return []
+        if isinstance(part, Target) and part.kind is not Kind.VERDICT:
+            return []
+        extension = MATCHES.get(part.name) or TARGETS.get(part.name)
+        return scopes_of(extension, part.words) if extension is not None else []
+
     def check_scopes(self) -> None:
         """Refuse matches and targets that the kernel does not take in this table, or below these chains."""
-        bound = [
-            (chain.name, rule, name, scope)
-            for chain in self.table.chains.values()
-            for rule in chain.rules
-            for name, words in _named(rule)
-            if name not in self.table.chains
-            for scope in _scopes(name, words)
-        ]
-        if not bound:
-            return
-        below = _below(self.table)
-        for chain, rule, name, scope in bound:
-            if scope.tables and self.table.name not in scope.tables:
-                raise self.error_at(
-                    rule.line,
-                    f"{name} is not allowed in table {self.table.name}",
-                    name,
-                    f"it belongs to {' or '.join(sorted(scope.tables))}",
-                )
-            wrong = sorted(below[chain] - scope.chains) if scope.chains else []
-            if wrong:
-                raise self.error_at(
-                    rule.line,
-                    f"{name}, with these options, is not allowed in a chain that {wrong[0]} reaches",
-                    name,
-                    f"it is allowed below {', '.join(sorted(scope.chains))}",
-                )
+        below: dict[str, set[str]] = {}
+        for name, chain in self.table.chains.items():
+            # Rules share equal matches and targets, so there are far fewer objects than rules.
+            parts: dict[int, Match | Target | None] = {id(rule.target): rule.target for rule in chain.rules}
+            matches = list(joined.from_iterable(rule.matches for rule in chain.rules))
+            parts.update(zip(map(id, matches), matches, strict=True))
+            scopes = {key: bound for key, part in parts.items() if (bound := self._scopes(part))}
+            if not scopes:
+                continue
+            below = below or _below(self.table)
+            if any(self._refusal(scope, below[name]) for bound in scopes.values() for scope in bound):
+                raise next(self._errors(chain, scopes, below[name]))
 
+    def _errors(
+        self, chain: ChainDraft, scopes: dict[int, list[Scope]], below: set[str]
+    ) -> Iterator[ParseError]:
+        """The errors of the chain's rules, from the first rule on."""
+        for rule in chain.rules:
+            for part in (*rule.matches, rule.target):
+                for scope in scopes.get(id(part), ()):
+                    refusal = self._refusal(scope, below)
+                    if part is not None and refusal:
+                        reason, hint = refusal
+                        yield self.error_at(rule.line, f"{part.name}{reason}", part.name, hint)
 
-def _scopes(name: str, words: tuple[str, ...]) -> list[Scope]:
-    """The scopes of a match or target of that name with these words."""
-    extension = MATCHES.get(name) or TARGETS.get(name)
-    return scopes_of(extension, words) if extension is not None else []
-
-
-def _named(rule: Rule) -> list[tuple[str, tuple[str, ...]]]:
-    """The names of a rule's extensions, with their words."""
-    extensions = [(match.name, match.words) for match in rule.matches if match.name]
-    if rule.target is not None and rule.target.kind is Kind.VERDICT:
-        extensions.append((rule.target.name, rule.target.words))
-    return extensions
+    def _refusal(self, scope: Scope, below: set[str]) -> tuple[str, str] | None:
+        """Why a chain that the chains *below* reach may not use what has this scope, with a hint."""
+        if scope.tables and self.table.name not in scope.tables:
+            reason = f" is not allowed in table {self.table.name}"
+            return reason, f"it belongs to {' or '.join(sorted(scope.tables))}"
+        wrong = sorted(below - scope.chains) if scope.chains else []
+        if wrong:
+            reason = f", with these options, is not allowed in a chain that {wrong[0]} reaches"
+            return reason, f"it is allowed below {', '.join(sorted(scope.chains))}"
+        return None
 
 
 def _below(table: TableDraft) -> dict[str, set[str]]:

@@ -126,7 +126,7 @@ class MatchTable:
         """The matches as *backend* reads them, for the prover."""
         tests = self.tests
         sizes = array("I", (tests.coordinates[field].size for field in Field))
-        states = array("I", map(_writers, Field))
+        states = array("I", (_WRITERS[field] for field in Field))
         for reads in tests.fact_reads:
             sizes.append(2)
             states.append(mask(reads))
@@ -141,8 +141,9 @@ def number_matches(matches: list[Match], family: Family) -> MatchTable:
     numbers: list[int] = []
     distinct: list[Match] = []
     own_tests: list[list[int]] = []
+    number_of_test = tests.numbers
     for match in matches:
-        own = [tests.numbers[field, values.pairs] for field, values in match.tests]
+        own = [number_of_test[field, values.pairs] for field, values in match.tests]
         role = match.role
         reading = (
             *own, role, match.native, match.needs, match.strict, match.option, match.either,
@@ -184,8 +185,9 @@ def _code(
     """The steps of the matches, and where those of each start."""
     code, starts = array("I"), array("I", [0])
     op_test, op_native = int(Op.TEST), int(Op.NATIVE)
+    in_nft, space = backend is Backend.NFT, Role.SPACE
     for match, own in zip(matches, own_tests, strict=True):
-        native = match.native and backend is Backend.NFT
+        native = in_nft and match.native
         op = op_native if native else op_test
         if match.is_protocol:
             code.extend((Op.CUT, 0))
@@ -198,9 +200,11 @@ def _code(
             code.append(test)
         if match.option:
             code.extend((Op.OPTION, 0))
-        if match.role is Role.CONSTANT:
+        if match.role is space:
+            pass
+        elif match.role is Role.CONSTANT:
             code.extend((op_test, tests.facts[match.key]))
-        elif match.role is not Role.SPACE:
+        else:
             code.extend((Op.EVENT, keys[match.key] << 1 | (match.role is Role.ONCE)))
             if match.writes:
                 code.extend((Op.WRITE, mask(match.writes)))
@@ -211,9 +215,11 @@ def _code(
 def _reads(match: Match) -> int:
     states = mask(match.reads) if match.role is Role.CONSTANT else 0
     for field, _ in match.tests:
-        states |= _writers(field)
+        states |= _WRITERS[field]
     return states
 
 
-def _writers(field: Field) -> int:
-    return mask(state for state, fields in FIELDS_WRITTEN.items() if field in fields)
+# By field: mask of the states whose writing changes the field.
+_WRITERS = {
+    field: mask(state for state, fields in FIELDS_WRITTEN.items() if field in fields) for field in Field
+}

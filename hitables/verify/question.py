@@ -177,9 +177,10 @@ def chain_pairs(before: Program, after: Program, question: Question) -> list[tup
     for chain in question.chains - {chain for _, chain in pairs}:
         raise UnknownName(f"there is no chain {chain} in {names[0]} or {names[1]}")
     # If only verdicts count, the compiler may have removed every rule that reads a set.
-    missing = frozenset[str]() if question.verdict_only else _sets(before, asked) - _sets(after, asked)
-    for name in sorted(missing | (_sets(after, asked) - _sets(before, asked))):
-        _on_both(f"ipset {name}", [name in _sets(before, asked), name in _sets(after, asked)], names)
+    sets_before, sets_after = _sets(before, asked), _sets(after, asked)
+    missing = frozenset[str]() if question.verdict_only else sets_before - sets_after
+    for name in sorted(missing | (sets_after - sets_before)):
+        _on_both(f"ipset {name}", [name in sets_before, name in sets_after], names)
     return pairs
 
 
@@ -193,14 +194,17 @@ def _sets(program: Program, tables: Set[str]) -> set[str]:
     """The ipsets that the rules of *tables* name."""
     sets: set[str] = set()
     for table in program:
-        for chain in table.chains if table.name in tables else ():
-            for rule in chain.rules:
-                for match in rule.matches:
-                    if match.name == "set":
-                        sets.update(_behind(match.words, "--match-set"))
-                if rule.target is not None and rule.target.name == "SET":
-                    for option in ("--add-set", "--del-set", "--map-set"):
-                        sets.update(_behind(rule.target.words, option))
+        if table.name not in tables:
+            continue
+        rules = [rule for chain in table.chains for rule in chain.rules]
+        # Rules share equal matches and targets, so there are far fewer objects than rules.
+        for match in {id(match): match for rule in rules for match in rule.matches}.values():
+            if match.name == "set":
+                sets.update(_behind(match.words, "--match-set"))
+        for target in {id(rule.target): rule.target for rule in rules}.values():
+            if target is not None and target.name == "SET":
+                for option in ("--add-set", "--del-set", "--map-set"):
+                    sets.update(_behind(target.words, option))
     return sets
 
 

@@ -3,9 +3,9 @@
  * Idea: lines that differ only in numbers, addresses, quoted text and chain names have one shape, so
  * expensive work is done once per shape.
  * Cost: one pass.
- * Invariant: a literal is a whole word and never a line's first; shape and text have equally many lines.  The
- * choice of literals affects speed alone: a word more or less changes how many shapes there are, not the
- * result.
+ * Invariant: a literal is a whole word, and a line's first only if it is [PACKETS:BYTES] in the first column;
+ * shape and text have equally many lines.  The choice of literals affects speed alone: a word more or less
+ * changes how many shapes there are, not the result.
  * Threading: any number of threads may call this.
  */
 #include "line_shape.h"
@@ -39,11 +39,23 @@ static bool is_option(struct word word, char name)
     return word.size == 2 && word.at[0] == '-' && word.at[1] == name;
 }
 
-static bool is_kept(struct word word, const char *kept, size_t kept_size)
+/* Names that are no literals behind -j, and the one that was found last: most rules have that of the rule
+ * before. */
+struct kept {
+    const char *names;
+    size_t size;
+    struct word latest;
+};
+
+static bool is_kept(struct word word, struct kept *kept)
 {
-    for (const char *name = kept; name < kept + kept_size; name += strlen(name) + 1)
-        if (strlen(name) == word.size && !memcmp(name, word.at, word.size))
+    if (word.size == kept->latest.size && !memcmp(word.at, kept->latest.at, word.size))
+        return true;
+    for (const char *name = kept->names; name < kept->names + kept->size; name += strlen(name) + 1)
+        if (strlen(name) == word.size && !memcmp(name, word.at, word.size)) {
+            kept->latest = word;
             return true;
+        }
     return false;
 }
 
@@ -75,8 +87,28 @@ static bool is_mixed(struct word word)
     return false;
 }
 
-static bool is_literal(struct word word, struct word before, unsigned quotes, const char *kept,
-                       size_t kept_size)
+/* Where digits that begin at *at* end. */
+static const char *digits_end(const char *at, const char *end)
+{
+    while (at < end && is_digit(*at))
+        at++;
+    return at;
+}
+
+/* Whether the word is [PACKETS:BYTES] in decimal digits. */
+static bool is_counters(struct word word)
+{
+    const char *end = word.at + word.size, *colon, *last;
+    if (word.at[0] != '[')
+        return false;
+    colon = digits_end(word.at + 1, end);
+    if (colon == word.at + 1 || colon == end || *colon != ':')
+        return false;
+    last = digits_end(colon + 1, end);
+    return last > colon + 1 && last + 1 == end && *last == ']';
+}
+
+static bool is_literal(struct word word, struct word before, unsigned quotes, struct kept *kept)
 {
     char first = word.at[0];
     if (quotes)
@@ -86,7 +118,7 @@ static bool is_literal(struct word word, struct word before, unsigned quotes, co
     if (is_option(before, 'A') || is_option(before, 'g'))
         return true;
     if (is_option(before, 'j'))
-        return !is_kept(word, kept, kept_size);
+        return !is_kept(word, kept);
     return is_digit(first) || is_mixed(word);
 }
 
@@ -96,6 +128,7 @@ size_t shape_of(const char *text, size_t size, const char *kept, size_t kept_siz
     const char *at = text, *stop = text + size;
     char *out = shape;
     struct word before = {NULL, 0};
+    struct kept names = {kept, kept_size, {"", 0}};
     *literals = 0;
     while (at < stop) {
         if (*at == '\n' || is_blank(*at)) {
@@ -106,7 +139,8 @@ size_t shape_of(const char *text, size_t size, const char *kept, size_t kept_siz
         }
         unsigned quotes;
         struct word word = word_at(at, stop, &quotes);
-        if (before.at && is_literal(word, before, quotes, kept, kept_size)) {
+        bool begins = at == text || at[-1] == '\n';
+        if (before.at ? is_literal(word, before, quotes, &names) : begins && is_counters(word)) {
             start[*literals] = (uint32_t)(at - text);
             end[*literals] = (uint32_t)(at - text + (ptrdiff_t)word.size);
             ++*literals;
