@@ -8,19 +8,23 @@ if TYPE_CHECKING:
     from ..core.classifiers import Algorithm
     from .algorithms import ALGORITHMS, AlgorithmSpec
     from .database import Database, Rules, open
+    from .evolving import CacheStatistics, Conflict, EvolvingRule, EvolvingRules, EvolvingStatistics
     from .flow_statistics import FlowChains, FlowStatistics
     from .flows import FlowTable
     from .layout import FIVE_TUPLE, Layout
 
 __all__ = [
-    "ALGORITHMS", "FIVE_TUPLE", "Algorithm", "AlgorithmSpec", "Database", "FlowChains", "FlowStatistics",
-    "FlowTable", "Layout", "Rules", "open",
+    "ALGORITHMS", "FIVE_TUPLE", "Algorithm", "AlgorithmSpec", "CacheStatistics", "Conflict", "Database",
+    "EvolvingRule", "EvolvingRules", "EvolvingStatistics", "FlowChains", "FlowStatistics", "FlowTable", "Layout",
+    "Rules", "open",
 ]  # fmt: skip
 
 _HOME = {
     "ALGORITHMS": "algorithms", "Algorithm": "algorithms", "AlgorithmSpec": "algorithms",
     "FIVE_TUPLE": "layout", "Layout": "layout",
     "FlowChains": "flow_statistics", "FlowStatistics": "flow_statistics", "FlowTable": "flows",
+    "CacheStatistics": "evolving", "Conflict": "evolving", "EvolvingRule": "evolving",
+    "EvolvingRules": "evolving", "EvolvingStatistics": "evolving",
     "Database": "database", "Rules": "database", "open": "database",
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ from ..errors import DatabaseError
 from .algorithms import AlgorithmSpec
 from .flow_statistics import FlowStatistics, statistics
 from .layout import FIVE_TUPLE, Layout, Range
+
+if TYPE_CHECKING:
+    from .evolving import CacheStatistics
 
 # The result of a search if no rule matches.
 NO_RULE = -1
@@ -193,6 +196,12 @@ class Database:
         Comparisons, moves, writes and places are those of `work`; `search` does not count them.
         """
         return statistics(self._classifier().flow_statistics(), history=False)
+
+    def cache_statistics(self) -> CacheStatistics:
+        """What the rule cache of a plan storm(A) did; DatabaseError for other plans."""
+        from .evolving import CacheStatistics
+
+        return CacheStatistics.of(self._classifier().cache_statistics())
 
     def insert(self, ranges: Sequence[Range], priority: int) -> None:
         """Insert a rule, by its range of each field."""
