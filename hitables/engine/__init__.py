@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from .flow_statistics import FlowChains, FlowStatistics
     from .flows import FlowTable
     from .layout import FIVE_TUPLE, Layout
+    from .storm import Partition, Storm, StormRun
 
 __all__ = [
     "ALGORITHMS", "FIVE_TUPLE", "Algorithm", "AlgorithmSpec", "CacheStatistics", "Conflict", "Database",
     "EvolvingRule", "EvolvingRules", "EvolvingStatistics", "FlowChains", "FlowStatistics", "FlowTable", "Layout",
-    "Rules", "open",
+    "Partition", "Rules", "Storm", "StormRun", "open",
 ]  # fmt: skip
 
 _HOME = {
@@ -25,6 +26,7 @@ _HOME = {
     "FlowChains": "flow_statistics", "FlowStatistics": "flow_statistics", "FlowTable": "flows",
     "CacheStatistics": "evolving", "Conflict": "evolving", "EvolvingRule": "evolving",
     "EvolvingRules": "evolving", "EvolvingStatistics": "evolving",
+    "Partition": "storm", "Storm": "storm", "StormRun": "storm",
     "Database": "database", "Rules": "database", "open": "database",
 }  # fmt: skip
 
