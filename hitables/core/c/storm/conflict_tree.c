@@ -3,7 +3,10 @@
  * Idea: a HyperCuts tree of the rules; the leaves that a box meets are read up to the first rule that decides
  * (algorithm 1).  The best rule found so far ends the reading of a leaf at worse rules, and, where *prune* is
  * set, leaves out nodes that have only worse ones.  A rule over all of the box is no better than the rule of
- * any packet in it (*floor*), so a conflict better than that ends the walk: this is ours, not the paper's.
+ * any packet in it (*floor*), so a conflict better than that ends the walk.  A rule over all of the box stands
+ * in the leaf of each of its packets, so the leaf of one of them is read first, and most boxes are refused
+ * there; a rule that another one of its action hides in that leaf is overlooked, and the box refused though
+ * algorithm 1 might approve it.  These three are ours, not the paper's.
  * Cost: the leaves that the box meets, times their rules.
  * Invariant: an approved box has one action in all its packets.  A leaf may lack rules that an earlier one
  * covers within it: such a rule decides no packet there, and the earlier one is met in its place.  Rules that
@@ -154,14 +157,45 @@ static void read_leaf(const struct conflict_tree *t, const struct leaves *leaves
     }
 }
 
+/* The best match in the leaf of a point of the box; false: there is none, or a conflict is better. */
+static bool match_at(const struct conflict_tree *t, const uint32_t *box, uint32_t action,
+                     const uint32_t *point, struct conflict *found)
+{
+    const struct leaves *leaves = cut_tree_leaves(t->tree);
+    struct cut_tree_walk walk;
+    struct cut_tree_leaf leaf;
+    uint32_t sides[2 * VFDB_DIMS];
+    for (uint32_t d = 0; d < t->dims; d++)
+        sides[2 * d] = sides[2 * d + 1] = point[d];
+    cut_tree_walk_start(&walk, t->tree, t->least, sides);
+    if (!cut_tree_walk_next(&walk, VFDB_NONE, &leaf))
+        leaf.count = 0;
+    found->leaves++;
+    for (uint32_t i = 0; i < leaf.count; i++) {
+        uint32_t rule = leaf.entry[i] & ~(uint32_t)LEAF_COVERS, priority = leaves->priority[rule];
+        const uint32_t *other = leaves_box(leaves, rule);
+        if (priority > better(found->match, found->conflict))
+            break;
+        if (!conflict_meets(t->dims, box, other))
+            continue;
+        if (t->dead[rule] || (t->action ? t->action[rule] : priority) != action)
+            found->conflict = priority;
+        else if (conflict_inside(t->dims, box, other))
+            found->match = priority;
+    }
+    return found->match < found->conflict;
+}
+
 struct conflict conflict_find(const struct conflict_tree *t, const uint32_t *box, uint32_t action,
-                              uint32_t floor)
+                              uint32_t floor, const uint32_t *point)
 {
     const struct leaves *leaves = cut_tree_leaves(t->tree);
     struct conflict found = among_pending(t, box, action);
     struct cut_tree_walk walk;
     struct cut_tree_leaf leaf;
     if (t->prune && found.conflict < floor)
+        return found;
+    if (t->prune && point && action != VFDB_NONE && !match_at(t, box, action, point, &found))
         return found;
     cut_tree_walk_start(&walk, t->tree, t->prune ? t->least : NULL, box);
     while (cut_tree_walk_next(&walk, better(found.match, found.conflict), &leaf)) {

@@ -38,9 +38,10 @@ int conflict_tree_start(struct conflict_tree *t, struct budget *budget, const st
                         const uint32_t *action, uint32_t leaf, uint32_t choose);
 void conflict_tree_free(struct conflict_tree *t);
 
-/* *floor*: no rule over all of the box is better than this priority. */
+/* *floor*: no rule over all of the box is better than this priority.  *point*: a header in the box, or NULL;
+ * with it, and *prune*, a match is looked for in the leaf of that header alone. */
 struct conflict conflict_find(const struct conflict_tree *t, const uint32_t *box, uint32_t action,
-                              uint32_t floor);
+                              uint32_t floor, const uint32_t *point);
 /* Whether every packet of the box has that action, and, unless it is VFDB_NONE, one rule holds the box.
  * *match*: that rule's priority. */
 static inline bool conflict_approves(struct conflict found, uint32_t action)

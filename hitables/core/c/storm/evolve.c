@@ -158,7 +158,7 @@ static bool expand(struct evolve *e, uint32_t slot, const uint32_t *header, uint
         hull[2 * d + 1] = header[d] > box[2 * d + 1] ? header[d] : box[2 * d + 1];
     }
     uint32_t floor = priority > rule->match ? priority : rule->match;
-    struct conflict found = conflict_find(&e->rules, hull, rule->action, floor);
+    struct conflict found = conflict_find(&e->rules, hull, rule->action, floor, header);
     e->stats.tried++;
     e->stats.leaves += found.leaves;
     if (!conflict_approves(found, rule->action))
@@ -261,7 +261,7 @@ static uint32_t broken_rule(const struct evolve *e, uint32_t place)
     for (uint32_t d = 0; d < e->dims; d++)
         if (box[2 * d] > box[2 * d + 1])
             return 1;
-    struct conflict found = conflict_find(&e->rules, box, rule->action, 0);
+    struct conflict found = conflict_find(&e->rules, box, rule->action, 0, NULL);
     if (!conflict_approves(found, rule->action))
         return found.match == VFDB_NONE && rule->action != VFDB_NONE ? 5 : 2;
     for (uint32_t other = 0; other < place; other++)

@@ -94,7 +94,7 @@ int evolve_look_up(struct evolve *e, const uint32_t *headers, size_t count, uint
 bool evolve_approves(const struct evolve *e, const uint32_t *box, uint32_t action, uint32_t *match,
                      uint32_t *conflict)
 {
-    struct conflict found = conflict_find(&e->rules, box, action, 0);
+    struct conflict found = conflict_find(&e->rules, box, action, 0, NULL);
     *match = found.match;
     *conflict = found.conflict;
     return conflict_approves(found, action);
