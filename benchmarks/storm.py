@@ -1,15 +1,16 @@
 """Storm (Ma, Lu, Banerjee and Estan), measured again: `make papers-storm`.
 
 Hit ratios over the locality of the traffic (figures 8 and 9), sizes of the cache (table 5), entries searched
-(figure 10), evolving rules over the window (3.2.3), warm-up (table 6), what a sample costs, what a cache is worth
-in front of each classifier, and the threads: the largest rate without loss and the rate of saturation beside
-HyperCuts with as many threads (figure 6), two copies of the cache over one, the mailbox over a queue, arrays
-over lists (section 4).
+(figure 10), evolving rules over the window (3.2.3), warm-up (table 6), what a sample costs, what a cache is
+worth in front of each classifier, and the threads: the largest rate without loss and the rate of saturation
+beside HyperCuts with as many threads (figure 6), two copies of the cache over one, the mailbox over a queue,
+arrays over lists (section 4).
 
 R6 and R7 are the WUSTL sets acl1_5K and acl1_10K, whose sizes agree to the rule; R1 to R5 are not public, and
-are drawn from seeds in the same sizes.  The traces are not public either: the traffic is made, and described by
-how it repeats, so hit ratios are figures of that traffic, and no claim about the paper's.  Actions are permit or
-deny, drawn by a fixed seed at 50 % and 90 % permit; the last rule denies.  Threads that share a core are marked.
+are drawn from seeds in the same sizes.  The traces are not public either: the traffic is made, and described
+by how it repeats, so hit ratios are figures of that traffic, and no claim about the paper's.  Actions are
+permit or deny, drawn by a fixed seed at 50 % and 90 % permit; the last rule denies.  Threads that share a
+core are marked.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,8 @@ from hitables.errors import DatabaseError
 from hitables.generate import rules as drawn_rules
 from hitables.generate import seed as seeds
 from hitables.generate.traffic import traffic
+from hitables.generate.traffic_presets import PRESETS as BOUND
+from hitables.generate.traffic_presets import Preset, RuleFlows
 from hitables.kernel.machine import machine
 
 from .classifiers import load
@@ -40,7 +44,10 @@ from .public_sets import SHARED
 
 OUTPUT = DOCS / "evaluation" / "storm.json"
 ROOT = Path(__file__).resolve().parents[1]
-PRESETS = ("backbone", "edge", "drifting", "uniform")
+# The presets that bind flows to rules, and two with fewer popular rules: hit ratios follow the locality.
+PRESETS: dict[str, Preset] = {name: BOUND[name] for name in ("backbone", "edge", "drifting", "uniform")} | {
+    f"edge, s {skew}": replace(BOUND["edge"], of_rules=RuleFlows(2000, skew)) for skew in (1.6, 2.2)
+}
 # Name, where it is from (a seed, or a public set), rules.
 SETS = (
     ("R1", "acl", 460), ("R2", "fw", 711), ("R3", "acl", 852), ("R4", "fw", 1036), ("R5", "fw", 1802),
@@ -51,8 +58,11 @@ CACHES = (0, 5, 10, 15, 20, 25, 30, 50, 100)
 WINDOWS = (256, 512, 1024, 2048, 4096, 8192)
 INNER = ("linear", "hypercuts", "hypersplit", "tss", "rfc", "best")
 TOPS = (1, 5, 20, 100)
-# Packets of which one is a sample: what an updater beside one cache thread manages is recorded with the rates.
+# Packets of which one is a sample, where one thread does everything.
 EVERY = 16
+
+# Times that the traffic is sent in a run of threads, so that their updater gets its share of a core.
+REPEATED = 8
 
 Headers = npt.NDArray[np.uint32]
 Row = dict[str, Any]
@@ -73,7 +83,7 @@ def rule_set(name: str) -> Rules | None:
 
 
 def classes_of(rules: Rules, kind: str) -> npt.NDArray[np.uint32] | None:
-    """"own": each rule is a class; "8": eight of them; "50" and "90": so many percent permit, the last denies."""
+    """Own: each rule is a class; 8: eight classes; 50, 90: so many percent permit, the last rule denies."""
     rng = np.random.default_rng(7)
     if kind == "own":
         return None
@@ -88,7 +98,7 @@ def classes_of(rules: Rules, kind: str) -> npt.NDArray[np.uint32] | None:
 def packets_of(name: str, preset: str, packets: int) -> Headers:
     rules = rule_set(name)
     assert rules is not None
-    return np.concatenate([block.headers for block in traffic(preset, packets, rules=rules, seed=1)])
+    return np.concatenate([block.headers for block in traffic(PRESETS[preset], packets, rules=rules, seed=1)])
 
 
 def sets(names: tuple[str, ...]) -> Iterator[tuple[str, Rules]]:
@@ -98,11 +108,11 @@ def sets(names: tuple[str, ...]) -> Iterator[tuple[str, Rules]]:
             yield name, rules
 
 
-def locality(names: tuple[str, ...], packets: int) -> Iterator[Row]:
+def locality(names: tuple[str, ...], packets: int, presets: Iterable[str] = PRESETS) -> Iterator[Row]:
     """What a hit ratio rests on: shares of the most popular rules, and flows, per 1,024 packets."""
     for name, rules in sets(names):
         with engine.open("best", rules) as db:
-            for preset in PRESETS:
+            for preset in presets:
                 headers = packets_of(name, preset, packets)
                 found = db.search(headers)
                 windows = range(0, len(headers) - 1023, max(1024, len(headers) // 100))
@@ -117,13 +127,13 @@ def locality(names: tuple[str, ...], packets: int) -> Iterator[Row]:
                 }  # fmt: skip
 
 
-def hits(names: tuple[str, ...], packets: int) -> Iterator[Row]:
+def hits(names: tuple[str, ...], packets: int, presets: Iterable[str] = PRESETS) -> Iterator[Row]:
     """Figures 8, 9, tables 5, 6: one thread, one sample of EVERY packets, and of every packet."""
     for name, rules in sets(names):
-        for preset in PRESETS:
+        for preset in presets:
             headers = packets_of(name, preset, packets)
             for kind in ("own", "8", "50", "90"):
-                for every in (1, EVERY) if kind == "90" else (EVERY,):
+                for every in (1, EVERY) if (kind, preset) == ("90", "backbone") else (EVERY,):
                     with EvolvingRules(rules, classes_of(rules, kind), tries=32) as evolving:
                         start = time.thread_time()
                         place = evolving.replay(headers, cache=20, every=every, publish=max(1, 64 // every))
@@ -142,12 +152,14 @@ def hits(names: tuple[str, ...], packets: int) -> Iterator[Row]:
 
 
 def cache_sizes(packets: int) -> Iterator[Row]:
-    """Table 5, on R3: hit ratio by entries, and ns of a look-up in each form (packets by the hundred thousand)."""
+    """Table 5, on R3: hit ratio by entries, and ns of a look-up in each form (of 100,000 packets)."""
     for name, rules in sets(("R3",)):
         headers = packets_of(name, "backbone", packets)
         for entries in CACHES:
             with EvolvingRules(rules, classes_of(rules, "90"), tries=32) as evolving:
-                ratio = float((evolving.replay(headers, cache=entries, every=EVERY, publish=4) < entries).mean())
+                ratio = float(
+                    (evolving.replay(headers, cache=entries, every=EVERY, publish=4) < entries).mean()
+                )
                 row: Row = {"cache": entries, "hit_ratio": ratio}
                 for form in ("columns", "rows", "list"):
                     start = time.thread_time()
@@ -162,8 +174,14 @@ def windows(packets: int) -> Iterator[Row]:
         headers = packets_of(name, "backbone", packets)
         for window in WINDOWS:
             for kind in ("90", "own"):
-                for prune, tries, cuts in ((True, 32, "copies"), (True, 0, "copies"), (False, 0, "published")):
-                    samples = headers[::EVERY][: 20_000 if prune else 2 * window]
+                for prune, tries, cuts in (
+                    (True, 32, "copies"),
+                    (True, 0, "copies"),
+                    (False, 0, "published"),
+                ):
+                    if not prune and window > 1024:
+                        continue
+                    samples = headers[::EVERY][: 20_000 if prune else 1024]
                     chosen = classes_of(rules, kind)
                     with EvolvingRules(
                         rules, chosen, window=window, tries=tries, prune=prune, cuts=cuts
@@ -204,10 +222,15 @@ def worth(names: tuple[str, ...], packets: int) -> Iterator[Row]:
                     yield row
 
 
+def long_run(name: str, packets: int) -> Headers:
+    """The traffic for threads: runs of some tenths of a second, of packets of which nearly all can hit."""
+    return np.tile(packets_of(name, "edge, s 2.2", packets), (REPEATED, 1))
+
+
 def lossless(storm: Storm, headers: Headers, most: float) -> float:
     """The largest rate, to 5 %, at which no packet of the second half is lost; the first half warms up."""
     low, high, half = 0.0, most, len(headers) // 2
-    while high - low > 0.05 * high and high > 1000:
+    while high - low > 0.05 * high and high > most / 1000:
         rate = (low + high) / 2
         run = storm.run(headers, rate)
         if (run.by[half:] >= 2).any():
@@ -222,7 +245,7 @@ def threads(names: tuple[str, ...], packets: int) -> Iterator[Row]:
     cores = len(os.sched_getaffinity(0))
     partitions = ["1-0-0", "2-0-0", "1-1-1", "2-1-1", "1-2-1", "4-2-1", "2-4-1", "3-3-1", "dynamic", "8-0-0"]
     for name, rules in sets(names):
-        headers = packets_of(name, "backbone", packets)
+        headers = long_run(name, packets)
         for partition in partitions:
             options: Row = {"partition": partition, "publish": 4, "tries": 32}
             with Storm("hypercuts", rules, classes_of(rules, "90"), full="wait", **options) as storm:
@@ -255,7 +278,7 @@ def lessons(names: tuple[str, ...], packets: int) -> Iterator[Row]:
         ("two threads with everything (figure 3)", {"partition": "2-0-0", "own": True}),
     )
     for name, rules in sets(names):
-        headers = packets_of(name, "backbone", packets)
+        headers = long_run(name, packets)
         for way, options in ways:
             with Storm("hypercuts", rules, classes_of(rules, "90"), **(base | options)) as storm:
                 runs = [storm.run(headers) for _ in range(5)]
@@ -292,7 +315,11 @@ def worth_table(rows: list[Row]) -> str:
         cells = []
         for which in names:
             there = [row for row in rows if (row["set"], row["preset"]) == which and row["inner"] == inner]
-            cells += [f"{there[0]['alone_per_s'] / 1e6:.2g} / {there[0]['storm_per_s'] / 1e6:.2g}" if there else "–"]
+            cells += [
+                " / ".join(f"{there[0][way] / 1e6:.2g}" for way in ("alone_per_s", "storm_per_s"))
+                if there
+                else "–"
+            ]
         lines.append([inner, *cells])
     return markdown(("A", *(f"{name}, {preset}" for name, preset in names)), lines)
 
@@ -301,12 +328,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--packets", type=int, default=1_000_000, help="of each preset")
     parser.add_argument("--short", action="store_true", help="fewer packets and rule sets")
+    parser.add_argument("--only", nargs="+", metavar="PART", help="measure these, and keep the other figures")
     parser.add_argument("-o", "--output", type=Path, help="write the figures here, and no tables")
     args = parser.parse_args()
     packets = 200_000 if args.short else args.packets
     names = SHORT_SETS if args.short else tuple(name for name, _, _ in SETS)
     few = ("R3", "R7")
     data: dict[str, Any] = {"machine": machine(), "packets": packets, "seed": 1}
+    path = args.output or OUTPUT
+    if args.only:
+        data = json.loads(path.read_text())
     for name, rows in (
         ("locality", locality(names, packets)),
         ("hits", hits(names, packets)),
@@ -316,11 +347,13 @@ def main() -> None:
         ("threads", threads(few, packets)),
         ("lessons", lessons(few, packets)),
     ):
+        if args.only and name not in args.only:
+            continue
         data[name] = []
         for row in rows:
             data[name].append(row)
             print(name, row, flush=True)
-        (args.output or OUTPUT).write_text(json.dumps(data, indent=1) + "\n")
+        path.write_text(json.dumps(data, indent=1) + "\n")
     if not args.output:
         fill(DOCS / "classifiers.md", "storm-hits", hit_table(data["hits"]))
         fill(DOCS / "classifiers.md", "storm-worth", worth_table(data["worth"]))

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..core.classifiers import Algorithm
     from .algorithms import ALGORITHMS, AlgorithmSpec
+    from .cache_statistics import CacheStatistics, EvolvingStatistics
     from .database import Database, Rules, open
-    from .evolving import CacheStatistics, Conflict, EvolvingRule, EvolvingRules, EvolvingStatistics
+    from .evolving import Conflict, EvolvingRule, EvolvingRules
     from .flow_statistics import FlowChains, FlowStatistics
     from .flows import FlowTable
     from .layout import FIVE_TUPLE, Layout
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALGORITHMS", "FIVE_TUPLE", "Algorithm", "AlgorithmSpec", "CacheStatistics", "Conflict", "Database",
-    "EvolvingRule", "EvolvingRules", "EvolvingStatistics", "FlowChains", "FlowStatistics", "FlowTable", "Layout",
-    "Partition", "Rules", "Storm", "StormRun", "open",
+    "EvolvingRule", "EvolvingRules", "EvolvingStatistics", "FlowChains", "FlowStatistics", "FlowTable",
+    "Layout", "Partition", "Rules", "Storm", "StormRun", "open",
 ]  # fmt: skip
 
 _HOME = {
     "ALGORITHMS": "algorithms", "Algorithm": "algorithms", "AlgorithmSpec": "algorithms",
     "FIVE_TUPLE": "layout", "Layout": "layout",
     "FlowChains": "flow_statistics", "FlowStatistics": "flow_statistics", "FlowTable": "flows",
-    "CacheStatistics": "evolving", "Conflict": "evolving", "EvolvingRule": "evolving",
-    "EvolvingRules": "evolving", "EvolvingStatistics": "evolving",
+    "CacheStatistics": "cache_statistics", "Conflict": "evolving", "EvolvingRule": "evolving",
+    "EvolvingRules": "evolving", "EvolvingStatistics": "cache_statistics",
     "Partition": "storm", "Storm": "storm", "StormRun": "storm",
     "Database": "database", "Rules": "database", "open": "database",
 }  # fmt: skip

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +19,9 @@ import numpy.typing as npt
 from ..core.classifiers import WORK, Classifier, U32Array
 from ..errors import DatabaseError
 from .algorithms import AlgorithmSpec
+from .cache_statistics import CacheStatistics
 from .flow_statistics import FlowStatistics, statistics
 from .layout import FIVE_TUPLE, Layout, Range
-
-if TYPE_CHECKING:
-    from .evolving import CacheStatistics
 
 # The result of a search if no rule matches.
 NO_RULE = -1
@@ -199,8 +197,6 @@ class Database:
 
     def cache_statistics(self) -> CacheStatistics:
         """What the rule cache of a plan storm(A) did; DatabaseError for other plans."""
-        from .evolving import CacheStatistics
-
         return CacheStatistics.of(self._classifier().cache_statistics())
 
     def insert(self, ranges: Sequence[Range], priority: int) -> None:

@@ -7,15 +7,15 @@ classifier they are the plan `storm(A)`; between threads, `hitables.engine.storm
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from ..core.evolve import FORMS, Evolving
 from ..errors import DatabaseError
+from .cache_statistics import EvolvingStatistics
 from .database import NO_RULE, Rules
 
 ORDERS, FIRST, CUTS = ("weight", "age"), ("contain", "expand"), ("copies", "published")
@@ -47,54 +47,6 @@ class Conflict(NamedTuple):
     approved: bool
     match: int | None
     conflict: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class EvolvingStatistics:
-    """samples = contained + expanded + created.
-
-    contained  in a rule as it was; expanded: a rule grew; created: a new rule
-    tried      boxes that were checked for conflicts, expanded ones included
-    leaves     of the tree that these checks visited
-    dropped    evolving rules ended by changes of the rules
-    rules      now; most_rules: at most so far
-    """
-
-    samples: int
-    contained: int
-    expanded: int
-    created: int
-    tried: int
-    leaves: int
-    dropped: int
-    rules: int
-    most_rules: int
-
-
-@dataclass(frozen=True, slots=True)
-class CacheStatistics:
-    """What the rule cache of a plan storm(A) did.
-
-    packets    searched; hits: answered by the cache
-    published  how often the cache was renewed; deferred: put off, since the older copy was still read
-    evolving   the rules behind it
-    """
-
-    packets: int
-    hits: int
-    published: int
-    deferred: int
-    evolving: EvolvingStatistics
-
-    @property
-    def hit_ratio(self) -> float:
-        return self.hits / self.packets if self.packets else 0.0
-
-    @classmethod
-    def of(cls, values: dict[str, Any]) -> Self:
-        evolving = EvolvingStatistics(**values["evolve"])
-        names = ("packets", "hits", "published", "deferred")
-        return cls(**{name: values[name] for name in names}, evolving=evolving)
 
 
 def evolve_options(
@@ -191,7 +143,7 @@ class EvolvingRules:
     def replay(
         self, headers: Headers, *, cache: int = 20, every: int = 1, publish: int = 1, form: str = "columns"
     ) -> npt.NDArray[np.uint32]:
-        """Packets through a cache of the first *cache* rules: [headers] the entry that holds each, or *cache*.
+        """Packets through a cache of the first *cache* rules: [headers] their entries, or *cache* for none.
 
         every    packets of which one is a sample
         publish  samples after which the cache is renewed; a replay begins with the rules as they are

@@ -1,8 +1,8 @@
 """Storm (Ma, Lu, Banerjee and Estan, "Leveraging Parallelism for Multi-dimensional Packet Classification on
 Software Routers"): threads that share the work of classifying packets.
 
-Cache threads look packets up in evolving rules; classifiers search the rules for what misses; an updater makes
-the evolving rules of the newest packets.  In one thread, and under updates, it is the plan `storm(A)`.
+Cache threads look packets up in evolving rules; classifiers search the rules for what misses; an updater
+makes the evolving rules of the newest packets.  In one thread, and under updates, it is the plan `storm(A)`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Headers = npt.NDArray[np.uint32]
 
 
 def optimal_caches(threads: int, cache_ns: float, classifier_ns: float, hit_ratio: float) -> float:
-    """Formula (1): how many of *threads* should be cache threads, for the mean times of both and the hit ratio.
+    """Formula (1): how many of *threads* should be cache threads, by the mean times of both and hit ratio.
 
     It counts the cache's time for hits only; `optimal_caches_of_all` counts it for misses, too.
     """
@@ -66,7 +66,9 @@ class Partition:
         if not 0 <= self.idle < max(1, min(self.caches, self.classifiers)):
             raise DatabaseError(f"the partition {self} leaves no thread of a kind that is not idle")
         if self.idle and not self.updaters:
-            raise DatabaseError(f"the partition {self}: threads are assigned by the updater, and there is none")
+            raise DatabaseError(
+                f"the partition {self}: threads are assigned by the updater, and there is none"
+            )
 
     def __str__(self) -> str:
         text = f"{self.caches}-{self.classifiers}-{self.updaters}"
@@ -87,7 +89,8 @@ class Partition:
         idle = min(counts[:2]) // 2 if found[1] else 0
         if found[1] and not idle:
             raise DatabaseError(f"{text!r}: with fewer than two threads of a kind, none can be idle")
-        return cls(*counts, idle)
+        caches, classifiers, updaters = counts
+        return cls(caches, classifiers, updaters, idle)
 
     @property
     def threads(self) -> int:
@@ -99,8 +102,8 @@ class Partition:
 class StormRun:
     """What a run of packets was like: offered = hits + classified + lost_input + lost_ring.
 
-    answers    [packets] the class of each packet (the priority of its rule, where there are no classes), -1 for
-               none; of a lost packet it means nothing
+    answers    [packets] the class of each packet (the priority of its rule, where there are no classes), -1
+               for none; of a lost packet it means nothing
     by         [packets] who answered, or where the packet was lost: a number of BY
     searched   [entries + 1] packets by the entries of the cache that they were compared with
     samples    taken; published, deferred: caches renewed, and put off since all copies were read
@@ -152,9 +155,9 @@ class StormRun:
 class Storm:
     """A pipeline of threads over one rule set.
 
-    plan       the classifier of misses; its rules are opened here, so a plan that cannot take them is refused
-    classes    [boxes] the class of each box of *rules*: evolving rules are larger, the fewer there are.  None:
-               each rule is a class of its own
+    plan       the classifier of misses, opened here, so that a plan that cannot take the rules is refused
+    classes    [boxes] the class of each box of *rules*: evolving rules are larger, the fewer there are.
+               None: each rule is a class of its own
     partition  as `Partition.read` has it; more threads than cores is allowed (StormRun.shares_cores)
     cache      entries; window: samples, as many as entries at least; publish: samples between caches
     copies     of the cache: 2 or 3, of which a pointer names the current one, or 1 under a spin lock
@@ -163,8 +166,8 @@ class Storm:
     rings      packets that all rings between cache threads and classifiers hold together
     inputs     packets that may wait in the input of one cache thread; more are lost
     queue      room of a queue of samples; 0: a mailbox, which holds the newest packet only
-    own        no updater: each cache thread has evolving rules and a cache of its own (figure 3 of the paper),
-               and takes every *every*-th of its packets as a sample
+    own        no updater: each cache thread has evolving rules and a cache of its own (figure 3 of the
+               paper), and takes every *every*-th of its packets as a sample
     low, high  shares of free room in the rings below and above which a dynamic partition switches; *literal*:
                in the direction that the paper's text has
     ring_locks rings under a spin lock; pin: each thread to a core; limit: bytes, 0 for any number
@@ -212,7 +215,9 @@ class Storm:
         if own and (chosen.updaters or chosen.idle):
             raise DatabaseError(f"cache threads with rules of their own need no updater: not {chosen}")
         if queue and chosen.updaters > 1:
-            raise DatabaseError("a queue of samples has one reader: take one updater, or the mailbox (queue=0)")
+            raise DatabaseError(
+                "a queue of samples has one reader: take one updater, or the mailbox (queue=0)"
+            )
         self._evolve = evolve_options(window, order, first, tries, True, 16, cuts)
         self._classes = checked_classes(rules, classes)
         self._rules, self._limit = rules, limit
@@ -250,7 +255,9 @@ class Storm:
         if self._database is not None:
             self._database.close()
 
-    def run(self, headers: Headers, rate: float = 0.0, *, fault: tuple[str, int, int] | None = None) -> StormRun:
+    def run(
+        self, headers: Headers, rate: float = 0.0, *, fault: tuple[str, int, int] | None = None
+    ) -> StormRun:
         """Send *headers* [packets][dims] through the pipeline, *rate* of them a second; 0: all at once.
 
         fault  for tests: the thread of that kind and number fails at that turn
@@ -291,10 +298,14 @@ class Storm:
         if status == pipeline.OK:
             return
         kind = stats["failed_kind"]
-        who = f"{pipeline.KINDS[kind]} {stats['failed_number']}" if kind < len(pipeline.KINDS) else "the set-up"
+        who = (
+            f"{pipeline.KINDS[kind]} {stats['failed_number']}" if kind < len(pipeline.KINDS) else "the set-up"
+        )
         ended = "; the pipeline has ended" if kind < len(pipeline.KINDS) else ""
         if status == pipeline.NO_THREAD:
-            raise DatabaseError(f"the system gives no thread for {who} of {self.partition}; nothing is running")
+            raise DatabaseError(
+                f"the system gives no thread for {who} of {self.partition}; nothing is running"
+            )
         if status == pipeline.NO_MEMORY:
             raise OutOfMemory(f"{who}: not enough memory, or not as much as is allowed{ended}")
         if status == pipeline.DISAGREE:

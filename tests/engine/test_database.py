@@ -31,7 +31,10 @@ CHAINED = [
     for scheme in range(5)
 ]
 # Caches that change with every packet, of more rules and fewer, from long windows and short ones.
-CACHED = ["storm(tss, cache=3, window=5, every=1, publish=1)", "storm(sfl(rfc), window=200, every=1, publish=3)"]
+CACHED = [
+    "storm(tss, cache=3, window=5, every=1, publish=1)",
+    "storm(sfl(rfc), window=200, every=1, publish=3)",
+]
 PLANS = SINGLE + WRAPPED + SCALAR + CHAINED + CACHED
 
 # Universes of up to 512 packets: all of them are tried.

@@ -153,7 +153,9 @@ def test_after_any_samples_the_properties_hold_and_rules_answer_as_linear_search
             evolving.check()
             listed = evolving.rules()
             assert len(listed) <= options["window"]
-            assert sum(rule.weight for rule in listed) == min(evolving.statistics().samples, options["window"])  # type: ignore[call-overload]
+            assert sum(rule.weight for rule in listed) == min(
+                evolving.statistics().samples, options["window"]
+            )  # type: ignore[call-overload]
             for rule in listed:
                 low, high = np.array(rule.box, np.uint32).T
                 inside = ((low <= packets) & (packets <= high)).all(axis=1)

@@ -22,7 +22,9 @@ def some_rules(count: int = 80, seed: int = 1) -> Rules:
     listed = []
     for _ in range(count):
         free = [int(rng.choice([0, width // 2, width])) for width in LAYOUT.widths]
-        low = [int(rng.integers(0, 1 << width)) >> f << f for width, f in zip(LAYOUT.widths, free, strict=True)]
+        low = [
+            int(rng.integers(0, 1 << width)) >> f << f for width, f in zip(LAYOUT.widths, free, strict=True)
+        ]
         listed.append([(start, start | (1 << f) - 1) for start, f in zip(low, free, strict=True)])
     return Rules.of_ranges(listed, LAYOUT)
 
@@ -349,6 +351,9 @@ def test_rules_that_were_removed_keep_boxes_apart_until_the_tree_is_new() -> Non
 
 def test_a_word_wider_than_its_field_is_left_to_the_classifier() -> None:
     packets = np.array([[5, 5, 3], [5, 5, 19], [300, 5, 3]] * 40, np.uint32)
-    with engine.open("linear", RULES) as linear, engine.open("storm(linear, every=1, publish=1)", RULES) as db:
+    with (
+        engine.open("linear", RULES) as linear,
+        engine.open("storm(linear, every=1, publish=1)", RULES) as db,
+    ):
         for _ in range(3):
             assert (db.search(packets) == linear.search(packets)).all()

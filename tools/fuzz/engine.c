@@ -76,8 +76,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         plan.value[p] = plan.ops->param[p].usual;
         inner.value[p] = inner.ops->param[p].usual;
     }
-    /* Few buckets, so that the chains of flows(A) are long, and each way to keep them; caches of storm(A) that
-     * change all the time, for every packet is a sample of few. */
+    /* Few buckets, so that the chains of flows(A) are long, and each way to keep them; caches of storm(A)
+     * that change all the time, for every packet is a sample of few. */
     bool grows = !strcmp(plan.ops->name, "flows") || !strcmp(plan.ops->name, "storm");
     for (uint32_t p = 0; grows && p < VFDB_PARAMS; p++) {
         const struct vfdb_param *param = &plan.ops->param[p];

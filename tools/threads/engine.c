@@ -112,7 +112,8 @@ static void try_pipeline(void)
         options.queue_room = way[w].queue;
         options.ring_locked = way[w].locked;
         options.block = !way[w].lose;
-        int status = pipeline_run(&options, &rules, NULL, db, &sent[0][0], SENT, answers, by, 0, NULL, &stats);
+        int status =
+            pipeline_run(&options, &rules, NULL, db, &sent[0][0], SENT, answers, by, 0, NULL, &stats);
         for (uint32_t i = 0; i < SENT; i++)
             for (uint32_t k = i / 200; by[i] <= BY_CLASSIFIER && k < i / 200 + 20; k++)
                 if (!memcmp(sent[i], header[k], sizeof sent[i]) && answers[i] != wanted[k])

@@ -31,9 +31,9 @@ struct pipeline_options {
     uint32_t threads[3];
     uint32_t own;   /* no updaters: each cache thread has evolving rules and a cache of its own */
     uint32_t every; /* of its packets, one is then a sample */
-    /* Dynamic assignment: so many cache threads or classifiers are idle; 0: none ever is.  Above *high* percent
-     * of free room in the rings the classifiers are, below *low* the cache threads; *literal*: the other way
-     * round, as the paper's text has it. */
+    /* Dynamic assignment: so many cache threads or classifiers are idle; 0: none ever is.  Above *high*
+     * percent of free room in the rings the classifiers are, below *low* the cache threads; *literal*: the
+     * other way round, as the paper's text has it. */
     uint32_t idle, low, high, literal;
     uint32_t batch;      /* packets that a cache thread or classifier takes at a time */
     uint32_t ring_room;  /* packets in all rings between cache threads and classifiers together */
@@ -41,7 +41,7 @@ struct pipeline_options {
     uint32_t queue_room; /* samples in a queue for the updater; 0: the mailbox */
     uint32_t ring_locked, block, pin;
     double rate; /* packets a second that arrive; 0: all are there at once */
-    /* For tests: thread *fault_number* of kind *fault_kind* (KINDS: none) fails at its *fault_after*th turn. */
+    /* For tests: thread *fault_number* of kind *fault_kind* (KINDS: none) fails at turn *fault_after*. */
     uint32_t fault_kind, fault_number, fault_after;
 };
 
@@ -57,8 +57,9 @@ struct pipeline_stats {
     uint64_t searched[257]; /* PIPELINE_ENTRIES + 1: packets by the entries of the cache that they read */
 };
 
-/* Send *count* headers through the pipeline.  rules, action [rules->count]: as evolve_open has them; *db* holds
- * the same rules.  answers[i]: the action of header i, unless by[i] (enum pipeline_by) says that it was lost.
+/* Send *count* headers through the pipeline.  rules, action [rules->count]: as evolve_open has them; *db*
+ * holds the same rules.  answers[i]: the action of header i, unless by[i] (enum pipeline_by) says that it was
+ * lost.
  * *stop*, if any, ends the run when it is not 0.  At most *limit* bytes (0: any number) are taken.
  * Returns an enum vfdb_status or pipeline_status. */
 int pipeline_run(const struct pipeline_options *options, const struct vfdb_rules *rules,

@@ -126,7 +126,7 @@ static uint32_t published_bits(const struct cut_tree_region *node, uint32_t dim)
     return cut.bits[0];
 }
 
-/* Up to the bits of each dimension, and spfac * sqrt(n) parts, the bit that leaves the shortest longest list. */
+/* Up to the bits of each dimension, and spfac * sqrt(n) parts, the bit that leaves the shortest lists. */
 static bool published_choose(const struct cut_tree_region *node, struct node_cut *cut)
 {
     bool second;

@@ -3,8 +3,8 @@
  * Idea: a HyperCuts tree of the rules; the leaves that a box meets are read up to the first rule that decides
  * (algorithm 1).  The best rule found so far ends the reading of a leaf at worse rules, and, where *prune* is
  * set, leaves out nodes that have only worse ones.  A rule over all of the box is no better than the rule of
- * any packet in it (*floor*), so a conflict better than that ends the walk.  A rule over all of the box stands
- * in the leaf of each of its packets, so the leaf of one of them is read first, and most boxes are refused
+ * any packet in it (*floor*), so a conflict better than that ends the walk.  A rule over all of the box is in
+ * the leaf of each of its packets, so the leaf of one of them is read first, and most boxes are refused
  * there; a rule that another one of its action hides in that leaf is overlooked, and the box refused though
  * algorithm 1 might approve it.  These three are ours, not the paper's.
  * Cost: the leaves that the box meets, times their rules.

@@ -32,8 +32,8 @@ struct conflict {
     uint32_t leaves; /* visited */
 };
 
-/* *action* NULL: the priority.  Tree nodes are cut as *choose* of hypercuts says, with *leaf* rules in a leaf.
- * On failure nothing is left to be freed. */
+/* *action* NULL: the priority.  Nodes are cut as *choose* of hypercuts says, with *leaf* rules in a leaf.  On
+ * failure nothing is left to be freed. */
 int conflict_tree_start(struct conflict_tree *t, struct budget *budget, const struct vfdb_rules *rules,
                         const uint32_t *action, uint32_t leaf, uint32_t choose);
 void conflict_tree_free(struct conflict_tree *t);

@@ -26,6 +26,7 @@ struct worker {
     _Alignas(64) pthread_t thread;
     struct pipeline *p;
     uint32_t kind, number, turns, pushes;
+    uint32_t from;  /* the cache thread whose queue of samples was read last */
     uint32_t since; /* samples since the last publication */
     struct evolve *evolve; /* of an updater, or of a cache thread with rules of its own */
     struct rule_cache *cache;

@@ -182,9 +182,9 @@ static void mail(struct worker *worker, uint64_t packet)
 static void sample_own(struct worker *worker, uint64_t packet, uint32_t count)
 {
     struct pipeline *p = worker->p;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++, packet += p->streams)
         if (worker->mailed++ % p->options->every == 0) {
-            evolve_samples(worker->evolve, p->headers + (packet + (uint64_t)i * p->streams) * p->rules->dims, 1);
+            evolve_samples(worker->evolve, p->headers + packet * p->rules->dims, 1);
             worker->stats.samples++;
             worker->since++;
         }
@@ -303,10 +303,12 @@ static bool fetch(struct worker *worker, uint64_t *packet)
 {
     struct pipeline *p = worker->p;
     if (p->options->queue_room) {
-        for (uint32_t i = 0; i < p->options->threads[KIND_CACHE]; i++)
-            if (ring_pop(&p->worker[KIND_CACHE][(worker->turns + i) % p->options->threads[KIND_CACHE]].samples,
-                         packet, 1))
+        uint32_t queues = p->options->threads[KIND_CACHE];
+        for (uint32_t i = 0; i < queues; i++) {
+            worker->from = (worker->from + 1) % queues;
+            if (ring_pop(&p->worker[KIND_CACHE][worker->from].samples, packet, 1))
                 return true;
+        }
         return false;
     }
     uint64_t before = atomic_load_explicit(&p->mailbox.sequence, memory_order_acquire);

@@ -5,8 +5,8 @@
 #include "box_soa.h"
 #include "evolving.h"
 
-/* The rule cache (Storm, sections 3.2.1 and 4): the evolving rules of most weight, searched one after another,
- * while the next ones are published. */
+/* The rule cache (Storm, sections 3.2.1 and 4): the evolving rules of most weight, searched one after the
+ * other, while the next ones are published. */
 
 enum { CACHE_COPIES = 3, CACHE_READERS = 64, CACHE_NO_SLOT = -1 };
 
