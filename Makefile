@@ -88,6 +88,9 @@ papers-layer4: setup ## the evaluation of the layer-4 paper again: Grid-of-Tries
 papers-flows: setup ## the evaluation of the flow state paper again, and what a flow table is worth (needs ../shared)
 	python -m benchmarks.flow_tables $(BENCH_FLAGS)
 
+papers-storm: setup ## the evaluation of the Storm paper again: hit ratios, caches, threads (BENCH_FLAGS=--short for minutes)
+	python -m benchmarks.storm $(BENCH_FLAGS)
+
 bench-kernel: setup ## time per packet in the kernel, before and after, in one run (needs root)
 	python -m benchmarks.kernel $(BENCH_FLAGS)
 

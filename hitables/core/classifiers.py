@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ._engine import ffi, lib
 from .arrays import pointer
 from .records import as_values
-from .status import DATABASE, FLOWS, check
+from .status import DATABASE, EVOLVE, FLOWS, check
 
 U32Array = npt.NDArray[np.uint32]
 
@@ -176,6 +176,14 @@ class Classifier:
         stats = ffi.new("struct flow_stats *")
         check(FLOWS, lib.vfdb_flow_stats(self._db, stats), plan=self._name)
         return as_values(stats)
+
+    def cache_statistics(self) -> dict[str, Any]:
+        """struct storm_cache_stats of a plan storm(A), by name; *evolve* is struct evolve_stats."""
+        stats = ffi.new("struct storm_cache_stats *")
+        check(EVOLVE, lib.vfdb_storm_stats(self._db, stats), plan=self._name)
+        whole = ("packets", "hits", "published", "deferred")
+        evolve = ffi.addressof(stats, "evolve")
+        return {name: int(getattr(stats, name)) for name in whole} | {"evolve": as_values(evolve)}
 
     def insert(self, boxes: U32Array, priority: int) -> None:
         """Insert a rule of these boxes [boxes][dims][2]."""

@@ -8,6 +8,7 @@ from ._engine import lib
 
 # The families of statuses; 0 of each is success.
 TREE, REDUNDANCY, INTERPRETER, DATABASE, FLOWS = "tree", "redundancy", "interpreter", "database", "flows"
+EVOLVE = "evolve"
 
 # Text in braces is filled from the keywords of `check`.
 _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
@@ -50,6 +51,16 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
         ),
         lib.VFDB_DISAGREE: (DatabaseError, "the classifier and linear search gave different answers"),
         lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} has no flow table"),
+    },
+    EVOLVE: {
+        lib.VFDB_NO_MEMORY: (
+            OutOfMemory,
+            "the rules and their evolving rules do not fit into the memory that there is, or that is allowed",
+        ),
+        lib.VFDB_TOO_LARGE: (DatabaseError, "the rules are too many for a tree of HyperCuts"),
+        lib.VFDB_BAD_BOX: (DatabaseError, "a range is empty, or wider than its field"),
+        lib.VFDB_DISAGREE: (DatabaseError, "the classifier and linear search gave different answers"),
+        lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} has no rule cache"),
     },
 }
 

@@ -7,20 +7,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..core.classifiers import Algorithm
     from .algorithms import ALGORITHMS, AlgorithmSpec
+    from .cache_statistics import CacheStatistics, EvolvingStatistics
     from .database import Database, Rules, open
+    from .evolving import Conflict, EvolvingRule, EvolvingRules
     from .flow_statistics import FlowChains, FlowStatistics
     from .flows import FlowTable
     from .layout import FIVE_TUPLE, Layout
+    from .storm import Partition, Storm, StormRun
 
 __all__ = [
-    "ALGORITHMS", "FIVE_TUPLE", "Algorithm", "AlgorithmSpec", "Database", "FlowChains", "FlowStatistics",
-    "FlowTable", "Layout", "Rules", "open",
+    "ALGORITHMS", "FIVE_TUPLE", "Algorithm", "AlgorithmSpec", "CacheStatistics", "Conflict", "Database",
+    "EvolvingRule", "EvolvingRules", "EvolvingStatistics", "FlowChains", "FlowStatistics", "FlowTable",
+    "Layout", "Partition", "Rules", "Storm", "StormRun", "open",
 ]  # fmt: skip
 
 _HOME = {
     "ALGORITHMS": "algorithms", "Algorithm": "algorithms", "AlgorithmSpec": "algorithms",
     "FIVE_TUPLE": "layout", "Layout": "layout",
     "FlowChains": "flow_statistics", "FlowStatistics": "flow_statistics", "FlowTable": "flows",
+    "CacheStatistics": "cache_statistics", "Conflict": "evolving", "EvolvingRule": "evolving",
+    "EvolvingRules": "evolving", "EvolvingStatistics": "cache_statistics",
+    "Partition": "storm", "Storm": "storm", "StormRun": "storm",
     "Database": "database", "Rules": "database", "open": "database",
 }  # fmt: skip
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ..core.classifiers import WORK, Classifier, U32Array
 from ..errors import DatabaseError
 from .algorithms import AlgorithmSpec
+from .cache_statistics import CacheStatistics
 from .flow_statistics import FlowStatistics, statistics
 from .layout import FIVE_TUPLE, Layout, Range
 
@@ -193,6 +194,10 @@ class Database:
         Comparisons, moves, writes and places are those of `work`; `search` does not count them.
         """
         return statistics(self._classifier().flow_statistics(), history=False)
+
+    def cache_statistics(self) -> CacheStatistics:
+        """What the rule cache of a plan storm(A) did; DatabaseError for other plans."""
+        return CacheStatistics.of(self._classifier().cache_statistics())
 
     def insert(self, ranges: Sequence[Range], priority: int) -> None:
         """Insert a rule, by its range of each field."""

@@ -30,7 +30,12 @@ CHAINED = [
     f"flows(tss, scheme={scheme}, buckets=3, hash={scheme})".replace("scheme=3, ", "").replace(", hash=4", "")
     for scheme in range(5)
 ]
-PLANS = SINGLE + WRAPPED + SCALAR + CHAINED
+# Caches that change with every packet, of more rules and fewer, from long windows and short ones.
+CACHED = [
+    "storm(tss, cache=3, window=5, every=1, publish=1)",
+    "storm(sfl(rfc), window=200, every=1, publish=3)",
+]
+PLANS = SINGLE + WRAPPED + SCALAR + CHAINED + CACHED
 
 # Universes of up to 512 packets: all of them are tried.
 UNIVERSES = {
@@ -157,8 +162,8 @@ def draws(seed: int, layout: Layout, count: int) -> list[tuple[int, list[Range]]
 
 
 def builds_anew(plan: engine.AlgorithmSpec) -> bool:
-    """At every update: so does what cannot be updated, and checked(A) and flows(A) around it."""
-    if plan.algorithm.name in ("checked", "flows") and plan.inner:
+    """At every update: so does what cannot be updated, and checked(A), flows(A) and storm(A) around it."""
+    if plan.algorithm.name in ("checked", "flows", "storm") and plan.inner:
         return builds_anew(plan.inner)
     return not plan.algorithm.updates
 

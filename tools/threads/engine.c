@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pipeline.h"
 #include "vfdb.h"
 
 enum { DIMS = 5, RULES = 60, HEADERS = 300, SEARCHERS = 3, UPDATES = 20, LAST = 1000 };
@@ -61,7 +62,7 @@ static void try(const struct vfdb_plan *plan)
 }
 
 /* The usual parameters, but few buckets, so that the chains of flows(A) are long: *way* chooses how they are
- * kept. */
+ * kept; and every packet a sample of storm(A), whose cache then changes all the time. */
 static void set_defaults(struct vfdb_plan *plan, const struct vfdb_ops *ops, uint32_t way)
 {
     plan->ops = ops;
@@ -72,7 +73,59 @@ static void set_defaults(struct vfdb_plan *plan, const struct vfdb_ops *ops, uin
             plan->value[p] = way % (ops->param[p].most + 1);
         if (!strcmp(ops->name, "flows") && !strcmp(ops->param[p].name, "buckets"))
             plan->value[p] = 5 + 200 * (way % 2);
+        if (!strcmp(ops->name, "storm"))
+            plan->value[p] = !strcmp(ops->param[p].name, "window") ? 50 : 1 + way % 3;
     }
+}
+
+/* The pipeline of Storm: partitions, forms of the cache, queues. */
+static void try_pipeline(void)
+{
+    static const struct pipeline_options base = {
+        .evolve = {.window = 30, .leaf = 4}, .entries = 5, .copies = 2, .publish = 1, .every = 3, .low = 20,
+        .high = 80, .batch = 8, .ring_room = 24, .input_room = 64, .block = 1, .fault_kind = KINDS};
+    static const struct {
+        uint32_t threads[3], copies, form, idle, own, queue, locked, lose;
+    } way[] = {
+        {{2, 1, 1}, 2, 0, 0, 0, 0, 0, 0}, {{1, 2, 1}, 1, 1, 0, 0, 0, 1, 0}, {{3, 3, 1}, 3, 2, 0, 0, 9, 0, 1},
+        {{4, 4, 1}, 2, 0, 2, 0, 0, 0, 0}, {{4, 4, 1}, 2, 0, 2, 0, 0, 0, 1}, {{2, 0, 0}, 2, 0, 0, 1, 0, 0, 0},
+        {{2, 2, 2}, 2, 0, 0, 0, 0, 0, 0}};
+    enum { TIMES = 60, SENT = HEADERS * TIMES };
+    static uint32_t sent[SENT][DIMS], answers[SENT];
+    static uint8_t by[SENT];
+    static struct pipeline_stats stats;
+    struct vfdb_rules rules = {DIMS, RULES, bits, priority, &box[0][0][0]};
+    struct vfdb_plan plan = {0};
+    struct vfdb *db;
+    set_defaults(&plan, vfdb_algorithm(0), 0);
+    for (uint32_t i = 0; i < SENT; i++)
+        memcpy(sent[i], header[i / 200 + (uint32_t)rand() % 20], sizeof sent[i]);
+    if (vfdb_open(&plan, &rules, 0, &db))
+        exit(1);
+    for (uint32_t w = 0; w < sizeof way / sizeof *way; w++) {
+        struct pipeline_options options = base;
+        memcpy(options.threads, way[w].threads, sizeof options.threads);
+        options.copies = way[w].copies;
+        options.form = way[w].form;
+        options.idle = way[w].idle;
+        options.own = way[w].own;
+        options.queue_room = way[w].queue;
+        options.ring_locked = way[w].locked;
+        options.block = !way[w].lose;
+        int status =
+            pipeline_run(&options, &rules, NULL, db, &sent[0][0], SENT, answers, by, 0, NULL, &stats);
+        for (uint32_t i = 0; i < SENT; i++)
+            for (uint32_t k = i / 200; by[i] <= BY_CLASSIFIER && k < i / 200 + 20; k++)
+                if (!memcmp(sent[i], header[k], sizeof sent[i]) && answers[i] != wanted[k])
+                    wrong++;
+        if (status || stats.offered != stats.hits + stats.classified + stats.lost_input + stats.lost_ring)
+            wrong++;
+        printf("pipeline %u-%u-%u: %llu hits, %u wrong\n", options.threads[0], options.threads[1],
+               options.threads[2], (unsigned long long)stats.hits, atomic_load(&wrong));
+        if (wrong)
+            exit(1);
+    }
+    vfdb_close(db);
 }
 
 int main(void)
@@ -112,5 +165,6 @@ int main(void)
                 try(&plan);
         }
     }
+    try_pipeline();
     return 0;
 }

@@ -65,6 +65,7 @@ struct vfdb_plan {
 
 struct budget;
 struct flow_stats;
+struct storm_cache_stats;
 
 /* An algorithm: one C file with one exported name.  Operations that it lacks are NULL: without insert or
  * remove the dispatcher builds anew, as it does for one that returns VFDB_ANEW.
@@ -89,6 +90,7 @@ struct vfdb_ops {
                           struct vfdb_work *work);
     int (*settle)(void *db); /* wait for what runs in the background; a status */
     void (*flow_stats)(const void *db, struct flow_stats *stats);
+    void (*storm_stats)(const void *db, struct storm_cache_stats *stats);
     void (*free)(void *db);
 };
 
@@ -132,6 +134,8 @@ int vfdb_search_counted(struct vfdb *db, const uint32_t *headers, size_t count, 
 int vfdb_search_chained(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers);
 /* The statistics of the flow state table of flows(A); VFDB_UNCOUNTED for other algorithms. */
 int vfdb_flow_stats(struct vfdb *db, struct flow_stats *stats);
+/* The statistics of the rule cache of storm(A); VFDB_UNCOUNTED for other algorithms. */
+int vfdb_storm_stats(struct vfdb *db, struct storm_cache_stats *stats);
 /* Wait for what runs in the background; its status. */
 int vfdb_settle(struct vfdb *db);
 

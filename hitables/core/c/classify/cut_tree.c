@@ -15,34 +15,13 @@
 
 #include <string.h>
 
+#include "cut_tree_nodes.h"
 #include "sort.h"
 #include "vfdb_work.h"
 
 enum {
     IN_FLIGHT = 16, /* packets */
     NONE = -1
-};
-
-/* Which bits of a header choose the part: *first* is its node.  Packed, for one node is what a level of a
- * search reads: dimension (5 bits), shift (5), bits (4), twice.  Of a leaf, *how* is IS_LEAF and the
- * number of its entries, the first of which is *first*. */
-struct cut_tree_node {
-    uint32_t first, how;
-};
-enum {
-    IS_LEAF = 1U << 31,
-    DIM_BITS = 5,
-    SHIFT_BITS = 5,
-    WIDTH_BITS = 4,
-    ONE_BITS = DIM_BITS + SHIFT_BITS + WIDTH_BITS
-};
-
-struct cut_tree {
-    struct budget *budget;
-    struct scope scope;
-    struct leaves leaves;
-    struct cut_tree_node *node;
-    uint32_t nodes, room;
 };
 
 /* Node *of* becomes a copy of node *as*, once that is complete. */
@@ -67,18 +46,6 @@ struct cut_tree_builder {
 static uint32_t packed(uint32_t dim, uint32_t shift, uint32_t bits)
 {
     return (dim << SHIFT_BITS | shift) << WIDTH_BITS | bits;
-}
-
-static inline uint32_t part_of(uint32_t how, const uint32_t *header)
-{
-    uint32_t bits = how & ((1 << WIDTH_BITS) - 1), shift = how >> WIDTH_BITS & ((1 << SHIFT_BITS) - 1);
-    uint32_t dim = how >> (WIDTH_BITS + SHIFT_BITS) & ((1 << DIM_BITS) - 1);
-    return header[dim] >> shift & ((1U << bits) - 1);
-}
-
-static inline uint32_t width_of(uint32_t how)
-{
-    return how & ((1 << WIDTH_BITS) - 1);
 }
 
 uint32_t cut_tree_bits_left(const struct cut_tree_region *node, uint32_t dim)
@@ -109,6 +76,16 @@ uint32_t cut_tree_distinct(const struct cut_tree_region *node, uint32_t dim)
     for (uint32_t i = 0; i < node->count; i++)
         different += !i || node->key[i] != node->key[i - 1];
     return different;
+}
+
+struct cut_tree_range cut_tree_range(const struct cut_tree_region *node, uint32_t rule,
+                                     const struct node_cut *cut, uint32_t i)
+{
+    if (!cut->bits[i])
+        return (struct cut_tree_range){0, 0};
+    uint32_t shift = cut_tree_bits_left(node, cut->dim[i]) - cut->bits[i], mask = (1U << cut->bits[i]) - 1;
+    struct interval side = clipped(node, rule, cut->dim[i]);
+    return (struct cut_tree_range){side.low >> shift & mask, side.high >> shift & mask};
 }
 
 uint64_t cut_tree_copies(const struct cut_tree_region *node, const struct node_cut *cut)

@@ -421,6 +421,16 @@ int vfdb_flow_stats(struct vfdb *db, struct flow_stats *stats)
     return VFDB_OK;
 }
 
+int vfdb_storm_stats(struct vfdb *db, struct storm_cache_stats *stats)
+{
+    if (!db->ops->storm_stats)
+        return VFDB_UNCOUNTED;
+    pthread_rwlock_rdlock(&db->lock);
+    db->ops->storm_stats(db->built, stats);
+    pthread_rwlock_unlock(&db->lock);
+    return VFDB_OK;
+}
+
 int vfdb_settle(struct vfdb *db)
 {
     pthread_rwlock_wrlock(&db->lock);

@@ -1,0 +1,373 @@
+/* The threads of Storm: what each of them does.
+ *
+ * Idea: a cache thread takes a batch of its streams, searches the cache, and puts what it misses into its
+ * rings; a classifier empties its rings; an updater takes the newest packet as a sample.
+ * Cost: per batch a few atomic writes; those of the cache, of the classifier and of evolve.c.
+ * Invariant: each packet has exactly one end: a hit, classified, lost at the input or lost at a ring.
+ * Threading: stream i belongs to cache thread i modulo the active ones, ring i to such a producer and such a
+ * consumer, so that each has one.  Where the number of active threads changes, a lock on each end keeps the
+ * new owner out until the old one has left; without a change it is never waited for.
+ */
+#define _GNU_SOURCE
+#include <string.h>
+
+#include "pipeline_internal.h"
+#include "search.h"
+
+static bool is_active(const struct worker *worker)
+{
+    return worker->number < atomic_load_explicit(&worker->p->active[worker->kind], memory_order_relaxed);
+}
+
+/* An idle thread sleeps until it is needed, or there is nothing left to do. */
+static void rest(struct worker *worker)
+{
+    struct pipeline *p = worker->p;
+    pthread_mutex_lock(&p->idle_lock);
+    while (!is_active(worker) && !atomic_load(&p->ended) && atomic_load(&p->streams_left))
+        pthread_cond_wait(&p->idle_change, &p->idle_lock);
+    pthread_mutex_unlock(&p->idle_lock);
+}
+
+static void wait_for_go(const struct worker *worker)
+{
+    unsigned tries = 0;
+    while (!atomic_load_explicit(&worker->p->go, memory_order_acquire))
+        spin_pause(&tries);
+}
+
+/* -- cache threads ---------------------------------------------------------------------------- */
+
+/* The packets of a stream that have arrived. */
+static uint64_t arrived(const struct pipeline *p, uint32_t number, const struct stream *stream)
+{
+    if (p->options->rate <= 0)
+        return stream->count;
+    double all = (double)(pipeline_now() - p->start) * 1e-9 * p->options->rate;
+    if (all >= (double)p->count)
+        return stream->count;
+    uint64_t whole = (uint64_t)all;
+    return whole > number ? (whole - number - 1) / p->streams + 1 : 0;
+}
+
+/* Take packets of a stream: *packet is the first, and their number is returned. */
+static uint32_t take(struct worker *worker, uint32_t number, uint64_t *packet)
+{
+    struct pipeline *p = worker->p;
+    struct stream *stream = &p->stream[number];
+    uint32_t batch = p->options->batch;
+    if (!spin_try(&stream->locked))
+        return 0;
+    uint64_t there = arrived(p, number, stream), waiting = there - stream->next, finished = stream->next;
+    if (p->options->rate > 0 && !p->options->block && waiting > p->options->input_room) {
+        for (; waiting > p->options->input_room; waiting--, stream->next++)
+            p->by[number + stream->next * p->streams] = LOST_INPUT;
+        worker->stats.lost_input += stream->next - finished;
+    }
+    uint32_t count = waiting < batch ? (uint32_t)waiting : batch;
+    *packet = number + stream->next * p->streams;
+    stream->next += count;
+    bool last = stream->next == stream->count && finished != stream->count;
+    spin_unlock(&stream->locked);
+    if (last && atomic_fetch_sub(&p->streams_left, 1) == 1)
+        pipeline_wake(p);
+    return count;
+}
+
+/* Put packets into the rings of this thread, each in turn first; the number put. */
+static uint32_t push(struct worker *worker, const uint64_t *missed, uint32_t count)
+{
+    struct pipeline *p = worker->p;
+    uint32_t active = atomic_load_explicit(&p->active[KIND_CACHE], memory_order_relaxed);
+    uint32_t first = worker->number % active, rings = (p->links - first + active - 1) / active, sent = 0;
+    worker->pushes++;
+    for (uint32_t i = 0; i < rings && sent < count; i++) {
+        struct link *link = &p->link[first + (worker->pushes + i) % rings * active];
+        if (!spin_try(&link->producer))
+            continue;
+        sent += ring_push(&link->ring, missed + sent, count - sent);
+        spin_unlock(&link->producer);
+    }
+    return sent;
+}
+
+/* Send misses to the classifiers; what finds no room is lost, or waits in the mode that blocks. */
+static void send(struct worker *worker, const uint64_t *missed, uint32_t count)
+{
+    struct pipeline *p = worker->p;
+    unsigned tries = 0;
+    uint32_t sent = push(worker, missed, count);
+    while (sent < count && p->options->block) {
+        if (pipeline_ended(worker))
+            return;
+        spin_pause(&tries);
+        sent += push(worker, missed + sent, count - sent);
+    }
+    for (uint32_t i = sent; i < count; i++)
+        p->by[missed[i]] = LOST_RING;
+    worker->stats.lost_ring += count - sent;
+}
+
+static uint32_t action_of(const struct pipeline *p, uint32_t priority)
+{
+    const struct vfdb_rules *rules = p->rules;
+    if (priority == VFDB_NONE || !p->action)
+        return priority;
+    if (priority < rules->count && rules->priority[priority] == priority)
+        return p->action[priority];
+    return p->action[lower_bound(rules->priority, 1, rules->count, priority)];
+}
+
+static int classify(struct worker *worker, const uint64_t *packet, uint32_t count)
+{
+    struct pipeline *p = worker->p;
+    uint32_t *headers = worker->words, answers[PIPELINE_BATCH], dims = p->rules->dims;
+    for (uint32_t i = 0; i < count; i++)
+        memcpy(headers + (size_t)i * dims, p->headers + packet[i] * dims, dims * sizeof *headers);
+    int status = vfdb_search(p->db, headers, count, answers);
+    if (status)
+        return status;
+    for (uint32_t i = 0; i < count; i++) {
+        p->answers[packet[i]] = action_of(p, answers[i]);
+        p->by[packet[i]] = BY_CLASSIFIER;
+    }
+    worker->stats.classified += count;
+    return VFDB_OK;
+}
+
+/* Search the cache; the packets that it does not hold. */
+static uint32_t look_up(struct worker *worker, uint64_t packet, uint32_t count, uint64_t *missed)
+{
+    struct pipeline *p = worker->p;
+    uint32_t *headers = worker->words, place[PIPELINE_BATCH], dims = p->rules->dims, misses = 0;
+    int slot;
+    for (uint32_t i = 0; i < count; i++)
+        memcpy(headers + (size_t)i * dims, p->headers + (packet + (uint64_t)i * p->streams) * dims,
+               dims * sizeof *headers);
+    const struct cache_copy *copy = rule_cache_enter(worker->cache, worker->number, &slot);
+    uint32_t entries = copy->count;
+    rule_cache_first(worker->cache, copy, headers, count, place);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t number = packet + (uint64_t)i * p->streams;
+        if (place[i] == entries) {
+            missed[misses++] = number;
+        } else {
+            p->answers[number] = copy->action[place[i]];
+            p->by[number] = BY_CACHE;
+        }
+        worker->stats.searched[place[i] + (place[i] < entries)]++;
+    }
+    rule_cache_leave(worker->cache, slot);
+    worker->stats.hits += count - misses;
+    return misses;
+}
+
+/* Offer a packet as a sample: the newest counts, so whoever finds the mailbox open goes on. */
+static void mail(struct worker *worker, uint64_t packet)
+{
+    struct mailbox *box = &worker->p->mailbox;
+    if (worker->p->options->queue_room) {
+        ring_push(&worker->samples, &packet, 1); /* full: the newer packet is discarded */
+        return;
+    }
+    uint64_t sequence = atomic_load_explicit(&box->sequence, memory_order_relaxed);
+    if (sequence & 1 || !atomic_compare_exchange_strong_explicit(&box->sequence, &sequence, sequence + 1,
+                                                                 memory_order_acquire, memory_order_relaxed))
+        return;
+    atomic_store_explicit(&box->packet, packet, memory_order_release);
+    atomic_store_explicit(&box->sequence, sequence + 2, memory_order_release);
+}
+
+/* Samples of a cache thread that has evolving rules of its own. */
+static void sample_own(struct worker *worker, uint64_t packet, uint32_t count)
+{
+    struct pipeline *p = worker->p;
+    for (uint32_t i = 0; i < count; i++, packet += p->streams)
+        if (worker->mailed++ % p->options->every == 0) {
+            evolve_samples(worker->evolve, p->headers + packet * p->rules->dims, 1);
+            worker->stats.samples++;
+            worker->since++;
+        }
+    pipeline_publish(worker, worker->cache);
+}
+
+static int work_on(struct worker *worker, uint64_t packet, uint32_t count)
+{
+    struct pipeline *p = worker->p;
+    uint64_t missed[PIPELINE_BATCH];
+    uint32_t misses = count;
+    if (worker->cache)
+        misses = look_up(worker, packet, count, missed);
+    else
+        for (uint32_t i = 0; i < count; i++)
+            missed[i] = packet + (uint64_t)i * p->streams;
+    if (worker->evolve)
+        sample_own(worker, packet, count);
+    else if (p->options->threads[KIND_UPDATER])
+        mail(worker, packet + (uint64_t)(count - 1) * p->streams);
+    if (misses && !p->options->threads[KIND_CLASSIFIER])
+        return classify(worker, missed, misses);
+    if (misses)
+        send(worker, missed, misses);
+    return VFDB_OK;
+}
+
+void *pipeline_cache_thread(void *argument)
+{
+    struct worker *worker = argument;
+    struct pipeline *p = worker->p;
+    unsigned tries = 0;
+    wait_for_go(worker);
+    while (!pipeline_ended(worker) && atomic_load(&p->streams_left)) {
+        uint32_t active = atomic_load_explicit(&p->active[KIND_CACHE], memory_order_relaxed), taken = 0;
+        for (uint32_t s = worker->number; worker->number < active && s < p->streams; s += active) {
+            uint64_t packet;
+            uint32_t count = take(worker, s, &packet);
+            int status = count ? work_on(worker, packet, count) : VFDB_OK;
+            if (status)
+                pipeline_fail(worker, status);
+            taken += count;
+        }
+        if (worker->number >= active)
+            rest(worker);
+        else if (!taken)
+            spin_pause(&tries);
+    }
+    if (atomic_fetch_sub(&p->caches_left, 1) == 1)
+        pipeline_wake(p);
+    return NULL;
+}
+
+/* -- classifiers ------------------------------------------------------------------------------ */
+
+/* Empty the rings *first*, *first* + *step*, ... once; the packets classified. */
+static uint32_t serve(struct worker *worker, uint32_t first, uint32_t step)
+{
+    struct pipeline *p = worker->p;
+    uint32_t served = 0;
+    for (uint32_t number = first; number < p->links; number += step) {
+        struct link *link = &p->link[number];
+        uint64_t packet[PIPELINE_BATCH];
+        if (!spin_try(&link->consumer))
+            continue;
+        uint32_t count = ring_pop(&link->ring, packet, p->options->batch);
+        spin_unlock(&link->consumer);
+        int status = count ? classify(worker, packet, count) : VFDB_OK;
+        if (status)
+            pipeline_fail(worker, status);
+        served += count;
+    }
+    return served;
+}
+
+void *pipeline_classifier_thread(void *argument)
+{
+    struct worker *worker = argument;
+    struct pipeline *p = worker->p;
+    unsigned tries = 0;
+    wait_for_go(worker);
+    while (!pipeline_ended(worker)) {
+        /* Read before the rings: what was sent by then is found in them. */
+        bool last = !atomic_load(&p->caches_left);
+        uint32_t active = atomic_load_explicit(&p->active[KIND_CLASSIFIER], memory_order_relaxed);
+        uint32_t served = worker->number < active ? serve(worker, worker->number, active) : 0;
+        if (last)
+            served += serve(worker, 0, 1); /* whoever is there, of whatever thread */
+        if (served)
+            continue;
+        if (last)
+            break;
+        if (worker->number >= active)
+            rest(worker);
+        spin_pause(&tries);
+    }
+    return NULL;
+}
+
+/* -- updaters --------------------------------------------------------------------------------- */
+
+bool pipeline_publish(struct worker *worker, struct rule_cache *cache)
+{
+    if (worker->since < worker->p->options->publish || !rule_cache_is_stale(cache, worker->evolve))
+        return false;
+    spin_lock(&worker->p->publishing);
+    bool done = rule_cache_publish(cache, worker->evolve);
+    spin_unlock(&worker->p->publishing);
+    if (done)
+        worker->since = 0;
+    return done;
+}
+
+/* The packet to be sampled next; false: nothing new has come. */
+static bool fetch(struct worker *worker, uint64_t *packet)
+{
+    struct pipeline *p = worker->p;
+    if (p->options->queue_room) {
+        uint32_t queues = p->options->threads[KIND_CACHE];
+        for (uint32_t i = 0; i < queues; i++) {
+            worker->from = (worker->from + 1) % queues;
+            if (ring_pop(&p->worker[KIND_CACHE][worker->from].samples, packet, 1))
+                return true;
+        }
+        return false;
+    }
+    uint64_t before = atomic_load_explicit(&p->mailbox.sequence, memory_order_acquire);
+    if (before & 1 || before == worker->mailed)
+        return false;
+    *packet = atomic_load_explicit(&p->mailbox.packet, memory_order_acquire);
+    if (atomic_load_explicit(&p->mailbox.sequence, memory_order_relaxed) != before)
+        return false;
+    worker->mailed = before;
+    return true;
+}
+
+/* Idle some threads of one kind, and wake those of the other, by the room that is free in the rings. */
+static void assign(struct worker *worker)
+{
+    struct pipeline *p = worker->p;
+    const struct pipeline_options *o = p->options;
+    uint64_t room = 0, filled = 0;
+    for (uint32_t i = 0; i < p->links; i++) {
+        room += p->link[i].ring.room;
+        filled += ring_filled(&p->link[i].ring);
+    }
+    uint64_t vacant = 100 * (room - filled);
+    if (vacant <= o->high * room && vacant >= o->low * room)
+        return;
+    /* Much free room: few misses, so more threads for the cache. */
+    bool to_caches = (vacant > o->high * room) != (o->literal != 0);
+    uint32_t caches = o->threads[KIND_CACHE] - (to_caches ? 0 : o->idle);
+    uint32_t classifiers = o->threads[KIND_CLASSIFIER] - (to_caches ? o->idle : 0);
+    if (caches == atomic_load(&p->active[KIND_CACHE]))
+        return;
+    atomic_store(&p->active[KIND_CACHE], caches);
+    atomic_store(&p->active[KIND_CLASSIFIER], classifiers);
+    if (to_caches)
+        worker->stats.to_caches++;
+    else
+        worker->stats.to_classifiers++;
+    pipeline_wake(p);
+}
+
+void *pipeline_updater_thread(void *argument)
+{
+    struct worker *worker = argument;
+    struct pipeline *p = worker->p;
+    unsigned tries = 0;
+    wait_for_go(worker);
+    while (!pipeline_ended(worker) && atomic_load(&p->caches_left)) {
+        uint64_t packet;
+        if (!fetch(worker, &packet)) {
+            spin_pause(&tries);
+            continue;
+        }
+        evolve_samples(worker->evolve, p->headers + packet * p->rules->dims, 1);
+        worker->stats.samples++;
+        worker->since++;
+        bool published = pipeline_publish(worker, p->cache);
+        /* After each publication, as in the paper; and without one, when the rules do not change for long. */
+        if (p->options->idle && worker->number == 0 && (published || worker->stats.samples % 64 == 0))
+            assign(worker);
+    }
+    return NULL;
+}
