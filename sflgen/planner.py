@@ -19,9 +19,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hitables.analyse.callgraph import check_loops, levels_above
-from hitables.errors import HitablesError, Unsupported
+from hitables.emit.text import write
+from hitables.errors import HitablesError, ParseError, Unsupported
 from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Kind
+from hitables.parse.iptables import read
 
 from .edits import Edit, Op, apply, jumps_to
 from .edits import text as text_of
@@ -146,6 +148,7 @@ class Planner:
         self.fold_all()
         for table in plan.deepened:
             self.check_nesting(table)
+        self.check_scopes(updates)
         after = replace(
             plan.state,
             master=plan.master,
@@ -169,6 +172,16 @@ class Planner:
             raise HitablesError(
                 f"a chain cannot be called {edit.chain}: names of {settings.prefix} and a number are reserved"
             )
+
+    def check_scopes(self, updates: Sequence[Edit]) -> None:
+        """Refuse a jump by which a built-in chain reaches a rule that the kernel does not take below it."""
+        if not any(edit.rule is not None and jumps_to(edit.rule) for edit in updates):
+            return
+        master = self.plan.master
+        try:
+            read(write(master), family=master.family, name="the updated list")
+        except ParseError as error:
+            raise HitablesError(f"{error}\nThe update is refused: iptables would refuse the list.") from None
 
     # One update.
 

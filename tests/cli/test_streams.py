@@ -36,6 +36,7 @@ PRINTING = {
     "hitables classify": "classify {}/filters {}/trace",
     "hitables generate": "generate {}/seed -n 3",
     "hitables seed": "seed {}/filters",
+    "hitables traffic": "traffic {}/trace",
     "hitables bench classify": "bench classify {}/filters {}/trace --algorithms linear",
     "sflgen init": "init {}/big.rules --state {}/new",
     "sflgen insert": "insert --state {}/state INPUT -s 192.0.2.1 -j DROP",

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "search.h"
 #include "sort.h"
 
 enum {
@@ -128,63 +129,91 @@ static void find_asked(struct group_trees *f, uint32_t r, bool *asks)
         asks[h] |= !sendable;
 }
 
-/* The least version of a later group, as a number of its rules, that serves rule r; *before*: how many of
- * them precede r. */
-static uint32_t least_version(const struct group_trees *f, uint32_t r, const uint32_t *member,
-                              uint32_t before)
+/* The rules of the groups, one group behind the other: member[first[g]] up to member[first[g + 1]]. */
+struct members {
+    uint32_t *member, first[GROUPS + 1], before[GROUPS]; /* before: members that precede the rule looked at */
+};
+
+/* The least limit for a version of group h that serves rule r. */
+static uint32_t least_limit(const struct group_trees *f, uint32_t r, const struct members *m, uint32_t h)
 {
-    uint32_t least = before, first = before > WINDOW ? before - WINDOW : 0;
-    if (f->space->in->free[r] & TREE_SENDABLE)
-        while (least > first && !rules_meet(f, r, member[least - 1]))
-            least--;
-    return least;
+    const uint32_t *member = m->member + m->first[h];
+    uint32_t least = m->before[h], stop = least > WINDOW ? least - WINDOW : 0;
+    while (least > stop && !rules_meet(f, r, member[least - 1]))
+        least--;
+    return least ? member[least - 1] + 1 : 0;
 }
 
-/* Choose the versions of group h, whose rules are member[]: limit[h] of each rule that asks, and where
- * versions end in run[]. */
-static void choose_limits(struct group_trees *f, uint32_t h, const uint32_t *member, uint32_t members,
-                          bool (*asks)[GROUPS])
+/* Give rule r the limit for all groups from the first to the last that it asks, so that no version lacks a
+ * rule that precedes those of a later one; a version ends there in each of these groups. */
+static void take_limit(struct group_trees *f, uint32_t r, uint32_t limit, bool *asks, const struct members *m)
 {
-    uint32_t chosen = 0, run = 0, before = 0;
-    for (uint32_t r = 0; r < f->space->in->rules; r++) {
-        f->limit[h][r] = 0;
-        if (before < members && member[before] == r)
-            before++;
-        if (f->group[r] >= h || !asks[r][h])
+    uint32_t h = 1, end = f->grouping.groups;
+    while (h < end && !asks[h])
+        h++;
+    while (end > h && !asks[end - 1])
+        end--;
+    for (; h < end; h++) {
+        uint32_t size = m->first[h + 1] - m->first[h],
+                 version = lower_bound(m->member + m->first[h], 1, size, limit);
+        if (!version)
             continue;
-        if (chosen < least_version(f, r, member, before)) {
-            chosen = before;
-            f->run[member[chosen - 1]]++; /* a version ends behind this member */
+        f->limit[h][r] = limit;
+        f->run[m->member[m->first[h] + version - 1]] = 1;
+    }
+}
+
+static void choose_limits(struct group_trees *f, struct members *m, bool (*asks)[GROUPS])
+{
+    uint32_t chosen = 0, groups = f->grouping.groups;
+    for (uint32_t r = 0; r < f->space->in->rules; r++) {
+        uint32_t least = f->space->in->free[r] & TREE_SENDABLE ? 0 : r;
+        bool any = false;
+        for (uint32_t h = 0; h < groups; h++) {
+            f->limit[h][r] = 0;
+            if (f->group[r] < h && asks[r][h]) {
+                uint32_t limit = least_limit(f, r, m, h);
+                least = limit > least ? limit : least;
+                any = true;
+            }
         }
-        f->limit[h][r] = chosen ? member[chosen - 1] + 1 : 0;
+        if (any) {
+            chosen = chosen < least ? r : chosen;
+            take_limit(f, r, chosen, asks[r], m);
+        }
+        if (f->group[r] < GROUPS)
+            m->before[f->group[r]]++;
     }
-    for (uint32_t i = 0; i < members; i++) {
-        uint32_t ends = f->run[member[i]];
-        f->run[member[i]] = run;
-        run += ends;
-    }
+    /* From where versions end to how many end before each member. */
+    for (uint32_t h = 0; h < groups; h++)
+        for (uint32_t i = m->first[h], run = 0; i < m->first[h + 1]; i++) {
+            uint32_t ends = f->run[m->member[i]];
+            f->run[m->member[i]] = run;
+            run += ends;
+        }
 }
 
 void ask_later_groups(struct group_trees *f)
 {
     const struct tree_boxes *in = f->space->in;
     struct scope *scratch = &f->space->scratch;
-    uint32_t groups = f->grouping.groups, rules = in->rules + 1;
-    uint32_t *member = scope_take(scratch, rules * sizeof *member);
+    uint32_t rules = in->rules + 1;
+    struct members m = {.member = scope_take(scratch, rules * sizeof *m.member)};
     bool (*asks)[GROUPS] = scope_take(scratch, rules * sizeof *asks);
-    f->failed |= !member || !asks;
+    f->failed |= !m.member || !asks;
+    for (uint32_t h = 0; h < GROUPS && !f->failed; h++) {
+        m.first[h + 1] = m.first[h];
+        for (uint32_t r = 0; r < in->rules; r++)
+            if (f->group[r] == h) {
+                m.member[m.first[h + 1]++] = r;
+                f->run[r] = 0;
+            }
+    }
     for (uint32_t r = 0; r < in->rules && !f->failed; r++)
         if (f->group[r] < GROUPS)
             find_asked(f, r, asks[r]);
-    for (uint32_t h = 1; h < groups && !f->failed; h++) {
-        uint32_t members = 0;
-        for (uint32_t r = 0; r < in->rules; r++)
-            if (f->group[r] == h) {
-                member[members++] = r;
-                f->run[r] = 0;
-            }
-        choose_limits(f, h, member, members, asks);
-    }
-    scope_drop(scratch, member);
+    if (!f->failed)
+        choose_limits(f, &m, asks);
+    scope_drop(scratch, m.member);
     scope_drop(scratch, asks);
 }
