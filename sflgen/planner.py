@@ -181,7 +181,7 @@ class Planner:
         try:
             read(write(master), family=master.family, name="the updated list")
         except ParseError as error:
-            raise HitablesError(f"{error}\nThe update is refused: iptables would refuse the list.") from None
+            raise Unsupported(f"{error}\nThe update is refused: iptables would refuse the list.") from None
 
     # One update.
 
