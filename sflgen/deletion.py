@@ -57,12 +57,13 @@ class Deletion:
             return plan.writes(self.table, rule)
 
         dirty = self.before.written_before(self.at, writes)
-        region = Region.of(self.rule, dirty, self.placement.exact, plan.family, plan.backends)
+        exact = self.placement.exact
+        region = Region.of(self.rule, dirty, exact, plan.family, plan.backends)
         if not self.has_insertion_entry(region):
             return False
         concerned, decided = self.before.relevant(region, writes, head)
         rules = [self.before.rules[at] for at in concerned]
-        kept = [concerned[at] for at in needed(region, rules, decided, writes)]
+        kept = [concerned[at] for at in needed(region, rules, decided, writes, exact)]
         if self.at not in kept:
             return False
         rank = kept.index(self.at)

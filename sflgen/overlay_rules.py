@@ -24,12 +24,13 @@ MOST_OTHERS = 8
 Writes = Callable[[Rule], frozenset[Metadata]]
 
 
-def needed(region: Region, rules: Sequence[Rule], decided: bool, writes: Writes) -> list[int]:
+def needed(region: Region, rules: Sequence[Rule], decided: bool, writes: Writes, exact: bool) -> list[int]:
     """The indices of the rules to keep, of all *rules* that concern *region*, in order.
 
-    *decided*: the last one decides about the whole region.  *writes*: what a rule may write.
+    *decided*: the last one decides about the whole region.  *writes*: what a rule may write.  *exact*: a
+    malformed packet must be dropped where the list drops it, so all are kept.
     """
-    if not decided or any(map(writes, rules)):
+    if exact or not decided or any(map(writes, rules)):
         return list(range(len(rules)))
     last = rules[-1]
     kept = [len(rules) - 1]

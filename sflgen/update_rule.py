@@ -185,7 +185,7 @@ class TreeUpdate:
         """The entry whose packets read the list as it is after the update."""
         concerned, decided = self.after.relevant(region, self.writes, self.head)
         rules = [self.after.rules[at] for at in concerned]
-        kept = needed(region, rules, decided, self.writes)
+        kept = needed(region, rules, decided, self.writes, self.exact)
         concerned, rules = [concerned[at] for at in kept], [rules[at] for at in kept]
         rank = concerned.index(self.at) if inserted and self.at in concerned else None
         is_final = decided and not any(leaves_chain(rule) for rule in rules)
