@@ -130,6 +130,15 @@ def write_chunks(path: str, chunks: Iterable[bytes | memoryview]) -> None:
                 os.unlink(temporary)
 
 
+def flush_folder(folder: Path) -> None:
+    """Make the names in *folder* survive a loss of power; OSError if that fails."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def write_texts(texts: Iterable[tuple[str, str]]) -> None:
     """Write each text to its path as `write_text` does: all files, or none if one has no space."""
     finish: list[Callable[[], None]] = []

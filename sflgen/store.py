@@ -29,6 +29,7 @@ from typing import Self
 from hitables import interrupts
 from hitables.emit.text import write
 from hitables.errors import HitablesError
+from hitables.files import flush_folder
 from hitables.ir.fields import Family
 from hitables.parse import iptables
 
@@ -249,7 +250,7 @@ class Store:
             raise HitablesError(f"{self.folder}: {error.strerror}; the state is unchanged") from None
         self.generation, self._end = new, 0
         try:
-            _sync_folder(self.folder)
+            flush_folder(self.folder)
             for path in self.folder.iterdir():
                 stem, _, rest = path.name.partition(".")
                 if stem in ("master", "loaded", "map", "journal") and rest.split(".")[0] != str(new):
@@ -406,14 +407,6 @@ def _write_durably(path: Path, text: str) -> None:
         file.write(encode(text))
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _holds_state(folder: Path) -> bool:

@@ -1,7 +1,7 @@
 """Confirming a rule set, and taking it back: what the commands do, and the guard.
 
-A rule set that waits is confirmed or taken back once: whoever does it holds the lock of the state directory
-and looks at the state first.
+A rule set that waits is confirmed or taken back once: each function takes the lock of the state directory and
+reads the state before it acts.
 """
 
 from __future__ import annotations
@@ -27,6 +27,16 @@ from .store import ROLLED_BACK, Record, State, Store
 # ---- in the guard ----
 
 
+def duty(folder: str, number: int, session: Session | None) -> guards.Duty:
+    """The duty of the guard of record *number*; a new connection from the client of *session* confirms it."""
+    seen = connections(session)
+    return guards.Duty(
+        is_waiting=lambda: is_waiting(folder, number),
+        confirm=lambda: confirmed_by_connection(folder, number, session, seen),
+        roll_back=lambda why: guard_rolls_back(folder, number, why),
+    )
+
+
 def is_waiting(folder: str, number: int) -> bool:
     """Whether record *number* waits for its confirmation; asked without the lock."""
     try:
@@ -34,12 +44,6 @@ def is_waiting(folder: str, number: int) -> bool:
     except HitablesError:
         return True  # the file is being replaced, or the disk fails: look again
     return waiting is not None and waiting.number == number
-
-
-def deadline(folder: str, number: int) -> float:
-    """When record *number* is rolled back, in seconds since 1970; 0: at once."""
-    waiting = Store(Path(folder).resolve(), -1).state().waiting
-    return waiting.until if waiting is not None and waiting.number == number else 0.0
 
 
 def confirmed_by_connection(folder: str, number: int, session: Session | None, seen: Connections) -> bool:

@@ -30,6 +30,7 @@ from ..kernel.netlink import (
     NLM_F_CREATE,
     NLM_F_DUMP,
     Netfilter,
+    attribute,
     attribute_list,
     attributes,
     message,
@@ -129,7 +130,7 @@ def _chain_messages(netfilter: Netfilter, each: Flip) -> Iterator[bytes]:
     for (_, expressions, userdata), rule in zip(rules, each.content.rules, strict=True):
         parts = [where, nested(_EXPRESSIONS, _with_count(expressions, rule.count)), *_compat(rule.body)]
         if userdata:
-            parts.append(_padded(_USERDATA, userdata))
+            parts.append(attribute(_USERDATA, userdata))
         yield message(NFTABLES, _NEWRULE, NLM_F_CREATE | NLM_F_APPEND, kind, b"".join(parts))
 
 
@@ -153,12 +154,12 @@ def _count_messages(
             if rule.count == NO_COUNT:
                 continue
             parts = [
-                *(text(_TABLE, table), text(_CHAIN, name), _padded(_HANDLE, handle)),
+                *(text(_TABLE, table), text(_CHAIN, name), attribute(_HANDLE, handle)),
                 nested(_EXPRESSIONS, _with_count(expressions, rule.count)),
                 *_compat(rule.body),
             ]
             if userdata:
-                parts.append(_padded(_USERDATA, userdata))
+                parts.append(attribute(_USERDATA, userdata))
             yield message(NFTABLES, _NEWRULE, _NLM_F_REPLACE, _KINDS[family], b"".join(parts))
 
 
@@ -181,10 +182,10 @@ def _with_count(expressions: bytes, count: Count) -> bytes:
         if attrs[_EXPRESSION_NAME].rstrip(b"\0") == b"counter":
             data = nested(
                 _EXPRESSION_DATA,
-                _padded(_COUNTER_BYTES, struct.pack(">Q", count[1])),
-                _padded(_COUNTER_PACKETS, struct.pack(">Q", count[0])),
+                attribute(_COUNTER_BYTES, struct.pack(">Q", count[1])),
+                attribute(_COUNTER_PACKETS, struct.pack(">Q", count[0])),
             )
-            expression = _padded(_EXPRESSION_NAME, b"counter\0") + data
+            expression = attribute(_EXPRESSION_NAME, b"counter\0") + data
         parts.append(nested(kind, expression))
     return b"".join(parts)
 
@@ -204,7 +205,3 @@ def _compat(body: str) -> list[bytes]:
     return [
         nested(_COMPAT, number(_COMPAT_PROTOCOL, value), number(_COMPAT_FLAGS, _INVERTED if inverted else 0))
     ]
-
-
-def _padded(kind: int, value: bytes) -> bytes:
-    return struct.pack("=HH", len(value) + 4, kind) + value + bytes(-len(value) % 4)

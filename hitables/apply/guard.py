@@ -1,11 +1,11 @@
 """The way back: a process that rolls back unless the new rule set is confirmed in time.
 
-It is started before anything is loaded, and shares nothing with the session that started it: it has a session
-and no terminal of its own, and ignores HUP, INT, QUIT, TERM and PIPE.  It is a fork, so it needs no file of
-this program later.  While the rules are being loaded it listens to the loading process; if that ends without
-a word, whatever ended it, the old rule set is loaded at once.
+It is started before anything is loaded, and does not depend on the session that started it: it has a session
+of its own and no terminal, and ignores HUP, INT, QUIT, TERM and PIPE.  It is a fork, so it needs no file of
+this program later.  The loading process holds a connection to it and sends a message when the rules are
+loaded; if the connection closes before, the loading has failed, and the guard loads the old rule set at once.
 
-Where systemd runs, a transient timer is a second way back: it survives when the machine ends all processes of
+Where systemd runs, a transient timer is a second way back: it remains when the machine ends all processes of
 a session (KillUserProcesses).
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shutil
 import signal
 import socket
@@ -33,20 +32,33 @@ IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.
 _POLL = 0.25  # seconds between two looks at the state
 _LATE = 5.0  # seconds by which the timer of systemd is later than the guard
 SYSTEMD = Path("/run/systemd/system")
-_LOADED = b"loaded\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """What a guard asks while it waits, and what it does at the end.
+
+    is_waiting  whether the rule set still waits for its confirmation
+    confirm     confirms the rule set if a new connection shows that it may; whether it did
+    roll_back   loads the old rule set, for the reason given
+    """
+
+    is_waiting: Callable[[], bool]
+    confirm: Callable[[], bool]
+    roll_back: Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Guard:
-    """A guard that runs: its process, and the end of the connection by which it is told of the loading."""
+    """A guard that runs: its process, and our end of the connection to it."""
 
     pid: int
     connection: socket.socket
 
-    def loaded(self) -> None:
-        """From now on the guard waits for the confirmation."""
+    def loaded(self, seconds: float) -> None:
+        """The rules are loaded: the guard waits *seconds* for the confirmation."""
         with contextlib.suppress(OSError):
-            self.connection.sendall(_LOADED)
+            self.connection.sendall(f"{seconds!r}\n".encode())
         self.connection.close()
 
     def abandon(self) -> None:
@@ -54,24 +66,13 @@ class Guard:
         self.connection.close()
 
 
-def start(
-    is_waiting: Callable[[], bool],
-    until: Callable[[], float],
-    confirmed: Callable[[], bool],
-    roll_back: Callable[[str], None],
-) -> Guard:
-    """Start a guard.
-
-    is_waiting  whether the rule set still waits for its confirmation
-    until       when it is rolled back, in seconds since 1970; asked once it is loaded
-    confirmed   whether a new connection confirms it now
-    roll_back   loads the old rule set, for the reason given
-    """
+def start(duty: Duty) -> Guard:
+    """Start a guard; LiveError if that fails."""
     ours, theirs = socket.socketpair()
     with deferred():
         child = os.fork()
         if not child:
-            _detach(theirs, is_waiting, until, confirmed, roll_back)
+            _detach(theirs, duty)
     theirs.close()
     os.waitpid(child, 0)
     ours.settimeout(10)
@@ -86,14 +87,8 @@ def start(
     return Guard(int(answer), ours)
 
 
-def _detach(
-    connection: socket.socket,
-    is_waiting: Callable[[], bool],
-    until: Callable[[], float],
-    confirmed: Callable[[], bool],
-    roll_back: Callable[[str], None],
-) -> None:
-    """The first child: it only starts the guard, which so belongs to no session and no parent."""
+def _detach(connection: socket.socket, duty: Duty) -> None:
+    """The first child: it starts the guard and ends, so the guard has no parent and no terminal."""
     try:
         for ignored in IGNORED:
             signal.signal(ignored, signal.SIG_IGN)
@@ -106,52 +101,44 @@ def _detach(
             os.dup2(null, number)
         os.chdir("/")
         connection.sendall(f"{os.getpid()}\n".encode())
-        _watch(connection, is_waiting, until, confirmed, roll_back)
+        _watch(connection, duty)
     finally:
         os._exit(0)
 
 
-def _watch(
-    connection: socket.socket,
-    is_waiting: Callable[[], bool],
-    until: Callable[[], float],
-    confirmed: Callable[[], bool],
-    roll_back: Callable[[str], None],
-) -> None:
+def _watch(connection: socket.socket, duty: Duty) -> None:
     message = b""
     while not message.endswith(b"\n"):
         part = connection.recv(32)
         if not part:
-            if is_waiting():
-                _insist(roll_back, "the loading ended half-way")
+            if duty.is_waiting():
+                _insist(duty.roll_back, "the loading ended half-way")
             return
         message += part
-    deadline = time.monotonic() + max(0.0, until() - time.time())  # a changed clock changes nothing
-    while is_waiting():
-        if confirmed():
+    deadline = time.monotonic() + float(message)  # a changed clock changes nothing
+    while duty.is_waiting():
+        if duty.confirm():
             return
         rest = deadline - time.monotonic()
         if rest <= 0:
-            _insist(roll_back, "it was not confirmed in time")
+            _insist(duty.roll_back, "it was not confirmed in time")
             return
-        select.select([], [], [], min(_POLL, rest))
+        time.sleep(min(_POLL, rest))
 
 
 def _insist(roll_back: Callable[[str], None], why: str) -> None:
-    """Roll back; again, if the kernel refuses it, because another program may be in the way."""
+    """Roll back, and try again if that fails: another program may hold the lock."""
     for pause in (0.5, 1, 2, 4, 8, 16, 32):
         try:
             roll_back(why)
             return
-        except (
-            Exception
-        ):  # whatever it is, a later attempt may succeed, and nothing else takes the rules back
+        except Exception:  # of any kind: nothing else takes the rules back
             time.sleep(pause)
     roll_back(why)
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process *pid* is a guard: other processes have not got its signals' dispositions."""
+    """Whether the process *pid* is a guard, by the signals that it ignores: the system uses numbers again."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -196,7 +183,7 @@ def _quietly(command: Sequence[str]) -> bool:
 
 
 def tell_everyone(message: str) -> None:
-    """Tell the terminals and the journal what the guard did; a terminal that is gone is no obstacle."""
+    """Send *message* to all terminals and to the journal, as far as the machine has the commands for it."""
     for command in (["wall", message], ["logger", "-t", "hitables", "-p", "auth.warning", message]):
         if shutil.which(command[0]) is not None:
             _quietly(command)

@@ -27,7 +27,7 @@ from ..kernel.checked_save import also_present
 from ..version import __version__
 from . import guard as guards
 from . import lockout, texts
-from .confirm import confirmed_by_connection, connections, deadline, guard_rolls_back, is_waiting, undo
+from .confirm import duty, undo
 from .counts import keyed, of_source, recognised
 from .drift import as_named, holds
 from .kernel import Kernel
@@ -302,14 +302,7 @@ def _load(
     state = store.add(state, record, WAITING)
     waiting = Waiting(number, before, 0.0, boot_id())
     store.set_state(replace(state, waiting=waiting))
-    client = session if request.connection else None
-    seen = connections(client)
-    guard = guards.start(
-        lambda: is_waiting(request.folder, number),
-        lambda: deadline(request.folder, number),
-        lambda: confirmed_by_connection(request.folder, number, client, seen),
-        lambda why: guard_rolls_back(request.folder, number, why),
-    )
+    guard = guards.start(duty(request.folder, number, session if request.connection else None))
     state = replace(state, waiting=replace(waiting, guard=guard.pid))
     try:
         store.set_state(state)
@@ -333,7 +326,7 @@ def _load(
     until = time.time() + request.confirm
     state = replace(state, waiting=replace(waiting, guard=guard.pid, until=until))
     store.set_state(state)
-    guard.loaded()
+    guard.loaded(request.confirm)
     if request.check:
         return _checked(request, store, state)
     return Result.WAITING
@@ -343,7 +336,7 @@ def _confirm_now(store: Store, state: State, guard: guards.Guard) -> Result:
     assert state.waiting is not None
     number = state.waiting.number
     state = store.confirm(state, number)
-    guard.loaded()
+    guard.loaded(0)
     guards.stop_timer(number)
     store.log(f"{number}: confirmed")
     store.forget_old(state)

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..errors import FileError, HitablesError, LiveError
-from ..files import read_text, trouble, write_text
+from ..files import flush_folder, read_text, trouble, write_text
 from ..ir.fields import Family
 from . import texts
 from .counts import Origins, keyed, origins_of
@@ -318,11 +318,7 @@ def _system_errors(path: Path) -> Iterator[None]:
 def _flush(folder: Path) -> None:
     """Make the names in *folder* survive a loss of power."""
     with _system_errors(folder):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        flush_folder(folder)
 
 
 def _packed(origins: Origins) -> dict[str, Any]:

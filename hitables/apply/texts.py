@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..emit.text import rule_text
@@ -178,11 +178,6 @@ def empty(table: str) -> Chains:
     return {chain: TextChain("ACCEPT") for chain in BUILT_IN[table]}
 
 
-def is_empty(chains: Chains) -> bool:
-    """Whether the table does nothing: no rules, no user chains, and it accepts every packet."""
-    return all(chain.policy == "ACCEPT" and not chain.rules for chain in chains.values())
-
-
 def without_counts(tables: Tables) -> Tables:
     return {
         name: {
@@ -191,15 +186,6 @@ def without_counts(tables: Tables) -> Tables:
         }
         for name, chains in tables.items()
     }
-
-
-def equal(one: Chains, other: Chains, is_left: Callable[[str], bool] = lambda name: False) -> bool:
-    """Whether both have the same chains, rules and policies, but for counters and the chains *is_left*."""
-    return _content(one, is_left) == _content(other, is_left)
-
-
-def _content(chains: Chains, is_left: Callable[[str], bool]) -> dict[str, tuple[str, list[str]]]:
-    return {name: (chain.policy, chain.bodies) for name, chain in chains.items() if not is_left(name)}
 
 
 def renamed(chains: Chains, names: Mapping[str, str]) -> Chains:

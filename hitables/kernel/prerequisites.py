@@ -16,7 +16,7 @@ from ..errors import LiveError
 from .contents_legacy import option
 from .load_save import ip_sets_named
 from .namespace import Namespace, run
-from .netlink import NLM_F_CREATE, NLM_F_DUMP, Netfilter, message, text
+from .netlink import NLM_F_CREATE, NLM_F_DUMP, Netfilter, attribute, message, text
 
 _SO_IP_SET, _GET_BY_NAME, _VERSION = 83, 6, 0x100
 _SET = struct.Struct("=II32s")  # the request, the version of the protocol, name or index
@@ -92,9 +92,7 @@ def timeouts() -> list[bytes]:
         for body in netfilter.dump(message(_TIMEOUT, _TIMEOUT_GET, NLM_F_DUMP, 0, b"")):
             policies.append(
                 b"".join(
-                    struct.pack("=HH", len(value) + 4, kind) + value + bytes(-len(value) % 4)
-                    for kind, value in _parts(body)
-                    if kind & 0x3FFF != _TIMEOUT_USE
+                    attribute(kind, value) for kind, value in _parts(body) if kind & 0x3FFF != _TIMEOUT_USE
                 )
             )
     return policies
