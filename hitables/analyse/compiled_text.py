@@ -20,8 +20,8 @@ _FEW = 2
 def why_compiled(program: Program) -> str:
     """Why *program* is taken for compiled; "" if it may be a source.
 
-    Chains are those of trees if a table has at least two with such names, and rules enter all of them.  A
-    compiled text without trees is its source, unless rules were removed from it.
+    Chains are those of trees if a table has at least two with such names that rules enter.  A compiled text
+    without trees is its source, unless rules were removed from it.
     """
     generated = _generated_chains(program)
     if generated:
@@ -37,7 +37,7 @@ def _generated_chains(program: Program) -> list[str]:
     for table in program:
         names = {chain.name for chain in table.chains if chain.policy is None and _NAME.fullmatch(chain.name)}
         entered = {rule.enters for chain in table.chains for rule in chain.rules}
-        if len(names) >= _FEW and names <= entered:
+        if len(names & entered) >= _FEW:
             generated += sorted(names, key=lambda name: (len(name), name))
     return generated
 

@@ -151,7 +151,9 @@ def roll_back(
 def bring_back(store: Store, record: Record, current: Record) -> list[str]:
     """Load *record* in place of *current*; notes on the chains of others.
 
-    Chains of others are those of either record's patterns, as they are now.
+    Chains of others are those of either record's patterns, as they are now.  From then on *record* has the
+    patterns of both, so that `status` does not take these chains for changes, nor `status --repair` remove
+    them.
     """
     patterns = tuple(dict.fromkeys((*current.leave, *record.leave)))
     changes = []
@@ -163,6 +165,8 @@ def bring_back(store: Store, record: Record, current: Record) -> list[str]:
         wanted = Wanted(tables, half.generated, known)
         changes.append(Change(kernel, wanted, lambda name: is_foreign(name, patterns)))
     perform(changes)
+    if set(patterns) != set(record.leave):
+        store.set_leave(record.number, patterns)
     return [note for change in changes for note in change.merged.notes]
 
 

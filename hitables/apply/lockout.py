@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import HitablesError, InvalidOption
@@ -133,6 +133,16 @@ def family_of(packet: str) -> Family | None:
     """The family of a packet as text, by its addresses; None if it has none."""
     address = re.search(r"\b(?:src|dst)=(\S+)", packet)
     return None if address is None else Family.IPV6 if ":" in address[1] else Family.IPV4
+
+
+def check_must(packets: Sequence[str], families: Iterable[Family]) -> None:
+    """InvalidOption if one of *packets* cannot be read in any of *families*."""
+    for packet in packets:
+        family = family_of(packet) or min(families)
+        try:
+            read_packet(packet, family)
+        except HitablesError as error:
+            raise InvalidOption(f"--must: {error}\nWrite the packet as for hitables trace") from None
 
 
 def must_refusals(

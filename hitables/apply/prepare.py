@@ -8,6 +8,7 @@ by comparing text whether the kernel still holds it.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -162,7 +163,8 @@ def _stored(kernel: Kernel, tables: Tables, merged: Merged, file: str) -> Tables
         try:
             namespace.run((f"{kernel.tool}-restore",), text)
         except LiveError as error:
-            raise LiveError(f"{file}: the kernel refuses its rules; nothing is loaded\n{error}") from None
+            at = _refused_rule(str(error), loadable, tables, file)
+            raise LiveError(f"{file}: the kernel refuses its rules; nothing is loaded\n{error}{at}") from None
         printed = texts.parse(namespace.run((f"{kernel.tool}-save",)))
     stored: Tables = {}
     for table, chains in loadable.items():
@@ -178,6 +180,23 @@ def _stored(kernel: Kernel, tables: Tables, merged: Merged, file: str) -> Tables
                     f"{kernel.tool} stores {len(chain.rules)}; nothing is loaded"
                 )
     return stored
+
+
+def _refused_rule(message: str, loaded: Tables, tables: Tables, file: str) -> str:
+    """The rule at the line of the text of *loaded* that *message* names, with its line in *file*; or ""."""
+    named = re.findall(r"\bline:? (\d+)", message)
+    lines: dict[int, str] = {}
+    number = 0
+    for table, chains in loaded.items():
+        number += 1 + len(chains)
+        for name, chain in chains.items():
+            for at, rule in enumerate(chain.rules):
+                number += 1
+                line = tables[table][name].rules[at].line
+                place = f"{file}:{line}" if 0 < line < LINES_OF_KERNEL else f"table {table}"
+                lines[number] = f"\n  {place}: -A {name} {rule.body}"
+        number += 1
+    return lines.get(int(named[-1]), "") if named else ""
 
 
 def _generated(output: Output) -> dict[str, tuple[str, ...]]:

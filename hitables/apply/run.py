@@ -118,6 +118,7 @@ def apply(request: Request, report: Report) -> Result:
     session = lockout.session_of(os.environ)
     if request.connection and session is None:
         raise HitablesError("no SSH session: SSH_CONNECTION is not set, so no new connection can confirm")
+    lockout.check_must(request.must, request.files)
     with Store.open(request.folder, create=not request.dry_run or not Path(request.folder).exists()) as store:
         state = store.state()
         _check_nothing_waits(state)
@@ -225,7 +226,10 @@ def _check_lockout(
 
         if session is not None and session.family is family:
             if not session.interface:
-                report.tell("warning: the interface of this SSH session is unknown; it is taken for none")
+                report.tell(
+                    "warning: the interface of this SSH session is unknown; rules with -i or -o are "
+                    "taken not to match it"
+                )
             refusals += lockout.session_refusals(session, prepared.source, each.kernel.backend, name_of)
         must = [packet for packet in request.must if lockout.family_of(packet) in (family, None)]
         refusals += lockout.must_refusals(must, prepared.source, each.kernel.backend, name_of)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import HitablesError
 from ..ir.choices import Malformed
 from ..ir.fields import Family
-from ..ir.foreign import hide, is_foreign
+from ..ir.foreign import PRESETS, hide, is_foreign, recognised
 from ..ir.packet import Backend
 from ..ir.program import Program
 from ..reader import read
@@ -27,6 +27,7 @@ from .hooks import others
 from .kernel import Kernel
 from .others import merge
 from .prepare import Found, find
+from .steps import differ
 from .store import Half, Record, State, Store
 
 _SHOWN = 10
@@ -48,6 +49,7 @@ class Compared:
     changes    the packets that are treated otherwise; None if the rules are the same or not comparable
     trouble    why they are not comparable
     names      of the two rule sets that *changes* compares
+    programs   presets of --leave whose chains differ: these programs have changed them
     """
 
     family: Family
@@ -55,6 +57,7 @@ class Compared:
     changes: Changes | None = None
     trouble: str = ""
     names: tuple[str, str] = ("", "")
+    programs: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -85,6 +88,11 @@ def status(
         tell(f"reading the kernel, IPv{int(family)}")
         compared = _compare(record, family, half, timeout, tell)
         result.compared.append(compared)
+        result.notes += (
+            f"chains of {program} are not those of rule set {number}: --repair loads those of the rule set; "
+            f"hitables apply {half.file} --leave {program} leaves them to {program}"
+            for program in compared.programs
+        )
         level = Level.TROUBLE if compared.trouble else Level.DRIFT if compared.differing else Level.SAME
         result.level = max(result.level, level)
     result.notes += others(record.halves, Backend(record.backend))
@@ -119,9 +127,10 @@ def _compare(
     compared.differing = list(differences(found.tables, half, record.leave))
     if not compared.differing:
         return compared
+    compared.programs = _programs_at_work(found, half, record.leave)
     tell("comparing")
     try:
-        before = _wanted(half, found, record, family)
+        before = with_others(half, found, record, family)
         after = _with_tables(found.program, before)
         question = Question(
             (Backend(record.backend),),
@@ -138,8 +147,21 @@ def _compare(
     return compared
 
 
-def _wanted(half: Half, found: Found, record: Record, family: Family) -> Program:
-    """The source of *half* with the chains of others that the kernel has now."""
+def _programs_at_work(found: Found, half: Half, leave: Sequence[str]) -> list[str]:
+    """The presets of which the kernel has chains that *half* lacks, or has with other rules."""
+    programs = []
+    for program in recognised(found.program, leave):
+        for table, chains in found.tables.items():
+            recorded = half.tables.get(table, {})
+            own = {name: chain for name, chain in chains.items() if is_foreign(name, PRESETS[program])}
+            if any(name not in recorded or differ(chain, recorded[name]) for name, chain in own.items()):
+                programs.append(program)
+                break
+    return programs
+
+
+def with_others(half: Half, found: Found, record: Record, family: Family) -> Program:
+    """The source of *half*, one of *record*, with the chains of others that the kernel has now."""
     source = read(half.source, family=family, name=half.file) if half.source else None
     tables = texts.of_program(source) if source is not None else half.tables
     merged = merge(tables, found.tables, lambda name: is_foreign(name, record.leave))

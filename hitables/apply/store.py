@@ -23,7 +23,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -125,7 +125,10 @@ class Store:
                 raise HitablesError(f"{folder}: there is no such state directory; hitables apply makes one")
             lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise trouble(path, error) from None
+            reason = error.strerror or error
+            raise FileError(
+                f"state directory {folder}: {reason}; nothing is changed (--state names another directory)"
+            ) from None
         deadline = time.monotonic() + wait
         while True:
             try:
@@ -259,6 +262,11 @@ class Store:
             data["options"],
         )
 
+    def set_leave(self, number: int, patterns: Sequence[str]) -> None:
+        """Give record *number* other patterns of foreign chains."""
+        path = self._folder(number) / "record.json"
+        self._write(path, json.dumps({**self._json(path), "leave": list(patterns)}) + "\n")
+
     def numbers(self) -> list[int]:
         """The numbers of the records, the oldest first."""
         with _system_errors(self.folder):
@@ -301,7 +309,9 @@ class Store:
         try:
             data = json.loads(read_text(str(path)))
         except ValueError as error:
-            raise FileError(f"{path}: {error}") from None
+            raise FileError(
+                f"{path}: damaged ({error}); move {self.folder} away, and apply the rules again"
+            ) from None
         if data.get("version") != VERSION:
             raise FileError(f"{path}: written by another version of hitables")
         return data

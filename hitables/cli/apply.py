@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import HitablesError
+from ..errors import HitablesError, ParseError
 from .progress import progress_bar
 from .streams import discard
 from .terminal import (
@@ -163,9 +164,16 @@ def _files(file: str, file6: str | None) -> dict[Family, tuple[str, str]]:
             continue
         text = read_text(name)
         family = read(text, name=name).family
-        if family in files and file6 is not None and name == file6:
-            # An empty table, or one without addresses, is of either family.
+        if family in files:
+            # A rule set without addresses is of either family.
             family = Family.IPV6 if family is Family.IPV4 else Family.IPV4
+            try:
+                read(text, family=family, name=name)
+            except ParseError as error:
+                raise HitablesError(
+                    f"{file} and {file6} are not of two families: {error}\n"
+                    "Apply one IPv4 and one IPv6 rule set together, or each by itself"
+                ) from None
         files[family] = name, text
     return files
 
@@ -185,6 +193,7 @@ def _show_changes(request: Request, ready: Sequence[Ready], loaded: Record | Non
     """
     from .. import api
     from ..apply.drift import holds
+    from ..apply.status import with_others
     from ..ir.foreign import hide, patterns_of
     from ..report.diff import show
 
@@ -195,9 +204,10 @@ def _show_changes(request: Request, ready: Sequence[Ready], loaded: Record | Non
         half = loaded.halves.get(kernel.family) if loaded is not None else None
         is_known = half is not None and half.source and holds(each.known, half, patterns)
         try:
-            before = (
-                api.read(half.source, family=kernel.family, name=half.file) if half and is_known else None
-            )
+            before = None
+            if loaded is not None and half is not None and is_known:
+                record = replace(loaded, leave=patterns)
+                before = with_others(half, each.found, record, kernel.family)
             changes = api.diff(
                 hide(before or each.found.program, patterns),
                 after,

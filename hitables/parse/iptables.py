@@ -456,9 +456,17 @@ class _Reader:
         elif line[:1] in " \t":
             self.rule_line(stripped, key.strip(), literals)
         else:
-            raise Fault(
-                f"unknown command {words[0]!r}", 0, "a line starts with *, :, -, [ or #, or is COMMIT"
-            )
+            hint = _NOT_RULES.get(words[0], "a line starts with *, :, -, [ or #, or is COMMIT")
+            raise Fault(f"unknown command {words[0]!r}", 0, hint)
+
+
+# First words of lines that other outputs and scripts have.
+_AS_SAVED = "give the output of iptables-save, or rules in its format"
+_NOT_RULES = {
+    "Chain": f"this is output of iptables -L; {_AS_SAVED}",
+    "table": f"this is output of nft list ruleset; {_AS_SAVED}",
+    **dict.fromkeys(("iptables", "ip6tables", "sudo"), f"this is a script; {_AS_SAVED}"),
+}
 
 
 def _count(word: str, at: int) -> int:

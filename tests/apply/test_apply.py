@@ -213,6 +213,30 @@ def test_missing_ipsets_are_named_with_their_lines(firewall: Firewall) -> None:
     firewall.apply(path)
 
 
+def test_a_rule_that_the_kernel_refuses_is_named_with_its_line(firewall: Firewall) -> None:
+    path = firewall.file(office(more="-A INPUT -m nosuchmatch --foo 1 -j ACCEPT\n"))
+    error = firewall.apply(path, status=2).stderr
+    assert "the kernel refuses its rules; nothing is loaded" in error
+    assert f"{path}:6: -A INPUT -m nosuchmatch --foo 1 -j ACCEPT" in error
+    assert plain(firewall.save()) == ""
+
+
+def test_mistakes_in_options_and_files_are_named_before_anything_is_read(firewall: Firewall) -> None:
+    path = firewall.file(office())
+    error = firewall.apply(path, "--must", "chain=INPUT src", status=2).stderr
+    assert "--must: packet:1:13: a word is missing its =" in error
+    error = firewall.apply(path, path, status=2).stderr
+    assert f"{path} and {path} are not of two families: {path}:6:" in error
+    firewall.state = path / "state"
+    error = firewall.apply(path, status=2).stderr
+    assert f"state directory {path}/state: Not a directory; nothing is changed" in error
+    firewall.state = firewall.folder / "state"
+    firewall.apply(path)
+    (firewall.state / "state.json").write_text("{")
+    error = firewall.hitables("status", status=2).stderr
+    assert "state.json: damaged (" in error and "apply the rules again" in error
+
+
 def test_a_compiled_rule_set_is_no_source(firewall: Firewall) -> None:
     firewall.apply(firewall.file(office()))
     error = firewall.apply(firewall.file(firewall.save()), status=2).stderr

@@ -222,6 +222,25 @@ def test_a_ban_program_works_beside_applies_and_rollbacks(firewall: Firewall) ->
 
 
 @pytest.mark.needs_kernel
+def test_a_rollback_to_a_rule_set_from_before_a_program_came_leaves_its_chains_for_good(
+    firewall: Firewall,
+) -> None:
+    plain_rules = re.sub(r".*f2b.*\n", "", rules())
+    firewall.apply(firewall.file(plain_rules))
+    firewall.iptables("-N", "f2b-sshd")
+    firewall.iptables("-I", "INPUT", "-j", "f2b-sshd")
+    done = firewall.apply(firewall.file(plain_rules.replace("DROP", "ACCEPT")), "--leave", "fail2ban")
+    assert "now by" not in done.stdout  # the jump is in both rule sets, so it changes no packet's way
+    firewall.hitables("rollback")
+    assert "the kernel holds rule set 2" in firewall.hitables("status").stdout
+    firewall.iptables("-P", "FORWARD", "ACCEPT")
+    firewall.hitables("status", status=1)
+    firewall.hitables("status", "--repair")
+    firewall.iptables("-C", "INPUT", "-j", "f2b-sshd")
+    assert "the kernel holds rule set 2" in firewall.hitables("status").stdout
+
+
+@pytest.mark.needs_kernel
 def test_without_leave_the_chains_of_others_are_replaced_and_the_change_is_shown(firewall: Firewall) -> None:
     firewall.load(rules())
     path = firewall.file(re.sub(r".*f2b.*\n", "", rules()))

@@ -48,6 +48,14 @@ def test_a_packet_that_is_treated_otherwise_and_the_repair(firewall: Firewall) -
     firewall.hitables("status")
 
 
+def test_chains_of_a_known_program_are_named_with_what_to_do(firewall: Firewall) -> None:
+    firewall.iptables("-N", "f2b-sshd")
+    firewall.iptables("-I", "INPUT", "-j", "f2b-sshd")
+    shown = firewall.hitables("status", status=1).stdout
+    assert "chains of fail2ban are not those of rule set 2" in shown
+    assert "--leave fail2ban leaves them to fail2ban" in shown
+
+
 def test_a_flush_is_repaired(firewall: Firewall) -> None:
     firewall.iptables("-F")
     firewall.iptables("-X")
