@@ -40,6 +40,7 @@ OUTPUT = DOCS / "evaluation" / "flows.json"
 PRESETS = ("uplink", "department")
 SCHEMES = ("normal", "move_front", "circular", "insert_move_front")
 HASHES = ("zobel", "crc32c", "multiply_shift", "siphash", "folded")
+PARTS = ("batches", "hashes", "worth", "schemes", "unpurged")
 RUNS = 5
 SET = "wustl/acl1_10K"
 INNER = ("linear", "hypercuts", "tss", "best")
@@ -291,15 +292,19 @@ def scheme_table(rows: list[Row]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--packets", type=int, default=500_000, help="of each preset")
+    parser.add_argument("--packets", type=int, default=4_000_000, help="of each preset")
     parser.add_argument("--runs", type=int, default=RUNS, help="of each time")
     parser.add_argument("--short", action="store_true", help="fewer packets, sizes and runs")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these, and keep the other figures")
     parser.add_argument("-o", "--output", type=Path, help="write the figures here, and no tables")
     args = parser.parse_args()
     packets, runs = (300_000, 2) if args.short else (args.packets, args.runs)
     sizes = [1 << size for size in ((12, 16) if args.short else (10, 12, 14, 16, 18, 20))]
     wide = [1 << size for size in ((10, 16) if args.short else (8, 10, 12, 14, 16, 18, 20, 22))]
     data: dict[str, Any] = {"machine": machine(), "packets": packets, "runs": runs}
+    path = args.output or OUTPUT
+    if args.only:
+        data = json.loads(path.read_text()) | data
     for name, rows in (
         ("batches", batches(runs)),
         ("hashes", hashes(min(packets, 1_000_000), runs)),
@@ -307,11 +312,13 @@ def main() -> None:
         ("schemes", schemes(packets, sizes, runs)),
         ("unpurged", unpurged(packets, wide, runs)),
     ):
+        if args.only and name not in args.only:
+            continue
         data[name] = []
         for row in rows:
             data[name].append(row)
             print(name, row, flush=True)
-        (args.output or OUTPUT).write_text(json.dumps(data, indent=1) + "\n")
+        path.write_text(json.dumps(data, indent=1) + "\n")
     if not args.output:
         fill(DOCS / "classifiers.md", "flow-batches", batch_table(data["batches"]))
         fill(DOCS / "classifiers.md", "flow-schemes", scheme_table(data["schemes"]))
