@@ -105,7 +105,7 @@ class StormRun:
 
     answers    [packets] the class of each packet (the priority of its rule, where there are no classes), -1
                for none; of a lost packet it means nothing
-    by         [packets] who answered, or where the packet was lost: a number of BY
+    by         [packets] the kind of thread that answered, or where the packet was lost: a number of BY
     searched   [entries + 1] packets by the entries of the cache that they were compared with
     samples    taken; published, deferred: caches renewed, and put off since all copies were read
     to_caches, to_classifiers   switches of the dynamic assignment
@@ -288,19 +288,19 @@ class Storm(Closable[Database]):
         if status == pipeline.OK:
             return
         kind = stats["failed_kind"]
-        who = (
+        thread = (
             f"{pipeline.KINDS[kind]} {stats['failed_number']}" if kind < len(pipeline.KINDS) else "the set-up"
         )
         ended = "; the pipeline has ended" if kind < len(pipeline.KINDS) else ""
         if status == pipeline.NO_THREAD:
             raise DatabaseError(
-                f"the system gives no thread for {who} of {self.partition}; nothing is running"
+                f"the system gives no thread for {thread} of {self.partition}; nothing is running"
             )
         if status == pipeline.NO_MEMORY:
-            raise OutOfMemory(f"{who}: not enough memory, or not as much as is allowed{ended}")
+            raise OutOfMemory(f"{thread}: not enough memory, or not as much as is allowed{ended}")
         if status == pipeline.DISAGREE:
-            raise DatabaseError(f"{who}: the classifier and linear search gave different answers{ended}")
-        raise DatabaseError(f"{who}: the rules are too many for a tree of HyperCuts{ended}")
+            raise DatabaseError(f"{thread}: the classifier and linear search gave different answers{ended}")
+        raise DatabaseError(f"{thread}: the rules are too many for a tree of HyperCuts{ended}")
 
     def _result(
         self, answers: npt.NDArray[np.int32], by: npt.NDArray[np.uint8], stats: dict[str, Any]
