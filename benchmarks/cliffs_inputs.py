@@ -56,29 +56,32 @@ def chains(size: int) -> str:
     return _text(names, rules)
 
 
-def nesting(size: int) -> str:
-    """*size* user chains, each entered by the one before for some packets, with rules before and after."""
+def _line_of_chains(size: int, first: str, jump: str = "", last: str = "") -> str:
+    """*size* user chains, the first entered from FORWARD and each other from the one before.
+
+    first, last  the rules of a chain before and behind its jump, after the address that each tests
+    jump         the matches of the jumps
+    """
     random = Random(size)
     names = [f"c{number}" for number in range(size)]
-    rules = [f"-A FORWARD -p tcp -j {names[0]}"]
+    rules = [f"-A FORWARD {jump}-j {names[0]}"]
     for name, entered in zip(names, [*names[1:], ""], strict=True):
-        rules.append(f"-A {name} -s {_host(random)}/32 -j DROP")
+        rules.append(f"-A {name} -s {_host(random)}/32 {first}")
         if entered:
-            rules.append(f"-A {name} -p tcp -j {entered}")
-        rules.append(f"-A {name} -s {_host(random)}/32 -j ACCEPT")
+            rules.append(f"-A {name} {jump}-j {entered}")
+        if last:
+            rules.append(f"-A {name} -s {_host(random)}/32 {last}")
     return _text(names, rules)
+
+
+def nesting(size: int) -> str:
+    """*size* user chains, each entered by the one before for some packets, with rules before and after."""
+    return _line_of_chains(size, "-j DROP", "-p tcp ", "-j ACCEPT")
 
 
 def relay(size: int) -> str:
     """*size* user chains, each with a jump to the next as its last rule."""
-    random = Random(size)
-    names = [f"c{number}" for number in range(size)]
-    rules = [f"-A FORWARD -j {names[0]}"]
-    for name, entered in zip(names, [*names[1:], ""], strict=True):
-        rules.append(f"-A {name} -s {_host(random)}/32 -p tcp -m tcp --dport 22 -j ACCEPT")
-        if entered:
-            rules.append(f"-A {name} -j {entered}")
-    return _text(names, rules)
+    return _line_of_chains(size, "-p tcp -m tcp --dport 22 -j ACCEPT")
 
 
 def returns(size: int) -> str:

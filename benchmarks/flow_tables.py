@@ -6,8 +6,9 @@ section 4.1: the ring.  Then what the paper leaves open: hash functions, batches
 worth in front of a classifier.
 
 As in the paper a packet is searched when the last one is done, and the hash is Zobel's.  Times are processor
-time of a whole replay from memory, mean and deviation of several; counts are of another replay.  Traces
-of the paper are not to be had: benchmarks.flow_traffic makes packets with their traits.
+time of a whole replay from memory, mean and deviation of several; counts are of another replay.  The
+paper's traces are not public: the packets are those of the presets `uplink` and `department`, which have the
+traits that the paper states of them (docs/traffic.md).
 """
 
 from __future__ import annotations
@@ -23,26 +24,44 @@ import numpy as np
 import numpy.typing as npt
 
 from hitables import engine
+from hitables.core.locality import TABLES, Locality
 from hitables.engine import FlowTable, Rules
 from hitables.errors import DatabaseError
 from hitables.generate import trace
+from hitables.generate.traffic import traffic
+from hitables.generate.traffic_presets import TCP
 from hitables.kernel.machine import machine
 
 from .classifiers import load
 from .doc_tables import DOCS, fill, markdown
-from .flow_traffic import PRESETS, TCP, Headers, burst_length, traffic
 from .public_sets import SHARED
 
 OUTPUT = DOCS / "evaluation" / "flows.json"
+PRESETS = ("uplink", "department")
 SCHEMES = ("normal", "move_front", "circular", "insert_move_front")
 HASHES = ("zobel", "crc32c", "multiply_shift", "siphash", "folded")
+PARTS = ("batches", "hashes", "worth", "schemes", "unpurged")
 RUNS = 5
 SET = "wustl/acl1_10K"
 INNER = ("linear", "hypercuts", "tss", "best")
 HIT_RATIOS = (0.5, 0.8, 0.95, 0.99, 0.999)
 FLOWS = (4_000, 100_000, 1_000_000)
 
+Headers = npt.NDArray[np.uint32]
 Row = dict[str, Any]
+
+
+def packets_of(preset: str, packets: int, tcp: bool = False) -> Headers:
+    """The first *packets* headers of a preset, or those of them that are TCP."""
+    headers = np.concatenate([block.headers for block in traffic(preset, packets, seed=1)])
+    return np.ascontiguousarray(headers[headers[:, 4] == TCP]) if tcp else headers
+
+
+def burst_lengths(headers: Headers) -> dict[int, float]:
+    """k of the paper by the number of buckets, under an even hash: the mean run of a flow in a bucket."""
+    locality = Locality(headers.shape[1], len(headers))
+    locality.add(headers)
+    return {1 << bits: len(headers) / runs for bits, runs in zip(TABLES, locality.totals().runs, strict=True)}
 
 
 def timed(headers: Headers, runs: int, warm: bool = False, **options: Any) -> Row:
@@ -82,32 +101,19 @@ def counts(headers: Headers, **options: Any) -> Row:
 def schemes(packets: int, sizes: list[int], runs: int) -> Iterator[Row]:
     """Figures 4 to 11, the ring of section 4.1, and the quantities of table 2."""
     for preset in PRESETS:
-        everything = np.concatenate(list(traffic(preset, packets)))
-        for kind, headers in (("ip", everything), ("tcp", everything[everything[:, 4] == TCP])):
-            rows = np.ascontiguousarray(headers)
+        for kind in ("ip", "tcp"):
+            headers = packets_of(preset, packets, tcp=kind == "tcp")
+            bursts = burst_lengths(headers)
             for buckets in sizes:
-                k = burst_length(rows, zobel_buckets(rows, buckets))
                 for scheme in (*SCHEMES, "ring"):
                     options: Row = {"scheme": scheme, "buckets": buckets, "hash": "zobel"}
-                    row = {"preset": preset, "kind": kind, "buckets": buckets, "scheme": scheme, "k": k}
-                    yield row | counts(rows, **options) | timed(rows, runs, **options)
-
-
-def zobel_buckets(headers: Headers, buckets: int) -> npt.NDArray[np.int64]:
-    """The bucket of each header under the paper's hash."""
-    source, destination, ports = headers[:, 0], headers[:, 1], headers[:, 2:4]
-    words = [(source, 4), (ports[:, 0], 2), (destination, 4), (ports[:, 1], 2), (headers[:, 4], 1)]
-    h = np.full(len(headers), 220373, np.uint32)
-    for word, size in words:
-        for byte in reversed(range(size)):
-            h ^= (h << np.uint32(5)) + (h >> np.uint32(2)) + (word >> np.uint32(8 * byte) & np.uint32(255))
-    return ((h & np.uint32(0x7FFFFFFF)) % np.uint32(buckets)).astype(np.int64)
+                    row: Row = {"preset": preset, "kind": kind, **options, "k": bursts[buckets]}
+                    yield row | counts(headers, **options) | timed(headers, runs, **options)
 
 
 def unpurged(packets: int, sizes: list[int], runs: int) -> Iterator[Row]:
     """Figure 12: TCP of the department, no flow purged."""
-    everything = np.concatenate(list(traffic("department", 2 * packets)))
-    headers = np.ascontiguousarray(everything[everything[:, 4] == TCP])
+    headers = packets_of("department", 2 * packets, tcp=True)
     for buckets in sizes:
         for scheme in SCHEMES:
             options: Row = {"scheme": scheme, "buckets": buckets, "hash": "zobel", "purge": 0}
@@ -178,7 +184,7 @@ def batches(runs: int) -> Iterator[Row]:
 
 def hashes(packets: int, runs: int) -> Iterator[Row]:
     """Time of a lookup and evenness of the chains, by hash; no flow is purged."""
-    headers = np.concatenate(list(traffic("uplink", packets)))
+    headers = packets_of("uplink", packets)
     for name in HASHES:
         with FlowTable("normal", 1 << 14, purge=0, hash=name) as table:
             table.replay(headers, counted=False)
@@ -286,15 +292,19 @@ def scheme_table(rows: list[Row]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--packets", type=int, default=500_000, help="of each preset")
+    parser.add_argument("--packets", type=int, default=4_000_000, help="of each preset")
     parser.add_argument("--runs", type=int, default=RUNS, help="of each time")
     parser.add_argument("--short", action="store_true", help="fewer packets, sizes and runs")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these, and keep the other figures")
     parser.add_argument("-o", "--output", type=Path, help="write the figures here, and no tables")
     args = parser.parse_args()
     packets, runs = (300_000, 2) if args.short else (args.packets, args.runs)
     sizes = [1 << size for size in ((12, 16) if args.short else (10, 12, 14, 16, 18, 20))]
     wide = [1 << size for size in ((10, 16) if args.short else (8, 10, 12, 14, 16, 18, 20, 22))]
     data: dict[str, Any] = {"machine": machine(), "packets": packets, "runs": runs}
+    path = args.output or OUTPUT
+    if args.only:
+        data = json.loads(path.read_text()) | data
     for name, rows in (
         ("batches", batches(runs)),
         ("hashes", hashes(min(packets, 1_000_000), runs)),
@@ -302,11 +312,13 @@ def main() -> None:
         ("schemes", schemes(packets, sizes, runs)),
         ("unpurged", unpurged(packets, wide, runs)),
     ):
+        if args.only and name not in args.only:
+            continue
         data[name] = []
         for row in rows:
             data[name].append(row)
             print(name, row, flush=True)
-        (args.output or OUTPUT).write_text(json.dumps(data, indent=1) + "\n")
+        path.write_text(json.dumps(data, indent=1) + "\n")
     if not args.output:
         fill(DOCS / "classifiers.md", "flow-batches", batch_table(data["batches"]))
         fill(DOCS / "classifiers.md", "flow-schemes", scheme_table(data["schemes"]))

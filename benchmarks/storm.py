@@ -58,6 +58,7 @@ CACHES = (0, 5, 10, 15, 20, 25, 30, 50, 100)
 WINDOWS = (256, 512, 1024, 2048, 4096, 8192)
 INNER = ("linear", "hypercuts", "hypersplit", "tss", "rfc", "best")
 TOPS = (1, 5, 20, 100)
+PARTS = ("locality", "hits", "cache", "windows", "worth", "threads", "lessons")
 # Packets of which one is a sample, where one thread does everything.
 EVERY = 16
 
@@ -332,7 +333,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--packets", type=int, default=1_000_000, help="of each preset")
     parser.add_argument("--short", action="store_true", help="fewer packets and rule sets")
-    parser.add_argument("--only", nargs="+", metavar="PART", help="measure these, and keep the other figures")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these, and keep the other figures")
     parser.add_argument("-o", "--output", type=Path, help="write the figures here, and no tables")
     args = parser.parse_args()
     packets = 200_000 if args.short else args.packets

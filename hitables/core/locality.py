@@ -34,8 +34,6 @@ class Totals:
     windows: int
     window_top: tuple[int, ...]
     window_keys: int
-    window_least: int
-    window_most: int
     runs: tuple[int, ...]
     popular_missed: int
     bytes: int

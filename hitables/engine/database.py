@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol, Self
 
 import numpy as np
@@ -20,6 +19,7 @@ from ..core.classifiers import WORK, Classifier, U32Array
 from ..errors import DatabaseError
 from .algorithms import AlgorithmSpec
 from .cache_statistics import CacheStatistics
+from .closable import Closable
 from .flow_statistics import FlowStatistics, statistics
 from .layout import FIVE_TUPLE, Layout, Range
 
@@ -118,13 +118,14 @@ def open(algorithm: str | AlgorithmSpec, rules: Rules | Iterable[FiveTuple], *, 
     return Database(algorithm, rules, limit=limit)
 
 
-class Database:
+class Database(Closable[Classifier]):
     """Rules behind one algorithm.  Many threads may search; updates wait for them."""
+
+    CLOSED = "the database is closed"
 
     def __init__(
         self, algorithm: str | AlgorithmSpec, rules: Rules | Iterable[FiveTuple], *, limit: int = 0
     ) -> None:
-        self._open_classifier: Classifier | None = None
         self.spec = algorithm if isinstance(algorithm, AlgorithmSpec) else AlgorithmSpec.read(algorithm)
         if not isinstance(rules, Rules):
             rules = Rules.of_filter(rules)
@@ -133,23 +134,9 @@ class Database:
         self.layout = rules.layout
         self.spec.check_dims(self.layout.dims)
         boxes, priority = np.ascontiguousarray(rules.boxes), np.ascontiguousarray(rules.priority)
-        self._open_classifier = Classifier(
+        self._handle = Classifier(
             self.spec.composition(), str(self.spec), self.layout.bits, boxes, priority, limit
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Free its memory.  Every later call raises DatabaseError."""
-        if self._open_classifier is not None:
-            self._open_classifier.close()
-            self._open_classifier = None
 
     def search(
         self, headers: npt.NDArray[np.uint32], out: npt.NDArray[np.int32] | None = None
@@ -159,7 +146,7 @@ class Database:
         Nothing is copied, and other threads run meanwhile.
         """
         out = self._checked(headers, out)
-        self._classifier().search(headers, out)
+        self._opened().search(headers, out)
         return out
 
     def search_one_by_one(
@@ -170,7 +157,7 @@ class Database:
         For measurements of what one search takes; `search` works on many headers at a time.
         """
         out = self._checked(headers, out)
-        self._classifier().search_chained(headers, out)
+        self._opened().search_chained(headers, out)
         return out
 
     def work(self, headers: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.int32], dict[str, U32Array]]:
@@ -185,7 +172,7 @@ class Database:
         """
         out = self._checked(headers, None)
         counts = np.zeros((len(headers), len(WORK)), np.uint32)
-        self._classifier().search_counted(headers, out, counts)
+        self._opened().search_counted(headers, out, counts)
         return out, {name: counts[:, number] for number, name in enumerate(WORK)}
 
     def flow_statistics(self) -> FlowStatistics:
@@ -193,24 +180,24 @@ class Database:
 
         Comparisons, moves, writes and places are those of `work`; `search` does not count them.
         """
-        return statistics(self._classifier().flow_statistics(), history=False)
+        return statistics(self._opened().flow_statistics(), history=False)
 
     def cache_statistics(self) -> CacheStatistics:
         """What the rule cache of a plan storm(A) did; DatabaseError for other plans."""
-        return CacheStatistics.of(self._classifier().cache_statistics())
+        return CacheStatistics.of(self._opened().cache_statistics())
 
     def insert(self, ranges: Sequence[Range], priority: int) -> None:
         """Insert a rule, by its range of each field."""
         boxes = self.layout.boxes(ranges)
         if not 0 <= priority < PRIORITY_LIMIT:
             raise DatabaseError(f"priority {priority} does not lie in 0..{PRIORITY_LIMIT - 1}")
-        self._classifier().insert(boxes, priority)
+        self._opened().insert(boxes, priority)
 
     def remove(self, priority: int) -> None:
         """Remove the rule of that priority."""
         if not 0 <= priority < PRIORITY_LIMIT:
             raise DatabaseError(f"no rule of priority {priority} is there")
-        self._classifier().remove(priority)
+        self._opened().remove(priority)
 
     def update(
         self, inserts: npt.NDArray[np.bool_], boxes: npt.NDArray[np.uint32], priority: npt.NDArray[np.uint32]
@@ -231,31 +218,31 @@ class Database:
                 f"{count} updates need boxes [{count}][{self.layout.dims}][2] and as many priorities"
             )
         _check_priorities(priority)
-        self._classifier().update(
+        self._opened().update(
             np.ascontiguousarray(inserts), np.ascontiguousarray(boxes), np.ascontiguousarray(priority)
         )
 
     def settle(self) -> None:
         """Wait for work in the background."""
-        self._classifier().settle()
+        self._opened().settle()
 
     def __len__(self) -> int:
-        return self._classifier().rule_count()
+        return self._opened().rule_count()
 
     @property
     def bytes(self) -> int:
         """The memory of the structure, counted, without the list of rules from which it is built."""
-        return self._classifier().bytes()
+        return self._opened().bytes()
 
     @property
     def peak_bytes(self) -> int:
         """The most memory that building and changing the structure took at any time."""
-        return self._classifier().peak_bytes()
+        return self._opened().peak_bytes()
 
     @property
     def builds(self) -> int:
         """How often the structure was built as a whole."""
-        return self._classifier().builds()
+        return self._opened().builds()
 
     def _checked(
         self, headers: npt.NDArray[np.uint32], out: npt.NDArray[np.int32] | None
@@ -274,12 +261,7 @@ class Database:
 
     def opened(self) -> Classifier:
         """The engine's side, for other parts of it that search these rules."""
-        return self._classifier()
-
-    def _classifier(self) -> Classifier:
-        if self._open_classifier is None:
-            raise DatabaseError("the database is closed")
-        return self._open_classifier
+        return self._opened()
 
 
 def _check_priorities(priority: npt.NDArray[np.uint32]) -> None:

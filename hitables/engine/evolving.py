@@ -7,8 +7,7 @@ classifier they are the plan `storm(A)`; between threads, `hitables.engine.storm
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from ..core.evolve import FORMS, Evolving
 from ..errors import DatabaseError
 from .cache_statistics import EvolvingStatistics
+from .closable import Closable
 from .database import NO_RULE, Rules
 
 ORDERS, FIRST, CUTS = ("weight", "age"), ("contain", "expand"), ("copies", "published")
@@ -84,7 +84,7 @@ def checked_classes(rules: Rules, classes: npt.NDArray[np.uint32] | None) -> npt
     return np.ascontiguousarray(classes)
 
 
-class EvolvingRules:
+class EvolvingRules(Closable[Evolving]):
     """Rules that evolve from samples.  One thread at a time.
 
     classes  [boxes] the action of each box of *rules*; None: each rule is an action of its own
@@ -97,6 +97,8 @@ class EvolvingRules:
     leaf     rules in a leaf of that tree; cuts: how it is cut, to copy few rules or as the paper describes it
     limit    bytes that everything may take, 0 for any number
     """
+
+    CLOSED = "the evolving rules are closed"
 
     def __init__(
         self,
@@ -112,33 +114,18 @@ class EvolvingRules:
         cuts: str = "copies",
         limit: int = 0,
     ) -> None:
-        self._open: Evolving | None = None
         if limit < 0:
             raise DatabaseError(f"a limit of {limit} bytes")
         options = evolve_options(window, order, first, tries, prune, leaf, cuts)
         self.layout, self.window = rules.layout, window
         boxes, priority = np.ascontiguousarray(rules.boxes), np.ascontiguousarray(rules.priority)
-        self._open = Evolving(
+        self._handle = Evolving(
             options, rules.layout.bits, boxes, priority, checked_classes(rules, classes), limit
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Free the memory."""
-        if self._open:
-            self._open.close()
-        self._open = None
-
     def sample(self, headers: Headers) -> None:
         """Take each of *headers* [headers][dims] as a sample."""
-        self._engine().samples(self._checked(headers))
+        self._opened().samples(self._checked(headers))
 
     def replay(
         self, headers: Headers, *, cache: int = 20, every: int = 1, publish: int = 1, form: str = "columns"
@@ -152,7 +139,7 @@ class EvolvingRules:
         self._check_cache(cache, form)
         if every < 1 or publish < 1:
             raise DatabaseError(f"every {every}, publish {publish}: both must be 1 at least")
-        self._engine().replay(self._checked(headers), form, cache, min(every, 1 << 20), publish, place)
+        self._opened().replay(self._checked(headers), form, cache, min(every, 1 << 20), publish, place)
         return place
 
     def look_up(
@@ -165,12 +152,12 @@ class EvolvingRules:
         """
         place = np.empty(len(headers), np.uint32)
         self._check_cache(cache, form)
-        self._engine().look_up(self._checked(headers), form, cache, times, place)
+        self._opened().look_up(self._checked(headers), form, cache, times, place)
         return place
 
     def rules(self) -> list[EvolvingRule]:
         """The evolving rules, in the order of the list."""
-        boxes, actions, weights = self._engine().listed()
+        boxes, actions, weights = self._opened().listed()
         return [
             EvolvingRule(tuple((int(low), int(high)) for low, high in box), int(action), int(weight))
             for box, action, weight in zip(boxes, actions.view(np.int32), weights, strict=True)
@@ -181,33 +168,33 @@ class EvolvingRules:
         box = self.layout.boxes(ranges)
         if len(box) != 1:
             raise DatabaseError("the ranges are several boxes; ask for one of them")
-        found = self._engine().approves(np.ascontiguousarray(box[0]), action & 0xFFFFFFFF)
+        found = self._opened().approves(np.ascontiguousarray(box[0]), action & 0xFFFFFFFF)
         none = NO_RULE & 0xFFFFFFFF
         return Conflict(found[0], *(None if each == none else each for each in found[1:]))
 
     def root(self) -> dict[int, int]:
         """How the root of the tree is cut: the parts of each dimension that it cuts."""
-        _, dims, bits = self._engine().root()
+        _, dims, bits = self._opened().root()
         return {dim: 1 << width for dim, width in zip(dims, bits, strict=True) if width}
 
     def parts(self, ranges: list[tuple[int, int]]) -> list[int]:
         """The parts of the root that a box meets; they are numbered dimension by dimension, as in `root`."""
-        return self._engine().parts(np.ascontiguousarray(self.layout.boxes(ranges)[0]))
+        return self._opened().parts(np.ascontiguousarray(self.layout.boxes(ranges)[0]))
 
     def statistics(self) -> EvolvingStatistics:
         """Of all samples so far."""
-        return EvolvingStatistics(**self._engine().statistics())
+        return EvolvingStatistics(**self._opened().statistics())
 
     def check(self) -> None:
         """DatabaseError that names the first of the paper's properties which does not hold."""
-        broken = self._engine().broken()
+        broken = self._opened().broken()
         if broken:
             raise DatabaseError(f"property {broken} does not hold: {PROPERTIES[broken - 1]}")
 
     @property
     def bytes(self) -> int:
         """The memory of window, rules and tree, counted."""
-        return self._engine().bytes()
+        return self._opened().bytes()
 
     def _checked(self, headers: Headers) -> Headers:
         if headers.dtype != np.uint32 or headers.ndim != 2 or headers.shape[1] != self.layout.dims:
@@ -225,8 +212,3 @@ class EvolvingRules:
             raise DatabaseError(
                 f"a cache of {cache} rules: a window of {self.window} samples has at most as many"
             )
-
-    def _engine(self) -> Evolving:
-        if self._open is None:
-            raise DatabaseError("the evolving rules are closed")
-        return self._open

@@ -8,14 +8,13 @@ classifier it is the plan `flows(A)`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from ..core.flows import HASHES, SCHEMES, ZOBEL_SEED, Flows, hash_of
 from ..errors import DatabaseError
+from .closable import Closable
 from .database import Database
 from .flow_statistics import FlowChains, FlowStatistics, statistics
 from .layout import FIVE_TUPLE, Layout
@@ -27,7 +26,7 @@ PURGE_AT_LIMIT = 65536
 Headers = npt.NDArray[np.uint32]
 
 
-class FlowTable:
+class FlowTable(Closable[Flows]):
     """Chains of flows under a hash of their keys.  Any number of threads may replay at a time.
 
     scheme      "normal", "move_front", "circular", "insert_move_front", or "ring", the array of section 4.1
@@ -40,6 +39,8 @@ class FlowTable:
     history     remember each key, to count the flows that were purged and came back
     limit       bytes that the table may take, 0 for any number
     """
+
+    CLOSED = "the flow table is closed"
 
     def __init__(
         self,
@@ -54,7 +55,6 @@ class FlowTable:
         history: bool = False,
         limit: int = 0,
     ) -> None:
-        self._open_table: Flows | None = None
         _one_of("scheme", scheme, SCHEMES)
         _one_of("hash", hash, HASHES)
         _one_of("key_bytes", key_bytes, LAYOUTS)
@@ -72,23 +72,7 @@ class FlowTable:
             raise DatabaseError(f"a seed has up to 128 bits; {seed} has not")
         self.scheme, self.buckets, self.key_bytes, self.history = scheme, buckets, key_bytes, history
         self.layout = LAYOUTS[key_bytes]
-        self._open_table = Flows(
-            scheme, buckets, purge_at, purge, hash, seed, self.layout.bits, history, limit
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Free the memory."""
-        if self._open_table:
-            self._open_table.close()
-        self._open_table = None
+        self._handle = Flows(scheme, buckets, purge_at, purge, hash, seed, self.layout.bits, history, limit)
 
     def replay(
         self,
@@ -135,34 +119,34 @@ class FlowTable:
                 ):
                     actual = f"{array.dtype} {list(array.shape)}"
                     raise DatabaseError(f"{name} must be uint32 [{len(block)}], not {actual}")
-            self._table().replay(block, rules, values, out, min(group, 1 << 16), counted)
+            self._opened().replay(block, rules, values, out, min(group, 1 << 16), counted)
         return self.statistics()
 
     def statistics(self) -> FlowStatistics:
         """Of all replays so far."""
-        return statistics(self._table().statistics(), self.history)
+        return statistics(self._opened().statistics(), self.history)
 
     def chains(self) -> FlowChains:
         """The lengths of all chains, which takes a pass over the table."""
-        chains = self._table().chains()
+        chains = self._opened().chains()
         return FlowChains(chains["flows"], chains["used"], chains["longest"], tuple(chains["length"]))
 
     def clear(self) -> None:
         """Forget the flows; the statistics remain.  No other thread may use the table meanwhile."""
-        self._table().clear()
+        self._opened().clear()
 
     def chain(self, bucket: int) -> list[bytes]:
         """The keys of a bucket, in the order in which a search compares them."""
         if not 0 <= bucket < self.buckets:
             raise DatabaseError(f"bucket {bucket}: the table has {self.buckets}")
-        return self._table().chain(bucket)
+        return self._opened().chain(bucket)
 
     def key(self, header: npt.NDArray[np.uint32]) -> bytes:
         """The key of one header [fields]: source, its port, destination, its port, protocol, each as in a
         packet.
         """
         self._check_headers(header[None])
-        key = self._table().key(np.ascontiguousarray(header))
+        key = self._opened().key(np.ascontiguousarray(header))
         if key is None:
             raise DatabaseError(f"a value of {header.tolist()} is wider than its field")
         return key
@@ -171,12 +155,12 @@ class FlowTable:
         """The bucket of a key."""
         if len(key) != self.key_bytes:
             raise DatabaseError(f"a key of {len(key)} bytes; those of the table have {self.key_bytes}")
-        return self._table().bucket(key)
+        return self._opened().bucket(key)
 
     @property
     def bytes(self) -> int:
         """The memory of the table, counted."""
-        return self._table().bytes()
+        return self._opened().bytes()
 
     def _check_headers(self, headers: Headers) -> None:
         if not isinstance(headers, np.ndarray):
@@ -186,11 +170,6 @@ class FlowTable:
             raise DatabaseError(f"headers must be uint32 [packets][{self.layout.dims}], not {actual}")
         if not headers.flags.c_contiguous:
             raise DatabaseError("headers must lie row by row in memory (numpy.ascontiguousarray)")
-
-    def _table(self) -> Flows:
-        if self._open_table is None:
-            raise DatabaseError("the flow table is closed")
-        return self._open_table
 
 
 def flow_hash(name: str, key: bytes, seed: int | None = None) -> int:

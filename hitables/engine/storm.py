@@ -20,6 +20,7 @@ from ..core import pipeline
 from ..core.evolve import FORMS
 from ..errors import DatabaseError, OutOfMemory
 from .algorithms import AlgorithmSpec
+from .closable import Closable
 from .database import Database, Rules
 from .evolving import checked_classes, evolve_options
 
@@ -104,7 +105,7 @@ class StormRun:
 
     answers    [packets] the class of each packet (the priority of its rule, where there are no classes), -1
                for none; of a lost packet it means nothing
-    by         [packets] who answered, or where the packet was lost: a number of BY
+    by         [packets] the kind of thread that answered, or where the packet was lost: a number of BY
     searched   [entries + 1] packets by the entries of the cache that they were compared with
     samples    taken; published, deferred: caches renewed, and put off since all copies were read
     to_caches, to_classifiers   switches of the dynamic assignment
@@ -152,7 +153,7 @@ class StormRun:
         return self.threads > self.cores
 
 
-class Storm:
+class Storm(Closable[Database]):
     """A pipeline of threads over one rule set.
 
     plan       the classifier of misses, opened here, so that a plan that cannot take the rules is refused
@@ -172,6 +173,8 @@ class Storm:
                in the direction that the paper's text has
     ring_locks rings under a spin lock; pin: each thread to a core; limit: bytes, 0 for any number
     """
+
+    CLOSED = "the pipeline is closed"
 
     def __init__(
         self,
@@ -203,7 +206,6 @@ class Storm:
         pin: bool = False,
         limit: int = 0,
     ) -> None:
-        self._database: Database | None = None
         self.partition = partition if isinstance(partition, Partition) else Partition.read(partition)
         chosen = self.partition
         _check_numbers(chosen, cache, window, publish, copies, batch, rings, inputs, queue, every, limit)
@@ -242,18 +244,7 @@ class Storm:
             "pin": pin,
             "fault_kind": len(pipeline.KINDS),
         }
-        self._database = Database(plan, rules, limit=limit)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Free the classifier's memory."""
-        if self._database is not None:
-            self._database.close()
+        self._handle = Database(plan, rules, limit=limit)
 
     def run(
         self, headers: Headers, rate: float = 0.0, *, fault: tuple[str, int, int] | None = None
@@ -263,8 +254,7 @@ class Storm:
         fault  for tests: the thread of that kind and number fails at that turn
         DatabaseError when a thread fails; then nothing is running any more.
         """
-        if self._database is None:
-            raise DatabaseError("the pipeline is closed")
+        database = self._opened()
         if not rate >= 0 or math.isinf(rate):
             raise DatabaseError(f"{rate:g} packets a second")
         if headers.dtype != np.uint32 or headers.ndim != 2 or headers.shape[1] != self._rules.layout.dims:
@@ -285,7 +275,7 @@ class Storm:
             np.ascontiguousarray(self._rules.boxes),
             np.ascontiguousarray(self._rules.priority),
             self._classes,
-            self._database.opened(),
+            database.opened(),
             np.ascontiguousarray(headers),
             answers,
             by,
@@ -298,19 +288,19 @@ class Storm:
         if status == pipeline.OK:
             return
         kind = stats["failed_kind"]
-        who = (
+        thread = (
             f"{pipeline.KINDS[kind]} {stats['failed_number']}" if kind < len(pipeline.KINDS) else "the set-up"
         )
         ended = "; the pipeline has ended" if kind < len(pipeline.KINDS) else ""
         if status == pipeline.NO_THREAD:
             raise DatabaseError(
-                f"the system gives no thread for {who} of {self.partition}; nothing is running"
+                f"the system gives no thread for {thread} of {self.partition}; nothing is running"
             )
         if status == pipeline.NO_MEMORY:
-            raise OutOfMemory(f"{who}: not enough memory, or not as much as is allowed{ended}")
+            raise OutOfMemory(f"{thread}: not enough memory, or not as much as is allowed{ended}")
         if status == pipeline.DISAGREE:
-            raise DatabaseError(f"{who}: the classifier and linear search gave different answers{ended}")
-        raise DatabaseError(f"{who}: the rules are too many for a tree of HyperCuts{ended}")
+            raise DatabaseError(f"{thread}: the classifier and linear search gave different answers{ended}")
+        raise DatabaseError(f"{thread}: the rules are too many for a tree of HyperCuts{ended}")
 
     def _result(
         self, answers: npt.NDArray[np.int32], by: npt.NDArray[np.uint8], stats: dict[str, Any]

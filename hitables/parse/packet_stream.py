@@ -84,7 +84,7 @@ class _Buffer:
         self._bytes[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
         while not self.ended and self._end < len(self._bytes):
-            # One read of the file at a time: what comes before damage of a gzip file is not lost.
+            # One read of the file at a time: the bytes before damage of a gzip file are not lost.
             count = self._stream.readinto1(self._bytes[self._end :])
             self.ended = not count
             self._end += count

@@ -1,4 +1,4 @@
-"""The benchmark of flow tables: its traffic, its buckets, its tables."""
+"""The benchmark of flow tables: its traffic, its bursts, its tables."""
 
 from __future__ import annotations
 
@@ -6,44 +6,27 @@ import numpy as np
 import pytest
 
 from benchmarks import flow_tables
-from benchmarks.flow_traffic import PRESETS, TCP, burst_length, traffic
-from hitables.engine import FlowTable
+from hitables.generate.traffic_presets import TCP
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_gives_as_many_packets_as_asked_for_and_the_same_again(preset: str) -> None:
-    blocks = list(traffic(preset, 3000, block=2000))
-    headers = np.concatenate(blocks)
-    assert headers.shape == (3000, 5) and headers.dtype == np.uint32
-    assert (headers == np.concatenate(list(traffic(preset, 3000, block=2000)))).all()
-    assert (headers[:, 2:4] < 65536).all() and (headers[:, 4] < 256).all()
+@pytest.mark.parametrize("preset", flow_tables.PRESETS)
+def test_packets_of_tcp_are_those_of_all_packets_in_their_order(preset: str) -> None:
+    headers, tcp = (flow_tables.packets_of(preset, 3000, tcp=tcp) for tcp in (False, True))
+    assert headers.shape == (3000, 5) and headers.dtype == tcp.dtype == np.uint32
+    assert 0 < len(tcp) < 3000 and tcp.tolist() == headers[headers[:, 4] == TCP].tolist()
 
 
-def test_presets_have_the_traits_of_the_traces() -> None:
-    """One direction and over 95 % TCP; both directions and about half TCP."""
-    uplink, department = (np.concatenate(list(traffic(name, 60_000, block=40_000))) for name in PRESETS)
-    inside = [(headers[:, 0] >> 24 == 10).mean() for headers in (uplink, department)]
-    tcp = [(headers[:, 4] == TCP).mean() for headers in (uplink, department)]
-    assert inside[0] == 1 and 0.4 < inside[1] < 0.6
-    assert tcp[0] > 0.95 and 0.35 < tcp[1] < 0.65
-
-
-def test_the_buckets_of_the_benchmark_are_those_of_the_table() -> None:
-    headers = np.concatenate(list(traffic("department", 500, block=1000)))
-    buckets = flow_tables.zobel_buckets(headers, 1000)
-    with FlowTable("normal", 1000, hash="zobel") as table:
-        assert buckets.tolist() == [table.bucket_of(table.key(row)) for row in headers]
-
-
-def test_a_burst_is_what_follows_in_one_bucket() -> None:
-    a, b = np.array([1, 2, 3, 4, 6], np.uint32), np.array([1, 2, 3, 4, 17], np.uint32)
-    headers = np.array([a, b, a, a, b, b], np.uint32)
-    assert burst_length(headers, np.array([0, 1, 0, 0, 1, 1])) == 3, "a bucket each"
-    assert burst_length(headers, np.zeros(6, np.int64)) == 6 / 4, "a, b, a a, b b"
+def test_bursts_are_runs_of_a_flow_in_one_bucket() -> None:
+    a, b = [1, 2, 3, 4, 6], [1, 2, 3, 4, 17]
+    alone = flow_tables.burst_lengths(np.array([a] * 6, np.uint32))
+    assert set(alone.values()) == {6.0} and 1 << 10 in alone and 1 << 20 in alone
+    both = flow_tables.burst_lengths(np.array([a, b, a, a, b, b], np.uint32))
+    assert set(both.values()) <= {3.0, 6 / 4}, "a bucket each, or one for both"
+    assert both[1 << 20] == 3.0
 
 
 def test_counts_and_times_are_those_of_replays() -> None:
-    headers = np.concatenate(list(traffic("uplink", 5000, block=5000)))
+    headers = flow_tables.packets_of("uplink", 5000)
     counted = flow_tables.counts(headers, scheme="normal", buckets=64, hash="zobel")
     assert counted["packets"] == 5000 and counted["inserts"] > counted["returned"]
     assert counted["comparisons"] == counted["hit_comparisons"] + counted["miss_comparisons"]

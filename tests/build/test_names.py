@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.scale import examples
 
+from benchmarks.interfaces import fork_reads
 from hitables.analyse.boxes import Axis, Boxes, Cut
 from hitables.analyse.rule_boxes import axis
 from hitables.build.expected_cost import rules_read
@@ -164,18 +165,6 @@ def bridges(count: int) -> list[int]:
     return [interface_number(f"br-{n * 0x9E3779B97F4A7C15 % 16**12:012x}") for n in range(1, count + 1)]
 
 
-def fork_cost(spelt: list[str], depth: int = 0) -> float:
-    """Tests that *spelt* read in all, where each test splits off one branch of a fork, the largest first."""
-    if len(spelt) == 1:
-        return 0
-    forks: dict[str, list[str]] = {}
-    for name in spelt:
-        forks.setdefault(name[depth : depth + 1], []).append(name)
-    branches = sorted(forks.values(), key=len, reverse=True)
-    reads = sum(len(branch) * min(at, len(branches) - 1) for at, branch in enumerate(branches, 1))
-    return reads + sum(fork_cost(branch, depth + 1) for branch in branches)
-
-
 @pytest.mark.parametrize("count", [70, 200])
 def test_a_tree_of_names_reads_little_more_than_the_forks_of_their_letters_ask(count: int) -> None:
     spelt = bridges(count)
@@ -183,7 +172,7 @@ def test_a_tree_of_names_reads_little_more_than_the_forks_of_their_letters_ask(c
     boxes = Boxes.of(WIDE[1:], rules, [True] * count)
     before, after = rules_read(boxes, grow(boxes))
     assert before > count / 2.5
-    assert after <= 1.1 * fork_cost([interface_name(n) for n in spelt]) / count + 2
+    assert after <= 1.1 * fork_reads([interface_name(n) for n in spelt]) / count + 2
     assert after <= 16 / 2 * math.log(count, 16) + 2
 
 

@@ -74,7 +74,7 @@ def test_tables_answer_as_linear_does(products: int, simd: int) -> None:
         boxes = drawn(seed, 120)
         boxes[:, 2:] = boxes[np.random.default_rng(seed).integers(0, 9, 120), 2:]  # nine services
         if seed == 3:
-            boxes[:, 2] = [0, 65535]  # nobody asks for the source port
+            boxes[:, 2] = [0, 65535]  # no rule tests the source port
         plan = f"tables(products={products}, narrow=13, simd={simd})"
         agree(plan, listed(boxes), near(7, boxes, 3000)).close()
 

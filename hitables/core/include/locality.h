@@ -31,7 +31,7 @@ struct locality_totals {
     double first;
     uint64_t windows;
     uint64_t window_top[LOCALITY_TOPS]; /* packets of a window's most popular keys, summed over windows */
-    uint64_t window_keys, window_least, window_most; /* keys in a window: sum, fewest, most */
+    uint64_t window_keys; /* keys of a window, summed over windows */
     uint64_t runs[LOCALITY_TABLES]; /* of packets of one key, in buckets by hash */
     uint64_t popular_missed;        /* locality_popular: a count lacks at most so many packets */
     uint64_t bytes;                 /* of memory */

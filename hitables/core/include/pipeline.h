@@ -13,7 +13,7 @@ struct vfdb_rules;
 
 enum pipeline_limits { PIPELINE_THREADS = 64 /* of a kind at most */, PIPELINE_ENTRIES = 256 };
 
-/* Who has answered for a packet, or where it was lost. */
+/* The kind of thread that answered for a packet, or the place where the packet was lost. */
 enum pipeline_by { BY_CACHE, BY_CLASSIFIER, LOST_INPUT, LOST_RING, BY_NONE };
 
 /* The kinds of threads. */

@@ -5,8 +5,9 @@
  * the paper's loop.  A flow that is missing is inserted at once and marked with the number of this search
  * (FLOW_PENDING); at the end of the part all missing headers are classified in one batch, and the answers
  * are written into those flows that still have the mark.
- * Cost: per header a hash, two reads of memory that others hide, and the keys before the right one.  The code
- * exists once for each scheme, with and without statistics, for keys of 13 bytes and for others.
+ * Cost: per header a hash, two reads of memory that overlap with those of other headers, and the keys before
+ * the right one.  The code exists once for each scheme, with and without statistics, for keys of 13 bytes and
+ * for others.
  * Invariant: an answer is stored only under the version of the rules that gave it; rules do not change while
  * a search runs.
  * Threading: flow_table.c.  A search that meets the mark of another classifies the header itself.
@@ -129,7 +130,7 @@ FLOW_INLINE void fetch(const struct flow_table *table, const struct flow_part *p
         header[live] = i;
         live += flow[live] != NULL;
     }
-    /* Others may change the chains, unless this search is alone. */
+    /* Other threads may change the chains, unless this search is alone. */
     for (uint32_t depth = 1; deep && part->alone && live && depth < DEPTH; depth++) {
         uint32_t still = 0;
         for (uint32_t i = 0; i < live; i++) {
@@ -224,7 +225,7 @@ FLOW_INLINE void search_one(struct flow_run *run, struct flow_part *part, uint32
     const uint8_t *key = part->key + (size_t)header * (bytes == 13 ? 16 : table->key_stride);
     struct flow_stripe *stripe = &table->stripe[at.bucket / FLOW_STRIPE];
     if (!part->alone)
-        flow_lock(&stripe->locked);
+        spin_lock(&stripe->locked);
     if (scheme == FLOW_RING)
         flow_find_in_ring(table, &at, key, bytes);
     else
@@ -264,7 +265,7 @@ FLOW_INLINE void search_one(struct flow_run *run, struct flow_part *part, uint32
             stats->purged += flow_purge(table, stripe, at.bucket);
     }
     if (!part->alone)
-        flow_unlock(&stripe->locked);
+        spin_unlock(&stripe->locked);
 }
 
 FLOW_INLINE void search_groups(struct flow_run *run, struct flow_part *part, const uint32_t *given,
@@ -328,14 +329,14 @@ static void classify(struct flow_run *run, struct flow_part *part)
         if (!miss->flow)
             continue;
         if (!part->alone)
-            flow_lock(&stripe->locked);
+            spin_lock(&stripe->locked);
         /* Else it was purged since, or another search has taken it over. */
         if (miss->flow->version == part->ticket && miss->flow->value == m) {
             miss->flow->value = part->found[m];
             miss->flow->version = status ? 0 : run->version;
         }
         if (!part->alone)
-            flow_unlock(&stripe->locked);
+            spin_unlock(&stripe->locked);
     }
     flow_gate_leave(&table->gate, part->alone);
     for (uint32_t f = 0; f < part->followers; f++)

@@ -1,11 +1,11 @@
-/* A table of flow states: its memory, its keys, and what it tells of itself.  flow_search.c searches it.
+/* A table of flow states: its memory, keys and statistics.  flow_search.c searches it.
  *
  * Idea: a hash table of chains.  A bucket is a pointer to the flow at which a search begins; a chain is never
  * more than a pass over it, so neither its length nor its end is stored.
  * Cost: 32 bytes per flow of IPv4 (56 of IPv6) and up to a sixteenth more for flows that are not in use yet,
  * 9 bytes per bucket.
- * Invariant: a flow belongs to the stripe of its bucket from when it is first taken, so whoever holds the
- * lock of that stripe may read it for as long as the table is open.
+ * Invariant: once taken, a flow belongs to the stripe of its bucket until the table is cleared, so a thread
+ * that holds the lock of that stripe may read it.
  * Threading: any number of threads may search at a time.  A flow, its bucket and the vacant flows of its
  * stripe are read and written under the stripe's lock, or by a search that is alone.  To clear or to free the
  * table, nothing else may run.
@@ -46,7 +46,8 @@ static void lay_out_key(struct flow_table *table, const struct flow_options *opt
     table->flow_bytes = (sizeof(struct flow) + table->key_bytes + 7) / 8 * 8;
 }
 
-/* Whether the machine has memory for the buckets.  More would be promised, and never come. */
+/* Whether the machine has memory for the buckets.  Linux grants more than that, and ends the process when it
+ * is written to. */
 static bool fits_machine(const struct flow_table *table)
 {
     double bucket = sizeof *table->stripe / (double)FLOW_STRIPE;
@@ -183,9 +184,9 @@ struct flow *flow_take(struct flow_table *table, struct flow_stripe *stripe)
         stripe->vacant = flow->next;
         return flow;
     }
-    flow_lock(&table->pool_locked);
+    spin_lock(&table->pool_locked);
     flow = take_fresh(table);
-    flow_unlock(&table->pool_locked);
+    spin_unlock(&table->pool_locked);
     return flow;
 }
 
@@ -239,7 +240,7 @@ size_t flow_table_chain(struct flow_table *table, uint32_t bucket, uint8_t *keys
     size_t length = 0;
     atomic_fetch_add(&table->gate.searches, 1);
     bool alone = flow_gate_enter(&table->gate);
-    flow_lock(&stripe->locked);
+    spin_lock(&stripe->locked);
     if (table->ring) {
         struct flow_ring ring = table->ring[bucket];
         for (uint32_t place = ring.at; length < table->purge_at - ring.low; length++) {
@@ -255,7 +256,7 @@ size_t flow_table_chain(struct flow_table *table, uint32_t bucket, uint8_t *keys
             flow = flow->next == first ? NULL : flow->next;
         }
     }
-    flow_unlock(&stripe->locked);
+    spin_unlock(&stripe->locked);
     flow_gate_leave(&table->gate, alone);
     atomic_fetch_sub(&table->gate.searches, 1);
     return length;

@@ -1,13 +1,13 @@
 #ifndef HITABLES_FLOW_TABLE_H
 #define HITABLES_FLOW_TABLE_H
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "budget.h"
 #include "flow_hash.h"
 #include "flows.h"
+#include "spin.h"
 #include "vfdb.h"
 
 /* A flow: 32 bytes with a key of 13 bytes, 56 with one of 37.  *version* is that of the rules that gave the
@@ -28,7 +28,7 @@ struct flow_stripe {
     struct flow *vacant;
 };
 
-/* Which searches are under way: one that is alone needs no locks of stripes. */
+/* The searches in progress: one that is alone needs no locks of stripes. */
 struct flow_gate {
     atomic_uint searches; /* calls that have begun and not ended */
     atomic_uint word;     /* FLOW_ALONE, or the number of parts that are searched under locks */
@@ -61,7 +61,7 @@ struct flow_table {
 
     atomic_uint pool_locked;
     struct flow_pool_part *part; /* the newest first */
-    char *fresh;                 /* of its flows, those that were never taken */
+    char *fresh;                 /* the flows of that part that were never taken */
     size_t fresh_left, allocated;
 
     struct flow_gate gate;
@@ -96,37 +96,16 @@ static inline struct flow *flow_ring_slot(const struct flow_table *table, uint32
     return (struct flow *)(table->ring_flows + number * table->flow_bytes);
 }
 
-static inline void flow_spin(uint32_t *tries)
-{
-#ifdef __x86_64__
-    __builtin_ia32_pause();
-#endif
-    if (++*tries % 64 == 0)
-        sched_yield(); /* the owner may have been interrupted */
-}
-
-static inline void flow_lock(atomic_uint *locked)
-{
-    uint32_t tries = 0;
-    while (atomic_exchange_explicit(locked, 1, memory_order_acquire))
-        while (atomic_load_explicit(locked, memory_order_relaxed))
-            flow_spin(&tries);
-}
-
-static inline void flow_unlock(atomic_uint *locked)
-{
-    atomic_store_explicit(locked, 0, memory_order_release);
-}
-
 /* Begin a part of a search; true: it is alone, and needs no locks. */
 static inline bool flow_gate_enter(struct flow_gate *gate)
 {
-    uint32_t none = 0, tries = 0;
+    uint32_t none = 0;
+    unsigned tries = 0;
     if (atomic_load_explicit(&gate->searches, memory_order_relaxed) == 1 &&
         atomic_compare_exchange_strong_explicit(&gate->word, &none, FLOW_ALONE, memory_order_acquire,
                                                 memory_order_relaxed))
         return true;
-    for (uint32_t word;; flow_spin(&tries)) {
+    for (uint32_t word;; spin_pause(&tries)) {
         word = atomic_load_explicit(&gate->word, memory_order_relaxed);
         if (word != FLOW_ALONE &&
             atomic_compare_exchange_weak_explicit(&gate->word, &word, word + 1, memory_order_acquire,

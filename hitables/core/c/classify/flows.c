@@ -8,8 +8,8 @@
  * updates, and the table is cleared then.
  * Threading: flow_table.c; updates run alone.
  *
- * Flows are a luxury: where memory is exhausted they are not kept, and an update that A has no memory for is
- * tried again without them.  A header with a word that is wider than its dimension has no key, and goes to A.
+ * Where memory is exhausted a flow is not kept, and an update for which A has none is tried again after the
+ * flows were dropped.  A header with a word that is wider than its dimension has no key, and goes to A.
  */
 #include "flow_table.h"
 

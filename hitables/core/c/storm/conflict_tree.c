@@ -28,7 +28,7 @@ extern const struct vfdb_ops vfdb_hypercuts;
 enum { MEGABYTES = 16, LARGER = 4 };
 /* Rules that change before the tree is built anew: these, or an eighth of the rules. */
 enum { STALE = 64, STALE_SHARE = 8 };
-enum { LEAF, SPFAC, MB, CHOOSE };
+enum { LEAF, SPFAC, MB, CHOOSE }; /* parameters of hypercuts */
 
 static size_t box_bytes(const struct conflict_tree *t)
 {
@@ -78,7 +78,9 @@ int conflict_tree_start(struct conflict_tree *t, struct budget *budget, const st
 {
     *t = (struct conflict_tree){.budget = budget, .dims = rules->dims, .prune = true};
     memcpy(t->bits, rules->bits, rules->dims);
-    t->plan = (struct vfdb_plan){.ops = &vfdb_hypercuts, .value = {leaf, 4, MEGABYTES, choose}};
+    t->plan = (struct vfdb_plan){
+        .ops = &vfdb_hypercuts,
+        .value = {[LEAF] = leaf, [SPFAC] = 4, [MB] = MEGABYTES, [CHOOSE] = choose}};
     int status = grow(t, rules);
     if (status == VFDB_OK && action && rules->count) {
         t->action = budget_take(budget, rules->count * sizeof *action);

@@ -4,8 +4,8 @@
  * updater makes evolving rules of the newest packets.  Misses go through rings of one producer and one
  * consumer.
  * Cost: that of the threads (pipeline_threads.c); the trace and the answers are the caller's.
- * Invariant: a run ends, whatever a thread meets: a thread that fails ends all others, and the first failure
- * is the status.  Nothing is running when pipeline_run returns.
+ * Invariant: a run always ends: a thread that fails ends all others, and the first failure is the status.  No
+ * thread is running when pipeline_run returns.
  * Threading: the caller waits while the threads run.
  */
 #define _GNU_SOURCE
@@ -91,7 +91,7 @@ static int set_up_links(struct pipeline *p)
         p->stream[i].count = p->count / p->streams + (i < p->count % p->streams);
         p->streams_left += p->stream[i].count > 0;
     }
-    for (uint32_t i = 0; i < p->links; i++) /* what does not divide evenly goes to the first ones */
+    for (uint32_t i = 0; i < p->links; i++) /* the first rings share the remainder */
         if (!ring_take(p->budget, &p->link[i].ring,
                        larger(1, o->ring_room / p->links + (i < o->ring_room % p->links)), o->ring_locked))
             return VFDB_NO_MEMORY;
@@ -144,7 +144,7 @@ static void take_down(struct pipeline *p)
 
 /* -- run -------------------------------------------------------------------------------------- */
 
-/* The cores that this process may use, one thread after another. */
+/* Bind a thread to one core of those that the process may use: the cores in turn. */
 static void pin(pthread_t thread, uint32_t number)
 {
     cpu_set_t all, one;

@@ -8,7 +8,7 @@
 
 enum { PIPELINE_BATCH = 32 };
 
-/* Packets number, number + streams, ... of the trace: what one queue of the network card receives. */
+/* Packets number, number + streams, ... of the trace, as one queue of a network card would receive them. */
 struct stream {
     _Alignas(64) atomic_uint locked; /* by the cache thread that takes packets */
     uint64_t next, count;            /* packets of it that were taken, and that there are */
@@ -31,12 +31,14 @@ struct worker {
     struct evolve *evolve; /* of an updater, or of a cache thread with rules of its own */
     struct rule_cache *cache;
     struct ring samples; /* of a cache thread: the queue of samples, if there is one */
-    uint64_t mailed;     /* sequence of the mailbox that was read last; packets that the thread has taken */
+    /* Of an updater: the sequence of the mailbox that it read last; of a cache thread with rules of its own:
+     * the packets that it has taken. */
+    uint64_t mailed;
     uint32_t words[PIPELINE_BATCH * VFDB_DIMS]; /* of the headers of a batch */
     struct pipeline_stats stats;
 };
 
-/* A ring, and who has each of its ends: where the assignment changes, the old owner leaves first. */
+/* A ring, and a lock on each of its ends (pipeline_threads.c: Threading). */
 struct link {
     struct ring ring;
     _Alignas(64) atomic_uint producer, consumer; /* locked */
@@ -73,7 +75,7 @@ struct pipeline {
 };
 
 uint64_t pipeline_now(void);
-/* The whole pipeline ends, by this thread's fault. */
+/* This thread failed: the whole pipeline ends. */
 void pipeline_fail(struct worker *worker, int status);
 void pipeline_wake(struct pipeline *p);
 /* The thread of each kind. */

@@ -1,12 +1,13 @@
-/* The threads of Storm: what each of them does.
+/* The bodies of the threads of Storm.
  *
  * Idea: a cache thread takes a batch of its streams, searches the cache, and puts what it misses into its
  * rings; a classifier empties its rings; an updater takes the newest packet as a sample.
  * Cost: per batch a few atomic writes; those of the cache, of the classifier and of evolve.c.
  * Invariant: each packet has exactly one end: a hit, classified, lost at the input or lost at a ring.
- * Threading: stream i belongs to cache thread i modulo the active ones, ring i to such a producer and such a
- * consumer, so that each has one.  Where the number of active threads changes, a lock on each end keeps the
- * new owner out until the old one has left; without a change it is never waited for.
+ * Threading: stream i and the producing end of ring i belong to cache thread i modulo the active ones, the
+ * consuming end to classifier i modulo the active ones.  When the number of active threads changes, the owner
+ * of an end changes; a lock on it keeps the new owner out until the old one has left.  A thread that finds
+ * such a lock taken goes on to its next stream or ring.
  */
 #define _GNU_SOURCE
 #include <string.h>
@@ -91,7 +92,7 @@ static uint32_t push(struct worker *worker, const uint64_t *missed, uint32_t cou
     return sent;
 }
 
-/* Send misses to the classifiers; what finds no room is lost, or waits in the mode that blocks. */
+/* Send misses to the classifiers.  Packets that find no room are lost; with *block*, the thread waits. */
 static void send(struct worker *worker, const uint64_t *missed, uint32_t count)
 {
     struct pipeline *p = worker->p;
@@ -135,7 +136,7 @@ static int classify(struct worker *worker, const uint64_t *packet, uint32_t coun
     return VFDB_OK;
 }
 
-/* Search the cache; the packets that it does not hold. */
+/* Search the cache.  *missed: the packets that it does not hold; their number is returned. */
 static uint32_t look_up(struct worker *worker, uint64_t packet, uint32_t count, uint64_t *missed)
 {
     struct pipeline *p = worker->p;
@@ -144,6 +145,7 @@ static uint32_t look_up(struct worker *worker, uint64_t packet, uint32_t count, 
     for (uint32_t i = 0; i < count; i++)
         memcpy(headers + (size_t)i * dims, p->headers + (packet + (uint64_t)i * p->streams) * dims,
                dims * sizeof *headers);
+    _Static_assert((int)PIPELINE_THREADS <= (int)CACHE_READERS, "a cache thread always finds a slot");
     const struct cache_copy *copy = rule_cache_enter(worker->cache, worker->number, &slot);
     uint32_t entries = copy->count;
     rule_cache_first(worker->cache, copy, headers, count, place);
@@ -162,7 +164,8 @@ static uint32_t look_up(struct worker *worker, uint64_t packet, uint32_t count, 
     return misses;
 }
 
-/* Offer a packet as a sample: the newest counts, so whoever finds the mailbox open goes on. */
+/* Offer a packet as a sample.  Only the newest packet counts, so a thread does not wait for another one that
+ * is writing to the mailbox. */
 static void mail(struct worker *worker, uint64_t packet)
 {
     struct mailbox *box = &worker->p->mailbox;
@@ -267,12 +270,12 @@ void *pipeline_classifier_thread(void *argument)
     unsigned tries = 0;
     wait_for_go(worker);
     while (!pipeline_ended(worker)) {
-        /* Read before the rings: what was sent by then is found in them. */
+        /* Read before the rings, so that they hold all that the last cache thread sent. */
         bool last = !atomic_load(&p->caches_left);
         uint32_t active = atomic_load_explicit(&p->active[KIND_CLASSIFIER], memory_order_relaxed);
         uint32_t served = worker->number < active ? serve(worker, worker->number, active) : 0;
         if (last)
-            served += serve(worker, 0, 1); /* whoever is there, of whatever thread */
+            served += serve(worker, 0, 1); /* the rings of all classifiers */
         if (served)
             continue;
         if (last)
@@ -298,7 +301,7 @@ bool pipeline_publish(struct worker *worker, struct rule_cache *cache)
     return done;
 }
 
-/* The packet to be sampled next; false: nothing new has come. */
+/* The packet to be sampled next; false: there is no new one. */
 static bool fetch(struct worker *worker, uint64_t *packet)
 {
     struct pipeline *p = worker->p;

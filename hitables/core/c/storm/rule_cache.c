@@ -1,13 +1,14 @@
 /* The rule cache (Storm, sections 3.2.1 and 4).
  *
  * Idea: few boxes by falling weight, so that most packets are found in the first.  The updater fills a copy
- * that is not read, and switches a number.
+ * that no reader has, and then stores its number as that of the current one.
  * Cost: the entries up to the one that holds the header, sixteen headers at a time; two atomic writes per
  * batch.
- * Invariant: a copy that may be read does not change.  A reader announces the epoch before it reads which
- * copy is the current one, so whoever announced an epoch from that on in which a copy was retired does not
- * read it: the paper switches without this, and a slow reader then reads what is being written.
- * Threading: any number of readers, of which CACHE_READERS read at a time; one updater at a time.  With one
+ * Invariant: a copy does not change while a reader has it.  A reader stores the epoch in its slot before it
+ * loads the number of the current copy, so a reader with the epoch in which a copy was retired, or a later
+ * one, does not have that copy.  The paper switches a pointer without epochs: a slow reader then reads a copy
+ * while the updater writes it.
+ * Threading: up to CACHE_READERS readers at a time (others are refused); one updater at a time.  With one
  * copy, all share a lock.
  */
 #include "rule_cache.h"

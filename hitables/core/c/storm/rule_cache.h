@@ -23,10 +23,10 @@ struct cache_copy {
     uint32_t *row; /* [entries][dims][2] low and width */
     char *links;   /* [entries] struct cache_link */
     struct cache_link *first;
-    uint64_t retired; /* the epoch that began when another copy took its place */
+    uint64_t retired; /* the epoch that began when another copy became the current one */
 };
 
-/* Whoever reads: 0, or the epoch it entered with. */
+/* The slot of a reader: the epoch in which it entered, or 0 of a vacant slot. */
 struct cache_reader {
     _Alignas(64) _Atomic uint64_t epoch;
 };
@@ -46,15 +46,15 @@ int rule_cache_new(struct budget *budget, uint32_t dims, uint32_t entries, uint3
                    struct rule_cache **made);
 void rule_cache_free(struct rule_cache *cache);
 
-/* Begin to read: the copy, and a slot to leave with; NULL when all slots are taken.  *hint*: the slot that is
- * tried first. */
+/* Begin to read: the copy, and a slot to leave with; NULL when all slots are taken.  *hint*: the slot to
+ * try first. */
 const struct cache_copy *rule_cache_enter(struct rule_cache *cache, uint32_t hint, int *slot);
 void rule_cache_leave(struct rule_cache *cache, int slot);
 /* The entry of each header, or the number of entries. */
 void rule_cache_first(const struct rule_cache *cache, const struct cache_copy *copy, const uint32_t *headers,
                       uint32_t count, uint32_t *place);
 
-/* Publish the first rules; false: all copies are still read, and nothing has happened. */
+/* Publish the first rules; false, and nothing has changed: readers still have all other copies. */
 bool rule_cache_publish(struct rule_cache *cache, struct evolve *e);
 
 /* Whether the first rules are not as they were published. */

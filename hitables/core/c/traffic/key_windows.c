@@ -25,10 +25,6 @@ static void end_window(struct key_window *w, struct locality_totals *totals)
                 totals->window_top[i] += (uint64_t)packets * ((until < tops[i] ? until : tops[i]) - seen);
         seen = until;
     }
-    if (!totals->windows || w->keys < totals->window_least)
-        totals->window_least = w->keys;
-    if (w->keys > totals->window_most)
-        totals->window_most = w->keys;
     totals->window_keys += w->keys;
     totals->windows++;
 }

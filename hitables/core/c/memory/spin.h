@@ -3,7 +3,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-/* A lock for a few instructions; whoever waits long gives the core to others. */
+/* A lock that is held for a few instructions.  A thread that waits long yields its core, for the owner may
+ * have been interrupted. */
 
 static inline void spin_pause(unsigned *tries)
 {
