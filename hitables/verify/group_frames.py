@@ -20,13 +20,9 @@ from functools import cached_property
 
 import numpy as np
 
-from hitables.core.prover import NONE, U32, Action
+from hitables.core.prover import Action
 
 from .group_reader import Bools, Copies, Ints, ListRules, NotGrouped, Region, ranges
-
-# More list rules without a copy than this are not searched for an earlier rule that covers them.
-MOST_UNCOPIED = 4000
-
 
 # ---- chains as parts ----
 
@@ -228,7 +224,7 @@ class Groups:
 
 
 def number_groups(rules: ListRules, layout: Layout) -> Groups:
-    """Group each live rule of the list by the part of the root that contains its copy."""
+    """Group each live rule of the list by the part of the root that contains its copy, or the last."""
     frame = _read_frame(layout, layout.region.root)
     group = np.full(rules.count, -1)
     is_called: list[bool] = []
@@ -245,7 +241,7 @@ def number_groups(rules: ListRules, layout: Layout) -> Groups:
     for first, equal in layout.copies.equal.items():
         group[equal] = group[first]
     uncopied = rules.live & (group < 0)
-    group = _with_uncopied(rules, group, np.flatnonzero(uncopied), len(is_called) - 1)
+    group[uncopied] = len(is_called) - 1
     order = np.lexsort((np.arange(rules.count), group))
     position = order[rules.live[order]]
     number_of = np.full(rules.count, -1)
@@ -279,49 +275,6 @@ def _add_frame(frame: _Frame, groups: Groups, first: int) -> int:
 def _list_chain(parts: list[Part], owned: dict[int, int], groups: Groups) -> ListChain:
     last = max((groups.last_position(each, size) for each, size in owned.items()), default=-1)
     return ListChain(tuple(parts), owned, last)
-
-
-def _with_uncopied(rules: ListRules, group: Ints, uncopied: Ints, last_group: int) -> Ints:
-    """*group*, where a rule without a copy gets the group of an earlier rule that covers it, or the last."""
-    if not len(uncopied):
-        return group
-    if len(uncopied) > MOST_UNCOPIED:
-        raise NotGrouped("too many of its rules are printed nowhere")
-    lows, highs, exact = _boxes(rules)
-    exact &= rules.final
-    group = group.copy()
-    for rule in uncopied.tolist():
-        covers = exact[:rule] & (group[:rule] >= 0)
-        for low, high in zip(lows, highs, strict=True):
-            covers &= (low[:rule] <= low[rule]) & (high[:rule] >= high[rule])
-        covering = np.flatnonzero(covers)
-        group[rule] = group[covering[0]] if len(covering) else last_group
-    return group
-
-
-def _boxes(rules: ListRules) -> tuple[list[U32], list[U32], Bools]:
-    """By dimension, then list rule: the bounds of its box.  By list rule: whether it tests nothing else."""
-    encoding, count = rules.tables.encoding, rules.count
-    matches, tests = encoding.matches, encoding.matches.tests
-    start = rules.tables.rule_start[rules.offset : rules.offset + count + 1]
-    of_list = encoding.rule_match[start[0] : start[-1]].astype(np.int64)
-    rule = np.repeat(np.arange(count), np.diff(start))
-    sizes = np.diff(matches.test_start)[of_list]
-    of_rule, test = np.repeat(rule, sizes), matches.test_list[ranges(matches.test_start[of_list], sizes)]
-    ends = np.array(tests.ends, np.uint32)
-    test_start, test_dim = np.array(tests.starts, np.int64), np.array(tests.dims, np.int64)
-    exact = np.ones(count, np.bool_)
-    exact[rule[matches.inexact[of_list]]] = False
-    exact[of_rule[np.diff(test_start)[test] != 1]] = False
-    lows, highs = [], []
-    for dim in np.unique(test_dim[test]).tolist():
-        here = test_dim[test] == dim
-        low, high = np.zeros(count, np.uint32), np.full(count, NONE, np.uint32)
-        np.maximum.at(low, of_rule[here], ends[2 * test_start[test[here]]])
-        np.minimum.at(high, of_rule[here], ends[2 * test_start[test[here] + 1] - 1])
-        lows.append(low)
-        highs.append(high)
-    return lows, highs, exact
 
 
 # ---- what forms search ----

@@ -51,6 +51,8 @@ malformed packets, a decider that drops may come early: the effects so far are t
 The list of a version may stand for a smaller version by the tree of that version, which does what the list of
 the smaller version does where the two were proved equal; reorder.c checks that they were.
 
+Rules of the list that no packet meets may be left out: dead_rules.py.
+
 The chains that the list enters are chains of the third program, and of the same name in the second; they are
 proved equal like all others, so a jump to one is a jump to the other.
 
@@ -66,8 +68,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hitables.core.prover import ChainArrays, Order
+from hitables.core.prover import ChainArrays
 
+from .dead_rules import without_dead
 from .encoding import Encoding
 from .group_frames import Forms, Groups, Layout, ListChain, Part, number_groups, read_forms
 from .group_reader import (
@@ -80,20 +83,20 @@ from .group_reader import (
     read_region,
     with_copied,
 )
-from .third_program import PrintedList, third_program
+from .third_program import Checks, PrintedList, third_program
 
 
 @dataclass(frozen=True)
 class GroupLists:
-    """The third program, to be compared with the second, and the order of the rules of its lists.
+    """The third program, to be compared with the second, and what else must hold for its lists.
 
     chains  both programs; None: no list is printed by groups
-    orders  by chain of the first program that is printed by groups
+    checks  by chain of the first program that is printed by groups
     why     by chain that has calls, but is not read as groups: the reason
     """
 
     chains: ChainArrays | None
-    orders: dict[int, Order]
+    checks: dict[int, Checks]
     why: dict[int, str]
 
     def start(self, encoding: Encoding, chain: str) -> tuple[int, int]:
@@ -118,8 +121,8 @@ def group_lists(encoding: Encoding) -> GroupLists:
             why[chain] = str(reason)
     if not lists:
         return GroupLists(None, {}, why)
-    arrays, orders = third_program(tables, lists)
-    return GroupLists(arrays, {each.chain: order for each, order in zip(lists, orders, strict=True)}, why)
+    arrays, checks = third_program(tables, lists)
+    return GroupLists(arrays, {each.chain: check for each, check in zip(lists, checks, strict=True)}, why)
 
 
 def read_printed(tables: Tables, chain: int, root: int) -> PrintedList:
@@ -129,12 +132,12 @@ def read_printed(tables: Tables, chain: int, root: int) -> PrintedList:
     rules = read_list(tables, chain)
     region = read_region(tables, root)
     copies = find_copies(rules, region)
-    rules = with_copied(rules, copies)
+    rules, dead = without_dead(with_copied(rules, copies), copies)
     layout = Layout(rules, region, copies)
     groups = number_groups(rules, layout)
     forms = read_forms(rules, layout, groups)
     check_law(rules, groups, forms, region.root)
-    return PrintedList(chain, rules, region, groups, forms)
+    return PrintedList(chain, rules, region, groups, forms, dead)
 
 
 # ---- the law ----

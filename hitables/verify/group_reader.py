@@ -129,6 +129,7 @@ class ListRules:
 
     final       by rule: it surely ends the packet's way, or returns, and asks no memory
     has_memory  by rule: it asks a memory or chance
+    changing    by rule: what the chain writes may change whether it matches
     live        by rule: it is kept; not where an earlier rule has the same matches and decides their packets
     match_keys, target_keys  by rule
     """
@@ -137,6 +138,7 @@ class ListRules:
     offset: int
     final: Bools
     has_memory: Bools
+    changing: Bools
     live: Bools
     match_keys: list[bytes]
     target_keys: list[bytes]
@@ -172,7 +174,9 @@ def read_list(tables: Tables, chain: int) -> ListRules:
             live[at] = False
         elif decides:
             decided.add(key)
-    return ListRules(tables, int(numbers[0]), final, has_memory, live, keys, tables.target_keys(numbers))
+    return ListRules(
+        tables, int(numbers[0]), final, has_memory, changing, live, keys, tables.target_keys(numbers)
+    )
 
 
 # ---- the chains that a list is printed in ----

@@ -33,6 +33,7 @@ from .encoding import Encoding
 from .group_lists import GroupLists, group_lists
 from .packet_classes import PacketClass
 from .question import Question
+from .third_program import MISSED
 
 # Steps for each list of a group, and per rule: where the groups are read rightly, a rule takes one or two.
 STEPS, STEPS_PER_RULE = 100_000, 50
@@ -118,7 +119,7 @@ class MergedClasses:
         """
         self._proved = dict.fromkeys(self.chains, (0, frozenset()))
         reached = {chain: self._reached(chain) for chain in self.chains}
-        if not any(self.lists.orders.keys() & each for each in reached.values()):
+        if not any(self.lists.checks.keys() & each for each in reached.values()):
             self._note_unread(frozenset().union(*reached.values()))
             return
         if self._note_unread(frozenset().union(*reached.values())):
@@ -164,7 +165,7 @@ class MergedClasses:
 
     def _has_lists(self, chain: str) -> bool:
         reached = self._reached(chain)
-        return not self._note_unread(reached) and bool(self.lists.orders.keys() & reached)
+        return not self._note_unread(reached) and bool(self.lists.checks.keys() & reached)
 
     def _note_unread(self, reached: frozenset[int]) -> bool:
         """Whether some chain has calls that were not read as groups; note why."""
@@ -218,9 +219,14 @@ class MergedClasses:
         status = prover.enter(words, encoding.set_words(group.sets))
         if status != Status.EQUAL:
             return status
-        encoding = self.encoding
-        hook = encoding.set_words(hook_box(chain, encoding.family))
-        return prover.run(Run(chains, encoding.ends(chain), hook, seconds_left(self.deadline)))
+        return self._run_entered(chain, prover, chains, self.encoding.ends(chain))
+
+    def _run_entered(
+        self, chain: str, prover: Prover, chains: tuple[int, int], ends: tuple[int, int]
+    ) -> Status:
+        """Compare two chains for the packets of the class that was entered and of the hook *chain*."""
+        hook = self.encoding.set_words(hook_box(chain, self.encoding.family))
+        return prover.run(Run(chains, ends, hook, seconds_left(self.deadline)))
 
     def _compare_lists(self, group: ClassGroup, chain: str) -> Status:
         """EQUAL when the lists of groups prove it; TOO_DEEP when they prove nothing."""
@@ -228,13 +234,22 @@ class MergedClasses:
         status = self._run(group, chain, prover, self.lists.start(self.encoding, chain))
         if status != Status.EQUAL:
             self.why[chain] = _WHY.get(status, "the budget ran out")
-        for each in sorted(self.lists.orders.keys() & self._reached(chain)):
+        reached = sorted(self.lists.checks.keys() & self._reached(chain))
+        for each in reached:
             if status == Status.EQUAL:
-                status = prover.is_ordered(self.lists.orders[each])
+                status = prover.is_ordered(self.lists.checks[each].order)
                 if status != Status.EQUAL:
                     self.why[self.encoding.chain_name(each)] = (
                         "its groups may be in another order than the list"
                     )
+        for each in reached:
+            for pair in self.lists.checks[each].dead:
+                if status == Status.EQUAL:
+                    status = self._run_entered(chain, prover, pair, (MISSED, MISSED))
+                    if status != Status.EQUAL:
+                        self.why[self.encoding.chain_name(each)] = (
+                            "a rule that is printed nowhere may decide packets"
+                        )
         return Status.TOO_DEEP if status in (Status.DIFFER, Status.PAIRS) else status
 
     def _compare_regions(self, group: ClassGroup, chain: str) -> Status:

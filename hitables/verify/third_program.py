@@ -29,17 +29,23 @@ from .group_reader import Ints, ListRules, NotGrouped, Region, Tables, ranges
 
 # A version of fewer rules is compared as a list.
 SMALLEST_VERSION = 16
+# Verdicts that no rule has, of packets that rules which cover a dead one decide; that it decides; of others.
+COVERED, MET, MISSED = NONE - 3, NONE - 4, NONE - 5
 
 
 @dataclass(frozen=True)
 class PrintedList:
-    """A chain of the first program, and how the second prints it."""
+    """A chain of the first program, and how the second prints it.
+
+    dead  by list rule that is left out: the rules that cover it (dead_rules.py)
+    """
 
     chain: int
     rules: ListRules
     region: Region
     groups: Groups
     forms: Forms
+    dead: dict[int, list[int]]
 
     @property
     def chains(self) -> dict[int, ListChain]:
@@ -74,7 +80,8 @@ class _Chains:
     """New chains: by number from *first* on, their rules, what they write, and their partners, if any.
 
     A chain of the first program that is replaced has an entry in *replaced*; a chain of the second program
-    whose rules a new chain has, too, one in *bodies*.
+    whose rules a new chain has, too, one in *bodies*.  Chains that follow those of the second program, and
+    count as some of it, have the rules of *appended*.
     """
 
     first: int
@@ -82,6 +89,7 @@ class _Chains:
     writes: list[int] = field(default_factory=list)
     partners: list[int] = field(default_factory=list)
     replaced: dict[int, tuple[int, int]] = field(default_factory=dict)
+    appended: list[tuple[int, int]] = field(default_factory=list)
     bodies: dict[int, int] = field(default_factory=dict)
 
     def body(self, of: int, writes: int) -> int:
@@ -104,13 +112,52 @@ class _Chains:
             self.spans[chain - self.first] = span
 
 
-def third_program(tables: Tables, lists: list[PrintedList]) -> tuple[ChainArrays, list[Order]]:
-    """The third and the second program as input of the prover; and the order of the rules of each list."""
+@dataclass(frozen=True)
+class Checks:
+    """What must hold for a list, besides that its chains are equal to those that are printed.
+
+    order  that its rules may be read in this order
+    dead   pairs of chains, one for each rule that is left out, that must be equal
+    """
+
+    order: Order
+    dead: list[tuple[int, int]]
+
+
+def third_program(tables: Tables, lists: list[PrintedList]) -> tuple[ChainArrays, list[Checks]]:
+    """The third and the second program as input of the prover; and by list, what else must hold."""
     first = tables.encoding.chains_before
     lines = _Lines(int(tables.chain_start[first]))
     chains = _Chains(first)
     orders = [_ListWriter(each, lines, chains).write() for each in lists]
-    return _joined(tables, lines, chains), orders
+    dead = [_write_dead(each, lines, chains) for each in lists]
+    arrays = _joined(tables, lines, chains)
+    appended = len(arrays.chain_start) - len(chains.appended)
+    return arrays, [
+        Checks(order, [(a, appended + b) for a, b in pairs])
+        for order, pairs in zip(orders, dead, strict=True)
+    ]
+
+
+def _write_dead(printed: PrintedList, lines: _Lines, chains: _Chains) -> list[tuple[int, int]]:
+    """Write the chains that are equal if the rules that are left out are dead (dead_rules.py).
+
+    For each such rule: the chain with it, and which of the appended chains is the one without it.
+    """
+    rule_start, offset = printed.rules.tables.rule_start, printed.rules.offset
+    pairs = []
+    for rule, covering in printed.dead.items():
+        own = int(rule_start[offset + rule]), int(rule_start[offset + rule + 1])
+        start = lines.next
+        for each in covering:
+            span = int(rule_start[offset + each]), int(rule_start[offset + each + 1])
+            lines.add((*span, *own), (Action.VERDICT, COVERED, 0))
+        lines.add((*own, 0, 0), (Action.VERDICT, MET, 0))
+        with_rule = chains.add(NONE, 0)
+        chains.set(with_rule, (start, lines.next))
+        chains.appended.append((start, lines.next - 1))
+        pairs.append((with_rule, len(chains.appended) - 1))
+    return pairs
 
 
 class _ListWriter:
@@ -356,6 +403,7 @@ def _joined(tables: Tables, lines: _Lines, chains: _Chains) -> ChainArrays:
     own = np.array(chains.spans or np.zeros((0, 2)), np.int64)
     for of, body in chains.bodies.items():
         own[body - first] = start[of], end[of]
+    appended = np.array(chains.appended or np.zeros((0, 2)), np.int64)
     of_names = encoding.partners().astype(np.int64)
     of_names[(of_names != NONE) & (of_names >= first)] += added
     partner = np.concatenate((of_names[:first], np.array(chains.partners, np.int64), of_names[first:]))
@@ -373,16 +421,17 @@ def _joined(tables: Tables, lines: _Lines, chains: _Chains) -> ChainArrays:
         rule_action=np.concatenate(
             (encoding.rule_action[:split], np.array(lines.actions or np.zeros((0, 3)), np.uint32), actions)
         ),
-        chain_start=_u32(np.concatenate((start[:first], own[:, 0], start[first:]))),
-        chain_end=_u32(np.concatenate((end[:first], own[:, 1], end[first:]))),
+        chain_start=_u32(np.concatenate((start[:first], own[:, 0], start[first:], appended[:, 0]))),
+        chain_end=_u32(np.concatenate((end[:first], own[:, 1], end[first:], appended[:, 1]))),
         chain_writes=np.concatenate(
             (
                 encoding.chain_writes[:first],
                 np.array(chains.writes, np.uint32),
                 encoding.chain_writes[first:],
+                np.zeros(len(appended), np.uint32),
             )
         ),
-        chain_partner=_u32(partner),
+        chain_partner=_u32(np.concatenate((partner, np.full(len(appended), NONE)))),
         chains_before=first + added,
     )
 
