@@ -239,7 +239,7 @@ def test_a_new_generation_that_may_not_be_on_disk_yet_keeps_the_old_one(
 
     with Store.open(folder) as store:
         with monkeypatch.context() as patch:
-            patch.setattr("sflgen.store._sync_folder", broken)
+            patch.setattr("sflgen.store.flush_folder", broken)
             with pytest.raises(HitablesError, match="the state is whole"):
                 store.compact()
         assert len([*folder.glob("master.*.rules")]) == 2

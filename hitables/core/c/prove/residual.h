@@ -142,7 +142,7 @@ struct mismatch {
 /* Whether the two rules may share one memory. */
 typedef bool residual_paired(void *context, uint32_t rule_a, uint32_t rule_b);
 /* Whether both lists decide every packet of the region alike; else *x and *y are the places where they
- * first differ, each perhaps the list's end. */
+ * first differ, each perhaps the list's end.  Items before them may return to different places. */
 bool residual_same(const struct residual *r, const struct residual_list *a, const struct residual_list *b,
                    struct mismatch *x, struct mismatch *y, residual_paired *paired, void *context);
 

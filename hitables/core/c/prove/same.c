@@ -124,30 +124,35 @@ static bool tests_same(const struct residual *r, uint32_t a, uint64_t open_a, ui
     return !open_a && !open_b;
 }
 
-/* Whether two items are the same; *outcome: what both do. */
-static bool items_same(struct cursor *c, struct cursor *d, uint32_t blocked, struct outcome *outcome,
-                       residual_paired *paired, void *context)
+/* How two items compare.  RETURNS_ELSEWHERE: they are the same but for the place that packets return to;
+ * one list has more items in the calls around them. */
+enum sameness { DIFFERENT, SAME, RETURNS_ELSEWHERE };
+
+/* *outcome: what both items do, if they are the same. */
+static enum sameness items_same(struct cursor *c, struct cursor *d, uint32_t blocked, struct outcome *outcome,
+                                residual_paired *paired, void *context)
 {
     const struct residual *r = c->r;
     const struct residual_item *x = &c->list->v[c->at], *y = &d->list->v[d->at];
     if (!(x->guarded == y->guarded && x->open == y->open) &&
         !tests_same(r, x->guarded, x->open, y->guarded, y->open, blocked))
-        return false;
+        return DIFFERENT;
     *outcome = outcome_of(c);
     struct outcome other = outcome_of(d);
     /* A call returns to what follows it, which may be the end of one list or of both. */
     bool calls = final_action(r, x)->kind == ACTION_JUMP && final_action(r, y)->kind == ACTION_JUMP;
     if (calls && outcome->then > other.then)
         outcome->then = other.then;
-    if (outcome->kind != other.kind || outcome->arg != other.arg || (!calls && outcome->then != other.then))
-        return false;
+    if (outcome->kind != other.kind || outcome->arg != other.arg)
+        return DIFFERENT;
     if (outcome->kind == ACTION_JUMP && r->touched[outcome->arg])
-        return false;
+        return DIFFERENT;
     const struct guarded_action *s = &r->guarded[x->guarded], *t = &r->guarded[y->guarded];
-    if (s->kind != ACTION_EVENT && t->kind != ACTION_EVENT)
-        return true;
-    return s->kind == t->kind && s->arg == t->arg && s->next == t->next &&
-           (!s->once || paired(context, x->rule, y->rule));
+    if ((s->kind == ACTION_EVENT || t->kind == ACTION_EVENT) &&
+        !(s->kind == t->kind && s->arg == t->arg && s->next == t->next &&
+          (!s->once || paired(context, x->rule, y->rule))))
+        return DIFFERENT;
+    return calls || outcome->then == other.then ? SAME : RETURNS_ELSEWHERE;
 }
 
 /* Whether the item under the cursor is the last one and surely gives *verdict*. */
@@ -165,21 +170,34 @@ bool residual_same(const struct residual *r, const struct residual_list *a, cons
                    struct mismatch *x, struct mismatch *y, residual_paired *paired, void *context)
 {
     struct cursor c = {.r = r, .list = a}, d = {.r = r, .list = b};
+    struct mismatch first_x = {0}, first_y = {0};
     uint32_t blocked = 0;
-    bool passes = false, to_end = false, decided = false;
+    bool passes = false, to_end = false, decided = false, elsewhere = false;
     for (;; c.at++, d.at++, c.place++, d.place++) {
         c.at = skip_marks(a, c.at);
         d.at = skip_marks(b, d.at);
         *x = (struct mismatch){c.at, blocked, passes};
         *y = (struct mismatch){d.at, blocked, passes};
         bool no_a = c.at == a->n, no_b = d.at == b->n;
+        if (elsewhere && (no_a || no_b)) {
+            /* The items that the other list has more may be at its end, or were passed as marks. */
+            if (no_a && no_b)
+                *x = first_x, *y = first_y;
+            return false;
+        }
         if (no_a && no_b)
             return a->end == b->end || (decided && !to_end);
         if (no_a || no_b)
             return (a->end == b->end || !to_end) && ends_with(no_a ? &d : &c, (no_a ? a : b)->end);
         struct outcome outcome;
-        if (!items_same(&c, &d, blocked, &outcome, paired, context))
+        enum sameness sameness = items_same(&c, &d, blocked, &outcome, paired, context);
+        if (sameness == DIFFERENT)
             return false;
+        if (sameness == RETURNS_ELSEWHERE && !elsewhere) {
+            /* A later difference explains it, and is the better place to cut by. */
+            elsewhere = true;
+            first_x = *x, first_y = *y;
+        }
         const struct guarded_action *guarded = &r->guarded[a->v[c.at].guarded];
         decided = !a->v[c.at].open && surely_ends(r, guarded);
         /* The item may lead to the end of the list, or past the next item. */
