@@ -7,7 +7,8 @@ flows in turn, whose path through the tree stays in the cache, and many, whose l
 for the few.
 
 Then the public sets of 10,000 rules (../shared), routed through FORWARD, with the packets of their traces
-that a router forwards; in nft also a native map of five fields, where one is possible.
+that a router forwards; in nft also a native map of five fields, where one is possible.  The last set has what
+real firewalls have besides (benchmarks.decorations); connections are tracked there, before and after.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ from hitables.kernel.stopwatch import EMPTY, Stopwatch
 from hitables.kernel.user_bench import measure
 from hitables.parse import classbench, trace
 from hitables.simulate.five_tuple import batch_of
+
+from .decorations import decorate
+from .public_sets import verdicts_drawn
 
 DESTINATION = "10.99.0.1"
 
@@ -129,18 +133,21 @@ def case(
     }
 
 
-def set_case(name: str, folder: Path, flows: int, backend: Backend, runs: int) -> dict[str, Any]:
+def set_case(name: str, decorations: str, flows: int, backend: Backend, runs: int) -> dict[str, Any]:
     """One public set, its packets routed: times above the empty rule set, and how many times less."""
-    filters = classbench.parse(read_text(str(folder / f"{name}.gz")), name)
-    program = read(classbench.to_text(filters), family=Family.IPV4, name=name)
-    batch = batch_of(trace.parse(read_text(str(folder / f"{name}_trace.gz")), name).headers)
+    if decorations:
+        text = decorate(verdicts_drawn(f"wustl/{name}"), decorations)
+    else:
+        text = classbench.to_text(classbench.parse(read_text(str(SHARED / f"{name}.gz")), name))
+    program = read(text, family=Family.IPV4, name=name)
+    batch = batch_of(trace.parse(read_text(str(SHARED / f"{name}_trace.gz")), name).headers)
     against = ["nft-set"] if backend is Backend.NFT else []
     measured = measure(program, "FORWARD", batch, backend, against=against, runs=runs, flows=flows)
     lines = {line.name: line for line in measured.lines}
     original, compiled = lines["input"], lines["compiled"]
     native = lines.get("nft-set")
     return {
-        "case": name,
+        "case": f"{name} {decorations}".strip(),
         "rules": original.rules,
         "flows": measured.packets,
         "backend": backend.value,
@@ -159,23 +166,25 @@ def set_case(name: str, folder: Path, flows: int, backend: Backend, runs: int) -
     }
 
 
+DECORATED = "fw1_10K", "est+docker+logdrop"
 SETS = {"acl1_10K": (110, 90), "ipc1_10K": (38, 50), "fw1_10K": (12, 20)}  # goals: legacy, nft
 SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "rulesets" / "wustl"
 GOALS = {("/24", "legacy"): 40, ("/24", "nft"): 150, ("/22 to /30", "legacy"): 35, ("/22 to /30", "nft"): 50}
 
 
 def goal_of(row: dict[str, Any]) -> float:
+    """How many times less time; 0: there is no goal."""
     if row["case"] in SETS:
         return SETS[row["case"]][row["backend"] == "nft"]
-    return GOALS[row["case"], row["backend"]]
+    return GOALS.get((row["case"], row["backend"]), 0)
 
 
 def line_of(row: dict[str, Any]) -> str:
-    goal = f"{goal_of(row):g}" if row["flows"] == FEW else ""
+    goal = f"{goal_of(row):g}" if row["flows"] == FEW and goal_of(row) else ""
     native = row.get("nft_set_ns")
     beside = f"  native map {native:.0f}" if native else "  no native map" if row.get("nft_set_why") else ""
     return (
-        f"{row['case']:<12}{row['flows']:>6}  {row['backend']:<8}{row['empty_ns']:>8.0f}"
+        f"{row['case']:<28}{row['flows']:>6}  {row['backend']:<8}{row['empty_ns']:>8.0f}"
         f"{row['input_ns']:>12.0f}{row['compiled_ns']:>10.0f}{row['ratio']:>12.1f}{goal:>6}{beside}"
     )
 
@@ -190,17 +199,18 @@ def main() -> None:
     rows = []
     print("nanoseconds per packet above an empty rule set, medians")
     columns = f"{'empty':>8}{'input':>12}{'compiled':>10}{'times less':>12}{'goal':>6}"
-    print(f"{'sources':<12}{'flows':>6}  {'backend':<8}{columns}")
+    print(f"{'sources':<28}{'flows':>6}  {'backend':<8}{columns}")
     for name, lengths in (("/24", [24]), ("/22 to /30", range(22, 31))):
         for backend in Backend:
             for flows in (FEW, MANY):
                 row = case(name, args.rules, list(lengths), flows, backend, args.runs, args.seed)
                 rows.append(row)
                 print(line_of(row), flush=True)
-    for name in SETS if SHARED.is_dir() else ():
+    sets = [(name, "") for name in SETS] + [DECORATED]
+    for name, decorations in sets if SHARED.is_dir() else ():
         for backend in Backend:
             for flows in (FEW, MANY):
-                row = set_case(name, SHARED, flows, backend, args.runs)
+                row = set_case(name, decorations, flows, backend, args.runs)
                 rows.append(row)
                 print(line_of(row), flush=True)
     if args.output:

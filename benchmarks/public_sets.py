@@ -14,6 +14,7 @@ from hitables.files import read_text
 from hitables.parse.classbench import parse, to_text
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared"
+VERDICT_SEED = 3
 WUSTL = tuple(f"{kind}_{size}" for kind in ("acl1", "fw1", "ipc1") for size in ("100", "1K", "5K", "10K"))
 
 
@@ -60,3 +61,11 @@ def raw_tables(count: int = 4, rules: int = 40) -> Iterator[tuple[str, str]]:
                 )[at % 4]
             )
         yield f"raw table {number}", "\n".join([*lines, "COMMIT"]) + "\n"
+
+
+def verdicts_drawn(name: str, shared: Path = SHARED) -> list[str]:
+    """The rules of FORWARD of the set *name* (as wustl/fw1_10K), each with ACCEPT or DROP, without `-A`."""
+    rng = random.Random(VERDICT_SEED)
+    lines = to_text(parse(read_text(str(shared / "rulesets" / f"{name}.gz")), name)).splitlines()
+    bodies = [line.removeprefix("-A FORWARD ") for line in lines if line.startswith("-A FORWARD ")]
+    return [body.replace("-j ACCEPT", f"-j {rng.choice(('ACCEPT', 'DROP'))}") for body in bodies]

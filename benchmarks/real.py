@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import random
 import re
 import resource
 import sys
@@ -33,7 +32,6 @@ from hitables.ir.fields import STATES, Field, interface_number
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program
 from hitables.kernel.machine import machine
-from hitables.parse import classbench
 from hitables.parse import trace as traces
 from hitables.simulate.batch import HALF, PacketBatch
 from hitables.simulate.interpreter import Interpreter
@@ -41,6 +39,7 @@ from hitables.simulate.interpreter import Interpreter
 from .conext2014 import batch_of
 from .decorations import CHAIN, DECORATIONS, decorate
 from .doc_tables import fill, markdown
+from .public_sets import verdicts_drawn
 
 SETS = Path("../shared/rulesets")
 OUTPUT = Path("docs/evaluation/real.json")
@@ -48,7 +47,6 @@ PAGE = Path("docs/trees.md")
 SMALL = ("wustl/acl1_10K", "wustl/fw1_10K", "wustl/ipc1_10K", "classbench/acl3_10k")
 LARGE = ("classbench/acl1_100k", "classbench/fw1_100k", "classbench/ipc1_100k")
 COMBINED = ("est+log", "inv+docker+logend", "est+docker+logdrop", "comment+new+iface", "ret+mark+limit")
-VERDICT_SEED = 3
 
 # Against the plain set: times its mean (without the head's own rules), times its longest path.
 MEAN, LONGEST, GROWTH = 1.25, 2.0, 4.0
@@ -98,15 +96,6 @@ class Row:
         return [name for name, is_missed in misses.items() if is_missed]
 
 
-def rules_of(name: str) -> list[str]:
-    """The rules of FORWARD of the set, each with a verdict drawn from ACCEPT and DROP."""
-    filters = classbench.parse(read_text(str(SETS / f"{name}.gz")), name)
-    rng = random.Random(VERDICT_SEED)
-    lines = classbench.to_text(filters, chain=CHAIN).splitlines()
-    bodies = [line.removeprefix(f"-A {CHAIN} ") for line in lines if line.startswith(f"-A {CHAIN} ")]
-    return [body.replace("-j ACCEPT", f"-j {rng.choice(('ACCEPT', 'DROP'))}") for body in bodies]
-
-
 def decided(program: Program, batch: PacketBatch) -> tuple[Any, Any]:
     """Per packet: the line of the rule that decides (0: the policy), and rules read."""
     result = Interpreter(program, Backend.LEGACY).run("filter", CHAIN, batch)
@@ -137,7 +126,7 @@ def traffic(name: str, text: str) -> PacketBatch:
 def measure(task: tuple[str, str, str, bool]) -> Row:
     """One row, in a process of its own: its time and peak memory are the compile's."""
     name, decorations, backend, prove = task
-    text = decorate(rules_of(name), decorations)
+    text = decorate(verdicts_drawn(name), decorations)
     started = time.process_time()
     compiled = compile_text(text, Options(backend=backend_choice(backend)), prove=prove)
     seconds = time.process_time() - started
