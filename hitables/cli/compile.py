@@ -297,6 +297,7 @@ def compile_command(
             tell=progress,
             done=progress.done,
             weigh=weigh,
+            source_text=text,
         )
     # Files first: standard error may be a closed pipe, and a message that fails must not lose the result.
     _write(result, outputs, options["backend"])

@@ -26,6 +26,7 @@ from hitables.errors import UnknownName
 from hitables.ir.fields import Field, top
 from hitables.ir.hooks import Box
 from hitables.ir.intervals import Values
+from hitables.ir.marker import is_marker
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program, Table
 from hitables.ir.rule import Kind, Role, Rule
@@ -106,7 +107,7 @@ def _in_question(question: Question, chain: str) -> bool:
 def _of_calls(table: Table, reach: Reachability) -> Iterator[Flaw]:
     """What the jumps show without the prover."""
     for chain in table.chains:
-        if chain.policy is None and not reach.roots_of(chain.name):
+        if chain.policy is None and not reach.roots_of(chain.name) and not is_marker(chain.name):
             yield Flaw(UNREACHED, table.name, chain.name, chain.line)
         for rule in chain.rules:
             if rule.enters is not None and not table[rule.enters].rules:
