@@ -22,6 +22,7 @@ from .terminal import (
 )
 
 if TYPE_CHECKING:
+    from ..ir.program import Program
     from ..sources.known import Known
 
 map_option = option(
@@ -29,6 +30,22 @@ map_option = option(
     "map_file",
     metavar="MAP",
     help='Find the source in this map of "hitables compile --map", not in the state of "hitables apply".',
+)
+
+# Of commands that print places in rule sets, which may be compiled.
+source_options = (
+    option(
+        "--map",
+        "map_file",
+        metavar="MAP",
+        help='Name the lines of the source too, by this map of "hitables compile --map".',
+    ),
+    option(
+        "--state",
+        "folder",
+        metavar="DIR",
+        help='Name the lines of the source too, by this state directory of "hitables apply".',
+    ),
 )
 
 _rule_set = section(
@@ -149,6 +166,27 @@ def sources(
         return by_state(folder, family_of(family), None if file is None else _tables(file))
     mapped = read_map(map_file)
     return [by_map(mapped, _compiled(file, backend, mapped.source.family, mapped.leave))]
+
+
+def known_source(program: Program, map_file: str | None, folder: str | None) -> Known | None:
+    """*program* with its source by *map_file* or the state in *folder*; None if neither is given.
+
+    Chains with other rules are named on standard error.
+    """
+    from ..apply import texts
+    from ..sources.known import by_map, by_state
+    from ..sources.map_file import read_map
+
+    if map_file is not None and folder is not None:
+        raise HitablesError("--map and --state exclude each other: give one of them")
+    if map_file is not None:
+        known = by_map(read_map(map_file), program, partial=True)
+    elif folder is not None:
+        (known,) = by_state(folder, program.family, texts.of_program(program))
+    else:
+        return None
+    _tell_notes(known)
+    return known
 
 
 def _tables(file: str) -> Any:

@@ -9,9 +9,9 @@ from typing import Any
 
 from .. import __version__
 from ..apply.counts import of_source
-from ..emit.text import rule_text, write
+from ..emit.text import write
 from ..ir.program import Program
-from ..sources.known import Known, SourceRule, occurrences
+from ..sources.known import Known, occurrences
 
 _METRICS = (
     ("hitables_rule_packets_total", "Packets that matched the rule of the source, in all its copies.", 0),
@@ -63,7 +63,7 @@ def as_json(known: Known) -> dict[str, Any]:
                 "table": each.table,
                 "chain": each.chain,
                 "line": each.rule.line,
-                "rule": text_of(each),
+                "rule": each.text,
                 "packets": None if each.count is None else each.count[0],
                 "bytes": None if each.count is None else each.count[1],
             }
@@ -74,11 +74,6 @@ def as_json(known: Known) -> dict[str, Any]:
             for (table, chain), count in policies.items()
         ],
     }
-
-
-def text_of(rule: SourceRule) -> str:
-    """The rule as a line of iptables-save, without counters."""
-    return rule_text(rule.rule._replace(counters=None), rule.chain)
 
 
 def as_prometheus(all_known: Sequence[Known]) -> str:
@@ -95,7 +90,7 @@ def as_prometheus(all_known: Sequence[Known]) -> str:
         for each, number in zip(counted, occurrences(counted), strict=True):
             if each.count is not None:
                 place = {"family": family, "table": each.table, "chain": each.chain}
-                labels = _labels({**place, "rule": text_of(each), "copy": str(number)})
+                labels = _labels({**place, "rule": each.text, "copy": str(number)})
                 rules.append((labels, each.count))
         for (table, chain), count in known.policy_counts().items():
             policies.append((_labels({"family": family, "table": table, "chain": chain}), count))

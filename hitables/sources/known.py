@@ -17,6 +17,7 @@ from ..apply.counts import Origins, keyed, of_source, recognised, sums
 from ..apply.drift import as_named, differences
 from ..apply.store import Store
 from ..apply.texts import Count, Tables
+from ..emit.text import rule_text
 from ..errors import HitablesError, NotComparable
 from ..ir.fields import Family
 from ..ir.foreign import is_foreign
@@ -38,6 +39,11 @@ class SourceRule:
     chain: str
     rule: Rule
     count: Count | None = None
+
+    @property
+    def text(self) -> str:
+        """The rule as a line of iptables-save, without counters."""
+        return rule_text(self.rule._replace(counters=None), self.chain)
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,17 @@ class Known:
         rules = self.tables.get(table, {}).get(chain, texts.TextChain()).rules
         return self._rules.get(table, {}).get(rules[at].key) if at < len(rules) else None
 
+    def place(self, table: str, chain: str, at: int) -> str:
+        """`origin` as text: FILE:LINE: RULE, or ""."""
+        found = self.origin(table, chain, at)
+        return f"{self.source.name}:{found.rule.line}: {found.text}" if found else ""
+
+    def known_rules(self) -> int:
+        """How many rules of the compiled set are copies of a rule that is known."""
+        return sum(
+            bool(rule.key) for chains in self.tables.values() for c in chains.values() for rule in c.rules
+        )
+
     def counted(self) -> list[SourceRule]:
         """The rules of the source, in its order, with their counts."""
         counted = []
@@ -96,14 +113,18 @@ class Known:
 # ---- by a map ----
 
 
-def by_map(mapped: MapFile, compiled: Program) -> Known:
-    """*compiled*, known by its map; NotComparable if the map is of other rules, with the chain."""
+def by_map(mapped: MapFile, compiled: Program, partial: bool = False) -> Known:
+    """*compiled*, known by its map; NotComparable if the map is of other rules, with the chain.
+
+    *partial*: chains that have other rules have no origins, and are noted.
+    """
     if compiled.family is not mapped.source.family:
         raise NotComparable(
             f"{compiled.name} is for IPv{int(compiled.family)}, {mapped.path} for "
             f"IPv{int(mapped.source.family)}"
         )
     origins: Origins = {}
+    notes: list[str] | None = [] if partial else None
     keys = of_source(mapped.source)
     present = {table.name: table for table in compiled}
     for name in mapped.tables:
@@ -115,13 +136,13 @@ def by_map(mapped: MapFile, compiled: Program) -> Known:
             for chain in mapped.source.table(name).chains
             for rule, key in zip(chain.rules, keys[name][chain.name], strict=True)
         ]
-        origins[name] = _Matching(mapped, compiled, present[name], numbered).origins()
+        origins[name] = _Matching(mapped, compiled, present[name], numbered, notes).origins()
     tables = {name: chains for name, chains in texts.of_program(compiled).items() if name in origins}
     for table in tables:
         for chain in compiled.table(table).chains:
             if chain.counters:
                 tables[table][chain.name] = replace(tables[table][chain.name], count=chain.counters)
-    return Known(mapped.source, mapped.text, keyed(tables, origins))
+    return Known(mapped.source, mapped.text, keyed(tables, origins), tuple(notes or ()))
 
 
 def _check_marker(mapped: MapFile, compiled: Program, table: Table) -> None:
@@ -137,12 +158,21 @@ class _Matching:
     """The chains of a compiled table beside those of its map.
 
     Rules that enter chains of other programs may have come and gone; they are matched by their meaning.
+
+    numbered  the rules of the source with their keys
+    notes     receives the chains that have other rules; None: the first is an error
     """
 
     def __init__(
-        self, mapped: MapFile, compiled: Program, table: Table, numbered: Sequence[tuple[Rule, str]]
+        self,
+        mapped: MapFile,
+        compiled: Program,
+        table: Table,
+        numbered: Sequence[tuple[Rule, str]],
+        notes: list[str] | None,
     ) -> None:
-        self.mapped, self.compiled, self.table, self.numbered = mapped, compiled, table, numbered
+        self.mapped, self.compiled, self.table = mapped, compiled, table
+        self.numbered, self.notes = numbered, notes
         self.leave = mapped.leave
 
     def origins(self) -> dict[str, list[str]]:
@@ -162,7 +192,7 @@ class _Matching:
                     and not is_foreign(chain.name, self.leave)
                     and self._is_entered(chain)
                 ):
-                    raise self._differ(chain.name, "which the map does not have")
+                    self._differ(chain.name, "which the map does not have")
                 keys[chain.name] = [""] * len(chain.rules)
         return keys
 
@@ -179,9 +209,9 @@ class _Matching:
         own = [rule for rule, other in zip(chain.rules, foreign, strict=True) if not other]
         wanted = [each for each in numbers if not each or not self._enters_foreign(each)]
         if len(own) != len(wanted):
-            raise self._differ(chain.name, f"which has {len(own)} rules, and {len(wanted)} in the map")
+            return self._differ(chain.name, f"which has {len(own)} rules, and {len(wanted)} in the map")
         if digest_of_rules(own) != digest:
-            raise self._differ(chain.name, "which has other rules than the map")
+            return self._differ(chain.name, "which has other rules than the map")
         if not any(foreign):
             return [self._key(number) for number in wanted]
         rest = iter(wanted)
@@ -204,11 +234,16 @@ class _Matching:
                 known.setdefault(meaning(rule), []).append(key)
         return [keys.pop() if (keys := known.get(meaning(rule))) else "" for rule in chain.rules]
 
-    def _differ(self, chain: str, why: str) -> NotComparable:
-        return NotComparable(
+    def _differ(self, chain: str, why: str) -> list[str]:
+        """Note that *chain* is not that of the map; it has no keys."""
+        message = (
             f"{self.compiled.name}: {self.mapped.path} is not the map of table {self.table.name}, chain "
             f"{chain}, {why}.  Somebody has changed the rules, or they are of another compilation"
         )
+        if self.notes is None:
+            raise NotComparable(message)
+        self.notes.append(message)
+        return [""] * (len(self.table[chain].rules) if chain in self.table else 0)
 
 
 # ---- by the state of apply ----

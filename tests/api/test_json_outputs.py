@@ -28,6 +28,8 @@ RULES = (
 )
 TRACE = "167772161 1 1 80 6\n1 1 1 1 6\n"
 
+PACKET = "IN=eth0 OUT= SRC=10.0.0.1 DST=10.0.0.2 PROTO=TCP SPT=9 DPT=22 SYN URGP=0"
+
 # The arguments of each command, but for those that measure in the kernel.
 COMMANDS = {
     "check": ["check", "--format", "json", "before", "after"],
@@ -35,6 +37,7 @@ COMMANDS = {
     "lint": ["lint", "--format", "json", "before"],
     "map": ["compile", "before", "--min-length", "1", "-o", "compiled", "--map", "-"],
     "counters": ["counters", "compiled", "--map", "source.map", "--format", "json"],
+    "trace": ["trace", "--format", "json", "--packet", PACKET, "--map", "source.map", "compiled"],
     "stats": ["stats", "--format", "json", "before"],
     "algorithms": ["algorithms", "--format", "json"],
     "classify": ["classify", "--format", "json", "--check", "--time", "--work", "rules", "trace"],
