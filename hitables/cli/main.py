@@ -16,6 +16,7 @@ from .compare import check, diff, lint
 from .compile import compile_command
 from .inspect import convert, graph, stats, trace
 from .kernel import bench_kernel, calibrate, save
+from .reach import reach
 from .source import counters, source
 from .terminal import Commands
 from .traffic import traffic
@@ -23,7 +24,7 @@ from .traffic import traffic
 SECTIONS = {
     "Daily use": ("compile", "check", "diff", "lint", "save"),
     "Living with a firewall": ("apply", "confirm", "rollback", "status", "history", "counters", "source"),
-    "Understanding a rule set": ("trace", "stats", "graph"),
+    "Understanding a rule set": ("trace", "reach", "stats", "graph"),
     "Measuring": ("calibrate", "bench"),
     "Research on packet classification": (
         "algorithms",
@@ -73,7 +74,7 @@ def bench() -> None:
     """Measure packets per rule set in this kernel, or lookups per classifier in memory."""
 
 
-for each in (compile_command, check, diff, lint, save, trace, stats, graph, calibrate):
+for each in (compile_command, check, diff, lint, save, trace, reach, stats, graph, calibrate):
     main.add_command(each)
 for each in (apply, confirm, rollback, status, history, counters, source):
     main.add_command(each)

@@ -38,6 +38,7 @@ COMMANDS = {
     "map": ["compile", "before", "--min-length", "1", "-o", "compiled", "--map", "-"],
     "counters": ["counters", "compiled", "--map", "source.map", "--format", "json"],
     "trace": ["trace", "--format", "json", "--packet", PACKET, "--map", "source.map", "compiled"],
+    "reach": ["reach", "--format", "json", "--to", "10.0.0.1:22", "--dropped", "before"],
     "stats": ["stats", "--format", "json", "before"],
     "algorithms": ["algorithms", "--format", "json"],
     "classify": ["classify", "--format", "json", "--check", "--time", "--work", "rules", "trace"],
