@@ -59,7 +59,7 @@ class ParseError(HitablesError):
     @staticmethod
     def of_all(errors: Sequence[ParseError]) -> ParseError:
         """The first of *errors*, whose message lists the first `MISTAKES` of them."""
-        first, *others = errors
+        first, *others = sorted(errors, key=lambda error: (error.line, error.column))
         first.others = tuple(others[: MISTAKES - 1])
         first.unsaid = len(errors) - 1 - len(first.others)
         return first

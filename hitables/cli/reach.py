@@ -122,9 +122,9 @@ def reach(
     fragments and none with broken headers; and only one table, as nat and mangle may drop or change packets
     too. Exit status 0: some packet passes; 1: none; 2: undecided, or an error.
     """
-    from ..errors import UnknownName
     from ..ir.choices import backend_choice, backends_of
     from ..ir.foreign import hide, patterns_of
+    from ..ir.program import check_names
     from ..parse.region_words import region
     from ..report import reach as report
     from ..verify.question import Question
@@ -133,8 +133,7 @@ def reach(
 
     program = read_program(file, family)
     known = known_source(program, map_file, folder)
-    if all(each.name != table for each in program):
-        raise UnknownName(f"{program.name}: there is no table {table}")
+    check_names(program, [table], chains)
     box = region(
         program.family,
         source=source,

@@ -235,7 +235,7 @@ def read_packet(text: str, family: Family) -> Spelled:
     if chain is None:
         mistakes.append(_missing("chain", "say which chain the packet enters, as in chain=FORWARD", text))
     if mistakes or chain is None:
-        raise ParseError.of_all(sorted(mistakes, key=lambda error: error.column))
+        raise ParseError.of_all(mistakes)
     return Spelled(table.value if table else "filter", chain.value, answers.given_by(fields()), answers)
 
 

@@ -22,13 +22,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from hitables.core.prover import NONE, Alteration, Prover, Run, Status
-from hitables.errors import UnknownName
 from hitables.ir.fields import Field, top
 from hitables.ir.hooks import Box
 from hitables.ir.intervals import Values
 from hitables.ir.marker import is_marker
 from hitables.ir.packet import Backend
-from hitables.ir.program import Chain, Program, Table
+from hitables.ir.program import Chain, Program, Table, check_names
 from hitables.ir.rule import Kind, Role, Rule
 from hitables.ir.semantics import FIELDS_WRITTEN
 
@@ -73,12 +72,7 @@ class Lint:
 
 def lint(program: Program, question: Question, *, tell: Tell) -> Lint:
     """All flaws, by table and line.  UnknownName for a table or chain that does not exist."""
-    for name in question.tables:
-        if all(table.name != name for table in program):
-            raise UnknownName(f"{program.name}: there is no table {name}")
-    for name in question.chains:
-        if all(name not in table for table in program):
-            raise UnknownName(f"{program.name}: there is no chain {name}")
+    check_names(program, question.tables, question.chains)
     deadline = None if question.timeout is None else time.monotonic() + question.timeout
     out = Lint()
     for table in program:

@@ -20,11 +20,10 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from hitables.errors import UnknownName
 from hitables.ir.fields import Family, Field, top
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
-from hitables.ir.program import Program, Table
+from hitables.ir.program import Program, Table, check_names
 from hitables.ir.rule import Kind, Match, Role, Rule, Target, Test
 from hitables.ir.semantics import RETURNS
 
@@ -97,7 +96,7 @@ def reach(
     *stopped*: list those that do not pass, too.
     *question* names tables and chains; UnknownName for one that *program* does not have.
     """
-    _check_names(program, question)
+    check_names(program, question.tables, question.chains)
     tables = [_limited(program.table(name), question.chains, box, program.family)
               for name in sorted(question.tables)]  # fmt: skip
     before = replace(program, tables=tuple(tables))
@@ -149,16 +148,6 @@ def _joined_answers(answers: list[Answers]) -> list[Answers]:
                 del current[each], current[other]
                 current[tuple(first)] = None
     return list(current)
-
-
-def _check_names(program: Program, question: Question) -> None:
-    present = {table.name for table in program}
-    for name in sorted(question.tables):
-        if name not in present:
-            raise UnknownName(f"{program.name}: there is no table {name}")
-        for chain in sorted(question.chains):
-            if chain not in program.table(name):
-                raise UnknownName(f"{program.name}: table {name} has no chain {chain}")
 
 
 # ---- the two programs ----

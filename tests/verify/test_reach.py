@@ -180,7 +180,7 @@ def test_the_status_says_whether_a_packet_passes() -> None:
     ("arguments", "message"),
     [
         (["--table", "nat"], "there is no table nat"),
-        (["--chain", "NOPE"], "table filter has no chain NOPE"),
+        (["--chain", "NOPE"], "there is no chain NOPE in table filter"),
         (["--to", "10.1.8:22x"], "--to 10.1.8:22x: invalid port or unknown service '22x'"),
         (["--to", "10.1.8.700"], "--to 10.1.8.700:"),
         (["--from", ":9-3"], "the range is reversed"),
