@@ -21,8 +21,11 @@ None of them is a KeyError or an OSError.  Every other exception is a fault of h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 # A longer line is cut to this many columns around the fault, so that the caret stays in sight.
 SHOWN_COLUMNS = 120
+MISTAKES = 10  # of one text that a message lists
 
 
 class HitablesError(Exception):
@@ -32,7 +35,8 @@ class HitablesError(Exception):
 class ParseError(HitablesError):
     """Text that could not be read: *source*, *line* and *column* (both from 1), and the *reason*.
 
-    *text* is the line, *length* the number of its characters at fault, *hint* a proposal.
+    *text* is the line, *length* the number of its characters at fault, *hint* a proposal.  *others*: more
+    mistakes of the same text, which the message lists too; *unsaid*: how many there are besides.
     """
 
     def __init__(
@@ -49,8 +53,24 @@ class ParseError(HitablesError):
         super().__init__(reason)
         self.reason, self.source, self.line, self.column = reason, source, line, column
         self.text, self.length, self.hint = text, length, hint
+        self.others: tuple[ParseError, ...] = ()
+        self.unsaid = 0
+
+    @staticmethod
+    def of_all(errors: Sequence[ParseError]) -> ParseError:
+        """The first of *errors*, whose message lists the first `MISTAKES` of them."""
+        first, *others = sorted(errors, key=lambda error: (error.line, error.column))
+        first.others = tuple(others[: MISTAKES - 1])
+        first.unsaid = len(errors) - 1 - len(first.others)
+        return first
 
     def __str__(self) -> str:
+        lines = [self._alone(), *(error._alone() for error in self.others)]
+        if self.unsaid:
+            lines.append(f"… and {self.unsaid} more mistake{'s' if self.unsaid > 1 else ''}")
+        return "\n".join(lines)
+
+    def _alone(self) -> str:
         place = ":".join(str(part) for part in (self.source, self.line, self.column) if part)
         message = f"{place}: {self.reason}" + (f"; {self.hint}" if self.hint else "")
         if not self.text or not self.column:

@@ -2,7 +2,7 @@
 
 A compiled text is a source in appearance only: a rule that is inserted there reaches some packets, and one
 that is deleted leaves its copies.  The text has a first line that says so; a kernel keeps the names of the
-chains of trees.
+chains of trees, and the marker (ir/marker.py), which both backends store.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from ..errors import Unsupported
+from ..ir.marker import is_marker
 from ..ir.program import Program
 
 _HEADER, _LACKS = "# Compiled by hitables ", ", equivalence verdict "
@@ -23,6 +24,9 @@ def why_compiled(program: Program) -> str:
     Chains are those of trees if a table has at least two with such names that rules enter.  A compiled text
     without trees is its source, unless rules were removed from it.
     """
+    markers = [chain.name for table in program for chain in table.chains if is_marker(chain.name)]
+    if markers:
+        return f"chain {markers[0]} marks it"
     generated = _generated_chains(program)
     if generated:
         return f"it has chains of trees: {', '.join(generated[:3])}" + (" …" if len(generated) > 3 else "")
@@ -48,6 +52,6 @@ def refuse_compiled(program: Program, file: str) -> None:
     if why:
         raise Unsupported(
             f"{file}: this rule set is compiled, and no source ({why}).  Give the rules that it was compiled "
-            'from; "hitables history" lists the files that were applied, and "sflgen print" prints the rules '
-            "of a state"
+            'from; "hitables source" prints them by the map of compile or the state of apply, "hitables '
+            'history" lists the files that were applied, and "sflgen print" prints the rules of a state'
         )

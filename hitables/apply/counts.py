@@ -15,24 +15,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..ir.meaning import meaning
 from ..ir.program import Program
-from ..ir.rule import Role, Rule
 from .texts import NO_COUNT, Chains, Count, Tables, TextChain, TextRule
 
 # By table, chain and rule: the rule of the source; "" if it only leads to other rules.
 Origins = dict[str, dict[str, list[str]]]
-
-
-def meaning(rule: Rule) -> str:
-    """Equal for rules that test and do the same in any spelling."""
-    tests = [
-        f"{match.name} {match.tests} {match.either} {match.native}"
-        if match.role is Role.SPACE and match.tests
-        else match.key
-        for match in rule.matches
-        if match.name or match.tests
-    ]
-    return " | ".join([*tests, rule.target.key if rule.target else "counts"])
 
 
 def of_source(program: Program) -> Origins:
@@ -52,18 +40,14 @@ def of_source(program: Program) -> Origins:
 
 
 def of_compiled(source: Program, source_map: Mapping[str, Any]) -> Origins:
-    """The origins of a compiled rule set; the rules of *source* have different lines in each table."""
+    """The origins of a compiled rule set by its map, which has the numbers of rules (emit/sourcemap.py)."""
     origins: Origins = {}
     by_source = of_source(source)
     for table in source_map["tables"]:
         name = table["name"]
-        by_line = {
-            rule.line: key
-            for chain in source.table(name).chains
-            for rule, key in zip(chain.rules, by_source[name][chain.name], strict=True)
-        }
+        keys = [key for chain in source.table(name).chains for key in by_source[name][chain.name]]
         origins[name] = {
-            chain["name"]: [by_line.get(line, "") if line else "" for line in chain["lines"]]
+            chain["name"]: [keys[number - 1] if number else "" for number in chain["rules"]]
             for chain in table["chains"]
         }
     return origins

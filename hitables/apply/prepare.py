@@ -102,7 +102,7 @@ def prepare(
     output = None
     if options is not None:
         tell(f"compiling {file}")
-        options = replace(options, backend=kernel.backend, leave=tuple(patterns))
+        options = replace(options, backend=kernel.backend, leave=tuple(patterns), marked=False)
         output = compile_program(source, options, timeout=timeout, tell=tell, weigh=counted)
     origins = of_compiled(source, output.source_map) if output else of_source(source)
     tell(f"loading {file} into a scratch namespace")

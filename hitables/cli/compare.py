@@ -13,6 +13,7 @@ import click
 
 from ..errors import HitablesError
 from .progress import progress_bar
+from .source import known_source, source_options
 from .terminal import (
     Differ,
     backend_option,
@@ -124,6 +125,7 @@ def _give(reports: Sequence[Any], form: str, output: str) -> None:
 @section(
     "Rule sets",
     option("--against", metavar="A", help="Compare each B with this rule set; without it, name A and one B."),
+    *source_options,
 )
 @_scope_section
 @section(
@@ -164,6 +166,8 @@ def check(
     packets: int | None,
     seed: int | None,
     replay: bool,
+    map_file: str | None,
+    folder: str | None,
     form: str,
     output: str,
     family: str | None,
@@ -195,8 +199,19 @@ def check(
         before, *programs = _read_programs([against, *files_after], family, progress)
         for after in programs:
             checked = api.check(before, after, progress=progress, **arguments)
-            reports.append(report(checked, _replays(checked, progress) if replay else {}))
+            known = _known_sources(before, after, map_file, folder)
+            reports.append(report(checked, _replays(checked, progress) if replay else {}, known))
     _give(reports, form, output)
+
+
+def _known_sources(before: Any, after: Any, map_file: str | None, folder: str | None) -> Any:
+    """The rule set of the two that is compiled, with its source; None in place of the other."""
+    from ..analyse.compiled_text import why_compiled
+
+    return tuple(
+        known_source(program, map_file, folder) if why_compiled(program) else None
+        for program in (before, after)
+    )
 
 
 def _replays(checked: Any, progress: Callable[[str], None]) -> dict[int, Any]:

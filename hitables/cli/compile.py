@@ -297,6 +297,7 @@ def compile_command(
             tell=progress,
             done=progress.done,
             weigh=weigh,
+            source_text=text,
         )
     # Files first: standard error may be a closed pipe, and a message that fails must not lose the result.
     _write(result, outputs, options["backend"])
@@ -394,7 +395,9 @@ def _success(result: Any, compiled: Any, output: str) -> str:
     ]
     count = f"{len(compiled)} chain{'s' if len(compiled) > 1 else ''} compiled"
     proof = "proved equal" if result.proved else "NOT PROVED"
-    load = "" if output == "-" else f"; load the rules with: hitables apply {result.before.name}"
+    name = result.before.name
+    loader = f"iptables-restore {output}" if name == "-" else f"hitables apply {name}"
+    load = "" if output == "-" else f"; load the rules with: {loader}"
     after = sum(each.after for each in compiled)
     read = f"{means[0]:.1f} read per packet, now {means[1]:.1f}"
     return f"{count}: {rules} rules as {after}, {read}; {proof}{load}"
@@ -403,7 +406,8 @@ def _success(result: Any, compiled: Any, output: str) -> str:
 def _show_summary(reports: Any) -> None:
     """Print a row for each chain, and how many chains were left unchanged because they are short."""
     from rich.console import Console
-    from rich.table import Table
+
+    from ..report.columns import print_table
 
     short: dict[str, int] = {}
     for each in reports:
@@ -411,22 +415,19 @@ def _show_summary(reports: Any) -> None:
             short[each.why] = short.get(each.why, 0) + 1
     any_removed = any(each.gone for each in reports)
     backends = sorted({backend for each in reports for backend in each.ns_after})
-    columns = [
-        *("table", "chain", "rules"),
+    numbers = [
+        "rules",
         *(["removed"] if any_removed else []),
         *("printed", "read", "now", "longest", "nested"),
         *(name for backend in backends for name in (f"{backend} ns", "now")),
-        "",
     ]
-    table = Table(title="chains", title_justify="left")
-    for name in columns:
-        table.add_column(name, justify="left" if name in ("table", "chain", "") else "right")
-    for each in reports:
-        if each.why not in short or each.gone:
-            table.add_row(*_summary_row(each, any_removed, backends))
+    columns = [("table", False), ("chain", False), *((name, True) for name in numbers), ("", False)]
+    rows = [
+        _summary_row(each, any_removed, backends) for each in reports if each.why not in short or each.gone
+    ]
     console = Console(stderr=True, width=None if sys.stderr.isatty() else 140)
-    if table.row_count:
-        console.print(table)
+    if rows:
+        print_table(console, columns, rows, keys=2, title="chains")
     for why, count in short.items():
         console.print(f"{count} chains left unchanged: {why}")
     if any_removed:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ..errors import HitablesError
+from .source import known_source, source_options
 from .terminal import (
     backend_option,
     command,
@@ -32,8 +33,8 @@ from .terminal import (
             'hitables trace --packet "$PACKET" office.rules',
         ),
         (
-            "Trace a packet that check or diff printed, as nft reads the rules",
-            'hitables trace --backend nft --packet "$PACKET" office.rules',
+            "Name the rule of your file that decides a packet of the log",
+            'hitables save | hitables trace --map office.map --packet "$LINE"',
         ),
     ),
 )
@@ -43,20 +44,54 @@ from .terminal import (
     required=True,
     metavar="FIELDS",
     help='Trace this packet, as in "chain=FORWARD in=eth0 src=10.0.0.1 dst=10.0.0.2 proto=tcp sport=1024 '
-    'dport=22 state=NEW"; table, in, out and state may be left out.',
+    'dport=ssh state=NEW"; table, in, out and state may be left out. Or the packet of this line of the '
+    "kernel's log (IN=eth0 OUT= SRC=10.0.0.1 ...), to which such words may be added.",
 )
 @section(
     "Rule set",
     backend_option("Read the rules as this iptables does.", ("legacy", "nft"), "legacy"),
     family_option,
+    *source_options,
 )
-def trace(file: str, packet: str, backend: str, family: str | None) -> None:
-    """Print the verdict of a packet, and every rule of FILE that it reads, with its line."""
-    from ..api import trace as trace_packet
-    from ..report.trace import describe_walk
+@data_options
+def trace(
+    file: str,
+    packet: str,
+    backend: str,
+    family: str | None,
+    map_file: str | None,
+    folder: str | None,
+    form: str,
+    as_json: bool,
+) -> None:
+    """Print the verdict of a packet, and every rule of FILE that it reads, with its line.
 
-    walk = trace_packet(read_program(file, family), packet, backend=backend)
-    click.echo(describe_walk(walk))
+    If FILE is compiled, --map or --state names the rules of its source too.
+    """
+    import json
+
+    from ..api import trace as trace_packet
+    from ..ir.packet import Backend
+    from ..ir.packet_log import is_log_line, read_log_line
+    from ..ir.packet_text import read_packet
+    from ..report import trace as report
+
+    program = read_program(file, family)
+    known = known_source(program, map_file, folder)
+    assumed: tuple[str, ...] = ()
+    if is_log_line(packet):
+        logged = read_log_line(packet, program.family)
+        packet, assumed = logged.words, logged.assumed
+    spelled = read_packet(packet, program.family)
+    place = spelled.table, spelled.chain
+    walk = trace_packet(program, packet, backend=backend)
+    if is_json(form, as_json):
+        document = report.as_json(walk, program.name, place, packet, Backend(backend), assumed, known)
+        click.echo(json.dumps(document, indent=1))
+        return
+    if assumed:
+        click.echo(f"packet: {packet}\nassumed: {'; '.join(assumed)}")
+    click.echo(report.describe_walk(walk, spelled.table, known))
     if walk.open:
         click.echo("these conditions are not part of the packet; they are assumed not to hold:", err=True)
         for key in sorted(walk.open):

@@ -16,13 +16,15 @@ from .compare import check, diff, lint
 from .compile import compile_command
 from .inspect import convert, graph, stats, trace
 from .kernel import bench_kernel, calibrate, save
+from .reach import reach
+from .source import counters, source
 from .terminal import Commands
 from .traffic import traffic
 
 SECTIONS = {
     "Daily use": ("compile", "check", "diff", "lint", "save"),
-    "Living with a firewall": ("apply", "confirm", "rollback", "status", "history"),
-    "Understanding a rule set": ("trace", "stats", "graph"),
+    "Living with a firewall": ("apply", "confirm", "rollback", "status", "history", "counters", "source"),
+    "Understanding a rule set": ("trace", "reach", "stats", "graph"),
     "Measuring": ("calibrate", "bench"),
     "Research on packet classification": (
         "algorithms",
@@ -72,9 +74,9 @@ def bench() -> None:
     """Measure packets per rule set in this kernel, or lookups per classifier in memory."""
 
 
-for each in (compile_command, check, diff, lint, save, trace, stats, graph, calibrate):
+for each in (compile_command, check, diff, lint, save, trace, reach, stats, graph, calibrate):
     main.add_command(each)
-for each in (apply, confirm, rollback, status, history):
+for each in (apply, confirm, rollback, status, history, counters, source):
     main.add_command(each)
 for each in (algorithms, classify, generate, seed, convert, traffic):
     main.add_command(each)

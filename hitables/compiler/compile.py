@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..analyse.callgraph import check_loops
-from ..errors import UnknownName
-from ..ir.program import Program
+from ..ir.program import Program, check_names
 from ..ir.rule import EVERYTHING, Match, Metadata
 from ..parse.named_memory import FIRST
 from ..syntax.extensions import MATCHES, TARGETS
@@ -37,12 +36,7 @@ def compile_rules(
     when chains jump in a circle; UnknownName when a table or chain of *options* does not exist.
     """
     check_loops(program)
-    for name in options.tables:
-        if all(table.name != name for table in program):
-            raise UnknownName(f"{program.name}: there is no table {name}")
-    for name in options.chains:
-        if all(name not in table for table in program):
-            raise UnknownName(f"{program.name}: there is no chain {name}")
+    check_names(program, options.tables, options.chains)
     tables, origins, reports, gone, faults = [], {}, [], [], []
     keep = _must_stay(program)
     total, finished = max(1, program.rule_count()), 0

@@ -20,7 +20,7 @@ from ..emit.chain_writer import Names
 from ..emit.conext2014 import Run, write_runs
 from ..ir.choices import Malformed
 from ..ir.fields import TCP, UDP, Family, Field
-from ..ir.program import Chain, Program, Table
+from ..ir.program import Chain, Program, Table, check_names
 from ..ir.rule import Kind, Role, Rule
 from .options import NESTING, Options
 from .result import ChainReport, Compiled
@@ -39,6 +39,7 @@ def transform(program: Program, options: Options) -> Compiled:
     see Malformed).
     """
     check_loops(program)
+    check_names(program, options.tables, options.chains)
     tables, origins, reports = [], {}, []
     for table in program:
         transformer = _TableTransformer(program.family, table, options)

@@ -14,17 +14,18 @@ Callers: the command `hitables compile`, and `hitables.compile` (api.py).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..analyse.weights import Weights
-from ..emit.sourcemap import source_map
+from ..emit.sourcemap import source_map, with_own_lines, with_true_lines
 from ..emit.text import write
 from ..errors import InvalidOption, NotEquivalent, OutOfBudget, ParseError
 from ..ir.choices import Equivalence, backends_of
 from ..ir.fields import Family
 from ..ir.foreign import entered_from, hide, is_foreign, show
+from ..ir.marker import with_markers
 from ..ir.program import Program
 from ..parse.iptables import Vocabulary
 from ..reader import read
@@ -123,6 +124,7 @@ def compile_text(
         weigh=weigh,
         done=done,
         known=known,
+        source_text=text,
     )
 
 
@@ -138,19 +140,22 @@ def compile_program(
     weigh: Weigh | None = None,
     done: OnShare = _ignore,
     known: Vocabulary | None = None,
+    source_text: str = "",
 ) -> Output:
     """Compile *program*, print it, read the text again, prove the two equal.
 
     NotEquivalent, with a packet, when the result differs even after the chains at fault were put back;
     OutOfBudget when *timeout* (seconds, for all proofs together) or *max_memory* (bytes) ends a proof.
     Without *prove* the first line of the output says that it was not proved.
-    *known* is the vocabulary that *program* was read with.
+    *known* is the vocabulary that *program* was read with, *source_text* its text, which the source map gets.
     """
     if weigh is not None:
         tell("weighing")
         options = replace(options, traffic=weigh(program))
     tell("compiling")
-    original, program = program, hide(program, options.leave)
+    given = program
+    original, lines = with_own_lines(given)
+    program = hide(original, options.leave)
     options = _with_unchanged(original, options)
     compiled = _transform(program, options, scheme, done)
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -165,6 +170,8 @@ def compile_program(
     while True:
         tell("printing")
         shown = show(compiled.program, original, options.leave)
+        if options.marked:
+            shown = with_markers(shown, original, {table for table, _ in compiled.changed()})
         text = _header(options, scheme, prove, len(compiled.gone)) + write(shown)
         if not prove:
             break
@@ -181,15 +188,32 @@ def compile_program(
         compiled = compiled.leaving(program, fault)
     return Output(
         text,
-        shown,
-        source_map(shown, compiled.origins, original.name, compiled.gone),
+        with_true_lines(shown, lines),
+        _map(shown, compiled, original, lines, options, source_text),
         _reports(compiled.reports, original, options),
-        original,
+        given,
         options.traffic.source if options.traffic else "",
         compiled.faults,
         prove,
         by_regions,
     )
+
+
+def _map(
+    shown: Program,
+    compiled: Compiled,
+    original: Program,
+    lines: Mapping[int, int],
+    options: Options,
+    source_text: str,
+) -> dict[str, Any]:
+    """The source map, with the true *lines* of rules that share one, and with the text of the source."""
+    gone = [replace(each, line=lines.get(each.line, each.line)) for each in compiled.gone]
+    plain = source_map(shown, compiled.origins, original.name, gone, original, options.leave)
+    for table in plain["tables"] if lines else ():
+        for chain in table["chains"]:
+            chain["lines"] = [lines.get(line, line) for line in chain["lines"]]
+    return plain | {"text": source_text}
 
 
 def _with_unchanged(program: Program, options: Options) -> Options:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import re
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -44,6 +45,8 @@ PROTOCOLS = {
 FLAGS = {"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32}
 FRAGMENTS = {"none": Fragment.WHOLE, "first": Fragment.FIRST, "later": Fragment.LATER}
 ANSWERS = {"no": Outcome.NO, "yes": Outcome.YES, "dropped": Outcome.DROPPED}
+# By protocol: the one that services are listed for.
+_SERVED_BY = {TCP: ("tcp",), UDP: ("udp",), SCTP: ("sctp",)}
 RAW = (Field.SPORT, Field.DPORT, Field.FLAGS)
 ANY = -1  # in place of a number of evaluations: all of them
 
@@ -204,32 +207,39 @@ class _Word:
 
 
 def read_packet(text: str, family: Family) -> Spelled:
-    """Read a packet from text; ParseError names the word that is wrong.
+    """Read a packet from text; ParseError lists the words that are wrong, and those that are missing.
 
     chain, src, dst and proto are required, and the fields of a packet of that protocol.  These words have
     defaults: table (filter), in and out (none), mac (none), state (NEW), frag (none), bytes of layer 4 (64),
     flags (SYN for a NEW packet, else ACK).
     """
-    words = _words(text)
+    mistakes: list[ParseError] = []
+    words = _words(text, mistakes)
     known: dict[str, _Word] = {}
     answers = Answers()
     for word in words:
-        if word.name in _ANSWER_READERS:
-            _ANSWER_READERS[word.name](word, family, answers)
-        elif word.name not in NAMES:
-            raise word.wrong(f"unknown word {word.name}=", _nearest(word.name, NAMES))
-        elif word.name in known:
-            raise word.wrong(f"{word.name}= is given twice")
-        else:
-            known[word.name] = word
-    packet = answers.given_by(_Reader(known, family, text).packet())
+        try:
+            if word.name in _ANSWER_READERS:
+                _ANSWER_READERS[word.name](word, family, answers)
+            elif word.name not in NAMES:
+                raise word.wrong(f"unknown word {word.name}=", _nearest(word.name, NAMES))
+            elif word.name in known:
+                raise word.wrong(f"{word.name}= is given twice")
+            else:
+                known[word.name] = word
+        except ParseError as error:
+            mistakes.append(error)
+    reader = _Reader(known, family, text, mistakes)
+    fields = reader.fields()
     table, chain = known.get("table"), known.get("chain")
     if chain is None:
-        raise _missing("chain", "say which chain the packet enters, as in chain=FORWARD", text)
-    return Spelled(table.value if table else "filter", chain.value, packet, answers)
+        mistakes.append(_missing("chain", "say which chain the packet enters, as in chain=FORWARD", text))
+    if mistakes or chain is None:
+        raise ParseError.of_all(mistakes)
+    return Spelled(table.value if table else "filter", chain.value, answers.given_by(fields()), answers)
 
 
-def _words(text: str) -> list[_Word]:
+def _words(text: str, mistakes: list[ParseError]) -> list[_Word]:
     words, at = [], 0
     pattern = re.compile(r'\s*(?:([^\s=]*)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|$)|(\S+))')
     while text[at:].strip():
@@ -238,7 +248,9 @@ def _words(text: str) -> list[_Word]:
         if token.group(3) is not None:
             word = _Word("", "", token.start(3) + 1, len(token.group(3)), text)
             quote = '"' in token.group(3)
-            raise word.wrong("a quote that is not closed" if quote else "a word is missing its =")
+            mistakes.append(word.wrong("a quote that is not closed" if quote else "a word is missing its ="))
+            at = token.end()
+            continue
         name, value = token.group(1), token.group(2)
         if value.startswith('"'):
             value = re.sub(r"\\(.)", r"\1", value[1:-1])
@@ -259,18 +271,29 @@ def _missing(name: str, hint: str, text: str) -> ParseError:
 
 
 class _Reader:
-    def __init__(self, words: dict[str, _Word], family: Family, text: str) -> None:
-        self.words, self.family, self.text = words, family, text
+    """Makes a packet of its *words*; what is wrong with them is added to *mistakes*."""
+
+    def __init__(
+        self, words: dict[str, _Word], family: Family, text: str, mistakes: list[ParseError]
+    ) -> None:
+        self.words, self.family, self.text, self.mistakes = words, family, text, mistakes
+
+    def value(self, name: str, read: Callable[[_Word], T], default: T) -> T:
+        word = self.words.get(name)
+        try:
+            return default if word is None else read(word)
+        except ParseError as error:
+            self.mistakes.append(error)
+            return default
 
     def get(self, name: str, which: Field, default: int | None = None) -> int | None:
-        word = self.words.get(name)
-        return default if word is None else _read(word, word.value, which, self.family)
+        return self.value(name, lambda word: _read(word, word.value, which, self.family), default)
 
     def choice(self, name: str, meanings: Mapping[str, T], default: T) -> T:
-        word = self.words.get(name)
-        return default if word is None else _choose(word, word.value, meanings)
+        return self.value(name, lambda word: _choose(word, word.value, meanings), default)
 
-    def packet(self) -> Packet:
+    def fields(self) -> Callable[[], Packet]:
+        """Read the words; the function makes the packet, if there were no mistakes."""
         offset_one = self.choice("offset", {"1": True}, False)
         frag = self.choice("frag", FRAGMENTS, Fragment.LATER if offset_one else Fragment.WHOLE)
         cut_short = self.choice("headers", {"cut": True, "whole": False}, False)
@@ -281,12 +304,14 @@ class _Reader:
             Field.IIF: self.get("in", Field.IIF, 0), Field.OIF: self.get("out", Field.OIF, 0),
             Field.SRC: self.get("src", Field.SRC), Field.DST: self.get("dst", Field.DST),
             Field.PROTO: self.get("proto", Field.PROTO), Field.MAC: self.get("mac", Field.MAC),
-            Field.SPORT: self.get("sport", Field.SPORT), Field.DPORT: self.get("dport", Field.DPORT),
+            Field.SPORT: None, Field.DPORT: None,
             Field.FLAGS: self.get("flags", Field.FLAGS), Field.ICMP: self.get("icmp", Field.ICMP),
             Field.STATE: state,
         }  # fmt: skip
         later = frag is Fragment.LATER
         proto = fields[Field.PROTO]
+        for name, which in (("sport", Field.SPORT), ("dport", Field.DPORT)):
+            fields[which] = self.port(name, which, proto)
         self.require(fields, cut_short, later, size)
         if proto == TCP and not later and size >= FIELD_BYTES[Field.FLAGS] and fields[Field.FLAGS] is None:
             new = state == STATES.index("NEW")
@@ -302,14 +327,32 @@ class _Reader:
             offset_one,
             cut_short,
         )
+        return lambda: self.checked(packet)
+
+    def checked(self, packet: Packet) -> Packet:
         wrong = inconsistency(packet)
         if wrong is not None:
             raise ParseError(f"there is no such packet: {wrong}", source="packet", line=1, text=self.text)
         return packet
 
+    def port(self, name: str, which: Field, proto: int | None) -> int | None:
+        """A number, or the name of a service, as in dport=ssh."""
+
+        def read(word: _Word) -> int:
+            if re.fullmatch(r"[0-9]+", word.value):
+                return _read(word, word.value, which, self.family)
+            try:
+                return socket.getservbyname(word.value, *_SERVED_BY.get(proto or 0, ()))
+            except OSError:
+                raise word.wrong(
+                    f"{word.value!r} is no port, and no service of this host",
+                    f"a number from 0 to {top(which, self.family)}, or a name of /etc/services",
+                ) from None
+
+        return self.value(name, read, None)
+
     def size(self) -> int:
-        word = self.words.get("bytes")
-        return 64 if word is None else _number(word, word.value, 65535)
+        return self.value("bytes", lambda word: _number(word, word.value, 65535), 64)
 
     def require(self, fields: dict[Field, int | None], cut_short: bool, later: bool, size: int) -> None:
         needed = {"src": "an address", "dst": "an address"}
@@ -330,7 +373,7 @@ class _Reader:
             needed["icmp"] = "type and code, as in icmp=8/0"
         for name, hint in needed.items():
             if name not in self.words:
-                raise _missing(name, hint, self.text)
+                self.mistakes.append(_missing(name, hint, self.text))
 
 
 def _read(word: _Word, text: str, which: Field, family: Family) -> int:

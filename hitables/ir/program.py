@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 
+from ..errors import UnknownName
 from .fields import Family
 from .rule import Rule
 
@@ -123,6 +124,21 @@ class Program:
 
     def rule_count(self) -> int:
         return sum(table.rule_count() for table in self.tables)
+
+
+def check_names(program: Program, tables: Collection[str], chains: Collection[str]) -> None:
+    """UnknownName for one of *tables* that does not exist, and one of *chains* that none of these tables has.
+
+    Without *tables*, for a chain that no table has.
+    """
+    for name in sorted(tables):
+        if all(table.name != name for table in program):
+            raise UnknownName(f"{program.name}: there is no table {name}")
+    asked = [table for table in program if not tables or table.name in tables]
+    for name in sorted(chains):
+        if all(name not in table for table in asked):
+            where = f" in table {', '.join(sorted(tables))}" if tables else ""
+            raise UnknownName(f"{program.name}: there is no chain {name}{where}")
 
 
 def is_acyclic(after: Mapping[str, Collection[str]]) -> bool:

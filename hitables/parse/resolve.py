@@ -19,10 +19,19 @@ from .rule_parts import nearest
 
 
 class Resolver:
-    """Binds the names of one table; *error_at* makes the error at a word of a line."""
+    """Binds the names of one table.
 
-    def __init__(self, table: TableDraft, error_at: Callable[..., ParseError]) -> None:
-        self.table, self.error_at = table, error_at
+    *error_at* makes the error at a word of a line, and *note* takes it, so that all are found; of one unknown
+    name in a chain only the first.
+    """
+
+    def __init__(
+        self, table: TableDraft, error_at: Callable[..., ParseError], note: Callable[[ParseError], None]
+    ) -> None:
+        self.table, self._error_at, self._note = table, error_at, note
+
+    def _refuse(self, line: int, reason: str, word: str, hint: str = "") -> None:
+        self._note(self._error_at(line, reason, word, hint))
 
     def rules(self, chain: ChainDraft) -> tuple[Rule, ...]:
         """Bind targets to chains: a declared chain wins over a target extension of its name."""
@@ -39,10 +48,10 @@ class Resolver:
             elif target is not None and target.kind is Kind.VERDICT and target.name in self.table.chains:
                 if target.words:
                     word = target.words[0]
-                    raise self.error_at(rule.line, f"unknown option {word}: {target.name} is a chain", word)
+                    self._refuse(rule.line, f"unknown option {word}: {target.name} is a chain", word)
                 declared = self.table.chains[target.name].line
                 if declared > rule.line:
-                    raise self.error_at(
+                    self._refuse(
                         rule.line,
                         f"{target.name} is a target here and a chain from line {declared} on",
                         target.name,
@@ -59,16 +68,17 @@ class Resolver:
                 nearest(target.name, [*self.table.chains, *TARGETS])
                 or f"declare it by a line :{target.name} - [0:0]"
             )
-            raise self.error_at(
+            self._refuse(
                 rule.line,
                 f"{target.name} is neither a chain of table {self.table.name} nor a known target",
                 target.name,
                 hint,
             )
+            return
         if chain.policy is not None:
-            raise self.error_at(rule.line, f"cannot jump to the built-in chain {target.name}", target.name)
-        if chain.line > rule.line:
-            raise self.error_at(
+            self._refuse(rule.line, f"cannot jump to the built-in chain {target.name}", target.name)
+        elif chain.line > rule.line:
+            self._refuse(
                 rule.line,
                 f"chain {target.name} is declared behind this, in line {chain.line}",
                 target.name,
@@ -97,7 +107,8 @@ class Resolver:
                 continue
             below = below or _below(self.table)
             if any(self._refusal(scope, below[name]) for bound in scopes.values() for scope in bound):
-                raise next(self._errors(chain, scopes, below[name]))
+                for error in self._errors(chain, scopes, below[name]):
+                    self._note(error)
 
     def _errors(
         self, chain: ChainDraft, scopes: dict[int, list[Scope]], below: set[str]
@@ -109,7 +120,7 @@ class Resolver:
                     refusal = self._refusal(scope, below)
                     if part is not None and refusal:
                         reason, hint = refusal
-                        yield self.error_at(rule.line, f"{part.name}{reason}", part.name, hint)
+                        yield self._error_at(rule.line, f"{part.name}{reason}", part.name, hint)
 
     def _refusal(self, scope: Scope, below: set[str]) -> tuple[str, str] | None:
         """Why a chain that the chains *below* reach may not use what has this scope, with a hint."""

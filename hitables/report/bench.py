@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+
+from .columns import print_table
 
 
 def show_bench(data: Mapping[str, Any]) -> None:
@@ -17,25 +18,24 @@ def show_bench(data: Mapping[str, Any]) -> None:
         f"chain {data['chain']}, {data['backend']}, {data['packets']} packets in turn; "
         f"without rules a packet takes {data['empty_ns']:.0f} ns"
     )
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for name in ("rules", "ns above", "+-", "modelled", "ns total"):
-        table.add_column(name, justify="right")
-    table.add_column("")
+    rows = []
     for row in data["rows"]:
         if "ns" not in row:
-            table.add_row(row["name"], "", "", "", "", "", f"not measured: {row['why']}")
+            rows.append([row["name"], "", "", "", "", "", f"not measured: {row['why']}"])
             continue
         modelled = "" if row["modelled_ns"] is None else f"{row['modelled_ns']:,.0f}"
-        table.add_row(
-            row["name"],
-            f"{row['rules']:,}",
-            f"{row['ns']:,.0f}",
-            f"{row['doubt_ns']:,.0f}",
-            modelled,
-            f"{row['ns_with_io']:,.0f}",
-            row["note"],
+        rows.append(
+            [
+                row["name"],
+                f"{row['rules']:,}",
+                f"{row['ns']:,.0f}",
+                f"{row['doubt_ns']:,.0f}",
+                modelled,
+                f"{row['ns_with_io']:,.0f}",
+                row["note"],
+            ]
         )
-    console.print(table)
+    numbers = ("rules", "ns above", "+-", "modelled", "ns total")
+    print_table(console, [("", False), *((name, True) for name in numbers), ("", False)], rows, title=title)
     for line in data["advice"]:
         console.print(line)

@@ -19,17 +19,28 @@ from ..ir.packet_text import show_packet
 from ..ir.program import Program
 from ..ir.rule import Ends, Kind
 from ..ir.semantics import Step, Walk
-from ..verify.question import Difference, Equal, Undecided, decided_by
+from ..verify.question import Difference, Equal, Origin, Undecided, decided_by
 from .finding import Case, Finding, PacketPath, Report, SourceLine
 
 if TYPE_CHECKING:
     from ..kernel.replay import Replay
+    from ..sources.known import Known
+
+# Before and after; None: the rule set is no compiled one, or its source is not known.
+Sources = tuple["Known | None", "Known | None"]
 
 
-def report(comparison: Comparison, replays: Mapping[int, Replay] = MappingProxyType({})) -> Report:
-    """*replays* has the kernel's treatment of witnesses, by the number of the case."""
+def report(
+    comparison: Comparison,
+    replays: Mapping[int, Replay] = MappingProxyType({}),
+    known: Sources = (None, None),
+) -> Report:
+    """*replays* has the kernel's treatment of witnesses, by the number of the case.
+
+    *known*: the rule sets before and after with their sources, where these are known.
+    """
     findings = {
-        number: _finding(comparison, case, replays.get(number))
+        number: _finding(comparison, case, replays.get(number), known)
         for number, case in enumerate(comparison.cases)
         if isinstance(case.answer, Difference)
     }
@@ -127,7 +138,7 @@ def _trouble(answer: Undecided) -> str:
 # ---- findings ----
 
 
-def _finding(comparison: Comparison, case: ComparedCase, replay: Replay | None) -> Finding:
+def _finding(comparison: Comparison, case: ComparedCase, replay: Replay | None, known: Sources) -> Finding:
     difference = case.answer
     assert isinstance(difference, Difference)
     names = comparison.before.name, comparison.after.name
@@ -136,7 +147,8 @@ def _finding(comparison: Comparison, case: ComparedCase, replay: Replay | None) 
     walks = {"before": difference.before, "after": difference.after}
     programs = {"before": comparison.before, "after": comparison.after}
     details = _details(difference, case, programs, walks)
-    lines = [message, *difference.describe_ways(names)]
+    origins = _origin(known[0], difference.table), _origin(known[1], difference.table)
+    lines = [message, *difference.describe_ways(names, origins)]
     if replay is not None:
         lines += replay.describe().splitlines()
         details["kernel"] = {
@@ -152,12 +164,26 @@ def _finding(comparison: Comparison, case: ComparedCase, replay: Replay | None) 
         (
             _place_of(difference, comparison.after, "after"),
             _place_of(difference, comparison.before, "before"),
+            *_places_of_sources(difference, known),
         ),
         tuple(filter(None, (difference.table, difference.chain))),
         tuple(_path(programs[role], walk) for role, walk in walks.items() if walk is not None),
         details,
         "\n".join(lines),
     )
+
+
+def _origin(known: Known | None, table: str) -> Origin:
+    return lambda step: known.place(table, step.chain, step.index) if known is not None else ""
+
+
+def _places_of_sources(difference: Difference, known: Sources) -> Iterator[SourceLine]:
+    """The rules of the sources whose copies make the difference, the one under review first."""
+    for role, each in (("after", known[1]), ("before", known[0])):
+        step = _deciding(difference, role)
+        found = each.origin(difference.table, step.chain, step.index) if each and step else None
+        if each and found:
+            yield SourceLine(each.source.name, found.rule.line, found.text, role)
 
 
 def _kind(difference: Difference) -> str:
@@ -172,17 +198,23 @@ def _kind(difference: Difference) -> str:
 def _place_of(difference: Difference, program: Program, role: str) -> SourceLine:
     """The rule or the policy that makes the difference in *program*; the table if there is no packet."""
     table = program.table(difference.table)
-    walks = difference.before, difference.after
-    walk, other = walks if role == "before" else walks[::-1]
-    if walk is None or other is None:
+    if difference.before is None or difference.after is None:
         return SourceLine(program.name, table.line, f"*{table.name}", role)
-    step = decided_by(walk)
-    if other.verdict == walk.verdict:
-        step = _step_of_effect(walk, other) or step
+    step = _deciding(difference, role)
     if step is not None:
         return _place(program, step, role)
     chain = table[difference.chain]
     return SourceLine(program.name, chain.line or table.line, f":{chain.name} {chain.policy or '-'}", role)
+
+
+def _deciding(difference: Difference, role: str) -> Step | None:
+    """The rule that makes the difference; None: the policy, or there is no packet."""
+    walks = difference.before, difference.after
+    walk, other = walks if role == "before" else walks[::-1]
+    if walk is None or other is None:
+        return None
+    step = decided_by(walk)
+    return _step_of_effect(walk, other) or step if other.verdict == walk.verdict else step
 
 
 def _step_of_effect(walk: Walk, other: Walk) -> Step | None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from .columns import print_table
+
 if TYPE_CHECKING:
     from ..engine import Algorithm
     from ..engine.run import Classified
@@ -40,17 +42,17 @@ def show_algorithms(builders: Sequence[str], classifiers: Iterable[Algorithm]) -
 
 def show_classified(rows: Sequence[Classified]) -> None:
     """Print a row of results for each classifier."""
-    table = Table()
-    table.add_column("algorithm", overflow="fold")
-    for name in ("rules", "packets", "build s", "bytes", "lookups/s", "ns alone", "mismatches"):
-        table.add_column(name, justify="right")
-    if any(row.work is not None for row in rows):
-        table.add_column("reads (most)", no_wrap=True)
+    names = ("rules", "packets", "build s", "bytes", "lookups/s", "ns alone", "mismatches")
+    columns = [("algorithm", False), *((name, True) for name in names)]
+    with_work = any(row.work is not None for row in rows)
+    if with_work:
+        columns.append(("reads (most)", True))
+    cells = []
     for row in rows:
         speed = "" if row.lookups_per_s is None else f"{row.lookups_per_s:,.0f}"
         alone = "" if row.lookup_ns is None else f"{row.lookup_ns:,.0f}"
         wrong = "" if row.mismatches is None else f"{row.mismatches:,}"
         sizes = f"{row.rules:,}", f"{len(row.found):,}", f"{row.build_s:.3f}", f"{row.bytes:,}"
         reads = "\n".join(f"{mean:,.1f} ({most:,}) {name}" for name, (mean, most) in (row.work or {}).items())
-        table.add_row(row.algorithm, *sizes, speed, alone, wrong, *([reads] if row.work is not None else []))
-    _console().print(table)
+        cells.append([row.algorithm, *sizes, speed, alone, wrong, *([reads] if with_work else [])])
+    print_table(_console(), columns, cells)

@@ -38,11 +38,20 @@ def describe(box: Mapping[Field, Values], family: Family) -> str:
         if interface in box:
             words.append(f"{name} {_interfaces(box[interface], family)}")
     if Field.MAC in box:
-        macs = [f"{low.to_bytes(6, 'big').hex(':')}" for low, high in box[Field.MAC].pairs if low == high]
-        words.append(f"mac {_listed(macs, len(box[Field.MAC].pairs))}" if macs else "of some macs")
+        words.append(f"mac {_macs(box[Field.MAC], family)}")
     if Field.STATE in box:
         words.append(f"state {_states(box[Field.STATE])}")
     return " ".join(words)
+
+
+def _macs(values: Values, family: Family) -> str:
+    rest = values.complement(top(Field.MAC, family))
+    but = len(rest.pairs) < len(values.pairs)
+    parts = [
+        "-".join(dict.fromkeys(end.to_bytes(6, "big").hex(":") for end in pair))
+        for pair in (rest if but else values).pairs
+    ]
+    return ("all but " if but else "") + _listed(parts, len(parts)) if parts else "any"
 
 
 def _protocol(box: Mapping[Field, Values], family: Family) -> str:

@@ -7,32 +7,31 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+
+from .columns import print_table
 
 
 def show_stats(document: Mapping[str, Any]) -> None:
     """Print the data of `costs.stats.profile`, and under "trace" that of `read_over_trace`."""
     console = Console(width=None if sys.stdout.isatty() else 110)
-    table = Table(
-        title=f"{document['source']}: {document['rules']} rules, read as {document['backend']}",
-        title_justify="left",
-    )
-    for name in ("table", "chain"):
-        table.add_column(name)
-    for name in ("rules", "space", "constant", "named", "once", "mean read", "longest", "ns"):
-        table.add_column(name, justify="right")
+    rows = []
     for each in document["chains"]:
         if not each["rules"] and each["policy"] is None:
             continue
         roles = each["roles"]
-        table.add_row(
-            each["table"],
-            each["chain"] + ("" if each["reached"] else " (not reached)"),
-            str(each["rules"]),
-            *(str(roles[role] or "") for role in ("SPACE", "CONSTANT", "NAMED", "ONCE")),
-            *(str(each.get(key, "")) for key in ("mean_read", "longest_read", "modelled_ns")),
+        rows.append(
+            [
+                each["table"],
+                each["chain"] + ("" if each["reached"] else " (not reached)"),
+                str(each["rules"]),
+                *(str(roles[role] or "") for role in ("SPACE", "CONSTANT", "NAMED", "ONCE")),
+                *(str(each.get(key, "")) for key in ("mean_read", "longest_read", "modelled_ns")),
+            ]
         )
-    console.print(table)
+    title = f"{document['source']}: {document['rules']} rules, read as {document['backend']}"
+    numbers = ("rules", "space", "constant", "named", "once", "mean read", "longest", "ns")
+    columns = [("table", False), ("chain", False), *((name, True) for name in numbers)]
+    print_table(console, columns, rows, keys=2, title=title)
     trace = document["trace"]
     if trace is not None:
         console.print(

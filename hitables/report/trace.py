@@ -1,20 +1,84 @@
-"""`hitables trace`: a packet's path through a program as text."""
+"""`hitables trace`: a packet's path through a program as text and as JSON."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from .. import __version__
 from ..emit.text import rule_text
-from ..ir.packet import Outcome
-from ..ir.semantics import Walk
+from ..ir.packet import Backend, Outcome
+from ..ir.semantics import Step, Walk
+from ..sources.known import Known
+from ..verify.question import decided_by
 
 _OUTCOMES = {Outcome.NO: "no", Outcome.YES: "yes", Outcome.DROPPED: "dropped"}
 
 
-def describe_walk(walk: Walk) -> str:
-    """A line for each rule read (its line in the file, the outcome, the rule), then effects and verdict."""
+def describe_walk(walk: Walk, table: str = "filter", known: Known | None = None) -> str:
+    """A line for each rule read (its line in the file, the outcome, the rule), then effects and verdict.
+
+    With *known*, below a copy that matched, the rule of the source with its file and line.
+    """
     lines = []
     for step in walk.steps:
         place = str(step.rule.line) if step.rule.line else "-"
         lines.append(f"{place:>6}  {_OUTCOMES[step.outcome]:<7}  {rule_text(step.rule, step.chain)}")
+        source = known.place(table, step.chain, step.index) if known else ""
+        if source and step.outcome is not Outcome.NO:
+            lines.append(f"{'':>17}{source}")
     lines += [f"        effect   {effect}" for effect in walk.effects]
-    lines.append(f"verdict: {walk.verdict} after {len(walk.steps)} rules")
+    lines.append(f"verdict: {walk.verdict} after {len(walk.steps)} rules{_decided(walk, table, known)}")
     return "\n".join(lines)
+
+
+def _decided(walk: Walk, table: str, known: Known | None) -> str:
+    step = decided_by(walk)
+    source = known.place(table, step.chain, step.index) if known and step else ""
+    return f", by {source}" if source else ""
+
+
+def as_json(
+    walk: Walk,
+    file: str,
+    place: tuple[str, str],
+    packet: str,
+    backend: Backend,
+    assumed: tuple[str, ...] = (),
+    known: Known | None = None,
+) -> dict[str, Any]:
+    """The walk as data (hitables/schema/trace.json); *place*: table and chain that *packet* enters."""
+    step = decided_by(walk)
+    return {
+        "format": "hitables-trace",
+        "version": 1,
+        "hitables": __version__,
+        "file": file,
+        "backend": backend.value,
+        "table": place[0],
+        "chain": place[1],
+        "packet": packet,
+        "assumed": list(assumed),
+        "verdict": walk.verdict,
+        "effects": list(walk.effects),
+        "rules": [_step(each, place[0], known) for each in walk.steps],
+        "decided_by": None if step is None else _step(step, place[0], known),
+        "open": sorted(walk.open),
+    }
+
+
+def _step(step: Step, table: str, known: Known | None) -> dict[str, Any]:
+    origin = known.origin(table, step.chain, step.index) if known else None
+    return {
+        "line": step.rule.line,
+        "chain": step.chain,
+        "rule": rule_text(step.rule._replace(counters=None), step.chain),
+        "outcome": _OUTCOMES[step.outcome],
+        "source": None
+        if known is None or origin is None
+        else {
+            "file": known.source.name,
+            "line": origin.rule.line,
+            "chain": origin.chain,
+            "rule": origin.text,
+        },
+    }

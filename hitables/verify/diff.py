@@ -16,7 +16,7 @@ Users: the command `hitables diff` and report/diff.py.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -132,19 +132,35 @@ def _kind(packets: PacketClass) -> str:
 
 def _changes_of_chain(comparison: Comparison, out: Changes) -> Iterator[Change]:
     """The changes of one pair of chains; notes in *out* why some are missing."""
+    for regions in explained(comparison, out):
+        yield from joined(comparison, regions)
+
+
+def explained(
+    comparison: Comparison,
+    out: Changes,
+    kinds: Collection[str] = (WHOLE, FRAGMENTS, BROKEN),
+    most: int = MOST,
+) -> list[list[Region]]:
+    """The regions of one pair of chains, in lists of those with one explanation.
+
+    Only of packets of these *kinds*, and *most* of each class; none if the budget ran out.  Notes in *out*
+    why some are missing.
+    """
     groups: dict[tuple[object, ...], list[Region]] = {}
     for packets in comparison.tables.classes:
+        if _kind(packets) not in kinds:
+            continue
         if out.cut_off and _kind(packets) != WHOLE:
             break
-        status, regions = comparison.tables.run(comparison.chain, packets, MOST)
+        status, regions = comparison.tables.run(comparison.chain, packets, most)
         if status not in (Status.EQUAL, Status.DIFFER):
             out.undecided.append(comparison.undecided(status, packets))
-            return
-        out.cut_off |= len(regions) >= MOST
+            return []
+        out.cut_off |= len(regions) >= most
         for region in regions:
             groups.setdefault(_explanation(region), []).append(region)
-    for regions in groups.values():
-        yield from _joined(comparison, regions)
+    return list(groups.values())
 
 
 def _explanation(region: Region) -> tuple[object, ...]:
@@ -154,29 +170,50 @@ def _explanation(region: Region) -> tuple[object, ...]:
     return _kind(region.packets), *rules, region.same_rest, region.answers, after_writes
 
 
-def _joined(comparison: Comparison, regions: list[Region]) -> Iterator[Change]:
-    """The changes of regions with one explanation."""
+def joined(comparison: Comparison, regions: list[Region]) -> Iterator[Change]:
+    """The changes of regions with one explanation, as few as they can be joined to."""
     tables, first = comparison.tables, regions[0]
-    dims = len(Field) + len(tables.encoding.facts)
-    boxes = join({tuple(region.sets[dim, 0] for dim in range(dims)) for region in regions})
     packet = comparison.draft(first).packet()
     walks = [semantics.run(table, comparison.chain, packet, comparison.backend) for table in tables.tables]
     outcomes = [_outcome(walk, first, side) for side, walk in enumerate(walks)]
-    hook = hook_box(comparison.chain, tables.family)
-    kind = _kind(first.packets)
-    for box in boxes:
+    for area in areas(comparison, regions):
         yield Change(
             comparison.table,
             comparison.chain,
             (comparison.backend,),
-            kind,
-            _values(comparison, box, hook, kind),
-            _facts(comparison, box),
+            _kind(first.packets),
+            area.box,
+            area.facts,
             first.answers,
-            _headers(comparison, box),
+            area.headers,
             outcomes[0],
             outcomes[1],
         )
+
+
+@dataclass(frozen=True)
+class Area:
+    """A part of the header space; *box*, *facts* and *headers* as in `Change`.
+
+    no_mac  whether packets without a mac address are in it
+    """
+
+    box: Mapping[Field, Values]
+    no_mac: bool
+    facts: tuple[tuple[str, bool], ...]
+    headers: int
+
+
+def areas(comparison: Comparison, regions: list[Region]) -> Iterator[Area]:
+    """Regions with one explanation as areas, as few as they can be joined to."""
+    dims = len(Field) + len(comparison.tables.encoding.facts)
+    hook = hook_box(comparison.chain, comparison.tables.family)
+    kind = _kind(regions[0].packets)
+    for box in join({tuple(region.sets[dim, 0] for dim in range(dims)) for region in regions}):
+        values = _values(comparison, box, hook, kind)
+        macs = comparison.tables.encoding.matches.tests.coordinates[Field.MAC]
+        _, no_mac = macs.values(box[Field.MAC])
+        yield Area(values, no_mac, _facts(comparison, box), _headers(comparison, box))
 
 
 # ---- what each program does ----

@@ -22,12 +22,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from hitables.core.prover import NONE, Alteration, Prover, Run, Status
-from hitables.errors import UnknownName
 from hitables.ir.fields import Field, top
 from hitables.ir.hooks import Box
 from hitables.ir.intervals import Values
+from hitables.ir.marker import is_marker
 from hitables.ir.packet import Backend
-from hitables.ir.program import Chain, Program, Table
+from hitables.ir.program import Chain, Program, Table, check_names
 from hitables.ir.rule import Kind, Role, Rule
 from hitables.ir.semantics import FIELDS_WRITTEN
 
@@ -72,12 +72,7 @@ class Lint:
 
 def lint(program: Program, question: Question, *, tell: Tell) -> Lint:
     """All flaws, by table and line.  UnknownName for a table or chain that does not exist."""
-    for name in question.tables:
-        if all(table.name != name for table in program):
-            raise UnknownName(f"{program.name}: there is no table {name}")
-    for name in question.chains:
-        if all(name not in table for table in program):
-            raise UnknownName(f"{program.name}: there is no chain {name}")
+    check_names(program, question.tables, question.chains)
     deadline = None if question.timeout is None else time.monotonic() + question.timeout
     out = Lint()
     for table in program:
@@ -106,7 +101,7 @@ def _in_question(question: Question, chain: str) -> bool:
 def _of_calls(table: Table, reach: Reachability) -> Iterator[Flaw]:
     """What the jumps show without the prover."""
     for chain in table.chains:
-        if chain.policy is None and not reach.roots_of(chain.name):
+        if chain.policy is None and not reach.roots_of(chain.name) and not is_marker(chain.name):
             yield Flaw(UNREACHED, table.name, chain.name, chain.line)
         for rule in chain.rules:
             if rule.enters is not None and not table[rule.enters].rules:

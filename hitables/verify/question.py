@@ -11,7 +11,7 @@ Users: every engine, and all that reports their answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -91,6 +91,14 @@ class Undecided:
     by_regions: tuple[ByRegions, ...] = ()
 
 
+# For a rule that was read: the rule of the source that it is a copy of, as text; "" if that is unknown.
+Origin = Callable[[Step], str]
+
+
+def _unknown(step: Step) -> str:
+    return ""
+
+
 @dataclass(frozen=True)
 class Difference:
     """Where two programs differ.  Without a packet, *reason* is the whole explanation.
@@ -118,15 +126,20 @@ class Difference:
             return f"{where}: {self.reason}"
         return "\n".join([f"{where}, {self.backend.value}: {self.reason}", *self.describe_ways(names)])
 
-    def describe_ways(self, names: tuple[str, str]) -> list[str]:
-        """The lines of `describe` below the first: the packet, then its walk through each program."""
+    def describe_ways(
+        self, names: tuple[str, str], origins: tuple[Origin, Origin] = (_unknown, _unknown)
+    ) -> list[str]:
+        """The lines of `describe` below the first: the packet, then its walk through each program.
+
+        *origins*: where the rules of each program come from.
+        """
         if self.packet is None:
             return []
         lines = [f"packet: {show_packet(self.packet, self.table, self.chain, self.answers)}"]
-        for name, walk in zip(names, (self.before, self.after), strict=True):
+        for name, walk, origin in zip(names, (self.before, self.after), origins, strict=True):
             if walk is not None:
                 lines.append(f"{name}: {walk.verdict}, rules read: {len(walk.steps)}")
-                lines += _show_walk(walk, self.chain)
+                lines += _show_walk(walk, self.chain, origin)
         return lines
 
 
@@ -247,7 +260,7 @@ def decided_by(walk: Walk) -> Step | None:
     return last if last.rule.is_final and last.outcome is Outcome.YES else None
 
 
-def _show_walk(walk: Walk, chain: str) -> list[str]:
+def _show_walk(walk: Walk, chain: str, origin: Origin) -> list[str]:
     """The rules that matched, by line, and how many did not match in between."""
     lines: list[str] = []
     passed = 0
@@ -261,6 +274,9 @@ def _show_walk(walk: Walk, chain: str) -> list[str]:
         where = f"line {step.rule.line}" if step.rule.line else f"rule {step.index + 1}"
         dropped = " drops it" if step.outcome is Outcome.DROPPED else ""
         lines.append(f"  {where}: -A {step.chain} {show_rule(step.rule)}{dropped}")
+        source = origin(step)
+        if source:
+            lines.append(f"    {source}")
     if passed:
         lines.append(f"  … {passed} that do not match")
     if decided_by(walk) is None:

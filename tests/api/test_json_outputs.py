@@ -28,12 +28,17 @@ RULES = (
 )
 TRACE = "167772161 1 1 80 6\n1 1 1 1 6\n"
 
+PACKET = "IN=eth0 OUT= SRC=10.0.0.1 DST=10.0.0.2 PROTO=TCP SPT=9 DPT=22 SYN URGP=0"
+
 # The arguments of each command, but for those that measure in the kernel.
 COMMANDS = {
     "check": ["check", "--format", "json", "before", "after"],
     "diff": ["diff", "--format", "json", "before", "after"],
     "lint": ["lint", "--format", "json", "before"],
     "map": ["compile", "before", "--min-length", "1", "-o", "compiled", "--map", "-"],
+    "counters": ["counters", "compiled", "--map", "source.map", "--format", "json"],
+    "trace": ["trace", "--format", "json", "--packet", PACKET, "--map", "source.map", "compiled"],
+    "reach": ["reach", "--format", "json", "--to", "10.0.0.1:22", "--dropped", "before"],
     "stats": ["stats", "--format", "json", "before"],
     "algorithms": ["algorithms", "--format", "json"],
     "classify": ["classify", "--format", "json", "--check", "--time", "--work", "rules", "trace"],
@@ -62,6 +67,8 @@ def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     monkeypatch.chdir(tmp_path)
     for name, text in (("before", BEFORE), ("after", AFTER), ("rules", RULES), ("trace", TRACE)):
         (tmp_path / name).write_text(text)
+    map_files = ["-o", "compiled", "--map", "source.map"]
+    assert CliRunner().invoke(main, ["compile", "before", "--min-length", "1", *map_files]).exit_code == 0
     outputs = {name: CliRunner().invoke(main, words).stdout for name, words in COMMANDS.items()}
     return {
         **{name: json.loads(text) for name, text in outputs.items()},
@@ -75,7 +82,8 @@ def test_every_document_fits_its_schema_and_names_its_format(documents: dict[str
     for name, document in documents.items():
         jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
         jsonschema.validate(document, SCHEMAS[name])
-        assert document["format"] == f"hitables-{name}" and document["version"] == 1
+        version = SCHEMAS[name]["properties"]["version"]["const"]
+        assert (document["format"], document["version"]) == (f"hitables-{name}", version)
 
 
 @pytest.mark.parametrize("command", ["check", "lint", "stats"])

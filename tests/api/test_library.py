@@ -81,10 +81,10 @@ def test_every_error_is_public_and_has_a_line_in_the_module_head_and_the_page() 
 OF_COMMANDS_ONLY = {
     "compile": {"file", "output", "trace_file", "pcap_file", "through", "map_file", "summary", "report", "quiet",
                 "no_prove"},
-    "check": {"files", "against", "replay", "output", "form"},
+    "check": {"files", "against", "replay", "output", "form", "map_file", "folder"},
     "diff": {"before", "after", "limit", "output", "form"},
     "lint": {"files", "output", "form"},
-    "trace": {"file", "packet"},
+    "trace": {"file", "packet", "map_file", "folder", "form", "as_json"},
     "stats": {"files", "trace_file", "through", "form", "as_json"},
 }  # fmt: skip
 RENAMED = {"costs_file": "costs", "verdict_only": "equivalence"}

@@ -1,0 +1,163 @@
+"""`hitables reach`: which packets pass, by which lines."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from .progress import progress_bar
+from .source import known_source, source_options
+from .terminal import (
+    backend_option,
+    command,
+    data_options,
+    family_option,
+    is_json,
+    leave_option,
+    max_memory_option,
+    option,
+    read_program,
+    section,
+    timeout_option,
+)
+
+
+@command(
+    short_help="List the packets that pass, and the rules that let them.",
+    examples=(
+        ("Say who can open a connection to a server's ssh", "hitables reach --to 10.1.9.7:22 office.rules"),
+        (
+            "List what of a network is forwarded, and what is dropped, as JSON",
+            "hitables reach --from 10.1.0.0/22 --chain FORWARD --dropped --format json",
+        ),
+    ),
+)
+@click.argument("file", default="-")
+@section(
+    "Packets",
+    option(
+        "--to",
+        "destination",
+        metavar="ADDRESS[:PORT]",
+        default="",
+        help="Packets to this address, network or range, and port: 10.1.9.7:22, 10.0.0.0/8, :443, "
+        "[2001:db8::7]:22.",
+    ),
+    option("--from", "source", metavar="ADDRESS[:PORT]", default="", help="Packets from there."),
+    option(
+        "--proto",
+        "protocols",
+        metavar="NAMES",
+        default="",
+        help="Packets of these protocols (tcp,udp); with a port, by default all that have ports.",
+    ),
+    option("--in", "iif", metavar="NAME", default="", help="Packets that come in there (eth0, eth+)."),
+    option("--out", "oif", metavar="NAME", default="", help="Packets that go out there."),
+    option(
+        "--ctstate",
+        "state",
+        metavar="STATES",
+        default="NEW",
+        show_default=True,
+        help="Packets of connections in these states (NEW,ESTABLISHED), or any. NEW alone means, of tcp, the "
+        "first packet: SYN without ACK, RST and FIN.",
+    ),
+)
+@section(
+    "Rule set",
+    option("--table", metavar="TABLE", default="filter", show_default=True, help="Ask this table."),
+    option(
+        "--chain",
+        "chains",
+        metavar="CHAIN",
+        multiple=True,
+        help="Ask this chain; may be repeated. By default all built-in chains.",
+    ),
+    backend_option("Read the rules as this iptables does; any: as legacy and as nft."),
+    family_option,
+    leave_option,
+    *source_options,
+)
+@section(
+    "Limits",
+    timeout_option("Give up after this long; what was not found by then is undecided."),
+    max_memory_option("Give up beyond this much memory"),
+    option(
+        "--limit",
+        metavar="N",
+        type=click.IntRange(1),
+        default=20,
+        show_default=True,
+        help="Print this many rules in format text; JSON has all.",
+    ),
+)
+@section("Output", option("--dropped", is_flag=True, help="List the packets that do not pass, too."))
+@data_options
+def reach(
+    file: str,
+    source: str,
+    destination: str,
+    protocols: str,
+    iif: str,
+    oif: str,
+    state: str,
+    table: str,
+    chains: tuple[str, ...],
+    backend: str,
+    family: str | None,
+    leave: tuple[str, ...],
+    map_file: str | None,
+    folder: str | None,
+    timeout: float | None,
+    max_memory: int | None,
+    limit: int,
+    dropped: bool,
+    form: str,
+    as_json: bool,
+) -> None:
+    """List the packets that the rules in FILE let pass, as regions of headers, with the rules that decide.
+
+    The answer is exact: it has every packet of the question. Only whole packets are meant, no later
+    fragments and none with broken headers; and only one table, as nat and mangle may drop or change packets
+    too. Exit status 0: some packet passes; 1: none; 2: undecided, or an error.
+    """
+    from ..ir.choices import backend_choice, backends_of
+    from ..ir.foreign import hide, patterns_of
+    from ..ir.program import check_names
+    from ..parse.region_words import region
+    from ..report import reach as report
+    from ..verify.question import Question
+    from ..verify.reach import reach as find
+    from .terminal import TROUBLE, Differ
+
+    program = read_program(file, family)
+    known = known_source(program, map_file, folder)
+    check_names(program, [table], chains)
+    box = region(
+        program.family,
+        source=source,
+        destination=destination,
+        protocols=protocols,
+        iif=iif,
+        oif=oif,
+        state=state,
+    )
+    asked = chains or tuple(chain.name for chain in program.table(table).chains if chain.policy is not None)
+    question = Question(
+        backends_of(backend_choice(backend)),
+        tables=frozenset({table}),
+        chains=frozenset(asked),
+        timeout=timeout,
+        max_memory=max_memory,
+    )
+    with progress_bar() as progress:
+        reached = find(hide(program, patterns_of(leave)), box, question, progress, dropped)
+    if is_json(form, as_json):
+        click.echo(json.dumps(report.as_json(reached, program, box, known), indent=1))
+    else:
+        click.echo(report.show(reached, program, box, limit, known))
+    if not any(outcome.passes for outcome in reached.outcomes):
+        raise Differ if reached.complete else SystemExit(TROUBLE)
+    if reached.undecided:
+        raise SystemExit(TROUBLE)

@@ -1,0 +1,93 @@
+"""Lines that -j LOG writes to the kernel's log, as packets in the words of packet_text.py.
+
+    lab drop IN=eth0 OUT=eth1 MAC=... SRC=10.0.0.1 DST=10.0.0.2 LEN=60 ... PROTO=TCP SPT=40000 DPT=22 ... SYN
+
+A line does not say in which chain the rule stands, nor the state of the connection.  The interfaces tell
+which of INPUT, FORWARD and OUTPUT the packet passes; words behind the line (chain=, table=, state= ...) add
+to it and go before it.  Follows nf_log_syslog.c of the kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..errors import ParseError
+from .fields import Family
+from .headers import FIELD_BYTES
+from .packet_text import FLAGS, NAMES
+
+_LINE = re.compile(r"(?:^|[^\w])IN=(\S*) OUT=(\S*)(?= |$)(.*)", re.DOTALL)
+_OWN_WORD = re.compile(rf'\s((?:{"|".join(NAMES)})=(?:"(?:[^"\\]|\\.)*"|[^\s"]*))')
+_PROTOCOLS = {name: name.lower() for name in ("TCP", "UDP", "UDPLITE", "SCTP", "ICMP", "ICMPv6", "AH", "ESP")}
+_MAC_BYTES = 14  # destination, source, type
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """*words*: the packet for `read_packet`.  *assumed*: what the line does not say, and what was taken."""
+
+    words: str
+    assumed: tuple[str, ...]
+
+
+def is_log_line(text: str) -> bool:
+    """Whether *text* has a line of -j LOG."""
+    return _LINE.search(text) is not None
+
+
+def read_log_line(text: str, family: Family) -> LogLine:
+    """The packet of a log line; ParseError if the line has no addresses of *family*."""
+    found = _LINE.search(text)
+    if found is None:
+        raise ParseError("no line of -j LOG: IN= and OUT= are missing", source="packet", line=1, text=text)
+    own = dict(word.split("=", 1) for word in _OWN_WORD.findall(found[3]))
+    logged = _OWN_WORD.sub("", found[3])
+    # An ICMP error quotes the header of another packet in brackets.
+    header = logged.partition(" [SRC=")[0]
+    values = {name: value for name, value in reversed(re.findall(r" ([A-Z]+)=(\S*)", header))}
+    for name in ("SRC", "DST"):
+        if name not in values:
+            raise ParseError(
+                f"the log line has no {name}=: it is of no IP packet, or cut off",
+                source="packet", line=1, column=1, text=text,
+            )  # fmt: skip
+    words: dict[str, str] = {}
+    assumed = []
+    iif, oif = found[1], found[2]
+    words["chain"] = "FORWARD" if iif and oif else "OUTPUT" if oif else "INPUT"
+    if "chain" not in own:
+        assumed.append(f"chain={words['chain']}, by the interfaces")
+    words |= {name: value for name, value in (("in", iif), ("out", oif)) if value}
+    mac = values.get("MAC", "").split(":")
+    if len(mac) == _MAC_BYTES and iif:
+        words["mac"] = ":".join(mac[6:12])
+    words |= {"src": values["SRC"], "dst": values["DST"]}
+    words |= _transport(values, header, family, assumed)
+    words["state"] = "NEW"
+    if "state" not in own:
+        assumed.append("state=NEW; a log line does not say it")
+    return LogLine(" ".join(f"{name}={value}" for name, value in (words | own).items()), tuple(assumed))
+
+
+def _transport(values: dict[str, str], header: str, family: Family, assumed: list[str]) -> dict[str, str]:
+    """The words for what follows the IP header."""
+    protocol = values.get("PROTO", "")
+    words = {"proto": _PROTOCOLS.get(protocol, protocol)} if protocol else {}
+    fragment = re.search(r" FRAG:(\d+)", header)
+    if fragment and int(fragment[1]):
+        assumed.append("sport=0 dport=0 flags=none, the bytes of a later fragment, which are not logged")
+        return {**words, "frag": "later", "sport": "0", "dport": "0", "flags": "none"}
+    if re.search(r" MF\b", header) or (fragment and family is Family.IPV6):
+        words["frag"] = "first"
+    cut = re.search(r"INCOMPLETE \[(\d+) bytes\]", header)
+    if cut:
+        words["bytes"] = cut[1]
+    if "SPT" in values and "DPT" in values:
+        words |= {"sport": values["SPT"], "dport": values["DPT"]}
+    if protocol == "TCP" and not (cut and int(cut[1]) < max(FIELD_BYTES.values())):
+        names = [name for name in FLAGS if re.search(rf" {name}(?= |$)", header)]
+        words["flags"] = ",".join(names) or "none"
+    if "TYPE" in values and "CODE" in values and protocol in ("ICMP", "ICMPv6"):
+        words["icmp"] = f"{values['TYPE']}/{values['CODE']}"
+    return words

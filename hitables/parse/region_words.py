@@ -1,0 +1,108 @@
+"""Sets of packets as an administrator writes them: to 10.1.9.7:22, from 10.0.0.0/8, tcp, state NEW.
+
+    ADDRESS[:PORT]   192.0.2.7:ssh, 192.0.2.0/24, 192.0.2.1-192.0.2.9, :22, [2001:db8::7]:443, :1000-2000
+    PROTOCOL         tcp, udp, 47, or several behind commas
+    STATE            NEW, ESTABLISHED ..., or any
+
+Every mistake is a ParseError that names the option.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from ..errors import ParseError
+from ..ir.fields import PORT_PROTOCOLS, Family, Field
+from ..ir.intervals import Values
+from ..ir.packet_text import PROTOCOLS
+from ..syntax import values
+
+Box = dict[Field, Values]
+
+STATES = ("NEW", "ESTABLISHED", "RELATED", "INVALID", "UNTRACKED")
+_BRACKETED = re.compile(r"\[([^\]]*)\](?::(.*))?")
+
+
+def region(
+    family: Family,
+    *,
+    source: str = "",
+    destination: str = "",
+    protocols: str = "",
+    iif: str = "",
+    oif: str = "",
+    state: str = "NEW",
+) -> Box:
+    """The packets that all words describe; "" where a word is left out.
+
+    Of NEW packets, those of tcp have the flags of a first packet: SYN, and neither ACK, RST nor FIN.
+    """
+    box: Box = {}
+    for option, text, address, port in (
+        ("--from", source, Field.SRC, Field.SPORT),
+        ("--to", destination, Field.DST, Field.DPORT),
+    ):
+        host, service = _parted(text, family)
+        if host:
+            box[address] = _read(option, text, partial(_addresses, host, family))
+        if service:
+            box[port] = _read(option, text, partial(_ports, service))
+    if protocols:
+        box[Field.PROTO] = _read("--proto", protocols, lambda: _protocols(protocols))
+    ports = Values.only(*PORT_PROTOCOLS)
+    if Field.SPORT in box or Field.DPORT in box:
+        box[Field.PROTO] = box.get(Field.PROTO, ports).intersect(ports)
+        if not box[Field.PROTO]:
+            raise _wrong(
+                "--proto", protocols, "protocols without ports", "leave out the port, or give tcp or udp"
+            )
+    for option, text, interface in (("--in", iif, Field.IIF), ("--out", oif, Field.OIF)):
+        if text:
+            box[interface] = _read(option, text, partial(values.interface, text))
+    if state != "any":
+        box[Field.STATE] = _read("--ctstate", state, lambda: values.states(state, STATES))
+        if state.upper() == "NEW":
+            box[Field.FLAGS] = values.tcp_flags("SYN,ACK,RST,FIN", "SYN")
+    return box
+
+
+def _parted(text: str, family: Family) -> tuple[str, str]:
+    """Address and port; either may be ""."""
+    bracketed = _BRACKETED.fullmatch(text)
+    if bracketed:
+        return bracketed[1], bracketed[2] or ""
+    if family is Family.IPV6:
+        return ("", text[1:]) if re.fullmatch(r":[^:]+", text) else (text, "")
+    host, _, service = text.partition(":")
+    return host, service
+
+
+def _addresses(text: str, family: Family) -> Values:
+    return values.address_range(text, family) if "-" in text else values.network(text, family)
+
+
+def _ports(text: str) -> Values:
+    return values.port_range(text.replace("-", ":", 1) if re.fullmatch(r"\d+-\d+", text) else text)
+
+
+def _protocols(text: str) -> Values:
+    numbers = [
+        PROTOCOLS[word] if word in PROTOCOLS else values.protocol(word) for word in text.lower().split(",")
+    ]
+    return Values.only(*numbers)
+
+
+def _read(option: str, text: str, read: Callable[[], Values]) -> Values:
+    try:
+        found = read()
+    except (ValueError, OverflowError) as error:
+        raise _wrong(option, text, str(error), "") from None
+    if not found:
+        raise _wrong(option, text, "no packet: the range is reversed", "write the lower end first")
+    return found
+
+
+def _wrong(option: str, text: str, reason: str, hint: str) -> ParseError:
+    return ParseError(f"{option} {text}: {reason}", source="question", hint=hint)

@@ -1,0 +1,140 @@
+"""The result of `hitables reach` as text and as JSON.
+
+The regions that one rule decides form a group; the groups of packets that pass come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import __version__
+from ..emit.text import rule_text
+from ..ir.fields import Family, Field
+from ..ir.intervals import Values
+from ..ir.packet import Backend
+from ..ir.program import Program
+from ..sources.known import Known
+from ..verify.reach import Outcome, Reached
+from .region_text import describe
+
+REGIONS = 3  # of one rule that the text describes
+
+Box = Mapping[Field, Values]
+
+
+def show(reached: Reached, program: Program, box: Box, limit: int, known: Known | None = None) -> str:
+    """An entry for each rule, the one of most headers first; rules beyond *limit* are only counted."""
+    lines = [f"{describe(box, program.family)}:"]
+    groups = _groups(reached)
+    chain = ""
+    for group in groups[:limit]:
+        first = group[0]
+        if chain != f"table {first.table}, chain {first.entered}:":
+            chain = f"table {first.table}, chain {first.entered}:"
+            lines.append(chain)
+        lines.append(f"  {first.verdict} {_decider(first, program, known)}")
+        lines += [f"    {_words(each, box, program.family)}" for each in group[:REGIONS]]
+        if len(group) > REGIONS:
+            lines.append(f"    … and {len(group) - REGIONS} smaller regions")
+    if not any(outcome.passes for outcome in reached.outcomes):
+        lines.append("no such packet passes" if reached.complete else "no such packet was found to pass")
+    if len(groups) > limit:
+        lines.append(f"… and {len(groups) - limit} more rules (--limit)")
+    for passes in sorted(reached.cut_off, reverse=True):
+        which = "pass" if passes else "do not pass"
+        lines.append(
+            f"There are more regions of packets that {which} than can be listed; these are some of them."
+        )
+    for each in reached.undecided:
+        lines.append(
+            f"undecided: {each.reason} in table {each.table}, chain {each.chain}, {each.backend.value}"
+        )
+    return "\n".join(lines)
+
+
+def _groups(reached: Reached) -> list[list[Outcome]]:
+    """The outcomes by rule and chain, in their order, chain after chain."""
+    groups: dict[tuple[object, ...], list[Outcome]] = {}
+    for each in reached.outcomes:
+        groups.setdefault((each.table, each.entered, each.chain, each.at, each.verdict), []).append(each)
+    places = list(dict.fromkeys(key[:2] for key in groups))
+    return [groups[key] for key in sorted(groups, key=lambda key: places.index(key[:2]))]
+
+
+def _decider(outcome: Outcome, program: Program, known: Known | None) -> str:
+    if outcome.at < 0:
+        return "at the end" if outcome.verdict == "returns" else "by policy"
+    source = known.place(outcome.table, outcome.chain, outcome.at) if known else ""
+    return f"by {source or f'{program.name}:{outcome.line}: {_rule(outcome, program)}'}"
+
+
+def _rule(outcome: Outcome, program: Program) -> str:
+    rule = program.table(outcome.table)[outcome.chain].rules[outcome.at]
+    return rule_text(rule._replace(counters=None), outcome.chain)
+
+
+def _words(outcome: Outcome, box: Box, family: Family) -> str:
+    """The packets of *outcome* in words that do not repeat the question."""
+    own = {field: values for field, values in outcome.box.items() if box.get(field) != values}
+    words = describe(own, family)
+    if Field.PROTO not in own:
+        words = words.removeprefix("any protocol").strip()
+    if not words:
+        words = "all of them" if not outcome.facts and not outcome.asked else "all"
+    for key, holds in outcome.facts:
+        words += f', where "{key}" {"holds" if holds else "does not hold"}'
+    for key, matches in outcome.asked:
+        words += f', when "{key}" {"matches" if matches else "does not match"}'
+    if set(outcome.backends) != set(Backend):
+        words += f" ({outcome.backends[0].value} only)"
+    return words
+
+
+def as_json(reached: Reached, program: Program, box: Box, known: Known | None = None) -> dict[str, Any]:
+    """All regions (hitables/schema/reach.json); numbers that may exceed 64 bits are decimal strings."""
+    return {
+        "format": "hitables-reach",
+        "version": 1,
+        "hitables": __version__,
+        "file": program.name,
+        "family": int(program.family),
+        "question": _box(box),
+        "complete": reached.complete,
+        "regions": [_region(each, program, box, known) for each in reached.outcomes],
+    }
+
+
+def _region(outcome: Outcome, program: Program, box: Box, known: Known | None) -> dict[str, Any]:
+    origin = known.origin(outcome.table, outcome.chain, outcome.at) if known and outcome.at >= 0 else None
+    return {
+        "table": outcome.table,
+        "chain": outcome.entered,
+        "backends": [backend.value for backend in outcome.backends],
+        "passes": outcome.passes,
+        "verdict": outcome.verdict,
+        "decided_by": None
+        if outcome.at < 0
+        else {"line": outcome.line, "chain": outcome.chain, "rule": _rule(outcome, program)},
+        "source": None
+        if origin is None or known is None
+        else {
+            "file": known.source.name,
+            "line": origin.rule.line,
+            "chain": origin.chain,
+            "rule": origin.text,
+        },
+        "words": _words(outcome, box, program.family),
+        "box": _box(outcome.box),
+        "no_mac": outcome.no_mac,
+        "facts": [{"key": key, "holds": holds} for key, holds in outcome.facts],
+        "asked": [{"key": key, "yes": yes} for key, yes in outcome.asked],
+        "headers": str(outcome.headers),
+    }
+
+
+def _box(box: Box) -> dict[str, list[list[str]]]:
+    return {
+        field.name.lower(): [[str(low), str(high)] for low, high in values.pairs]
+        for field, values in box.items()
+    }

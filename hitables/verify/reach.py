@@ -1,0 +1,239 @@
+"""What a chain does with all packets of a box: disjoint regions, each with the rule that decides it.
+
+Idea: the program is compared with a copy of itself in which each rule that lets packets pass has a verdict of
+its own; then with one in which each rule that stops them has.  The two differ for every such packet, and the
+prover cuts the header space exactly where another rule decides; the regions of one rule are joined as those
+of a diff.  Packets outside the box are decided alike, by rules put in front of the chain in both.
+
+Invariant: the regions are disjoint, and contain every whole packet of the box that comes to the chain,
+unless `Reached.complete` is False.  Later fragments and packets with broken headers are left out.
+
+Cost: one or two runs of the prover per class of whole packets, chain and backend, of `MOST` regions at most
+each.  The packets that pass come first: they are fewer, and their list is complete more often.
+
+Users: the command `hitables reach`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from hitables.ir.fields import Family, Field, top
+from hitables.ir.intervals import Values
+from hitables.ir.packet import Backend
+from hitables.ir.program import Program, Table, check_names
+from hitables.ir.rule import Kind, Match, Role, Rule, Target, Test
+from hitables.ir.semantics import RETURNS
+
+from .diff import WHOLE, Changes, areas, explained
+from .exact import Comparison, Tell, comparisons
+from .question import Question, Undecided
+
+Answers = tuple[tuple[str, bool], ...]  # of matches with memory or chance, in order
+
+# Regions of one class of packets, before they are joined: those that pass (True), and the others.
+MOST = {True: 20_000, False: 4_000}
+
+_STOPPING = ("DROP", "REJECT")
+_OUTSIDE = Target("outside", Kind.VERDICT, "outside the question")
+_MARK = "\0"  # behind the verdicts of the copy, which no verdict of a text has
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Packets of the box that one rule decides; those of all outcomes are disjoint.
+
+    verdict  of the rule, the policy, or "returns" (the end of a user chain)
+    chain, at  the deciding rule: its chain and its index there, from 0; "", -1: the end of the chain
+    line     of that rule; 0: the policy, or a rule without a line
+    passes   whether the packets may go on: the verdict is neither DROP nor REJECT
+    box      values by field; a missing field may have any value
+    no_mac   whether packets without a mac address are among them
+    facts    CONSTANT matches, and whether they hold; *asked*: matches with memory or chance, likewise
+    headers  how many: addresses, protocol, and ports or icmp type
+    """
+
+    table: str
+    entered: str
+    backends: tuple[Backend, ...]
+    verdict: str
+    chain: str
+    at: int
+    line: int
+    passes: bool
+    box: Mapping[Field, Values]
+    no_mac: bool
+    facts: tuple[tuple[str, bool], ...]
+    asked: tuple[tuple[str, bool], ...]
+    headers: int
+
+
+@dataclass
+class Reached:
+    """All outcomes: those that pass, then the others, the largest first.
+
+    undecided  chains for which the budget ran out
+    cut_off    of which packets there were too many regions: those that pass (True), the others (False)
+    """
+
+    family: Family
+    outcomes: list[Outcome] = dataclasses.field(default_factory=list)
+    undecided: list[Undecided] = dataclasses.field(default_factory=list)
+    cut_off: set[bool] = dataclasses.field(default_factory=set)
+
+    @property
+    def complete(self) -> bool:
+        return not self.undecided and not self.cut_off
+
+
+def reach(
+    program: Program, box: Mapping[Field, Values], question: Question, tell: Tell, stopped: bool = False
+) -> Reached:
+    """Which packets of *box* that enter the chains of *question* pass, and by which rules.
+
+    *stopped*: list those that do not pass, too.
+    *question* names tables and chains; UnknownName for one that *program* does not have.
+    """
+    check_names(program, question.tables, question.chains)
+    tables = [_limited(program.table(name), question.chains, box, program.family)
+              for name in sorted(question.tables)]  # fmt: skip
+    before = replace(program, tables=tuple(tables))
+    out = Reached(program.family)
+    merged: dict[tuple[object, ...], Outcome] = {}
+    for passes in (True, False) if stopped else (True,):
+        after = replace(program, tables=tuple(_with_own_verdicts(table, passes) for table in tables))
+        for comparison in comparisons(before, after, question):
+            tell(f"{comparison.table} {comparison.chain}, {comparison.backend.value}")
+            for each in _of_chain(comparison, out, len(_outside(box, program.family)), passes):
+                key = (_place(each), tuple(each.box.items()), each.no_mac, each.facts, each.asked)
+                same = merged.get(key)
+                backends = tuple(dict.fromkeys((*(same.backends if same else ()), *each.backends)))
+                merged[key] = replace(each, backends=backends)
+    out.outcomes = sorted(
+        _without_idle_answers(merged.values()), key=lambda each: (not each.passes, -each.headers)
+    )
+    return out
+
+
+def _place(outcome: Outcome) -> tuple[object, ...]:
+    return outcome.table, outcome.entered, outcome.verdict, outcome.chain, outcome.at
+
+
+def _without_idle_answers(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Fewer outcomes: where a match with memory decides nothing, its answers are left out."""
+    groups: dict[tuple[object, ...], list[Outcome]] = {}
+    for each in outcomes:
+        key = _place(each), each.backends, tuple(each.box.items()), each.no_mac, each.facts
+        groups.setdefault(key, []).append(each)
+    return [
+        replace(same[0], asked=asked)
+        for same in groups.values()
+        for asked in _joined_answers([each.asked for each in same])
+    ]
+
+
+def _joined_answers(answers: list[Answers]) -> list[Answers]:
+    """Fewer lists of answers: two that differ in their last answer alone become one without it.
+
+    The questions behind an answer depend on it, so lists are joined from their ends.
+    """
+    current = dict.fromkeys(answers)
+    for length in range(max(map(len, current), default=0), 0, -1):
+        for each in [each for each in current if len(each) == length]:
+            *first, (key, held) = each
+            other = (*first, (key, not held))
+            if each in current and other in current:
+                del current[each], current[other]
+                current[tuple(first)] = None
+    return list(current)
+
+
+# ---- the two programs ----
+
+
+def _outside(box: Mapping[Field, Values], family: Family) -> list[Rule]:
+    """Rules that decide the packets outside *box*, one for each field."""
+    rules = []
+    for field, values in box.items():
+        rest = values.complement(top(field, family))
+        if rest:
+            key = f"outside {field.name}"
+            rules.append(Rule((Match("", (), Role.SPACE, key, (Test(field, rest),)),), _OUTSIDE))
+    return rules
+
+
+def _limited(table: Table, chains: Iterable[str], box: Mapping[Field, Values], family: Family) -> Table:
+    """*table*, in which the *chains* decide packets outside *box* first.
+
+    They are entered under their own names, and other rules enter the chains as they are.
+    """
+    by_name = table.by_name()
+    for name in chains:
+        chain = by_name[name]
+        by_name[name] = chain.with_rules((*_outside(box, family), *chain.rules))
+    return table.of(by_name)
+
+
+def _passes(verdict: str) -> bool:
+    return verdict.split(" ")[0] not in _STOPPING
+
+
+def _with_own_verdicts(table: Table, passes: bool) -> Table:
+    """*table*, in which each rule that decides, and each policy, has a verdict that no other has.
+
+    Only those that let packets pass, or only those that do not.
+    """
+    chains = {}
+    for chain in table.chains:
+        rules = tuple(
+            _with_own_verdict(rule, f"{chain.name}{_MARK}{at}", passes) for at, rule in enumerate(chain.rules)
+        )
+        policy = chain.policy
+        if policy is not None and _passes(policy) is passes:
+            policy = f"{policy}{_MARK}{chain.name}"
+        chains[chain.name] = replace(chain, rules=rules, policy=policy)
+    return table.of(chains)
+
+
+def _with_own_verdict(rule: Rule, place: str, passes: bool) -> Rule:
+    target = rule.target
+    if target is None or target is _OUTSIDE or not target.is_final or _passes(target.key) is not passes:
+        return rule
+    return rule._replace(target=replace(target, key=f"{target.key}{_MARK}{place}"))
+
+
+# ---- the regions ----
+
+
+def _of_chain(comparison: Comparison, out: Reached, added: int, passes: bool) -> Iterator[Outcome]:
+    """The outcomes of one chain, in front of which *added* rules were put."""
+    found = Changes(out.family)
+    entered = comparison.tables.tables[0][comparison.chain]
+    for regions in explained(comparison, found, (WHOLE,), MOST[passes]):
+        # The prover omits rules that decide as the end of the chain does; in the copy there are none.
+        ref = regions[0].rules[1]
+        assert regions[0].extra == (None, None), "both programs have the same effects"
+        if ref is None:
+            decider = entered.policy or RETURNS, "", -1, 0
+        else:
+            assert ref.rule.target is not None
+            shift = added if ref.chain == entered.name else 0
+            decider = ref.rule.target.key.partition(_MARK)[0], ref.chain, ref.index - shift, ref.rule.line
+        for area in areas(comparison, regions):
+            yield Outcome(
+                comparison.table,
+                entered.name,
+                (comparison.backend,),
+                *decider,
+                passes,
+                area.box,
+                area.no_mac,
+                area.facts,
+                regions[0].answers,
+                area.headers,
+            )
+    out.undecided += [each for each in found.undecided if each not in out.undecided]
+    if found.cut_off:
+        out.cut_off.add(passes)

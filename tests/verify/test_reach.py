@@ -1,0 +1,211 @@
+"""The regions of `reach` are what the rules do: each packet of the question is in one, with its rule."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from support.hitables_command import run
+from support.plain_packets import plain_packet, points_of
+from support.rule_texts import make_text
+from support.scale import examples
+
+import hitables
+from hitables.errors import ParseError
+from hitables.ir.fields import STATES, Family, Field, Fragment
+from hitables.ir.headers import inconsistency, is_malformed
+from hitables.ir.intervals import Values
+from hitables.ir.packet import Backend, Outcome, Packet
+from hitables.ir.program import Program
+from hitables.ir.semantics import run as walk_of
+from hitables.parse.region_words import region
+from hitables.verify import reach as reach_module
+from hitables.verify.question import Question
+from hitables.verify.reach import Outcome as Region
+from hitables.verify.reach import Reached, reach
+
+OFFICE = Path(__file__).parents[2] / "docs/example/office.rules"
+PLAIN = re.compile(r"^[*:]|^COMMIT|-[jg] (ACCEPT|DROP|REJECT|RETURN|LOG|user\d)")
+Box = dict[Field, Values]
+
+
+def asked(program: Program, box: Box, chain: str, *backends: Backend, stopped: bool = True) -> Reached:
+    question = Question(backends or tuple(Backend), tables=frozenset({"filter"}), chains=frozenset({chain}))
+    return reach(program, box, question, lambda step: None, stopped)
+
+
+def is_inside(packet: Packet, box: Box) -> bool:
+    """Whether no field of the packet lies outside; one that it lacks does not."""
+    return all(packet.values.get(field, values.pairs[0][0]) in values for field, values in box.items())
+
+
+def is_in(packet: Packet, each: Region, facts: dict[str, bool], answers: list[tuple[str, bool]]) -> bool:
+    has = all(
+        packet.values[field] in values if field in packet.values else field is Field.MAC and each.no_mac
+        for field, values in each.box.items()
+    )
+    holds = all(facts.get(key, False) == held for key, held in each.facts)
+    return has and holds and list(each.asked) == answers[: len(each.asked)]
+
+
+# ---- laws ----
+
+
+@settings(max_examples=examples(12))
+@example(seed=5397)  # a rule that decides as the policy does
+@given(seed=st.integers(0, 2**32))
+def test_each_packet_of_the_question_is_in_one_region_with_the_rule_that_decides_it(seed: int) -> None:
+    rng = random.Random(seed)
+    family = rng.choice(list(Family))
+    lines = make_text(rng, family, rules=25, memory=0.15).splitlines(keepends=True)
+    program = hitables.read("".join(filter(PLAIN.search, lines)), family=family)
+    points = points_of(program)
+    chain = rng.choice(["INPUT", "FORWARD", "OUTPUT"])
+    (table,) = program.tables
+    keys = {match.key for each in table.chains for rule in each.rules for match in rule.matches}
+    box: Box = {}
+    for field in rng.sample([Field.DST, Field.SRC, Field.PROTO, Field.STATE, Field.DPORT], 3):
+        box[field] = Values.of(tuple(sorted(rng.choices(points[field], k=2))))  # type: ignore[arg-type]
+    if Field.PROTO in box:
+        points[Field.PROTO] = [each for each in points[Field.PROTO] if each in box[Field.PROTO]]
+    backend = rng.choice(list(Backend))
+    reached = asked(program, box, chain, backend)
+    assert reached.complete
+    tried = 0
+    for _ in range(150):
+        packet = forced(rng, plain_packet(rng, points, family, chain), box)
+        if packet is None or not is_inside(packet, box):
+            continue
+        tried += 1
+        facts = {key: rng.random() < 0.5 for key in keys}
+        answers: list[tuple[str, bool]] = []
+
+        def outcome(match: hitables.ir.rule.Match, ordinal: int, facts: dict[str, bool] = facts,
+                    answers: list[tuple[str, bool]] = answers) -> Outcome:  # fmt: skip
+            answers.append((match.key, facts[match.key]))
+            return Outcome.YES if facts[match.key] else Outcome.NO
+
+        packet = replace(packet, fact=lambda match, epoch, facts=facts: facts[match.key], outcome=outcome)
+        walk = walk_of(table, chain, packet, backend)
+        found = [each for each in reached.outcomes if is_in(packet, each, facts, answers)]
+        assert len(found) == 1, (found, walk.verdict)
+        (one,) = found
+        last = walk.steps[-1] if walk.steps else None
+        decides = last is not None and last.outcome is Outcome.YES and last.rule.is_final
+        assert one.verdict == walk.verdict and one.passes == (not walk.verdict.startswith(("DROP", "REJECT")))
+        assert (one.chain, one.at) == ((last.chain, last.index) if decides and last else ("", -1))
+        assert one.line == (last.rule.line if decides and last else 0)
+    assert tried > 20
+
+
+def forced(rng: random.Random, packet: Packet, box: Box) -> Packet | None:
+    """*packet* with values of *box* where it has the fields; None if there is no such whole packet."""
+    values = dict(packet.values)
+    for field, allowed in box.items():
+        if field in values and field is not Field.PROTO and values[field] not in allowed:
+            values[field] = rng.choice(allowed.pairs[0])
+    packet = replace(packet, values=values, l4_bytes=64)
+    later = values[Field.FRAG] == Fragment.LATER
+    return None if later or inconsistency(packet) or is_malformed(packet) else packet
+
+
+def test_regions_of_packets_that_pass_are_those_of_all_packets() -> None:
+    program = hitables.read_file(str(OFFICE))
+    box = region(Family.IPV4, destination="10.1.8.7:22")
+    passing, every = (asked(program, box, "FORWARD", stopped=stopped) for stopped in (False, True))
+    assert passing.outcomes == [each for each in every.outcomes if each.passes]
+    assert len(every.outcomes) > len(passing.outcomes) > 0
+
+
+def test_a_compiled_rule_set_lets_the_same_packets_pass() -> None:
+    program = hitables.read_file(str(OFFICE))
+    compiled = hitables.compile(program).program
+    box = region(Family.IPV4, source="10.1.0.0/22", state="any")
+    before, after = (asked(each, box, "FORWARD") for each in (program, compiled))
+    for passes in (True, False):
+        sums = [sum(each.headers for each in one.outcomes if each.passes is passes and not each.asked)
+                for one in (before, after)]  # fmt: skip
+        assert sums[0] == sums[1] > 0
+
+
+# ---- cases ----
+
+
+def test_a_match_with_memory_that_decides_nothing_is_left_out() -> None:
+    rules = "-A INPUT -m limit --limit 1/min -j LOG\n-A INPUT -m recent --name a --set -j ACCEPT\n"
+    program = hitables.read(f"*filter\n:INPUT DROP\n{rules}COMMIT\n")
+    answers = [[key.split(" ")[0] for key, _ in each.asked] for each in asked(program, {}, "INPUT").outcomes]
+    assert answers == [["limit", "recent"]] * 4 or all("recent" in each for each in answers)
+    only = hitables.read(
+        f"*filter\n:INPUT DROP\n{rules.splitlines()[0]}\n-A INPUT -p tcp -j ACCEPT\nCOMMIT\n"
+    )
+    assert all(not each.asked for each in asked(only, {}, "INPUT").outcomes)
+
+
+def test_more_regions_than_the_bound_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach_module, "MOST", {True: 3, False: 3})
+    rules = "".join(f"-A INPUT -s 10.{n}.0.0/16 -j ACCEPT\n" for n in range(0, 40, 2))
+    reached = asked(hitables.read(f"*filter\n:INPUT DROP\n{rules}COMMIT\n"), {}, "INPUT", stopped=False)
+    assert reached.cut_off == {True} and not reached.complete
+
+
+def test_the_answer_names_file_and_line(tmp_path: Path) -> None:
+    done = run("reach", OFFICE, "--to", "10.1.8.7:ssh", "--chain", "FORWARD")
+    assert f"ACCEPT by {OFFICE}:12: -A FORWARD -s 10.1.0.0/22" in done.stdout
+    assert "tcp from 10.1.0.0-10.1.0.8, 10.1.0.10-10.1.3.255" in done.stdout and "DROP" not in done.stdout
+    assert (
+        "by policy" in run("reach", OFFICE, "--to", "10.1.8.7:22", "--chain", "FORWARD", "--dropped").stdout
+    )
+    run("compile", OFFICE, "-o", tmp_path / "compiled", "--map", tmp_path / "map")
+    compiled = ("reach", tmp_path / "compiled", "--map", tmp_path / "map", "--chain", "FORWARD")
+    assert f"by {OFFICE}:12: -A FORWARD" in run(*compiled, "--to", "10.1.8.7:22").stdout
+    document = json.loads(run(*compiled, "--to", "10.1.8.7:22", "--format", "json").stdout)
+    assert document["complete"] and {each["source"]["line"] for each in document["regions"]} == {12}
+
+
+def test_the_status_says_whether_a_packet_passes() -> None:
+    done = run("reach", OFFICE, "--to", "192.0.2.1:23", "--chain", "FORWARD", "--from", "192.0.2.2", status=1)
+    assert "no such packet passes" in done.stdout
+    done = run("reach", OFFICE, "--timeout", "1e-9", "--chain", "FORWARD", status=2)
+    assert "undecided: out of time" in done.stdout and "no such packet was found" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--table", "nat"], "there is no table nat"),
+        (["--chain", "NOPE"], "there is no chain NOPE in table filter"),
+        (["--to", "10.1.8:22x"], "--to 10.1.8:22x: invalid port or unknown service '22x'"),
+        (["--to", "10.1.8.700"], "--to 10.1.8.700:"),
+        (["--from", ":9-3"], "the range is reversed"),
+        (["--proto", "icmp", "--to", ":22"], "protocols without ports"),
+        (["--ctstate", "FRESH"], "unknown state 'FRESH'"),
+        (["--in", "an-interface-too-long"], "longer than 15 bytes"),
+    ],
+)
+def test_a_question_that_has_a_mistake_is_refused(arguments: list[str], message: str) -> None:
+    done = run("reach", OFFICE, *arguments, status=2)
+    assert done.stdout == "" and message in done.stderr
+
+
+def test_words_of_a_question() -> None:
+    box = region(
+        Family.IPV4, destination="10.0.0.0/8:1000-2000", protocols="tcp,udp", iif="eth+", state="any"
+    )
+    assert box[Field.DST] == Values.of((10 << 24, (11 << 24) - 1)) and box[Field.DPORT] == Values.of(
+        (1000, 2000)
+    )
+    assert box[Field.PROTO] == Values.only(6, 17) and Field.STATE not in box and Field.FLAGS not in box
+    six = region(Family.IPV6, destination="[2001:db8::7]:443", source="2001:db8::/32")
+    assert six[Field.DST] == Values.only(0x20010DB8 << 96 | 7) and six[Field.DPORT] == Values.only(443)
+    assert six[Field.STATE] == Values.only(*(at for at, name in enumerate(STATES) if name.startswith("NEW")))
+    assert region(Family.IPV6, destination=":22")[Field.DPORT] == Values.only(22)
+    assert region(Family.IPV4, source="10.0.0.1-10.0.0.9")[Field.SRC].count == 9
+    with pytest.raises(ParseError, match="--proto tpc"):
+        region(Family.IPV4, protocols="tpc")
