@@ -16,12 +16,13 @@ from .compare import check, diff, lint
 from .compile import compile_command
 from .inspect import convert, graph, stats, trace
 from .kernel import bench_kernel, calibrate, save
+from .persist import persist
 from .terminal import Commands
 from .traffic import traffic
 
 SECTIONS = {
     "Daily use": ("compile", "check", "diff", "lint", "save"),
-    "Living with a firewall": ("apply", "confirm", "rollback", "status", "history"),
+    "Living with a firewall": ("apply", "confirm", "rollback", "status", "history", "persist"),
     "Understanding a rule set": ("trace", "stats", "graph"),
     "Measuring": ("calibrate", "bench"),
     "Research on packet classification": (
@@ -74,7 +75,7 @@ def bench() -> None:
 
 for each in (compile_command, check, diff, lint, save, trace, stats, graph, calibrate):
     main.add_command(each)
-for each in (apply, confirm, rollback, status, history):
+for each in (apply, confirm, rollback, status, history, persist):
     main.add_command(each)
 for each in (algorithms, classify, generate, seed, convert, traffic):
     main.add_command(each)
