@@ -199,17 +199,13 @@ def _note_what_is_left(
     for family in Family:
         rules = written.rules.get(family)
         if rules is None:
-            tell(
-                f"IPv{int(family)}: no rules were confirmed, so a boot leaves this family open; apply a file"
-            )
+            tell(f"IPv{int(family)}: no rules were confirmed, so a boot loads none of this family")
             continue
         kernel = Kernel(family, backends[family])
         for name, chains in kernel.read().items():
             busy = any(chain.rules or chain.policy == "DROP" for chain in own(chains, leave).values())
             if name not in rules.compiled and busy:
-                tell(
-                    f"IPv{int(family)}: table {name} was not applied from a file, so a boot does not load it"
-                )
+                tell(f"IPv{int(family)}: table {name} was in no file, so a boot does not load it")
     for each in written.sets:
         if not each.saved:
             tell(f"ipset {each.name} does not exist now, so a boot creates it empty")

@@ -21,6 +21,7 @@ from hitables.apply.boot_script import STEPS, checksum
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.namespace import Namespace
+from hitables.kernel.prerequisites import furnish
 
 pytestmark = pytest.mark.needs_kernel
 
@@ -399,3 +400,18 @@ def test_the_checksum_is_that_of_the_command_cksum() -> None:
         data = bytes(at * 7 & 0xFF for at in range(size))
         printed = subprocess.run(["cksum"], input=data, capture_output=True, check=True).stdout.decode()
         assert printed.strip() == checksum(data)
+
+
+def test_persist_names_the_rules_that_a_fresh_machine_refuses(machine: Machine, tmp_path: Path) -> None:
+    """A rule that counts in an accounting object is loaded here, where the object exists, and not at boot."""
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, machine.backend)
+        furnish(namespace, "-m nfacct --nfacct-name traffic")
+        firewall.apply(firewall.file(rules(Family.IPV4, 3000, "-A INPUT -m nfacct --nfacct-name traffic\n")))
+        error = firewall.hitables("persist", "--unit-folder", tmp_path, status=2).stderr
+        assert "the files for the boot are written" in error and "IPv4: refused" in error
+        assert (tmp_path / "hitables.service").exists()
+    with Namespace() as fresh:
+        again = Firewall(fresh, tmp_path, machine.backend)
+        assert fresh.call(execute, ["/bin/sh", str(again.state / "boot" / "load")])[0] == 104
+        assert ":INPUT DROP" in again.save() and "--dport 22 -j ACCEPT" in again.save()
