@@ -144,6 +144,11 @@ bench-reading: setup ## reading a kernel of 13,500 rules, compared with what is 
 bench-applies: setup ## applies cut short at random moments, and the gap between two tables (needs root)
 	python -m benchmarks.applies $(BENCH_FLAGS)
 
+ansible: setup ## ansible-test of the collection in integrations/: its unit tests, and the rules for modules (needs PyPI)
+	rm -rf out/ansible && mkdir -p out/ansible && cp -r integrations/ansible_collections out/ansible/
+	cd out/ansible/ansible_collections/hitables/firewall && git init -q . && git add -A && \
+	    ansible-test units && ansible-test sanity --test validate-modules
+
 rulesets: setup ## write the rule sets in rulesets/ anew, from their seeds
 	python rulesets/make.py
 

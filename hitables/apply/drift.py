@@ -6,9 +6,8 @@ Chains of trees are compared by their content: a rollback may have loaded them u
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-from ..ir.foreign import is_foreign
+from .others import own
 from .steps import differ, plan
 from .store import Half
 from .texts import Chains, Tables, TextChain, empty, renamed
@@ -22,12 +21,12 @@ def holds(present: Tables, half: Half, patterns: Sequence[str]) -> bool:
 def differences(present: Tables, half: Half, patterns: Sequence[str]) -> Iterator[str]:
     """Where the kernel differs from *half*, as messages."""
     for table, recorded in half.tables.items():
-        kernel = _own(present.get(table) or empty(table), patterns)
+        kernel = own(present.get(table) or empty(table), patterns)
         if table not in present and not _is_idle(recorded):
             yield f"table {table} is missing"
             continue
         generated = half.generated.get(table, ())
-        steps = plan(table, kernel, _own(recorded, patterns), generated, ())
+        steps = plan(table, kernel, own(recorded, patterns), generated, ())
         trees = {steps.names[name] for name in generated}
         for name, chain in steps.target.items():
             if name in trees:
@@ -47,26 +46,15 @@ def as_named(present: Tables, half: Half, patterns: Sequence[str]) -> Tables:
     """The tables of *half* with the names that their chains of trees have in the kernel."""
     named: Tables = {}
     for table, recorded in half.tables.items():
-        kernel = _own(present.get(table) or empty(table), patterns)
+        kernel = own(present.get(table) or empty(table), patterns)
         generated = half.generated.get(table, ())
-        names = plan(table, kernel, _own(recorded, patterns), generated, ()).names
+        names = plan(table, kernel, own(recorded, patterns), generated, ()).names
         named[table] = renamed(recorded, names)
     return named
 
 
 def _is_idle(chains: Chains) -> bool:
     return all(chain.policy in ("ACCEPT", "-") and not chain.rules for chain in chains.values())
-
-
-def _own(chains: Chains, patterns: Sequence[str]) -> Chains:
-    """*chains* without those of others, and without the rules that enter them."""
-    return {
-        name: replace(
-            chain, rules=tuple(rule for rule in chain.rules if not is_foreign(rule.enters, patterns))
-        )
-        for name, chain in chains.items()
-        if not is_foreign(name, patterns)
-    }
 
 
 def _how(present: TextChain, recorded: TextChain) -> str:

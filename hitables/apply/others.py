@@ -8,9 +8,10 @@ exist now is left out: fail2ban, for instance, cannot start when a chain of its 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..ir.foreign import is_foreign as matches
 from .texts import Chains, Tables, TextChain, TextRule, callees, empty
 
 
@@ -102,3 +103,12 @@ def _place(rules: list[TextRule], before: list[str]) -> int:
         if body in bodies:
             return len(bodies) - bodies[::-1].index(body)
     return 0
+
+
+def own(chains: Chains, patterns: Sequence[str]) -> Chains:
+    """*chains* without those of others, and without the rules that enter them."""
+    return {
+        name: replace(chain, rules=tuple(rule for rule in chain.rules if not matches(rule.enters, patterns)))
+        for name, chain in chains.items()
+        if not matches(name, patterns)
+    }

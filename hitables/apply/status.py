@@ -21,6 +21,7 @@ from ..reader import read
 from ..verify.diff import Changes, changes
 from ..verify.question import Question
 from . import guard, texts
+from .boot_files import boot_notes
 from .confirm import bring_back
 from .drift import differences
 from .hooks import others
@@ -28,7 +29,7 @@ from .kernel import Kernel
 from .others import merge
 from .prepare import Found, find
 from .steps import differ
-from .store import Half, Record, State, Store
+from .store import Half, Record, State, Store, boot_id
 
 _SHOWN = 10
 
@@ -95,6 +96,8 @@ def status(
         )
         level = Level.TROUBLE if compared.trouble else Level.DRIFT if compared.differing else Level.SAME
         result.level = max(result.level, level)
+    if result.level is not Level.SAME:
+        result.notes += boot_notes(store.folder, boot_id())
     result.notes += others(record.halves, Backend(record.backend))
     return result
 

@@ -5,7 +5,7 @@
     0001/record.json       one rule set: when, from which files, by which options, and by family the rest:
     0001/loaded4, loaded6  the text as it was loaded, which a rollback loads again
     0001/source4, source6  the text that it was made of
-    confirmed.rules, confirmed6.rules   what iptables-restore should load at boot
+    confirmed.rules, boot ...           what the next boot loads (boot_files.py)
     log                    a line for each thing that was done
 
 Invariant: state.json names complete records only.  Files are written beside their place, flushed to the disk
@@ -31,7 +31,10 @@ from typing import Any, Self
 from ..errors import FileError, HitablesError, LiveError
 from ..files import flush_folder, read_text, trouble, write_text
 from ..ir.fields import Family
+from ..ir.packet import Backend
 from . import texts
+from .boot_files import keep_for_boot, settings_of
+from .boot_texts import BootRules, boot_rules
 from .counts import Origins, keyed, origins_of
 from .texts import Tables
 
@@ -102,6 +105,21 @@ class State:
     confirmed: int = 0
     waiting: Waiting | None = None
     status: Mapping[int, str] = field(default_factory=dict)
+
+
+def for_boot(record: Record, with_source: bool) -> dict[Family, BootRules]:
+    """What a boot loads of *record*; *with_source*: with the rules that it was compiled from."""
+    return {
+        family: boot_rules(
+            half.tables,
+            half.absent,
+            half.source if with_source or record.leave else "",
+            half.file,
+            family,
+            record.leave,
+        )
+        for family, half in record.halves.items()
+    }
 
 
 def boot_id() -> str:
@@ -194,11 +212,8 @@ class Store:
     def confirm(self, state: State, number: int) -> State:
         """The state in which record *number* is confirmed; it is what the next boot should load."""
         record = self.record(number)
-        for family in Family:
-            path = self.folder / ("confirmed.rules" if family is Family.IPV4 else "confirmed6.rules")
-            half = record.halves.get(family)
-            if half is not None:
-                self._write(path, texts.write(half.tables))
+        with_source = settings_of(self.folder).access is not None
+        keep_for_boot(self.folder, Backend(record.backend), for_boot(record, with_source))
         status = {**state.status, number: CONFIRMED}
         state = replace(state, confirmed=number, waiting=None, status=status)
         self.set_state(state)

@@ -20,6 +20,8 @@ from .terminal import (
     Number,
     backend_option,
     command,
+    data_options,
+    is_json,
     leave_option,
     option,
     section,
@@ -31,11 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..apply.run import Ready, Request
-    from ..apply.status import Compared
-    from ..apply.store import Record
+    from ..apply.status import Compared, Status
+    from ..apply.store import Record, State
     from ..ir.fields import Family
-
-CHANGES_SHOWN = 20
+    from ..report.firewall import Difference
 
 
 @command(
@@ -102,6 +103,7 @@ CHANGES_SHOWN = 20
     timeout_option("Give up after this long if the compiled rules are not proved by then, and load nothing."),
 )
 @section("State", state_option)
+@data_options
 def apply(
     file: str,
     file6: str | None,
@@ -109,6 +111,8 @@ def apply(
     backend: str,
     no_compile: bool,
     seconds: float,
+    form: str,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Compile the rules in FILE (and FILE6), prove them, say what changes, and load them.
@@ -132,11 +136,32 @@ def apply(
         confirm=seconds,
         **options,
     )
+    began = time.monotonic()
+    data = is_json(form, as_json)
+    differences: list[Difference] = []
+    messages: list[str] = []
+
+    def tell(message: str) -> None:
+        messages.append(message)
+        _tell(message)
+
+    def differ(ready: Sequence[Ready], loaded: Record | None) -> None:
+        for each in ready:
+            differences.append(_difference(request, each, loaded))
+            if not data:
+                click.echo(differences[-1].text())
+
     with progress_bar() as progress:
-        result = run.apply(
-            request,
-            run.Report(progress, _tell, lambda ready, loaded: _show_changes(request, ready, loaded)),
-        )
+        result = run.apply(request, run.Report(progress, tell, differ))
+    if data:
+        from ..report.firewall import apply_report
+        from ..report.formats import FORMATS
+
+        report = apply_report(result.value, differences, _state(folder), messages, time.monotonic() - began)
+        click.echo(FORMATS["json"]([report]), nl=False)
+        if result is run.Result.WOULD_CHANGE:
+            raise Differ
+        return
     if result is run.Result.NOTHING:
         click.echo("nothing to do: the kernel holds these rules")
     elif result is run.Result.WOULD_CHANGE:
@@ -186,8 +211,17 @@ def _tell(message: str) -> None:
         discard(sys.stderr)
 
 
-def _show_changes(request: Request, ready: Sequence[Ready], loaded: Record | None) -> None:
-    """Print which packets the new rules treat otherwise, and what is loaded for it.
+def _state(folder: str) -> State:
+    """The state as it is now, without the lock: the guard or another command may hold it."""
+    from pathlib import Path
+
+    from ..apply.store import Store
+
+    return Store(Path(folder), -1).state()
+
+
+def _difference(request: Request, ready: Ready, loaded: Record | None) -> Difference:
+    """Which packets the new rules treat otherwise, and what is loaded for it.
 
     If the kernel holds the rules of record *loaded*, those rules are compared, as their lines are known.
     """
@@ -195,40 +229,45 @@ def _show_changes(request: Request, ready: Sequence[Ready], loaded: Record | Non
     from ..apply.drift import holds
     from ..apply.status import with_others
     from ..ir.foreign import hide, patterns_of
-    from ..report.diff import show
+    from ..report.firewall import Difference
 
     patterns = patterns_of(request.leave)
-    for each in ready:
-        after, kernel = hide(each.prepared.source, patterns), each.kernel
-        title = f"IPv{int(kernel.family)}, {kernel.backend.value}"
-        half = loaded.halves.get(kernel.family) if loaded is not None else None
-        is_known = half is not None and half.source and holds(each.known, half, patterns)
-        try:
-            before = None
-            if loaded is not None and half is not None and is_known:
-                record = replace(loaded, leave=patterns)
-                before = with_others(half, each.found, record, kernel.family)
-            changes = api.diff(
-                hide(before or each.found.program, patterns),
-                after,
-                backend=kernel.backend,
-                tables=[table.name for table in after],
-                timeout=request.timeout,
-            )
-        except HitablesError as error:
-            click.echo(f"{title}: the rules cannot be compared with those of the kernel: {error}")
-            continue
-        title_of_old = "the kernel" if before is None else f"{before.name} as it was applied"
-        click.echo(f"{title}:\n" + show(changes, (title_of_old, each.prepared.file), CHANGES_SHOWN))
-        lines = sum(len(chain.rules) for chains in each.change.loaded().values() for chain in chains.values())
-        plans = each.change.plans.values()
-        new, changed, removed = (
-            sum(len(getattr(plan, part)) for plan in plans) for part in ("staged", "changed", "removed")
+    after, kernel = hide(ready.prepared.source, patterns), ready.kernel
+    half = loaded.halves.get(kernel.family) if loaded is not None else None
+    is_known = half is not None and half.source and holds(ready.known, half, patterns)
+    before = changes = None
+    trouble = ""
+    try:
+        if loaded is not None and half is not None and is_known:
+            record = replace(loaded, leave=patterns)
+            before = with_others(half, ready.found, record, kernel.family)
+        changes = api.diff(
+            hide(before or ready.found.program, patterns),
+            after,
+            backend=kernel.backend,
+            tables=[table.name for table in after],
+            timeout=request.timeout,
         )
-        click.echo(
-            f"{after.rule_count()} rules, {lines} as loaded; chains: {new} new, {changed} changed, "
-            f"{removed} removed"
-        )
+    except HitablesError as error:
+        trouble = str(error)
+    title_of_old = "the kernel" if before is None else f"{before.name} as it was applied"
+    plans = ready.change.plans.values()
+    new, changed, removed = (
+        sum(len(getattr(plan, part)) for plan in plans) for part in ("staged", "changed", "removed")
+    )
+    return Difference(
+        kernel.family,
+        kernel.backend,
+        ready.prepared.file,
+        changes,
+        trouble,
+        (title_of_old, ready.prepared.file),
+        after.rule_count(),
+        sum(len(chain.rules) for chains in ready.change.loaded().values() for chain in chains.values()),
+        new,
+        changed,
+        removed,
+    )
 
 
 @command(
@@ -278,25 +317,26 @@ def rollback(number: int | None, folder: str, waiting: int | None) -> None:
     ),
 )
 @section("State", state_option)
-def history(folder: str) -> None:
+@data_options
+def history(folder: str, form: str, as_json: bool) -> None:
     """List the rule sets that were loaded, and which one is confirmed."""
     from ..apply.store import Store
+    from ..report.firewall import history_document, rules_of
+    from ..report.formats import dump
 
     with Store.open(folder) as store:
         state = store.state()
-        for number in store.numbers():
-            record = store.record(number)
-            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.when))
-            rules = sum(
-                len(chain.rules)
-                for half in record.halves.values()
-                for chains in half.tables.values()
-                for chain in chains.values()
-            )
-            files = ", ".join(half.file for half in record.halves.values())
-            mark = "*" if number == state.confirmed else " "
-            how = state.status.get(number, "unfinished")
-            click.echo(f"{mark} {number:>4}  {when}  {how:<11}  {rules:>7} rules  {files}")
+        records = [store.record(number) for number in store.numbers()]
+    if is_json(form, as_json):
+        click.echo(dump(history_document(state, records)), nl=False)
+        return
+    for record in records:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.when))
+        rules = sum(rules_of(record, family) for family in record.halves)
+        files = ", ".join(half.file for half in record.halves.values())
+        mark = "*" if record.number == state.confirmed else " "
+        how = state.status.get(record.number, "unfinished")
+        click.echo(f"{mark} {record.number:>4}  {when}  {how:<11}  {rules:>7} rules  {files}")
 
 
 @command(
@@ -309,7 +349,8 @@ def history(folder: str) -> None:
 @section("State", state_option)
 @section("Limits", timeout_option("Give up the proof after this long."))
 @option("--repair", is_flag=True, help="Load the confirmed rules again if the kernel does not hold them.")
-def status(folder: str, repair: bool, timeout: float | None) -> None:
+@data_options
+def status(folder: str, repair: bool, timeout: float | None, form: str, as_json: bool) -> None:
     """Compare the kernel with the rules that were applied, and list who else filters packets.
 
     Where rules differ, a proof decides whether any packet is treated otherwise. Exit status 0: the kernel
@@ -318,27 +359,45 @@ def status(folder: str, repair: bool, timeout: float | None) -> None:
     from ..apply import status as check
     from ..apply.store import Store
 
+    began = time.monotonic()
+    data = is_json(form, as_json)
     with Store.open(folder) as store:
         with progress_bar() as progress:
             result = check.status(store, timeout, progress)
-        for compared in result.compared:
-            _show_compared(compared, result.number)
-        for note in result.notes:
-            click.echo(note)
+        if not data:
+            _show_status(result)
+        repaired = 0
         if repair and result.level is check.Level.DRIFT:
-            number, notes = check.repair(store)
+            repaired, notes = check.repair(store)
             for note in notes:
                 _tell(note)
-            click.echo(f"rule set {number} is loaded again")
-            return
+        if data:
+            from ..report.firewall import status_report
+            from ..report.formats import FORMATS
+
+            record = store.record(result.number)
+            report = status_report(result, store.state(), record, repaired, time.monotonic() - began)
+            click.echo(FORMATS["json"]([report]), nl=False)
+    if repaired:
+        if not data:
+            click.echo(f"rule set {repaired} is loaded again")
+        return
     if result.level is check.Level.DRIFT:
         raise Differ
     raise SystemExit(int(result.level))
 
 
+def _show_status(result: Status) -> None:
+    for compared in result.compared:
+        _show_compared(compared, result.number)
+    for note in result.notes:
+        click.echo(note)
+
+
 def _show_compared(compared: Compared, number: int) -> None:
     from ..apply.status import shown
     from ..report.diff import show
+    from ..report.firewall import CHANGES_SHOWN
 
     title = f"IPv{int(compared.family)}"
     if not compared.differing:

@@ -16,6 +16,7 @@ from .compare import check, diff, lint
 from .compile import compile_command
 from .inspect import convert, graph, stats, trace
 from .kernel import bench_kernel, calibrate, save
+from .persist import persist
 from .reach import reach
 from .source import counters, source
 from .terminal import Commands
@@ -23,7 +24,16 @@ from .traffic import traffic
 
 SECTIONS = {
     "Daily use": ("compile", "check", "diff", "lint", "save"),
-    "Living with a firewall": ("apply", "confirm", "rollback", "status", "history", "counters", "source"),
+    "Living with a firewall": (
+        "apply",
+        "confirm",
+        "rollback",
+        "status",
+        "history",
+        "counters",
+        "source",
+        "persist",
+    ),
     "Understanding a rule set": ("trace", "reach", "stats", "graph"),
     "Measuring": ("calibrate", "bench"),
     "Research on packet classification": (
@@ -76,7 +86,7 @@ def bench() -> None:
 
 for each in (compile_command, check, diff, lint, save, trace, reach, stats, graph, calibrate):
     main.add_command(each)
-for each in (apply, confirm, rollback, status, history, counters, source):
+for each in (apply, confirm, rollback, status, history, counters, source, persist):
     main.add_command(each)
 for each in (algorithms, classify, generate, seed, convert, traffic):
     main.add_command(each)

@@ -150,17 +150,20 @@ def _backend(change: Change) -> str:
 def report(changes: Changes, before: Program, after: Program, limit: int | None, seconds: float) -> Report:
     """All groups as findings; the text leaves out those beyond *limit*."""
     names = before.name, after.name
-    findings = [_finding(group, changes.family, names) for group in _groups(changes.regions)]
+    found = findings(changes, names)
     cases = [
-        Case(table, f"chain {chain}", 0.0, tuple(each for each in findings if each.scope == (table, chain)))
+        Case(table, f"chain {chain}", 0.0, tuple(each for each in found if each.scope == (table, chain)))
         for table, chain in changes.chains
     ]
     cases += [Case(each.table, f"chain {each.chain}", trouble=_trouble(each)) for each in changes.undecided]
-    status = 1 if findings else 2 if changes.undecided else 0
+    status = 1 if found else 2 if changes.undecided else 0
     text = show(changes, names, limit) + "\n"
-    return Report(
-        "diff", names, status, tuple(findings), tuple(cases), seconds, as_json(changes, names), text
-    )
+    return Report("diff", names, status, tuple(found), tuple(cases), seconds, as_json(changes, names), text)
+
+
+def findings(changes: Changes, names: tuple[str, str]) -> list[Finding]:
+    """A finding for each group of *changes* between the rule sets of these *names*."""
+    return [_finding(group, changes.family, names) for group in _groups(changes.regions)]
 
 
 def _finding(group: Group, family: Family, names: tuple[str, str]) -> Finding:

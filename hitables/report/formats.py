@@ -40,7 +40,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _dump(value: Any) -> str:
+def dump(value: Any) -> str:
     """JSON in UTF-8.  A byte 0xNN of a rule set that is no UTF-8 is written \\udcNN, as in the source map."""
     text = json.dumps(value, indent=1, ensure_ascii=False)
     return re.sub("[\udc80-\udcff]", lambda byte: f"\\u{ord(byte[0]):04x}", text) + "\n"
@@ -55,13 +55,13 @@ def status(reports: Sequence[Report]) -> int:
 def _json(reports: Sequence[Report]) -> str:
     """The document of one report; of several, an array of their documents."""
     documents = [as_json(report) for report in reports]
-    return _dump(documents[0] if len(documents) == 1 else documents)
+    return dump(documents[0] if len(documents) == 1 else documents)
 
 
 def _sarif(reports: Sequence[Report]) -> str:
     from .sarif import sarif
 
-    return _dump(sarif(reports, status(reports)))
+    return dump(sarif(reports, status(reports)))
 
 
 def _junit(reports: Sequence[Report]) -> str:

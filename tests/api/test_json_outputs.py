@@ -11,10 +11,16 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
+from hitables import diff, read
+from hitables.apply.status import Compared, Level, Status
+from hitables.apply.store import CONFIRMED, WAITING, Half, Record, State, Waiting
 from hitables.cli.main import main
 from hitables.costs import default
+from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel.user_bench import Line, Measured
+from hitables.report.firewall import Difference, apply_report, history_document, status_report
+from hitables.report.formats import FORMATS, dump
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/json.md").read_text()
@@ -61,6 +67,23 @@ def measured() -> dict[str, Any]:
     return Measured("INPUT", Backend.NFT, 2000, 400.0, lines, ("compile it",)).as_data()
 
 
+def of_apply() -> dict[str, str]:
+    """Documents of the commands that need a kernel, from values: tests/apply/test_json.py has those of runs."""
+    changes, names = diff(read(BEFORE), read(AFTER)), ("the kernel", "after")
+    assert changes.regions
+    record = Record(2, 1.0, "nft", ("DOCKER*",), {Family.IPV4: Half({}, {}, AFTER, "after")}, before=1)
+    state = State(3, 2, Waiting(3, 2, 5.0, "boot"), {2: CONFIRMED, 3: WAITING})
+    compared = Compared(Family.IPV4, ["table filter"], changes, "", names, ["docker"])
+    status = Status(2, Level.DRIFT, [compared], ["a note"])
+    difference = Difference(Family.IPV4, Backend.NFT, "after", changes, "", names, 2, 3, 1, 1, 0)
+    write = FORMATS["json"]
+    return {
+        "apply": write([apply_report("would change", [difference], state, ["a message"], 0.1)]),
+        "status": write([status_report(status, state, record, 0, 0.1)]),
+        "history": dump(history_document(state, [record])),
+    }
+
+
 @pytest.fixture
 def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """By name of the schema: a document that a command writes."""
@@ -72,6 +95,7 @@ def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     outputs = {name: CliRunner().invoke(main, words).stdout for name, words in COMMANDS.items()}
     return {
         **{name: json.loads(text) for name, text in outputs.items()},
+        **{name: json.loads(text) for name, text in of_apply().items()},
         "costs": json.loads(json.dumps(default().as_data())),
         "bench-kernel": json.loads(json.dumps(measured())),
     }

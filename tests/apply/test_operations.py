@@ -48,4 +48,4 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     with Namespace() as namespace:
         commands = namespace.call(run_page, page, str(tmp_path))
     named = {command.split()[1] for command in commands if command.startswith("hitables ")}
-    assert named >= {"apply", "confirm", "rollback", "status", "history"}
+    assert named >= {"apply", "confirm", "rollback", "status", "history", "persist"}

@@ -27,9 +27,14 @@ from hitables.ir.rule import Ends, Role
 from hitables.syntax.extensions import MATCHES, TARGETS
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "rulesets/README.md"]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "rulesets/README.md",
+    *sorted((ROOT / "integrations").rglob("README.md")),
+]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-FOLDERS = "hitables|sflgen|tests|docs|rulesets|examples|tools"
+FOLDERS = "hitables|sflgen|tests|docs|rulesets|examples|tools|integrations"
 WITH_EXAMPLES = [page for page in PAGES if BLOCK.search(page.read_text())]
 
 

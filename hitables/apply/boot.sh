@@ -1,0 +1,224 @@
+# ---- from here on the same in every such file ----
+
+# Say something to the journal, and to the log of the state directory.
+say() {
+    echo "hitables: $*" >&2
+    if [ "$MODE" = boot ]; then
+        echo "$(date '+%Y-%m-%d %H:%M:%S') boot: $*" >>"$FOLDER/log"
+    fi 2>/dev/null
+}
+
+# The first lines of a message of a tool, in one line.
+short() {
+    echo "$*" | head -n 3 | tr '\n' ' ' | cut -c 1-300
+}
+
+# Whether a file is there and as it was written.
+is_whole() {
+    [ -r "$HERE/$1" ] && [ "$(cksum <"$HERE/$1" 2>/dev/null)" = "$(sum_of "$1")" ]
+}
+
+tool_of() {
+    case $1 in
+        4) echo "iptables-$BACKEND4" ;;
+        6) echo "ip6tables-$BACKEND6" ;;
+    esac
+}
+
+is_legacy() {
+    case $(tool_of "$1") in
+        *-legacy) return 0 ;;
+        *) return 1 ;;
+    esac
+}
+
+# The rules of a step, for iptables-restore.
+text_of() {
+    case $2 in
+        closed | bare) "$2$1" ;;
+        *) cat "$HERE/$2$1" ;;
+    esac
+}
+
+# Load standard input in place of the tables that it names.
+restore() {
+    # Only the tool of legacy has a lock to wait for.
+    if is_legacy "$1"; then
+        "$(tool_of "$1")-restore" -w 30
+    else
+        "$(tool_of "$1")-restore"
+    fi
+}
+
+# Load the rules of a step into a scratch network namespace, where the sets are empty.
+try() {
+    [ "$CAN_TRY" = yes ] || return 0
+    text_of "$1" "$2" | unshare -n /bin/sh "$HERE/load" --scratch "$1"
+}
+
+can_try() {
+    if ! command -v unshare >/dev/null 2>&1; then
+        say "unshare is not installed, so rules are loaded without a trial"
+    elif ! message=$(unshare -n true 2>&1); then
+        say "there is no scratch namespace, so rules are loaded without a trial: $(short "$message")"
+    else
+        echo yes
+    fi
+}
+
+# Whether the kernel has no rules of a family.
+is_empty() {
+    if is_legacy "$1"; then
+        names=/proc/net/ip_tables_names
+        [ "$1" = 4 ] || names=/proc/net/ip6_tables_names
+        # The tool would create tables.
+        [ -s "$names" ] || return 0
+    fi
+    ! "$(tool_of "$1")-save" 2>/dev/null | grep -q '^-A '
+}
+
+# Create the ipset of a file with its members; if that is not possible, empty.  A set that exists stays as it is.
+set_of() {
+    file=$1 name=$2
+    shift 2
+    if [ "$MODE" = scratch ]; then
+        ipset -exist create "$name" "$@"
+        return
+    fi
+    ipset list -terse "$name" >/dev/null 2>&1 && return
+    if ! is_whole "$file"; then
+        say "ipset $name: its file is missing or damaged; the set is empty"
+    elif ! message=$(ipset -exist restore <"$HERE/$file" 2>&1); then
+        say "ipset $name: not all members are loaded: $(short "$message")"
+    fi
+    if ! message=$(ipset -exist create "$name" "$@" 2>&1); then
+        ipset list -terse "$name" >/dev/null 2>&1 || say "ipset $name: $(short "$message")"
+    fi
+}
+
+# Empty the tables besides filter, which a text that was refused half-way may have left.
+clear_tables() {
+    for table in $TABLES; do
+        case $table in
+            nat) chains="PREROUTING INPUT OUTPUT POSTROUTING" ;;
+            mangle) chains="PREROUTING INPUT FORWARD OUTPUT POSTROUTING" ;;
+            raw) chains="PREROUTING OUTPUT" ;;
+            security) chains="INPUT FORWARD OUTPUT" ;;
+            *) continue ;;
+        esac
+        {
+            echo "*$table"
+            for chain in $chains; do
+                echo ":$chain ACCEPT [0:0]"
+            done
+            echo COMMIT
+        } | restore "$1" >/dev/null 2>&1 || say "IPv$1: table $table cannot be emptied"
+    done
+}
+
+# Load the first step of a family that can be loaded; the number of the step is left in REACHED.
+climb() {
+    REACHED=0 HALF=no
+    if [ "$1" = 6 ] && ! [ -e /proc/net/if_inet6 ]; then
+        say "IPv6: this kernel has no IPv6, so no rules are loaded"
+        return
+    fi
+    for step in compiled source last closed bare; do
+        REACHED=$((REACHED + 1))
+        case $step in
+            closed | bare) ;;
+            *)
+                [ -n "$(sum_of "$step$1")" ] || continue
+                if ! is_whole "$step$1"; then
+                    say "IPv$1: the $step rules are missing or damaged"
+                    continue
+                fi
+                ;;
+        esac
+        if ! message=$(try "$1" "$step" 2>&1); then
+            say "IPv$1: the $step rules are refused in a scratch namespace: $(short "$message")"
+        elif ! message=$(text_of "$1" "$step" | restore "$1" 2>&1); then
+            say "IPv$1: the $step rules are refused: $(short "$message")"
+            HALF=yes
+        else
+            [ "$REACHED" -le 3 ] || [ "$HALF" = no ] || clear_tables "$1"
+            say "IPv$1: the $step rules are loaded"
+            STEPS="$STEPS$1 $step
+"
+            return
+        fi
+    done
+    # No text can be loaded.  Single commands need the least of a kernel.
+    REACHED=6
+    "$(tool_of "$1")" -P INPUT DROP && "$(tool_of "$1")" -P FORWARD DROP &&
+        say "IPv$1: no rules can be loaded; the policies of INPUT and FORWARD are DROP" && return
+    say "IPv$1: NO RULES CAN BE LOADED, AND THE HOST IS OPEN"
+}
+
+# Say of each step whether it can be loaded: one line each, for "hitables persist".
+try_all() {
+    CAN_TRY=$(can_try)
+    [ "$CAN_TRY" = yes ] || exit 1
+    for family in $FAMILIES; do
+        for step in compiled source last closed bare; do
+            case $step in
+                closed | bare) ;;
+                *)
+                    [ -n "$(sum_of "$step$family")" ] || continue
+                    is_whole "$step$family" || { echo "$family $step damaged" && continue; }
+                    ;;
+            esac
+            if message=$(try "$family" "$step" 2>&1); then
+                echo "$family $step ok"
+            else
+                echo "$family $step refused $(short "$message")"
+            fi
+        done
+    done
+    exit 0
+}
+
+boot() {
+    STEPS=
+    # Whatever becomes of this process: the host is closed until better rules are loaded.
+    for family in $FAMILIES; do
+        if { [ "$family" = 4 ] || [ -e /proc/net/if_inet6 ]; } && is_empty "$family"; then
+            "closed$family" | restore "$family" >/dev/null 2>&1 ||
+                "bare$family" | restore "$family" >/dev/null 2>&1 ||
+                say "IPv$family: the closed rules are refused"
+        fi
+    done
+    CAN_TRY=$(can_try)
+    sets
+    worst=1
+    for family in $FAMILIES; do
+        climb "$family"
+        [ "$REACHED" -le "$worst" ] || worst=$REACHED
+    done
+    {
+        cat /proc/sys/kernel/random/boot_id
+        printf %s "$STEPS"
+    } >"$FOLDER/booted" 2>/dev/null
+    exit $((100 + worst))
+}
+
+main() {
+    case ${1-} in
+        --scratch)
+            MODE=scratch
+            sets
+            restore "$2"
+            exit
+            ;;
+        --try)
+            MODE=try
+            try_all
+            ;;
+        *)
+            MODE=boot
+            boot
+            ;;
+    esac
+}
+
+main "$@"

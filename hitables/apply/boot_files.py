@@ -1,0 +1,238 @@
+"""What the next boot loads: written whenever rules are confirmed, in the state directory.
+
+    confirmed.rules, confirmed6.rules   what was confirmed last, compiled, for iptables-restore
+    boot.json    with which backend, and once `hitables persist` was called, whom the closed rules let in
+    boot         a link to the folder of the last complete generation, boot-1, boot-2 ...; in it:
+    load         the script of the boot (boot_script.py)
+    compiled4, source4, last4, compiled6 ...    the steps of its ladder
+    set1 ...     the ipsets that their rules name
+    sums.json    by file: its checksum
+
+Invariant: a boot sees one generation as a whole, since the link is replaced when all files are on the disk.
+
+A record has the tables of the files that were applied; others stayed as they were.  So the tables of records
+before it are kept, unless these were loaded by the other backend.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..errors import FileError
+from ..files import flush_folder, read_text, trouble, write_text
+from ..ir.fields import Family
+from ..ir.packet import Backend
+from . import texts
+from .boot_script import STEPS, Access, checksum, script
+from .boot_sets import SavedSet, saved_sets
+from .boot_texts import BootRules
+from .texts import Tables
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """*backends*: by family, of what was confirmed last.  *access*: None: the boot is not ours to do."""
+
+    backends: Mapping[Family, Backend] = field(default_factory=dict)
+    access: Access | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A generation: its *folder*, what each family loads first, and the sets that are restored."""
+
+    folder: Path
+    rules: Mapping[Family, BootRules]
+    sets: tuple[SavedSet, ...]
+
+
+def confirmed_file(folder: Path, family: Family) -> Path:
+    return folder / ("confirmed.rules" if family is Family.IPV4 else "confirmed6.rules")
+
+
+def settings_of(folder: Path) -> Settings:
+    """The settings in the state directory *folder*; FileError if the file is damaged."""
+    path = folder / "boot.json"
+    if not path.exists():
+        return Settings()
+    try:
+        data = json.loads(read_text(str(path)))
+        access = data["access"]
+        return Settings(
+            {Family(int(family)): Backend(backend) for family, backend in data["backends"].items()},
+            Access(tuple(access["ports"]), tuple(access["sources"])) if access else None,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FileError(
+            f"{path}: damaged ({error}); hitables persist writes it anew, once it is removed"
+        ) from None
+
+
+def set_settings(folder: Path, settings: Settings) -> None:
+    access = settings.access
+    data = {
+        "format": "hitables-boot",
+        "version": VERSION,
+        "backends": {str(int(family)): backend.value for family, backend in settings.backends.items()},
+        "access": access and {"ports": list(access.ports), "sources": list(access.sources)},
+    }
+    write_text(str(folder / "boot.json"), json.dumps(data, indent=1) + "\n")
+    _flush(folder)
+
+
+def keep_for_boot(
+    folder: Path,
+    backend: Backend,
+    rules: Mapping[Family, BootRules],
+    earlier: Mapping[Family, Tables] | None = None,
+) -> Written | None:
+    """Write what the next boot loads: *rules*, which were confirmed, and the older tables beside them.
+
+    None if `hitables persist` was not called; then only confirmed.rules and confirmed6.rules are written.
+    *earlier*: rules that were confirmed before, for the first generation.
+    """
+    settings = settings_of(folder)
+    every: dict[Family, BootRules] = {}
+    backends = {family: backend for family in Family if confirmed_file(folder, family).exists()}
+    backends |= {**settings.backends, **{family: backend for family in rules}}
+    for family in backends:
+        path = confirmed_file(folder, family)
+        older = BootRules()
+        if path.exists() and settings.backends.get(family, backend) is backends[family]:
+            compiled = texts.parse(read_text(str(path)))
+            older = BootRules(compiled, {**compiled, **_step(folder, f"source{int(family)}")})
+        every[family] = rules.get(family, BootRules()).over(older)
+        if family in rules:
+            write_text(str(path), texts.write(every[family].compiled))
+    settings = replace(settings, backends=backends)
+    set_settings(folder, settings)
+    if settings.access is None:
+        return None
+    return _write_generation(folder, settings, every, earlier or {})
+
+
+def _write_generation(
+    folder: Path, settings: Settings, rules: Mapping[Family, BootRules], earlier: Mapping[Family, Tables]
+) -> Written:
+    assert settings.access is not None
+    contents: dict[str, str] = {}
+    for family, of_family in rules.items():
+        steps = {
+            "compiled": texts.write(of_family.compiled),
+            "source": texts.write(of_family.source),
+            "last": _last(folder, family, texts.write(of_family.compiled), earlier.get(family, {})),
+        }
+        contents |= {f"{step}{int(family)}": text for step, text in steps.items() if text}
+    by_family = {family: [contents.get(f"{step}{int(family)}", "") for step in STEPS] for family in rules}
+    sets = saved_sets(by_family)
+    contents |= {f"set{number}": each.saved for number, each in enumerate(sets, 1) if each.saved}
+    sums = {name: checksum(text.encode("utf-8", "surrogateescape")) for name, text in contents.items()}
+    tables = dict.fromkeys(
+        line[1:] for all_texts in by_family.values() for text in all_texts for line in _heads(text)
+    )
+    named_sets = [(f"set{number}", each.name, each.create) for number, each in enumerate(sets, 1)]
+    contents["load"] = script(folder, settings.backends, list(tables), sums, named_sets, settings.access)
+    contents["sums.json"] = json.dumps(sums, indent=1) + "\n"
+    return Written(_put(folder, contents), rules, tuple(sets))
+
+
+def _heads(text: str) -> list[str]:
+    return [line for line in text.split("\n") if line.startswith("*")]
+
+
+def _last(folder: Path, family: Family, compiled: str, earlier: Tables) -> str:
+    """The rules that were confirmed before: those of the generation before if they differ, else its own."""
+    for step in ("compiled", "last"):
+        text = _whole(folder, f"{step}{int(family)}")
+        if text and text != compiled:
+            return text
+    text = texts.write(earlier)
+    return text if text != compiled else ""
+
+
+def _step(folder: Path, name: str) -> Tables:
+    return texts.parse(_whole(folder, name))
+
+
+def _whole(folder: Path, name: str) -> str:
+    """A file of the present generation; "" if it is missing or damaged."""
+    present = folder / "boot"
+    with suppress(OSError, ValueError, FileError):
+        text = read_text(str(present / name))
+        sums = json.loads(read_text(str(present / "sums.json")))
+        if sums.get(name) == checksum(text.encode("utf-8", "surrogateescape")):
+            return text
+    return ""
+
+
+def _put(folder: Path, contents: Mapping[str, str]) -> Path:
+    """Write a generation, make it the present one, and remove the older ones."""
+    link = folder / "boot"
+    numbers = [int(name[5:]) for name in _names(folder) if name.startswith("boot-") and name[5:].isdecimal()]
+    made = folder / f"boot-{max(numbers, default=0) + 1}"
+    try:
+        made.mkdir(mode=0o700)
+        for name, text in contents.items():
+            with open(made / name, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        flush_folder(made)
+        fresh = folder / "boot.new"
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(made.name)
+        os.replace(fresh, link)
+        flush_folder(folder)
+    except OSError as error:
+        shutil.rmtree(made, ignore_errors=True)
+        raise trouble(error.filename or str(made), error) from None
+    for number in numbers:
+        shutil.rmtree(folder / f"boot-{number}", ignore_errors=True)
+    return made
+
+
+def boot_notes(folder: Path, boot_id: str) -> list[str]:
+    """A message for each family of which the boot *boot_id* has not loaded the compiled rules."""
+    try:
+        booted, *lines = read_text(str(folder / "booted")).split("\n")
+    except FileError:
+        return []
+    steps = [line.split(" ") for line in lines if line] if booted == boot_id else []
+    return [
+        f"IPv{family}: at boot the {step} rules were loaded, because the compiled ones could not be; "
+        f"{folder / 'log'} says why"
+        for family, step in steps
+        if step != STEPS[0]
+    ]
+
+
+def forget_boot(folder: Path) -> None:
+    """Remove the script and its files; what was confirmed stays."""
+    settings = settings_of(folder)
+    (folder / "boot").unlink(missing_ok=True)
+    for name in _names(folder):
+        if name.startswith("boot-"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    set_settings(folder, replace(settings, access=None))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        raise trouble(str(folder), error) from None
+
+
+def _flush(folder: Path) -> None:
+    try:
+        flush_folder(folder)
+    except OSError as error:
+        raise trouble(str(folder), error) from None

@@ -1,0 +1,240 @@
+"""`hitables persist`: from now on each boot loads what was confirmed last, before the network is up."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import HitablesError, LiveError
+from ..files import trouble, write_text
+from ..ir.fields import Family
+from ..ir.packet import Backend
+from ..kernel.namespace import run
+from . import boot_unit
+from .boot_files import Written, forget_boot, keep_for_boot, set_settings, settings_of
+from .boot_script import Access
+from .guard import SYSTEMD
+from .kernel import Kernel
+from .others import own
+from .store import CONFIRMED, State, Store, for_boot
+from .texts import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How to boot.
+
+    access        whom the closed rules let in; None: as before, or ssh from anywhere
+    unit_folder   where the unit of systemd goes; None: there is none
+    plugin_folder where the plugin of netfilter-persistent goes; None: there is none
+    """
+
+    folder: str
+    access: Access | None = None
+    unit_folder: Path | None = boot_unit.UNIT_FOLDER
+    plugin_folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of the ladder, tried in a scratch namespace: *answer* is "ok", "damaged" or "refused ..."."""
+
+    family: Family
+    name: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """What was written; *starter*: the unit or the plugin."""
+
+    written: Written
+    access: Access
+    starter: Path | None
+    steps: tuple[Step, ...]
+
+
+def persist(request: Request, tell: Callable[[str], None]) -> Persisted:
+    """Write what the next boot loads, and what starts it; then try each step.
+
+    HitablesError if nothing is confirmed, or if the compiled rules of a family cannot be loaded; then the
+    files are written all the same, as a boot that ends with closed rules is better than an open host.
+    """
+    folder = Path(request.folder).resolve()
+    with Store.open(str(folder)) as store:
+        state = store.state()
+        if not state.confirmed:
+            raise HitablesError(
+                f"{folder}: no rule set is confirmed; hitables apply and hitables confirm first"
+            )
+        record = store.record(state.confirmed)
+        settings = settings_of(folder)
+        access = request.access or settings.access or Access(ssh_ports())
+        set_settings(folder, replace(settings, access=access))
+        written = keep_for_boot(
+            folder, Backend(record.backend), for_boot(record, with_source=True), _earlier(store, state)
+        )
+        assert written is not None, "the settings have an access, so a generation is written"
+        starter = _write_starter(request, folder, access)
+        steps = _tried(folder, tell)
+        _note_what_is_left(written, settings_of(folder).backends, record.leave, state, tell)
+        store.log(f"{state.confirmed}: every boot loads it, or what is confirmed later")
+    _check(steps)
+    return Persisted(written, access, starter, steps)
+
+
+def remove(request: Request) -> list[Path]:
+    """Remove what `persist` has written, but for confirmed.rules; the unit and the plugin that are gone."""
+    with Store.open(request.folder) as store:
+        forget_boot(store.folder)
+        gone = []
+        if request.unit_folder is not None and (path := request.unit_folder / boot_unit.UNIT).exists():
+            if request.unit_folder == boot_unit.UNIT_FOLDER:
+                _systemctl("disable")
+            gone.append(path)
+        plugin = (request.plugin_folder or boot_unit.PLUGIN_FOLDER) / boot_unit.PLUGIN
+        if plugin.exists():
+            gone.append(plugin)
+        for path in gone:
+            try:
+                path.unlink()
+            except OSError as error:
+                raise trouble(str(path), error) from None
+        store.log("boots load nothing from here any more")
+        return gone
+
+
+def ssh_ports() -> tuple[int, ...]:
+    """The ports of the ssh server, and that of this session; 22 if neither is known."""
+    ports = []
+    if shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is not None:
+        done = subprocess.run(
+            ["sshd", "-T"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"},
+        )
+        ports += [int(line[5:]) for line in done.stdout.splitlines() if line.startswith("port ")]
+    session = os.environ.get("SSH_CONNECTION", "").split()
+    if len(session) == 4 and session[3].isdecimal():
+        ports.append(int(session[3]))
+    return tuple(dict.fromkeys(ports)) or (22,)
+
+
+def _earlier(store: Store, state: State) -> dict[Family, Tables]:
+    """For each family the rules that were confirmed before the present ones."""
+    earlier: dict[Family, Tables] = {}
+    for number in sorted(store.numbers(), reverse=True):
+        if number < state.confirmed and state.status.get(number) == CONFIRMED:
+            for family, rules in for_boot(store.record(number), with_source=False).items():
+                earlier.setdefault(family, rules.compiled)
+    return earlier
+
+
+def _write_starter(request: Request, folder: Path, access: Access) -> Path | None:
+    command = boot_unit.start_command(folder, settings_of(folder).backends, access)
+    if request.plugin_folder is not None:
+        path = request.plugin_folder / boot_unit.PLUGIN
+        if not path.parent.is_dir():
+            raise HitablesError(f"{path.parent}: no such folder; install netfilter-persistent")
+        write_text(str(path), boot_unit.plugin_text(command))
+        os.chmod(path, 0o755)
+        return path
+    if request.unit_folder is None:
+        return None
+    path = request.unit_folder / boot_unit.UNIT
+    write_text(str(path), boot_unit.unit_text(command))
+    if request.unit_folder == boot_unit.UNIT_FOLDER:
+        _systemctl("enable")
+    return path
+
+
+def _systemctl(verb: str) -> None:
+    """Enable or disable the unit, also in an image whose systemd does not run."""
+    if shutil.which("systemctl") is None:
+        raise HitablesError("systemctl: no such command; hitables persist --netfilter-persistent needs none")
+    if SYSTEMD.is_dir():
+        run(["systemctl", "daemon-reload"])
+    run(["systemctl", verb, boot_unit.UNIT])
+
+
+def _tried(folder: Path, tell: Callable[[str], None]) -> tuple[Step, ...]:
+    try:
+        printed = run(["/bin/sh", str(folder / "boot" / "load"), "--try"])
+    except LiveError as error:
+        tell(f"warning: the steps cannot be tried: {error}")
+        return ()
+    lines = [line.split(" ", 2) for line in printed.splitlines()]
+    return tuple(Step(Family(int(family)), name, answer) for family, name, answer in lines)
+
+
+def _check(steps: tuple[Step, ...]) -> None:
+    refused = [each for each in steps if each.answer != "ok" and each.name == "compiled"]
+    if refused:
+        lines = "".join(f"\n  IPv{int(each.family)}: {each.answer}" for each in refused)
+        raise HitablesError(
+            "the files for the boot are written, but these rules cannot be loaded in a fresh namespace, so a "
+            f"boot would load a lower step (hitables persist --help):{lines}"
+        )
+
+
+def _note_what_is_left(
+    written: Written,
+    backends: Mapping[Family, Backend],
+    leave: Sequence[str],
+    state: State,
+    tell: Callable[[str], None],
+) -> None:
+    """Say what the boot does not load."""
+    if state.waiting is not None:
+        tell(
+            f"rule set {state.waiting.number} waits for its confirmation; until then a boot loads "
+            f"{state.confirmed}"
+        )
+    for family in Family:
+        rules = written.rules.get(family)
+        if rules is None:
+            tell(f"IPv{int(family)}: no rules were confirmed, so a boot loads none of this family")
+            continue
+        kernel = Kernel(family, backends[family])
+        for name, chains in kernel.read().items():
+            busy = any(chain.rules or chain.policy == "DROP" for chain in own(chains, leave).values())
+            if name not in rules.compiled and busy:
+                tell(f"IPv{int(family)}: table {name} was in no file, so a boot does not load it")
+    for each in written.sets:
+        if not each.saved:
+            tell(f"ipset {each.name} does not exist now, so a boot creates it empty")
+
+
+def rules_of(tables: Tables) -> int:
+    return sum(len(chain.rules) for chains in tables.values() for chain in chains.values())
+
+
+def show(result: Persisted) -> str:
+    """The result in lines, without a newline at the end."""
+    lines = []
+    for family, rules in result.written.rules.items():
+        names = ", ".join(step.name for step in result.steps if step.family is family and step.answer == "ok")
+        tried = f"; tried in a scratch namespace: {names}" if names else ""
+        lines.append(
+            f"IPv{int(family)}: at boot {rules_of(rules.compiled)} rules of "
+            f"{_count(len(rules.compiled), 'table')}{tried}"
+        )
+    if result.written.sets:
+        sets = ", ".join(f"{each.name} ({each.members})" for each in result.written.sets)
+        lines.append(f"ipsets, with their members: {sets}")
+    ports = ", ".join(map(str, result.access.ports))
+    sources = ", ".join(result.access.sources) or "anywhere"
+    lines.append(f"if nothing else can be loaded: closed, but for ssh to port {ports} from {sources}")
+    if result.starter is not None:
+        lines.append(f"started by {result.starter}")
+    return "\n".join(lines)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" + ("" if number == 1 else "s")

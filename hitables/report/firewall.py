@@ -1,0 +1,191 @@
+"""What `hitables apply` changes, as text; and `apply`, `status` and `history` as JSON.
+
+The packets that one rule set treats otherwise than another are findings with their family, as in
+`hitables diff`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..apply import guard
+from ..apply.status import Compared, Status
+from ..apply.store import Record, State
+from ..ir.fields import Family
+from ..ir.packet import Backend
+from ..verify.diff import Changes
+from ..version import __version__
+from .diff import findings, show
+from .finding import Finding, Report
+
+CHANGES_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What an apply changes in one family.
+
+    changes   the packets that are treated otherwise; None if that cannot be found out, because of *trouble*
+    names     of the two rule sets that *changes* compares
+    rules     of the file, and *loaded* of them in the kernel
+    new, changed, removed  how many chains of the kernel are
+    """
+
+    family: Family
+    backend: Backend
+    file: str
+    changes: Changes | None
+    trouble: str
+    names: tuple[str, str]
+    rules: int
+    loaded: int
+    new: int
+    changed: int
+    removed: int
+
+    def text(self) -> str:
+        """The difference in lines, without a newline at the end."""
+        title = f"IPv{int(self.family)}, {self.backend.value}"
+        if self.changes is None:
+            return f"{title}: the rules cannot be compared with those of the kernel: {self.trouble}"
+        return (
+            f"{title}:\n{show(self.changes, self.names, CHANGES_SHOWN)}\n"
+            f"{self.rules} rules, {self.loaded} as loaded; chains: {self.new} new, {self.changed} changed, "
+            f"{self.removed} removed"
+        )
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "family": int(self.family),
+            "backend": self.backend.value,
+            "file": self.file,
+            "rules": self.rules,
+            "loaded": self.loaded,
+            "chains": {"new": self.new, "changed": self.changed, "removed": self.removed},
+            "complete": self.changes is not None and self.changes.complete,
+            "reason": self.trouble,
+            "text": self.text(),
+        }
+
+
+def apply_report(
+    result: str, differences: Sequence[Difference], state: State, messages: Sequence[str], seconds: float
+) -> Report:
+    """The report of an apply that ended with *result*; *state*: of the state directory afterwards."""
+    facts = {
+        "result": result,
+        "confirmed": state.confirmed,
+        "waiting": _waiting(state),
+        "families": [each.document() for each in differences],
+        "messages": list(messages),
+    }
+    found = [
+        finding
+        for each in differences
+        if each.changes is not None
+        for finding in _with_family(findings(each.changes, each.names), each.family)
+    ]
+    status = 1 if result == "would change" else 0
+    files = tuple(each.file for each in differences)
+    return Report("apply", files, status, tuple(found), (), seconds, facts, "")
+
+
+def status_report(result: Status, state: State, record: Record, repaired: int, seconds: float) -> Report:
+    """The report of *result*, for the rule set *record*; *repaired*: the one that was loaded again, or 0."""
+    facts = {
+        "rule_set": result.number,
+        "confirmed": state.confirmed,
+        "waiting": _waiting(state),
+        "backend": record.backend,
+        "leave": list(record.leave),
+        "families": [_family(compared, record) for compared in result.compared],
+        "repaired": repaired,
+        "notes": list(result.notes),
+    }
+    found = [each for compared in result.compared for each in _findings(compared)]
+    files = tuple(half.file for half in record.halves.values())
+    status = 0 if repaired else int(result.level)
+    return Report("status", files, status, tuple(found), (), seconds, facts, "")
+
+
+def _waiting(state: State) -> dict[str, Any] | None:
+    """The rule set that waits for its confirmation."""
+    waiting = state.waiting
+    if waiting is None:
+        return None
+    return {
+        "number": waiting.number,
+        "before": waiting.before,
+        "until": _moment(waiting.until) if waiting.until else None,
+        "guarded": guard.is_alive(waiting.guard),
+    }
+
+
+def _family(compared: Compared, record: Record) -> dict[str, Any]:
+    """What was found of one family, but for the packets."""
+    if not compared.differing:
+        answer = "same"
+    elif compared.trouble or compared.changes is None:
+        answer = "undecided"
+    else:
+        answer = "different" if compared.changes.regions else "equal"
+    return {
+        "family": int(compared.family),
+        "file": record.halves[compared.family].file,
+        "answer": answer,
+        "differing": list(compared.differing),
+        "reason": compared.trouble,
+        "programs": list(compared.programs),
+    }
+
+
+def _findings(compared: Compared) -> list[Finding]:
+    if compared.changes is None:
+        return []
+    return _with_family(findings(compared.changes, compared.names), compared.family)
+
+
+def _with_family(found: Sequence[Finding], family: Family) -> list[Finding]:
+    return [replace(each, details={"family": int(family), **each.details}) for each in found]
+
+
+def history_document(state: State, records: Sequence[Record]) -> dict[str, Any]:
+    """The document of `hitables history --format json`, the oldest rule set first."""
+    return {
+        "format": "hitables-history",
+        "version": 1,
+        "hitables": __version__,
+        "command": "history",
+        "confirmed": state.confirmed,
+        "waiting": _waiting(state),
+        "rule_sets": [_record(each, state.status) for each in records],
+    }
+
+
+def _record(record: Record, status: Mapping[int, str]) -> dict[str, Any]:
+    return {
+        "number": record.number,
+        "when": _moment(record.when),
+        "status": status.get(record.number, "unfinished"),
+        "before": record.before,
+        "backend": record.backend,
+        "leave": list(record.leave),
+        "families": [
+            {"family": int(family), "file": half.file, "rules": rules_of(record, family)}
+            for family, half in record.halves.items()
+        ],
+    }
+
+
+def rules_of(record: Record, family: Family) -> int:
+    """The rules of one family of *record*, as they were loaded."""
+    chains = (chain for chains in record.halves[family].tables.values() for chain in chains.values())
+    return sum(len(chain.rules) for chain in chains)
+
+
+def _moment(seconds: float) -> str:
+    """A time as ISO 8601 has it, in UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

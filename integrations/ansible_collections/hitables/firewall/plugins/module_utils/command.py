@@ -1,0 +1,113 @@
+# Copyright: the hitables developers
+# SPDX-License-Identifier: Apache-2.0
+"""Command lines of hitables from the options of a module, and the runs of them.
+
+Each table maps an option of a module to the option of the command that it becomes.  A value that is a list
+becomes the option once for each item; a flag is given if it is true.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+APPLY = {
+    "state_dir": "--state",
+    "backend": "--backend",
+    "leave": "--leave",
+    "confirm": "--confirm",
+    "check": "--check",
+    "must": "--must",
+    "force": "--force",
+    "timeout": "--timeout",
+}
+COMPILE = {
+    "backend": "--backend",
+    "family": "--family",
+    "leave": "--leave",
+    "equivalence": "--equivalence",
+    "effort": "--effort",
+    "uniform": "--uniform",
+    "timeout": "--timeout",
+}
+CHECK = {
+    "backend": "--backend",
+    "family": "--family",
+    "leave": "--leave",
+    "table": "--table",
+    "chain": "--chain",
+    "equivalence": "--equivalence",
+    "malformed": "--malformed",
+    "timeout": "--timeout",
+}
+
+# What several modules have.
+EXECUTABLE = {"type": "str", "default": "hitables"}
+STATE = {"type": "path", "default": "/var/lib/hitables"}
+LEAVE = {"type": "list", "elements": "str", "default": []}
+
+
+def option_words(table, params):
+    """The words of a command line for the *params* that *table* names."""
+    words = []
+    for name, option in table.items():
+        value = params.get(name)
+        if value is None or value is False:
+            continue
+        if value is True:
+            words.append(option)
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            words += [option, str(each)]
+    return words
+
+
+def executable(module):
+    """The path of the command; the module ends if there is none."""
+    name = module.params["executable"]
+    path = shutil.which(name)
+    if path is None:
+        module.fail_json(msg=f"{name}: no such command on this host; install hitables, or set executable")
+    return path
+
+
+def run(module, words, good=(0,)):
+    """Run a command of hitables; its exit status, output and messages.  Other statuses end the module."""
+    # The histories and messages of hitables have the names of files, so rules given as text get short ones.
+    status, output, messages = module.run_command([executable(module)] + words, cwd=module.tmpdir)
+    if status not in good:
+        module.fail_json(
+            msg=messages.strip() or output.strip() or f"hitables {words[0]}: exit status {status}",
+            rc=status,
+            cmd=["hitables"] + words,
+        )
+    return status, output, messages
+
+
+def document(module, words, good=(0,)):
+    """Run a command with --format json; its exit status and its document."""
+    status, output, messages = run(module, words + ["--format", "json"], good)
+    try:
+        return status, json.loads(output)
+    except ValueError:
+        module.fail_json(
+            msg="hitables printed no JSON; is it the version of this collection?",
+            stdout=output,
+            stderr=messages,
+        )
+
+
+def rules_file(module, source, text, name):
+    """The name of a rule set for commands that `run` runs: a file of the host, or *name*, which has the text.
+
+    None if the module was given neither the option *source* nor the option *text*.
+    """
+    given = module.params.get(text)
+    if module.params.get(source) is not None:
+        return os.path.abspath(module.params[source])
+    if given is None:
+        return None
+    with open(os.path.join(module.tmpdir, name), "w") as file:
+        file.write(given if given.endswith("\n") else given + "\n")
+    return name
