@@ -47,7 +47,12 @@ def test_bursts_of_blocks_are_bursts_of_all_packets() -> None:
 def test_times_of_passes_are_joined_by_mean_and_deviation() -> None:
     passes = [[{"scheme": "ring", "ns": ns}] for ns in (10.0, 14.0)]
     (row,) = flow_day.merged(passes)
-    assert (row["scheme"], row["ns"], row["ns_deviation"], row["ns_runs"]) == ("ring", 12.0, 2.0, [10.0, 14.0])
+    assert (row["scheme"], row["ns"], row["ns_deviation"], row["ns_runs"]) == (
+        "ring",
+        12.0,
+        2.0,
+        [10.0, 14.0],
+    )
 
 
 def capture(path: Path) -> None:

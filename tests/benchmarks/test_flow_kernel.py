@@ -24,9 +24,7 @@ def test_packets_are_of_known_flows_in_the_share_asked_for() -> None:
 
 @pytest.mark.needs_kernel
 @pytest.mark.parametrize("backend", Backend)
-def test_established_packets_end_at_the_first_rule(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_established_packets_end_at_the_first_rule(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_kernel, "PACKETS", 400)
     monkeypatch.setattr(flow_kernel, "FLOWS", 100)
     rows = list(flow_kernel.measured(20, backend, 1, (0.0, 0.75, 1.0), 1))
