@@ -33,7 +33,7 @@ from hitables.generate.traffic import traffic
 from hitables.generate.traffic_presets import TCP
 from hitables.kernel.machine import machine
 
-from . import flow_day, flow_kernel, flow_model
+from . import flow_day, flow_kernel, flow_kinds, flow_model
 from .classifiers import load
 from .doc_tables import DOCS, fill, markdown
 from .figures.flows import draw
@@ -43,7 +43,7 @@ OUTPUT = DOCS / "evaluation" / "flows.json"
 PRESETS = ("uplink", "department")
 SCHEMES = flow_day.SCHEMES
 HASHES = ("zobel", "crc32c", "multiply_shift", "siphash", "folded")
-PARTS = ("batches", "hashes", "worth", "schemes", "unpurged", "model", "kernel", "day")
+PARTS = ("batches", "hashes", "worth", "schemes", "unpurged", "kinds", "model", "kernel", "day")
 RUNS = 5
 SET = "wustl/acl1_10K"
 INNER = ("linear", "hypercuts", "tss", "best")
@@ -113,6 +113,11 @@ def schemes(packets: int, sizes: list[int], runs: int) -> Iterator[Row]:
                     options: Row = {"scheme": scheme, "buckets": buckets, "hash": "zobel"}
                     row: Row = {"preset": preset, "kind": kind, **options, "k": bursts[buckets]}
                     yield row | counts(headers, **options) | timed(headers, runs, **options)
+
+
+def kinds(packets: int, runs: int) -> Iterator[Row]:
+    """Section 5: which traffic helps."""
+    return flow_kinds.kinds(packets, (*SCHEMES, "ring"), burst_lengths, counts, timed, runs)
 
 
 def model(data: dict[str, Any], runs: int) -> Iterator[Row]:
@@ -329,6 +334,7 @@ def main() -> None:
         ("worth", worth(runs)),
         ("schemes", schemes(packets, sizes, runs)),
         ("unpurged", unpurged(packets, wide, runs)),
+        ("kinds", kinds(packets // 4, runs)),
         ("model", model(data, runs)),
         ("kernel", flow_kernel.kernel(args.short, runs)),
         ("day", flow_day.day(args.short, args.trace)),
@@ -358,6 +364,7 @@ def write_pages(data: dict[str, Any]) -> None:
         ("flow-batches", "batches", batch_table),
         ("flow-schemes", "schemes", scheme_table),
         ("flow-worth", "worth", worth_table),
+        ("flow-kinds", "kinds", flow_kinds.table),
         ("flow-model", "model", flow_model.table),
         ("flow-kernel", "kernel", flow_kernel.table),
     ):

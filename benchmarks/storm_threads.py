@@ -243,6 +243,21 @@ def rate_table(rows: Sequence[Row]) -> str:
     return markdown(("model", *names), lines)
 
 
+def delay_table(rows: Sequence[Row]) -> str:
+    """ns of a look-up in the cache and in A, one by one and in batches, and where the cache pays."""
+    lines = [
+        [
+            f"{row['inner']}, {row['set']}, {row['preset']}",
+            *(f"{row[name]:.1f}" for name in ("d1_ns", "d2_ns", "d1_batch_ns", "d2_batch_ns")),
+            f"{row['pays_above']:.0%}" if row["pays_above"] < 1 else "never",
+            f"{row['hit_ratio']:.0%}",
+        ]
+        for row in rows
+    ]
+    head = ("A", "cache, one by one", "A, one by one", "cache, batches", "A, batches", "pays above", "hits")
+    return markdown(head, lines)
+
+
 def agreement_table(rows: Sequence[Row]) -> str:
     """Million packets a second, real and in the model."""
     names = list(dict.fromkeys(row["set"] for row in rows))

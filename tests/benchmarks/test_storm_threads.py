@@ -86,3 +86,12 @@ def test_the_table_of_the_page_has_a_cell_for_each_set(monkeypatch: pytest.Monke
     assert [row["plan"] for row in rows] == ["costs", "4-2-1", "1-1-1"]
     assert all(row["source"] == "model" for row in rows)
     assert "| 4-2-1, paper costs |" in storm_threads.rate_table(rows)
+
+
+def test_a_cache_pays_where_a_look_up_is_cheaper_than_what_hits_save() -> None:
+    row = {
+        "inner": "tss", "set": "R3", "preset": "edge", "d1_ns": 12, "d2_ns": 170.0, "d1_batch_ns": 4.0,
+        "d2_batch_ns": 16.0, "hit_ratio": 0.96, "pays_above": 0.25,
+    }  # fmt: skip
+    assert "| tss, R3, edge | 12.0 | 170.0 | 4.0 | 16.0 | 25% | 96% |" in storm_threads.delay_table([row])
+    assert "| never |" in storm_threads.delay_table([row | {"pays_above": 1.2}])
