@@ -160,7 +160,20 @@ def merged(passes: list[list[Row]]) -> Iterator[Row]:
         yield rows[0] | {"ns": float(np.mean(times)), "ns_deviation": float(np.std(times)), "ns_runs": times}
 
 
-def expected_seconds(sources: Iterable[Source]) -> float:
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Buckets of the tables that count, of those that are timed, and of those that are not purged."""
+
+    counted: tuple[int, ...] = COUNTED_SIZES
+    timed: tuple[int, ...] = TIMED_SIZES
+    unpurged: tuple[int, ...] = UNPURGED_SIZES
+
+    def small(self) -> Sizes:
+        """Each second size below 2^18: little memory, little time."""
+        return Sizes(*(each[:4:2] for each in (self.counted, self.timed, self.unpurged)))
+
+
+def expected_seconds(sources: Iterable[Source], sizes: Sizes) -> float:
     """Processor seconds of a measurement, by a million packets of each pass; tables beyond the caches take
     longer once they are full.
     """
@@ -171,29 +184,29 @@ def expected_seconds(sources: Iterable[Source]) -> float:
             chosen = of_kind(headers, kind)
             if not len(chosen):
                 continue
-            for sizes, counted, passes in (
-                (COUNTED_SIZES, True, 1), (TIMED_SIZES, False, source.timed_passes),
+            for buckets, counted, passes in (
+                (sizes.counted, True, 1), (sizes.timed, False, source.timed_passes),
             ):  # fmt: skip
-                tables = Tables(sizes, (*SCHEMES, "ring"), counted)
+                tables = Tables(buckets, (*SCHEMES, "ring"), counted)
                 tables.take(chosen)
                 tables.close()
                 total += passes * sum(tables.seconds) * source.packets / len(headers)
     return total
 
 
-def schemes(sources: Iterable[Source]) -> Iterator[Row]:
+def schemes(sources: Iterable[Source], sizes: Sizes) -> Iterator[Row]:
     """Figures 4 to 11 and the ring: counts of one pass, times of several."""
     for source in sources:
         for kind in ("ip", "tcp"):
             common = {"preset": source.name, "kind": kind}
             began = time.process_time()
             bursts = Bursts()
-            counted = one_pass(source, kind, Tables(COUNTED_SIZES, (*SCHEMES, "ring"), True), bursts)
+            counted = one_pass(source, kind, Tables(sizes.counted, (*SCHEMES, "ring"), True), bursts)
             lengths = bursts.lengths()
             timed = list(
                 merged(
                     [
-                        one_pass(source, kind, Tables(TIMED_SIZES, (*SCHEMES, "ring"), False))
+                        one_pass(source, kind, Tables(sizes.timed, (*SCHEMES, "ring"), False))
                         for _ in range(source.timed_passes)
                     ]
                 )
@@ -207,9 +220,9 @@ def schemes(sources: Iterable[Source]) -> Iterator[Row]:
                 yield common | {"k": lengths[row["buckets"]]} | row | kept
 
 
-def unpurged(source: Source) -> Iterator[Row]:
+def unpurged(source: Source, sizes: Sizes) -> Iterator[Row]:
     """Figure 12: TCP, no flow purged; the tables of a size at a time, for their memory."""
-    for buckets in UNPURGED_SIZES:
+    for buckets in sizes.unpurged:
         for row in one_pass(source, "tcp", Tables([buckets], SCHEMES, False, purge=0)):
             yield {"preset": source.name} | row
 
@@ -217,17 +230,20 @@ def unpurged(source: Source) -> Iterator[Row]:
 def day(short: bool, trace: str | None = None) -> Iterator[Row]:
     """All rows, figure 12 last.  The processor time that it will take is said first.
 
-    short  a hundredth of the day
+    short  a hundredth of the day, and fewer sizes
     trace  a capture in place of the presets
     """
-    part = 100 if short else 1
+    part, sizes = (100, Sizes().small()) if short else (1, Sizes())
     presets = [of_preset(name, packets // part, passes) for name, (packets, passes) in DAY.items()]
     sources = [of_capture(trace)] if trace else presets
     for source in sources:
         print(f"{source.name}: {source.packets:,} packets, {source.timed_passes} passes for times")
-    print(f"this takes at least {expected_seconds(sources) / 60:.0f} minutes of processor time", flush=True)
-    for row in schemes(sources):
+    print(
+        f"this takes at least {expected_seconds(sources, sizes) / 60:.0f} minutes of processor time",
+        flush=True,
+    )
+    for row in schemes(sources, sizes):
         yield {"part": "purged"} | row
     quarter = sources[-1] if trace else of_preset("department", DAY["department"][0] // 4 // part, 1)
-    for row in unpurged(quarter):
+    for row in unpurged(quarter, sizes):
         yield {"part": "unpurged"} | row

@@ -153,7 +153,7 @@ def any_flows(rng: np.random.Generator, count: int) -> Headers:
     return headers
 
 
-def batches(runs: int) -> Iterator[Row]:
+def batches(runs: int, short: bool) -> Iterator[Row]:
     """The paper's loop and ours, in the caches and beyond: 95 % of the packets are of known flows."""
     rng = np.random.default_rng(1)
     packets = 1 << 18
@@ -162,9 +162,10 @@ def batches(runs: int) -> Iterator[Row]:
         while True:
             yield any_flows(rng, packets)
 
-    for flows, buckets, purge_at, purge in (
+    tables = (
         (1_000, 4_096, 4, 2), (4_000, 16_384, 10, 5), (100_000, 65_536, 10, 5), (3_000_000, 1 << 20, 10, 5),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for flows, buckets, purge_at, purge in tables[:3] if short else tables:
         known = any_flows(rng, flows)
         ways: tuple[tuple[str, Row, int], ...] = (
             ("the paper's normal", {"scheme": "normal", "hash": "zobel"}, 1),
@@ -217,13 +218,13 @@ def hashes(packets: int, runs: int) -> Iterator[Row]:
         }
 
 
-def worth(runs: int) -> Iterator[Row]:
+def worth(runs: int, short: bool) -> Iterator[Row]:
     """flows(A) beside A, by the share of packets of known flows and by their number."""
     if not (SHARED / "rulesets" / f"{SET}.gz").exists():
         print(f"{SET} is missing in {SHARED}: what a flow table is worth is not measured")
         return
     rules = load(SET)
-    for flows in FLOWS:
+    for flows in FLOWS[:1] if short else FLOWS:
         known = np.ascontiguousarray(trace.headers(rules, flows, 1), np.uint32)
         for inner in INNER:
             yield from worth_of(inner, rules, known, runs)
@@ -329,9 +330,9 @@ def main() -> None:
     if args.only and path.exists():
         data = json.loads(path.read_text()) | data
     for name, rows in (
-        ("batches", batches(runs)),
+        ("batches", batches(runs, args.short)),
         ("hashes", hashes(min(packets, 1_000_000), runs)),
-        ("worth", worth(runs)),
+        ("worth", worth(runs, args.short)),
         ("schemes", schemes(packets, sizes, runs)),
         ("unpurged", unpurged(packets, wide, runs)),
         ("kinds", kinds(packets // 4, runs)),

@@ -62,17 +62,18 @@ def capture(path: Path) -> None:
 def test_a_capture_takes_the_place_of_the_presets_and_the_duration_is_said_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for sizes in ("COUNTED_SIZES", "TIMED_SIZES", "UNPURGED_SIZES"):
-        monkeypatch.setattr(flow_day, sizes, (256, 1024))
+    small = flow_day.Sizes((256, 1024), (256,), (256, 1024))
+    monkeypatch.setattr(flow_day, "Sizes", lambda: small)
     path = tmp_path / "x.pcap"
     capture(path)
-    rows = list(flow_day.day(True, str(path)))
+    rows = list(flow_day.day(False, str(path)))
     said = capsys.readouterr().out
     assert "4,000 packets" in said and "minutes of processor time" in said
     assert {row["preset"] for row in rows} == {str(path)}
     purged = [row for row in rows if row["part"] == "purged" and row["kind"] == "ip"]
     assert all(row["packets"] == 4000 for row in purged)
-    assert {row["buckets"] for row in rows if row["part"] == "unpurged"} == set(flow_day.UNPURGED_SIZES)
+    assert {row["buckets"] for row in rows if row["part"] == "unpurged"} == {256, 1024}
+    assert {row["buckets"] for row in purged if "ns" in row} == {256}
 
 
 def test_a_capture_that_ends_in_mid_record_is_named_with_record_and_byte(
