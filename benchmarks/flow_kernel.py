@@ -16,6 +16,7 @@ import random
 import re
 import statistics
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,20 +117,21 @@ def measured(rules: int, backend: Backend, runs: int, ratios: Sequence[float], s
     rng = random.Random(seed)
     drawn_rules = random_rules(rules, [24], rng)
     cpu = max(os.sched_getaffinity(0))
-    spaces: dict[tuple[str, str], Namespace] = {}
-    try:
+    first = ("as it is", "established first")
+    with ExitStack() as stack:
+        spaces: dict[tuple[str, str], Namespace] = {}
         for name, text in texts(drawn_rules, backend).items():
-            spaces[name] = Namespace().__enter__()
+            spaces[name] = stack.enter_context(Namespace())
             spaces[name].call(prepare)
             load(text, Family.IPV4, backend, spaces[name])
         for ratio in ratios:
             sent = drawn(drawn_rules, ratio, rng)
             times: dict[tuple[str, str], list[float]] = {name: [] for name in spaces}
-            before = established_packets(spaces["as it is", "established first"], backend)
+            before = established_packets(spaces[first], backend)
             for _ in range(runs):
                 for name, space in spaces.items():
                     times[name].append(space.call(timed, sent, cpu))
-            hits = established_packets(spaces["as it is", "established first"], backend) - before
+            hits = established_packets(spaces[first], backend) - before
             median = {name: statistics.median(each) for name, each in times.items()}
             empty = median["empty", "no tracking"]
             yield {
@@ -142,9 +144,6 @@ def measured(rules: int, backend: Backend, runs: int, ratios: Sequence[float], s
                     for (chain, way), value in median.items() if chain != "empty"
                 ],
             }  # fmt: skip
-    finally:
-        for space in spaces.values():
-            space.close()
 
 
 def kernel(short: bool, runs: int) -> Iterator[Row]:

@@ -63,6 +63,7 @@ def bars(panel: Any, groups: Sequence[str], series: dict[str, list[float]]) -> N
         at = np.arange(len(values)) + (number - (len(series) - 1) / 2) * width
         panel.bar(at, values, width, label=label)
     panel.set_xticks(range(len(groups)), groups, fontsize=7)
+    panel.margins(y=0.4)  # for the legend
 
 
 def rates(panel: Any, rows: Sequence[Row], costs: str, title: str) -> None:
