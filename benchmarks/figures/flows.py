@@ -13,6 +13,8 @@ from typing import Any
 COLOURS = {
     "normal": "C3", "move_front": "C1", "circular": "C2", "insert_move_front": "C0", "ring": "C4",
 }  # fmt: skip
+# The first figure of the paper for each kind of packets: comparisons and times, of two traces.
+NUMBERS = {"ip": 4, "tcp": 8}
 WAYS = {"no tracking": "C7", "tracked": "C1", "established first": "C0"}
 
 Row = dict[str, Any]
@@ -31,12 +33,13 @@ def draw(data: dict[str, Any], folder: Path) -> None:
     day = [row for row in data.get("day", ()) if row["part"] == "purged"]
     figure, panels = plt.subplots(3, 4, figsize=(20, 13))
     presets = list(dict.fromkeys(row["preset"] for row in day))[:2]
-    for column, (preset, kind) in enumerate((preset, kind) for kind in ("ip", "tcp") for preset in presets):
+    for column, (kind, number) in enumerate((kind, number) for kind in NUMBERS for number in (0, 1)):
+        preset = presets[number] if number < len(presets) else ""
         rows = [row for row in day if (row["preset"], row["kind"]) == (preset, kind)]
-        number = 4 + 2 * column
-        title = f"{preset}, {kind}, {rows[0]['packets'] / 1e6:.0f} million packets"
-        over_size(panels[0][column], rows, "beyond_first", f"figure {number}: {title}", "comparisons")
-        over_size(panels[1][column], rows, "ns", f"figure {number + 1}: {title}", "ns per packet")
+        first = NUMBERS[kind] + 2 * number
+        title = f"{preset}, {kind}, {rows[0]['packets'] / 1e6:.0f} million packets" if rows else "no data"
+        over_size(panels[0][column], rows, "beyond_first", f"figure {first}: {title}", "comparisons")
+        over_size(panels[1][column], rows, "ns", f"figure {first + 1}: {title}", "ns per packet")
     unpurged = [row for row in data.get("day", ()) if row["part"] == "unpurged"]
     over_size(panels[2][0], unpurged, "ns", "figure 12: TCP, no flow purged", "ns per packet")
     over_size(
