@@ -85,8 +85,8 @@ papers-sfl: setup ## the evaluation of the SFL paper again
 papers-layer4: setup ## the evaluation of the layer-4 paper again: Grid-of-Tries, tuple space search, PACARS
 	python -m benchmarks.layer4 $(BENCH_FLAGS)
 
-papers-flows: setup ## the evaluation of the flow state paper again, and what a flow table is worth (needs ../shared)
-	python -m benchmarks.flow_tables $(BENCH_FLAGS)
+papers-flows: setup ## the flow state paper again, a day of packets (an hour; BENCH_FLAGS=--short: a minute); TRACE=FILE: of a capture
+	python -m benchmarks.flow_tables $(if $(TRACE),--trace "$(TRACE)") $(BENCH_FLAGS)
 
 papers-storm: setup ## the evaluation of the Storm paper again: hit ratios, caches, threads (BENCH_FLAGS=--short for minutes)
 	python -m benchmarks.storm $(BENCH_FLAGS)

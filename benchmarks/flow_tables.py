@@ -1,9 +1,10 @@
 """Flow state tables (Peng, Leckie and Ramamohanarao), measured again: `make papers-flows`.
 
 Figures 4 to 11: comparisons and processor time of the four schemes over the size of the table, for all
-packets and for TCP, of two presets of traffic; figure 12: without purging; table 2: what its model needs;
-section 4.1: the ring.  Then what the paper leaves open: hash functions, batches, and what a flow table is
-worth in front of a classifier.
+packets and for TCP, of two presets of traffic; figure 12: without purging; section 4.1: the ring; at the
+paper's sizes in `flow_day`, and here with fewer packets, more sizes and more runs.  Table 2: the predictions
+of its model (`flow_model`).  Then what the paper leaves open: hash functions, batches, what a flow table is
+worth in front of a classifier, and the kernel's own in front of a chain (`flow_kernel`).
 
 As in the paper a packet is searched when the last one is done, and the hash is Zobel's.  Times are processor
 time of a whole replay from memory, mean and deviation of several; counts are of another replay.  The
@@ -26,21 +27,23 @@ import numpy.typing as npt
 from hitables import engine
 from hitables.core.locality import TABLES, Locality
 from hitables.engine import FlowTable, Rules
-from hitables.errors import DatabaseError
+from hitables.errors import DatabaseError, HitablesError
 from hitables.generate import trace
 from hitables.generate.traffic import traffic
 from hitables.generate.traffic_presets import TCP
 from hitables.kernel.machine import machine
 
+from . import flow_day, flow_kernel, flow_kinds, flow_model
 from .classifiers import load
 from .doc_tables import DOCS, fill, markdown
+from .figures.flows import draw
 from .public_sets import SHARED
 
 OUTPUT = DOCS / "evaluation" / "flows.json"
 PRESETS = ("uplink", "department")
-SCHEMES = ("normal", "move_front", "circular", "insert_move_front")
+SCHEMES = flow_day.SCHEMES
 HASHES = ("zobel", "crc32c", "multiply_shift", "siphash", "folded")
-PARTS = ("batches", "hashes", "worth", "schemes", "unpurged")
+PARTS = ("batches", "hashes", "worth", "schemes", "unpurged", "kinds", "model", "kernel", "day")
 RUNS = 5
 SET = "wustl/acl1_10K"
 INNER = ("linear", "hypercuts", "tss", "best")
@@ -93,6 +96,7 @@ def counts(headers: Headers, **options: Any) -> Row:
         "beyond_first": stats.beyond_first,
         "moves": stats.moves,
         "move_writes": stats.move_writes,
+        "load": chains.flows / options["buckets"],
         "mean_chain": chains.mean,
         "longest_chain": stats.longest,
     }
@@ -109,6 +113,17 @@ def schemes(packets: int, sizes: list[int], runs: int) -> Iterator[Row]:
                     options: Row = {"scheme": scheme, "buckets": buckets, "hash": "zobel"}
                     row: Row = {"preset": preset, "kind": kind, **options, "k": bursts[buckets]}
                     yield row | counts(headers, **options) | timed(headers, runs, **options)
+
+
+def kinds(packets: int, runs: int) -> Iterator[Row]:
+    """Section 5: which traffic helps."""
+    return flow_kinds.kinds(packets, (*SCHEMES, "ring"), burst_lengths, counts, timed, runs)
+
+
+def model(data: dict[str, Any], runs: int) -> Iterator[Row]:
+    """Table 2: its predictions beside the rows of `schemes`, measured before."""
+    data["units"] = flow_model.unit_costs(runs)
+    yield from flow_model.predictions(data["schemes"], data["units"])
 
 
 def unpurged(packets: int, sizes: list[int], runs: int) -> Iterator[Row]:
@@ -138,7 +153,7 @@ def any_flows(rng: np.random.Generator, count: int) -> Headers:
     return headers
 
 
-def batches(runs: int) -> Iterator[Row]:
+def batches(runs: int, short: bool) -> Iterator[Row]:
     """The paper's loop and ours, in the caches and beyond: 95 % of the packets are of known flows."""
     rng = np.random.default_rng(1)
     packets = 1 << 18
@@ -147,9 +162,10 @@ def batches(runs: int) -> Iterator[Row]:
         while True:
             yield any_flows(rng, packets)
 
-    for flows, buckets, purge_at, purge in (
+    tables = (
         (1_000, 4_096, 4, 2), (4_000, 16_384, 10, 5), (100_000, 65_536, 10, 5), (3_000_000, 1 << 20, 10, 5),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for flows, buckets, purge_at, purge in tables[:3] if short else tables:
         known = any_flows(rng, flows)
         ways: tuple[tuple[str, Row, int], ...] = (
             ("the paper's normal", {"scheme": "normal", "hash": "zobel"}, 1),
@@ -202,13 +218,13 @@ def hashes(packets: int, runs: int) -> Iterator[Row]:
         }
 
 
-def worth(runs: int) -> Iterator[Row]:
+def worth(runs: int, short: bool) -> Iterator[Row]:
     """flows(A) beside A, by the share of packets of known flows and by their number."""
     if not (SHARED / "rulesets" / f"{SET}.gz").exists():
         print(f"{SET} is missing in {SHARED}: what a flow table is worth is not measured")
         return
     rules = load(SET)
-    for flows in FLOWS:
+    for flows in FLOWS[:1] if short else FLOWS:
         known = np.ascontiguousarray(trace.headers(rules, flows, 1), np.uint32)
         for inner in INNER:
             yield from worth_of(inner, rules, known, runs)
@@ -296,34 +312,65 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=RUNS, help="of each time")
     parser.add_argument("--short", action="store_true", help="fewer packets, sizes and runs")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these, and keep the other figures")
+    parser.add_argument("--trace", help="figures 4 to 12 for the packets of a capture, into out/ or -o")
+    parser.add_argument("--draw", action="store_true", help="tables and figures from the data that is there")
     parser.add_argument("-o", "--output", type=Path, help="write the figures here, and no tables")
     args = parser.parse_args()
+    if args.draw:
+        write_pages(json.loads((args.output or OUTPUT).read_text()))
+        return
+    if args.trace:
+        args.only, args.output = ["day"], args.output or Path("out/flows.json")
+        args.output.parent.mkdir(parents=True, exist_ok=True)
     packets, runs = (300_000, 2) if args.short else (args.packets, args.runs)
     sizes = [1 << size for size in ((12, 16) if args.short else (10, 12, 14, 16, 18, 20))]
     wide = [1 << size for size in ((10, 16) if args.short else (8, 10, 12, 14, 16, 18, 20, 22))]
     data: dict[str, Any] = {"machine": machine(), "packets": packets, "runs": runs}
     path = args.output or OUTPUT
-    if args.only:
+    if args.only and path.exists():
         data = json.loads(path.read_text()) | data
     for name, rows in (
-        ("batches", batches(runs)),
+        ("batches", batches(runs, args.short)),
         ("hashes", hashes(min(packets, 1_000_000), runs)),
-        ("worth", worth(runs)),
+        ("worth", worth(runs, args.short)),
         ("schemes", schemes(packets, sizes, runs)),
         ("unpurged", unpurged(packets, wide, runs)),
+        ("kinds", kinds(packets // 4, runs)),
+        ("model", model(data, runs)),
+        ("kernel", flow_kernel.kernel(args.short, runs)),
+        ("day", flow_day.day(args.short, args.trace)),
     ):
         if args.only and name not in args.only:
             continue
         data[name] = []
-        for row in rows:
-            data[name].append(row)
-            print(name, row, flush=True)
+        try:
+            for row in rows:
+                data[name].append(row)
+                print(name, row, flush=True)
+        except HitablesError as error:
+            raise SystemExit(f"{name}: {error}") from error
         path.write_text(json.dumps(data, indent=1) + "\n")
     if not args.output:
-        fill(DOCS / "classifiers.md", "flow-batches", batch_table(data["batches"]))
-        fill(DOCS / "classifiers.md", "flow-schemes", scheme_table(data["schemes"]))
-        if data["worth"]:
-            fill(DOCS / "classifiers.md", "flow-worth", worth_table(data["worth"]))
+        write_pages(data)
+    elif args.trace:
+        draw(data, path.parent)
+        print(f"figures and data: {path.parent}/")
+
+
+def write_pages(data: dict[str, Any]) -> None:
+    """The tables and figures of the docs, from the data alone."""
+    draw(data, OUTPUT.parent)
+    page = DOCS / "classifiers.md"
+    for name, part, show in (
+        ("flow-batches", "batches", batch_table),
+        ("flow-schemes", "schemes", scheme_table),
+        ("flow-worth", "worth", worth_table),
+        ("flow-kinds", "kinds", flow_kinds.table),
+        ("flow-model", "model", flow_model.table),
+        ("flow-kernel", "kernel", flow_kernel.table),
+    ):
+        if data.get(part):
+            fill(page, name, show(data[part]))
 
 
 if __name__ == "__main__":

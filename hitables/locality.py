@@ -27,9 +27,19 @@ FLOWS = 1 << 21
 # Intervals of the trace for which active flows are counted.
 INTERVALS = 12
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999)
-# What a capture counts as skipped, and the other counts that are reported.
+# What a capture counts as skipped, and the other counts that are reported; and how users read them.
 SKIPPED = ("not_ip", "other_family", "ports_cut", "malformed", "other_link")
 NOTED = ("later_fragments", "untimed", "shortened")
+REASONS = {
+    "not_ip": "not IP",
+    "other_family": "of the other family",
+    "ports_cut": "cut off before their ports",
+    "malformed": "malformed",
+    "other_link": "of another link type",
+    "later_fragments": "later fragments, without ports",
+    "untimed": "without a time of their own",
+    "shortened": "shortened by the capture",
+}
 
 Classify = Callable[[NDArray[np.uint32]], NDArray[np.int32]]
 
@@ -149,7 +159,7 @@ def measure(
     capture = stream if isinstance(stream, CaptureStream) else None
     skipped, noted = _counts(capture, SKIPPED), _counts(capture, NOTED)
     if not packets:
-        reasons = ", ".join(f"{count} {name}" for name, count in (skipped or {}).items() if count)
+        reasons = ", ".join(f"{count:,} {REASONS[name]}" for name, count in (skipped or {}).items() if count)
         raise HitablesError(
             f"{stream.source}: there is no packet to count" + (f": {reasons}" if reasons else "")
         )

@@ -85,5 +85,15 @@ def _read(tree: ast.expr, text: str) -> AlgorithmSpec:
         if not param.minimum <= value <= param.maximum:
             allowed = f"{param.minimum}..{param.maximum}"
             raise DatabaseError(f"{algorithm.name}: {param.name} must lie in {allowed}, not {value}")
+    _check_pairs(algorithm.name, values)
     inner = _read(tree.args[0], text) if tree.args else None
     return AlgorithmSpec(algorithm, tuple(values.values()), inner)
+
+
+def _check_pairs(name: str, values: dict[str, int]) -> None:
+    """DatabaseError for parameters of which each is possible, and both together are not."""
+    if name == "storm" and values["window"] < values["cache"]:
+        raise DatabaseError(
+            f"storm: a window of {values['window']} samples never fills a cache of {values['cache']} rules: "
+            "widen it"
+        )

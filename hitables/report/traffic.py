@@ -6,19 +6,9 @@ import io
 from collections.abc import Iterator, Sequence
 
 from ..errors import MissingLibrary
-from ..locality import QUANTILES, TOPS, WINDOW, Repetition, TrafficReport
+from ..locality import QUANTILES, REASONS, TOPS, WINDOW, Repetition, TrafficReport
 
 WIDTH = 80
-_REASONS = {
-    "not_ip": "not IP",
-    "other_family": "of the other family",
-    "ports_cut": "cut off before their ports",
-    "malformed": "malformed",
-    "other_link": "of another link type",
-    "later_fragments": "later fragments, without ports",
-    "untimed": "without a time of their own",
-    "shortened": "shortened by the capture",
-}
 
 
 def to_text(report: TrafficReport) -> str:
@@ -62,7 +52,7 @@ def _noted(title: str, counts: dict[str, int] | None) -> Iterator[str]:
     """The counts that are not 0, each on a line."""
     for name, count in (counts or {}).items():
         if count:
-            yield f"  {title}: {count:,} {_REASONS[name]}"
+            yield f"  {title}: {count:,} {REASONS[name]}"
 
 
 def _number(value: float) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import flow_tables
-from hitables.generate.traffic_presets import TCP
+from benchmarks import flow_kinds, flow_tables
+from hitables.generate.traffic_presets import PRESETS, TCP
 
 
 @pytest.mark.parametrize("preset", flow_tables.PRESETS)
@@ -51,3 +51,31 @@ def test_the_tables_of_the_page_have_a_cell_for_each_figure() -> None:
     assert flow_tables.scheme_table(schemes).count("1.50 / 20") == 5
     batches = [{"table": "ring", "flows": 5, "purge_at": 10, "lookups_per_s": 12.34e6}]
     assert "| ring | 12.3 |" in flow_tables.batch_table(batches)
+
+
+def test_longer_bursts_meet_longer_in_a_bucket() -> None:
+    lengths = [
+        flow_tables.burst_lengths(
+            flow_kinds.headers_of(flow_kinds.stretched(PRESETS["uplink"], times), 20_000)
+        )
+        for times in (0.25, 1, 8)
+    ]
+    ks = [each[1 << 20] for each in lengths]
+    assert ks[0] < ks[1] and ks[0] < ks[2]
+
+
+def test_a_class_alone_has_its_flows_only() -> None:
+    department = PRESETS["department"]
+    for name, port in (("ssh", 22), ("dns", 53)):
+        headers = flow_kinds.headers_of(flow_kinds.alone(department, name), 2000)
+        assert (headers[:, 2:4] == port).any(axis=1).all()
+    scan = flow_kinds.headers_of(flow_kinds.alone(department, "scan"), 2000)
+    assert flow_tables.counts(scan, scheme="normal", buckets=64, hash="zobel")["inserts"] > 1990
+
+
+def test_kinds_have_a_row_for_each_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_kinds, "STRETCHED", (1,))
+    rows = list(flow_tables.kinds(2000, 1))
+    classes = [each.name for each in PRESETS["department"].classes]
+    assert [row["preset"] for row in rows[::5]] == [*classes, "uplink, bursts x 1"]
+    assert flow_kinds.table(rows).count("\n") == 2 + len(classes) + 1

@@ -81,6 +81,7 @@ def test_algorithms_lists_every_one() -> None:
         ("sfl", "wraps one other"),
         ("sfl(linear, delta=-1)", "whole number"),
         ("sfl(linear, delta=2000000)", "delta must lie in"),
+        ("storm(linear, window=5)", "a window of 5 samples never fills a cache of 20 rules: widen it"),
     ],
 )
 def test_plans_that_cannot_be_are_refused(files: list[str], algorithm: str, message: str) -> None:

@@ -342,7 +342,7 @@ def test_the_command_counts_the_rules_of_filters_and_of_iptables(rules: str) -> 
         (["trace", "--rules", "rules", "--family", "6"], "leave out --family 6"),
         (["trace", "--picture", "trace"], "would overwrite FILE"),
         (["filters"], "filters:1:1: 9 columns"),
-        (["empty.pcap"], "there is no packet to count: 1 not_ip"),
+        (["empty.pcap"], "there is no packet to count: 1 not IP"),
         (["cut.pcap", "--picture", "p.svg"], "record 1, byte 24: the capture ends in mid-record: 20 of"),
     ],
 )

@@ -138,7 +138,8 @@ static int write_sources(struct grid_of_tries *db, const struct vfdb_rules *rule
     if (!trie)
         return status;
     for (uint32_t i = 0; i < count; i++) {
-        struct trie_span span = trie_span(trie, side(rules, rule[i], GRID_SRC)[0], length(rules, rule[i], GRID_SRC));
+        struct trie_span span =
+            trie_span(trie, side(rules, rule[i], GRID_SRC)[0], length(rules, rule[i], GRID_SRC));
         for (uint32_t s = 0; s < span.count; s++) {
             uint64_t *best = trie_reach(trie, span.first + s * span.step, span.level, true);
             if (!best)
@@ -175,12 +176,14 @@ static int build_group(struct grid_of_tries *db, struct grid_group *group, const
     for (uint32_t i = 0; i < count; i++)
         if (rules->priority[rule[i]] < group->bound)
             group->bound = rules->priority[rule[i]];
-    group->dst = trie_new(db->budget, rules->bits[GRID_DST], db->stride, db->form, sizeof(struct source_root));
+    group->dst =
+        trie_new(db->budget, rules->bits[GRID_DST], db->stride, db->form, sizeof(struct source_root));
     if (!group->dst)
         return VFDB_NO_MEMORY;
     for (uint32_t i = 0, end; i < count; i = end) {
         const uint32_t *dst = side(rules, rule[i], GRID_DST);
-        for (end = i + 1; end < count && !memcmp(side(rules, rule[end], GRID_DST), dst, 2 * sizeof *dst); end++)
+        for (end = i + 1;
+             end < count && !memcmp(side(rules, rule[end], GRID_DST), dst, 2 * sizeof *dst); end++)
             ;
         struct source_root root = {0, length(rules, rule[i], GRID_DST)};
         struct trie_span span = trie_span(group->dst, dst[0], root.length);

@@ -10,7 +10,7 @@
  * Threading: searches share the cache; samples are taken by one search at a time, and others go on without.
  * Updates run alone.
  *
- * More entries than samples in the window are never filled.
+ * More entries than samples in the window would never be filled: engine/algorithms.py refuses them.
  */
 #include <string.h>
 
