@@ -26,6 +26,7 @@ from ..ir.choices import Equivalence, backends_of
 from ..ir.fields import Family
 from ..ir.foreign import entered_from, hide, is_foreign, show
 from ..ir.marker import with_markers
+from ..ir.meaning import Digests
 from ..ir.program import Program
 from ..parse.iptables import Vocabulary
 from ..reader import read
@@ -167,11 +168,13 @@ def compile_program(
         max_memory=max_memory,
     )
     by_regions: tuple[ByRegions, ...] = ()
+    digests = Digests()
     while True:
         tell("printing")
         shown = show(compiled.program, original, options.leave)
         if options.marked:
-            shown = with_markers(shown, original, {table for table, _ in compiled.changed()})
+            tables = {table for table, _ in compiled.changed()}
+            shown = with_markers(shown, original, tables, digests)
         text = _header(options, scheme, prove, len(compiled.gone)) + write(shown)
         if not prove:
             break
@@ -189,7 +192,7 @@ def compile_program(
     return Output(
         text,
         with_true_lines(shown, lines),
-        _map(shown, compiled, original, lines, options, source_text),
+        _map(shown, compiled, original, lines, options, digests) | {"text": source_text},
         _reports(compiled.reports, original, options),
         given,
         options.traffic.source if options.traffic else "",
@@ -205,15 +208,15 @@ def _map(
     original: Program,
     lines: Mapping[int, int],
     options: Options,
-    source_text: str,
+    digests: Digests,
 ) -> dict[str, Any]:
-    """The source map, with the true *lines* of rules that share one, and with the text of the source."""
+    """The source map, with the true *lines* of rules that share one."""
     gone = [replace(each, line=lines.get(each.line, each.line)) for each in compiled.gone]
-    plain = source_map(shown, compiled.origins, original.name, gone, original, options.leave)
+    plain = source_map(shown, compiled.origins, original.name, gone, original, options.leave, digests)
     for table in plain["tables"] if lines else ():
         for chain in table["chains"]:
             chain["lines"] = [lines.get(line, line) for line in chain["lines"]]
-    return plain | {"text": source_text}
+    return plain
 
 
 def _with_unchanged(program: Program, options: Options) -> Options:

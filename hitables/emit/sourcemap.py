@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ir.foreign import is_foreign
-from ..ir.meaning import digest_of_rules, digest_of_table
+from ..ir.meaning import Digests
 from ..ir.program import Program, Table
 
 FORMAT, VERSION = "hitables-map", 2
@@ -38,6 +38,7 @@ def source_map(
     gone: Sequence[Gone] = (),
     original: Program | None = None,
     leave: Sequence[str] = (),
+    digests: Digests | None = None,
 ) -> dict[str, Any]:
     """The map as plain data.  The line of a rule that only leads to other rules is 0.
 
@@ -45,6 +46,7 @@ def source_map(
     of *program* are its copies; without it the map names lines only.  *leave*: patterns of foreign chains,
     which other programs change: the digest of a chain is without the rules that enter them.
     """
+    digests = digests or Digests()
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -54,8 +56,8 @@ def source_map(
         "tables": [
             {
                 "name": table.name,
-                **({"digest": digest_of_table(original.table(table.name))} if original else {}),
-                "chains": _chains(table, origins, original, leave),
+                **({"digest": digests.of_table(original.table(table.name))} if original else {}),
+                "chains": _chains(table, origins, original, leave, digests),
                 "gone": [
                     {"chain": each.chain, "line": each.line, "why": each.why}
                     for each in gone
@@ -72,15 +74,18 @@ def _chains(
     origins: Mapping[tuple[str, str], str],
     original: Program | None,
     leave: Sequence[str],
+    digests: Digests,
 ) -> list[dict[str, Any]]:
     numbers = numbers_by_line(original.table(table.name)) if original else {}
     return [
         {
             "name": chain.name,
             "origin": origins.get((table.name, chain.name), chain.name),
-            "digest": digest_of_rules(
+            "digest": digests.of_rules(
                 rule for rule in chain.rules if not is_foreign(rule.enters or "", leave)
-            ),
+            )
+            if leave
+            else digests.of_rules(chain.rules),
             "lines": [rule.line for rule in chain.rules],
             **({"rules": [numbers.get(rule.line, 0) for rule in chain.rules]} if original else {}),
         }

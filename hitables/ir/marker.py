@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection
 from dataclasses import replace
 
-from .meaning import DIGITS, digest_of_table
+from .meaning import DIGITS, Digests
 from .program import Chain, Program, Table
 
 PREFIX = "ht-source-"
@@ -33,7 +33,7 @@ def marked_digest(table: Table) -> str:
     return found[0] if len(found) == 1 else ""
 
 
-def with_markers(program: Program, source: Program, tables: Collection[str]) -> Program:
+def with_markers(program: Program, source: Program, tables: Collection[str], digests: Digests) -> Program:
     """*program* with a marker in each of *tables* that names the digest of the table in *source*.
 
     Markers of an earlier compilation go.
@@ -45,7 +45,7 @@ def with_markers(program: Program, source: Program, tables: Collection[str]) -> 
                 table,
                 chains=(
                     *(chain for chain in table.chains if not is_marker(chain.name)),
-                    Chain(PREFIX + digest_of_table(source.table(table.name)), None),
+                    Chain(PREFIX + digests.of_table(source.table(table.name)), None),
                 ),
             )
             if table.name in tables

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from .fields import Field
 from .intervals import Values
 from .program import Table
-from .rule import Match, Role, Rule
+from .rule import Match, Role, Rule, Target
 
 _PORTS = (Field.SPORT, Field.DPORT)
 _ANY_PORT = Values(((0, 65535),))
@@ -32,32 +32,54 @@ def _test(match: Match) -> str:
     if match.role is not Role.SPACE or not match.tests:
         return match.key
     # The kernel does not store --dport 0:65535; the match still asks for a header.
-    tests = tuple(test for test in match.tests if test.values != _ANY_PORT or test.field not in _PORTS)
-    return f"{match.name} {tests} {match.either} {match.native}" if tests else match.name
+    tests = [
+        f"{field.name} {values.pairs}"
+        for field, values in match.tests
+        if field not in _PORTS or values != _ANY_PORT
+    ]
+    return f"{match.name} {' '.join(tests)} {match.either} {match.native}" if tests else match.name
 
 
-def digest_of_rules(rules: Iterable[Rule]) -> str:
-    """The digest of the rules of one chain, in order; `DIGITS` hexadecimal digits."""
-    # Copies share their matches and targets: each text is made once.
-    texts: dict[tuple[int, int], bytes] = {}
-    sha = hashlib.sha256()
-    for rule in rules:
-        shared = id(rule.matches), id(rule.target)
-        text = texts.get(shared)
-        if text is None:
-            text = texts[shared] = meaning(rule).encode("utf-8", "surrogateescape") + b"\n"
-        sha.update(text)
-    return sha.hexdigest()[:DIGITS]
+class Digests:
+    """Digests of the chains and tables of programs, which may share matches and targets.
 
-
-def digest_of_table(table: Table) -> str:
-    """The digest of a table: its chains by name, with their rules and policies.
-
-    A built-in chain without rules counts only if it drops, because tools print such chains or leave them out.
+    Each of these is put into words once; a program and its compiled form take as long as one of them.
     """
-    sha = hashlib.sha256(f"{table.name}\n".encode())
-    for chain in sorted(table.chains, key=lambda each: each.name):
-        if chain.rules or chain.policy != "ACCEPT":
-            line = f"{chain.name} {chain.policy} {digest_of_rules(chain.rules)}\n"
-            sha.update(line.encode("utf-8", "surrogateescape"))
-    return sha.hexdigest()[:DIGITS]
+
+    def __init__(self) -> None:
+        self._matches: dict[int, tuple[Match, bytes]] = {}  # by id; the match itself keeps the id valid
+        self._targets: dict[int, tuple[Target | None, bytes]] = {}
+        self._tables: dict[int, tuple[Table, str]] = {}
+
+    def of_rules(self, rules: Iterable[Rule]) -> str:
+        """The digest of the rules of one chain, in order; `DIGITS` hexadecimal digits."""
+        known, parts = self._matches, []
+        for rule in rules:
+            for match in rule.matches:
+                found = known.get(id(match))
+                if found is None:
+                    text = f"{_test(match)} | " if match.name or match.tests else ""
+                    found = known[id(match)] = match, text.encode("utf-8", "surrogateescape")
+                parts.append(found[1])
+            target = self._targets.get(id(rule.target))
+            if target is None:
+                text = f"{rule.target.key if rule.target else 'counts'}\n"
+                target = self._targets[id(rule.target)] = rule.target, text.encode("utf-8", "surrogateescape")
+            parts.append(target[1])
+        return hashlib.sha256(b"".join(parts)).hexdigest()[:DIGITS]
+
+    def of_table(self, table: Table) -> str:
+        """The digest of a table: its chains by name, with their rules and policies.
+
+        A built-in chain without rules counts only if it drops, because tools print such chains or leave them
+        out.
+        """
+        found = self._tables.get(id(table))
+        if found is None:
+            sha = hashlib.sha256(f"{table.name}\n".encode())
+            for chain in sorted(table.chains, key=lambda each: each.name):
+                if chain.rules or chain.policy != "ACCEPT":
+                    line = f"{chain.name} {chain.policy} {self.of_rules(chain.rules)}\n"
+                    sha.update(line.encode("utf-8", "surrogateescape"))
+            found = self._tables[id(table)] = table, sha.hexdigest()[:DIGITS]
+        return found[1]

@@ -22,7 +22,7 @@ from ..errors import HitablesError, NotComparable
 from ..ir.fields import Family
 from ..ir.foreign import is_foreign
 from ..ir.marker import marked_digest
-from ..ir.meaning import digest_of_rules, meaning
+from ..ir.meaning import Digests, meaning
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Rule
 from ..reader import read
@@ -173,7 +173,7 @@ class _Matching:
     ) -> None:
         self.mapped, self.compiled, self.table = mapped, compiled, table
         self.numbered, self.notes = numbered, notes
-        self.leave = mapped.leave
+        self.leave, self.digests = mapped.leave, Digests()
 
     def origins(self) -> dict[str, list[str]]:
         """By chain, the key of each rule; "" for one that is no copy."""
@@ -210,7 +210,7 @@ class _Matching:
         wanted = [each for each in numbers if not each or not self._enters_foreign(each)]
         if len(own) != len(wanted):
             return self._differ(chain.name, f"which has {len(own)} rules, and {len(wanted)} in the map")
-        if digest_of_rules(own) != digest:
+        if self.digests.of_rules(own) != digest:
             return self._differ(chain.name, "which has other rules than the map")
         if not any(foreign):
             return [self._key(number) for number in wanted]

@@ -14,7 +14,7 @@ from ..emit.sourcemap import FORMAT, VERSION
 from ..errors import HitablesError
 from ..files import read_text
 from ..ir.fields import Family
-from ..ir.meaning import digest_of_table
+from ..ir.meaning import Digests
 from ..ir.program import Program, Table
 from ..reader import read
 
@@ -64,8 +64,9 @@ def _checked(path: str, data: Mapping[str, Any]) -> MapFile:
         raise HitablesError(f"{path}: the map has no text of its source: the compiler was given none")
     source = read(text, family=Family(data["family"]), name=data["source"])
     tables = {table["name"]: table for table in data["tables"]}
+    digests = Digests()
     for name, table in tables.items():
-        if digest_of_table(source.table(name)) != table["digest"]:
+        if digests.of_table(source.table(name)) != table["digest"]:
             raise _damaged(path, f"table {name} of its text has another digest")
         _check_numbers(path, source.table(name), table["chains"])
     return MapFile(path, source, text, tuple(data["leave"]), tables)

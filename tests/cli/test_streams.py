@@ -29,6 +29,9 @@ PRINTING = {
     "hitables diff": "diff {}/a.rules {}/a.rules",
     "hitables lint": "lint {}/a.rules",
     "hitables trace": "trace {}/a.rules --packet chain=INPUT_src=10.1.0.1_dst=1.1.1.1_proto=99",
+    "hitables reach": "reach {}/a.rules",
+    "hitables counters": "counters {}/compiled --map {}/map",
+    "hitables source": "source {}/compiled --map {}/map",
     "hitables stats": "stats {}/a.rules",
     "hitables convert": "convert {}/filters --from classbench --to iptables",
     "hitables graph": "graph {}/a.rules",
@@ -75,6 +78,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (tmp_path / "trace").write_text(TRACE)
     (tmp_path / "commands").write_text("-I INPUT -s 192.0.2.9 -j DROP\n")
     run(tmp_path, "hitables", "seed {}/filters -o {}/seed", "")
+    run(tmp_path, "hitables", "compile {}/a.rules -o {}/compiled --map {}/map", "")
     run(tmp_path, "sflgen", "init {}/a.rules --state {}/state", "")
     many = "".join(f"-A INPUT -s 11.{n}.0.0/24 -p tcp -m tcp --dport {n} -j ACCEPT\n" for n in range(60))
     (tmp_path / "big.rules").write_text(RULES.replace("COMMIT\n", many + "COMMIT\n"))
