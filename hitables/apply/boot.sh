@@ -72,7 +72,7 @@ is_empty() {
         names=/proc/net/ip_tables_names
         [ "$1" = 4 ] || names=/proc/net/ip6_tables_names
         # The tool would create tables.
-        [ -s "$names" ] || return 0
+        grep -q . "$names" 2>/dev/null || return 0
     fi
     ! "$(tool_of "$1")-save" 2>/dev/null | grep -q '^-A '
 }
@@ -178,7 +178,20 @@ try_all() {
     exit 0
 }
 
+# Whether this boot has loaded rules of the user already, and they are there: other programs have added theirs since.
+is_done() {
+    read -r booted <"$FOLDER/booted" && [ "$booted" = "$(cat /proc/sys/kernel/random/boot_id)" ] || return 1
+    ! grep -q -E ' (closed|bare)$' "$FOLDER/booted" || return 1
+    for family in $FAMILIES; do
+        grep -q "^$family " "$FOLDER/booted" && ! is_empty "$family" || return 1
+    done
+} 2>/dev/null
+
 boot() {
+    if is_done; then
+        say "the rules were loaded already since the boot, and stay as they are (hitables status --repair)"
+        exit 101
+    fi
     STEPS=
     # Whatever becomes of this process: the host is closed until better rules are loaded.
     for family in $FAMILIES; do

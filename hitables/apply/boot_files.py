@@ -190,10 +190,10 @@ def _put(folder: Path, contents: Mapping[str, str]) -> Path:
         fresh.unlink(missing_ok=True)
         fresh.symlink_to(made.name)
         os.replace(fresh, link)
-        flush_folder(folder)
     except OSError as error:
         shutil.rmtree(made, ignore_errors=True)
         raise trouble(error.filename or str(made), error) from None
+    _flush(folder)  # until then the disk may have the old link, so the old generation is still there
     for number in numbers:
         shutil.rmtree(folder / f"boot-{number}", ignore_errors=True)
     return made

@@ -129,7 +129,11 @@ def apply(request: Request, report: Report) -> Result:
             for note in each.prepared.merged.notes:
                 report.tell(note)
         if all(each.change.is_idle for each in ready):
-            if not state.confirmed and not request.dry_run:
+            if request.dry_run:
+                pass
+            elif state.confirmed:
+                _record_leave(request, store.record(state.confirmed), store)
+            else:
                 _record_as_is(request, ready, state, store)
             return Result.NOTHING
         report.differ(ready, store.record(state.confirmed) if state.confirmed else None)
@@ -246,6 +250,15 @@ def _record_as_is(request: Request, ready: Sequence[Ready], state: State, store:
     state = store.add(state, _record(request, ready, number, 0), WAITING)
     store.confirm(state, number)
     store.log(f"{number}: confirmed, as it was loaded already")
+
+
+def _record_leave(request: Request, record: Record, store: Store) -> None:
+    """The rules are loaded already, and from now on other chains are left: status and rollback must know."""
+    patterns = patterns_of(request.leave)
+    if request.files.keys() != record.halves.keys():
+        patterns = tuple(dict.fromkeys((*record.leave, *patterns)))
+    if patterns != record.leave:
+        store.set_leave(record.number, patterns)
 
 
 def _record(request: Request, ready: Sequence[Ready], number: int, before: int) -> Record:

@@ -265,6 +265,22 @@ def test_a_boot_that_is_killed_leaves_the_host_closed(disk: Disk, booted: Firewa
     assert_closed_but_for_ssh(booted)
 
 
+def test_a_second_start_leaves_the_chains_that_other_programs_have_made(disk: Disk, booted: Firewall) -> None:
+    """A restart of the unit is no boot; after a flush it loads the rules again, and closed rules are tried again."""
+    start(booted, disk)
+    booted.iptables("-N", "DOCKER-USER")
+    assert "loaded already" in start(booted, disk)
+    assert ":DOCKER-USER" in booted.save()
+    booted.load("*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n*mangle\nCOMMIT\n")
+    start(booted, disk)
+    assert plain(booted.save()) == disk.machine.held["compiled", Family.IPV4]
+    booted.iptables("-N", "DOCKER-USER")
+    path = disk.folder / "state" / "booted"
+    path.write_text(path.read_text().replace("4 compiled", "4 closed"))
+    assert "loaded already" not in start(booted, disk)
+    assert "DOCKER" not in booted.save()
+
+
 def test_rules_that_were_not_confirmed_before_the_reboot_are_not_loaded(
     machine: Machine, tmp_path: Path
 ) -> None:

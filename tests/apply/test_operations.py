@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md do what the page says, one after the other."""
+"""The commands of docs/operations.md and docs/faq.md do what the pages say, one after the other."""
 
 from __future__ import annotations
 
@@ -42,10 +42,16 @@ def run_page(page: str, folder: str) -> list[str]:
     return commands
 
 
-def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        ("operations", {"apply", "confirm", "rollback", "status", "history", "persist"}),
+        ("faq", {"apply", "bench", "check", "save", "status"}),
+    ],
+)
+def test_the_commands_of_the_page_do_what_it_says(name: str, needed: set[str], tmp_path: Path) -> None:
     shutil.copy(ROOT / "docs" / "example" / "office.rules", tmp_path / "office.rules")
-    page = (ROOT / "docs" / "operations.md").read_text()
+    page = (ROOT / "docs" / f"{name}.md").read_text()
     with Namespace() as namespace:
         commands = namespace.call(run_page, page, str(tmp_path))
-    named = {command.split()[1] for command in commands if command.startswith("hitables ")}
-    assert named >= {"apply", "confirm", "rollback", "status", "history", "persist"}
+    assert {command.split()[1] for command in commands if command.startswith("hitables ")} >= needed

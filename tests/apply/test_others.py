@@ -246,3 +246,17 @@ def test_without_leave_the_chains_of_others_are_replaced_and_the_change_is_shown
     path = firewall.file(re.sub(r".*f2b.*\n", "", rules()))
     assert "--leave fail2ban keeps them" in firewall.apply(path).stderr
     assert "f2b" not in firewall.save()
+
+
+@pytest.mark.needs_kernel
+def test_an_apply_that_only_leaves_more_chains_is_remembered(firewall: Firewall) -> None:
+    """Nothing is loaded, and status and the repair know these chains from then on."""
+    short = firewall.file("*filter\n:INPUT DROP [0:0]\n-A INPUT -s 10.0.0.0/8 -j ACCEPT\nCOMMIT\n")
+    firewall.apply(short)
+    firewall.iptables("-N", "f2b-sshd")
+    firewall.iptables("-I", "INPUT", "-j", "f2b-sshd")
+    assert "chains of fail2ban" in firewall.hitables("status", status=1).stdout
+    assert "nothing to do" in firewall.apply(short, "--leave", "fail2ban").stdout
+    assert "the kernel holds rule set 2" in firewall.hitables("status").stdout
+    firewall.hitables("status", "--repair")
+    assert "-A INPUT -j f2b-sshd" in firewall.save()

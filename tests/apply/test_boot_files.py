@@ -1,0 +1,152 @@
+"""What a boot loads is one generation as a whole, whatever interrupts its writing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hitables.apply import boot_files
+from hitables.apply.boot_files import Settings, keep_for_boot, set_settings
+from hitables.apply.boot_script import Access, checksum
+from hitables.apply.boot_texts import BootRules, boot_rules
+from hitables.apply.texts import parse, write
+from hitables.errors import HitablesError
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+
+
+def rules(number: int, table: str = "filter") -> BootRules:
+    tables = parse(f"*{table}\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -d 10.0.0.{number}/32 -j ACCEPT\nCOMMIT\n")
+    return BootRules(tables, tables)
+
+
+def keep(folder: Path, number: int, backend: Backend = Backend.NFT, table: str = "filter") -> None:
+    keep_for_boot(folder, backend, {Family.IPV4: rules(number, table)})
+
+
+def number_of(folder: Path) -> int:
+    """The rule set of the present generation, every file of which is whole."""
+    boot = folder / "boot"
+    sums = json.loads((boot / "sums.json").read_text())
+    script = (boot / "load").read_text()
+    for name, value in sums.items():
+        assert checksum((boot / name).read_bytes()) == value
+        assert f"{name}) echo '{value}'" in script
+    assert script.endswith('main "$@"\n')
+    text = (boot / "compiled4").read_text()
+    return int(text.partition("10.0.0.")[2].partition("/")[0])
+
+
+def fail_at(call: int) -> Callable[..., None]:
+    """A function for os.fsync that reports a full disk at this call."""
+    calls = 0
+
+    def fsync(handle: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise OSError(28, "No space left on device")
+
+    return fsync
+
+
+def test_a_full_disk_at_any_moment_leaves_the_old_generation_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_settings(tmp_path, Settings(access=Access()))
+    keep(tmp_path, 1)
+    failures = 0
+    for call in range(1, 100):
+        monkeypatch.setattr(os, "fsync", fail_at(call))
+        before = number_of(tmp_path)
+        try:
+            keep(tmp_path, call + 1)
+        except HitablesError as error:
+            assert "No space left" in str(error)
+            assert number_of(tmp_path) in (before, call + 1)
+            failures += 1
+        else:
+            assert number_of(tmp_path) == call + 1
+            break
+    assert failures >= 6
+    monkeypatch.undo()
+    keep(tmp_path, 200)
+    assert number_of(tmp_path) == 200
+    assert [path.name for path in tmp_path.glob("boot-*")] == [os.readlink(tmp_path / "boot")]
+
+
+def test_the_rules_confirmed_before_are_the_last_step_and_stay_it(tmp_path: Path) -> None:
+    set_settings(tmp_path, Settings(access=Access()))
+    boot = tmp_path / "boot"
+    keep(tmp_path, 1)
+    assert not (boot / "last4").exists()
+    for number, last in ((2, 1), (2, 1), (3, 2), (2, 3)):
+        keep(tmp_path, number)
+        assert (number_of(tmp_path), f"10.0.0.{last}/" in (boot / "last4").read_text()) == (number, True)
+    (boot / "compiled4").write_text("damaged")
+    keep(tmp_path, 4)
+    assert "10.0.0.3/" in (boot / "last4").read_text()
+
+
+def test_tables_stay_until_a_file_has_them_or_the_backend_changes(tmp_path: Path) -> None:
+    confirmed = tmp_path / "confirmed.rules"
+    keep(tmp_path, 1, table="mangle")
+    keep(tmp_path, 2)
+    assert "10.0.0.1/" in confirmed.read_text() and "10.0.0.2/" in confirmed.read_text()
+    keep_for_boot(tmp_path, Backend.NFT, {Family.IPV6: BootRules()})
+    assert "10.0.0.1/" in confirmed.read_text()
+    keep(tmp_path, 3, Backend.LEGACY)
+    assert "10.0.0.3/" in confirmed.read_text() and "mangle" not in confirmed.read_text()
+
+
+def test_nothing_but_the_text_is_written_before_persist(tmp_path: Path) -> None:
+    keep(tmp_path, 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["boot.json", "confirmed.rules"]
+
+
+def test_a_family_keeps_the_backend_that_it_was_confirmed_with(tmp_path: Path) -> None:
+    set_settings(tmp_path, Settings(access=Access()))
+    keep_for_boot(tmp_path, Backend.LEGACY, {Family.IPV6: BootRules(parse("*filter\nCOMMIT\n"))})
+    keep(tmp_path, 1)
+    script = (tmp_path / "boot" / "load").read_text()
+    assert "FAMILIES='4 6'" in script or "FAMILIES='6 4'" in script
+    assert "BACKEND4=nft\nBACKEND6=legacy\n" in script
+
+
+def test_a_damaged_settings_file_is_named(tmp_path: Path) -> None:
+    for text in ("{", '{"backends": []}', '{"backends": {"4": "none"}, "access": null}'):
+        (tmp_path / "boot.json").write_text(text)
+        with pytest.raises(HitablesError, match=r"boot\.json: damaged"):
+            boot_files.settings_of(tmp_path)
+
+
+SOURCE = """*filter
+:INPUT DROP [0:0]
+:mine - [0:0]
+:kept - [0:0]
+:f2b-sshd - [0:0]
+-A INPUT -j f2b-sshd
+-A INPUT -s 10.0.0.1 -j mine
+-A INPUT -j kept
+-A mine -j ACCEPT
+-A kept -j DROP
+COMMIT
+"""
+
+
+def test_rules_for_the_boot_enter_no_chain_that_does_not_exist() -> None:
+    """*kept* was not loaded, as a chain of another program enters it; our own rules enter it, too."""
+    loaded = parse(
+        "*filter\n:INPUT DROP [0:0]\n:ht1 - [0:0]\n-A INPUT -j f2b-sshd\n-A INPUT -g ht1\n-A ht1 -j kept\nCOMMIT\n"
+    )
+    of_boot = boot_rules(loaded, (), SOURCE, "office.rules", Family.IPV4, ("f2b-*",))
+    assert write(of_boot.compiled) == (
+        "*filter\n:INPUT DROP [0:0]\n:ht1 - [0:0]\n:kept - [0:0]\n"
+        "-A INPUT -g ht1\n-A ht1 -j kept\n-A kept -j DROP\nCOMMIT\n"
+    )
+    text = write(of_boot.source)
+    assert "f2b" not in text and text.count("-A ") == 4 and ":INPUT DROP" in text
