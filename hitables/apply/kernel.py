@@ -16,6 +16,7 @@ from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..kernel.checked_save import backend_of
 from ..kernel.contents_legacy import table_names
+from ..kernel.legacy_lock import legacy_lock
 from ..kernel.namespace import run
 from . import texts
 from .texts import Tables
@@ -48,7 +49,9 @@ class Kernel:
         """The tables that exist, with counters."""
         if self.backend is Backend.LEGACY and not table_names(self.family):
             return {}  # the tool would create table filter
-        return texts.parse(run([f"{self.tool}-save", "-c"]))
+        with legacy_lock(self.backend is Backend.LEGACY):
+            saved = run([f"{self.tool}-save", "-c"])
+        return texts.parse(saved)
 
     def load(self, text: str) -> None:
         """Load *text* without flushing tables; LiveError with the message of the tool.
