@@ -15,6 +15,7 @@ from ..errors import LiveError
 from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..ir.program import BUILT_IN
+from ..kernel.legacy_lock import legacy_lock
 from . import flip_nft, steps
 from .counts import carry, recognised, sums
 from .kernel import Kernel
@@ -263,14 +264,15 @@ def _flip(changes: Sequence[Change]) -> float:
                 continue
             except LiveError:
                 break  # some rule has a part that cannot be copied
-    texts = [change.flip_text() for change in changes]
-    for change in changes:
-        for place in change.grown() if change.kernel.backend is Backend.NFT else ():
-            flip_nft.set_counts(*place)
-    began = time.monotonic()
-    for change, text in zip(changes, texts, strict=True):
-        change.kernel.load(text)
-    seconds = time.monotonic() - began
+    with legacy_lock(all(change.kernel.takes_lock for change in changes)):
+        texts = [change.flip_text() for change in changes]
+        for change in changes:
+            for place in change.grown() if change.kernel.backend is Backend.NFT else ():
+                flip_nft.set_counts(*place)
+        began = time.monotonic()
+        for change, text in zip(changes, texts, strict=True):
+            change.kernel.load(text)
+        seconds = time.monotonic() - began
     for change in changes:
         change.set_counts(lambda plan: plan.changed)
     return seconds

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from hitables.apply.kernel import Kernel
+from hitables.apply.load import Change, Wanted, perform
+from hitables.apply.texts import TextChain, TextRule
 from hitables.errors import LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.kernel import checked_save
-from hitables.kernel.legacy_lock import legacy_lock
+from hitables.kernel.legacy_lock import can_be_held_for, is_held, legacy_lock
 from hitables.kernel.load_save import load
 from hitables.kernel.namespace import Namespace, run
 from sflgen.kernel import Kernel as PatchedKernel
@@ -85,8 +87,10 @@ def test_a_lock_that_is_never_released_is_an_error(tmp_path: Path, monkeypatch: 
     path = tmp_path / "xtables.lock"
     monkeypatch.setenv("XTABLES_LOCKFILE", str(path))
     held = pytest.raises(LiveError, match=r"xtables.lock: another program holds this lock")
-    with legacy_lock(), held, legacy_lock(patience=0.02):
-        pass
+    with open(path, "w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with held, legacy_lock(patience=0.02):
+            pass
     with legacy_lock(patience=0.0):  # it was released
         pass
 
@@ -95,3 +99,61 @@ def test_without_a_lock_file_no_tool_can_be_at_work(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("XTABLES_LOCKFILE", str(tmp_path / "missing" / "lock"))
     with legacy_lock():
         pass
+
+
+def test_blocks_of_one_thread_may_be_nested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XTABLES_LOCKFILE", str(tmp_path / "lock"))
+    with legacy_lock():
+        with legacy_lock(patience=0.0):
+            assert is_held()
+        assert is_held()
+    assert not is_held()
+
+
+def test_a_tool_that_is_run_under_the_lock_takes_another_one() -> None:
+    """Else it would wait for us; a tool that does not know the variable is not run under the lock."""
+    assert can_be_held_for("iptables-legacy-restore")
+    assert not can_be_held_for("cat")
+    assert not can_be_held_for("no-such-tool")
+    with Namespace() as namespace:
+        namespace.call(load_under_the_lock)
+        assert "10.0.0.1" in namespace.run(["iptables-legacy-save"])
+
+
+def load_under_the_lock() -> None:
+    with legacy_lock():
+        Kernel(Family.IPV4, Backend.LEGACY).load(RULES)
+
+
+def replaced_while_others_change() -> list[str]:
+    """The rules of FORWARD after another program deleted its jump between the reading and the change."""
+    jump = ["FORWARD", "-o", "docker0", "-j", "DOCKER"]
+    iptables = ["iptables-legacy", "-w", "30"]
+    run(["iptables-legacy-restore"], "*filter\n:DOCKER - [0:0]\n-A FORWARD -o docker0 -j DOCKER\nCOMMIT\n")
+    kernel = Kernel(Family.IPV4, Backend.LEGACY)
+    rules = (TextRule("-s 10.0.0.1/32 -j ACCEPT"),)
+    chains = {"INPUT": TextChain("ACCEPT"), "FORWARD": TextChain("DROP", rules), "OUTPUT": TextChain("ACCEPT")}
+    change = Change(kernel, Wanted({"filter": chains}), lambda name: name == "DOCKER")
+    other = threading.Thread(target=run, args=[[*iptables, "-D", *jump]])
+    flip_text = change.flip_text
+
+    def slow_flip_text() -> str:
+        text = flip_text()
+        if not other.ident:
+            other.start()
+            time.sleep(0.5)  # many times what the other program takes
+        return text
+
+    change.flip_text = slow_flip_text  # type: ignore[method-assign]
+    perform([change])
+    other.join()
+    run([*iptables, "-F", "DOCKER"])
+    run([*iptables, "-X", "DOCKER"])
+    return [line for line in run(["iptables-legacy-save"]).splitlines() if line.startswith("-A")]
+
+
+def test_a_jump_that_another_program_deletes_meanwhile_does_not_come_back() -> None:
+    """Without the lock from reading to loading, its chain could not be removed: "Too many links"."""
+    with Namespace() as namespace:
+        lines = namespace.call(replaced_while_others_change)
+    assert lines == ["-A FORWARD -s 10.0.0.1/32 -j ACCEPT"]
