@@ -141,13 +141,19 @@ bench-sflgen: setup ## updates of compiled sets: time, rate, rules read, kills (
 bench-reading: setup ## reading a kernel of 13,500 rules, compared with what is loaded (needs root)
 	python -m benchmarks.reading $(BENCH_FLAGS)
 
-bench-applies: setup ## applies cut short at random moments, and the gap between two tables (needs root)
+apply-campaign: setup ## 200 applies cut short at random moments, both backends and families (needs root)
 	python -m benchmarks.applies $(BENCH_FLAGS)
 
 ansible: setup ## ansible-test of the collection in integrations/: its unit tests, and the rules for modules (needs PyPI)
 	rm -rf out/ansible && mkdir -p out/ansible && cp -r integrations/ansible_collections out/ansible/
 	cd out/ansible/ansible_collections/hitables/firewall && git init -q . && git add -A && \
 	    ansible-test units && ansible-test sanity --test validate-modules
+
+neighbours: setup ## 1,000 applies and 1,000 patches beside the real fail2ban and a program like docker (needs root)
+	python -m benchmarks.neighbours $(BENCH_FLAGS)
+
+bench-apply-gaps: setup ## how long packets meet the new rules of one table and the old ones of another (needs root)
+	python -m benchmarks.apply_gaps $(BENCH_FLAGS)
 
 rulesets: setup ## write the rule sets in rulesets/ anew, from their seeds
 	python rulesets/make.py

@@ -28,6 +28,7 @@ from .layout import (
     EntryChain,
     divide,
     fixed_chains,
+    fixed_rules,
     hide_foreign,
     section_lists,
     tree_chains,
@@ -88,7 +89,7 @@ def grow(
     table, listed = loaded.program.table(table_name), master.table(table_name)
     names = Names(settings.prefix, [chain.name for chain in table.chains], name_range)
     old = {name: loaded.layouts.get((table_name, name)) for name in chains}
-    divided = {name: divide(listed[name], old[name], names) for name in chains}
+    divided = {name: divide(listed[name], old[name], names, settings) for name in chains}
     trees = _compiled(loaded.program, table, listed, old, divided, settings, names)
     regrown = Regrown()
     for name in chains:
@@ -117,9 +118,9 @@ def _compiled(
     """Trees for the sections of *divided* that are long enough and worth a tree."""
     wanted = {
         section.name
-        for layout in divided.values()
-        for section in layout.sections
-        if section.size >= settings.min_length
+        for name, layout in divided.items()
+        for at, section in enumerate(layout.sections)
+        if section.size >= settings.min_length and (at or not fixed_rules(listed[name].rules, settings))
     }
     if not wanted:
         return _Trees({}, {})

@@ -17,6 +17,7 @@ from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
 from hitables.ir.program import Chain, Program, Table
 from hitables.kernel.checked_save import Reader, also_present
+from hitables.kernel.legacy_lock import legacy_lock
 from hitables.kernel.load_save import load as load_into
 from hitables.kernel.load_save import save as save_from
 from hitables.kernel.namespace import Namespace, run
@@ -95,7 +96,9 @@ class Kernel:
         if loaded is not None and self.stays and self._restore is not None and len(chains) <= FEW_CHAINS:
             return self._listed_counters(chains, loaded, self._restore)
         lines, table, has_counts = [], "", False
-        for line in run([f"{self.tool}-save", "-c"]).splitlines(keepends=True):
+        with legacy_lock(self.resets_policies):
+            saved = run([f"{self.tool}-save", "-c"])
+        for line in saved.splitlines(keepends=True):
             if line.startswith("["):
                 count, _, chain, *_ = line.split(" ", 3)
                 if (table, chain) not in chains:
@@ -146,8 +149,8 @@ class Kernel:
                 "the kernel does not hold the rule set of the state; nothing is overwritten\n"
                 + shown
                 + more
-                + "\nUndo the change in the kernel, and make it in the rule list (sflgen insert, delete, "
-                "sync); sflgen print --loaded prints the rules that the kernel should hold"
+                + "\nsflgen repair --take makes the change in the rule list, and sflgen repair --undo takes "
+                "it back (--dry-run shows how)"
             )
 
     def differences(self, state: State) -> list[str]:
@@ -180,7 +183,8 @@ class Kernel:
         if not patch:
             return
         if self.resets_policies:
-            patch = with_policy_counters(patch, self.family)
+            with legacy_lock():
+                patch = with_policy_counters(patch, self.family)
         errors: list[HitablesError] = []
 
         def flush() -> None:

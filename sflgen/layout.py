@@ -4,7 +4,9 @@ A chain of the master list is compiled as *sections*, each a run of its rules wi
 one by one.  A rule whose memory must exist once gets a *shared chain* of its own, which trees and
 overlays enter by `-j`.  A rule with memory that may leave its chain (RETURN, -g) cannot be entered so:
 it begins a section of its own, entered by `-g`, with its own entries behind that rule.  Memories
-therefore stay in their chains through patches and folds.
+therefore stay in their chains through patches and folds.  The rules up to the last jump to a foreign chain
+are a section without a tree in the chain itself: the program that inserted the jump will look for it there,
+and delete it by its text.
 
 Invariants: the *list* of a section is its master rules, with stand-ins for shared rules and a `-g` to
 the next section at the end; reading the section's chain has the effect of reading its list.  The chain
@@ -16,7 +18,7 @@ Of two entries that may match one packet the newer one is read first.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hitables.emit.chain_writer import goto
@@ -97,8 +99,14 @@ def section_lists(chain: Chain, layout: ChainLayout) -> list[tuple[Rule, ...]]:
     return lists
 
 
-def divide(chain: Chain, old: ChainLayout | None, names: Names) -> ChainLayout:
+def fixed_rules(rules: Sequence[Rule], settings: Settings) -> int:
+    """How many of *rules* stay in their chain as they are: those up to the last jump to a foreign chain."""
+    return next((at for at in range(len(rules), 0, -1) if settings.is_foreign(jumps_to(rules[at - 1]))), 0)
+
+
+def divide(chain: Chain, old: ChainLayout | None, names: Names, settings: Settings) -> ChainLayout:
     """Sections and shared chains for all rules of *chain*; those of *old* keep their names."""
+    fixed = fixed_rules(chain.rules, settings)
     old_shared = dict(old.shared) if old else {}
     old_starts: dict[int, str] = {}
     if old:
@@ -106,9 +114,9 @@ def divide(chain: Chain, old: ChainLayout | None, names: Names) -> ChainLayout:
         old_starts = {end: section.name for end, section in zip(ends, old.sections[1:], strict=False)}
     sections, shared = [Section(chain.name, 0, False)], []
     for at, rule in enumerate(chain.rules):
-        if begins_section(rule) and at:
+        if at and (at == fixed or (at > fixed and begins_section(rule))):
             sections.append(Section(old_starts.get(at) or names.next(), 0, False))
-        elif rule.has_memory and not begins_section(rule):
+        if rule.has_memory and not begins_section(rule) and not settings.is_foreign(jumps_to(rule)):
             shared.append((at, old_shared.get(at) or names.next()))
         sections[-1] = replace(sections[-1], size=sections[-1].size + 1)
     return ChainLayout(tuple(sections), tuple(shared))

@@ -47,15 +47,24 @@ class RuleUpdate:
     def locate(self) -> tuple[int, int]:
         """The section of the edit and the index in its list.
 
-        A rule inserted before the first rule of a section is added to the end of the section before.
+        A rule inserted before the first rule of a section is added to the end of the section before, but for
+        the section that ends with a jump to a foreign chain: it has no tree, and should not become longer.
         """
         start = 0
         for number, section in enumerate(self.layout.sections):
             at = self.edit.at - start
-            if at < section.size or (self.inserts and at == section.size):
+            if at < section.size or (self.inserts and at == section.size and not self.is_fixed(number)):
                 return number, at
             start += section.size
         raise AssertionError("the position is within the chain")
+
+    def is_fixed(self, number: int) -> bool:
+        """Whether section *number* ends with a jump to a foreign chain, and others follow."""
+        size = self.layout.sections[0].size
+        if number or len(self.layout.sections) == 1 or not size:
+            return False
+        rules = self.plan.rule_index(self.chain_id, self.layout, 0).rules
+        return self.plan.settings.is_foreign(jumps_to(rules[size - 1]))
 
     def run(self) -> None:
         plan, edit = self.plan, self.edit
@@ -84,9 +93,11 @@ class RuleUpdate:
         plan.cache.rule_indexes[edit.table, self.section.name] = after
 
     def changes_sections(self) -> bool:
-        """Whether the chain must be divided anew: a rule that begins a section is inserted or replaced."""
+        """Whether the chain must be divided anew: a rule that begins a section is inserted or replaced, or a
+        jump to a foreign chain.
+        """
         rule = self.edit.rule
-        if rule is not None and begins_section(rule):
+        if rule is not None and (begins_section(rule) or self.plan.settings.is_foreign(jumps_to(rule))):
             return True
         first = self.plan.rule_index(self.chain_id, self.layout, self.number).rules[:1]
         has_head = bool(first) and begins_section(first[0])

@@ -16,6 +16,7 @@ from ..ir.fields import Family
 from ..ir.packet import Backend
 from ..kernel.checked_save import backend_of
 from ..kernel.contents_legacy import table_names
+from ..kernel.legacy_lock import can_be_held_for, legacy_lock, under_lock
 from ..kernel.namespace import run
 from . import texts
 from .texts import Tables
@@ -35,6 +36,11 @@ class Kernel:
             self.tool = _TOOL[family]  # hosts may have no other name of it
 
     @property
+    def takes_lock(self) -> bool:
+        """Whether a lock keeps other programs from changing rules between a reading and a load."""
+        return self.backend is Backend.LEGACY and can_be_held_for(f"{self.tool}-restore")
+
+    @property
     def resets_policies(self) -> bool:
         """Whether a change of a table sets the counters of its policies to zero."""
         return self.backend is Backend.LEGACY
@@ -48,7 +54,9 @@ class Kernel:
         """The tables that exist, with counters."""
         if self.backend is Backend.LEGACY and not table_names(self.family):
             return {}  # the tool would create table filter
-        return texts.parse(run([f"{self.tool}-save", "-c"]))
+        with legacy_lock(self.backend is Backend.LEGACY):
+            saved = run([f"{self.tool}-save", "-c"])
+        return texts.parse(saved)
 
     def load(self, text: str) -> None:
         """Load *text* without flushing tables; LiveError with the message of the tool.
@@ -62,7 +70,7 @@ class Kernel:
         if self.backend is Backend.LEGACY:
             command += ["-w", "30"]  # seconds for which another tool may hold the lock
         try:
-            with tempfile.TemporaryFile() as file:
+            with under_lock() as environment, tempfile.TemporaryFile() as file:
                 file.write(text.encode("utf-8", "surrogateescape"))
                 file.seek(0)
                 tool = subprocess.run(
@@ -73,7 +81,7 @@ class Kernel:
                     pass_fds=[handle for handle in self.handles if handle >= 0],
                     start_new_session=True,
                     check=False,
-                    env={**os.environ, "LC_ALL": "C"},
+                    env={**os.environ, "LC_ALL": "C", **environment},
                 )
         except FileNotFoundError as error:
             raise LiveError(f"{command[0]}: no such command; install it, or put it on the PATH") from error

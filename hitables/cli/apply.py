@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from ..ir.fields import Family
     from ..report.firewall import Difference
 
+# Seconds for finding the changes.  To list all of 65,000 new rules takes many minutes, and 20 are shown.
+CHANGES_SECONDS = 10.0
+
 
 @command(
     short_help="Load rules so that they can be taken back.",
@@ -246,7 +249,7 @@ def _difference(request: Request, ready: Ready, loaded: Record | None) -> Differ
             after,
             backend=kernel.backend,
             tables=[table.name for table in after],
-            timeout=request.timeout,
+            timeout=min(request.timeout or CHANGES_SECONDS, CHANGES_SECONDS),
         )
     except HitablesError as error:
         trouble = str(error)

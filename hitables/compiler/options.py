@@ -42,6 +42,7 @@ class Options:
     tables, chains compile only these (empty: all)
     leave          patterns of foreign chains: not compiled, and nothing of their rules is relied on
     marked         compiled tables get a marker (ir/marker.py)
+    before_jumps   put trees before the last jump to a foreign chain, too, not only behind it
     unchanged      by table and chain: why it is printed as it is; set by the pipeline
     """
 
@@ -63,6 +64,7 @@ class Options:
     chains: frozenset[str] = frozenset()
     leave: tuple[str, ...] = ()
     marked: bool = True
+    before_jumps: bool = True
     unchanged: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

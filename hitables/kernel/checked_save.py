@@ -26,6 +26,7 @@ from ..ir.packet import Backend
 from ..parse.lines import unquote
 from . import contents_legacy, contents_nft
 from .contents import ChainContents, ChainId, Contents
+from .legacy_lock import legacy_lock
 from .namespace import Namespace, run
 from .prerequisites import furnish
 from .printed import RULE, Printed, parse_printed, text_of, unchanged, with_other_timers, without_rules
@@ -180,7 +181,8 @@ class Reader:
         """The output of the tool without comments, and the reason if it is incomplete."""
         command = [f"{self.tool}-save", *(["-c"] if counters else [])]
         try:
-            process = subprocess.run(command, capture_output=True, check=False, start_new_session=True)
+            with legacy_lock(counters and self.backend is Backend.LEGACY):
+                process = subprocess.run(command, capture_output=True, check=False, start_new_session=True)
         except FileNotFoundError as error:
             raise LiveError(f"{command[0]}: no such command; install it, or put it on the PATH") from error
         except OSError as error:

@@ -10,7 +10,8 @@ from pathlib import Path
 from ..errors import LiveError
 from ..ir.fields import Family
 from ..ir.packet import Backend
-from .namespace import Namespace
+from .legacy_lock import legacy_lock
+from .namespace import Namespace, run
 
 _TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 _COUNTED = re.compile(r"^\s*\[\d+:\d+\]\s*-|^:\S+\s+\S+\s+\[(?!0:0\])", re.MULTILINE)
@@ -39,8 +40,13 @@ def save(family: Family, backend: Backend, namespace: Namespace, counters: bool 
     command = [f"{_TOOL[family]}-{backend.value}-save"]
     if counters:
         command.append("-c")
-    text = namespace.run(command)
+    text = namespace.call(_saved, command, counters and backend is Backend.LEGACY)
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+
+
+def _saved(command: list[str], takes_lock: bool) -> str:
+    with legacy_lock(takes_lock):
+        return run(command)
 
 
 def clear(family: Family, backend: Backend, namespace: Namespace) -> None:

@@ -87,7 +87,7 @@ def lose_session(command: list[str], how: str) -> None:
     os.waitpid(child, 0)
 
 
-@pytest.mark.parametrize("how", ["closed", "SIGHUP", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("how", ["closed", "SIGHUP", "SIGTERM", "SIGQUIT", "SIGKILL"])
 def test_a_lost_session_takes_the_rules_back(firewall: Firewall, how: str) -> None:
     firewall.load(OLD)
     before = plain(firewall.save())
@@ -101,6 +101,14 @@ def test_a_lost_session_takes_the_rules_back(firewall: Firewall, how: str) -> No
 def test_with_nothing_loaded_before_nothing_is_loaded_afterwards(firewall: Firewall) -> None:
     firewall.hitables("apply", firewall.file(NEW), "--confirm", 1)
     assert ":INPUT DROP" in firewall.save()
+    firewall.until(lambda: "taken back" in firewall.log())
+    assert plain(firewall.save()) == ""
+
+
+def test_with_nothing_loaded_before_a_lost_terminal_leaves_nothing_loaded(firewall: Firewall) -> None:
+    command = [str(HITABLES), "apply", str(firewall.file(NEW)), "--backend", firewall.backend.value]
+    command += ["--state", str(firewall.state), "--confirm", "1"]
+    firewall.namespace.call(lose_session, command, "closed")
     firewall.until(lambda: "taken back" in firewall.log())
     assert plain(firewall.save()) == ""
 

@@ -1,0 +1,96 @@
+"""The lock of iptables-legacy, held while counters are read and while chains are replaced.
+
+A legacy tool changes a table in two steps: it replaces the rules, all counters at zero, and then adds the
+counters of before.  It holds a lock meanwhile, but iptables-legacy-save does not take that lock, so it may
+print zeros for every rule (docs/kernel.md, 20).  Whoever carries counters over must read them under the lock.
+
+Whoever writes a chain anew from what it has read must hold the lock from the reading to the writing, or rules
+that others insert or delete in between are lost.  Then the tool that writes must not wait for the lock:
+`under_lock` gives it another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from functools import cache
+
+from ..errors import LiveError
+
+PATIENCE = 30.0  # seconds
+_PAUSE = 0.005
+_PATH = "/run/xtables.lock"  # where the tools look, unless $XTABLES_LOCKFILE names another file
+_VARIABLE = "XTABLES_LOCKFILE"
+_held = threading.local()  # .value: whether this thread holds the lock
+
+
+@contextlib.contextmanager
+def legacy_lock(is_needed: bool = True, patience: float = PATIENCE) -> Iterator[None]:
+    """Hold the lock, if *is_needed*; LiveError if another program holds it for *patience* seconds.
+
+    Blocks of one thread may be nested.
+    """
+    path = os.environ.get(_VARIABLE, _PATH)
+    is_needed = is_needed and not is_held()
+    try:
+        lock = os.open(path, os.O_CREAT | os.O_CLOEXEC, 0o600) if is_needed else -1
+    except OSError:
+        lock = -1  # then no tool of iptables-legacy can change a table either
+    if lock < 0:
+        yield
+        return
+    try:
+        deadline = time.monotonic() + patience
+        while not _is_locked(lock):
+            if time.monotonic() >= deadline:
+                raise LiveError(
+                    f"{path}: another program holds this lock of iptables-legacy; try again later"
+                )
+            time.sleep(_PAUSE)
+        _held.value = True
+        yield
+    finally:
+        _held.value = False
+        os.close(lock)
+
+
+def is_held() -> bool:
+    """Whether this thread holds the lock."""
+    return getattr(_held, "value", False)
+
+
+@contextlib.contextmanager
+def under_lock() -> Iterator[dict[str, str]]:
+    """The environment of a tool that is run while this thread holds the lock: it takes another one."""
+    if not is_held():
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="hitables-") as folder:
+        yield {_VARIABLE: os.path.join(folder, "lock")}
+
+
+@cache
+def can_be_held_for(tool: str) -> bool:
+    """Whether *tool* takes the lock that its environment names, as of iptables 1.8.8; others would wait."""
+    path = shutil.which(tool)
+    if path is None:
+        return False
+    try:
+        with open(os.path.realpath(path), "rb") as file:
+            return _VARIABLE.encode() in file.read()
+    except OSError:
+        return False
+
+
+def _is_locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
