@@ -119,7 +119,9 @@ class Watch:
             for place in self._places:
                 before[place] = _size(sockets[place[0]], *place)
             self._ready.set()
-            while not self._stop.is_set():
+            is_last = False
+            while not is_last:
+                is_last = self._stop.is_set()
                 for place in self._places:
                     if place not in self.times and _size(sockets[place[0]], *place) != before[place]:
                         self.times[place] = time.monotonic()

@@ -22,6 +22,7 @@ from .drift import as_named
 from .kernel import Kernel
 from .load import Change, Wanted, perform
 from .lockout import Session
+from .others import of_kernel
 from .store import ROLLED_BACK, Record, State, Store
 
 # ---- in the guard ----
@@ -159,7 +160,10 @@ def bring_back(store: Store, record: Record, current: Record) -> list[str]:
     changes = []
     for family, half in record.halves.items():
         kernel = _kernel(family, record, [store.lock])
-        tables = {**half.tables, **{table: texts.empty(table) for table in half.absent}}
+        tables = {
+            **of_kernel(half.tables, lambda name: is_foreign(name, patterns)),
+            **{table: texts.empty(table) for table in half.absent},
+        }
         loaded = current.halves.get(family)
         known = as_named(kernel.read(), loaded, patterns) if loaded is not None else {}
         wanted = Wanted(tables, half.generated, known)

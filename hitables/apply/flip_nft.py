@@ -58,13 +58,17 @@ class Changed(LiveError):
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """One visible chain: *content* with its counters, and the chain that holds its rules already."""
+    """One visible chain: *content* with its counters, and the chain that holds its rules already.
+
+    kept  by rule of *content*: its place in the visible chain, if that has it; *body* has the other rules
+    """
 
     family: Family
     table: str
     chain: str
     content: TextChain
     body: str
+    kept: tuple[int | None, ...]
 
 
 def generation() -> int:
@@ -121,12 +125,17 @@ def _chain_messages(netfilter: Netfilter, each: Flip) -> Iterator[bytes]:
     kind = _KINDS[each.family]
     where = text(_TABLE, each.table) + text(_CHAIN, each.chain)
     yield message(NFTABLES, _DELRULE, 0, kind, where)
-    rules = list(_rules(netfilter, each.family, each.table, each.body)) if each.body else []
-    if len(rules) != len(each.content.rules):
+    staged = list(_rules(netfilter, each.family, each.table, each.body)) if each.body else []
+    count = each.kept.count(None)
+    if len(staged) != count:
         raise LiveError(
-            f"table {each.table}, chain {each.chain}: {len(rules)} rules are staged, "
-            f"not {len(each.content.rules)}"
+            f"table {each.table}, chain {each.chain}: {len(staged)} rules are staged, not {count}"
         )
+    visible = list(_rules(netfilter, each.family, each.table, each.chain)) if each.kept.count(None) < len(each.kept) else []
+    if any(place is not None and place >= len(visible) for place in each.kept):
+        raise Changed(f"table {each.table}, chain {each.chain}: has fewer rules than it had")
+    rest = iter(staged)
+    rules = [next(rest) if place is None else visible[place] for place in each.kept]
     for (_, expressions, userdata), rule in zip(rules, each.content.rules, strict=True):
         parts = [where, nested(_EXPRESSIONS, _with_count(expressions, rule.count)), *_compat(rule.body)]
         if userdata:

@@ -24,7 +24,7 @@ from .steps import TablePlan, differ
 from .texts import NO_COUNT, Chains, Count, Tables, TextChain, empty, fresh_names
 
 _TRIES = 3  # when others change the rules meanwhile
-_TRIES_AT_ONCE = 20
+_SECONDS_AT_ONCE = 10.0  # for which a change of nf_tables in one commit is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ class Change:
         self.present: Tables = {}
         self.merged = Merged()
         self._set: dict[str, dict[str, Count]] = {}  # by table and key: counts of staged chains
-        self._bodies: dict[tuple[str, str], str] = {}
+        self._bodies: dict[tuple[str, str], str] = {}  # by table and visible chain
+        self._staged: dict[tuple[str, str], list[str]] = {}  # by table and body: its rules
         self._grown: set[tuple[str, str]] = set()
         self._read()
         self.plans: dict[str, TablePlan] = {
@@ -120,7 +121,11 @@ class Change:
             for chain, content in target.items()
             if chain not in plan.staged and (chain not in present or differ(present[chain], content))
         )
-        removed = tuple(chain for chain in present if chain not in target and chain not in left)
+        removed = tuple(
+            chain
+            for chain in present
+            if chain not in target and chain not in left and (name, chain) not in self._staged
+        )
         counts = sums(present, {*changed, *removed})
         for key, count in self._set[name].items():
             packets, size = counts.get(key, count)
@@ -155,14 +160,23 @@ class Change:
         ]
 
     def stage_bodies(self) -> int:
-        """Load the rules of the chains that change into chains that no packet reaches; the commits made."""
+        """Load the rules of the chains that change into chains that no packet reaches; the commits made.
+
+        Bodies that were loaded before, for a change that another program came before, are used again.
+        """
         texts = []
-        self._bodies = {}
         for name, plan in self.plans.items():
             names = fresh_names({*self._chains(name), *plan.target})
-            bodies = {chain: next(names) for chain in plan.changed if plan.target[chain].rules}
-            self._bodies |= {(name, chain): body for chain, body in bodies.items()}
-            rules = {body: replace(plan.target[chain], policy="-") for chain, body in bodies.items()}
+            rules = {}
+            for chain in plan.changed:
+                part = self._staged_part(name, chain)
+                body = self._bodies.pop((name, chain), "")
+                if part.rules and self._staged.get((name, body)) != part.bodies:
+                    body = next(names)
+                    rules[body] = part
+                    self._staged[name, body] = part.bodies
+                if part.rules:
+                    self._bodies[name, chain] = body
             # A base chain may not exist although iptables-nft-save prints it; the flip needs it.
             chains = self._chains(name)
             new = [
@@ -175,11 +189,46 @@ class Change:
         self.kernel.load("".join(texts))
         return sum(bool(each) for each in texts)
 
+    def _kept(self, table: str, chain: str) -> tuple[int | None, ...]:
+        """By rule of the visible *chain* after the change: its place now, if it is a jump of others.
+
+        Such a jump is not staged: while it is, its program could not remove the chain that it enters.
+        """
+        places: dict[str, list[int]] = {}
+        present = self._chains(table)
+        for place, rule in enumerate(present[chain].rules if chain in present else ()):
+            if self.is_foreign(rule.enters):
+                places.setdefault(rule.body, []).append(place)
+        kept: list[int | None] = []
+        for rule in self.plans[table].target[chain].rules:
+            found = places.get(rule.body)
+            kept.append(found.pop(0) if found else None)
+        return tuple(kept)
+
+    def _staged_part(self, table: str, chain: str) -> TextChain:
+        """The rules of the visible *chain* that have to be staged."""
+        rules = self.plans[table].target[chain].rules
+        places = self._kept(table, chain)
+        # The change itself sets the counters.  Here they would count twice if the change is tried again.
+        return TextChain(
+            "-",
+            tuple(
+                replace(rule, count=NO_COUNT)
+                for rule, place in zip(rules, places, strict=True)
+                if place is None
+            ),
+        )
+
     def flips(self) -> list[flip_nft.Flip]:
-        """The visible chains, with the bodies that hold their rules; "" for a chain without rules."""
+        """The visible chains, with the bodies that hold their rules; "" for a chain without such rules."""
         return [
             flip_nft.Flip(
-                self.kernel.family, name, chain, plan.target[chain], self._bodies.get((name, chain), "")
+                self.kernel.family,
+                name,
+                chain,
+                plan.target[chain],
+                self._bodies.get((name, chain), ""),
+                self._kept(name, chain),
             )
             for name, plan in self.plans.items()
             for chain in plan.changed
@@ -213,7 +262,7 @@ class Change:
         texts = []
         for name, plan in self.plans.items():
             present = self._chains(name)
-            bodies = [body for (table, _), body in self._bodies.items() if table == name]
+            bodies = [body for table, body in self._staged if table == name]
             gone = [chain for chain in dict.fromkeys([*plan.removed, *bodies]) if chain in present]
             texts.append(steps.clean_text(name, gone, present, self.kernel.resets_policies))
         self.kernel.load("".join(texts))
@@ -256,7 +305,8 @@ def perform(changes: Sequence[Change]) -> float:
 def _flip(changes: Sequence[Change]) -> float:
     """Change the visible chains: in nf_tables in one commit if the kernel takes it, else table by table."""
     if all(change.kernel.backend is Backend.NFT for change in changes):
-        for _ in range(_TRIES_AT_ONCE):
+        until = time.monotonic() + _SECONDS_AT_ONCE
+        while time.monotonic() < until:
             try:
                 _flip_at_once(changes)
                 return 0.0

@@ -3,7 +3,8 @@
 A rule set that is applied or rolled back was written when docker had other containers and fail2ban other
 bans.  So of the chains that match --leave the kernel's are kept, and so are the rules of our chains that
 enter them, since the other program inserted these.  A jump of the rule set to such a chain that does not
-exist now is left out: fail2ban, for instance, cannot start when a chain of its name exists.
+exist now is left out: fail2ban, for instance, cannot start when a chain of its name exists.  So is one that
+came from the kernel (`of_kernel`) and is not there any more: its program is about to remove its chain.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from .texts import Chains, Tables, TextChain, TextRule, callees, empty
+from .texts import LINES_OF_KERNEL, Chains, Tables, TextChain, TextRule, callees, empty
 
 
 @dataclass(slots=True)
@@ -50,6 +51,30 @@ def merge(wanted: Tables, kernel: Tables, is_foreign: Callable[[str], bool]) -> 
     return merged
 
 
+def of_kernel(
+    tables: Tables,
+    is_foreign: Callable[[str], bool],
+    which: Callable[[str, str, int], bool] = lambda table, chain, number: True,
+) -> Tables:
+    """*tables*, whose jumps to foreign chains are marked as those of the kernel.
+
+    *which*: whether the jump with this number among those of its table and chain came from there.
+    """
+
+    def marked(table: str, name: str, chain: TextChain) -> TextChain:
+        jumps = [at for at, rule in enumerate(chain.rules) if is_foreign(rule.enters)]
+        came = {at for number, at in enumerate(jumps) if which(table, name, number)}
+        rules = (
+            replace(rule, line=LINES_OF_KERNEL) if at in came else rule for at, rule in enumerate(chain.rules)
+        )
+        return replace(chain, rules=tuple(rules)) if came else chain
+
+    return {
+        table: {name: marked(table, name, chain) for name, chain in chains.items()}
+        for table, chains in tables.items()
+    }
+
+
 def _left(chains: Chains, present: Chains, is_foreign: Callable[[str], bool]) -> set[str]:
     """The foreign chains of *present*, and the chains that only they need."""
     foreign = [each for each in present if is_foreign(each)]
@@ -67,8 +92,13 @@ def _rules(
     notes: list[str],
 ) -> tuple[TextRule, ...]:
     rules: list[TextRule] = []
+    jumps = [rule.body for rule in present[name].rules] if name in present else []
     for rule in chain.rules:
-        if is_foreign(rule.enters) and rule.enters not in left:
+        if is_foreign(rule.enters) and rule.line >= LINES_OF_KERNEL:
+            if rule.body in jumps:
+                jumps.remove(rule.body)
+                rules.append(rule)
+        elif is_foreign(rule.enters) and rule.enters not in left:
             notes.append(
                 f"table {table}, chain {name}: left out, because chain {rule.enters} does not exist now: "
                 f"{rule.body}"

@@ -28,7 +28,7 @@ from . import texts
 from .counts import keyed, of_compiled, of_source
 from .kernel import Kernel
 from .load import Wanted
-from .others import Merged, merge
+from .others import Merged, merge, of_kernel
 from .texts import LINES_OF_KERNEL, Tables, TextChain
 
 OnStage = Callable[[str], None]
@@ -107,7 +107,7 @@ def prepare(
     origins = of_compiled(source, output.source_map) if output else of_source(source)
     tell(f"loading {file} into a scratch namespace")
     loadable = texts.of_program(output.program if output else source)
-    stored = keyed(_stored(kernel, loadable, merged, file), origins)
+    stored = _with_jumps_of_kernel(keyed(_stored(kernel, loadable, merged, file), origins), merged, patterns)
     generated = _generated(output) if output else {}
     return Prepared(file, text, source, output, Wanted(stored, generated, known or {}), merged)
 
@@ -125,6 +125,20 @@ def _numbered(tables: Tables) -> Tables:
         }
         for table, chains in tables.items()
     }
+
+
+def _with_jumps_of_kernel(stored: Tables, merged: Merged, patterns: Sequence[str]) -> Tables:
+    """*stored*, whose jumps to foreign chains are marked if *merged* has them from the kernel.
+
+    Such jumps are not compiled, so a chain has them in the order of the source.
+    """
+
+    def came_from_kernel(table: str, name: str, number: int) -> bool:
+        chain = merged.tables[table].get(name, TextChain())
+        jumps = [rule for rule in chain.rules if is_foreign(rule.enters, patterns)]
+        return number < len(jumps) and jumps[number].line >= LINES_OF_KERNEL
+
+    return of_kernel(stored, lambda name: is_foreign(name, patterns), came_from_kernel)
 
 
 def _check_sets(source: Program, merged: Merged, file: str) -> None:
