@@ -60,7 +60,9 @@ def campaign(fail2ban: Package, backend: Backend, applies: int, patches: int, se
     for phase, count in ((_applies, applies), (_patches, patches)):
         if count:
             with tempfile.TemporaryDirectory() as folder, Namespace() as namespace:
-                found |= namespace.call(_beside_others, phase.__name__, folder, fail2ban, backend, count, seed)
+                found |= namespace.call(
+                    _beside_others, phase.__name__, folder, fail2ban, backend, count, seed
+                )
     return found
 
 

@@ -60,10 +60,11 @@ class RuleUpdate:
 
     def is_fixed(self, number: int) -> bool:
         """Whether section *number* ends with a jump to a foreign chain, and others follow."""
-        if number or len(self.layout.sections) == 1:
+        size = self.layout.sections[0].size
+        if number or len(self.layout.sections) == 1 or not size:
             return False
         rules = self.plan.rule_index(self.chain_id, self.layout, 0).rules
-        return bool(rules) and self.plan.settings.is_foreign(jumps_to(rules[-1]))
+        return self.plan.settings.is_foreign(jumps_to(rules[size - 1]))
 
     def run(self) -> None:
         plan, edit = self.plan, self.edit

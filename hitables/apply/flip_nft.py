@@ -131,7 +131,11 @@ def _chain_messages(netfilter: Netfilter, each: Flip) -> Iterator[bytes]:
         raise LiveError(
             f"table {each.table}, chain {each.chain}: {len(staged)} rules are staged, not {count}"
         )
-    visible = list(_rules(netfilter, each.family, each.table, each.chain)) if each.kept.count(None) < len(each.kept) else []
+    visible = (
+        list(_rules(netfilter, each.family, each.table, each.chain))
+        if each.kept.count(None) < len(each.kept)
+        else []
+    )
     if any(place is not None and place >= len(visible) for place in each.kept):
         raise Changed(f"table {each.table}, chain {each.chain}: has fewer rules than it had")
     rest = iter(staged)

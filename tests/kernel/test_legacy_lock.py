@@ -132,7 +132,11 @@ def replaced_while_others_change() -> list[str]:
     run(["iptables-legacy-restore"], "*filter\n:DOCKER - [0:0]\n-A FORWARD -o docker0 -j DOCKER\nCOMMIT\n")
     kernel = Kernel(Family.IPV4, Backend.LEGACY)
     rules = (TextRule("-s 10.0.0.1/32 -j ACCEPT"),)
-    chains = {"INPUT": TextChain("ACCEPT"), "FORWARD": TextChain("DROP", rules), "OUTPUT": TextChain("ACCEPT")}
+    chains = {
+        "INPUT": TextChain("ACCEPT"),
+        "FORWARD": TextChain("DROP", rules),
+        "OUTPUT": TextChain("ACCEPT"),
+    }
     change = Change(kernel, Wanted({"filter": chains}), lambda name: name == "DOCKER")
     other = threading.Thread(target=run, args=[[*iptables, "-D", *jump]])
     flip_text = change.flip_text
