@@ -53,7 +53,7 @@ def counting_chains(plan: Plan) -> set[ChainId]:
     if plan.folds:
         for table in {edit.table for edit in plan.edits}:
             for state in (plan.before, plan.after):
-                chains |= {(table, chain) for chain in _owners(state, table)}
+                chains |= {(table, chain) for chain in owners(state, table)}
     return {(table, chain) for table, chain in chains if _has_chain(plan.before.loaded, table, chain)}
 
 
@@ -109,9 +109,9 @@ class _Carrying:
                     _Copy(rule, (rules[at].counters if is_same else None) or (0, 0))
                     for at, rule in enumerate(chain.rules)
                 ]
-        after = _owners(plan.after, table)
-        self.unreachable = _owners(plan.before, table).keys() - after.keys()
-        self.owners = _owners(plan.before, table) | after
+        after = owners(plan.after, table)
+        self.unreachable = owners(plan.before, table).keys() - after.keys()
+        self.owners = owners(plan.before, table) | after
 
     def run(self, counts: dict[int, Count], more: list[str]) -> None:
         """Add the count of each edit's rule to *counts*; to *more*, lines that set counts of other copies."""
@@ -163,8 +163,8 @@ class _Carrying:
                 yield (name, at), copy, self.key(name, copy)
 
 
-def _owners(state: State, table: str) -> dict[str, str]:
-    """By generated chain: the chain of the list that it belongs to."""
+def owners(state: State, table: str) -> dict[str, str]:
+    """By generated chain of *table*: the chain of the list that it belongs to."""
     if not _has_table(state.loaded, table):
         return {}
     loaded = state.loaded.table(table)

@@ -149,8 +149,8 @@ class Kernel:
                 "the kernel does not hold the rule set of the state; nothing is overwritten\n"
                 + shown
                 + more
-                + "\nUndo the change in the kernel, and make it in the rule list (sflgen insert, delete, "
-                "sync); sflgen print --loaded prints the rules that the kernel should hold"
+                + "\nsflgen repair --take makes the change in the rule list, and sflgen repair --undo takes "
+                "it back (--dry-run shows how)"
             )
 
     def differences(self, state: State) -> list[str]:

@@ -163,7 +163,7 @@ class Planner:
 
     def check_allowed(self, edit: Edit) -> None:
         settings = self.plan.settings
-        if settings.is_foreign(edit.chain):
+        if settings.is_foreign(edit.chain) and edit.op is not Op.NEW:  # a rule may enter a new one
             raise HitablesError(
                 f"chain {edit.chain} of table {edit.table} is left alone (init --leave); "
                 "update it with the tool that owns it"

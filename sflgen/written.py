@@ -13,7 +13,7 @@ from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Kind, Metadata, Rule
 
 from .edits import Edit, Op, empty_table
-from .layout import hide_foreign
+from .layout import FOREIGN, hide_foreign
 from .state import State
 
 
@@ -32,7 +32,9 @@ def written_by_chains(state: State, table: str, added: Sequence[Edit] = ()) -> d
         listed = hide_foreign(state.master.table(table), state.settings)
     rules_of = {chain.name: _acting(state, table, chain) for chain in listed.chains}
     for edit in added:
-        if edit.table == table and edit.op is not Op.REMOVE and not state.settings.is_foreign(edit.chain):
+        if edit.table == table and state.settings.is_foreign(edit.chain):
+            rules_of.setdefault(edit.chain, (Rule((), FOREIGN),))
+        elif edit.table == table and edit.op is not Op.REMOVE:
             rules_of.setdefault(edit.chain, ())
             rules_of[edit.chain] += () if edit.rule is None else (edit.rule,)
     known = {name: listed[name] if name in listed else Chain(name, None) for name in rules_of}

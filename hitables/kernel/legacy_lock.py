@@ -77,7 +77,7 @@ def under_lock() -> Iterator[dict[str, str]]:
 
 @cache
 def can_be_held_for(tool: str) -> bool:
-    """Whether *tool* takes the lock that its environment names, as of iptables 1.8.8; others would wait for us."""
+    """Whether *tool* takes the lock that its environment names, as of iptables 1.8.8; others would wait."""
     path = shutil.which(tool)
     if path is None:
         return False

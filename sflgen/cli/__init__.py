@@ -1,9 +1,9 @@
 """The command `sflgen`: arguments in, patches and an exit status out.
 
-Exit status 0: done; 1: `verify` found a difference, and nothing else; 2: an error, after which neither
-state nor kernel is changed; 130: interrupted.  Patches go to standard output (--emit, the default) or to the
-kernel (--live), messages to standard error.  A command imports what it needs when it runs, so that
-`sflgen --help` is quick.
+Exit status 0: done; 1: `verify` found a difference, or `repair --dry-run` would change something; 2: an
+error, after which neither state nor kernel is changed; 130: interrupted.  Patches go to standard output
+(--emit, the default) or to the kernel (--live), messages to standard error.  A command imports what it needs
+when it runs, so that `sflgen --help` is quick.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import click
 import hitables
 from hitables.cli.terminal import Commands
 
+from .repair import repair
 from .serve import stream
 from .state import init, print_, status, verify
 from .updates import apply_commands, delete, fold, insert, sync
 
 SECTIONS = {
     "State": ("init", "status", "print", "verify"),
-    "Updates": ("insert", "delete", "apply-commands", "sync", "fold"),
+    "Updates": ("insert", "delete", "apply-commands", "sync", "fold", "repair"),
     "Server": ("stream",),
 }
 
@@ -49,5 +50,5 @@ def main() -> None:
     """
 
 
-for each in (init, status, print_, verify, insert, delete, apply_commands, sync, fold, stream):
+for each in (init, status, print_, verify, insert, delete, apply_commands, sync, fold, repair, stream):
     main.add_command(each)

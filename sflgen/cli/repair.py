@@ -1,0 +1,108 @@
+"""`sflgen repair`: after other programs have changed the kernel's rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hitables.cli.terminal import Differ, command, option, section
+
+from .options import no_prove_option, state_section, warn
+
+if TYPE_CHECKING:
+    from ..kernel import Kernel
+    from ..repair import Foreign
+    from ..store import Store
+
+
+@command(
+    short_help="Take changes of other programs into the rule list, or back.",
+    examples=(
+        ("Show what others have changed, and what --take would make of it",
+         "sflgen repair --take --dry-run --state /var/lib/sflgen"),
+        ("Load the rule set of the state again", "sflgen repair --undo --state /var/lib/sflgen"),
+    ),
+)  # fmt: skip
+@state_section
+@section(
+    "Repair",
+    option(
+        "--take/--undo",
+        "takes",
+        default=None,
+        help="Make the changes in the rule list too, or load the rule set of the state again.",
+    ),
+    option("-n", "--dry-run", is_flag=True, help="Say what would change, and change nothing."),
+    no_prove_option,
+)
+def repair(folder: str, takes: bool | None, dry_run: bool, no_prove: bool) -> None:
+    """Repair a kernel that does not hold the rule set of the state.
+
+    With --take, a rule that was inserted or deleted by iptables is inserted into the rule list, or deleted
+    from it, and the kernel gets the rule set that is compiled for the new list. A change inside of a tree
+    can only be taken back. Exit status 0: the kernel holds the rule set of the state now; 1: --dry-run, and
+    something would change; 2: an error, after which neither state nor kernel is changed.
+    """
+    from ..kernel import Kernel
+    from ..repair import find
+    from ..store import Store
+
+    with Store.open(Path(folder)) as store:
+        kernel = Kernel(store.state.master.family, store.state.settings)
+        warn(kernel)
+        _settle(kernel, store, dry_run)
+        foreign = find(kernel, store.state)
+        if not foreign.differences:
+            click.echo("the kernel holds the rule set of the state; nothing is changed")
+            return
+        for difference in foreign.differences[:10]:
+            click.echo(difference)
+        if len(foreign.differences) > 10:
+            click.echo(f"… and {len(foreign.differences) - 10} more")
+        if takes is None:
+            raise click.UsageError("choose --take or --undo; --dry-run shows what each would do")
+        (_take if takes else _undo)(kernel, store, foreign, dry_run, no_prove)
+
+
+def _settle(kernel: Kernel, store: Store, dry_run: bool) -> None:
+    """If a command was killed before the kernel had its patch, and other programs changed rules besides:
+    go on from the state that the kernel resembles most.
+    """
+    before = store.unsettled
+    if before is None or dry_run:
+        return
+    after = kernel.differences(store.state)
+    if after and len(kernel.differences(before)) < len(after):
+        store.undo()
+    else:
+        store.settle()
+
+
+def _undo(kernel: Kernel, store: Store, foreign: Foreign, dry_run: bool, no_prove: bool) -> None:
+    from ..repair import undo, undo_text
+
+    del no_prove  # nothing new is loaded
+    if dry_run:
+        click.echo(undo_text(foreign), nl=False)
+        raise Differ
+    undo(kernel, store, foreign)
+    click.echo("the kernel holds the rule set of the state again")
+
+
+def _take(kernel: Kernel, store: Store, foreign: Foreign, dry_run: bool, no_prove: bool) -> None:
+    from ..proof import planner
+    from ..repair import shown, take, updates_of
+    from ..settings import Strategy
+
+    updates = updates_of(foreign)
+    click.echo("changes of the rule list:")
+    for each in shown(updates):
+        click.echo(f"  {each}")
+    if dry_run:
+        raise Differ
+    # A new tree would begin with counters of zero.
+    plan = planner(not no_prove)(store.state, updates, Strategy.GRAFT)
+    take(kernel, store, foreign, plan)
+    click.echo(f"taken: the rule list has {len(updates)} changes; the state has version {plan.after.version}")

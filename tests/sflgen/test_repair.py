@@ -1,0 +1,183 @@
+"""A change that another program made in the kernel is taken into the rule list, or taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import forked
+from support.planned_updates import prefixes
+
+import hitables
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.kernel.load_save import load, save
+from hitables.kernel.namespace import Namespace
+from hitables.verify.question import Equal
+from sflgen.proof import verify
+from sflgen.store import Store
+
+pytestmark = pytest.mark.needs_kernel
+
+TAKEN = {
+    "a rule in front": (["-I", "INPUT", "-s", "192.0.2.7", "-j", "DROP"], ["-I INPUT -s 192.0.2.7/32 -j DROP"]),
+    "a rule at the end": (["-A", "INPUT", "-s", "192.0.2.7", "-j", "DROP"], ["-A INPUT -s 192.0.2.7/32 -j DROP"]),
+    "a policy": (["-P", "INPUT", "DROP"], ["-P INPUT DROP"]),
+    "a flushed tree": (["-F", "INPUT"], ["-F INPUT"]),
+    "a rule of a list": (["-D", "plain", "1"], ["-D plain 1"]),
+    "another rule of a list": (["-R", "plain", "1", "-j", "ACCEPT"], ["-R plain 1 -j ACCEPT"]),
+    "a chain of others": (["-I", "INPUT", "-j", "f2b-sshd"], ["-N f2b-sshd", "-I INPUT -j f2b-sshd"]),
+    "a new chain": (
+        ["-I", "INPUT", "-j", "mine"],
+        ["-N mine", "-I INPUT -j mine", "-A mine -s 192.0.2.9/32 -j DROP"],
+    ),
+}  # fmt: skip
+
+
+class Host:
+    """A compiled rule set in a kernel, with a state; in the namespace of the caller."""
+
+    def __init__(self, namespace: Namespace, backend: str, folder: str) -> None:
+        self.namespace, self.backend, self.folder = namespace, backend, folder
+        load(hitables.write(prefixes(40)), Family.IPV4, Backend(backend), namespace)
+        words = ["--leave", "f2b-*", "--backend", backend]
+        assert self.sflgen("init", "--live", *words) == 0, self.output
+
+    def sflgen(self, *words: str) -> int:
+        done = self.namespace.call(forked.run, ["sflgen", *words, "--state", self.folder])
+        self.output = done.stdout + done.stderr
+        assert "Traceback" not in self.output
+        return int(done.returncode)
+
+    def iptables(self, *words: str) -> None:
+        self.namespace.run([f"iptables-{self.backend}", "-w", *words])
+
+    def save(self) -> str:
+        return save(Family.IPV4, Backend(self.backend), self.namespace)
+
+    def agrees(self) -> hitables.Program:
+        """The rule list; the loaded rule set is equal to it, and is what the kernel holds."""
+        assert self.sflgen("status", "--live") == 0, self.output
+        with Store.open(Path(self.folder), to_write=False) as store:
+            assert isinstance(verify(store.state), Equal)
+            return store.state.master
+
+
+@pytest.fixture(params=["legacy", "nft"])
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Host]:
+    with Namespace() as namespace:
+        yield Host(namespace, request.param, str(tmp_path / "st"))
+
+
+def with_chains(host: Host) -> None:
+    for name in ("f2b-sshd", "mine"):
+        host.iptables("-N", name)
+    host.iptables("-A", "mine", "-s", "192.0.2.9", "-j", "DROP")
+
+
+@pytest.mark.parametrize("change", TAKEN)
+def test_a_change_is_taken_into_the_list(host: Host, change: str) -> None:
+    words, updates = TAKEN[change]
+    with_chains(host)
+    host.iptables(*words)
+    before = host.save()
+    assert host.sflgen("status", "--live") == 2
+    assert "sflgen repair --take" in host.output
+    assert host.sflgen("repair", "--take", "--dry-run") == 1, host.output
+    assert [line.strip() for line in host.output.splitlines() if line.startswith("  ")] == updates
+    assert host.save() == before
+    assert host.sflgen("repair", "--take") == 0, host.output
+    host.agrees()
+    assert "f2b-sshd" in host.save()
+    assert host.sflgen("repair", "--take") == 0
+    assert "nothing is changed" in host.output
+
+
+@pytest.mark.parametrize("change", TAKEN)
+def test_a_change_is_taken_back(host: Host, change: str) -> None:
+    before = host.save()
+    with_chains(host)
+    others = host.save()
+    host.iptables(*TAKEN[change][0])
+    drifted = host.save()
+    assert host.sflgen("repair", "--undo", "--dry-run") == 1
+    assert "*filter\n" in host.output and host.save() == drifted
+    assert host.sflgen("repair", "--undo") == 0, host.output
+    host.agrees()
+    assert host.save() == others != before
+
+
+def test_the_copies_of_a_rule_that_was_deleted_are_deleted_too(host: Host) -> None:
+    """iptables deletes one copy of a rule that a tree may have many of."""
+    rules = host.agrees().table("filter")["INPUT"].rules
+    saved = host.save().splitlines()
+    chain, body = next(
+        line.removeprefix("-A ").split(" ", 1)
+        for line in saved
+        if line.startswith("-A sf") and " -j DROP" in line and " --dport " in line
+    )
+    host.iptables("-D", chain, *body.split())
+    assert host.sflgen("repair", "--take") == 0, host.output
+    assert len(host.agrees().table("filter")["INPUT"].rules) == len(rules) - 1
+
+
+def test_a_rule_inside_a_tree_can_only_be_taken_back(host: Host) -> None:
+    before = host.save()
+    chain = next(line.split(" ")[0][1:] for line in before.splitlines() if line.startswith(":sf"))
+    host.iptables("-I", chain, "-s", "192.0.2.7", "-j", "DROP")
+    drifted = host.save()
+    assert host.sflgen("repair", "--take") == 2
+    assert f"chain {chain}" in host.output and "sflgen repair --undo takes it back" in host.output
+    assert host.save() == drifted
+    assert host.sflgen("repair", "--undo") == 0
+    assert host.save() == before
+    host.agrees()
+
+
+def test_one_of_the_two_has_to_be_chosen(host: Host) -> None:
+    host.iptables("-P", "INPUT", "DROP")
+    assert host.sflgen("repair") == 2
+    assert "choose --take or --undo" in host.output
+
+
+def commit_that_is_killed(folder: str) -> None:
+    """A commit whose patch the kernel never got."""
+    from sflgen.commands import read_commands
+    from sflgen.planner import plan_unproved
+
+    store = Store.open(Path(folder))
+    plan = plan_unproved(store.state, read_commands("-I INPUT 9 -s 192.0.2.1 -j DROP", store.state.master))
+
+    def load_nothing(patch: str) -> None:
+        raise SystemExit
+
+    with pytest.raises(SystemExit):
+        store.commit(plan, load_nothing)
+    store.close()
+
+
+def test_a_killed_command_and_a_foreign_change_are_repaired_together(host: Host) -> None:
+    host.namespace.call(commit_that_is_killed, host.folder)
+    host.iptables("-I", "INPUT", "-s", "192.0.2.7", "-j", "DROP")
+    assert host.sflgen("repair", "--take") == 0, host.output
+    rules = hitables.write(host.agrees())
+    assert "192.0.2.7" in rules and "192.0.2.1/" not in rules
+
+
+def test_counters_of_rules_that_stay_go_on(host: Host) -> None:
+    host.namespace.run(["ip", "link", "set", "lo", "up"])
+    host.iptables("-I", "INPUT", "-s", "127.0.0.1", "-p", "udp", "-j", "ACCEPT")
+    host.namespace.call(send)
+    assert host.sflgen("repair", "--take") == 0, host.output
+    host.agrees()
+    saved = save(Family.IPV4, Backend(host.backend), host.namespace, counters=True)
+    assert "[5:" in next(line for line in saved.splitlines() if "127.0.0.1" in line)
+
+
+def send() -> None:
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for _ in range(5):
+            sender.sendto(b"x", ("127.0.0.1", 9))
