@@ -144,6 +144,9 @@ bench-reading: setup ## reading a kernel of 13,500 rules, compared with what is 
 apply-campaign: setup ## 200 applies cut short at random moments, both backends and families (needs root)
 	python -m benchmarks.applies $(BENCH_FLAGS)
 
+neighbours: setup ## 1,000 applies and 1,000 patches beside the real fail2ban and a program like docker (needs root)
+	python -m benchmarks.neighbours $(BENCH_FLAGS)
+
 bench-apply-gaps: setup ## how long packets meet the new rules of one table and the old ones of another (needs root)
 	python -m benchmarks.apply_gaps $(BENCH_FLAGS)
 

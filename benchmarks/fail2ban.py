@@ -1,9 +1,9 @@
 """The real fail2ban in a folder of its own, and packets that ask whether its bans are in force.
 
-It runs in the namespace of the caller, from its package, without systemd and without files outside the folder.
-Its jail reads a log file.  The action is that of the package (iptables.conf); besides, each ban is written into
-a file of claims when its command has succeeded, and each unban before its command begins.  So an address is
-claimed to be banned only while its rule must be in the kernel.
+It runs in the namespace of the caller, from its package, without systemd and without files outside the
+folder. Its jail reads a log file. The action is that of the package (iptables.conf); besides, each ban is
+written into a file of claims when its command has succeeded, and each unban before its command begins. So
+an address is claimed to be banned only while its rule must be in the kernel.
 """
 
 from __future__ import annotations
@@ -230,5 +230,5 @@ class BanProbes:
         self.sent += len(throughout)
         self.arrived += self.CONTROL in arrived
         if self.CONTROL not in arrived:
-            self.failures.append(f"{at}: a packet from {self.CONTROL} was lost, which nobody bans")
+            self.failures.append(f"{at}: a packet from {self.CONTROL} was lost, which is not banned")
         self.failures += [f"{at}: {address} is banned, and passes" for address in arrived & throughout]

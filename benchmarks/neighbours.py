@@ -1,12 +1,14 @@
-"""`hitables apply` and sflgen beside the real fail2ban and a program like docker: `python -m benchmarks.neighbours`.
+"""Applies and patches beside fail2ban and a program like docker: `python -m benchmarks.neighbours`.
 
-fail2ban bans and unbans addresses, and its jail is restarted now and then; the other program makes and removes
-its chains (docker_like.py).  Meanwhile two rule sets are applied in turn, and taken back at times; afterwards
-`sflgen stream --live` inserts and deletes rules.  (Under sflgen the jumps to the chains of the others stay:
-a jump that comes or goes in a chain of the rule list is a change of that chain, which sflgen refuses.)
+fail2ban bans and unbans addresses, and its jail is restarted now and then; the other program makes and
+removes its chains (docker_like.py). Meanwhile two rule sets are applied in turn, and taken back at times;
+afterwards `sflgen stream --live` inserts and deletes rules. (Under sflgen the jumps to the chains of the
+others stay: a jump that comes or goes in a chain of the rule list is a change of that chain, which sflgen
+refuses.)
 
-It fails if any command of any program fails, if a chain or a rule of the other programs is lost, if an address
-that is claimed to be banned gets a packet through (fail2ban.py), or if a packet of another address is lost.
+It fails if any command of any program fails, if a chain or a rule of the other programs is lost, if an
+address that is claimed to be banned gets a packet through (fail2ban.py), or if a packet of another address
+is lost.
 """
 
 from __future__ import annotations
@@ -34,7 +36,6 @@ from hitables.kernel.namespace import Namespace, run
 
 OUTPUT = Path("docs/evaluation/neighbours.json")
 SFLGEN = str(Path(sys.executable).parent / "sflgen")
-BANS = 4  # new bans between two restarts of the jail, times RESTART
 RESTART = 25  # applies between two restarts of the jail
 BACK = 10  # of so many applies, one is taken back
 STATUS = 20  # applies between two calls of `hitables status`
@@ -191,7 +192,8 @@ def _patches(
             if inserted and rng.random() < 0.4:
                 command = f"-D INPUT {inserted.pop(rng.randrange(len(inserted)))}"
             else:
-                rule = f"-s 10.{rng.randrange(100)}.{number & 255}.0/24 -p tcp -m tcp --dport {number + 1} -j DROP"
+                net = f"10.{rng.randrange(100)}.{number & 255}.0/24"
+                rule = f"-s {net} -p tcp -m tcp --dport {number + 1} -j DROP"
                 inserted.append(rule)
                 command = f"-I INPUT {rng.randint(1, 90)} {rule}"
             stream.stdin.write(command + "\n")

@@ -102,7 +102,8 @@ def prepare(
     output = None
     if options is not None:
         tell(f"compiling {file}")
-        options = replace(options, backend=kernel.backend, leave=tuple(patterns))
+        # The place of a jump that only the kernel has is found again by the rules before it (others.py).
+        options = replace(options, backend=kernel.backend, leave=tuple(patterns), before_jumps=False)
         output = compile_program(source, options, timeout=timeout, tell=tell, weigh=counted)
     origins = of_compiled(source, output.source_map) if output else of_source(source)
     tell(f"loading {file} into a scratch namespace")

@@ -41,6 +41,7 @@ class Options:
     as_written     rules keep all matches in their order, so a copy can be identified by its text
     tables, chains compile only these (empty: all)
     leave          patterns of foreign chains: not compiled, and nothing of their rules is relied on
+    before_jumps   put trees before the last jump to a foreign chain, too, not only behind it
     unchanged      by table and chain: why it is printed as it is; set by the pipeline
     """
 
@@ -61,6 +62,7 @@ class Options:
     tables: frozenset[str] = frozenset()
     chains: frozenset[str] = frozenset()
     leave: tuple[str, ...] = ()
+    before_jumps: bool = True
     unchanged: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
@@ -34,31 +34,15 @@ from ..emit.leaf_matches import Forms
 from ..emit.sourcemap import Gone
 from ..errors import HitablesError
 from ..ir.choices import Malformed, backends_of
-from ..ir.foreign import is_foreign
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Match, Rule
+from .left_jumps import Place, Run, runs_of, too_short
 from .options import NESTING, NOT_ASKED, Options
 from .result import ChainReport, Fault, left_alone
 
 Floats = npt.NDArray[np.float64]
 # In chains of more boxes, a tree of whole names is not tried besides: it would cost as much time again.
 MANY_NAMES = 2000
-
-
-def _cut_into_segments(rules: Sequence[Rule]) -> list[list[Rule]]:
-    """Cut before and after each rule that has memory and leaves the chain.
-
-    Such a rule can neither be copied nor be entered by -j.
-    """
-    if not any_memory(rules):
-        return [list(rules)] if rules else []
-    runs: list[list[Rule]] = [[]]
-    for rule in rules:
-        if rule.has_memory and leaves_chain(rule):
-            runs += [[rule], []]
-        else:
-            runs[-1].append(rule)
-    return [run for run in runs if run]
 
 
 def _with_whole_names(boxes: Boxes) -> list[Boxes]:
@@ -73,17 +57,6 @@ def _with_whole_names(boxes: Boxes) -> list[Boxes]:
         axes, boxes.low, boxes.high, boxes.rule, boxes.final, boxes.weight, boxes.reorder, boxes.prices
     )
     return [whole]
-
-
-def _fixed_rules(rules: Sequence[Rule], patterns: Sequence[str]) -> int:
-    """How many rules stay in the chain as they are: those up to the last jump to a foreign chain.
-
-    The program that inserted the jump will delete it from this chain, by its text.
-    """
-    if not patterns:
-        return 0
-    jumps = [at for at, rule in enumerate(rules) if rule.enters and is_foreign(rule.enters, patterns)]
-    return jumps[-1] + 1 if jumps else 0
 
 
 @dataclass(slots=True)
@@ -313,20 +286,17 @@ class TableCompiler:
         """The list with trees; or the reason why it is better left as it is."""
         options, chain = self.options, listed.chain
         memory = any_memory(chain.rules)
-        fixed = _fixed_rules(chain.rules, options.leave)
-        runs = _cut_into_segments(chain.rules[fixed:])
-        long_runs = sum(len(run) >= options.min_length for run in runs)
-        if not long_runs and fixed:
-            return (
-                f"its last jump to a chain of another program ({chain.rules[fixed - 1].enters}) has too few "
-                "rules behind it"
-            )
-        if not long_runs:
-            return "its rules with memory that leave the chain are too close to each other"
-        # A packet leaves a tree before another segment by a jump to that segment.
-        joints = sum(len(run) >= options.min_length for run in runs[:-1])
-        nesting = (self.room(chain, memory) - joints) // long_runs
-        if nesting < 1:
+        runs = runs_of(chain.rules, options.leave, options.min_length, options.before_jumps)
+        long = [run for run in runs if run.place is not Place.CHAIN and len(run.rules) >= options.min_length]
+        if not long:
+            return too_short(chain.rules, options.leave, options.before_jumps)
+        # A packet leaves a tree before another segment by a jump to that segment; from one that is called it
+        # comes back, so that only the call nests.
+        rest = [run for run in long if run.place is Place.REST]
+        joints = len(rest) - (bool(rest) and runs[-1] is rest[-1])
+        room = self.room(chain, memory)
+        nesting = {Place.CALLED: room - 1, Place.REST: (room - joints) // max(1, len(rest))}
+        if all(nesting[run.place] < 1 for run in long):
             return "nested too deep already for a tree"
         # A printed tree has more rules than it counts (guards, chains for rules with memory).  If these
         # exceed the budget, it is grown again with a smaller one.
@@ -334,7 +304,7 @@ class TableCompiler:
         budget, names = allowed, self.names.count
         for _ in range(4):
             self.names.count = names
-            grown = self.segments(listed.weights, runs, nesting, budget, chain.rules[:fixed])
+            grown = self.segments(listed.weights, runs, nesting, budget)
             if all(segment.tree is None for segment in grown.segments):
                 return grown.why
             written = write_segments(grown.segments, self.family, self.names)
@@ -347,23 +317,23 @@ class TableCompiler:
     def segments(
         self,
         weights: Sequence[float],
-        runs: list[list[Rule]],
-        nesting: int,
+        runs: Sequence[Run],
+        nesting: Mapping[Place, int],
         budget: int,
-        fixed: Sequence[Rule] = (),
     ) -> _Grown:
         """Grow a tree over each long run, with *budget* printed rules for all of them.
 
-        The rules *fixed* stand before the runs, and get no tree.
+        *nesting*: how many chains may nest in a tree, by its place.
         """
         options = self.options
         reader = self.box_reader()
         width = 1 + len(self.backends)
         grown = _Grown(np.zeros((2, width)), np.zeros((2, width)))
         spare = max(0, budget - len(weights))
-        first = 0
-        runs = [list(fixed), *runs] if fixed else runs
-        for at, run in enumerate(runs):
+        first = called = 0
+        for at, (run, place) in enumerate((each.rules, each.place) for each in runs):
+            is_called = place is Place.CALLED
+            room = nesting.get(place, 0)
             boxes = as_boxes(reader.read(run, self.writes), self.family, weights[first : first + len(run)])
             first += len(run)
             # The trees of groups are called, so RETURN in them returns to the caller.  That is right only
@@ -373,13 +343,16 @@ class TableCompiler:
             if reader.nft:
                 boxes.reorder[[read_through_xtables(rule) for rule in run]] |= np.uint8(Reorder.DROPS)
             tree = None
-            if len(run) >= options.min_length and boxes.axes and not (fixed and at == 0):
-                tree, mean, why = self.tree(run, boxes, nesting, len(run) + spare)
+            if len(run) >= options.min_length and boxes.axes and room >= 1:
+                tree, mean, why = self.tree(run, boxes, room, len(run) + spare, calls=int(is_called))
                 grown.why = why or grown.why
             if tree is not None:
                 spare = max(0, spare - tree.printed_rules() + len(run))
-                grown.nesting += tree.nesting() + (1 if at + 1 < len(runs) else 0)
-                grown.add(boxes.weight, mean, tree.longest_read())
+                if is_called:
+                    called = max(called, tree.nesting() + 1)
+                else:
+                    grown.nesting += tree.nesting() + (1 if at + 1 < len(runs) else 0)
+                grown.add(boxes.weight, mean, tree.longest_read() + is_called)
             else:
                 position = np.average(np.arange(len(run)) + 1.0, weights=boxes.weight)
                 priced = self.each_backend(Priced(run, boxes.axes, self.family))
@@ -397,7 +370,9 @@ class TableCompiler:
             # shortened copies fw1_10K is proved in 9 s instead of 0.4 s.
             whole = options.as_written or (tree is not None and tree.in_groups())
             cheaper = None if whole else forms
-            grown.segments.append(Segment(run, tree, frozenset(reader.guards), patient, cheaper))
+            segment = Segment(run, tree, frozenset(reader.guards), patient, cheaper, is_called)
+            grown.segments.append(segment)
+        grown.nesting = max(grown.nesting, called)
         return grown
 
     def box_reader(self) -> BoxReader:
@@ -409,9 +384,12 @@ class TableCompiler:
         return sum(self.costs.match(match, backend, self.family).miss for backend in self.backends)
 
     def tree(
-        self, run: Sequence[Rule], boxes: Boxes, nesting: int, budget: int
+        self, run: Sequence[Rule], boxes: Boxes, nesting: int, budget: int, calls: int = 0
     ) -> tuple[Tree | None, Floats, str]:
-        """A tree over *run* or None; what its packets read before and after; and why there is no tree."""
+        """A tree over *run* or None; what its packets read before and after; and why there is no tree.
+
+        *calls*: rules that packets read before they are in the tree.
+        """
         priced = Priced(run, boxes.axes, self.family)
         boxes.prices = prices(priced, self.costs, self.backends)
         each = self.each_backend(priced)
@@ -420,6 +398,7 @@ class TableCompiler:
             tree = self.grow_tree(variant, nesting, budget)
             grown.append((tree, [rules_read(boxes, tree), *spent(boxes, tree, each)]))
         tree, means = min(grown, key=lambda pair: sum(after for _, after in pair[1][1:]))
+        means[0] = means[0][0], means[0][1] + calls
         read_before, read_after = means[0]
         why = "" if read_after < read_before else "a tree would not read fewer rules"
         for backend, (before, after) in zip(self.backends, means[1:], strict=True):

@@ -44,6 +44,7 @@ class Segment:
     guards   protocols whose packets must meet a guard before a test of ports (analyse.rule_boxes)
     patient  whether a match drops nothing, so that it may be evaluated early
     forms    cheaper forms of its rules; None: the rules are written unchanged
+    called   the tree is entered by -j, and packets come back to what follows; no rule leaves the chain
     """
 
     rules: Sequence[Rule]
@@ -51,6 +52,7 @@ class Segment:
     guards: frozenset[int] = frozenset()
     patient: Callable[[Match], bool] = lambda match: True
     forms: Forms | None = None
+    called: bool = False
 
     @property
     def comes_back(self) -> bool:
@@ -91,8 +93,8 @@ class _SegmentWriter(ChainWriter):
                 here.rules += [self.copy(rule) for rule in segment.rules]
                 continue
             follows = at + 1 < len(segments)
-            if follows and segment.comes_back:
-                # The trees of its groups return to their caller, so the whole segment must be called.
+            if follows and (segment.comes_back or segment.called):
+                # The trees of groups return to their caller, so the whole segment must be called.
                 called = self.open()
                 here.rules.append(Rule((), jump(called.name)))
                 _Tree(self, segment, None).write(called)

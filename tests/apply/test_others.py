@@ -13,6 +13,8 @@ from support.firewall import Firewall, plain
 import hitables
 from hitables.apply.others import merge
 from hitables.apply.texts import parse
+from hitables.compiler.options import Options
+from hitables.compiler.pipeline import compile_text
 from hitables.errors import LiveError
 from hitables.ir.foreign import PRESETS, is_foreign, patterns_of, recognised
 from hitables.ir.packet import Backend
@@ -66,11 +68,49 @@ def test_chains_that_a_chain_that_is_left_enters_are_not_compiled() -> None:
     assert whys["INPUT"] == ""
 
 
-def test_rules_before_the_last_jump_stay_and_the_reason_is_given() -> None:
-    source = rules(jump="").replace("COMMIT\n", "-A INPUT -j f2b-sshd\nCOMMIT\n")
+def test_a_chain_with_few_rules_around_its_jumps_stays_and_the_reason_is_given() -> None:
+    source = rules(count=6).replace(
+        "COMMIT\n", "-A INPUT -j f2b-sshd\n-A INPUT -s 10.99.0.1 -j DROP\nCOMMIT\n"
+    )
     output = hitables.compile(source, leave=["f2b-*"])
     (why,) = (report.why for report in output.reports if report.chain == "INPUT")
-    assert "its last jump to a chain of another program (f2b-sshd) has too few rules behind it" in why
+    assert "(f2b-sshd) leave too few rules before, between and behind them" in why
+
+
+def test_apply_leaves_the_rules_before_the_last_jump_and_gives_the_reason() -> None:
+    """Their texts show where a jump stands that is in the kernel only."""
+    source = rules(jump="").replace("COMMIT\n", "-A INPUT -j f2b-sshd\nCOMMIT\n")
+    output = compile_text(source, Options(leave=("f2b-*",), before_jumps=False))
+    (why,) = (report.why for report in output.reports if report.chain == "INPUT")
+    assert "(f2b-sshd) has too few rules behind it; those before it stay in the chain" in why
+
+
+def test_trees_stand_before_between_and_behind_jumps() -> None:
+    """The jumps stay in their chain, and in their order; before the last one trees are called."""
+    more = "".join(f"-A INPUT -d 10.{n}.0.0/16 -p udp -m udp --dport {n} -j DROP\n" for n in range(40))
+    second = "-A INPUT -p udp -m multiport --dports 53 -j f2b-sshd\n"
+    first = "-A INPUT -p tcp -m multiport --dports 22 -j f2b-sshd\n"
+    source = rules(jump="").replace("COMMIT\n", f"{first}{more}{second}{more.replace('udp', 'tcp')}COMMIT\n")
+    output = hitables.compile(source, leave="fail2ban")
+    chain = [line for line in output.text.splitlines() if line.startswith("-A INPUT ")]
+    at = [chain.index(jump.strip()) for jump in (first, second)]
+    assert at == [1, 3]
+    assert all(re.fullmatch(r"-A INPUT -j ht\d+", chain[number]) for number in (0, 2))
+    assert any(" -g ht" in line for line in chain[4:])
+    (report,) = (report for report in output.reports if report.chain == "INPUT")
+    assert report.read_after < report.read_before / 3
+
+
+def test_a_rule_that_leaves_the_chain_stays_in_it_before_a_jump() -> None:
+    """A RETURN in a tree that is called would come back to the chain."""
+    leaving = "-A mine -s 10.20.0.0/16 -j RETURN\n"
+    own = rules(jump="").replace("INPUT -s", "mine -s").replace(":f2b-sshd -", ":mine -\n:f2b-sshd -")
+    own = own.replace("-A mine -s 10.20.0.0/16 -p", f"{leaving}-A mine -s 10.20.0.0/16 -p")
+    source = own.replace("COMMIT\n", "-A mine -j f2b-sshd\n-A INPUT -j mine\nCOMMIT\n")
+    lines = hitables.compile(source, leave="fail2ban").text.splitlines()
+    chain = [line for line in lines if line.startswith("-A mine ")]
+    assert [bool(re.fullmatch(r"-A mine -j ht\d+", line)) for line in chain] == [True, False, True, False]
+    assert chain[1] == leaving.strip()
 
 
 def test_other_chains_are_not_compared_if_they_are_left() -> None:

@@ -1,0 +1,100 @@
+"""A chain cut at its jumps to chains of other programs (--leave).
+
+The program that inserted such a jump will look for it in this chain, and delete it by its text.  So the jump
+stays there, and trees stand around it: one that is called (-j) over each long run of rules before the last
+jump, from which packets come back to the next rule of the chain; and those behind it, as in any chain.  A
+rule that leaves the chain (RETURN, -g) cannot be in a tree that is called.
+
+Invariant: the runs, one behind the other, are the rules of the chain.  Nothing is relied on here of what the
+rules of other programs do; what they may write is the business of analyse.reorderable and of the proof.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..emit.jumps import any_memory, leaves_chain
+from ..ir.foreign import is_foreign
+from ..ir.rule import Rule
+
+
+class Place(enum.Enum):
+    """Where the rules of a run are read."""
+
+    CHAIN = "in the chain, one by one"
+    CALLED = "in a tree that the chain calls"
+    REST = "in a tree that is the rest of the chain, if it is long enough"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive rules of a chain."""
+
+    rules: list[Rule]
+    place: Place
+
+
+def runs_of(rules: Sequence[Rule], patterns: Sequence[str], min_length: int, calls: bool) -> list[Run]:
+    """The runs of *rules*; with *calls* False all rules up to the last jump are read in the chain."""
+    jumps = [at for at, rule in enumerate(rules) if rule.enters and is_foreign(rule.enters, patterns)]
+    fixed = jumps[-1] + 1 if jumps else 0
+    runs: list[Run] = []
+    waiting: list[Rule] = []
+
+    def flush() -> None:
+        if waiting:
+            place = Place.CALLED if calls and len(waiting) >= min_length else Place.CHAIN
+            _add(runs, waiting, place)
+            waiting.clear()
+
+    for at, rule in enumerate(rules[:fixed]):
+        if at in jumps or leaves_chain(rule):
+            flush()
+            _add(runs, [rule], Place.CHAIN)
+        else:
+            waiting.append(rule)
+    flush()
+    return [*runs, *(Run(run, Place.REST) for run in _cut_at_memory(rules[fixed:]))]
+
+
+def _add(runs: list[Run], rules: Sequence[Rule], place: Place) -> None:
+    """Add *rules*; those that are read in the chain form one run with such rules before them."""
+    if place is Place.CHAIN and runs and runs[-1].place is Place.CHAIN:
+        runs[-1].rules.extend(rules)
+    else:
+        runs.append(Run(list(rules), place))
+
+
+def _cut_at_memory(rules: Sequence[Rule]) -> list[list[Rule]]:
+    """Cut before and after each rule that has memory and leaves the chain.
+
+    Such a rule can neither be copied nor be entered by -j.
+    """
+    if not any_memory(rules):
+        return [list(rules)] if rules else []
+    runs: list[list[Rule]] = [[]]
+    for rule in rules:
+        if rule.has_memory and leaves_chain(rule):
+            runs += [[rule], []]
+        else:
+            runs[-1].append(rule)
+    return [run for run in runs if run]
+
+
+def too_short(rules: Sequence[Rule], patterns: Sequence[str], calls: bool) -> str:
+    """Why a chain whose runs are all short has no tree."""
+    enters = [rule.enters or "" for rule in rules]
+    names = dict.fromkeys(name for name in enters if is_foreign(name, patterns))
+    if not names:
+        return "its rules with memory that leave the chain are too close to each other"
+    if not calls:
+        return (
+            f"its last jump to a chain of another program ({list(names)[-1]}) has too few rules behind it; "
+            "those before it stay in the chain"
+        )
+    return (
+        f"its jumps to chains of other programs ({', '.join(names)}) leave too few rules before, "
+        "between and behind them that a tree may hold"
+    )
