@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ..ir.fields import Family
 
 CHANGES_SHOWN = 20
+# Seconds for finding them.  To list all differences of 65,000 new rules takes many minutes, and 20 are shown.
+CHANGES_SECONDS = 10.0
 
 
 @command(
@@ -213,7 +215,7 @@ def _show_changes(request: Request, ready: Sequence[Ready], loaded: Record | Non
                 after,
                 backend=kernel.backend,
                 tables=[table.name for table in after],
-                timeout=request.timeout,
+                timeout=min(request.timeout or CHANGES_SECONDS, CHANGES_SECONDS),
             )
         except HitablesError as error:
             click.echo(f"{title}: the rules cannot be compared with those of the kernel: {error}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.firewall import Firewall
 
+import hitables.cli.apply
 from hitables.apply import flip_nft
 from hitables.apply.kernel import Kernel
 from hitables.apply.load import Change, Wanted, perform
@@ -141,3 +142,15 @@ def test_a_rollback_does_not_bring_back_a_jump_that_its_program_has_deleted(
     firewall.hitables("rollback")
     assert "10.0.0.1" in firewall.save()
     firewall.iptables("-X", "DOCKER")
+
+
+@pytest.mark.needs_kernel
+def test_changes_that_take_long_to_find_do_not_hold_up_an_apply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hitables.cli.apply, "CHANGES_SECONDS", 1e-6)
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        shown = firewall.apply(firewall.file(RULES)).stdout
+        assert "undecided: out of time" in shown
+        assert "10.0.0.1" in firewall.save()
