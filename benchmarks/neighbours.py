@@ -29,6 +29,8 @@ import hitables.cli.apply
 import hitables.start
 from benchmarks.docker_like import DockerLike
 from benchmarks.fail2ban import JAIL, PORT, BanProbes, Fail2ban, Package, downloaded, package
+from hitables.api import check
+from hitables.compare import Result
 from hitables.errors import HitablesError
 from hitables.ir.packet import Backend
 from hitables.kernel.machine import machine
@@ -121,6 +123,14 @@ def _check_others(server: Fail2ban, docker: DockerLike) -> None:
         raise HitablesError("\n".join(failures[:20]))
 
 
+def _check_own_rules(text: str, backend: Backend) -> None:
+    """The kernel treats every packet as *text* does, but for the chains of the others."""
+    held = run([f"iptables-{backend.value}-save"])
+    compared = check(text, held, backend=backend, leave=("docker", "fail2ban"), tables=("nat", "filter"))
+    if compared.result is not Result.EQUAL:
+        raise HitablesError(f"the kernel does not hold the rules that were applied: {compared.cases[0]}")
+
+
 def _applies(
     folder: str, server: Fail2ban, docker: DockerLike, backend: Backend, count: int, seed: int
 ) -> dict[str, Any]:
@@ -135,14 +145,14 @@ def _applies(
         if number and rng.randrange(BACK) == 0:
             backs += 1
             _command(["hitables", "rollback", *state])
-            _command(["hitables", "rollback", *state])  # forth again
-        if number % STATUS == STATUS - 1:
+        elif number % STATUS == STATUS - 1:
             _command(["hitables", "status", *state])
+            _check_own_rules(Path(folder, f"{(number + 1) % 2}.rules").read_text(), backend)
         if number % RESTART == RESTART - 1:
             restarts += 1
             server.restart_jail()
         _check_others(server, docker)
-    return {"applies": count, "rollbacks": 2 * backs, "restarts_of_the_jail": restarts}
+    return {"applies": count, "rollbacks": backs, "restarts_of_the_jail": restarts}
 
 
 def _command(words: list[str]) -> None:

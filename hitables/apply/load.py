@@ -113,7 +113,8 @@ class Change:
         plan, present, left = self.plans[name], self._chains(name), self.merged.left[name]
         target = dict(plan.target)
         for chain, content in self.merged.tables[name].items():
-            if chain in target and chain not in plan.staged and chain not in left:
+            # A chain of a tree never changes, and the name that it has here may be that of another one there.
+            if chain in target and chain not in plan.names and chain not in plan.staged and chain not in left:
                 rules = tuple(rule.with_names(plan.names) for rule in content.rules)
                 target[chain] = replace(content, rules=rules)
         changed = tuple(
@@ -131,7 +132,17 @@ class Change:
             packets, size = counts.get(key, count)
             counts[key] = packets - count[0], size - count[1]  # counted since the chain was staged
         target = self._with_growth(name, carry(target, changed, counts), plan.staged, counts)
+        self._check_target(name, plan, target)
         return replace(plan, target=target, changed=changed, removed=removed)
+
+    def _check_target(self, name: str, plan: TablePlan, target: Chains) -> None:
+        """What is about to be loaded is what was proved, but for the names of the chains of trees."""
+        for chain, content in self.merged.tables[name].items():
+            if chain not in self.merged.left[name]:
+                loaded = target[plan.names.get(chain, chain)]
+                assert loaded.bodies == [rule.with_names(plan.names).body for rule in content.rules], (
+                    f"table {name}, chain {chain}: what would be loaded is not what was proved"
+                )
 
     def _with_growth(
         self, name: str, target: Chains, staged: Sequence[str], counts: dict[str, Count]
