@@ -53,6 +53,7 @@ def plan(
 
     *generated*: the chains of *wanted* that may have any name.  *left*: the chains of others, which stay.
     """
+    generated = dict.fromkeys(generated)  # in their order, and found at once
     own = {name: chain for name, chain in wanted.items() if name not in left}
     names = _reusable(present, own, generated, left)
     fresh = fresh_names({*present, *own})
@@ -80,7 +81,7 @@ def _reusable(
 
     Each chain of *present* stands for one chain, because rules may have memory.
     """
-    generated = [name for name in generated if name in wanted]
+    generated = {name: None for name in generated if name in wanted}
     spare = {
         name
         for name, chain in present.items()

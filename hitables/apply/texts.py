@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ..emit.text import rule_text
 from ..ir.program import BUILT_IN, Program
@@ -24,6 +25,13 @@ _NAME = r'(?:[^\s"]|"(?:[^"\\]|\\.)*")+'
 _RULE = re.compile(rf"(?:\[(\d+):(\d+)\] )?-A ({_NAME}) ?(.*)", re.DOTALL)
 _HEAD = re.compile(r":(\S+) (\S+)(?: \[(\d+):(\d+)\])?")
 _CALL = re.compile(rf"(?:^|.* )-([jg]) ({_NAME})", re.DOTALL)
+
+
+# One text is asked many times: while a change is planned, and after each reading.
+@lru_cache(maxsize=1 << 18)
+def _entered(body: str) -> str:
+    call = _CALL.fullmatch(body)
+    return unquote(call[2]) if call else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +49,7 @@ class TextRule:
     @property
     def enters(self) -> str:
         """The chain or target that the rule ends with, if it has no options behind; else ""."""
-        call = _CALL.fullmatch(self.body)
-        return unquote(call[2]) if call else ""
+        return _entered(self.body)
 
     def with_names(self, names: Mapping[str, str]) -> TextRule:
         """The rule with the chain that it enters renamed by *names*."""
