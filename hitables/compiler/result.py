@@ -21,6 +21,7 @@ class ChainReport:
     built           CPU seconds for building its trees
     why             why it got no tree; "" when it was compiled
     gone            number of removed rules, which affect no verdict
+    hot             hot rules in front of its tree; ns_after and read_after are modelled with them
     """
 
     table: str
@@ -36,6 +37,7 @@ class ChainReport:
     ns_before: Mapping[str, float] = field(default_factory=dict)
     ns_after: Mapping[str, float] = field(default_factory=dict)
     gone: int = 0
+    hot: int = 0
 
 
 @dataclass(frozen=True, slots=True)
