@@ -18,6 +18,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,17 +68,17 @@ class _Axis:
     def __init__(self, axis: Axis, low: Words, high: Words) -> None:
         self.axis, self.wide = axis, axis.bits > 62
         lows, highs = self.values(low), self.values(high)
-        ends = highs + (1 if self.wide else np.uint64(1))
+        ends = np.add(highs, 1 if self.wide else np.uint64(1))
         self.starts = np.unique(np.concatenate([np.zeros(1, lows.dtype), lows, ends]))
         self.low, self.high = self.ranks(lows), self.ranks(highs)
 
-    def values(self, words: Words) -> npt.NDArray[np.generic]:
+    def values(self, words: Words) -> npt.NDArray[Any]:
         if not self.wide:
             return words[:, 1]
         whole = words[:, 0].astype(object) * (1 << 64) + words[:, 1].astype(object)
         return np.asarray(whole, object)
 
-    def ranks(self, values: npt.NDArray[np.generic]) -> Ranks:
+    def ranks(self, values: npt.NDArray[Any]) -> Ranks:
         return np.searchsorted(self.starts, values, "right").astype(np.int64) - 1
 
     def rank(self, value: int) -> int:
@@ -167,14 +168,15 @@ class HotBoxes:
     # ---- evolving ----
 
     def evolved(self, points: Words, window: int) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
-        """The evolving rules of the samples *points* [samples, axes, 2]: ranks [axes, 2], weight; heaviest first."""
+        """The evolving rules of *points* [samples, axes, 2]: ranks [axes, 2], weight; the heaviest first."""
         if not self.axes or not len(points):
             return
         bits = [max(1, int(len(axis.starts) - 1).bit_length()) for axis in self.axes]
         boxes = np.stack([self.low, self.high], 2).astype(np.uint32)
         priority = np.arange(len(boxes), dtype=np.uint32)
         options = {
-            "window": window, "by_age": 0, "expand_first": 0, "tries": 64, "unpruned": 0, "leaf": 16, "choose": 0,
+            "window": window, "by_age": 0, "expand_first": 0, "tries": 64, "unpruned": 0, "leaf": 16,
+            "choose": 0,
         }  # fmt: skip
         evolving = Evolving(
             options, bits, np.ascontiguousarray(boxes), priority, self.class_of.astype(np.uint32), 0
@@ -184,15 +186,14 @@ class HotBoxes:
             found, _, weights = evolving.listed()
         finally:
             evolving.close()
-        for box, weight in zip(found.astype(np.int64), weights.tolist(), strict=True):
-            yield box, weight
+        yield from zip(found.astype(np.int64), weights.tolist(), strict=True)
 
     def ranks(self, points: Words) -> Ranks:
         """Points [n, axes, 2] as ranks [n, axes]."""
         return np.stack([axis.ranks(axis.values(points[:, at])) for at, axis in enumerate(self.axes)], 1)
 
     def candidates(self, points: Words, window: int, most: int) -> list[HotBox]:
-        """At most *most* hot boxes of the samples *points*, the heaviest first; no two of one rule and box."""
+        """At most *most* hot boxes of the samples *points*, the heaviest first; no two are the same."""
         found: dict[tuple[int, tuple[tuple[Field, tuple[int, int]], ...]], HotBox] = {}
         for box, weight in self.evolved(points, window):
             hot = self.around(box, weight)
@@ -317,14 +318,14 @@ class HotBoxes:
         """The rules of other classes before box *whole* that may concern a packet of low..high, in order."""
         end = whole
         of = self.of[:end]
-        drops = (self.needs[of] > needed).any(1)
+        drops: Bools = np.any(self.needs[of] > needed, axis=1)
         if not asks:
             drops |= self.asks_protocol[of]
         lows = np.where(drops[:, None], self.loose_low[:end], self.low[:end])
         highs = np.where(drops[:, None], self.loose_high[:end], self.high[:end])
-        meets = ((lows <= high) & (highs >= low)).all(1)
+        meets: Bools = np.all((lows <= high) & (highs >= low), axis=1)
         # A rule that may not lead does more than its class says.
-        other = (self.class_of[:end] != self.classes[rule]) | ~self.may_lead[of] | drops
+        other: Bools = (self.class_of[:end] != self.classes[rule]) | ~self.may_lead[of] | drops
         return list(dict.fromkeys(of[meets & other].tolist()))
 
 

@@ -153,7 +153,7 @@ def spent(boxes: Boxes, tree: Tree, prices: Sequence[Prices]) -> list[tuple[floa
 def spent_at(
     tree: Tree, prices: Prices, points: Words
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint32], npt.NDArray[np.float64]]:
-    """For each of *points*: the rule that decides it (-1: none), the rules read, and their cost in the tree."""
+    """For each of *points*: the rule that decides it (-1: none), rules read, and their cost in the tree."""
     rule, reads, cost = _ending(tree, tree.boxes.priced(prices)).spend(points)
     return rule.astype(np.intp), reads, cost
 

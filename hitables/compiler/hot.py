@@ -84,41 +84,10 @@ class HotRules:
         return left
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How hot rules are chosen: *prices*, nanoseconds of rules in cache; *costs*, of whole choices."""
-
-    options: Options
-    prices: PricesOf
-    costs: HotCosts
-
-    @property
-    def family(self) -> Family:
-        return self.costs.family
-
-
-def for_segments(
-    segments: Sequence[Segment], packets: Packets | None, counts: Sequence[float], settings: Settings
-) -> HotRules | None:
-    """The hot rules that pay in front of the first tree of a chain of *segments*; None if none does.
-
-    packets  of the chain; None: they are drawn by *counts*, the packets of each rule
-    """
-    fixed = settings.costs.fixed
-    at = 1 if fixed else 0
-    tree = segments[at].tree if at < len(segments) else None
-    if tree is None or not any(counts):
-        return None
-    if packets is None:
-        points = draw_counted(tree.boxes, tree, counts[fixed : fixed + len(segments[at].rules)], WEIGHED)
-    else:
-        points = packets.points(tree.boxes.axes)
-    return choose(segments[at].rules, tree, points, settings)
-
-
 def may_lead(boxes: Boxes) -> Bools:
     """By rule: whether it may be read before all others: it decides its box, whatever was read before."""
-    return boxes.final.astype(bool) & ((boxes.reorder & int(Reorder.DEFERRABLE)) != 0)
+    lead: Bools = boxes.final.astype(bool) & ((boxes.reorder & int(Reorder.DEFERRABLE)) != 0)
+    return lead
 
 
 def classes(rules: Sequence[Rule], by_verdict: bool) -> npt.NDArray[np.int64]:
@@ -152,29 +121,56 @@ def hot_boxes(
     )
 
 
-def choose(rules: Sequence[Rule], tree: Tree, points: Words, settings: Settings) -> HotRules | None:
-    """The hot rules that pay in front of *tree*, at most `options.hot`; None if none does.
+class HotSearch:
+    """The search for hot rules of one list; its candidates are found once, and weighed before several trees.
 
-    points  [packets, axes, 2] packets of the chain, in the order in which they came
+    packets  of the chain; None: they are drawn by *counts*, the packets of each rule
+    prices   nanoseconds of rules in cache
     """
-    boxes, most, family = tree.boxes, settings.options.hot, settings.family
-    if not len(points) or not boxes.axes or not may_lead(boxes).any():
-        return None
-    found = hot_boxes(rules, boxes, settings.options, settings.costs.backends, family)
-    samples = points[:: max(1, -(-len(points) // SAMPLES))]
-    candidates = [
-        _Candidate(box, printed)
-        for box in found.candidates(samples, SAMPLES, CANDIDATES * most)
-        if (printed := hot_rule(rules[box.rule], box, found, family)) is not None
-    ]
-    leading = {each for candidate in candidates for each in candidate.box.before}
-    whole = {each: box for each in leading if (box := found.whole(each)) is not None}
-    printed_whole = {each: _Candidate(box, hot_copy(rules[each])) for each, box in whole.items()}
-    candidates = [each for each in candidates if set(each.box.before) <= set(whole)]
-    if not candidates:
-        return None
-    points = points[:: max(1, -(-len(points) // WEIGHED))]
-    return _Choice(found.ranks(points), rules, tree, points, settings).run(candidates, printed_whole)
+
+    def __init__(
+        self, packets: Packets | None, counts: Sequence[float], options: Options, prices: PricesOf
+    ) -> None:
+        self.packets, self.counts, self.options, self.prices = packets, counts, options, prices
+        self._found: _Found | None = None
+
+    def best(self, segments: Sequence[Segment], costs: HotCosts) -> HotRules | None:
+        """The hot rules that pay in front of the first tree of *segments*; None if none does."""
+        fixed = costs.fixed
+        at = 1 if fixed else 0
+        tree = segments[at].tree if at < len(segments) else None
+        if tree is None or not any(self.counts) or not tree.boxes.axes:
+            return None
+        rules = segments[at].rules
+        if self._found is None:
+            self._found = self._find(rules, tree, self.counts[fixed : fixed + len(rules)], costs)
+        if not self._found.candidates:
+            return None
+        return _Choice(self._found, rules, tree, self.options.hot, self.prices, costs).run()
+
+    def _find(self, rules: Sequence[Rule], tree: Tree, counts: Sequence[float], costs: HotCosts) -> _Found:
+        boxes, options, family = tree.boxes, self.options, costs.family
+        if self.packets is None:
+            points = draw_counted(boxes, tree, counts, WEIGHED)
+        else:
+            points = self.packets.points(boxes.axes)
+        found = hot_boxes(rules, boxes, options, costs.backends, family)
+        samples = points[:: max(1, -(-len(points) // SAMPLES))]
+        candidates = [
+            _Candidate(box, printed)
+            for box in found.candidates(samples, SAMPLES, CANDIDATES * options.hot)
+            if (printed := hot_rule(rules[box.rule], box, found, family)) is not None
+        ]
+        leading = {each for candidate in candidates for each in candidate.box.before}
+        whole = {
+            each: _Candidate(box, hot_copy(rules[each]))
+            for each in leading
+            if (box := found.whole(each)) is not None
+        }
+        candidates = [each for each in candidates if set(each.box.before) <= set(whole)]
+        points = points[:: max(1, -(-len(points) // WEIGHED))]
+        ranks = found.ranks(points) if candidates else np.zeros((0, 0), np.int64)
+        return _Found(candidates, whole, points, ranks)
 
 
 # ---- rules ----
@@ -187,7 +183,7 @@ def hot_copy(rule: Rule) -> Rule:
 
 
 def hot_rule(rule: Rule, box: HotBox, boxes: HotBoxes, family: Family) -> Rule | None:
-    """The copy of *rule* for the packets of *box*; None if its own tests and the others cannot stand together."""
+    """The copy of *rule* for the packets of *box*; None if its tests and the others cannot stand together."""
     copy = hot_copy(rule)
     headers = [match for match in copy.matches if not match.name]
     others = [match for match in copy.matches if match.name]
@@ -228,55 +224,66 @@ class _Candidate:
     rule: Rule
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Candidates, and the packets that weigh them.
+
+    whole   by rule of the list: the rules that must stand before some candidate
+    points  [packets, axes, 2]; ranks [packets, axes] of the same
+    """
+
+    candidates: list[_Candidate]
+    whole: dict[int, _Candidate]
+    points: Words
+    ranks: npt.NDArray[np.int64]
+
+
 _Group = list[tuple[_Candidate, Bools, Floats]]
 
 
 class _Choice:
-    """Hot rules weighed by points.
+    """Candidates weighed by points.
 
-    ranks  [points, axes]
     tree   nanoseconds of each point in the tree, [backends, points]: those of rules in cache, times what
            the whole model says of all points
     """
 
     def __init__(
-        self,
-        ranks: npt.NDArray[np.int64],
-        rules: Sequence[Rule],
-        tree: Tree,
-        points: Words,
-        settings: Settings,
+        self, found: _Found, rules: Sequence[Rule], tree: Tree, most: int, prices: PricesOf, costs: HotCosts
     ) -> None:
-        self.ranks, self.axes, self.settings = ranks, tree.boxes.axes, settings
-        found = [spent_at(tree, one, points) for one in settings.prices(self._priced(rules))]
-        self.decided, self.reads = found[0][0], found[0][1].astype(float)
-        self.batch = batch_of(points, self.axes, settings.family)
-        cached = np.stack([cost for _, _, cost in found])
-        (whole,) = settings.costs.of([()], self.batch)
+        self.found, self.axes, self.most, self.prices, self.costs = (
+            found, tree.boxes.axes, most, prices, costs,
+        )  # fmt: skip
+        spent = [spent_at(tree, one, found.points) for one in prices(self._priced(rules))]
+        self.decided, self.reads = spent[0][0], spent[0][1].astype(float)
+        self.batch = batch_of(found.points, self.axes, costs.family)
+        cached = np.stack([cost for _, _, cost in spent])
+        (whole,) = costs.of([()], self.batch)
         self.tree = cached * (whole / np.maximum(cached.mean(1), 1e-9))[:, None]
 
     def _priced(self, rules: Sequence[Rule]) -> Priced:
-        return Priced(rules, self.axes, self.settings.family)
+        return Priced(rules, self.axes, self.costs.family)
 
-    def run(self, candidates: Sequence[_Candidate], whole: dict[int, _Candidate]) -> HotRules | None:
-        """The hot rules that are worth it; *whole*: by rule of the list, what stands before candidates."""
-        chosen = self._greedy(candidates, whole)
+    def run(self) -> HotRules | None:
+        """The hot rules that are worth it."""
+        chosen = self._greedy()
         if not chosen:
             return None
         sizes = range(len(chosen) + 1)
-        spent = self.settings.costs.of([[each.rule for each in chosen[:size]] for size in sizes], self.batch)
+        spent = self.costs.of([[each.rule for each in chosen[:size]] for size in sizes], self.batch)
         best = int(np.argmin((spent / spent[0]).sum(1)))
         return self._result(chosen[:best], spent[0], spent[best]) if best else None
 
-    def _costs(self, candidate: _Candidate) -> tuple[Bools, Floats]:
+    def _cost_of(self, candidate: _Candidate) -> tuple[Bools, Floats]:
         """By point: whether the rule takes it; and, by backend, what reading it costs."""
         low, high = np.array(candidate.box.low), np.array(candidate.box.high)
-        holds = (self.ranks >= low) & (self.ranks <= high)
-        taken = holds.all(1)
+        ranks = self.found.ranks
+        holds: Bools = (ranks >= low) & (ranks <= high)
+        taken: Bools = np.all(holds, axis=1)
         rows = []
-        for price in self.settings.prices(self._priced((candidate.rule,))):
+        for price in self.prices(self._priced((candidate.rule,))):
             cost = np.zeros(len(taken))
-            reading = np.ones(len(taken), bool)
+            reading: Bools = np.ones(len(taken), np.bool_)
             for axis in price.order.tolist():
                 if price.missed[0, axis] <= 0:
                     continue
@@ -287,10 +294,10 @@ class _Choice:
             rows.append(cost)
         return taken, np.stack(rows)
 
-    def _greedy(self, candidates: Sequence[_Candidate], whole: dict[int, _Candidate]) -> list[_Candidate]:
+    def _greedy(self) -> list[_Candidate]:
         """The candidates, in the order in which each saves most of what those before it leave."""
-        weighed = [(each, *self._costs(each)) for each in candidates]
-        leading = {each: (one, *self._costs(one)) for each, one in whole.items()}
+        weighed = [(each, *self._cost_of(each)) for each in self.found.candidates]
+        leading = {each: (one, *self._cost_of(one)) for each, one in self.found.whole.items()}
         rest = np.ones(len(self.reads), bool)
         late = np.arange(len(rest)) >= len(rest) // 2
         chosen: list[_Candidate] = []
@@ -300,7 +307,7 @@ class _Choice:
             best: tuple[float, int, _Group] | None = None
             for at, one in enumerate(weighed):
                 group = [leading[each] for each in one[0].box.before if each not in placed] + [one]
-                if len(chosen) + len(group) > self.settings.options.hot:
+                if len(chosen) + len(group) > self.most:
                     continue
                 saved = self._saved(group, rest)
                 halves = float(saved[~late].sum()), float(saved[late].sum())
@@ -331,7 +338,7 @@ class _Choice:
         reads, rest = np.zeros(len(self.reads)), np.ones(len(self.reads), bool)
         for candidate in chosen:
             reads[rest] += 1
-            rest &= ~self._costs(candidate)[0]
+            rest &= ~self._cost_of(candidate)[0]
         reads[rest] += self.reads[rest]
         rules = tuple(each.rule for each in chosen)
         return HotRules(

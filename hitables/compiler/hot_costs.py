@@ -87,9 +87,9 @@ def batch_of(points: Words, axes: Sequence[Axis], family: Family) -> PacketBatch
     rows["present"] = sum(1 << field for field in _ALWAYS)
     for at, axis in enumerate(axes):
         words, field = points[:, at], axis.field
-        has = np.ones(len(points), bool)
+        has: npt.NDArray[np.bool_] = np.ones(len(points), bool)
         if axis.optional:
-            has = words.any(axis=1)
+            has = np.any(words, axis=1)
             rows["present"] &= ~np.where(has, 0, 1 << field).astype(np.uint16)
             rows["present"] |= np.where(has, 1 << field, 0).astype(np.uint16)
         low[has, field] = words[has, 1] - np.uint64(axis.optional)

@@ -38,7 +38,7 @@ from ..ir.choices import Malformed, backends_of
 from ..ir.foreign import is_foreign
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Match, Rule
-from .hot import Settings, for_segments
+from .hot import HotSearch
 from .hot_costs import HotCosts
 from .options import NESTING, NOT_ASKED, Options
 from .plans import Grown, List, Plan
@@ -258,38 +258,37 @@ class TableCompiler:
             dict(zip(backends, ns_after, strict=True)),
             count - stay,
             len(best.hot.rules) if best.hot else 0,
+            best.fixed,
         )
         return ""
 
     def with_hot(self, chain: Chain, plan: Plan, traffic: Weights, names: int) -> Plan:
-        """*plan* with the hot rules that pay; grown for the packets that they leave, where that is cheaper."""
+        """*plan* with the hot rules that pay, grown for the packets that they leave where that is cheaper."""
         place = self.table.name, chain.name
         count_of = dict(zip(map(id, chain.rules), traffic.counts.get(place, ()), strict=False))
+        counts = [count_of.get(id(rule), 0.0) for rule in plan.listed.chain.rules]
+        search = HotSearch(traffic.packets.get(place), counts, self.options, self.each_backend)
 
-        def with_best(plan: Plan) -> Plan:
-            counts = [count_of.get(id(rule), 0.0) for rule in plan.listed.chain.rules]
-            costs = HotCosts(
-                self.table, chain.name, plan.written, plan.fixed, self.costs, self.backends, self.family
-            )
-            settings = Settings(self.options, self.each_backend, costs)
-            hot = for_segments(plan.grown.segments, traffic.packets.get(place), counts, settings)
+        def best(plan: Plan) -> Plan:
+            of_table = self.costs, self.backends, self.family
+            costs = HotCosts(self.table, chain.name, plan.written, plan.fixed, *of_table)
+            hot = search.best(plan.grown.segments, costs)
             return plan if hot is None else plan.with_hot(hot)
 
-        first = with_best(plan)
+        first = best(plan)
         if first.hot is None:
             return plan
-        counts = [count_of.get(id(rule), 0.0) for rule in plan.listed.chain.rules]
         left = first.hot.left_of(counts, plan.fixed)
-        weights = Weights(traffic.source, {place: tuple(left)}).of(*place)
         self.names.count = names
-        again = self.plan(List(plan.listed.chain, weights))
+        again = self.plan(List(plan.listed.chain, Weights(traffic.source, {place: tuple(left)}).of(*place)))
         if isinstance(again, str):
             return first
-        second = with_best(again)
+        second = best(again)
         if second.hot is None or second.hot.after.sum() >= first.hot.after.sum():
             return first
         # The tree is for the packets that are left; what is reported is for all.
-        return replace(second, grown=replace(second.grown, total=plan.grown.total))
+        change = replace(second.hot, before=first.hot.before, read_before=first.hot.read_before)
+        return replace(second, grown=replace(second.grown, total=plan.grown.total), hot=change)
 
     def before(self, chain: Chain) -> Floats:
         """Mean rules read, and mean cost per backend, of packets of the chain's rules before compiling."""

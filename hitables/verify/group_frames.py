@@ -102,9 +102,9 @@ class Layout:
         return found[:length]
 
     def may_be_hot(self, rule: int) -> bool:
-        """Whether the rule may decide packets of the root in front of all its groups (hitables/compiler/hot.py).
+        """Whether the rule may be one in front of all groups that decides some packets early.
 
-        The lists of the groups are then compared with the root as it is printed, hot rules included.
+        The lists of the groups are compared with the root as it is printed, such rules included.
         """
         region = self.region
         ends = region.kind[rule] == Action.VERDICT or region.kind[rule] in (Action.JUMP, Action.GOTO)
