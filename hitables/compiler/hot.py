@@ -23,7 +23,7 @@ from ..analyse.boxes import Boxes, Prices, Reorder, Words
 from ..analyse.hot_boxes import HotBox, HotBoxes
 from ..analyse.weights import Packets
 from ..build.expected_cost import draw_counted, spent_at
-from ..build.tree import Tree
+from ..build.tree import Tree, unsplit
 from ..costs.tree_prices import Priced
 from ..emit.jumps import Segment
 from ..emit.tree_tests import matches as test_matches
@@ -54,12 +54,14 @@ class HotRules:
     """Hot rules in their order, and what they change.
 
     rules   to stand in front of the tree
+    ordered  whether some of them are right only behind others
     decided, taken  by point: the rule of the list that decides it (-1: none); whether a hot rule does first
     before, after  nanoseconds of a packet in each backend, without and with them
     read_before, read_after  rules that a packet reads
     """
 
     rules: tuple[Rule, ...]
+    ordered: bool
     decided: npt.NDArray[np.intp]
     taken: Bools
     before: Floats
@@ -148,6 +150,24 @@ class HotSearch:
             return None
         return _Choice(self._found, rules, tree, self.options.hot, self.prices, costs).run()
 
+    def best_before(self, rules: Sequence[Rule], boxes: Boxes, costs: HotCosts) -> HotRules | None:
+        """The hot rules that pay in front of the chain of *costs*, which does what the list *rules* does.
+
+        Nothing is known of its tree, so all packets are taken to cost the same there.
+        """
+        tree = unsplit(boxes)
+        if not any(self.counts) or not boxes.axes:
+            return None
+        found = self._find(rules, tree, self.counts, costs)
+        if not found.candidates:
+            return None
+        return _Choice(found, rules, tree, self.options.hot, self.prices, costs, even=True).run()
+
+    def _printed(self, rules: Sequence[Rule], box: HotBox, boxes: HotBoxes, family: Family) -> Rule | None:
+        if self.options.as_written:
+            return hot_copy(rules[box.rule], as_written=True)
+        return hot_rule(rules[box.rule], box, boxes, family)
+
     def _find(self, rules: Sequence[Rule], tree: Tree, counts: Sequence[float], costs: HotCosts) -> _Found:
         boxes, options, family = tree.boxes, self.options, costs.family
         if self.packets is None:
@@ -155,15 +175,16 @@ class HotSearch:
         else:
             points = self.packets.points(boxes.axes)
         found = hot_boxes(rules, boxes, options, costs.backends, family)
+        found.free = [] if options.as_written else found.free
         samples = points[:: max(1, -(-len(points) // SAMPLES))]
         candidates = [
             _Candidate(box, printed)
             for box in found.candidates(samples, SAMPLES, CANDIDATES * options.hot)
-            if (printed := hot_rule(rules[box.rule], box, found, family)) is not None
+            if (printed := self._printed(rules, box, found, family)) is not None
         ]
         leading = {each for candidate in candidates for each in candidate.box.before}
         whole = {
-            each: _Candidate(box, hot_copy(rules[each]))
+            each: _Candidate(box, hot_copy(rules[each], as_written=options.as_written))
             for each in leading
             if (box := found.whole(each)) is not None
         }
@@ -176,9 +197,9 @@ class HotSearch:
 # ---- rules ----
 
 
-def hot_copy(rule: Rule) -> Rule:
-    """A copy of *rule* that counts for it: without comments, its counter at 0."""
-    matches = tuple(match for match in rule.matches if match.name != "comment")
+def hot_copy(rule: Rule, *, as_written: bool = False) -> Rule:
+    """A copy of *rule* that counts for it, its counter at 0; without comments, unless *as_written*."""
+    matches = tuple(match for match in rule.matches if as_written or match.name != "comment")
     return Rule(matches, rule.target, rule.line, None if rule.counters is None else (0, 0))
 
 
@@ -245,11 +266,19 @@ class _Choice:
     """Candidates weighed by points.
 
     tree   nanoseconds of each point in the tree, [backends, points]: those of rules in cache, times what
-           the whole model says of all points
+           the whole model says of all points; *even*: the mean of these for each
     """
 
     def __init__(
-        self, found: _Found, rules: Sequence[Rule], tree: Tree, most: int, prices: PricesOf, costs: HotCosts
+        self,
+        found: _Found,
+        rules: Sequence[Rule],
+        tree: Tree,
+        most: int,
+        prices: PricesOf,
+        costs: HotCosts,
+        *,
+        even: bool = False,
     ) -> None:
         self.found, self.axes, self.most, self.prices, self.costs = (
             found, tree.boxes.axes, most, prices, costs,
@@ -257,7 +286,7 @@ class _Choice:
         spent = [spent_at(tree, one, found.points) for one in prices(self._priced(rules))]
         self.decided, self.reads = spent[0][0], spent[0][1].astype(float)
         self.batch = batch_of(found.points, self.axes, costs.family)
-        cached = np.stack([cost for _, _, cost in spent])
+        cached = np.stack([np.ones(len(cost)) if even else cost for _, _, cost in spent])
         (whole,) = costs.of([()], self.batch)
         self.tree = cached * (whole / np.maximum(cached.mean(1), 1e-9))[:, None]
 
@@ -341,6 +370,7 @@ class _Choice:
             rest &= ~self._cost_of(candidate)[0]
         reads[rest] += self.reads[rest]
         rules = tuple(each.rule for each in chosen)
+        ordered = any(each.box.before for each in chosen)
         return HotRules(
-            rules, self.decided, ~rest, before, after, float(self.reads.mean()), float(reads.mean())
+            rules, ordered, self.decided, ~rest, before, after, float(self.reads.mean()), float(reads.mean())
         )

@@ -13,13 +13,14 @@ import click
 import hitables
 from hitables.cli.terminal import Commands
 
+from .hot import hot
 from .serve import stream
 from .state import init, print_, status, verify
 from .updates import apply_commands, delete, fold, insert, sync
 
 SECTIONS = {
     "State": ("init", "status", "print", "verify"),
-    "Updates": ("insert", "delete", "apply-commands", "sync", "fold"),
+    "Updates": ("insert", "delete", "apply-commands", "sync", "fold", "hot"),
     "Server": ("stream",),
 }
 
@@ -49,5 +50,5 @@ def main() -> None:
     """
 
 
-for each in (init, status, print_, verify, insert, delete, apply_commands, sync, fold, stream):
+for each in (init, status, print_, verify, insert, delete, apply_commands, sync, fold, hot, stream):
     main.add_command(each)
