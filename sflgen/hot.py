@@ -2,7 +2,8 @@
 
 Idea: hitables chooses them (hitables/compiler/hot.py), by the packets that each rule has matched, or by those
 of a trace; here they are entries in front of the tree.  A hot rule is a copy of a rule of the list as it is
-written, whose packets this rule decides; so its counter is carried like that of any copy.  An update that may concern a packet of a hot rule withdraws it (entries.py), a fold all.
+written, whose packets this rule decides; so its counter is carried like that of any copy.  An update that may
+concern a packet of a hot rule withdraws it (entries.py), a fold all.
 
 Invariant: a plan makes the law of state.py hold if it held before; proof.py proves it, by the packets of the
 hot rules that change.
