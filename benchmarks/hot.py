@@ -5,8 +5,9 @@ compiled without weights, weighed by a trace (`--trace`), and with hot rules bes
 The traffic is that of `hitables generate --traffic`: the trace is its first part, the packets that are
 measured come after it, in their order.  All rule sets are measured in turn, in one run.
 
-Goals: on `edge`, hot rules take 1.5 times fewer nanoseconds than trees without; on `uniform`, at most 2 %
-more.
+Goals: on `edge`, 1.5 times fewer nanoseconds with hot rules than compiled without weights; on `uniform`, at
+most 2 % more than with the trace alone.  Where no hot rule pays, the two are the same rule set, and the
+difference of their figures is that of two measurements.
 """
 
 from __future__ import annotations
@@ -44,10 +45,13 @@ from hitables.simulate.traffic import from_packets
 from hitables.verify.portfolio import check
 from hitables.verify.question import Equal, Question
 
+from .doc_tables import DOCS, fill, markdown
+
 SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "rulesets" / "wustl"
-SETS = ("acl1_10K", "ipc1_10K", "fw1_10K")
+SETS = ("acl1_10K", "fw1_10K", "ipc1_10K")
 PRESETS = ("edge", "uniform")
 TRACED, SENT = 1 << 18, 40_000  # packets that rules are weighed by, and that are measured
+OUTPUT, PAGE = DOCS / "evaluation" / "hot.json", DOCS / "hot.md"
 HOT = 20  # what Storm gives its cache
 GOAL, MOST_SLOWER = 1.5, 0.02
 EMPTY = f"*filter\n:INPUT ACCEPT [0:0]\n:{CHAIN} ACCEPT [0:0]\nCOMMIT\n"
@@ -113,6 +117,7 @@ def case(name: str, preset: str, backend: Backend, runs: int, seed: int) -> dict
         "seed": seed,
         "runs": runs,
         "hot_rules": done["hot rules"],
+        "is_traced": write(done["hot"]) == write(done["traced"]),
         "empty_ns": statistics.median(times["empty"]),
         **{f"{each}_ns": above[each] for each in COMPILED},
         **{f"{each}_modelled_ns": modelled[each] for each in COMPILED},
@@ -122,19 +127,48 @@ def case(name: str, preset: str, backend: Backend, runs: int, seed: int) -> dict
     }
 
 
+def table_of(rows: list[dict[str, Any]]) -> str:
+    """The rows as the table of docs/hot.md."""
+    head = ["set, traffic, backend", "hot rules", "compiled", "--trace", "--hot", "ratio", "to --trace"]
+    lines = [
+        [
+            f"{row['case']}, {row['preset']}, {row['backend']}",
+            row["hot_rules"],
+            *(f"{row[f'{each}_ns']:.0f}" for each in COMPILED),
+            f"{row['ratio']:.2f}",
+            f"{row['ratio_to_traced']:.2f}",
+        ]
+        for row in rows
+    ]
+    return markdown(head, lines)
+
+
 def is_met(row: dict[str, Any]) -> bool:
     """Whether the goal of the preset is met."""
     if row["preset"] == "edge":
         return bool(row["ratio"] >= GOAL)
-    return bool(row["hot_ns"] <= (1 + MOST_SLOWER) * row["compiled_ns"])
+    return row["is_traced"] or bool(row["hot_ns"] <= (1 + MOST_SLOWER) * row["traced_ns"])
+
+
+def save(output: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the rows so far, and the table of the page if *output* is its file."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps({"machine": machine(), "cases": rows}, indent=1) + "\n")
+    if output.resolve() == OUTPUT:
+        fill(PAGE, "hot", table_of(rows))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=SETS)
-    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--runs", type=int, default=16)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        help="write the figures there; docs/evaluation/hot.json fills docs/hot.md",
+    )
     args = parser.parse_args()
     if not SHARED.is_dir():
         raise SystemExit(f"the public rule sets are not at hand ({SHARED}): nothing is measured")
@@ -146,15 +180,14 @@ def main() -> None:
             for backend in Backend:
                 row = case(name, preset, backend, args.runs, args.seed)
                 rows.append(row)
+                if args.output:
+                    save(args.output, rows)
                 print(
                     f"{name:<10}{preset:<9}{backend.value:<8}{row['hot_rules']:>10}{row['compiled_ns']:>10.0f}"
                     f"{row['traced_ns']:>8.0f}{row['hot_ns']:>8.0f}{row['ratio']:>8.2f}"
                     f"{row['ratio_to_traced']:>6.2f}{'' if is_met(row) else '  goal missed'}",
                     flush=True,
                 )
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps({"machine": machine(), "cases": rows}, indent=1) + "\n")
     missed = sum(not is_met(row) for row in rows)
     if missed:
         print(f"{missed} goals missed", file=sys.stderr)
