@@ -175,8 +175,8 @@ def main() -> None:
     rows = []
     print("nanoseconds of a packet above an empty rule set, medians")
     print(f"{'':<10}{'':<9}{'':<8}{'hot rules':>10}{'compiled':>10}{'traced':>8}{'hot':>8}{'ratios':>14}")
-    for name in [args.only] if args.only else SETS:
-        for preset in PRESETS:
+    for preset in PRESETS:
+        for name in [args.only] if args.only else SETS:
             for backend in Backend:
                 row = case(name, preset, backend, args.runs, args.seed)
                 rows.append(row)
