@@ -94,6 +94,9 @@ papers-storm: setup ## the evaluation of the Storm paper again: hit ratios, cach
 bench-kernel: setup ## time per packet in the kernel, before and after, in one run (needs root)
 	python -m benchmarks.kernel $(BENCH_FLAGS)
 
+bench-hot: setup ## time per packet in the kernel with hot rules, beside trees alone, in one run (needs root and ../shared)
+	python -m benchmarks.hot $(BENCH_FLAGS)
+
 bench-costs: setup ## the cost model against the kernel, whole rule sets (needs root)
 	python -m benchmarks.cost_model $(BENCH_FLAGS)
 

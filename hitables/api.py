@@ -98,6 +98,8 @@ class CompileOptions(TypedDict, total=False):
     equivalence    "full", "verdict": every rule stays, or rules that change no verdict are removed
     tables, chains (): compile these only; () means all
     costs          None (as shipped): a profile of `hitables calibrate`, as its JSON text
+    hot            0: most copies of the rules of most packets that stand in front of a tree, where they pay;
+                   needs counters
     uniform        False: True gives all rules the same weight, whatever their counters are
     leave          (): chains that other programs manage, as patterns (DOCKER*) or presets (docker): they are
                    printed as they are, with the jumps to them, and nothing is assumed of their rules
@@ -118,6 +120,7 @@ class CompileOptions(TypedDict, total=False):
     tables: Names
     chains: Names
     costs: Costs | str | None
+    hot: int
     uniform: bool
     leave: Names
 
@@ -195,6 +198,7 @@ def _compiled(
         equivalence=choose(Equivalence, options.get("equivalence", "full")),
         tables=_names(options.get("tables", ())),
         chains=_names(options.get("chains", ())),
+        hot=options.get("hot", 0),
         leave=_patterns(options.get("leave", ())),
     )
     _check_rules(rules)

@@ -34,7 +34,8 @@ __all__ = [
 # Modules are imported when a name is first used, as in hitables: numpy takes longer to load than --help may.
 _MODULE_OF = {
     "Edit": "edits", "Plan": "planner", "Settings": "settings", "State": "state", "Store": "store",
-    "Strategy": "settings", "fold": "proof", "fold_unproved": "planner", "plan": "proof",
+    "Strategy": "settings", "fold": "proof", "fold_unproved": "planner",
+    "hot": "hot", "hot_unproved": "hot", "plan": "proof",
     "plan_unproved": "planner", "prove": "proof", "prove_plan": "proof", "read_commands": "commands",
     "start": "proof", "start_unproved": "planner", "sync": "least_edits", "verify": "proof",
 }  # fmt: skip

@@ -14,7 +14,7 @@ from hitables.ir.rule import Rule
 
 from .edits import Edit, Op
 from .graft import Spot
-from .layout import Entry, EntryChain
+from .layout import ChainId, Entry, EntryChain
 from .plan_state import PlanState
 from .region import Region
 
@@ -65,6 +65,46 @@ class SectionEntries:
         """The rows of a chain that hold entries."""
         entry_chain = self.plan.entry_chains.get((self.table, chain))
         return frozenset(entry.row for entry in entry_chain.entries) if entry_chain else frozenset()
+
+    # Hot rules.
+
+    def hot_rules(self) -> list[tuple[int, Rule]]:
+        """The hot rules in front of the section's tree, with their rows."""
+        key = self.table, self.section
+        entry_chain = self.plan.entry_chains.get(key)
+        rules = self.plan.loaded.table(self.table)[self.section].rules
+        return [
+            (each.row, rules[each.row]) for each in (entry_chain.entries if entry_chain else ()) if each.hot
+        ]
+
+    def withdraw_hot(self, chain_id: ChainId, updated: Sequence[Rule]) -> None:
+        """Remove the hot rules that may share a packet with one of *updated*, or with one that is removed.
+
+        A hot rule may be right only behind another, with which it then shares packets.
+        """
+        plan = self.plan
+        left = self.hot_rules()
+        regions = {row: Region.around(rule, plan.family, plan.backends) for row, rule in left}
+        touched = [Region.around(rule, plan.family, plan.backends) for rule in updated]
+        gone: list[int] = []
+        while touched:
+            region = touched.pop()
+            for row in [row for row in regions if region.overlaps(regions[row])]:
+                gone.append(row)
+                touched.append(regions.pop(row))
+        rule_of = dict(left)
+        for row in sorted(gone, reverse=True):
+            plan.hot.append((chain_id, rule_of[row]))
+            self.remove(self.section, row)
+
+    def insert_hot(self, chain_id: ChainId, rules: Sequence[Rule], at: int) -> None:
+        """Insert hot rules from row *at* on."""
+        plan, table = self.plan, self.table
+        for rule in reversed(rules):
+            region = Region.of(rule, frozenset(), False, plan.family, plan.backends)
+            edit = Edit(Op.INSERT, table, self.section, at, rule)
+            self.shift(self.section, [edit], at, 1, (Entry(at, "", None, 0, True), region))
+            plan.hot.append((chain_id, rule))
 
     # Changes.
 
@@ -176,4 +216,4 @@ class SectionEntries:
 
 def is_crowded(entry_chain: EntryChain, delta: int) -> bool:
     """Whether the chain holds so many entries that its tree is due for a fold."""
-    return len(entry_chain.entries) > ENTRIES_PER_DELTA * delta
+    return sum(not entry.hot for entry in entry_chain.entries) > ENTRIES_PER_DELTA * delta

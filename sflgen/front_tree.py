@@ -113,6 +113,9 @@ def _run_to_move(state: State, chain_id: ChainId, entry_chain: EntryChain) -> li
     best: list[Entry] = []
     run: list[Entry] = []
     for entry in entry_chain.entries:
+        if entry.hot:
+            run = []
+            continue
         rule = loaded[chain].rules[entry.row]
         overlay = loaded[entry.overlay].rules if entry.overlay else ()
         if not is_call(rule) and not _decides(rule, overlay, state):

@@ -66,6 +66,8 @@ def holds_locally(plan: Plan) -> bool | None:
     if plan.folds:
         return False
     updated = _updated_rules(plan)
+    for chain_id, rule in plan.hot:
+        updated.setdefault(chain_id, []).append(rule)
     regions: dict[ChainId, list[Region]] = {}
     for chain_id, rules in updated.items():
         if chain_id in plan.before.layouts:

@@ -48,6 +48,7 @@ class PlanState:
     deepened              tables whose nesting has changed
     delete_in_place       whether a rule may be deleted from a tree where it is, without an entry
     deleted_in_place      whether a rule was
+    hot                   hot rules inserted or withdrawn so far, each with table and chain of the list
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class PlanState:
         self.to_fold: dict[str, dict[str, None]] = {}
         self.unused_overlays: dict[str, dict[str, None]] = {}
         self.deepened: set[str] = set()
+        self.hot: list[tuple[ChainId, Rule]] = []
         self._names: dict[str, Names] = {}
 
     @property

@@ -22,7 +22,7 @@ from hitables.analyse.callgraph import check_loops, levels_above
 from hitables.emit.text import write
 from hitables.errors import HitablesError, ParseError, Unsupported
 from hitables.ir.program import Chain, Program
-from hitables.ir.rule import Kind
+from hitables.ir.rule import Kind, Rule
 from hitables.parse.iptables import read
 
 from .edits import Edit, Op, apply, jumps_to
@@ -49,6 +49,7 @@ class Plan:
     edits             edits of the loaded rule set; `text` is their iptables-restore text
     chosen            for each update (and each fold) of a chain: table, chain, strategy
     deleted_in_place  a rule was deleted from a tree where it was, which is right only if proved
+    hot               hot rules that it inserts or withdraws, each with table and chain of the list
     """
 
     before: State
@@ -57,6 +58,7 @@ class Plan:
     edits: tuple[Edit, ...]
     chosen: tuple[tuple[str, str, Strategy], ...]
     deleted_in_place: bool = False
+    hot: tuple[tuple[ChainId, Rule], ...] = ()
 
     @cached_property
     def text(self) -> str:
@@ -73,11 +75,11 @@ def merged(plans: Sequence[Plan]) -> Plan:
     """Consecutive plans as one."""
     if len(plans) == 1:
         return plans[0]
-    updates, edits, chosen = (
+    updates, edits, chosen, hot = (
         tuple(itertools.chain.from_iterable(getattr(each, part) for each in plans))
-        for part in ("updates", "edits", "chosen")
+        for part in ("updates", "edits", "chosen", "hot")
     )
-    return Plan(plans[0].before, plans[-1].after, updates, edits, chosen)
+    return Plan(plans[0].before, plans[-1].after, updates, edits, chosen, hot=hot)
 
 
 def plan_unproved(
@@ -159,7 +161,8 @@ class Planner:
             version=plan.state.version + 1,
         )
         edits, chosen = tuple(plan.edits), tuple(plan.chosen)
-        return Plan(plan.state, after, tuple(updates), edits, chosen, plan.deleted_in_place)
+        hot = tuple(plan.hot)
+        return Plan(plan.state, after, tuple(updates), edits, chosen, plan.deleted_in_place, hot)
 
     def check_allowed(self, edit: Edit) -> None:
         settings = self.plan.settings
@@ -380,6 +383,7 @@ def pending(state: State) -> list[Pending]:
             for (at, _), entry_chain in state.entry_chains.items()
             if at == table and entry_chain.section in sections
             for entry in entry_chain.entries
+            if not entry.hot
         ]
         items.append(Pending(table, chain, len(entries), sum(entry.cost for entry in entries) / 1000))
     return items

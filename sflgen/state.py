@@ -48,7 +48,8 @@ class State:
 
     def pending(self) -> int:
         """The number of entries, which the next fold removes."""
-        return sum(len(entry_chain.entries) for entry_chain in self.entry_chains.values())
+        entries = (entry for entry_chain in self.entry_chains.values() for entry in entry_chain.entries)
+        return sum(not entry.hot for entry in entries)
 
 
 def bare(master: Program, settings: Settings) -> State:

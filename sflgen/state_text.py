@@ -73,7 +73,7 @@ def map_lines(
     """The layouts and entries of *after*, where they differ from *layouts* and *entry_chains*.
 
     `chain TABLE CHAIN NAME/SIZE/tree … once=INDEX:NAME,…`
-    `host TABLE CHAIN SECTION ROW:OVERLAY:RANK:COST …`
+    `host TABLE CHAIN SECTION ROW:OVERLAY:RANK:COST …`, of a hot rule `ROW:-:hot:0`
     """
     for (table, chain), layout in _changed(layouts, after.layouts):
         words = ["chain", table, quote(chain)]
@@ -92,7 +92,7 @@ def map_lines(
 
 
 def _entry_word(entry: Entry) -> str:
-    rank = "-" if entry.rank_in_overlay is None else entry.rank_in_overlay
+    rank = "hot" if entry.hot else "-" if entry.rank_in_overlay is None else entry.rank_in_overlay
     return f"{entry.row}:{entry.overlay or '-'}:{rank}:{entry.cost}"
 
 
@@ -134,6 +134,8 @@ def read_map(
 
 def _read_entry(word: str) -> Entry:
     row, overlay, rank, cost = word.split(":")
+    if rank == "hot":
+        return Entry(int(row), "", None, int(cost), True)
     return Entry(int(row), "" if overlay == "-" else overlay, None if rank == "-" else int(rank), int(cost))
 
 

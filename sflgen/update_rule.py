@@ -149,6 +149,7 @@ class TreeUpdate:
     def run(self, old: Rule | None, new: Rule | None) -> bool:
         """Patch the tree or its entries; False if the chain must be folded instead."""
         plan = self.plan
+        self.entries.withdraw_hot(self.chain_id, [rule for rule in (old, new) if rule is not None])
         if old is not None and begins_section(old):
             # It is the first rule of the section's chain, in front of the entries and the tree.
             self.entries.shift(self.section, [Edit(Op.DELETE, self.edit.table, self.section, 0)], 0, -1)

@@ -5,22 +5,54 @@ Counters that are missing or all 0 are an error, because equal weights would loo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
 
 from hitables.errors import HitablesError
 from hitables.ir.program import Program
+
+from .boxes import Axis, Words
 
 # The share of the weight that is spread evenly over a chain's rules: rules without packets so far may get
 # some.
 EVEN = 0.1
 
 
+@dataclass(frozen=True, eq=False)
+class Packets:
+    """The headers of packets, in the order in which they came.
+
+    words    [packets, fields, 2] the values, the high word first
+    present  [packets] bit f is set when the packet has field f
+    """
+
+    words: Words
+    present: npt.NDArray[np.uint16]
+
+    def points(self, axes: Sequence[Axis]) -> Words:
+        """Points [packets, axes, 2]; a field that a packet lacks is "none", or 0 where it is not optional."""
+        points = np.zeros((len(self.words), len(axes), 2), np.uint64)
+        for at, axis in enumerate(axes):
+            has = (self.present >> np.uint16(axis.field) & np.uint16(1)).astype(bool)
+            points[has, at] = self.words[has, axis.field]
+            points[has, at, 1] += np.uint64(axis.optional)
+        return points
+
+
 @dataclass(frozen=True)
 class Weights:
-    """By table, chain and rule: packets that matched; *source*: where they were counted."""
+    """By table, chain and rule: packets that matched; *source*: where they were counted.
+
+    packets  by table and chain: some of the packets that it decided, or, in a built-in chain, that entered
+             it; no chain has any when counters are the source
+    """
 
     source: str
     counts: dict[tuple[str, str], tuple[float, ...]]
+    packets: Mapping[tuple[str, str], Packets] = field(default_factory=dict)
 
     def of(self, table: str, chain: str, even: float | None = None) -> list[float]:
         """One weight per rule of the chain, 1 on the mean; a share of *even* is spread over all rules.

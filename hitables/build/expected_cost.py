@@ -150,6 +150,34 @@ def spent(boxes: Boxes, tree: Tree, prices: Sequence[Prices]) -> list[tuple[floa
     return means
 
 
+def spent_at(
+    tree: Tree, prices: Prices, points: Words
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint32], npt.NDArray[np.float64]]:
+    """For each of *points*: the rule that decides it (-1: none), rules read, and their cost in the tree."""
+    rule, reads, cost = _ending(tree, tree.boxes.priced(prices)).spend(points)
+    return rule.astype(np.intp), reads, cost
+
+
+def draw_counted(boxes: Boxes, tree: Tree, counts: Sequence[float], most: int, seed: int = 0) -> Words:
+    """About *most* points that reach their rules, as many of each rule as its share of *counts*."""
+    rng = np.random.default_rng(seed)
+    share = np.asarray(counts, float)[boxes.rule] / np.bincount(boxes.rule, minlength=len(counts))[boxes.rule]
+    if not share.sum():
+        return np.empty((0, len(boxes.axes), 2), np.uint64)
+    waiting = rng.choice(len(boxes.rule), most, p=share / share.sum())
+    ending = _ending(tree, boxes)
+    parts = []
+    for _ in range(TRIES):
+        points = points_in(boxes, waiting, rng)
+        reached = ending.search(points)[0] == boxes.rule[waiting]
+        parts.append(points[reached])
+        waiting = waiting[~reached]
+        if not len(waiting):
+            break
+    points = np.concatenate(parts)
+    return points[rng.permutation(len(points))]
+
+
 def read_in_turn(prices: Prices, weight: npt.NDArray[np.float64]) -> float:
     """Estimate the mean cost of a list for packets of its rules: earlier rules fail at their first test."""
     if not len(prices.taken):

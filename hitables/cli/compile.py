@@ -32,6 +32,9 @@ from .terminal import (
 
 Section = TypeVar("Section")
 
+# A packet that no hot rule decides reads all of them.
+MOST_HOT = 256
+
 
 def take(kind: type[Section], options: dict[str, Any]) -> Section:
     """A *kind* (a dataclass) of the options that its fields name; they are removed from *options*."""
@@ -171,6 +174,13 @@ class Weights:
         is_flag=True,
         help="Give all rules the same weight, and ignore the counters of FILE.",
     ),
+    option(
+        "--hot",
+        metavar="N",
+        type=click.IntRange(0, MOST_HOT),
+        default=0,
+        help="Put copies of the rules of most packets in front of each tree, at most N; those that pay.",
+    ),
     costs_option('Minimise time by this profile of "hitables calibrate".'),
 )
 @section(
@@ -263,6 +273,9 @@ def compile_command(
 
     Trees favour the rules that match most packets. The packets that match each rule are counted in --trace
     or --pcap, else by the counters of FILE (iptables-save -c); without counters all rules weigh the same.
+
+    --hot puts copies of the rules of most packets in front of the trees, cut to the packets that each of
+    these rules decides, as long as the cost model says that they pay.
     """
     from ..analyse.compiled_text import refuse_compiled
     from ..compiler.pipeline import compile_program
@@ -275,6 +288,8 @@ def compile_command(
     outputs.check(
         {"FILE": file, "--costs": costs_file, "--trace": weights.trace_file, "--pcap": weights.pcap_file}
     )
+    if options["hot"] and weights.uniform:
+        raise HitablesError("--hot needs to know the rules of most packets, which --uniform hides: drop one")
     weigh: Callable[[Any], Any] | None = weights.weigh(options["backend"])
     if scheme == "paper":
         if weights.trace_file or weights.pcap_file:
@@ -323,7 +338,7 @@ def _compile_options(scheme: str, costs_file: str | None, options: dict[str, Any
     from ..ir.choices import Equivalence, Malformed, backend_choice
     from ..ir.foreign import patterns_of
 
-    same = ("spfac", "min_length", "max_expansion", "max_depth", "effort")
+    same = ("spfac", "min_length", "max_expansion", "max_depth", "effort", "hot")
     return Options(
         **{name: options[name] for name in same},
         backend=backend_choice(options["backend"]),
@@ -357,7 +372,8 @@ def _write(result: Any, outputs: Outputs, backend: str) -> None:
 def _warn_of_faults(faults: Any) -> None:
     for fault in faults:
         click.echo(
-            f"hitables: warning: table {fault.table}, chain {fault.chain} is printed unchanged: {fault.why}\n"
+            f"hitables: warning: table {fault.table}, chain {fault.chain} is printed {fault.left}: "
+            f"{fault.why}\n"
             "(this is a fault of hitables: please report it with the rule set; the output is correct)",
             err=True,
         )
@@ -414,16 +430,20 @@ def _show_summary(reports: Any) -> None:
         if each.why.startswith("short") and not each.gone:
             short[each.why] = short.get(each.why, 0) + 1
     any_removed = any(each.gone for each in reports)
+    any_hot = any(each.hot for each in reports)
     backends = sorted({backend for each in reports for backend in each.ns_after})
     numbers = [
         "rules",
         *(["removed"] if any_removed else []),
+        *(["hot"] if any_hot else []),
         *("printed", "read", "now", "longest", "nested"),
         *(name for backend in backends for name in (f"{backend} ns", "now")),
     ]
     columns = [("table", False), ("chain", False), *((name, True) for name in numbers), ("", False)]
     rows = [
-        _summary_row(each, any_removed, backends) for each in reports if each.why not in short or each.gone
+        _summary_row(each, any_removed, any_hot, backends)
+        for each in reports
+        if each.why not in short or each.gone
     ]
     console = Console(stderr=True, width=None if sys.stderr.isatty() else 140)
     if rows:
@@ -434,8 +454,9 @@ def _show_summary(reports: Any) -> None:
         console.print(f"{sum(each.gone for each in reports)} rules removed: they affect no verdict")
 
 
-def _summary_row(report: Any, any_removed: bool, backends: list[str]) -> list[str]:
+def _summary_row(report: Any, any_removed: bool, any_hot: bool, backends: list[str]) -> list[str]:
     removed = [str(report.gone or "")] if any_removed else []
+    removed += [str(report.hot or "")] if any_hot else []
     row = [report.table, report.chain, str(report.before), *removed]
     if report.why:
         printed = str(report.after) if report.gone else ""

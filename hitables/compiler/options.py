@@ -36,6 +36,7 @@ class Options:
     effort         one of build.grow.EFFORTS
     costs          the cost of reading rules; None: the shipped profile
     traffic        the weights of rules; None: all equal
+    hot            most hot rules in front of the tree of a chain (hot.py); they need traffic
     unequal_cuts   scheme paper: cut between rules, not in equal parts
     equivalence    full: every rule stays; verdict: rules that affect no verdict are removed
     as_written     rules keep all matches in their order, so a copy can be identified by its text
@@ -57,6 +58,7 @@ class Options:
     effort: str = "normal"
     costs: Costs | None = None
     traffic: Weights | None = None
+    hot: int = 0
     unequal_cuts: bool = False
     equivalence: Equivalence = Equivalence.FULL
     as_written: bool = False
@@ -86,5 +88,7 @@ class Options:
             raise InvalidOption(f"a max-depth of {self.max_depth} is below 1: every tree nests one chain")
         if self.effort not in EFFORTS:
             raise InvalidOption(f"unknown effort {self.effort!r}; use one of {', '.join(EFFORTS)}")
+        if self.hot < 0:
+            raise InvalidOption(f"{self.hot} hot rules: the number is 0 or more")
         if self.leaf_size < 1 or self.min_length < 1:
             raise InvalidOption("leaf-size and min-length are at least 1")

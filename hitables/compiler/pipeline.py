@@ -21,7 +21,7 @@ from typing import Any
 from ..analyse.weights import Weights
 from ..emit.sourcemap import source_map, with_own_lines, with_true_lines
 from ..emit.text import write
-from ..errors import InvalidOption, NotEquivalent, OutOfBudget, ParseError
+from ..errors import HitablesError, InvalidOption, NotEquivalent, OutOfBudget, ParseError
 from ..ir.choices import Equivalence, backends_of
 from ..ir.fields import Family
 from ..ir.foreign import entered_from, hide, is_foreign, show
@@ -145,6 +145,7 @@ def compile_program(
 ) -> Output:
     """Compile *program*, print it, read the text again, prove the two equal.
 
+    HitablesError for hot rules without weights of the rules;
     NotEquivalent, with a packet, when the result differs even after the chains at fault were put back;
     OutOfBudget when *timeout* (seconds, for all proofs together) or *max_memory* (bytes) ends a proof.
     Without *prove* the first line of the output says that it was not proved.
@@ -153,6 +154,11 @@ def compile_program(
     if weigh is not None:
         tell("weighing")
         options = replace(options, traffic=weigh(program))
+    if options.hot and options.traffic is None and scheme == "tree":
+        raise HitablesError(
+            f"{program.name}: hot rules are those of most packets, and there are no packets: give a trace or "
+            "a capture (--trace, --pcap), or save the rule set with its counters (iptables-save -c)"
+        )
     tell("compiling")
     given = program
     original, lines = with_own_lines(given)
@@ -188,7 +194,7 @@ def compile_program(
         fault = _fault(program, compiled, text, mismatch, question)
         if fault is None:
             raise _not_equivalent(mismatch)
-        compiled = compiled.leaving(program, fault)
+        compiled = compiled.without_hot(fault) or compiled.leaving(program, fault)
     return Output(
         text,
         with_true_lines(shown, lines),
@@ -251,6 +257,8 @@ def _transform(program: Program, options: Options, scheme: str, done: OnShare) -
         raise InvalidOption(f"unknown scheme {scheme!r}; use tree or paper")
     if options.equivalence is not Equivalence.FULL:
         raise InvalidOption("scheme paper prints every rule: equivalence verdict needs scheme tree")
+    if options.hot:
+        raise InvalidOption("scheme paper has no hot rules: they need scheme tree")
     from .conext2014 import transform
 
     return transform(program, options)

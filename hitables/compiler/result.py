@@ -21,6 +21,8 @@ class ChainReport:
     built           CPU seconds for building its trees
     why             why it got no tree; "" when it was compiled
     gone            number of removed rules, which affect no verdict
+    hot             hot rules in front of its tree; ns_after and read_after are modelled with them
+    hot_at          the index of the first of them in the chain
     """
 
     table: str
@@ -36,6 +38,8 @@ class ChainReport:
     ns_before: Mapping[str, float] = field(default_factory=dict)
     ns_after: Mapping[str, float] = field(default_factory=dict)
     gone: int = 0
+    hot: int = 0
+    hot_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,14 @@ class Fault:
 
     why     one line
     detail  lines that describe the fault: a packet and its paths, or where the program broke off
+    left    how the chain is printed
     """
 
     table: str
     chain: str
     why: str
     detail: str = ""
+    left: str = "unchanged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,30 @@ class Compiled:
     def changed(self) -> list[tuple[str, str]]:
         """Table and name of each chain that has a tree, or lost rules."""
         return [(each.table, each.chain) for each in self.reports if not each.why or each.gone]
+
+    def without_hot(self, fault: Fault) -> Compiled | None:
+        """The same result without hot rules in the chain of *fault*; None when it has none."""
+        place = fault.table, fault.chain
+        report = next((each for each in self.reports if (each.table, each.chain) == place), None)
+        if report is None or not report.hot:
+            return None
+        tables = []
+        for table in self.program:
+            if table.name == fault.table:
+                rules = table[fault.chain].rules
+                rules = (*rules[: report.hot_at], *rules[report.hot_at + report.hot :])
+                chains = tuple(
+                    each.with_rules(rules) if each.name == fault.chain else each for each in table.chains
+                )
+                table = replace(table, chains=chains)
+            tables.append(table)
+        plain = replace(report, after=report.after - report.hot, hot=0)
+        return replace(
+            self,
+            program=replace(self.program, tables=tuple(tables)),
+            reports=tuple(plain if each is report else each for each in self.reports),
+            faults=(*self.faults, replace(fault, left="without hot rules")),
+        )
 
     def leaving(self, source: Program, fault: Fault) -> Compiled:
         """The same result with the chain of *fault* as in *source*, without the chains made for it."""

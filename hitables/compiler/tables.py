@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import PurePath
 
 import numpy as np
@@ -23,12 +23,13 @@ from ..analyse.callgraph import Levels, deciding, graph, writes
 from ..analyse.redundancy import WHY_TEXT, Why, simplify
 from ..analyse.reorderable import reorderability
 from ..analyse.rule_boxes import BoxReader, as_boxes
+from ..analyse.weights import Weights
 from ..build.expected_cost import read_in_turn, rules_read, spent
 from ..build.grow import grow
 from ..build.tree import Tree
 from ..costs.profile import default
 from ..costs.tree_prices import Priced, nanoseconds, prices
-from ..emit.chain_writer import Names, WrittenChains
+from ..emit.chain_writer import Names
 from ..emit.jumps import Segment, any_memory, leaves_chain, read_through_xtables, write_segments
 from ..emit.leaf_matches import Forms
 from ..emit.sourcemap import Gone
@@ -36,8 +37,11 @@ from ..errors import HitablesError
 from ..ir.choices import Malformed, backends_of
 from ..ir.program import Chain, Program, Table
 from ..ir.rule import Kind, Match, Rule
+from .hot import HotSearch
+from .hot_costs import HotCosts
 from .left_jumps import Place, Run, runs_of, too_short
 from .options import NESTING, NOT_ASKED, Options
+from .plans import Grown, List, Plan
 from .result import ChainReport, Fault, left_alone
 
 Floats = npt.NDArray[np.float64]
@@ -57,54 +61,6 @@ def _with_whole_names(boxes: Boxes) -> list[Boxes]:
         axes, boxes.low, boxes.high, boxes.rule, boxes.final, boxes.weight, boxes.reorder, boxes.prices
     )
     return [whole]
-
-
-@dataclass(slots=True)
-class _Grown:
-    """A chain's segments, and what packets of their rules read before and after (rows of the arrays).
-
-    The columns are rules read, then nanoseconds in each backend.
-
-    total    the sum over the rules of the segments so far, by their weights
-    passing  cost of a packet that falls through every segment so far (after compiling: an upper bound)
-    nesting  chains that nest
-    why      why there is no tree
-    """
-
-    total: Floats
-    passing: Floats
-    segments: list[Segment] = field(default_factory=list)
-    nesting: int = 0
-    why: str = "its rules test nothing that a tree could tell packets apart by"
-
-    def add(self, weight: Floats, mean: Floats, longest: int) -> None:
-        """Add a segment: rules of *weight*, whose packets read *mean*, and afterwards at most *longest*."""
-        self.total += (self.passing + mean) * weight.sum()
-        self.passing += mean * (np.array([[len(weight)], [longest]]) / mean[:, :1])
-
-
-@dataclass(frozen=True, slots=True)
-class _List:
-    """Rules that do what a chain does, and the weight of each."""
-
-    chain: Chain
-    weights: list[float]
-
-
-@dataclass(slots=True)
-class _Plan:
-    """A chain with trees as it would be printed; *names*: the number of names used until then."""
-
-    grown: _Grown
-    written: WrittenChains
-    size: int
-    memory: bool
-    names: int
-
-    @property
-    def cost(self) -> tuple[float, int]:
-        """Nanoseconds of the packets of all rules, summed over the backends; then rules printed."""
-        return float(self.grown.total[1, 1:].sum()), self.size
 
 
 class TableCompiler:
@@ -189,7 +145,7 @@ class TableCompiler:
 
     def compile_chain(self, chain: Chain) -> None:
         """Compile the chain, and report what was done to it."""
-        why, lists = self.why_not(chain), [_List(chain, self.weights(chain))]
+        why, lists = self.why_not(chain), [List(chain, self.weights(chain))]
         is_fixed = why == NOT_ASKED or (self.table.name, chain.name) in self.options.unchanged
         if self.options.equivalence == "verdict" and not is_fixed:
             lists = self.simplified(chain)
@@ -206,11 +162,11 @@ class TableCompiler:
         traffic = self.options.traffic
         return (traffic.of(self.table.name, chain.name) if traffic else []) or [1.0] * len(chain.rules)
 
-    def simplified(self, chain: Chain) -> list[_List]:
+    def simplified(self, chain: Chain) -> list[List]:
         """The chain without rules that affect no verdict; then other orders of them that do the same."""
         weights = self.weights(chain)
         if not chain.rules:
-            return [_List(chain, weights)]
+            return [List(chain, weights)]
         simplified = simplify(
             chain, self.family, self.backends, self.options.malformed, self.writes, self.keep
         )
@@ -225,16 +181,16 @@ class TableCompiler:
         lists = []
         for order in orders:
             rules = tuple(chain.rules[at] for at in order)
-            lists.append(_List(chain.with_rules(rules), [weights[at] / mean for at in order]))
+            lists.append(List(chain.with_rules(rules), [weights[at] / mean for at in order]))
         return lists
 
-    def grow(self, chain: Chain, lists: Sequence[_List]) -> str:
+    def grow(self, chain: Chain, lists: Sequence[List]) -> str:
         """Write the cheapest tree over one of *lists*, which all do what *chain* does.
 
         Returns the reason when the chain is better left as it is, else "".
         """
-        spent_before, names = self.spent, self.names.count
-        best: _Plan | None = None
+        options, spent_before, names = self.options, self.spent, self.names.count
+        best: Plan | None = None
         why = ""
         for each in lists:
             self.names.count = names
@@ -246,12 +202,16 @@ class TableCompiler:
         if best is None:
             self.names.count = names
             return why
+        if options.hot and options.traffic is not None:
+            best = self.with_hot(chain, best, options.traffic, names)
         self.names.count = best.names
         grown, written = best.grown, best.written
         self.written[chain.name] = (chain.with_rules(written.rules), written.chains)
         self.levels.nest(chain.name, grown.nesting + (1 if best.memory else 0))
         count, stay = len(chain.rules), len(lists[0].chain.rules)
         before, after = grown.total / stay
+        if best.hot is not None:
+            after = after * best.hot.change
         if stay < count:
             before = self.before(chain)
         (read_before, *ns_before), (read_after, *ns_after) = before.tolist(), after.tolist()
@@ -270,8 +230,38 @@ class TableCompiler:
             dict(zip(backends, ns_before, strict=True)),
             dict(zip(backends, ns_after, strict=True)),
             count - stay,
+            len(best.hot.rules) if best.hot else 0,
+            best.fixed,
         )
         return ""
+
+    def with_hot(self, chain: Chain, plan: Plan, traffic: Weights, names: int) -> Plan:
+        """*plan* with the hot rules that pay, grown for the packets that they leave where that is cheaper."""
+        place = self.table.name, chain.name
+        count_of = dict(zip(map(id, chain.rules), traffic.counts.get(place, ()), strict=False))
+        counts = [count_of.get(id(rule), 0.0) for rule in plan.listed.chain.rules]
+        search = HotSearch(traffic.packets.get(place), counts, self.options, self.each_backend)
+
+        def best(plan: Plan) -> Plan:
+            of_table = self.costs, self.backends, self.family
+            costs = HotCosts(self.table, chain.name, plan.written, plan.fixed, *of_table)
+            hot = search.best(plan.grown.segments, costs)
+            return plan if hot is None else plan.with_hot(hot)
+
+        first = best(plan)
+        if first.hot is None:
+            return plan
+        left = first.hot.left_of(counts, plan.fixed)
+        self.names.count = names
+        again = self.plan(List(plan.listed.chain, Weights(traffic.source, {place: tuple(left)}).of(*place)))
+        if isinstance(again, str):
+            return first
+        second = best(again)
+        if second.hot is None or second.hot.after.sum() >= first.hot.after.sum():
+            return first
+        # The tree is for the packets that are left; what is reported is for all.
+        change = replace(second.hot, before=first.hot.before, read_before=first.hot.read_before)
+        return replace(second, grown=replace(second.grown, total=plan.grown.total), hot=change)
 
     def before(self, chain: Chain) -> Floats:
         """Mean rules read, and mean cost per backend, of packets of the chain's rules before compiling."""
@@ -282,7 +272,7 @@ class TableCompiler:
         tree = grow(boxes, algorithm="bisect", budget=2 * len(chain.rules))
         return np.array([of_list for of_list, _ in (rules_read(boxes, tree), *spent(boxes, tree, each))])
 
-    def plan(self, listed: _List) -> _Plan | str:
+    def plan(self, listed: List) -> Plan | str:
         """The list with trees; or the reason why it is better left as it is."""
         options, chain = self.options, listed.chain
         memory = any_memory(chain.rules)
@@ -310,7 +300,8 @@ class TableCompiler:
             written = write_segments(grown.segments, self.family, self.names)
             size = len(written.rules) + sum(len(each.rules) for each in written.chains)
             if size <= allowed:
-                return _Plan(grown, written, size, memory, self.names.count)
+                fixed = len(runs[0].rules) if runs[0].place is Place.CHAIN else 0
+                return Plan(listed, grown, written, size, memory, self.names.count, fixed)
             budget -= size - allowed
         return f"a tree would need more than {options.max_expansion:g} times its rules"
 
@@ -320,7 +311,7 @@ class TableCompiler:
         runs: Sequence[Run],
         nesting: Mapping[Place, int],
         budget: int,
-    ) -> _Grown:
+    ) -> Grown:
         """Grow a tree over each long run, with *budget* printed rules for all of them.
 
         *nesting*: how many chains may nest in a tree, by its place.
@@ -328,7 +319,7 @@ class TableCompiler:
         options = self.options
         reader = self.box_reader()
         width = 1 + len(self.backends)
-        grown = _Grown(np.zeros((2, width)), np.zeros((2, width)))
+        grown = Grown(np.zeros((2, width)), np.zeros((2, width)))
         spare = max(0, budget - len(weights))
         first = called = 0
         for at, (run, place) in enumerate((each.rules, each.place) for each in runs):

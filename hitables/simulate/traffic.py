@@ -10,15 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from hitables.analyse.weights import Weights
+from hitables.analyse.weights import Packets, Weights
 
 from ..errors import FileError, HitablesError, UnknownName, Unsupported
 from ..files import read_text
 from ..ir.fields import Family, Field
 from ..ir.packet import Backend
 from ..ir.program import BUILT_IN, Program
-from .batch import PacketBatch
+from .batch import HALF, PacketBatch
+
+# Packets of a chain of which the headers are kept, about (twice as many at most).
+KEPT = 16_384
 
 
 def from_packets(
@@ -31,18 +35,34 @@ def from_packets(
         raise HitablesError(
             f"{source}: the packets are IPv{int(batch.family)}, {program.name} is IPv{int(program.family)}"
         )
-    hits = Interpreter(program, backend).run(table, chain, batch, hits=True).hits
+    interpreter = Interpreter(program, backend)
+    result = interpreter.run(table, chain, batch, hits=True)
+    hits = result.hits
     assert hits is not None
     if not hits.any():
         raise HitablesError(
             f"{source}: none of {len(batch)} packets matches a rule of {table} {chain} in {program.name}; "
             "was it captured there?"
         )
-    counts, at = {}, 0
+    counts, packets, at = {}, {}, 0
     for each in program.table(table).chains:
-        counts[table, each.name] = tuple(map(float, hits[at : at + len(each.rules)].tolist()))
-        at += len(each.rules)
-    return Weights(source, counts)
+        end = at + len(each.rules)
+        counts[table, each.name] = tuple(map(float, hits[at:end].tolist()))
+        came = (result.rule >= at) & (result.rule < end) | (each.name == chain)
+        if each.rules and came.any():
+            packets[table, each.name] = _headers(batch, np.flatnonzero(came))
+        at = end
+    return Weights(source, counts, packets)
+
+
+def _headers(batch: PacketBatch, which: npt.NDArray[np.intp]) -> Packets:
+    """The headers of the packets *which* of *batch*; of many, some at equal distances."""
+    rows = batch.rows[which[:: max(1, len(which) // KEPT)]]
+    words = np.zeros((len(rows), len(Field), 2), np.uint64)
+    words[:, :, 1] = rows["low"]
+    for field, at in HALF.items():
+        words[:, field, 0] = rows["high"][:, at]
+    return Packets(words, rows["present"].copy())
 
 
 def trace_batch(path: str, family: Family) -> PacketBatch:

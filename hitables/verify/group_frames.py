@@ -89,11 +89,23 @@ class Layout:
                 length = len(found) + 1
             elif region.kind[rule] in (Action.EFFECT, Action.SILENT) and of[rule] < 0:
                 continue  # a guard, which only drops packets whose header is cut off
+            elif of[rule] < 0 and not length and self.may_be_hot(rule):
+                continue
             elif of[rule] < 0:
                 break
             found.append(rule)
         self._frames[chain] = found[:length]
         return found[:length]
+
+    def may_be_hot(self, rule: int) -> bool:
+        """Whether the rule may be one in front of all groups that decides some packets early.
+
+        The lists of the groups are compared with the root as it is printed, such rules included.
+        """
+        region = self.region
+        ends = region.kind[rule] == Action.VERDICT or region.kind[rule] in (Action.JUMP, Action.GOTO)
+        in_root = region.chain[rule] == region.root and region.entered[rule] < 0
+        return bool(in_root and ends and not region.matchless[rule])
 
     def is_call(self, rule: int) -> bool:
         """Whether the rule sends every packet to a new chain that may return."""

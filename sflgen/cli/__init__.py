@@ -13,6 +13,7 @@ import click
 import hitables
 from hitables.cli.terminal import Commands
 
+from .hot import hot
 from .repair import repair
 from .serve import stream
 from .state import init, print_, status, verify
@@ -20,7 +21,7 @@ from .updates import apply_commands, delete, fold, insert, sync
 
 SECTIONS = {
     "State": ("init", "status", "print", "verify"),
-    "Updates": ("insert", "delete", "apply-commands", "sync", "fold", "repair"),
+    "Updates": ("insert", "delete", "apply-commands", "sync", "fold", "hot", "repair"),
     "Server": ("stream",),
 }
 
@@ -50,5 +51,5 @@ def main() -> None:
     """
 
 
-for each in (init, status, print_, verify, insert, delete, apply_commands, sync, fold, repair, stream):
+for each in (init, status, print_, verify, insert, delete, apply_commands, sync, fold, hot, repair, stream):
     main.add_command(each)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _open_store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], None]]]:
+def open_store(folder: str, live: bool) -> Iterator[tuple[Store, Callable[[Plan], None]]]:
     """The open state, and a function that commits a plan.
 
     The plan is loaded into the kernel, which must hold the rule set of the state; or it is printed.
@@ -83,7 +83,7 @@ def _update(
     from ..commands import read_commands
     from ..proof import planner
 
-    with _open_store(folder, live) as (store, commit):
+    with open_store(folder, live) as (store, commit):
         updates = read_commands(commands, store.state.master, source)
         commit(planner(not no_prove)(store.state, updates, _strategy(strategy)))
 
@@ -209,7 +209,7 @@ def sync(folder: str, live: bool, strategy: str | None, no_prove: bool, rules: s
     from ..least_edits import sync as least_edits
     from ..proof import planner
 
-    with _open_store(folder, live) as (store, commit):
+    with open_store(folder, live) as (store, commit):
         state = store.state
         new = read(read_text(rules), family=state.master.family, name=rules)
         check_complete(new)
@@ -237,7 +237,7 @@ def fold(folder: str, live: bool, no_prove: bool, table: str, chains: tuple[str,
     from ..planner import fold_unproved
     from ..proof import prove_plan
 
-    with _open_store(folder, live) as (store, commit):
+    with open_store(folder, live) as (store, commit):
         for name in chains:
             if all(each.name != table or name not in each for each in store.state.master):
                 raise HitablesError(f"there is no chain {name} in table {table}")

@@ -68,6 +68,32 @@ def test_lists_prove_programs_written_in_groups(monkeypatch: pytest.MonkeyPatch)
     assert proved > 0.4 * tried
 
 
+def with_hot_rule(before: str, after: str, verdict: str | None = None) -> str:
+    """*after* with a part of the first listed rule in front of its groups, perhaps with another verdict."""
+    first = next(line for line in before.split("\n") if line.startswith("-A FORWARD "))
+    rule = first.replace("-A FORWARD ", "-A FORWARD -i eth9 ")
+    if verdict is not None:
+        rule = f"{rule.split(' -j ')[0]} -j {verdict}"
+    head, behind = after.split("-A FORWARD ", 1)
+    return f"{head}{rule}\n-A FORWARD {behind}"
+
+
+def test_lists_prove_groups_behind_hot_rules_and_no_wrong_hot_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = proved = 0
+    for seed in range(SEED, SEED + PAIRS // 5):
+        rng = random.Random(seed)
+        rules = make_list(rng, rng.randrange(3, 14))
+        before, after = list_program(rules).text(), Grouping(rules, rng).write().text()
+        if not proved_by_lists(before, after, monkeypatch):
+            continue
+        tried += 1
+        proved += proved_by_lists(before, with_hot_rule(before, after), monkeypatch) is True
+        first = next(line for line in before.split("\n") if line.startswith("-A FORWARD "))
+        other = "DROP" if "-j ACCEPT" in first else "ACCEPT"
+        assert not proved_by_lists(before, with_hot_rule(before, after, other), monkeypatch)
+    assert tried > PAIRS // 20 and proved > 0.7 * tried
+
+
 def test_lists_prove_no_slip(monkeypatch: pytest.MonkeyPatch) -> None:
     differ = read = 0
     for seed in range(SEED, SEED + PAIRS):
