@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import random
-import re
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.by_lists import crossing_rules, proved_by_lists
 from support.grouped_programs import EFFECT_SLIPS, EFFECTS, SLIPS, Grouping, list_program, make_list
 
 import hitables
@@ -19,14 +18,11 @@ from hitables.build.grow import grow
 from hitables.cli.main import main
 from hitables.compiler import tables
 from hitables.compiler.compile import compile_rules
-from hitables.core.prover import Status
 from hitables.generate import rules as generated
 from hitables.generate import seed as seeds
 from hitables.parse import classbench
-from hitables.verify import bdd, exact, group_lists, merged_classes, third_program
-from hitables.verify.dead_rules import Boxes, CoverSearch
-from hitables.verify.encoding import Encoding
-from hitables.verify.group_reader import Copies, ListRules, NotGrouped
+from hitables.verify import bdd, exact, group_lists
+from hitables.verify.group_reader import NotGrouped
 from hitables.verify.question import Difference, Equal, Question
 
 pytestmark = pytest.mark.engine
@@ -35,25 +31,6 @@ PAIRS = int(os.environ.get("REGROUP_PAIRS", "150"))
 SEED = int(os.environ.get("REGROUP_SEED", "0"))
 QUESTION = Question()
 SEEDS = Path(__file__).parents[2] / "rulesets/seeds"
-
-
-def proved_by_lists(before: str, after: str, monkeypatch: pytest.MonkeyPatch) -> bool | None:
-    """Whether lists of groups alone prove all classes; None: *after* is not read as groups."""
-    monkeypatch.setattr(merged_classes.MergedClasses, "_compare_regions", lambda *_: Status.TOO_DEEP)
-    # Versions of few rules are built on smaller ones, too.
-    monkeypatch.setattr(third_program, "SMALLEST_VERSION", 1)
-    one, two = hitables.read(before), hitables.read(after)
-    encoding = Encoding((one.table("filter"), two.table("filter")), one.family, QUESTION.backends[0])
-    lists = group_lists.group_lists(encoding)
-    if lists.chains is None or lists.why:
-        return None
-    merged = merged_classes.MergedClasses(encoding, QUESTION, None, ["FORWARD"])
-    _, proved = merged.proved("FORWARD")
-    return all(
-        (backend, packets) in proved
-        for backend, reading in merged.readings.items()
-        for packets in reading.classes()
-    )
 
 
 def test_lists_prove_programs_written_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,14 +360,6 @@ def test_a_rule_that_is_never_reached_is_kept_with_its_form(monkeypatch: pytest.
     assert proved_by_lists(before, after, monkeypatch) is True
 
 
-def crossing_rules(count: int) -> str:
-    drawn = seeds.parse((SEEDS / "fw.seed").read_text(), "fw.seed")
-    rng, text = random.Random(1), classbench.to_text(generated.rules(drawn, count))
-    return re.sub("ACCEPT$", lambda _: rng.choice(("ACCEPT", "DROP")), text, flags=re.MULTILINE).replace(
-        "FORWARD DROP [0:0]", "FORWARD ACCEPT [0:0]"
-    )
-
-
 DECORATIONS = {
     "effects": "-A FORWARD -s 128.0.0.0/1 -j LOG\n-A FORWARD -s 0.0.0.0/1 -j MARK --set-mark 1",
     "memory": "-A FORWARD -p icmp -m limit --limit 5/sec -j ACCEPT\n"
@@ -446,77 +415,3 @@ def test_lists_prove_what_the_compiler_prints_in_groups(monkeypatch: pytest.Monk
     before = hitables.read(classbench.to_text(generated.rules(drawn, 600)))
     after = compile_rules(before).program
     assert proved_by_lists(hitables.write(before), hitables.write(after), monkeypatch)
-
-
-# ---- rules that no packet meets ----
-
-
-def in_groups(text: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(tables, "grow", partial(grow, grouping=1))
-    return hitables.write(compile_rules(hitables.read(text)).program)
-
-
-def with_last(text: str, *rules: str) -> str:
-    return text.replace("COMMIT", "".join(f"-A FORWARD {rule}\n" for rule in rules) + "COMMIT")
-
-
-HALVES = ("-s 0.0.0.0/1 -j DROP", "-s 128.0.0.0/1 -d 0.0.0.0/1 -j ACCEPT", "-d 128.0.0.0/1 -j DROP")
-
-
-def test_rules_that_several_others_cover_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = crossing_rules(600).splitlines(keepends=True)
-    lines[300:300] = ["-A FORWARD -s 16.0.0.0/4 -j LOG\n"]
-    before = with_last("".join(lines), *HALVES, "-p tcp -j ACCEPT", "-d 9.0.0.0/8 -j DROP")
-    assert proved_by_lists(before, in_groups(before, monkeypatch), monkeypatch) is True
-
-
-@pytest.mark.parametrize("covering", [[], [600], [0, 1, 2]])
-def test_a_rule_that_decides_packets_is_not_left_out(
-    covering: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = crossing_rules(600)
-    before, after = with_last(one, HALVES[0], "-p tcp -j DROP"), with_last(one, HALVES[0])
-    after = in_groups(after, monkeypatch)
-    dropped = len(hitables.read(before).table("filter")["FORWARD"].rules) - 1
-
-    def too_many(rules: ListRules, _: Copies) -> tuple[ListRules, dict[int, list[int]]]:
-        live = rules.live.copy()
-        live[dropped] = False
-        return replace(rules, live=live), {dropped: covering}
-
-    monkeypatch.setattr(group_lists, "without_dead", too_many)
-    assert proved_by_lists(before, after, monkeypatch) is False
-
-
-def test_a_rule_that_drops_malformed_packets_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Native rules of nft let packets pass whose ports are cut off; multiport drops them."""
-    one = crossing_rules(600)
-    native = "-p tcp -m tcp --dport 0:1023 -j ACCEPT", "-p tcp -m tcp --dport 1024:65535 -j ACCEPT"
-    before = with_last(one, *native, "-p tcp -m multiport --dports 1:65535 -j ACCEPT")
-    after = in_groups(with_last(one, *native), monkeypatch)
-    assert isinstance(exact.check(hitables.read(before), hitables.read(after), QUESTION), Difference)
-    assert proved_by_lists(before, after, monkeypatch) is False
-
-
-def test_covering_rules_cover() -> None:
-    found = 0
-    for seed in range(300):
-        rng = np.random.default_rng(seed)
-        dims, count = 3, 12
-        ends = np.sort(rng.integers(0, 6, (2, dims, count)), axis=0)
-        ends[0][rng.random((dims, count)) < 0.5], ends[1][rng.random((dims, count)) < 0.5] = 0, 5
-        ends[:, 0, 0] = 3, 2  # contradicts itself
-        deciding = (rng.random(count) < 0.8) & (ends[0] <= ends[1]).all(axis=0)
-        boxes = Boxes(ends[0], ends[1], deciding)
-        rule = count - 1
-        covering = CoverSearch(boxes).covering(rule)
-        points = np.stack(np.meshgrid(*[np.arange(6)] * dims)).reshape(dims, 1, -1)
-        inside = ((points >= ends[0][..., None]) & (points <= ends[1][..., None])).all(axis=0)
-        earlier = [each for each in range(rule) if boxes.deciding[each]]
-        is_covered = not (inside[rule] & ~inside[earlier].any(axis=0)).any()
-        assert bool(covering) == is_covered
-        if covering:
-            found += 1
-            assert set(covering) <= set(earlier)
-            assert not (inside[rule] & ~inside[covering].any(axis=0)).any()
-    assert 30 < found < 270
