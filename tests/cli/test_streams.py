@@ -52,10 +52,11 @@ PRINTING = {
     "sflgen print": "print --state {}/state",
     "sflgen stream": "stream --state {}/state",
 }
-# They measure in the kernel for a minute before they print, or use the one at hand; their help stands for them.
+# They measure in the kernel for a minute before they print, or use the one at hand, or print nothing where nothing
+# changes; their help stands for them.
 MEASURING = (
     "hitables calibrate", "hitables bench kernel", "hitables save", "hitables apply", "hitables confirm",
-    "hitables rollback", "hitables status", "hitables history",
+    "hitables rollback", "hitables status", "hitables history", "hitables persist", "sflgen hot", "sflgen repair",
 )  # fmt: skip
 
 

@@ -56,7 +56,8 @@ def test_classify_counts_what_searches_read(files: list[str]) -> None:
     plan = "flows(sfl(linear, delta=5), scheme=2, buckets=77)"
     shown = CliRunner().invoke(main, ["classify", *files, "--work", "--time", "--algorithm", plan]).output
     names = (line.split("│")[1].strip() for line in shown.splitlines() if "│" in line)
-    assert "".join(names).replace(" ", "") == plan.replace(" ", ""), "a long plan is shown whole"
+    # The table may be printed in parts, each with the plan.
+    assert plan.replace(" ", "") in "".join(names).replace(" ", ""), "a long plan is shown whole"
 
 
 def test_bench_classify_has_a_row_for_each_plan(files: list[str]) -> None:
