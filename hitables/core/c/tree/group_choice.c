@@ -24,6 +24,7 @@ enum {
     SHALLOW = 30,    /* a limit of nesting that is felt */
     MANY_RULES = 100, /* a tree of fewer rules needs no head: its leaves have few copies */
     SAMPLE = 2000,   /* rules by which the grouping is chosen */
+    MOST_TRIES = 4,  /* groupings that are built in full because others do not fit */
     FEW_STAYERS = 20 /* all rules that may not be moved are in the sample if they are one in so many */
 };
 
@@ -249,6 +250,21 @@ static uint32_t nth_grouping(const struct candidates *c, uint32_t n)
     return 0;
 }
 
+/* Groups that fit in the sample may not fit in full: build the next ones, cheapest on the sample first. */
+static void build_next(struct group_trees *f, struct candidates *c, struct built *built)
+{
+    for (int tries = 0; tries < MOST_TRIES; tries++) {
+        uint32_t next = 0;
+        for (uint32_t i = 1; i < GROUPINGS; i++)
+            if (!c->grouping[i].one && c->cost[i] < HUGE_VAL && (!next || c->cost[i] < c->cost[next]))
+                next = i;
+        if (!next)
+            return;
+        build_in_full(f, &c->grouping[next], built);
+        c->cost[next] = HUGE_VAL;
+    }
+}
+
 bool group_choose(struct group_trees *f, struct build_node **root)
 {
     const struct tree_options *options = f->options;
@@ -266,8 +282,11 @@ bool group_choose(struct group_trees *f, struct build_node **root)
         if (i != best && near && (options->grouping_effort > 1 || c->grouping[i].one))
             build_in_full(f, &c->grouping[i], &built);
     }
+    c->cost[best] = HUGE_VAL;
+    if (is_weighed && built.cost == HUGE_VAL)
+        build_next(f, c, &built);
     if (built.cost == HUGE_VAL && best)
-        build(f, &c->grouping[0], &built); /* groups do not fit */
+        build(f, &c->grouping[0], &built); /* no groups fit */
     f->space->form = built.form;
     *root = built.root;
     return !f->failed && built.cost < HUGE_VAL;
