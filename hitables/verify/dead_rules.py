@@ -16,9 +16,13 @@ If they are equal, d is dead: let d act on a packet, as the packet is when it me
 not end with B, nor drop the packet as d does, unless one of the c acts on it; and this c acted on the packet
 when the list read it, as what c tests has not been written since.
 
+A rule that drops malformed packets may be dead for all others alone, though leaving it out changes nothing,
+as those packets are dropped later.  Then the lists are compared once more with all rules (merged_classes.py):
+a rule without a copy is in the group of a rule that covers it.
+
 Cost: `covering` cuts the box of d into at most MOST_PIECES pieces, all calls together MOST_PIECES_IN_ALL.
 
-Users: group_lists.py.
+Users: group_frames.py, group_lists.py.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ import numpy as np
 
 from hitables.ir.fields import Field
 
-from .group_reader import Bools, Copies, Ints, ListRules, NotGrouped, ranges
+from .group_reader import Bools, Copies, Ints, ListRules, ranges
 
 # More list rules without a copy than this are not searched for earlier rules that cover them.
 MOST_UNCOPIED = 4_000
@@ -49,6 +53,14 @@ class Boxes:
     lows: Ints
     highs: Ints
     deciding: Bools
+
+    def first_covering(self, rule: int, among: Bools) -> int | None:
+        """The first earlier rule of *among* that covers *rule* alone; None: there is none."""
+        covers = self.deciding[:rule] & among[:rule]
+        covers &= (self.lows[:, :rule] <= self.lows[:, rule : rule + 1]).all(axis=0)
+        covers &= (self.highs[:, :rule] >= self.highs[:, rule : rule + 1]).all(axis=0)
+        found = np.flatnonzero(covers)
+        return int(found[0]) if len(found) else None
 
 
 def boxes_of(rules: ListRules) -> Boxes:
@@ -133,9 +145,7 @@ def without_dead(rules: ListRules, copies: Copies) -> tuple[ListRules, dict[int,
     for equal in copies.equal.values():
         copied[equal] |= copied[equal[0]]
     uncopied = np.flatnonzero(rules.live & ~copied)
-    if len(uncopied) > MOST_UNCOPIED:
-        raise NotGrouped("too many of its rules are printed nowhere")
-    if not len(uncopied):
+    if not len(uncopied) or len(uncopied) > MOST_UNCOPIED:
         return rules, {}
     search = CoverSearch(boxes_of(rules))
     dead: dict[int, list[int]] = {}

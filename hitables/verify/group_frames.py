@@ -22,6 +22,7 @@ import numpy as np
 
 from hitables.core.prover import Action
 
+from .dead_rules import MOST_UNCOPIED, boxes_of
 from .group_reader import Bools, Copies, Ints, ListRules, NotGrouped, Region, ranges
 
 # ---- chains as parts ----
@@ -236,7 +237,7 @@ class Groups:
 
 
 def number_groups(rules: ListRules, layout: Layout) -> Groups:
-    """Group each live rule of the list by the part of the root that contains its copy, or the last."""
+    """Group each live rule of the list by the part of the root that contains its copy."""
     frame = _read_frame(layout, layout.region.root)
     group = np.full(rules.count, -1)
     is_called: list[bool] = []
@@ -253,7 +254,7 @@ def number_groups(rules: ListRules, layout: Layout) -> Groups:
     for first, equal in layout.copies.equal.items():
         group[equal] = group[first]
     uncopied = rules.live & (group < 0)
-    group[uncopied] = len(is_called) - 1
+    group = _with_uncopied(rules, group, np.flatnonzero(uncopied), len(is_called) - 1)
     order = np.lexsort((np.arange(rules.count), group))
     position = order[rules.live[order]]
     number_of = np.full(rules.count, -1)
@@ -287,6 +288,20 @@ def _add_frame(frame: _Frame, groups: Groups, first: int) -> int:
 def _list_chain(parts: list[Part], owned: dict[int, int], groups: Groups) -> ListChain:
     last = max((groups.last_position(each, size) for each, size in owned.items()), default=-1)
     return ListChain(tuple(parts), owned, last)
+
+
+def _with_uncopied(rules: ListRules, group: Ints, uncopied: Ints, last_group: int) -> Ints:
+    """*group*, where a rule without a copy gets the group of an earlier rule that covers it, or the last."""
+    if not len(uncopied):
+        return group
+    if len(uncopied) > MOST_UNCOPIED:
+        raise NotGrouped("too many of its rules are printed nowhere")
+    boxes = boxes_of(rules)
+    group = group.copy()
+    for rule in uncopied.tolist():
+        covering = boxes.first_covering(rule, group >= 0)
+        group[rule] = last_group if covering is None else group[covering]
+    return group
 
 
 # ---- what forms search ----

@@ -106,8 +106,11 @@ class GroupLists:
         return first, second - encoding.chains_before + self.chains.chains_before
 
 
-def group_lists(encoding: Encoding) -> GroupLists:
-    """The third program for the lists of the first table that the second prints by groups."""
+def group_lists(encoding: Encoding, *, leave_out: bool = True) -> GroupLists:
+    """The third program for the lists of the first table that the second prints by groups.
+
+    leave_out  without rules that seem dead (dead_rules.py)
+    """
     tables = Tables(encoding)
     lists: list[PrintedList] = []
     why: dict[int, str] = {}
@@ -116,7 +119,7 @@ def group_lists(encoding: Encoding) -> GroupLists:
         if root < 0 or not has_calls(tables, root):
             continue
         try:
-            lists.append(read_printed(tables, chain, root))
+            lists.append(read_printed(tables, chain, root, leave_out=leave_out))
         except NotGrouped as reason:
             why[chain] = str(reason)
     if not lists:
@@ -125,14 +128,17 @@ def group_lists(encoding: Encoding) -> GroupLists:
     return GroupLists(arrays, {each.chain: check for each, check in zip(lists, checks, strict=True)}, why)
 
 
-def read_printed(tables: Tables, chain: int, root: int) -> PrintedList:
+def read_printed(tables: Tables, chain: int, root: int, *, leave_out: bool) -> PrintedList:
     """How *root*, of the second program, prints *chain*; NotGrouped when that proves nothing."""
     if not len(tables.rules_of(chain)):
         raise NotGrouped("the list is empty")
     rules = read_list(tables, chain)
     region = read_region(tables, root)
     copies = find_copies(rules, region)
-    rules, dead = without_dead(with_copied(rules, copies), copies)
+    rules = with_copied(rules, copies)
+    dead: dict[int, list[int]] = {}
+    if leave_out:
+        rules, dead = without_dead(rules, copies)
     layout = Layout(rules, region, copies)
     groups = number_groups(rules, layout)
     forms = read_forms(rules, layout, groups)

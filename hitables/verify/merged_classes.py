@@ -78,7 +78,7 @@ class MergedClasses:
         self.readings = {backend: encoding.read_by(backend) for backend in question.backends}
         self.why: dict[str, str] = {}
         self._provers: dict[Backend, Prover] = {}
-        self._list_provers: dict[Backend, Prover] = {}
+        self._list_provers: dict[tuple[bool, Backend], Prover] = {}
         self._proved: dict[str, tuple[int, frozenset[BackendClass]]] = {}
         self._groups: list[ClassGroup] | None = None
 
@@ -93,7 +93,18 @@ class MergedClasses:
 
     @cached_property
     def lists(self) -> GroupLists:
+        """The lists of groups, without rules that seem dead."""
         return group_lists(self.encoding)
+
+    @cached_property
+    def whole_lists(self) -> GroupLists:
+        """The same with all rules."""
+        return group_lists(self.encoding, leave_out=False)
+
+    @property
+    def _leaves_out(self) -> tuple[bool, ...]:
+        """Whether to leave out dead rules: the ways to compare lists, in turn."""
+        return (True, False) if any(each.dead for each in self.lists.checks.values()) else (True,)
 
     def _prove(self, chain: str) -> tuple[int, frozenset[BackendClass]]:
         """Prove one chain, by lists where it is printed by groups."""
@@ -102,8 +113,12 @@ class MergedClasses:
         by_lists = self._has_lists(chain)
         for group in self._class_groups():
             status = Status.TOO_DEEP
-            if by_lists:
-                status = self._compare_lists(group, chain)
+            noted = dict(self.why)
+            for leave_out in self._leaves_out if by_lists else ():
+                if status == Status.TOO_DEEP:
+                    status = self._compare_lists(group, chain, leave_out)
+            if status == Status.EQUAL:
+                self.why = noted
             if status == Status.TOO_DEEP:
                 status = self._compare_regions(group, chain)
             if status in (Status.NO_TIME, Status.NO_MEMORY, Status.STOPPED):
@@ -125,20 +140,28 @@ class MergedClasses:
         if self._note_unread(frozenset().union(*reached.values())):
             return
         groups = self._class_groups()
-        for chain in self.chains:
-            for group in groups:
-                if self._compare_lists(group, chain) != Status.EQUAL:
-                    return
-        if not groups or not self._partners_agree():
+        noted = dict(self.why)
+        if not groups or not any(self._are_equal(groups, leave_out) for leave_out in self._leaves_out):
             return
+        self.why = noted
         members = frozenset(member for group in groups for member in group.members)
         regions = self._regions()
         self._proved = {chain: (regions if not at else 0, members) for at, chain in enumerate(self.chains)}
 
-    def _partners_agree(self) -> bool:
+    def _are_equal(self, groups: list[ClassGroup], leave_out: bool) -> bool:
+        """Whether the lists of all chains are equal in all classes, with the same partners of memories."""
+        return all(
+            self._compare_lists(group, chain, leave_out) == Status.EQUAL
+            for chain in self.chains
+            for group in groups
+        ) and self._partners_agree(leave_out)
+
+    def _partners_agree(self, leave_out: bool) -> bool:
         """Whether each rule with memory has the same partner in the runs of all backends."""
         partners: U32 | None = None
-        for prover in self._list_provers.values():
+        for (left_out, _), prover in self._list_provers.items():
+            if left_out != leave_out:
+                continue
             pairs = prover.pairs()
             if partners is None:
                 partners = pairs
@@ -204,13 +227,18 @@ class MergedClasses:
             self._provers[backend] = self.readings[backend].prover(self.question.max_memory)
         return self._provers[backend]
 
-    def _list_prover(self, backend: Backend) -> Prover:
-        if backend not in self._list_provers:
-            prover = self.readings[backend].prover(self.question.max_memory, self.lists.chains)
-            assert self.lists.chains is not None
-            prover.bound(STEPS + STEPS_PER_RULE * len(self.lists.chains.rule_start))
-            self._list_provers[backend] = prover
-        return self._list_provers[backend]
+    def _list_prover(self, backend: Backend, leave_out: bool) -> Prover:
+        key = leave_out, backend
+        if key not in self._list_provers:
+            chains = self._lists(leave_out).chains
+            assert chains is not None
+            prover = self.readings[backend].prover(self.question.max_memory, chains)
+            prover.bound(STEPS + STEPS_PER_RULE * len(chains.rule_start))
+            self._list_provers[key] = prover
+        return self._list_provers[key]
+
+    def _lists(self, leave_out: bool) -> GroupLists:
+        return self.lists if leave_out else self.whole_lists
 
     def _run(self, group: ClassGroup, chain: str, prover: Prover, chains: tuple[int, int]) -> Status:
         backend, packets = group.members[0]
@@ -228,28 +256,29 @@ class MergedClasses:
         hook = self.encoding.set_words(hook_box(chain, self.encoding.family))
         return prover.run(Run(chains, ends, hook, seconds_left(self.deadline)))
 
-    def _compare_lists(self, group: ClassGroup, chain: str) -> Status:
+    def _compare_lists(self, group: ClassGroup, chain: str, leave_out: bool) -> Status:
         """EQUAL when the lists of groups prove it; TOO_DEEP when they prove nothing."""
-        prover = self._list_prover(group.members[0][0])
-        status = self._run(group, chain, prover, self.lists.start(self.encoding, chain))
-        if status != Status.EQUAL:
-            self.why[chain] = _WHY.get(status, "the budget ran out")
-        reached = sorted(self.lists.checks.keys() & self._reached(chain))
+        lists = self._lists(leave_out)
+        reached = sorted(lists.checks.keys() & self._reached(chain))
+        if lists.chains is None:
+            return Status.TOO_DEEP
+        prover = self._list_prover(group.members[0][0], leave_out)
+        status = self._run(group, chain, prover, lists.start(self.encoding, chain))
+        why = {chain: _WHY.get(status, "the budget ran out")} if status != Status.EQUAL else {}
         for each in reached:
+            name = self.encoding.chain_name(each)
             if status == Status.EQUAL:
-                status = prover.is_ordered(self.lists.checks[each].order)
+                status = prover.is_ordered(lists.checks[each].order)
                 if status != Status.EQUAL:
-                    self.why[self.encoding.chain_name(each)] = (
-                        "its groups may be in another order than the list"
-                    )
+                    why[name] = "its groups may be in another order than the list"
         for each in reached:
-            for pair in self.lists.checks[each].dead:
+            name = self.encoding.chain_name(each)
+            for pair in lists.checks[each].dead:
                 if status == Status.EQUAL:
                     status = self._run_entered(chain, prover, pair, (MISSED, MISSED))
                     if status != Status.EQUAL:
-                        self.why[self.encoding.chain_name(each)] = (
-                            "a rule that is printed nowhere may decide packets"
-                        )
+                        why[name] = "a rule that is printed nowhere may decide packets"
+        self.why |= why
         return Status.TOO_DEEP if status in (Status.DIFFER, Status.PAIRS) else status
 
     def _compare_regions(self, group: ClassGroup, chain: str) -> Status:

@@ -16,7 +16,7 @@ from hitables.compiler.compile import compile_rules
 from hitables.verify import exact, group_lists
 from hitables.verify.dead_rules import Boxes, CoverSearch
 from hitables.verify.group_reader import Copies, ListRules
-from hitables.verify.question import Difference, Question
+from hitables.verify.question import Difference, Equal, Question
 
 pytestmark = pytest.mark.engine
 
@@ -90,3 +90,15 @@ def test_covering_rules_cover() -> None:
             assert set(covering) <= set(earlier)
             assert not (inside[rule] & ~inside[covering].any(axis=0)).any()
     assert 30 < found < 270
+
+
+def test_a_rule_whose_malformed_packets_are_dropped_later_may_be_printed_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rule is not dead for them, so the lists are compared with it."""
+    one = crossing_rules(600)
+    halves = "-p tcp -m tcp --dport 0:1023 -j DROP", "-p tcp -m tcp --dport 1024:65535 -j DROP"
+    before = with_last(one, *halves, "-p tcp -m multiport --dports 1:65535 -j DROP", "-j DROP")
+    after = in_groups(with_last(one, *halves, "-j DROP"), monkeypatch)
+    assert isinstance(exact.check(hitables.read(before), hitables.read(after), Question()), Equal)
+    assert proved_by_lists(before, after, monkeypatch) is True

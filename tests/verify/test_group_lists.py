@@ -395,7 +395,7 @@ def test_lists_prove_what_the_compiler_prints_with(kind: str, monkeypatch: pytes
 def test_the_summary_of_compile_names_chains_that_were_not_proved_by_their_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unread(*_: object) -> None:
+    def unread(*_: object, **__: object) -> None:
         raise NotGrouped("for this test")
 
     source = tmp_path / "crossing.rules"
