@@ -81,7 +81,7 @@ def compiled(before: Program, options: Options) -> Compiled:
     return done
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(10))
 @given(
     seed=st.integers(0, 2**32),
     version=st.sampled_from([4, 6]),

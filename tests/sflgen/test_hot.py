@@ -54,7 +54,7 @@ def any_weights(rng: random.Random, state: State) -> Weights:
     return Weights("the test", counts)
 
 
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(6))
 @given(
     seed=st.integers(0, 1 << 32),
     family=st.sampled_from(Family),
@@ -93,7 +93,7 @@ def with_hot(state: State, most: int = 8) -> Plan:
     return hot_unproved(state, from_counters(hitables.read(skewed_text())), most)
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(8))
 @given(
     number=st.integers(0, 6),
     subnet=st.integers(0, 60),
