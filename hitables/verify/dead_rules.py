@@ -142,6 +142,8 @@ def without_dead(rules: ListRules, copies: Copies) -> tuple[ListRules, dict[int,
     """The list without rules that have no copy and seem dead; and by such rule, those that cover it."""
     copied = np.zeros(rules.count, np.bool_)
     copied[copies.of[copies.of >= 0]] = True
+    for listed in copies.listed_before.values():
+        copied[listed] = True
     for equal in copies.equal.values():
         copied[equal] |= copied[equal[0]]
     uncopied = np.flatnonzero(rules.live & ~copied)
