@@ -40,14 +40,15 @@ text_of() {
     esac
 }
 
+# How long to wait for the lock, which only the tools of legacy have: some versions end at once, others never.
+patience_of() {
+    ! is_legacy "$1" || echo "-w 30"
+}
+
 # Load standard input in place of the tables that it names.
 restore() {
-    # Only the tool of legacy has a lock to wait for.
-    if is_legacy "$1"; then
-        "$(tool_of "$1")-restore" -w 30
-    else
-        "$(tool_of "$1")-restore"
-    fi
+    # shellcheck disable=SC2046  # two words, or none
+    "$(tool_of "$1")-restore" $(patience_of "$1")
 }
 
 # Load the rules of a step into a scratch network namespace, where the sets are empty.
@@ -66,15 +67,24 @@ can_try() {
     fi
 }
 
-# Whether the kernel has no rules of a family.
-is_empty() {
+# The rules of a family that the kernel has.
+rules_of() {
     if is_legacy "$1"; then
         names=/proc/net/ip_tables_names
         [ "$1" = 4 ] || names=/proc/net/ip6_tables_names
         # The tool would create tables.
         grep -q . "$names" 2>/dev/null || return 0
     fi
-    ! "$(tool_of "$1")-save" 2>/dev/null | grep -q '^-A '
+    "$(tool_of "$1")-save" 2>/dev/null | grep '^-A '
+}
+
+is_empty() {
+    ! rules_of "$1" | grep -q .
+}
+
+# Whether the kernel has a rule of the user, not only those of other programs.
+has_ours() {
+    rules_of "$1" | grep -q -s -x -F -f - "$HERE/compiled$1" "$HERE/source$1" "$HERE/last$1"
 }
 
 # Create the ipset of a file with its members; if that is not possible, empty.  A set that exists stays as it is.
@@ -150,7 +160,9 @@ climb() {
     done
     # No text can be loaded.  Single commands need the least of a kernel.
     REACHED=6
-    "$(tool_of "$1")" -P INPUT DROP && "$(tool_of "$1")" -P FORWARD DROP &&
+    # shellcheck disable=SC2046
+    "$(tool_of "$1")" $(patience_of "$1") -P INPUT DROP &&
+        "$(tool_of "$1")" $(patience_of "$1") -P FORWARD DROP &&
         say "IPv$1: no rules can be loaded; the policies of INPUT and FORWARD are DROP" && return
     say "IPv$1: NO RULES CAN BE LOADED, AND THE HOST IS OPEN"
 }
@@ -183,7 +195,7 @@ is_done() {
     read -r booted <"$FOLDER/booted" && [ "$booted" = "$(cat /proc/sys/kernel/random/boot_id)" ] || return 1
     ! grep -q -E ' (closed|bare)$' "$FOLDER/booted" || return 1
     for family in $FAMILIES; do
-        grep -q "^$family " "$FOLDER/booted" && ! is_empty "$family" || return 1
+        grep -q "^$family " "$FOLDER/booted" && has_ours "$family" || return 1
     done
 } 2>/dev/null
 
@@ -193,8 +205,9 @@ boot() {
         exit 101
     fi
     STEPS=
-    # Whatever becomes of this process: the host is closed until better rules are loaded.
-    for family in $FAMILIES; do
+    # Whatever becomes of this process: the host is closed until better rules are loaded.  Rules without a table
+    # filter would not replace these, and such a host was open before.
+    for family in $FILTERED; do
         if { [ "$family" = 4 ] || [ -e /proc/net/if_inet6 ]; } && is_empty "$family"; then
             "closed$family" | restore "$family" >/dev/null 2>&1 ||
                 "bare$family" | restore "$family" >/dev/null 2>&1 ||

@@ -139,7 +139,10 @@ def _write_generation(
         line[1:] for all_texts in by_family.values() for text in all_texts for line in _heads(text)
     )
     named_sets = [(f"set{number}", each.name, each.create) for number, each in enumerate(sets, 1)]
-    contents["load"] = script(folder, settings.backends, list(tables), sums, named_sets, settings.access)
+    filtered = [family for family, of_family in rules.items() if "filter" in of_family.compiled]
+    contents["load"] = script(
+        folder, settings.backends, filtered, list(tables), sums, named_sets, settings.access
+    )
     contents["sums.json"] = json.dumps(sums, indent=1) + "\n"
     return Written(_put(folder, contents), rules, tuple(sets))
 

@@ -36,6 +36,7 @@ _HEAD = """\
 FOLDER={folder}
 HERE=$FOLDER/boot
 FAMILIES={families}
+FILTERED={filtered}
 BACKEND4={backend4}
 BACKEND6={backend6}
 TABLES={tables}
@@ -100,6 +101,7 @@ def closed_rules(family: Family, access: Access, with_state: bool) -> list[str]:
 def script(
     folder: Path,
     backends: Mapping[Family, Backend],
+    filtered: Sequence[Family],
     tables: Sequence[str],
     sums: Mapping[str, str],
     sets: Sequence[tuple[str, str, Sequence[str]]],
@@ -108,6 +110,7 @@ def script(
     """The text of the script in the state directory *folder*.
 
     backends  by family, of the families that are loaded
+    filtered  the families whose rules have a table filter
     tables    those that a step may have
     sums      by file: what `cksum` prints for it
     sets      file, name, and the words that create it
@@ -116,6 +119,7 @@ def script(
         load=shlex.quote(str(folder / "boot" / "load")),
         folder=shlex.quote(str(folder)),
         families=shlex.quote(" ".join(str(int(family)) for family in backends)),
+        filtered=shlex.quote(" ".join(str(int(family)) for family in filtered)),
         backend4=backends.get(Family.IPV4, Backend.NFT).value,
         backend6=backends.get(Family.IPV6, Backend.NFT).value,
         tables=shlex.quote(" ".join(tables)),

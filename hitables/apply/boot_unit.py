@@ -84,7 +84,8 @@ def _closing_commands(backends: Mapping[Family, Backend], access: Access) -> Seq
     commands = []
     for family in Family:
         name = "iptables" if family is Family.IPV4 else "ip6tables"
-        tool = f"{name}-{backends.get(family, usual).value}"
+        backend = backends.get(family, usual)
+        tool = f"{name}-{backend.value}{' -w 30' if backend is Backend.LEGACY else ''}"
         commands += [f"{tool} -P {chain} DROP" for chain in ("INPUT", "FORWARD")]
         commands += [f"{tool} -I INPUT {rule}" for rule in closed_rules(family, access, with_state=True)]
     return commands

@@ -50,6 +50,7 @@ _COUNTER_BYTES, _COUNTER_PACKETS = 1, 2
 _KINDS = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
 _POLICIES = {"DROP": 0, "ACCEPT": 1}
 _PROTOCOL = re.compile(r"(?:^| )(! )?-p (\S+)")
+_MATCH_OR_TARGET = re.compile(r"(?:^| )-[mjg] ")
 
 
 class Changed(LiveError):
@@ -205,7 +206,8 @@ def _with_count(expressions: bytes, count: Count) -> bytes:
 
 def _compat(body: str) -> list[bytes]:
     """The protocol that the rule tests, which extensions ask for and the kernel does not return."""
-    protocol = _PROTOCOL.search(body.split(' -m comment --comment "', 1)[0])
+    # The tools print -p before matches and targets, whose words may be any text (comments, prefixes of logs).
+    protocol = _PROTOCOL.search(_MATCH_OR_TARGET.split(body, 1)[0])
     if protocol is None:
         return []
     inverted, name = protocol.groups()

@@ -199,7 +199,10 @@ def _note_what_is_left(
     for family in Family:
         rules = written.rules.get(family)
         if rules is None:
-            tell(f"IPv{int(family)}: no rules were confirmed, so a boot loads none of this family")
+            tell(
+                f"IPv{int(family)}: no rules were confirmed, so a boot loads none of this family, which is open "
+                "unless another program closes it"
+            )
             continue
         kernel = Kernel(family, backends[family])
         for name, chains in kernel.read().items():

@@ -144,6 +144,32 @@ def test_a_change_in_nf_tables_is_one_commit_of_both_families(tmp_path: Path) ->
             assert f"add rule {words}" in visible[0]
 
 
+WORDS_LIKE_A_PROTOCOL = [
+    '-m comment --comment "blocked -p foo" -j ACCEPT',
+    '-j LOG --log-prefix "drop -p foo "',
+]
+
+
+@pytest.mark.parametrize("rule", WORDS_LIKE_A_PROTOCOL)
+@pytest.mark.parametrize("family", list(Family))
+def test_words_in_comments_and_prefixes_are_no_protocol_of_a_rule(
+    tmp_path: Path, family: Family, rule: str
+) -> None:
+    """The rule is copied in the one commit, and goes on counting."""
+    network = "fd00:{}::/32" if family is Family.IPV6 else "10.{}.0.0/16"
+    text = f"*filter\n:INPUT ACCEPT [0:0]\n-A INPUT {rule}\n-A INPUT -s {network} -j DROP\nCOMMIT\n"
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, Backend.NFT)
+        firewall.load(text.format(1), family)
+        firewall.send(7, 53, family)
+        counted = firewall.counted(rule, family)
+        assert counted >= 7
+        done = firewall.apply(firewall.file(text.format(2)))
+        assert "all tables changed in one commit" in done.stderr
+        assert network.format(2) in firewall.save(family)
+        assert firewall.counted(rule, family) == counted
+
+
 def six(port: int) -> str:
     rules = "".join(
         f"-A INPUT -s fd00:{n}::/32 -p udp -m udp --dport {port + n} -j ACCEPT\n" for n in range(1, 31)

@@ -271,7 +271,8 @@ def test_a_second_start_leaves_the_chains_that_other_programs_have_made(disk: Di
     booted.iptables("-N", "DOCKER-USER")
     assert "loaded already" in start(booted, disk)
     assert ":DOCKER-USER" in booted.save()
-    booted.load("*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n*mangle\nCOMMIT\n")
+    flushed = "*filter\n:INPUT ACCEPT [0:0]\n:f2b-x - [0:0]\n-A INPUT -j f2b-x\nCOMMIT\n*mangle\nCOMMIT\n"
+    booted.load(flushed)  # what is left is of fail2ban
     start(booted, disk)
     assert plain(booted.save()) == disk.machine.held["compiled", Family.IPV4]
     booted.iptables("-N", "DOCKER-USER")
@@ -279,6 +280,30 @@ def test_a_second_start_leaves_the_chains_that_other_programs_have_made(disk: Di
     path.write_text(path.read_text().replace("4 compiled", "4 closed"))
     assert "loaded already" not in start(booted, disk)
     assert "DOCKER" not in booted.save()
+
+
+def test_the_boot_leaves_table_filter_to_others_if_the_rules_have_none(
+    machine: Machine, tmp_path: Path
+) -> None:
+    nat = "*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -s 10.0.0.0/8 -j MASQUERADE\nCOMMIT\n"
+    with Namespace() as namespace:
+        firewall = Firewall(namespace, tmp_path, machine.backend)
+        firewall.apply(firewall.file(nat))
+        held = plain(firewall.save())
+        firewall.hitables("persist", "--unit-folder", tmp_path)
+    with Namespace() as fresh:
+        again = Firewall(fresh, tmp_path, machine.backend)
+        assert fresh.call(execute, ["/bin/sh", str(again.state / "boot" / "load")])[0] == 101
+        assert plain(again.save()) == held
+        assert "MASQUERADE" in held
+
+
+def test_no_command_that_closes_the_host_meets_the_lock_of_legacy_without_a_limit(disk: Disk) -> None:
+    """Versions of iptables-legacy end at once if another program holds the lock, or wait for ever."""
+    commands = re.findall(r"ip6?tables-(?:legacy|nft) [^;]*", " ".join(disk.command))
+    assert len(commands) > 10
+    for command in commands:
+        assert (" -w 30 " in command) == ("legacy" in command)
 
 
 def test_rules_that_were_not_confirmed_before_the_reboot_are_not_loaded(
