@@ -120,7 +120,8 @@ def reach(
 
     The answer is exact: it has every packet of the question. Only whole packets are meant, no later
     fragments and none with broken headers; and only one table, as nat and mangle may drop or change packets
-    too. Exit status 0: some packet passes; 1: none; 2: undecided, or an error.
+    too. The chains of --leave, and targets that hitables does not know, may let a packet pass. Exit status
+    0: some packet passes, or may; 1: none; 2: undecided, or an error.
     """
     from ..ir.choices import backend_choice, backends_of
     from ..ir.foreign import hide, patterns_of

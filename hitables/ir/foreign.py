@@ -57,8 +57,26 @@ def recognised(program: Program, patterns: Sequence[str] = ()) -> list[str]:
 def unknown_rule(table: str, chain: str) -> Rule:
     """The rule in place of those of *chain*: it may end a packet's path, and write what rules there can."""
     writes = EVERYTHING - _FIXED_IN_FILTER if table == "filter" else EVERYTHING
-    name = f"the rules of chain {chain}"
+    name = _rules_of(chain)
     return Rule((), Target(name, Kind.VERDICT, name, ends=Ends.MAYBE, writes=writes))
+
+
+def _rules_of(chain: str) -> str:
+    """The name of the target of `unknown_rule`; no text has a target with spaces."""
+    return f"the rules of chain {chain}"
+
+
+def is_hidden(rule: Rule, chain: str) -> bool:
+    """Whether *rule* stands for the rules of a foreign *chain*."""
+    return rule.target is not None and rule.target.name == _rules_of(chain)
+
+
+def is_unknown(target: Target) -> bool:
+    """Whether *target* may do anything to a packet: a hidden chain's rules, or an extension without a row.
+
+    Extensions that are known drop the packet if they end its path only sometimes (TCPMSS, SYNPROXY).
+    """
+    return target.ends is Ends.MAYBE and target.writes >= EVERYTHING - _FIXED_IN_FILTER
 
 
 def hide_in_table(table: Table, patterns: Sequence[str]) -> Table:

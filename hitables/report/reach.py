@@ -5,7 +5,8 @@ The regions that one rule decides form a group; the groups of packets that pass 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from .. import __version__
@@ -27,14 +28,15 @@ def show(reached: Reached, program: Program, box: Box, limit: int, known: Known 
     """An entry for each rule, the one of most headers first; rules beyond *limit* are only counted."""
     lines = [f"{describe(box, program.family)}:"]
     groups = _groups(reached)
-    chain = ""
+    shared = _shared_conditions(reached)
+    place: tuple[str, str] | None = None
     for group in groups[:limit]:
         first = group[0]
-        if chain != f"table {first.table}, chain {first.entered}:":
-            chain = f"table {first.table}, chain {first.entered}:"
-            lines.append(chain)
+        if place != (first.table, first.entered):
+            place = first.table, first.entered
+            lines.append(f"table {first.table}, chain {first.entered}{_listed(shared[place])}:")
         lines.append(f"  {first.verdict} {_decider(first, program, known)}")
-        lines += [f"    {_words(each, box, program.family)}" for each in group[:REGIONS]]
+        lines += [f"    {_words(each, box, program.family, shared[place])}" for each in group[:REGIONS]]
         if len(group) > REGIONS:
             lines.append(f"    … and {len(group) - REGIONS} smaller regions")
     if not any(outcome.passes for outcome in reached.outcomes):
@@ -63,6 +65,8 @@ def _groups(reached: Reached) -> list[list[Outcome]]:
 
 
 def _decider(outcome: Outcome, program: Program, known: Known | None) -> str:
+    if outcome.at < 0 and outcome.chain:
+        return "may let them pass"
     if outcome.at < 0:
         return "at the end" if outcome.verdict == "returns" else "by policy"
     source = known.place(outcome.table, outcome.chain, outcome.at) if known else ""
@@ -74,18 +78,39 @@ def _rule(outcome: Outcome, program: Program) -> str:
     return rule_text(rule._replace(counters=None), outcome.chain)
 
 
-def _words(outcome: Outcome, box: Box, family: Family) -> str:
-    """The packets of *outcome* in words that do not repeat the question."""
+def _conditions(outcome: Outcome) -> list[str]:
+    """Facts and answers in words, in their order."""
+    return [
+        *(f'where "{key}" {"holds" if holds else "does not hold"}' for key, holds in outcome.facts),
+        *(f'when "{key}" {"matches" if matches else "does not match"}' for key, matches in outcome.asked),
+    ]
+
+
+def _listed(conditions: Iterable[str]) -> str:
+    return "".join(f", {each}" for each in conditions)
+
+
+def _shared_conditions(reached: Reached) -> dict[tuple[str, str], list[str]]:
+    """By table and chain the conditions at the start of all its outcomes, if it has several."""
+    by_place: dict[tuple[str, str], list[list[str]]] = {}
+    for each in reached.outcomes:
+        by_place.setdefault((each.table, each.entered), []).append(_conditions(each))
+    return {place: _common_start(lists) if len(lists) > 1 else [] for place, lists in by_place.items()}
+
+
+def _common_start(lists: Sequence[Sequence[str]]) -> list[str]:
+    columns = takewhile(lambda column: len(set(column)) == 1, zip(*lists, strict=False))
+    return [column[0] for column in columns]
+
+
+def _words(outcome: Outcome, box: Box, family: Family, shared: Sequence[str] = ()) -> str:
+    """The packets of *outcome* in words that do not repeat the question, nor the *shared* conditions."""
     own = {field: values for field, values in outcome.box.items() if box.get(field) != values}
     words = describe(own, family)
     if Field.PROTO not in own:
         words = words.removeprefix("any protocol").strip()
-    if not words:
-        words = "all of them" if not outcome.facts and not outcome.asked else "all"
-    for key, holds in outcome.facts:
-        words += f', where "{key}" {"holds" if holds else "does not hold"}'
-    for key, matches in outcome.asked:
-        words += f', when "{key}" {"matches" if matches else "does not match"}'
+    conditions = _conditions(outcome)[len(shared) :]
+    words = (words or ("all" if conditions else "all of them")) + _listed(conditions)
     if set(outcome.backends) != set(Backend):
         words += f" ({outcome.backends[0].value} only)"
     return words

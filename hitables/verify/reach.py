@@ -3,7 +3,8 @@
 Idea: the program is compared with a copy of itself in which each rule that lets packets pass has a verdict of
 its own; then with one in which each rule that stops them has.  The two differ for every such packet, and the
 prover cuts the header space exactly where another rule decides; the regions of one rule are joined as those
-of a diff.  Packets outside the box are decided alike, by rules put in front of the chain in both.
+of a diff.  Packets outside the box are decided alike, by rules put in front of the chain in both.  A rule of
+unknown effect (ir/foreign.py) decides in both where a fact of its own holds, and may let the packet pass.
 
 Invariant: the regions are disjoint, and contain every whole packet of the box that comes to the chain,
 unless `Reached.complete` is False.  Later fragments and packets with broken headers are left out.
@@ -17,14 +18,16 @@ Users: the command `hitables reach`.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hitables.ir.fields import Family, Field, top
+from hitables.ir.foreign import is_hidden, is_unknown
 from hitables.ir.intervals import Values
 from hitables.ir.packet import Backend
 from hitables.ir.program import Program, Table, check_names
-from hitables.ir.rule import Kind, Match, Role, Rule, Target, Test
+from hitables.ir.rule import Ends, Kind, Match, Role, Rule, Target, Test
 from hitables.ir.semantics import RETURNS
 
 from .diff import WHOLE, Changes, areas, explained
@@ -39,19 +42,23 @@ MOST = {True: 20_000, False: 4_000}
 _STOPPING = ("DROP", "REJECT")
 _OUTSIDE = Target("outside", Kind.VERDICT, "outside the question")
 _MARK = "\0"  # behind the verdicts of the copy, which no verdict of a text has
+_DECIDES = "\0decides"  # the match of a rule that was added for one of unknown effect
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Packets of the box that one rule decides; those of all outcomes are disjoint.
 
-    verdict  of the rule, the policy, or "returns" (the end of a user chain)
-    chain, at  the deciding rule: its chain and its index there, from 0; "", -1: the end of the chain
+    verdict  of the rule, the policy, or "returns" (the end of a user chain); of a rule of unknown effect its
+             target
+    chain, at  the deciding rule: its chain and its index there, from 0; "", -1: the end of the chain; -1 in a
+             chain: its hidden rules
     line     of that rule; 0: the policy, or a rule without a line
     passes   whether the packets may go on: the verdict is neither DROP nor REJECT
     box      values by field; a missing field may have any value
     no_mac   whether packets without a mac address are among them
-    facts    CONSTANT matches, and whether they hold; *asked*: matches with memory or chance, likewise
+    facts    CONSTANT matches and decisions of rules of unknown effect, and whether they hold
+    asked    matches with memory or chance that were asked, and whether they held
     headers  how many: addresses, protocol, and ports or icmp type
     """
 
@@ -97,16 +104,12 @@ def reach(
     *question* names tables and chains; UnknownName for one that *program* does not have.
     """
     check_names(program, question.tables, question.chains)
-    tables = [_limited(program.table(name), question.chains, box, program.family)
-              for name in sorted(question.tables)]  # fmt: skip
-    before = replace(program, tables=tuple(tables))
     out = Reached(program.family)
     merged: dict[tuple[object, ...], Outcome] = {}
     for passes in (True, False) if stopped else (True,):
-        after = replace(program, tables=tuple(_with_own_verdicts(table, passes) for table in tables))
-        for comparison in comparisons(before, after, question):
+        for comparison in _comparisons(program, box, question, passes):
             tell(f"{comparison.table} {comparison.chain}, {comparison.backend.value}")
-            for each in _of_chain(comparison, out, len(_outside(box, program.family)), passes):
+            for each in _of_chain(comparison, out, passes):
                 key = (_place(each), tuple(each.box.items()), each.no_mac, each.facts, each.asked)
                 same = merged.get(key)
                 backends = tuple(dict.fromkeys((*(same.backends if same else ()), *each.backends)))
@@ -153,6 +156,51 @@ def _joined_answers(answers: list[Answers]) -> list[Answers]:
 # ---- the two programs ----
 
 
+def _comparisons(
+    program: Program, box: Mapping[Field, Values], question: Question, passes: bool
+) -> Iterator[Comparison]:
+    """The program and its copy in which the rules that let packets pass, or stop them, have own verdicts."""
+    deadline = None if question.timeout is None else time.monotonic() + question.timeout
+    tables = [_with_decisions(program.table(name)) for name in sorted(question.tables)]
+    entered = [
+        frozenset(name for name in question.chains if any(name in t and t[name].policy for t in tables))
+    ]
+    # A chain that another one enters has rules in front only while it is asked for itself.
+    entered += [frozenset({name}) for name in sorted(question.chains - entered[0])]
+    for chains in filter(None, entered):
+        before = [_limited(table, chains, box, program.family) for table in tables]
+        after = [_with_own_verdicts(table, passes) for table in before]
+        left = None if deadline is None else max(deadline - time.monotonic(), 1e-9)
+        yield from comparisons(
+            replace(program, tables=tuple(before)),
+            replace(program, tables=tuple(after)),
+            replace(question, chains=chains, timeout=left),
+        )
+
+
+def _with_decisions(table: Table) -> Table:
+    """*table*, in which each rule of unknown effect decides where a fact of its own holds."""
+    return table.of(
+        {
+            chain.name: chain.with_rules(tuple(each for rule in chain.rules for each in _decided(rule)))
+            for chain in table.chains
+        }
+    )
+
+
+def _decided(rule: Rule) -> tuple[Rule, ...]:
+    target = rule.target
+    if target is None or not is_unknown(target):
+        return (rule,)
+    fact = Match(_DECIDES, (), Role.CONSTANT, f"decided by {target.key}", reads=frozenset())
+    return rule._replace(matches=(*rule.matches, fact), target=replace(target, ends=Ends.SURELY)), rule
+
+
+def _is_added(rule: Rule) -> bool:
+    """Whether no rule of the program is *rule*."""
+    return rule.target is _OUTSIDE or any(match.name == _DECIDES for match in rule.matches[-1:])
+
+
 def _outside(box: Mapping[Field, Values], family: Family) -> list[Rule]:
     """Rules that decide the packets outside *box*, one for each field."""
     rules = []
@@ -165,10 +213,7 @@ def _outside(box: Mapping[Field, Values], family: Family) -> list[Rule]:
 
 
 def _limited(table: Table, chains: Iterable[str], box: Mapping[Field, Values], family: Family) -> Table:
-    """*table*, in which the *chains* decide packets outside *box* first.
-
-    They are entered under their own names, and other rules enter the chains as they are.
-    """
+    """*table*, in which the *chains* decide packets outside *box* first; no rule enters them."""
     by_name = table.by_name()
     for name in chains:
         chain = by_name[name]
@@ -207,8 +252,8 @@ def _with_own_verdict(rule: Rule, place: str, passes: bool) -> Rule:
 # ---- the regions ----
 
 
-def _of_chain(comparison: Comparison, out: Reached, added: int, passes: bool) -> Iterator[Outcome]:
-    """The outcomes of one chain, in front of which *added* rules were put."""
+def _of_chain(comparison: Comparison, out: Reached, passes: bool) -> Iterator[Outcome]:
+    """The outcomes of one chain."""
     found = Changes(out.family)
     entered = comparison.tables.tables[0][comparison.chain]
     for regions in explained(comparison, found, (WHOLE,), MOST[passes]):
@@ -219,8 +264,9 @@ def _of_chain(comparison: Comparison, out: Reached, added: int, passes: bool) ->
             decider = entered.policy or RETURNS, "", -1, 0
         else:
             assert ref.rule.target is not None
-            shift = added if ref.chain == entered.name else 0
-            decider = ref.rule.target.key.partition(_MARK)[0], ref.chain, ref.index - shift, ref.rule.line
+            before = comparison.tables.tables[1][ref.chain].rules[: ref.index]
+            at = -1 if is_hidden(ref.rule, ref.chain) else sum(not _is_added(rule) for rule in before)
+            decider = ref.rule.target.key.partition(_MARK)[0], ref.chain, at, ref.rule.line
         for area in areas(comparison, regions):
             yield Outcome(
                 comparison.table,

@@ -134,7 +134,62 @@ def test_a_compiled_rule_set_lets_the_same_packets_pass() -> None:
         assert sums[0] == sums[1] > 0
 
 
+def test_chains_that_are_asked_for_together_have_the_regions_of_each_alone() -> None:
+    rules = (
+        "*filter\n:INPUT DROP\n:log - \n:web - \n-A INPUT -s 10.0.0.0/8 -j web\n-A INPUT -j log\n"
+        "-A log -j LOG\n-A log -j DROP\n-A web -p tcp --dport 80 -j ACCEPT\n"
+        "-A web -p tcp --dport 81 -j REJECT\n-A web -p udp -j log\nCOMMIT\n"
+    )
+    program = hitables.read(rules)
+    box = region(Family.IPV4, destination="10.1.8.7:80-90")
+    chains = frozenset({"INPUT", "log", "web"})
+    question = Question(tuple(Backend), tables=frozenset({"filter"}), chains=chains)
+    together = reach(program, box, question, lambda step: None, True).outcomes
+    for chain in chains:
+        alone = asked(program, box, chain, *Backend).outcomes
+        assert alone and [each for each in together if each.entered == chain] == alone
+
+
 # ---- cases ----
+
+
+@pytest.mark.parametrize("rules", ["", "-A theirs -p tcp --dport 80 -j ACCEPT\n-A theirs -j DROP\n"])
+def test_chains_of_other_programs_may_let_packets_pass(rules: str, tmp_path: Path) -> None:
+    text = f"*filter\n:INPUT DROP\n:theirs - \n-A INPUT -s 10.0.0.0/8 -j theirs\n{rules}COMMIT\n"
+    (tmp_path / "rules").write_text(text)
+    question = ("reach", tmp_path / "rules", "--to", ":22", "--proto", "tcp", "--chain", "INPUT")
+    assert "no such packet passes" in run(*question, status=1).stdout
+    done = run(*question, "--leave", "theirs")
+    assert "the rules of chain theirs may let them pass" in done.stdout and "from 10.0.0.0/8" in done.stdout
+    document = json.loads(run(*question, "--leave", "theirs", "--format", "json", "--dropped").stdout)
+    fact = "decided by the rules of chain theirs"
+    holds = {(each["passes"], *(f["holds"] for f in each["facts"] if f["key"] == fact))
+             for each in document["regions"]}  # fmt: skip
+    assert holds == {(True, True), (False, False), (False,)}
+
+
+def test_a_target_that_is_not_known_may_let_packets_pass_and_one_that_is_known_may_not() -> None:
+    rules = "-A INPUT -p tcp -j TCPMSS --set-mss 1400\n-A INPUT -p udp -j FOOBAR --now\n-A INPUT -j DROP\n"
+    program = hitables.read(f"*filter\n:INPUT DROP\n{rules}COMMIT\n")
+    outcomes = asked(program, region(Family.IPV4, protocols="tcp,udp"), "INPUT").outcomes
+    passing = [each for each in outcomes if each.passes]
+    assert {(each.line, each.at) for each in passing} == {(4, 1)} and passing[0].verdict.startswith("FOOBAR")
+    assert {(each.line, each.at) for each in outcomes if not each.passes} == {(5, 2)}
+
+
+def test_conditions_that_all_regions_of_a_chain_share_are_printed_once(tmp_path: Path) -> None:
+    recent = "-m recent --update --seconds 60 --name s --rsource"
+    accepts = "".join(f"-A INPUT -s {net}.0.0.0/8 -p tcp --dport 22 -j ACCEPT\n" for net in (10, 12))
+    (tmp_path / "rules").write_text(f"*filter\n:INPUT DROP\n-A INPUT {recent} -j DROP\n{accepts}COMMIT\n")
+    question = ("reach", tmp_path / "rules", "--to", ":22", "--proto", "tcp", "--chain", "INPUT")
+    title, *lines = run(*question).stdout.splitlines()[1:]
+    assert title.startswith("table filter, chain INPUT, when ") and title.endswith("does not match:")
+    assert [line.strip() for line in lines if line.startswith("    ")] == [
+        "from 10.0.0.0/8",
+        "from 12.0.0.0/8",
+    ]
+    every = run(*question, "--dropped").stdout
+    assert "chain INPUT:" in every and every.count("matches") == 1 and every.count("does not match") == 3
 
 
 def test_a_match_with_memory_that_decides_nothing_is_left_out() -> None:
