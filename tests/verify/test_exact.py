@@ -30,6 +30,7 @@ from support.small_programs import (
     source,
 )
 
+import hitables
 from hitables.core.prover import Status
 from hitables.errors import HitablesError, Unsupported
 from hitables.ir import semantics
@@ -214,6 +215,38 @@ def test_what_follows_a_chain_that_may_return_is_compared() -> None:
         for pair in ((one, other), (other, one)):
             difference = differ(*pair)
             assert difference is not None and confirms(difference, *pair)
+
+
+RETURNS_AT_ONCE = """\
+*filter
+:FORWARD ACCEPT [0:0]
+:check - [0:0]
+:log - [0:0]
+-A FORWARD -f -j ACCEPT
+-A FORWARD -p tcp -j check
+-A FORWARD -j ACCEPT
+-A check -s 10.0.0.0/8 -g log
+-A log -j LOG
+COMMIT
+"""
+# multiport drops packets whose ports are cut off, but those from 10.0.0.0/8 come back to be rejected.
+RETURNS_BEHIND_A_DROP = (
+    RETURNS_AT_ONCE.replace("check", "ports")
+    .replace(
+        "-A FORWARD -j ACCEPT\n",
+        "-A FORWARD -p tcp -m tcp --dport 0:79 -j ACCEPT\n"
+        "-A FORWARD -p tcp -m tcp --dport 80:65535 -j ACCEPT\n"
+        "-A FORWARD -p tcp -j REJECT\n",
+    )
+    .replace("-g log\n", "-g log\n-A ports -p tcp -m multiport --dports 0:65535 -j ACCEPT\n")
+)
+
+
+def test_a_drop_of_malformed_packets_decides_none_that_return_behind_it() -> None:
+    pair = hitables.read(RETURNS_AT_ONCE), hitables.read(RETURNS_BEHIND_A_DROP)
+    difference = differ(*pair, backends=(Backend.NFT,))
+    assert difference is not None and confirms(difference, *pair)
+    assert difference.packet is not None and difference.packet.values[Field.SRC] >> 24 == 10
 
 
 def test_chains_that_nest_in_another_order_are_read_before_they_are_compared() -> None:
