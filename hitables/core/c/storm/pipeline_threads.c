@@ -119,21 +119,22 @@ static uint32_t action_of(const struct pipeline *p, uint32_t priority)
     return p->action[lower_bound(rules->priority, 1, rules->count, priority)];
 }
 
-static int classify(struct worker *worker, const uint64_t *packet, uint32_t count)
+static void classify(struct worker *worker, const uint64_t *packet, uint32_t count)
 {
     struct pipeline *p = worker->p;
     uint32_t *headers = worker->words, answers[PIPELINE_BATCH], dims = p->rules->dims;
     for (uint32_t i = 0; i < count; i++)
         memcpy(headers + (size_t)i * dims, p->headers + packet[i] * dims, dims * sizeof *headers);
     int status = vfdb_search(p->db, headers, count, answers);
-    if (status)
-        return status;
+    if (status) {
+        pipeline_fail(worker, status);
+        return;
+    }
     for (uint32_t i = 0; i < count; i++) {
         p->answers[packet[i]] = action_of(p, answers[i]);
         p->by[packet[i]] = BY_CLASSIFIER;
     }
     worker->stats.classified += count;
-    return VFDB_OK;
 }
 
 /* Search the cache.  *missed: the packets that it does not hold; their number is returned. */
@@ -194,7 +195,7 @@ static void sample_own(struct worker *worker, uint64_t packet, uint32_t count)
     pipeline_publish(worker, worker->cache);
 }
 
-static int work_on(struct worker *worker, uint64_t packet, uint32_t count)
+static void work_on(struct worker *worker, uint64_t packet, uint32_t count)
 {
     struct pipeline *p = worker->p;
     uint64_t missed[PIPELINE_BATCH];
@@ -208,11 +209,12 @@ static int work_on(struct worker *worker, uint64_t packet, uint32_t count)
         sample_own(worker, packet, count);
     else if (p->options->threads[KIND_UPDATER])
         mail(worker, packet + (uint64_t)(count - 1) * p->streams);
-    if (misses && !p->options->threads[KIND_CLASSIFIER])
-        return classify(worker, missed, misses);
-    if (misses)
+    if (!misses)
+        return;
+    if (p->options->threads[KIND_CLASSIFIER])
         send(worker, missed, misses);
-    return VFDB_OK;
+    else
+        classify(worker, missed, misses);
 }
 
 void *pipeline_cache_thread(void *argument)
@@ -226,9 +228,8 @@ void *pipeline_cache_thread(void *argument)
         for (uint32_t s = worker->number; worker->number < active && s < p->streams; s += active) {
             uint64_t packet;
             uint32_t count = take(worker, s, &packet);
-            int status = count ? work_on(worker, packet, count) : VFDB_OK;
-            if (status)
-                pipeline_fail(worker, status);
+            if (count)
+                work_on(worker, packet, count);
             taken += count;
         }
         if (worker->number >= active)
@@ -255,9 +256,8 @@ static uint32_t serve(struct worker *worker, uint32_t first, uint32_t step)
             continue;
         uint32_t count = ring_pop(&link->ring, packet, p->options->batch);
         spin_unlock(&link->consumer);
-        int status = count ? classify(worker, packet, count) : VFDB_OK;
-        if (status)
-            pipeline_fail(worker, status);
+        if (count)
+            classify(worker, packet, count);
         served += count;
     }
     return served;
