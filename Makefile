@@ -13,7 +13,7 @@ C_INCLUDES := -Ihitables/core/include $(addprefix -I,$(wildcard hitables/core/c/
 .PHONY: $(shell sed -nE 's/^([a-z][a-z0-9-]*):.*/\1/p' $(lastword $(MAKEFILE_LIST)))
 
 help: ## this list
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
 setup: .venv/ready ## build .venv/ with the package in it (editable)
 
@@ -65,6 +65,7 @@ prove: setup ## every real rule set proved equal to its compiled form (needs ../
 
 compiles: setup ## 5,000 rule sets of every style, with options of every kind: compiled and proved, each of them
 	python -m benchmarks.compiles $(BENCH_FLAGS)
+
 saves: setup ## every real rule set and every spelling of every option proved equal to its own save (needs root and ../shared)
 	python -m benchmarks.saves $(BENCH_FLAGS)
 
@@ -73,6 +74,7 @@ mutants: setup ## 3,000 rule sets with one mistake each: caught, or proved equal
 
 writes: setup ## 50,000 programs whose rules write what others read: both engines, and the kernel for a sample (needs root)
 	python -m benchmarks.writes $(BENCH_FLAGS)
+
 matrix: setup ## every match behind every writer, in real kernels, against the table of both (needs root)
 	python -m benchmarks.matrix $(BENCH_FLAGS)
 

@@ -239,8 +239,13 @@ def main() -> None:
     parser.add_argument("--algorithms", help="separated by commas; by default all but wrappers")
     parser.add_argument("--number", type=int, default=1, help="of the traces, for others")
     parser.add_argument("--published", action="store_true", help="the traces that come with the sets")
-    parser.add_argument("-o", "--output", type=Path, help="write the figures here, and draw no pages")
+    parser.add_argument(
+        "-o", "--output", type=Path, help="write the figures here, and draw no pages; of a part: out/"
+    )
     args = parser.parse_args()
+    if args.short or args.algorithms:  # the figures of the docs are of the whole run
+        args.output = args.output or Path("out/engine.json")
+        args.output.parent.mkdir(parents=True, exist_ok=True)
     every = [
         name for name, algorithm in engine.ALGORITHMS.items() if not algorithm.wraps and name != "linear"
     ]

@@ -218,7 +218,7 @@ def main() -> None:
     patience = args.patience or (SHORT_PATIENCE if args.short else PATIENCE)
     lines = grown(args.axis or list(AXES), args.command or COMMANDS, sizes, patience)
     data = {"machine": machine(), "sizes": sizes, "patience_s": patience, "goal": GOAL, "lines": lines}
-    whole = not (args.axis or args.command or args.short)
+    whole = not (args.axis or args.command or args.sizes or args.patience or args.short)
     if args.output or whole:
         (args.output or OUTPUT).write_text(json.dumps(data, indent=1) + "\n")
     if whole and not args.output:

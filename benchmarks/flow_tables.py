@@ -310,7 +310,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--packets", type=int, default=4_000_000, help="of each preset")
     parser.add_argument("--runs", type=int, default=RUNS, help="of each time")
-    parser.add_argument("--short", action="store_true", help="fewer packets, sizes and runs")
+    parser.add_argument("--short", action="store_true", help="fewer packets, sizes and runs; into out/ or -o")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these, and keep the other figures")
     parser.add_argument("--trace", help="figures 4 to 12 for the packets of a capture, into out/ or -o")
     parser.add_argument("--draw", action="store_true", help="tables and figures from the data that is there")
@@ -320,7 +320,9 @@ def main() -> None:
         write_pages(json.loads((args.output or OUTPUT).read_text()))
         return
     if args.trace:
-        args.only, args.output = ["day"], args.output or Path("out/flows.json")
+        args.only = ["day"]
+    if args.trace or args.short:  # the figures of the docs are of the whole run
+        args.output = args.output or Path("out/flows.json")
         args.output.parent.mkdir(parents=True, exist_ok=True)
     packets, runs = (300_000, 2) if args.short else (args.packets, args.runs)
     sizes = [1 << size for size in ((12, 16) if args.short else (10, 12, 14, 16, 18, 20))]
@@ -355,6 +357,8 @@ def main() -> None:
     elif args.trace:
         draw(data, path.parent)
         print(f"figures and data: {path.parent}/")
+    else:
+        print(f"data: {path}")
 
 
 def write_pages(data: dict[str, Any]) -> None:

@@ -123,8 +123,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--algorithms", help="separated by commas; by default all but wrappers")
-    parser.add_argument("-o", "--output", type=Path, help="write the figures here, and draw no pages")
+    parser.add_argument(
+        "-o", "--output", type=Path, help="write the figures here, and draw no pages; of a part: out/"
+    )
     args = parser.parse_args()
+    if args.short or args.algorithms:  # the figures of the docs are of the whole run
+        args.output = args.output or Path("out/growth.json")
+        args.output.parent.mkdir(parents=True, exist_ok=True)
     every = [name for name, algorithm in engine.ALGORITHMS.items() if not algorithm.wraps]
     algorithms = args.algorithms.split(",") if args.algorithms else list(SHORT) if args.short else every
     lines = growth(algorithms, SIZES[:3] if args.short else SIZES, 0.2 if args.short else 0.5)

@@ -370,11 +370,14 @@ def write_pages(data: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--packets", type=int, default=1_000_000, help="of each preset")
-    parser.add_argument("--short", action="store_true", help="fewer packets and rule sets")
+    parser.add_argument("--short", action="store_true", help="fewer packets and rule sets; into out/ or -o")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these, and keep the other figures")
     parser.add_argument("--draw", action="store_true", help="tables and figures from the data that is there")
     parser.add_argument("-o", "--output", type=Path, help="write the figures here, and no tables")
     args = parser.parse_args()
+    if args.short and not args.draw:  # the figures of the docs are of the whole run
+        args.output = args.output or Path("out/storm.json")
+        args.output.parent.mkdir(parents=True, exist_ok=True)
     path = args.output or OUTPUT
     if args.draw:
         write_pages(json.loads(path.read_text()))
@@ -407,7 +410,9 @@ def main() -> None:
             data[name].append(row)
             print(name, row, flush=True)
         path.write_text(json.dumps(data, indent=1) + "\n")
-    if not args.output:
+    if args.output:
+        print(f"data: {path}")
+    else:
         write_pages(data)
 
 

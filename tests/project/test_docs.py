@@ -103,6 +103,13 @@ def test_files_and_tests_that_the_docs_name_exist() -> None:
             assert (ROOT / name).exists(), f"{name_of(page)} names {name}"
 
 
+def test_make_targets_that_the_docs_name_exist() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    for page in [*PAGES, ROOT / "CHANGELOG.md"]:
+        named = set(re.findall(r"`make ([a-z][a-z0-9-]*)", page.read_text()))
+        assert named <= targets, f"{name_of(page)} names {named - targets}"
+
+
 def test_the_picture_is_what_the_example_compiles_to(tmp_path: Path) -> None:
     compiled = run(
         "hitables compile docs/example/office.rules -o office.rules && "

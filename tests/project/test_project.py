@@ -138,6 +138,13 @@ def test_what_the_makefile_runs_exists() -> None:
         assert re.search(rf"^{target}:", text, flags=re.MULTILINE), f"make {target} does nothing"
 
 
+def test_make_help_lists_every_target_that_has_a_description() -> None:
+    described = re.findall(r"^([\w-]+):.* ## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "papers-layer4" in described
+    assert [line.split()[1] for line in listed.splitlines() if line.startswith("  make ")] == described
+
+
 def test_the_walk_of_a_rule_names_functions_that_exist() -> None:
     page = (ROOT / "docs/architecture.md").read_text()
     steps = re.findall(r"`([\w/]+\.(?:py|c))` `(\w+)`", page)
