@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+from datetime import date
 from pathlib import Path
 
 
@@ -25,8 +26,9 @@ def _version(tool: str) -> str:
 
 
 def machine() -> dict[str, object]:
-    """CPU, cores, kernel, Python and iptables, for the head of a results file."""
+    """The day, CPU, cores, kernel, Python and iptables, for the head of a results file."""
     return {
+        "date": date.today().isoformat(),
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
