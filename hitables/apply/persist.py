@@ -200,8 +200,8 @@ def _note_what_is_left(
         rules = written.rules.get(family)
         if rules is None:
             tell(
-                f"IPv{int(family)}: no rules were confirmed, so a boot loads none of this family, which is open "
-                "unless another program closes it"
+                f"IPv{int(family)}: no rules were confirmed, so a boot loads none of this family, which is "
+                "open unless another program closes it"
             )
             continue
         kernel = Kernel(family, backends[family])

@@ -2,12 +2,12 @@
 
 A legacy tool changes a table in two steps: it replaces the rules, all counters at zero, and then adds the
 counters of before.  It holds a lock meanwhile, but iptables-legacy-save does not take that lock, so it may
-print zeros for every rule (docs/kernel.md, 20).  A program that carries counters over must read them under the
-lock.
+print zeros for every rule (docs/kernel.md, 20).  A program that carries counters over must read them under
+the lock.
 
-A program that writes a chain anew from what it has read must hold the lock from the reading to the writing, or
-rules that others insert or delete in between are lost.  Then the tool that writes must not wait for the lock:
-`under_lock` gives it another one.
+A program that writes a chain anew from what it has read must hold the lock from the reading to the writing,
+or rules that others insert or delete in between are lost.  Then the tool that writes must not wait for the
+lock: `under_lock` gives it another one.
 """
 
 from __future__ import annotations

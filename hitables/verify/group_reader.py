@@ -184,7 +184,7 @@ def read_list(tables: Tables, chain: int) -> ListRules:
 
 @dataclass(frozen=True)
 class Region:
-    """The root and the new chains that packets reach from it, numbered from 0, and their rules likewise.
+    """The root and the new chains that packets reach from it.  Chains are numbered from 0, and rules from 0.
 
     chains   by chain: its number in the encoding
     start    by chain: its first rule; one entry more than chains

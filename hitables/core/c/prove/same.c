@@ -194,8 +194,8 @@ bool residual_same(const struct residual *r, const struct residual_list *a, cons
         if (sameness == DIFFERENT)
             return false;
         if (sameness == RETURNS_ELSEWHERE && !elsewhere) {
-            /* A later difference explains it, and is the better place to cut by.  In one of the lists the item
-             * leads past what follows. */
+            /* A later difference explains it, and is the better place to cut by.  In one of the lists the
+             * item leads past what follows. */
             elsewhere = passes = true;
             first_x = *x, first_y = *y;
         }
