@@ -30,10 +30,10 @@ from .legacy_lock import legacy_lock
 from .namespace import Namespace, run
 from .prerequisites import furnish
 from .printed import RULE, Printed, parse_printed, text_of, unchanged, with_other_timers, without_rules
+from .retries import retries
 
 _TOOL = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 _CUT_TIMEOUT = re.compile(r"-j CT .*--timeout \S{4}(?!\S)")
-_TRIES = 10
 _SHOWN = 10  # differences in a message
 _UNLOADABLE = "the output cannot be loaded"
 _WIDTH = 200  # characters of a native rule in a message
@@ -138,7 +138,7 @@ class Reader:
         Counters of rules are printed if *counters*, those of policies always.
         """
         before: object = None
-        for _ in range(_TRIES):
+        for _ in retries():
             self._awake()
             text, failed = self._saved(counters)
             output = parse_printed(text)

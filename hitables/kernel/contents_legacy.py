@@ -16,6 +16,7 @@ from typing import Any
 from ..errors import LiveError
 from ..ir.fields import Family
 from .contents import ChainContents, ChainId, Contents, used
+from .retries import retries
 
 _GET_INFO, _GET_ENTRIES = 64, 65  # IPT_SO_…, and IP6T_SO_…
 _HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")  # NF_INET_…, in order
@@ -25,7 +26,6 @@ _NAME = 2, 31  # of a match or a target, behind its size
 _REVISION = 31
 _EXTENSION = _VERDICT = 32  # bytes of the header of a match or a target
 _ACCEPT, _RETURN = struct.pack("=i", -2), struct.pack("=i", -5)  # -NF_ACCEPT - 1, -NF_REPEAT - 1
-_TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def _entries(table: str, family: Family, layout: _Layout) -> tuple[bytes, bytes]
     name = table.encode()
     try:
         with socket.socket(kind, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw_socket:
-            for _ in range(_TRIES):
+            for _ in retries():
                 info = option(raw_socket, layout.level, _GET_INFO, _INFO.pack(name, *(0,) * 13), 0)
                 size = _INFO.unpack(info)[-1]
                 request = _ENTRIES.pack(name, size)

@@ -16,6 +16,7 @@ from ..errors import LiveError
 from ..ir.fields import Family
 from .contents import TABLES, ChainContents, ChainId, Contents, used
 from .netlink import NFTABLES, NLM_F_DUMP, Netfilter, attributes, message, text
+from .retries import retries
 
 _GETTABLE, _GETCHAIN, _GETRULE, _GETGEN = 1, 4, 7, 16
 _TABLE_NAME, _TABLE_FLAGS = 1, 2
@@ -34,7 +35,6 @@ _COMMENT = 0  # the kind of user data that is a comment
 _ACCEPT = 1
 _FAMILIES = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
 _INET = 1
-_TRIES = 10
 # Of an expression: its length and kind, and those of its first attribute, the name.
 _LEADING = struct.Struct("=HHHH")
 
@@ -60,19 +60,24 @@ def read_contents(family: Family) -> Contents:
 
     LiveError if they change faster than they can be read.
     """
+    kind = _FAMILIES[family]
     with contextlib.closing(Netfilter()) as netfilter:
-        for _ in range(_TRIES):
+        for _ in retries():
+            # Nothing is unpacked before all has been read: on a host where others change rules ten times a
+            # second, reading must take less than a tenth of a second.
             before = _generation(netfilter)
-            contents = _read_contents(netfilter, family)
+            tables = _answers(netfilter, kind, _GETTABLE)
+            chains = _answers(netfilter, kind, _GETCHAIN)
+            rules = {name: _rules(netfilter, kind, name) for name, _ in _of_iptables(tables)}
             if before == _generation(netfilter):
-                return contents
+                return _contents(tables, chains, rules, family)
     raise LiveError("nf_tables is changed faster than it can be read; try again when fewer changes are made")
 
 
 def table_flags(family: Family) -> dict[str, list[str]]:
     """The flags of the tables of iptables in the namespace of the caller, with nft's names: `dormant`."""
     with contextlib.closing(Netfilter()) as netfilter:
-        tables = [(name, flags) for name, flags in _tables(netfilter, _FAMILIES[family]) if name in TABLES]
+        tables = _of_iptables(_answers(netfilter, _FAMILIES[family], _GETTABLE))
     return {name: [word for at, word in enumerate(_TABLE_WORDS) if flags >> at & 1] for name, flags in tables}
 
 
@@ -81,18 +86,28 @@ def _generation(netfilter: Netfilter) -> bytes:
     return attributes(netfilter.ask(message(NFTABLES, _GETGEN, 0, 0, b"")))[1]
 
 
-def _read_contents(netfilter: Netfilter, family: Family) -> Contents:
-    kind = _FAMILIES[family]
-    tables = [name for name, _ in _tables(netfilter, kind) if name in TABLES]
-    heads = {chain_id: head for chain_id, head, _ in _chains(netfilter, kind) if chain_id[0] in tables}
+def _answers(netfilter: Netfilter, kind: int, command: int, request: bytes = b"") -> list[bytes]:
+    """All answers to *command*."""
+    return list(netfilter.dump(message(NFTABLES, command, NLM_F_DUMP, kind, request)))
+
+
+def _rules(netfilter: Netfilter, kind: int, table: str) -> list[bytes]:
+    return _answers(netfilter, kind, _GETRULE, text(_RULE_TABLE, table))
+
+
+def _contents(
+    of_tables: list[bytes], of_chains: list[bytes], of_rules: dict[str, list[bytes]], family: Family
+) -> Contents:
+    """The contents of the tables of iptables, from the answers of the kernel."""
+    tables = [name for name, _ in _of_iptables(of_tables)]
+    heads = {chain_id: head for chain_id, head, _ in _chains(of_chains) if chain_id[0] in tables}
     rules: dict[ChainId, list[bytes]] = {chain_id: [] for chain_id in heads}
     handles: dict[ChainId, list[int]] = {chain_id: [] for chain_id in heads}
     for table in tables:
-        for rule in _rules(netfilter, kind, table):
+        for rule in map(_rule, of_rules[table]):
             chain_id = table, rule.chain
-            if chain_id in heads:  # else the chain is newer than the dump, which is then repeated
-                rules[chain_id].append(_canonical(rule.expressions, rule.userdata, family))
-                handles[chain_id].append(rule.handle)
+            rules[chain_id].append(_canonical(rule.expressions, rule.userdata, family))
+            handles[chain_id].append(rule.handle)
     chains = {
         chain_id: ChainContents(head, tuple(rules[chain_id]), tuple(handles[chain_id]))
         for chain_id, head in heads.items()
@@ -100,16 +115,20 @@ def _read_contents(netfilter: Netfilter, family: Family) -> Contents:
     return Contents(tables, chains)
 
 
-def _tables(netfilter: Netfilter, kind: int) -> Iterator[tuple[str, int]]:
+def _tables(answers: list[bytes]) -> Iterator[tuple[str, int]]:
     """Name and flags of each table."""
-    for body in netfilter.dump(message(NFTABLES, _GETTABLE, NLM_F_DUMP, kind, b"")):
+    for body in answers:
         attrs = attributes(body)
         yield _name(attrs[_TABLE_NAME]), int.from_bytes(attrs.get(_TABLE_FLAGS, b""), "big")
 
 
-def _chains(netfilter: Netfilter, kind: int) -> Iterator[tuple[ChainId, bytes, int]]:
+def _of_iptables(answers: list[bytes]) -> list[tuple[str, int]]:
+    return [(name, flags) for name, flags in _tables(answers) if name in TABLES]
+
+
+def _chains(answers: list[bytes]) -> Iterator[tuple[ChainId, bytes, int]]:
     """The id and head of each chain, and the number of its rules and of jumps to it."""
-    for body in netfilter.dump(message(NFTABLES, _GETCHAIN, NLM_F_DUMP, kind, b"")):
+    for body in answers:
         attrs = attributes(body)
         head = b""
         if _CHAIN_HOOK in attrs:
@@ -120,15 +139,14 @@ def _chains(netfilter: Netfilter, kind: int) -> Iterator[tuple[ChainId, bytes, i
         yield chain_id, head, int.from_bytes(attrs.get(_CHAIN_USE, b""), "big")
 
 
-def _rules(netfilter: Netfilter, kind: int, table: str) -> Iterator[_Dumped]:
-    for body in netfilter.dump(message(NFTABLES, _GETRULE, NLM_F_DUMP, kind, text(_RULE_TABLE, table))):
-        attrs = attributes(body)
-        yield _Dumped(
-            _name(attrs[_RULE_CHAIN]),
-            int.from_bytes(attrs[_RULE_HANDLE], "big"),
-            attrs.get(_RULE_EXPRESSIONS, b""),
-            attrs.get(_RULE_USERDATA, b""),
-        )
+def _rule(body: bytes) -> _Dumped:
+    attrs = attributes(body)
+    return _Dumped(
+        _name(attrs[_RULE_CHAIN]),
+        int.from_bytes(attrs[_RULE_HANDLE], "big"),
+        attrs.get(_RULE_EXPRESSIONS, b""),
+        attrs.get(_RULE_USERDATA, b""),
+    )
 
 
 def _name(value: bytes) -> str:
@@ -201,7 +219,7 @@ def culprits(family: Family) -> Iterator[tuple[ChainId, int, str]]:
     """Why iptables does not read a table: chain, rule (from 1; 0: the chain itself), and the reason."""
     kind = _FAMILIES[family]
     with contextlib.closing(Netfilter()) as netfilter:
-        for chain_id, head, _ in _chains(netfilter, kind):
+        for chain_id, head, _ in _chains(_answers(netfilter, kind, _GETCHAIN)):
             if chain_id[0] in TABLES and head and not _is_base_of(chain_id, head):
                 hook, priority = struct.unpack_from(">Ii", head)
                 yield (
@@ -212,7 +230,7 @@ def culprits(family: Family) -> Iterator[tuple[ChainId, int, str]]:
         for table in TABLES:
             numbers: dict[str, int] = {}
             with contextlib.suppress(LiveError):  # no such table
-                for rule in _rules(netfilter, kind, table):
+                for rule in map(_rule, _rules(netfilter, kind, table)):
                     number = numbers[rule.chain] = numbers.get(rule.chain, 0) + 1
                     more = {name for name, one in _expressions(rule.expressions) if not _is_read(name, one)}
                     if more:
@@ -247,9 +265,9 @@ def tables_present(family: Family) -> list[tuple[str, bool]]:
     tables: dict[str, bool] = {}
     with contextlib.closing(Netfilter()) as netfilter:
         for kind, called in ((_FAMILIES[family], "ip" if family is Family.IPV4 else "ip6"), (_INET, "inet")):
-            for name, _ in _tables(netfilter, kind):
+            for name, _ in _tables(_answers(netfilter, kind, _GETTABLE)):
                 tables[f"{called} {name}"] = False
-            for (table, _), head, uses in _chains(netfilter, kind):
+            for (table, _), head, uses in _chains(_answers(netfilter, kind, _GETCHAIN)):
                 if uses or (head and int.from_bytes(head[8:12], "big") != _ACCEPT):
                     tables[f"{called} {table}"] = True
     return list(tables.items())

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from support.rule_texts import make_text
 from hitables.errors import LiveError
 from hitables.ir.fields import Family
 from hitables.ir.packet import Backend
-from hitables.kernel import checked_save, contents_legacy
+from hitables.kernel import checked_save, contents_legacy, contents_nft
 from hitables.kernel.checked_save import Misread, Reader, Reading, also_present
 from hitables.kernel.load_save import load, save
 from hitables.kernel.namespace import Namespace, run
+from hitables.kernel.retries import retries
 
 pytestmark = pytest.mark.needs_kernel
 
@@ -307,8 +309,10 @@ def test_a_rule_that_cannot_be_loaded_again_is_refused_with_the_words_of_the_too
 # Changes while it is read.
 
 
-def read_while_it_changes(family: Family, backend: Backend, times: int) -> str:
-    """The rules are changed behind the printing of them, *times* times."""
+def read_while_it_changes(family: Family, backend: Backend, times: int, tries: int = 0) -> str:
+    """The rules are changed behind the printing of them, *times* times; at most *tries* are made, if not 0."""
+    if tries:
+        checked_save.retries = partial(retries, tries, 0.0)
     changes = iter(range(times))
     printed = Reader._saved
 
@@ -333,7 +337,30 @@ def test_a_change_between_printing_and_comparing_is_read_too(family: Family, bac
         text = namespace.call(read_while_it_changes, family, backend, 2)
         assert text.count("-A INPUT") == 5 and text == save(family, backend, namespace)
         with pytest.raises(LiveError, match="changed faster"):
-            namespace.call(read_while_it_changes, family, backend, 50)
+            namespace.call(read_while_it_changes, family, backend, 50, tries=10)
+
+
+def contents_while_others_change(rules: str) -> int:
+    """The rules change as often as a rule is unpacked."""
+    run(["iptables-nft-restore"], rules)
+    unpack, changes = contents_nft._rule, 0
+
+    def and_change(body: bytes) -> contents_nft._Dumped:
+        nonlocal changes
+        changes += 1
+        return unpack(body)
+
+    contents_nft._rule = and_change
+    contents_nft._generation = lambda netfilter: changes.to_bytes(4, "big")  # type: ignore[assignment]
+    return len(contents_nft.read_contents(Family.IPV4).chains["filter", "INPUT"].rules)
+
+
+def test_rules_are_unpacked_when_all_have_been_read() -> None:
+    """Unpacking takes five times as long as reading; others may change rules ten times a second."""
+    lines = "".join(f"-A INPUT -s 10.0.0.{n}/32 -j ACCEPT\n" for n in range(100))
+    text = f"*filter\n:INPUT ACCEPT [0:0]\n{lines}COMMIT\n"
+    with Namespace() as namespace:
+        assert namespace.call(contents_while_others_change, text) == 100
 
 
 def read_twice(seen: Path) -> list[str]:
