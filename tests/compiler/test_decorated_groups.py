@@ -18,6 +18,7 @@ from hitables import read, write
 from hitables.compiler import tables
 from hitables.compiler.compile import compile_rules
 from hitables.compiler.options import Options
+from hitables.compiler.pipeline import compile_text
 from hitables.ir.choices import Malformed
 
 pytestmark = pytest.mark.engine
@@ -84,3 +85,28 @@ def _grouped(grouping, grow, boxes, **options):  # type: ignore[no-untyped-def]
     if options.get("algorithm") == "auto":
         options |= {"grouping": grouping, "size_penalty": 0.0}
     return grow(boxes, **options)
+
+
+@pytest.mark.parametrize("grouping", range(1, 5))
+def test_rules_that_repeat_an_earlier_rule_are_in_no_tree(grouping: int) -> None:
+    """As in rule sets that were pasted together of sections, each with the rules of states in front."""
+    rng = random.Random(1)
+    state = "-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
+    rules = [
+        f"-A FORWARD -{rng.choice('sd')} 10.{rng.randrange(256)}.{rng.randrange(4)}.0/24 "
+        f"-j {rng.choice(['ACCEPT', 'DROP'])}"
+        for _ in range(120)
+    ]
+    for at in range(0, 160, 40):
+        rules[at:at] = [state]
+    before = f"*filter\n:FORWARD DROP [0:0]\n{chr(10).join(rules)}\nCOMMIT\n"
+    options = Options(leaf_size=2, min_length=3, max_expansion=50.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "grow", functools.partial(_grouped, grouping, tables.grow))
+        compiled = compile_text(before, options)
+    assert not compiled.by_regions
+    chains = compiled.program.table("filter").chains
+    called = {rule.target.name for chain in chains for rule in chain.rules if rule.target}
+    kept = [chain for chain in chains if chain.rules and chain.name not in {"FORWARD", *called}]
+    repeated = [rule for chain in kept for rule in chain.rules if "conntrack" in str(rule.matches)]
+    assert len(repeated) == 3

@@ -10,6 +10,7 @@ enum {
     FEW = 2,          /* a version of at most this many rules is a list */
     DEEPEST = 2000,   /* tests above a node below which versions are lists: recursion ends there */
     LISTED = 3,         /* rules of later groups that are listed rather than searched */
+    COVERED = 253,      /* the group of rules that no packet reaches */
     IN_HEAD = 254,      /* the group of rules that are read before all trees */
     OUT_OF_SAMPLE = 255 /* the group of rules that are not in the sample */
 };
@@ -80,6 +81,7 @@ struct group_trees {
     bool every_stayer; /* the sample has all rules that may not be moved */
     uint32_t *first; /* [rules + 1] first box of each rule */
     uint8_t *group; /* [rules] */
+    uint8_t *repeats; /* [rules] an earlier rule with the same box ends its packets */
     struct asked_rules *asked; /* [rules] */
     uint32_t *limit[GROUPS];   /* [rules] the version of each later group that it asks: the rules below that
                                 * number; 0: none */
@@ -117,6 +119,12 @@ double group_trees_cost(struct group_trees *f);
 
 /* group_choice.c: build in the cheapest grouping; its root, and the forms of its rules in the space. */
 bool group_choose(struct group_trees *f, struct build_node **root);
+
+/* group_covered.c: whether final rules of the head end all packets of the rule, each of its boxes one of them.
+ */
+bool group_head_covers(const struct group_trees *f, uint32_t rule);
+/* Mark the rules of one box that have the box of an earlier final rule; false when memory is exhausted. */
+bool group_find_repeats(struct group_trees *f);
 
 /* group_prune.c: the cheapest form of tree g, cost plus size_penalty times the rules printed. */
 struct build_node *group_prune(struct group_trees *f, uint32_t g);

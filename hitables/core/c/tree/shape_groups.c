@@ -79,6 +79,10 @@ static void group_rules(struct group_trees *f)
             f->group[r] = r < by->head ? IN_HEAD : OUT_OF_SAMPLE;
             continue;
         }
+        if (f->repeats[r] || (by->head && group_head_covers(f, r))) {
+            f->group[r] = COVERED;
+            continue;
+        }
         enum group_kind kind = by->one ? GROUP_WIDE : kind_of(f, r);
         if (kind <= GROUP_FIRST_AXIS && !(in->free[r] & TREE_MOVABLE))
             by->called = false; /* RETURN in a called tree would come back */
@@ -453,6 +457,7 @@ static bool index_rules(struct group_trees *f)
     f->asked = group_take(f, ((size_t)in->rules + 1) * sizeof *f->asked);
     for (uint32_t h = 0; h < GROUPS; h++)
         f->limit[h] = group_take(f, ((size_t)in->rules + 1) * sizeof *f->limit[h]);
+    f->repeats = group_take(f, (size_t)in->rules + 1);
     uint8_t *free = group_take(f, (size_t)in->rules + 1);
     if (f->failed)
         return false;
@@ -467,7 +472,7 @@ static bool index_rules(struct group_trees *f)
     for (uint32_t a = 0; a < in->axes; a++)
         if (in->axis[a].needs >= 0)
             f->needed[in->axis[a].needs] = true;
-    return true;
+    return group_find_repeats(f);
 }
 
 static enum tree_status shape_groups_grow(struct space *space, const struct tree_options *options,
