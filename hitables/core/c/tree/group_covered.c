@@ -1,12 +1,13 @@
 /* Rules that no packet reaches, as one earlier rule ends all packets of each of their boxes.
  *
- * Idea: such a rule would be in a group of its own accord, and rules of other groups would ask for it, though
- * a rule of another group, or of the head, decides its packets.  Lists that were pasted together repeat rules,
- * and have the rules of states in front of each section.  So rules that repeat the box of an earlier one, and
- * rules that are within a rule of the head, are in no group.  Others that are covered vanish from leaves, or
- * stay.
+ * Idea: such a rule would be in a group of its own accord, and rules of other groups would ask for it,
+ * though a rule of another group, or of the head, decides its packets.  Lists that were pasted together
+ * repeat rules, and have the rules of states in front of each section.  So rules that repeat the box of an
+ * earlier one, and rules that are within a rule of the head, are in no group.  Others that are covered vanish
+ * from leaves, or stay.
  * Cost: a step per rule for repeated boxes; one per rule of the head and box for the head.
  * Invariant: a covered rule is behind a final rule (tree.h) in the list.
+ * Threading: none; the groups belong to one build.
  */
 #include "group_trees.h"
 

@@ -120,8 +120,7 @@ double group_trees_cost(struct group_trees *f);
 /* group_choice.c: build in the cheapest grouping; its root, and the forms of its rules in the space. */
 bool group_choose(struct group_trees *f, struct build_node **root);
 
-/* group_covered.c: whether final rules of the head end all packets of the rule, each of its boxes one of them.
- */
+/* group_covered.c: whether final rules of the head end all packets of the rule, each of its boxes one. */
 bool group_head_covers(const struct group_trees *f, uint32_t rule);
 /* Mark the rules of one box that have the box of an earlier final rule; false when memory is exhausted. */
 bool group_find_repeats(struct group_trees *f);
