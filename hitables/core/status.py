@@ -42,6 +42,7 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
             "{where}{plan}: the algorithm and linear search gave different answers",
         ),
         lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} does not count the work of its searches"),
+        lib.VFDB_NO_POSITION: (DatabaseError, "position {position} lies beyond the last rule"),
     },
     FLOWS: {
         lib.VFDB_NO_MEMORY: (

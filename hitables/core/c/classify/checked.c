@@ -106,6 +106,11 @@ static int checked_settle(void *built)
     return vfdb_settle(((struct checked *)built)->inner);
 }
 
+static uint64_t checked_rebuilds(const void *built)
+{
+    return vfdb_rebuilds(((const struct checked *)built)->inner);
+}
+
 const struct vfdb_ops vfdb_checked = {
     .name = "checked",
     .title = "another algorithm, and linear search beside it: a search in which they part fails",
@@ -118,5 +123,6 @@ const struct vfdb_ops vfdb_checked = {
     .search = checked_search,
     .search_counted = checked_search_counted,
     .settle = checked_settle,
+    .rebuilds = checked_rebuilds,
     .free = checked_free,
 };

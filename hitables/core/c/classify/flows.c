@@ -112,6 +112,11 @@ static int flows_settle(void *built)
     return vfdb_settle(((struct flow_front *)built)->inner);
 }
 
+static uint64_t flows_rebuilds(const void *built)
+{
+    return vfdb_rebuilds(((const struct flow_front *)built)->inner);
+}
+
 const struct vfdb_ops vfdb_flows = {
     .name = "flows",
     .title = "another algorithm behind a table of flow states, which answers for packets of known flows",
@@ -132,6 +137,7 @@ const struct vfdb_ops vfdb_flows = {
     .search = flows_search,
     .search_counted = flows_search_counted,
     .settle = flows_settle,
+    .rebuilds = flows_rebuilds,
     .flow_stats = flows_stats,
     .free = flows_free,
 };

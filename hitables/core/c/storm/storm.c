@@ -230,6 +230,11 @@ static int storm_settle(void *built)
     return vfdb_settle(((struct storm *)built)->inner);
 }
 
+static uint64_t storm_rebuilds(const void *built)
+{
+    return vfdb_rebuilds(((const struct storm *)built)->inner);
+}
+
 const struct vfdb_ops vfdb_storm = {
     .name = "storm",
     .title = "another algorithm behind a cache of rules that evolve from samples of the packets",
@@ -246,6 +251,7 @@ const struct vfdb_ops vfdb_storm = {
     .search = storm_search,
     .search_counted = storm_search_counted,
     .settle = storm_settle,
+    .rebuilds = storm_rebuilds,
     .storm_stats = storm_stats,
     .free = storm_free,
 };
