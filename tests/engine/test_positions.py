@@ -30,7 +30,9 @@ def reading(rules: list[Sides], packets: np.ndarray) -> np.ndarray:
     """The position of the first rule that holds each packet, by the definition; -1 for none."""
     found = np.full(len(packets), -1, np.int32)
     for position in reversed(range(len(rules))):
-        inside = [(low <= packets[:, d]) & (packets[:, d] <= high) for d, (low, high) in enumerate(rules[position])]
+        inside = [
+            (low <= packets[:, d]) & (packets[:, d] <= high) for d, (low, high) in enumerate(rules[position])
+        ]
         found[np.all(inside, axis=0)] = position
     return found
 

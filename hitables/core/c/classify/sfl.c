@@ -19,8 +19,8 @@
  * of A in front of which that one was inserted may be deleted, and then the two would be exchanged.  Updates
  * go on while A is built, and the buffer is made again from both lists at the end.  As published
  * (background=2), the list answers while A is built, and updates wait; with background=0 searches wait, too.
- * Answers are priorities, which are kept with A's rules.  A build that fails leaves the buffer in place, and is
- * tried again delta updates later.
+ * Answers are priorities, which are kept with A's rules.  A build that fails leaves the buffer in place, and
+ * is tried again delta updates later.
  */
 #include "box_soa.h"
 #include "budget.h"
@@ -348,7 +348,7 @@ const struct vfdb_ops vfdb_sfl = {
     .most_dims = VFDB_DIMS,
     .wraps = true,
     .param = {{"delta", "updates in the buffer before the other is built again", 20, 0, 1000000},
-              {"background", "1: all goes on while it is built, 2: the list answers, updates wait, 0: all wait",
+              {"background", "1: all goes on while it is built, 2: the list answers, updates wait, 0: all",
                1, 0, 2},
               {"vector", "0: not with AVX-512, even where the CPU has it", 1, 0, 1}},
     .build = sfl_build,

@@ -136,7 +136,8 @@ bool vfdb_order_spread(const struct vfdb_order *order, uint32_t position, bool w
 {
     uint32_t anchor = order->priority[position < order->count ? position : position - 1];
     for (uint32_t bits = whole || anchor >= ORDER_TOP ? BITS : 1; bits < BITS; bits++) {
-        uint32_t low = anchor >> bits << bits, end = low + (1U << bits) < ORDER_TOP ? low + (1U << bits) : ORDER_TOP;
+        uint32_t low = anchor >> bits << bits, end = low + (1U << bits);
+        end = end < ORDER_TOP ? end : ORDER_TOP;
         uint32_t first = place_of(order, low), after = place_of(order, end), count = after - first;
         if (count + 1 > exp2((double)RULE_BITS / BITS * bits) || count + 1 > end - low)
             continue;

@@ -35,8 +35,8 @@ uint32_t vfdb_order_position(const struct vfdb_order *order, uint32_t priority);
 
 /* A priority between those of rules position - 1 and position; false: there is none. */
 bool vfdb_order_between(const struct vfdb_order *order, uint32_t position, uint32_t *priority);
-/* The fewest rules around a position to be spread so that a gap is there, or (*whole*) all rules; false: there
- * are too many rules. */
+/* The fewest rules around a position to be spread so that a gap is there, or (*whole*) all rules; false:
+ * there are too many rules. */
 bool vfdb_order_spread(const struct vfdb_order *order, uint32_t position, bool whole,
                        struct order_spread *spread);
 /* The new priority of rule *position* of a spread. */

@@ -1,12 +1,12 @@
-/* Insertion and deletion by position (The Small, the Fast and the Lazy, section III-B), and answers as positions.
+/* Insertion and deletion by position (The Small, the Fast and the Lazy, section III-B); answers as positions.
  *
  * Idea: the rule takes a priority between those of its neighbours (vfdb_order.c).  Where none is free, rules
- * around it get new priorities: one by one in a structure that can insert and remove, if they are few, else by
- * a new build.
+ * around it get new priorities: one by one in a structure that can insert and remove, if they are few, else
+ * by a new build.
  * Cost: that of an insertion and of O(log n) more, amortised; of a build at most once in log2(2^31 / n)
  * insertions, for what cannot be updated in place; a word per rule.
- * Invariant: new priorities keep the order of the rules, at every step, so answers stay right when memory ends
- * in between.
+ * Invariant: new priorities keep the order of the rules, at every step, so answers stay right when memory
+ * ends in between.
  * Threading: as vfdb.c; an answer and its position are of one moment.
  */
 #define _GNU_SOURCE
@@ -109,7 +109,8 @@ static int make_room(struct vfdb *db, uint32_t position, uint32_t *priority)
             status = spread_in_place(db, &spread);
     }
     if (status == VFDB_ANEW)
-        status = vfdb_order_spread(db->order, position, true, &spread) ? spread_anew(db, &spread) : VFDB_TOO_LARGE;
+        status = vfdb_order_spread(db->order, position, true, &spread) ? spread_anew(db, &spread)
+                                                                       : VFDB_TOO_LARGE;
     if (status == VFDB_OK && !vfdb_order_between(db->order, position, priority))
         status = VFDB_TOO_LARGE;
     return status;
