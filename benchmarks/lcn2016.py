@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +28,7 @@ from typing import Any
 
 from hitables import engine
 from hitables.core.update_run import UpdateRun, update_run
+from hitables.files import write_text
 from hitables.kernel.machine import machine
 
 from . import lcn2016_growth, lcn2016_tables
@@ -209,13 +211,15 @@ def measure(part: str, protocol: Protocol, data: dict[str, Any], path: Path) -> 
     if runs.get(part, {}).get("parameters") != chosen or runs[part]["machine"] != machine():
         data[part] = []
     # Its rows are of this date and those before.
-    runs[part] = {"machine": machine(), "date": datetime.date.today().isoformat(), "parameters": chosen}
+    of_now = {"machine": machine(), "date": datetime.date.today().isoformat()}
+    data |= of_now
+    runs[part] = of_now | {"parameters": chosen, "load_at_start": os.getloadavg()[0]}
     rows = data[part]
     for row in stages[part](tuple(rows)):
         rows.append(row)
         print(part, len(rows), row["plan"], row.get("kind", row.get("case")), flush=True)
-        path.write_text(json.dumps(data, indent=1) + "\n")
-    path.write_text(json.dumps(data, indent=1) + "\n")
+        write_text(str(path), json.dumps(data, indent=1) + "\n")
+    write_text(str(path), json.dumps(data, indent=1) + "\n")
 
 
 def write_pages(data: dict[str, Any]) -> None:
@@ -252,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         args.output = args.output or Path("out/sfl.json")
     path = args.output or OUTPUT
     path.parent.mkdir(parents=True, exist_ok=True)
-    data: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    data = recorded(path)
     if not args.draw:
         chosen = args.only or PARTS
         times = {part: protocol.minutes(part) for part in chosen}
@@ -275,6 +279,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     wrong = never_rebuilt(data)
     if wrong:
         sys.exit("\n".join(wrong))
+
+
+def recorded(path: Path) -> dict[str, Any]:
+    """The parts that are there, in the form that this writes."""
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    runs = found.get("runs", {})
+    kept = {part: found[part] for part in PARTS if part in runs and part in found}
+    return (
+        {name: found[name] for name in ("machine", "date") if runs and name in found} | {"runs": runs} | kept
+    )
 
 
 def protocol_of(args: argparse.Namespace) -> Protocol:

@@ -1,8 +1,8 @@
 """Table I of the SFL paper: how build, update and search grow, fitted by least squares over logarithms.
 
 Cases: `rules`, over the number of rules; `pending`, over the updates in the buffer of SFL; `deleted`, the
-search of a header whose rule was deleted, over the number of rules.  From the times of the last two, that of a
-structure without pending or deleted rules is subtracted.
+search of a header whose rule was deleted, over the number of rules.  From the times of the last two, that of
+a structure without pending or deleted rules is subtracted.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ def draw(data: dict[str, Any], folder: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "hitables"
+    matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot as plt
 
     figure, panels = plt.subplots(5, 4, figsize=(22, 26))
@@ -65,8 +67,9 @@ def draw(data: dict[str, Any], folder: Path) -> None:
             "updates asked for",
         )
         bars(panels[4][2 + column], data.get("table2", []), kind)
-    figure.tight_layout()
-    figure.savefig(folder / "sfl.svg")
+    legend(figure, panels)
+    figure.tight_layout(rect=(0, 0.05, 1, 1))
+    figure.savefig(folder / "sfl.svg", metadata={"Date": None})
     plt.close(figure)
 
 
@@ -79,11 +82,11 @@ def plans() -> list[tuple[str, str, str]]:
     return list(seen.values())
 
 
-def style(form: str, name: str, label: str) -> dict[str, Any]:
+def style(form: str, name: str) -> dict[str, Any]:
     inner = name.removeprefix("sfl(").removesuffix(")")
     thin = form == "paper"
     return {
-        "color": COLOURS[inner], "ls": "--" if inner != name else "-", "label": label,
+        "color": COLOURS[inner], "ls": "--" if inner != name else "-", "label": label_of(form, name),
         "lw": 0.8 if thin else 1.8, "marker": "x" if thin else ".", "markersize": 4, "capsize": 2,
     }  # fmt: skip
 
@@ -102,7 +105,7 @@ def over_updates(panel: Any, rows: list[Row], kind: str, value: str, title: str,
             key=lambda row: row["updates"],
         )
         if mine:
-            with_bars(panel, [row["updates"] for row in mine], mine, value, style(form, name, plan))
+            with_bars(panel, [row["updates"] for row in mine], mine, value, style(form, name))
     panel.set_yscale("log")
     finish(panel, title, below)
 
@@ -113,7 +116,7 @@ def over_time(panel: Any, rows: list[Row], kind: str) -> None:
             continue
         for row in rows:
             if (row["plan"], row["kind"], row["updates"]) == (plan, kind, 100):
-                look = {key: each for key, each in style(form, name, plan).items() if key != "capsize"}
+                look = {key: each for key, each in style(form, name).items() if key != "capsize"}
                 part = row["seconds"] / len(row["ticks"])
                 panel.plot(
                     [part * (number + 1) for number in range(len(row["ticks"]))],
@@ -125,18 +128,19 @@ def over_time(panel: Any, rows: list[Row], kind: str) -> None:
 
 def bars(panel: Any, rows: list[Row], kind: str) -> None:
     """Table II at 100 updates, with intervals."""
-    shown = [
-        row
-        for _, _, plan in plans()
-        for row in rows
-        if (row["plan"], row["kind"], row["updates"]) == (plan, kind, 100)
-    ]
-    panel.barh(
-        [row["plan"] for row in shown],
-        [row["millions"]["mean"] for row in shown],
-        xerr=[row["millions"]["interval"] or 0.0 for row in shown],
-        capsize=3,
-    )
+    for form, name, plan in plans():
+        for row in rows:
+            if (row["plan"], row["kind"], row["updates"]) == (plan, kind, 100):
+                values = row["millions"]
+                look = style(form, name)
+                panel.barh(
+                    f"{name} (paper)" if form == "paper" else name,
+                    values["mean"],
+                    xerr=values["interval"] or 0.0,
+                    color=look["color"],
+                    alpha=0.5 if form == "paper" else 1.0,
+                    capsize=3,
+                )
     panel.invert_yaxis()
     panel.set_title(f"table II: million headers with 100 {kind}s")
 
@@ -155,13 +159,26 @@ def over_delta(panel: Any, rows: list[Row], value: str, title: str) -> None:
                 key=lambda row: row["delta"],
             )
             if mine:
-                look = style(form, inner, FORMS[form][f"sfl({inner})"])
+                look = style(form, f"sfl({inner})")
                 with_bars(panel, [row["delta"] for row in mine], mine, value, look)
     finish(panel, title, "delta")
+
+
+def legend(figure: Any, panels: Any) -> None:
+    """One for all panels, at the bottom."""
+    lines: dict[str, Any] = {}
+    for panel in panels.flat:
+        handles, labels = panel.get_legend_handles_labels()
+        lines |= dict(zip(labels, handles, strict=True))
+    shown = [label_of(form, name) for form, name, _ in plans() if label_of(form, name) in lines]
+    if shown:
+        figure.legend([lines[label] for label in shown], shown, loc="lower center", ncol=5)
+
+
+def label_of(form: str, name: str) -> str:
+    return f"{name}, the paper's form" if form == "paper" else name
 
 
 def finish(panel: Any, title: str, below: str) -> None:
     panel.set_xlabel(below)
     panel.set_title(title)
-    if panel.get_legend_handles_labels()[1]:
-        panel.legend(fontsize=6)
