@@ -52,6 +52,8 @@ from .lcn2016_sets import (
 OUTPUT = DOCS / "evaluation" / "sfl.json"
 PARTS = ("table1", "figure5", "table2", "deltas")
 TICKS_PER_SECOND = 10
+# The updates of table II whose rows are drawn over time (figure 6).
+DRAWN = 100
 
 Row = dict[str, Any]
 
@@ -67,6 +69,7 @@ class Protocol:
     deltas: tuple[int, ...] = tuple(range(0, 101, 5))
     durations: tuple[float, ...] = (10.0, 25.0)
     issued: int = 100
+    forms: tuple[str, ...] = tuple(FORMS)  # of the deltas
     short: bool = False
 
     def minutes(self, part: str) -> float:
@@ -76,7 +79,8 @@ class Protocol:
         if part == "deltas":
             each = sum(seconds + 0.2 for seconds in self.durations)
             # Without delta 0, which both forms of RFC share.
-            runs = (len(FORMS) * len(STATIC) * len(self.deltas) - (0 in self.deltas)) * len(KINDS)
+            shared = (0 in self.deltas) * (len(self.forms) - 1)
+            runs = (len(self.forms) * len(STATIC) * len(self.deltas) - shared) * len(KINDS)
             return runs * self.sets * each / 60
         if part == "figure5":
             return self.sets * sum(self.counts) / sum(range(10, 101, 10)) * 2
@@ -115,7 +119,7 @@ def simulate(plan: str, work: Workload, kind: str, count: int, seconds: float) -
 
 
 def simulated(plan: str, kind: str, count: int, seconds: float, sets: int) -> Row:
-    """One run for each set: millions of headers, updates done, rebuilds; headers a tick, of the first run."""
+    """One run for each set: millions of headers, updates done, rebuilds; headers a part, of the first run."""
     runs = [simulate(plan, workload(number, count), kind, count, seconds) for number in range(1, sets + 1)]
     return {
         "plan": plan, "kind": kind, "updates": count, "seconds": seconds,
@@ -132,8 +136,12 @@ def table_two(protocol: Protocol, known: Sequence[Row]) -> Iterator[Row]:
     for asked in protocol.asked:
         for plan in PLANS:
             for kind in KINDS:
-                if (plan, kind, asked) not in there:
-                    yield simulated(plan, kind, asked, protocol.seconds, protocol.sets)
+                if (plan, kind, asked) in there:
+                    continue
+                row = simulated(plan, kind, asked, protocol.seconds, protocol.sets)
+                if asked != DRAWN:
+                    del row["ticks"]
+                yield row
 
 
 def over_delta(protocol: Protocol, known: Sequence[Row]) -> Iterator[Row]:
@@ -141,7 +149,8 @@ def over_delta(protocol: Protocol, known: Sequence[Row]) -> Iterator[Row]:
     there = {(row["plan"], row["kind"], row["seconds"]) for row in known}
     for seconds in protocol.durations:
         for delta in protocol.deltas:
-            for form, plans in FORMS.items():
+            for form in protocol.forms:
+                plans = FORMS[form]
                 for inner in STATIC:
                     plan = delta_plan(plans[f"sfl({inner})"], delta) if delta else plans[inner]
                     for kind in KINDS:
@@ -149,7 +158,9 @@ def over_delta(protocol: Protocol, known: Sequence[Row]) -> Iterator[Row]:
                             continue
                         there.add((plan, kind, seconds))
                         row: Row = {"algorithm": inner, "form": form, "delta": delta}
-                        yield row | simulated(plan, kind, protocol.issued, seconds, protocol.sets)
+                        row |= simulated(plan, kind, protocol.issued, seconds, protocol.sets)
+                        del row["ticks"]
+                        yield row
 
 
 def delta_plan(plan: str, delta: int) -> str:
@@ -186,8 +197,9 @@ def parameters(part: str, protocol: Protocol) -> dict[str, Any]:
         "seed": SEED,
     }
     if part == "table1":
-        seeds = list(lcn2016_growth.SEEDS)
-        return common | {"seed": seeds, "packets": lcn2016_growth.PACKETS, "short": protocol.short}
+        effort = {name: list(values) for name, values in asdict(effort_of(protocol)).items()}
+        del common["seed"], common["rules"]
+        return common | {"packets": lcn2016_growth.PACKETS} | effort
     values = asdict(protocol)
     names = {
         "figure5": ("counts",),
@@ -198,10 +210,14 @@ def parameters(part: str, protocol: Protocol) -> dict[str, Any]:
     return common | ({} if part == "figure5" else {"delta": DELTA}) | chosen
 
 
+def effort_of(protocol: Protocol) -> lcn2016_growth.Effort:
+    return lcn2016_growth.SHORT if protocol.short else lcn2016_growth.Effort()
+
+
 def measure(part: str, protocol: Protocol, data: dict[str, Any], path: Path) -> None:
     """Add the rows of a part that *data* lacks, and write it to *path* after each."""
     stages: dict[str, Callable[[Sequence[Row]], Iterator[Row]]] = {
-        "table1": lambda known: lcn2016_growth.growth(protocol.short, protocol.sets, known),
+        "table1": lambda known: lcn2016_growth.growth(effort_of(protocol), protocol.sets, known),
         "figure5": lambda known: isolated(protocol, known),
         "table2": lambda known: table_two(protocol, known),
         "deltas": lambda known: over_delta(protocol, known),
@@ -243,6 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--seconds", type=float, help="of each run of table2, and of the only one of deltas (10; 10, 25)"
     )
     parser.add_argument("--deltas", type=int, nargs="+", help="of figures 7 and 8 (0, 5 … 100)")
+    parser.add_argument("--forms", nargs="+", choices=FORMS, help="of figures 7 and 8 (both)")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these, and keep the other figures")
     parser.add_argument(
         "--short", action="store_true", help="a minute and a half: one set, half seconds; into out/ or -o"
@@ -302,6 +319,8 @@ def protocol_of(args: argparse.Namespace) -> Protocol:
         if not args.seconds > 0:
             sys.exit(f"--seconds {args.seconds:g}: a run takes more than no time")
         base |= {"seconds": args.seconds, "durations": (args.seconds,)}
+    if args.forms:
+        base["forms"] = tuple(args.forms)
     if args.deltas is not None:
         if min(args.deltas) < 0:
             sys.exit(f"--deltas {min(args.deltas)}: delta counts updates, from 0")

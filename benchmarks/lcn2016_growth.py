@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -196,17 +197,28 @@ def over_deleted(plan: str, seed: str, sizes: Sequence[int], sets: int) -> Row:
     }  # fmt: skip
 
 
-def growth(short: bool, sets: int, known: Sequence[Row]) -> Iterator[Row]:
+@dataclass(frozen=True)
+class Effort:
+    """The seeds, numbers of rules and numbers of pending updates of a run."""
+
+    seeds: tuple[str, ...] = SEEDS
+    sizes: tuple[int, ...] = SIZES
+    pending: tuple[int, ...] = PENDING
+
+
+SHORT = Effort(SEEDS[:1], SIZES[:3], PENDING[1:6:2])
+
+
+def growth(effort: Effort, sets: int, known: Sequence[Row]) -> Iterator[Row]:
     """All rows of table I, but for those whose case, plan and seed are among *known*."""
-    sizes, pending = (SIZES[:3], PENDING[1:6:2]) if short else (SIZES, PENDING)
     there = {(row["case"], row["plan"], row["seed"]) for row in known}
-    for seed in SEEDS[:1] if short else SEEDS:
+    for seed in effort.seeds:
         for plan in PLANS:
-            cases = [("rules", partial(over_rules, plan, seed, sizes, sets))]
+            cases = [("rules", partial(over_rules, plan, seed, effort.sizes, sets))]
             if plan.startswith("sfl"):
                 # The sizes that every A of the set builds.
-                small = [size for size in sizes if size <= (8000 if seed == "acl" else 2000)]
-                cases.append(("pending", partial(over_pending, plan, seed, pending, sets)))
+                small = [size for size in effort.sizes if size <= (8000 if seed == "acl" else 2000)]
+                cases.append(("pending", partial(over_pending, plan, seed, effort.pending, sets)))
                 cases.append(("deleted", partial(over_deleted, plan, seed, small, sets)))
             for case, measure in cases:
                 if (case, plan, seed) in there:

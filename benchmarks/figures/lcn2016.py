@@ -87,7 +87,7 @@ def style(form: str, name: str) -> dict[str, Any]:
     thin = form == "paper"
     return {
         "color": COLOURS[inner], "ls": "--" if inner != name else "-", "label": label_of(form, name),
-        "lw": 0.8 if thin else 1.8, "marker": "x" if thin else ".", "markersize": 4, "capsize": 2,
+        "lw": 0.8 if thin else 1.8, "marker": "x" if thin else ".", "markersize": 4,
     }  # fmt: skip
 
 
@@ -116,12 +116,11 @@ def over_time(panel: Any, rows: list[Row], kind: str) -> None:
             continue
         for row in rows:
             if (row["plan"], row["kind"], row["updates"]) == (plan, kind, 100):
-                look = {key: each for key, each in style(form, name).items() if key != "capsize"}
                 part = row["seconds"] / len(row["ticks"])
                 panel.plot(
                     [part * (number + 1) for number in range(len(row["ticks"]))],
                     [headers / part / 1e6 for headers in row["ticks"]],
-                    **look,
+                    **style(form, name),
                 )
     finish(panel, f"figure 6: million headers/s, 100 {kind}s", "seconds")
 

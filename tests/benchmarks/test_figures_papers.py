@@ -15,7 +15,11 @@ from benchmarks.figures import flows, lcn2016, storm
 
 FOLDER = Path(__file__).parents[2] / "docs/evaluation"
 # Of each figure: the numbers of the paper's that it has.
-DRAWN = {"flows": (flows.draw, (4, 5, 6, 7, 8, 9, 10, 11, 12)), "storm": (storm.draw, (6, 7, 8, 9, 10)), "sfl": (lcn2016.draw, (5, 6, 7, 8))}
+DRAWN = {
+    "flows": (flows.draw, (4, 5, 6, 7, 8, 9, 10, 11, 12)),
+    "storm": (storm.draw, (6, 7, 8, 9, 10)),
+    "sfl": (lcn2016.draw, (5, 6, 7, 8)),
+}
 
 
 def message(svg: str) -> list[str]:

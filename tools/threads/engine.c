@@ -21,7 +21,7 @@ static atomic_uint wrong;
 static void *search(void *db)
 {
     uint32_t found[HEADERS];
-    /* Priorities are positions at the start, and what goes in and out stands behind the last of those rules. */
+    /* Priorities are positions at the start, and what goes in and out stands behind all of those rules. */
     for (uint32_t turn = 0; !turn || !atomic_load(&stop); turn++) {
         if (turn % 2 ? vfdb_search_positions(db, &header[0][0], HEADERS, found)
                      : vfdb_search(db, &header[0][0], HEADERS, found))

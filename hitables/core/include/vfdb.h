@@ -146,8 +146,8 @@ void vfdb_await(struct vfdb *db);
 /* Wait for what runs in the background; its status. */
 int vfdb_settle(struct vfdb *db);
 
-/* By position, counted from 0 in the order of priorities: insert a rule in front of rule *position*, which may
- * be the number of rules; remove rule *position*; search, for positions.  An insertion may change the
+/* By position, counted from 0 in the order of priorities: insert a rule in front of rule *position*, which
+ * may be the number of rules; remove rule *position*; search, for positions.  An insertion may change the
  * priorities of other rules, but not their order. */
 int vfdb_insert_at(struct vfdb *db, const uint32_t *boxes, uint32_t count, uint32_t position);
 int vfdb_remove_at(struct vfdb *db, uint32_t position);
