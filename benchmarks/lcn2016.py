@@ -222,20 +222,20 @@ def measure(part: str, protocol: Protocol, data: dict[str, Any], path: Path) -> 
         "table2": lambda known: table_two(protocol, known),
         "deltas": lambda known: over_delta(protocol, known),
     }
-    chosen = parameters(part, protocol)
+    head = {"machine": machine(), "parameters": parameters(part, protocol)}
     runs = data.setdefault("runs", {})
-    if runs.get(part, {}).get("parameters") != chosen or runs[part]["machine"] != machine():
+    if any(runs.get(part, {}).get(name) != value for name, value in head.items()):
         data[part] = []
-    # Its rows are of this date and those before.
-    of_now = {"machine": machine(), "date": datetime.date.today().isoformat()}
-    data |= of_now
-    runs[part] = of_now | {"parameters": chosen, "load_at_start": os.getloadavg()[0]}
-    rows = data[part]
-    for row in stages[part](tuple(rows)):
-        rows.append(row)
-        print(part, len(rows), row["plan"], row.get("kind", row.get("case")), flush=True)
+        runs.pop(part, None)
+    load = os.getloadavg()[0]
+    for row in stages[part](tuple(data[part])):
+        data[part].append(row)
+        # Its rows are of this date and those before.
+        today = datetime.date.today().isoformat()
+        data |= {"machine": head["machine"], "date": today}
+        runs[part] = head | {"date": today, "load_at_start": load}
+        print(part, len(data[part]), row["plan"], row.get("kind", row.get("case")), flush=True)
         write_text(str(path), json.dumps(data, indent=1) + "\n")
-    write_text(str(path), json.dumps(data, indent=1) + "\n")
 
 
 def write_pages(data: dict[str, Any]) -> None:
