@@ -13,7 +13,10 @@ from hitables.errors import DatabaseError, OutOfMemory
 
 LAYOUT = Layout((16, 16))
 # Both let searches go on while A is built, and updates wait.
-WAITING = ["classic(rfc)", "sfl(rfc, delta=0, background=2)", "sfl(rfc, delta=0, background=2, vector=0)"]
+WAITING = [
+    "classic(rfc)", "sfl(rfc, delta=0, background=2)", "sfl(rfc, delta=0, background=2, vector=0)",
+    "checked(classic(rfc))", "storm(classic(rfc))",
+]  # fmt: skip
 
 
 def made(count: int, seed: int = 1) -> Rules:

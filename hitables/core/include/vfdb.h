@@ -141,8 +141,8 @@ int vfdb_search_chained(struct vfdb *db, const uint32_t *headers, size_t count, 
 int vfdb_flow_stats(struct vfdb *db, struct flow_stats *stats);
 /* The statistics of the rule cache of storm(A); VFDB_UNCOUNTED for other algorithms. */
 int vfdb_storm_stats(struct vfdb *db, struct storm_cache_stats *stats);
-/* Wait until an update would not wait. */
-void vfdb_await(struct vfdb *db);
+/* Whether an update would go ahead at once; *wait*: wait until one would. */
+bool vfdb_ready(struct vfdb *db, bool wait);
 /* Wait for what runs in the background; its status. */
 int vfdb_settle(struct vfdb *db);
 

@@ -26,7 +26,7 @@ struct classic {
     pthread_rwlock_t lock;
     struct vfdb *inner; /* NULL: the list answers */
     struct vfdb *stale; /* to be freed by the next build */
-    bool changed;       /* since the last build began */
+    bool changed; /* since the last build began */
     bool building;
     struct build_thread build;
     uint64_t rebuilds;
@@ -160,8 +160,8 @@ static int classic_search(const void *built, const uint32_t *headers, size_t cou
     return status;
 }
 
-static int classic_search_counted(const void *built, const uint32_t *headers, size_t count,
-                                  uint32_t *answers, struct vfdb_work *work)
+static int classic_search_counted(const void *built, const uint32_t *headers, size_t count, uint32_t *answers,
+                                  struct vfdb_work *work)
 {
     struct classic *db = (struct classic *)built;
     pthread_rwlock_rdlock(&db->lock);

@@ -187,7 +187,7 @@ static int insert(struct sfl *db, const uint32_t *box, uint32_t priority)
     int status = put_entry(db, at, rule);
     if (status == VFDB_OK) {
         status = sfl_note_inserted(db, &db->inserted,
-                               first_not_better(db->inserted.rule, db->inserted.count, priority), rule);
+                                   first_not_better(db->inserted.rule, db->inserted.count, priority), rule);
         if (status)
             take_entry(db, at);
     }
@@ -348,8 +348,8 @@ const struct vfdb_ops vfdb_sfl = {
     .most_dims = VFDB_DIMS,
     .wraps = true,
     .param = {{"delta", "updates in the buffer before the other is built again", 20, 0, 1000000},
-              {"background", "1: all goes on while it is built, 2: the list answers, updates wait, 0: all",
-               1, 0, 2},
+              {"background", "1: all goes on while it is built, 2: the list answers, updates wait, 0: all", 1,
+               0, 2},
               {"vector", "0: not with AVX-512, even where the CPU has it", 1, 0, 1}},
     .build = sfl_build,
     .insert = sfl_insert,

@@ -155,7 +155,7 @@ static void *update(void *argument)
             end(run, status);
             break;
         }
-        vfdb_await(run->db);
+        vfdb_ready(run->db, true);
         if (!atomic_load(&run->over))
             atomic_fetch_add(&run->done, 1);
     }
@@ -210,8 +210,15 @@ int update_run(struct vfdb *db, uint32_t dims, const uint32_t *headers, size_t c
                const struct update_list *updates, uint64_t ns, uint64_t *tick, uint32_t ticks,
                const volatile int *stop, struct update_run_stats *stats)
 {
-    struct run run = {.db = db, .dims = dims, .ticks = ticks, .headers = headers, .count = count,
-                      .updates = updates, .ns = ns, .tick = tick, .stop = stop};
+    struct run run = {.db = db,
+                      .dims = dims,
+                      .ticks = ticks,
+                      .headers = headers,
+                      .count = count,
+                      .updates = updates,
+                      .ns = ns,
+                      .tick = tick,
+                      .stop = stop};
     struct budget *budget = budget_new(0);
     size_t bytes = (size_t)SLOTS * BATCH * dims * sizeof *run.slot;
     uint64_t before = vfdb_rebuilds(db);

@@ -164,7 +164,7 @@ static int open_in(struct budget *budget, struct budget *list_budget, const stru
             ;
         const uint32_t *boxes = rules->box + (size_t)i * 2 * db->dims;
         status = vfdb_sound(db, boxes, end - i) ? vfdb_list_add(db->list, boxes, end - i, rules->priority[i])
-                                           : VFDB_BAD_BOX;
+                                                : VFDB_BAD_BOX;
     }
     if (status == VFDB_OK)
         status = build(db, &db->built);
@@ -265,7 +265,7 @@ int vfdb_take_out(struct vfdb *db, uint32_t priority)
 void vfdb_begin_update(struct vfdb *db)
 {
     for (;;) {
-        vfdb_await(db); /* with the shared lock, so that searches go on */
+        vfdb_ready(db, true); /* with the shared lock, so that searches go on */
         pthread_rwlock_wrlock(&db->lock);
         if (!db->ops->ready || db->ops->ready(db->built, false))
             return;

@@ -109,8 +109,8 @@ static int make_room(struct vfdb *db, uint32_t position, uint32_t *priority)
             status = spread_in_place(db, &spread);
     }
     if (status == VFDB_ANEW)
-        status = vfdb_order_spread(db->order, position, true, &spread) ? spread_anew(db, &spread)
-                                                                       : VFDB_TOO_LARGE;
+        status =
+            vfdb_order_spread(db->order, position, true, &spread) ? spread_anew(db, &spread) : VFDB_TOO_LARGE;
     if (status == VFDB_OK && !vfdb_order_between(db->order, position, priority))
         status = VFDB_TOO_LARGE;
     return status;

@@ -30,20 +30,21 @@ int vfdb_storm_stats(struct vfdb *db, struct storm_cache_stats *stats)
     return VFDB_OK;
 }
 
-void vfdb_await(struct vfdb *db)
+bool vfdb_ready(struct vfdb *db, bool wait)
 {
     if (!db->ops->ready)
-        return;
+        return true;
     pthread_rwlock_rdlock(&db->lock);
-    db->ops->ready(db->built, true);
+    bool ready = db->ops->ready(db->built, wait);
     pthread_rwlock_unlock(&db->lock);
+    return ready;
 }
 
 int vfdb_settle(struct vfdb *db)
 {
     vfdb_begin_update(db);
     int status = db->ops->settle ? db->ops->settle(db->built) : VFDB_OK;
-    vfdb_end_update(db);
+    pthread_rwlock_unlock(&db->lock); /* no update, so it starts nothing */
     return status;
 }
 
