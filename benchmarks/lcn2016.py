@@ -84,7 +84,7 @@ class Protocol:
             return runs * self.sets * each / 60
         if part == "figure5":
             return self.sets * sum(self.counts) / sum(range(10, 101, 10)) * 2
-        return self.sets * (0.3 if self.short else 8)
+        return self.sets * (0.3 if self.short else 5)
 
 
 SHORT = Protocol(
