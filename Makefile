@@ -81,7 +81,7 @@ matrix: setup ## every match behind every writer, in real kernels, against the t
 papers-hitables: setup ## the evaluation of the HiTables paper again (needs root and ../shared)
 	python -m benchmarks.conext2014 $(BENCH_FLAGS)
 
-papers-sfl: setup ## the evaluation of the SFL paper again
+papers-sfl: setup ## the evaluation of the SFL paper again (hours, resumed where it was; BENCH_FLAGS=--short: a minute)
 	python -m benchmarks.lcn2016 $(BENCH_FLAGS)
 
 papers-layer4: setup ## the evaluation of the layer-4 paper again: Grid-of-Tries, tuple space search, PACARS

@@ -1,322 +1,331 @@
 """The evaluation of "The Small, the Fast and the Lazy" (section V), repeated: `make papers-sfl`.
 
-Figure 5: the time of k updates, and the rate of searches afterwards.  Table II and figure 6: four threads
-for some seconds: one classifies, one supplies it with packets, one updates, one counts.  Figures 7 and 8:
-the same over delta. Table I: fitted exponents.
+table1   exponents of build, update and search (lcn2016_growth)
+figure5  k = 10, 20 … 100 updates, without rebuilds of SFL: seconds, and nanoseconds per header afterwards
+table2   10 to 600 updates in ten seconds: headers classified and updates done; figure 6 is its rows of 100
+deltas   figures 7 and 8: 100 updates in 10 and in 25 seconds, delta = 0, 5 … 100; with 0, it is A without SFL
 
-Rule sets are from our generator, 2,000 rules each.  As in the paper, an algorithm that cannot be updated is
-rebuilt for each update, in the updating thread, while linear search answers; SFL(A) builds in the
-background, where the paper's stops.  The paper ran ten sets for ten seconds each; `--sets` and `--seconds`
-choose that here, and counts are scaled to ten seconds.
+Each classifier is measured in our usual form and in the paper's (lcn2016_sets).  Rule sets are from our
+generator, 2,000 rules each; as many sets as `--sets` says, where the paper has ten.  Headers are drawn evenly
+from the rules.  The threads of table2 and deltas are of C: classify, feed, update and count, and a fifth for
+builds; `machine` says how many cores they share.
 
-Figures are drawn from the data that this writes (benchmarks.figures.lcn2016).
+Rows that the data has already are not measured again, as long as the parameters of their part are the same:
+a run that was ended goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
-import queue
-import statistics
+import os
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hitables import engine
-from hitables.engine import Database, Rules
-from hitables.generate import rules as made
-from hitables.generate import seed as seeds
-from hitables.generate import trace as traces
+from hitables.core.update_run import UpdateRun, update_run
+from hitables.files import write_text
 from hitables.kernel.machine import machine
 
-SEED = Path(__file__).resolve().parents[1] / "rulesets/seeds/acl.seed"
-RULES = 2000
-DELTA = 20
-STATIC = ("hypersplit", "rfc", "bit_vector")
-# Name, and whether the paper's protocol rebuilds it for each update.
-CLASSIC = ("linear", "tss", *STATIC)
-ALL = ("linear", "tss", *(name for each in STATIC for name in (each, f"sfl({each})")))
-# Of the paper's thread that feeds; smaller ones would measure Python's queue.
-BATCH = 16384
-TICK = 0.1
-WRITTEN = Path("docs/evaluation")
+from . import lcn2016_growth, lcn2016_tables
+from .confidence import spread
+from .doc_tables import DOCS, fill
+from .lcn2016_growth import ns_per_packet, timed_updates, unbuilt
+from .lcn2016_sets import (
+    DELTA,
+    FORMS,
+    KINDS,
+    PACKETS,
+    PLANS,
+    RULES,
+    SEED,
+    STATIC,
+    Workload,
+    with_delta,
+    workload,
+)
+
+OUTPUT = DOCS / "evaluation" / "sfl.json"
+PARTS = ("table1", "figure5", "table2", "deltas")
+TICKS_PER_SECOND = 10
+# The updates of table II whose rows are drawn over time (figure 6).
+DRAWN = 100
 
 Row = dict[str, Any]
-Headers = NDArray[np.uint32]
 
 
-class Workload:
-    """A rule set of RULES + *more* rules, of which *more* are held back, and packets of all of them."""
+@dataclass(frozen=True)
+class Protocol:
+    """How much is measured: updates of figure 5 and of table II, deltas, durations."""
 
-    def __init__(self, number: int, more: int = 0, packets: int = 100_000, rules: int = RULES) -> None:
-        filters = made.rules(seeds.parse(SEED.read_text(), SEED.name), rules + more, number)
-        every = Rules.of_filter(filters)
-        rng = np.random.default_rng(number)
-        present = np.zeros(len(every), bool)
-        present[rng.choice(len(every), more, replace=False)] = True
-        self.rules = Rules(every.layout, every.boxes[~present], every.priority[~present])
-        self.held = Rules(every.layout, every.boxes[present], every.priority[present])
-        self.order = rng.permutation(more)
-        self.deletions = rng.permutation(len(self.rules))
-        self.headers = traces.headers(every, packets, number)
+    sets: int = 3
+    seconds: float = 10.0
+    counts: tuple[int, ...] = tuple(range(10, 101, 10))
+    asked: tuple[int, ...] = (10, 100, 300, 600)
+    deltas: tuple[int, ...] = tuple(range(0, 101, 5))
+    durations: tuple[float, ...] = (10.0, 25.0)
+    issued: int = 100
+    forms: tuple[str, ...] = tuple(FORMS)  # of the deltas
+    short: bool = False
 
-
-class Classic:
-    """An algorithm as the paper drives it: updates build it again, and linear search answers meanwhile."""
-
-    def __init__(self, plan: str, rules: Rules) -> None:
-        self.plan, self.layout = plan, rules.layout
-        self.fast = engine.open(plan, rules)
-        self.rebuilds = not engine.AlgorithmSpec.read(plan).algorithm.updates
-        self.slow = engine.open("linear", rules) if self.rebuilds else None
-        self.stale = False
-        self.kept = dict(zip(rules.priority.tolist(), rules.boxes, strict=True))
-
-    def insert(self, box: Headers, priority: int) -> None:
-        sides = [(int(low), int(high)) for low, high in box]
-        self.kept[priority] = box
-        self._update(lambda db: db.insert(sides, priority))
-
-    def remove(self, priority: int) -> None:
-        del self.kept[priority]
-        self._update(lambda db: db.remove(priority))
-
-    def _update(self, change: Callable[[Database], None]) -> None:
-        if self.slow is None:
-            change(self.fast)
-            return
-        change(self.slow)
-        self.stale = True
-        priority = np.array(sorted(self.kept), np.uint32)
-        boxes = np.array([self.kept[int(each)] for each in priority], np.uint32).reshape(
-            -1, self.layout.dims, 2
-        )
-        self.fast = engine.open(self.plan, Rules(self.layout, boxes, priority))
-        self.stale = False
-
-    def search(self, headers: Headers, out: NDArray[np.int32]) -> None:
-        if self.stale and self.slow is not None:
-            self.slow.search(headers, out)
-        else:
-            self.fast.search(headers, out)
+    def minutes(self, part: str) -> float:
+        """About how long a part takes; where the protocol sets no time, as it was on two cores at 2.8 GHz."""
+        if part == "table2":
+            return len(PLANS) * len(KINDS) * len(self.asked) * self.sets * (self.seconds + 0.2) / 60
+        if part == "deltas":
+            each = sum(seconds + 0.2 for seconds in self.durations)
+            # Without delta 0, which both forms of RFC share.
+            shared = (0 in self.deltas) * (len(self.forms) - 1)
+            runs = (len(self.forms) * len(STATIC) * len(self.deltas) - shared) * len(KINDS)
+            return runs * self.sets * each / 60
+        if part == "figure5":
+            return self.sets * sum(self.counts) / sum(range(10, 101, 10)) * 2
+        return self.sets * (0.3 if self.short else 5)
 
 
-def updates(work: Workload, target: Any, kind: str, count: int) -> Iterator[Callable[[], None]]:
-    """The first *count* updates of that kind, to be done one by one."""
-    for number in range(count):
-        if kind == "insert":
-            at = int(work.order[number])
-            yield lambda at=at: target.insert(work.held.boxes[at], int(work.held.priority[at]))  # type: ignore[misc]
-        else:
-            at = int(work.deletions[number])
-            yield lambda at=at: target.remove(int(work.rules.priority[at]))  # type: ignore[misc]
+SHORT = Protocol(
+    sets=1, seconds=0.5, counts=(10, 30), asked=(100,), deltas=(0, 10, 50), durations=(0.5,), short=True
+)
 
 
-def isolated(sets: int, tell: Callable[[str], None]) -> list[Row]:
-    """Figure 5: seconds for k updates, without rebuilds of SFL, and nanoseconds per packet afterwards."""
-    rows = []
-    for plan in ALL:
-        # Here SFL does not build again, so its buffer may hold all updates.
-        used = plan.replace(")", ", delta=1000)") if plan.startswith("sfl") else plan
-        for kind in ("insert", "delete"):
-            for count in range(10, 101, 30):
-                tell(f"figure 5: {plan}, {count} × {kind}")
+def isolated(protocol: Protocol, known: Sequence[Row]) -> Iterator[Row]:
+    """Figure 5."""
+    there = {(row["plan"], row["kind"], row["updates"]) for row in known}
+    for count in protocol.counts:
+        for plan in PLANS:
+            for kind in KINDS:
+                if (plan, kind, count) in there:
+                    continue
                 took, each = [], []
-                for number in range(sets):
-                    work = Workload(number, count)
-                    db = Classic(used, work.rules)
-                    start = time.perf_counter()
-                    for update in updates(work, db, kind, count):
-                        update()
-                    took.append(time.perf_counter() - start)
-                    each.append(_ns_per_packet(db, work.headers))
-                rows.append(
-                    {
-                        "algorithm": plan,
-                        "kind": kind,
-                        "updates": count,
-                        "seconds": statistics.fmean(took),
-                        "ns": statistics.fmean(each),
-                    }
-                )
-    return rows
+                for number in range(1, protocol.sets + 1):
+                    work = workload(number, count)
+                    with engine.open(unbuilt(plan), work.rules) as db:
+                        took.append(timed_updates(db, work, kind, count))
+                        each.append(ns_per_packet(db, work.headers))
+                row: Row = {"plan": plan, "kind": kind, "updates": count}
+                yield row | {"seconds": spread(took), "ns": spread(each)}
 
 
-def _ns_per_packet(db: Classic, headers: Headers) -> float:
-    few = headers[: 5000 if db.plan == "linear" or "sfl" in db.plan else len(headers)]
-    out = np.empty(len(few), np.int32)
-    runs = []
-    for _ in range(3):
-        start = time.perf_counter()
-        db.search(few, out)
-        runs.append(time.perf_counter() - start)
-    return min(runs) / len(few) * 1e9
+def simulate(plan: str, work: Workload, kind: str, count: int, seconds: float) -> UpdateRun:
+    """Four threads for *seconds*, with *count* updates at even distances."""
+    boxes, priority = work.updates(kind, count)
+    parts = max(1, round(seconds * TICKS_PER_SECOND))
+    with engine.open(plan, work.rules) as db:
+        return update_run(db.opened(), work.headers, kind == "insert", boxes, priority, seconds, parts, plan)
 
 
-def simulate(plan: str, work: Workload, kind: str, count: int, seconds: float) -> Row:
-    """Four threads for *seconds*, with *count* updates at fixed moments.
-
-    Gives packets classified and updates done, and the packets of each tenth of a second.
-    """
-    db = Classic(plan, work.rules)
-    fed: queue.Queue[Headers] = queue.Queue(maxsize=8)
-    stop = threading.Event()
-    processed = [0]
-    done = [0]
-    ticks: list[int] = []
-    batches = [work.headers[at : at + BATCH] for at in range(0, len(work.headers) - BATCH, BATCH)]
-
-    def feed() -> None:
-        number = 0
-        while not stop.is_set():
-            try:
-                fed.put(batches[number % len(batches)], timeout=TICK)
-                number += 1
-            except queue.Full:
-                pass
-
-    def classify() -> None:
-        out = np.empty(BATCH, np.int32)
-        while not stop.is_set():
-            try:
-                db.search(fed.get(timeout=TICK), out)
-                processed[0] += BATCH
-            except queue.Empty:
-                pass
-
-    def update() -> None:
-        began = time.perf_counter()
-        for number, each in enumerate(updates(work, db, kind, count)):
-            moment = began + seconds * (number + 0.5) / count
-            # An update whose moment has passed is done at once; those after the end are not done.
-            if stop.wait(max(0.0, moment - time.perf_counter())):
-                return
-            each()
-            done[0] += not stop.is_set()
-
-    def tick() -> None:
-        before = 0
-        while not stop.wait(TICK):
-            now = processed[0]
-            ticks.append(now - before)
-            before = now
-
-    threads = [threading.Thread(target=run) for run in (feed, classify, update, tick)]
-    for thread in threads:
-        thread.start()
-    time.sleep(seconds)
-    stop.set()
-    for thread in threads:
-        thread.join()
-    return {"processed": processed[0], "done": done[0], "ticks": ticks}
+def simulated(plan: str, kind: str, count: int, seconds: float, sets: int) -> Row:
+    """One run for each set: millions of headers, updates done, rebuilds; headers a part, of the first run."""
+    runs = [simulate(plan, workload(number, count), kind, count, seconds) for number in range(1, sets + 1)]
+    return {
+        "plan": plan, "kind": kind, "updates": count, "seconds": seconds,
+        "millions": spread([run.processed / 1e6 for run in runs]),
+        "done": spread([run.done for run in runs]),
+        "rebuilds": [run.rebuilds for run in runs],
+        "ticks": runs[0].ticks.tolist(),
+    }  # fmt: skip
 
 
-def table_two(sets: int, seconds: float, tell: Callable[[str], None]) -> list[Row]:
-    """Table II (figure 6 is its rows of 100 updates), scaled to ten seconds."""
-    rows = []
-    for plan in ALL:
-        for kind in ("insert", "delete"):
-            for asked in (10, 100, 300, 600):
-                tell(f"table II: {plan}, {asked} × {kind}")
-                count = max(1, round(asked * seconds / 10))
-                runs = [
-                    simulate(plan, Workload(number, count), kind, count, seconds) for number in range(sets)
-                ]
-                rows.append(
-                    {
-                        "algorithm": plan,
-                        "kind": kind,
-                        "updates": asked,
-                        "millions": statistics.fmean(run["processed"] for run in runs) * 10 / seconds / 1e6,
-                        "done": statistics.fmean(run["done"] for run in runs) * asked / count,
-                        "ticks": runs[0]["ticks"],
-                    }
-                )
-    return rows
+def table_two(protocol: Protocol, known: Sequence[Row]) -> Iterator[Row]:
+    """Table II; figure 6 is its rows of 100 updates."""
+    there = {(row["plan"], row["kind"], row["updates"]) for row in known}
+    for asked in protocol.asked:
+        for plan in PLANS:
+            for kind in KINDS:
+                if (plan, kind, asked) in there:
+                    continue
+                row = simulated(plan, kind, asked, protocol.seconds, protocol.sets)
+                if asked != DRAWN:
+                    del row["ticks"]
+                yield row
 
 
-def deltas(sets: int, seconds: float, tell: Callable[[str], None]) -> list[Row]:
-    """Figures 7 and 8: 100 updates in ten seconds, scaled, over delta; delta 0 is the algorithm itself."""
-    rows = []
-    for inner in STATIC:
-        for kind in ("insert", "delete"):
-            for delta in (0, 5, 10, 20, 30, 50, 70, 100):
-                tell(f"figures 7, 8: {inner}, {kind}, delta {delta}")
-                plan = f"sfl({inner}, delta={delta})" if delta else inner
-                # The protocol of the paper has 100 updates whatever the time, so a short run has them closer.
-                runs = [simulate(plan, Workload(number, 100), kind, 100, seconds) for number in range(sets)]
-                rows.append(
-                    {
-                        "algorithm": inner,
-                        "kind": kind,
-                        "delta": delta,
-                        "millions_per_s": statistics.fmean(run["processed"] for run in runs) / seconds / 1e6,
-                        "done": statistics.fmean(run["done"] for run in runs),
-                    }
-                )
-    return rows
+def over_delta(protocol: Protocol, known: Sequence[Row]) -> Iterator[Row]:
+    """Figures 7 and 8: plans by delta; delta 0 is the classifier without SFL."""
+    there = {(row["plan"], row["kind"], row["seconds"]) for row in known}
+    for seconds in protocol.durations:
+        for delta in protocol.deltas:
+            for form in protocol.forms:
+                plans = FORMS[form]
+                for inner in STATIC:
+                    plan = delta_plan(plans[f"sfl({inner})"], delta) if delta else plans[inner]
+                    for kind in KINDS:
+                        if (plan, kind, seconds) in there:
+                            continue
+                        there.add((plan, kind, seconds))
+                        row: Row = {"algorithm": inner, "form": form, "delta": delta}
+                        row |= simulated(plan, kind, protocol.issued, seconds, protocol.sets)
+                        del row["ticks"]
+                        yield row
 
 
-def exponents(tell: Callable[[str], None]) -> list[Row]:
-    """Table I: how build, update and classify grow with the number of rules, fitted by least squares."""
-    sizes = (250, 500, 1000, 2000, 4000)
-    rows = []
-    for plan in ALL:
-        fitted: dict[str, list[float]] = {"spawn": [], "update": [], "classify": []}
-        for size in sizes:
-            tell(f"table I: {plan}, {size} rules")
-            work = Workload(1, 10, 20_000, size)
-            start = time.perf_counter()
-            db = Classic(plan, work.rules)
-            fitted["spawn"].append(time.perf_counter() - start)
-            start = time.perf_counter()
-            for update in updates(work, db, "insert", 10):
-                update()
-            fitted["update"].append((time.perf_counter() - start) / 10)
-            fitted["classify"].append(_ns_per_packet(db, work.headers) / 1e9)
-        slopes = {
-            what: float(np.polyfit(np.log(sizes), np.log(np.maximum(times, 1e-9)), 1)[0])
-            for what, times in fitted.items()
-        }
-        rows.append({"algorithm": plan, "sizes": sizes, "seconds": fitted, "exponents": slopes})
-    return rows
+def delta_plan(plan: str, delta: int) -> str:
+    return plan if delta == DELTA else with_delta(plan, delta)
+
+
+def never_rebuilt(data: dict[str, Any]) -> list[str]:
+    """The rows in which SFL did more updates than delta and never built A again: that is not SFL."""
+    found = []
+    for part in ("table2", "deltas"):
+        for row in data.get(part, []):
+            delta = row.get("delta", DELTA)
+            if not row["plan"].startswith("sfl") or delta == 0:
+                continue
+            for number, (done, rebuilds) in enumerate(
+                zip(row["done"]["runs"], row["rebuilds"], strict=True), 1
+            ):
+                if done > delta and not rebuilds:
+                    what = f"{row['updates']} × {row['kind']} in {row['seconds']:g} s, set {number}"
+                    found.append(
+                        f"{part}: {row['plan']}, {what}: {done:g} updates done with a delta of {delta}, and "
+                        "A was never built again"
+                    )
+    return found
+
+
+def parameters(part: str, protocol: Protocol) -> dict[str, Any]:
+    """What the rows of a part depend on: rows of other parameters are not kept."""
+    common: dict[str, Any] = {
+        "sets": protocol.sets,
+        "confidence": 0.9,
+        "rules": RULES,
+        "packets": PACKETS,
+        "seed": SEED,
+    }
+    if part == "table1":
+        effort = {name: list(values) for name, values in asdict(effort_of(protocol)).items()}
+        del common["seed"], common["rules"]
+        return common | {"packets": lcn2016_growth.PACKETS} | effort
+    values = asdict(protocol)
+    names = {
+        "figure5": ("counts",),
+        "table2": ("asked", "seconds"),
+        "deltas": ("deltas", "durations", "issued"),
+    }[part]
+    chosen = {name: list(values[name]) if isinstance(values[name], tuple) else values[name] for name in names}
+    return common | ({} if part == "figure5" else {"delta": DELTA}) | chosen
+
+
+def effort_of(protocol: Protocol) -> lcn2016_growth.Effort:
+    return lcn2016_growth.SHORT if protocol.short else lcn2016_growth.Effort()
+
+
+def measure(part: str, protocol: Protocol, data: dict[str, Any], path: Path) -> None:
+    """Add the rows of a part that *data* lacks, and write it to *path* after each."""
+    stages: dict[str, Callable[[Sequence[Row]], Iterator[Row]]] = {
+        "table1": lambda known: lcn2016_growth.growth(effort_of(protocol), protocol.sets, known),
+        "figure5": lambda known: isolated(protocol, known),
+        "table2": lambda known: table_two(protocol, known),
+        "deltas": lambda known: over_delta(protocol, known),
+    }
+    head = {"machine": machine(), "parameters": parameters(part, protocol)}
+    runs = data.setdefault("runs", {})
+    if any(runs.get(part, {}).get(name) != value for name, value in head.items()):
+        data[part] = []
+        runs.pop(part, None)
+    load = os.getloadavg()[0]
+    for row in stages[part](tuple(data[part])):
+        data[part].append(row)
+        # Its rows are of this date and those before.
+        today = datetime.date.today().isoformat()
+        data |= {"machine": head["machine"], "date": today}
+        runs[part] = head | {"date": today, "load_at_start": load}
+        print(part, len(data[part]), row["plan"], row.get("kind", row.get("case")), flush=True)
+        write_text(str(path), json.dumps(data, indent=1) + "\n")
+
+
+def write_pages(data: dict[str, Any]) -> None:
+    """The tables and figures of the docs, from the data alone."""
+    from .figures.lcn2016 import draw
+
+    draw(data, OUTPUT.parent)
+    page = DOCS / "classifiers.md"
+    for name, (part, show) in lcn2016_tables.TABLES.items():
+        if data.get(part):
+            fill(page, name, show(data[part]))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each simulation (the paper: 10)")
-    parser.add_argument("--sets", type=int, default=2, help="rule sets of each figure (the paper: 10)")
+    usual = Protocol()
+    parser.add_argument("--sets", type=int, help=f"rule sets of each figure (the paper: 10; {usual.sets})")
     parser.add_argument(
-        "-o", "--output", type=Path, default=WRITTEN, help="folder of sfl.json and the figures"
+        "--seconds", type=float, help="of each run of table2, and of the only one of deltas (10; 10, 25)"
     )
-    parser.add_argument("--draw", action="store_true", help="draw the figures from the data that is there")
+    parser.add_argument("--deltas", type=int, nargs="+", help="of figures 7 and 8 (0, 5 … 100)")
+    parser.add_argument("--forms", nargs="+", choices=FORMS, help="of figures 7 and 8 (both)")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these, and keep the other figures")
+    parser.add_argument(
+        "--short", action="store_true", help="a minute and a half: one set, half seconds; into out/ or -o"
+    )
+    parser.add_argument("--again", action="store_true", help="measure rows again that are in the data")
+    parser.add_argument("--draw", action="store_true", help="tables and figures from the data that is there")
+    parser.add_argument("-o", "--output", type=Path, help="write the data here, and no pages")
     args = parser.parse_args(arguments)
-
-    def tell(stage: str) -> None:
-        print(stage, file=sys.stderr)
-
-    written = args.output / "sfl.json"
+    protocol = protocol_of(args)
+    if args.short and not args.draw:  # the figures of the docs are of the whole run
+        args.output = args.output or Path("out/sfl.json")
+    path = args.output or OUTPUT
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = recorded(path)
     if not args.draw:
-        data = {
-            "machine": machine(), "seed": SEED.name, "rules": RULES,
-            "sets": args.sets, "seconds": args.seconds,
-            "figure5": isolated(args.sets, tell), "table2": table_two(args.sets, args.seconds, tell),
-            "figure7": deltas(args.sets, args.seconds, tell), "table1": exponents(tell),
-        }  # fmt: skip
-        written.write_text(json.dumps(data, indent=1) + "\n")
-    from .figures.lcn2016 import draw, show
+        chosen = args.only or PARTS
+        times = {part: protocol.minutes(part) for part in chosen}
+        print(
+            f"about {sum(times.values()):.0f} minutes on an idle machine: "
+            + ", ".join(f"{part} {minutes:.0f}" for part, minutes in times.items())
+            + "; rows that are there already are not measured again",
+            flush=True,
+        )
+        for part in chosen:
+            if args.again:
+                data.pop(part, None)
+                data.get("runs", {}).pop(part, None)
+            measure(part, protocol, data, path)
+    if args.output:
+        print(f"data: {path}")
+    else:
+        write_pages(data)
+    print(lcn2016_tables.table_two(data.get("table2", [])))
+    wrong = never_rebuilt(data)
+    if wrong:
+        sys.exit("\n".join(wrong))
 
-    data = json.loads(written.read_text())
-    draw(data, args.output)
-    show(data)
+
+def recorded(path: Path) -> dict[str, Any]:
+    """The parts that are there, in the form that this writes."""
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    runs = found.get("runs", {})
+    kept = {part: found[part] for part in PARTS if part in runs and part in found}
+    return (
+        {name: found[name] for name in ("machine", "date") if runs and name in found} | {"runs": runs} | kept
+    )
+
+
+def protocol_of(args: argparse.Namespace) -> Protocol:
+    """The protocol that the options choose."""
+    base = asdict(SHORT if args.short else Protocol())
+    if args.sets is not None:
+        if args.sets < 1:
+            sys.exit(f"--sets {args.sets}: at least one rule set is needed")
+        base["sets"] = args.sets
+    if args.seconds is not None:
+        if not args.seconds > 0:
+            sys.exit(f"--seconds {args.seconds:g}: a run takes more than no time")
+        base |= {"seconds": args.seconds, "durations": (args.seconds,)}
+    if args.forms:
+        base["forms"] = tuple(args.forms)
+    if args.deltas is not None:
+        if min(args.deltas) < 0:
+            sys.exit(f"--deltas {min(args.deltas)}: delta counts updates, from 0")
+        base["deltas"] = tuple(sorted(set(args.deltas)))
+    return Protocol(**base)
 
 
 if __name__ == "__main__":

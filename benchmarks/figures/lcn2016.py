@@ -5,127 +5,179 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from ..lcn2016_sets import FORMS, KINDS, STATIC
 
 Row = dict[str, Any]
 
-# One colour an algorithm; what SFL made of it is dashed.
+# One colour an algorithm; what SFL made of it is dashed; the paper's form is thin.
 COLOURS = {"linear": "C7", "tss": "C4", "hypersplit": "C0", "rfc": "C1", "bit_vector": "C2"}
-
-# Millions of packets and updates done with 100 inserts in ten seconds, as the paper has them.
-PAPER = {
-    "linear": (1.2, 100), "tss": (2.4, 100), "hypersplit": (4.5, 75.6), "sfl(hypersplit)": (28.7, 100),
-    "rfc": (16.0, 44.1), "sfl(rfc)": (43.6, 75.7), "bit_vector": (17.8, 100), "sfl(bit_vector)": (31.0, 100),
-}  # fmt: skip
 
 
 def draw(data: dict[str, Any], folder: Path) -> None:
-    """Write sfl.svg into *folder*."""
+    """Write sfl.svg into *folder*; parts that were not measured leave their panels empty."""
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "hitables"
+    matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot as plt
 
-    figure, panels = plt.subplots(3, 4, figsize=(20, 13))
-    for column, kind in enumerate(("insert", "delete")):
-        lines(panels[0][column], data["figure5"], kind, "seconds", f"5: seconds for k updates, {kind}")
-        lines(panels[0][2 + column], data["figure5"], kind, "ns", f"5: ns per packet after them, {kind}")
-        over_time(panels[1][column], data["table2"], kind)
-        bars(panels[1][2 + column], data["table2"], kind)
+    figure, panels = plt.subplots(5, 4, figsize=(22, 26))
+    durations = sorted({row["seconds"] for row in data.get("deltas", [])})
+    for column, kind in enumerate(KINDS):
+        isolated, updated = data.get("figure5", []), data.get("table2", [])
+        over_updates(
+            panels[0][column], isolated, kind, "seconds", f"figure 5: seconds for k {kind}s", "updates k"
+        )
+        over_updates(
+            panels[0][2 + column],
+            isolated,
+            kind,
+            "ns",
+            f"figure 5: ns per header after k {kind}s",
+            "updates k",
+        )
+        over_time(panels[1][column], updated, kind)
+        over_updates(
+            panels[1][2 + column],
+            updated,
+            kind,
+            "millions",
+            f"table II: million headers, {kind}s",
+            "updates asked for",
+        )
         for row, (value, title) in enumerate(
-            (("millions_per_s", "7: million packets/s"), ("done", "8: updates done"))
+            (("millions", "figure 7: million headers"), ("done", "figure 8: updates done"))
         ):
-            over_delta(panels[2][2 * row + column], data["figure7"], kind, value, f"{title}, {kind}")
-    figure.tight_layout()
-    figure.savefig(folder / "sfl.svg")
+            for half, seconds in enumerate([*durations[:2], None, None][:2]):
+                rows = [
+                    each
+                    for each in data.get("deltas", [])
+                    if (each["kind"], each["seconds"]) == (kind, seconds)
+                ]
+                name = f"{title}, {kind}s in {seconds:g} s" if seconds else f"{title}, {kind}s"
+                over_delta(panels[2 + row][2 * column + half], rows, value, name)
+    for column, kind in enumerate(KINDS):
+        over_updates(
+            panels[4][column],
+            data.get("table2", []),
+            kind,
+            "done",
+            f"table II: updates done, {kind}s",
+            "updates asked for",
+        )
+        bars(panels[4][2 + column], data.get("table2", []), kind)
+    legend(figure, panels)
+    figure.tight_layout(rect=(0, 0.05, 1, 1))
+    figure.savefig(folder / "sfl.svg", metadata={"Date": None})
     plt.close(figure)
 
 
-def style(algorithm: str) -> dict[str, Any]:
-    inner = algorithm.removeprefix("sfl(").removesuffix(")")
-    return {"color": COLOURS[inner], "ls": "--" if inner != algorithm else "-", "label": algorithm}
+def plans() -> list[tuple[str, str, str]]:
+    """Form, name and plan, each plan once."""
+    seen: dict[str, tuple[str, str, str]] = {}
+    for form, names in FORMS.items():
+        for name, plan in names.items():
+            seen.setdefault(plan, (form, name, plan))
+    return list(seen.values())
 
 
-def names(rows: list[Row]) -> list[str]:
-    return list(dict.fromkeys(row["algorithm"] for row in rows))
+def style(form: str, name: str) -> dict[str, Any]:
+    inner = name.removeprefix("sfl(").removesuffix(")")
+    thin = form == "paper"
+    return {
+        "color": COLOURS[inner], "ls": "--" if inner != name else "-", "label": label_of(form, name),
+        "lw": 0.8 if thin else 1.8, "marker": "x" if thin else ".", "markersize": 4,
+    }  # fmt: skip
 
 
-def lines(panel: Any, rows: list[Row], kind: str, value: str, title: str) -> None:
-    for name in names(rows):
-        mine = [row for row in rows if row["algorithm"] == name and row["kind"] == kind]
-        panel.plot([row["updates"] for row in mine], [row[value] for row in mine], marker=".", **style(name))
+def with_bars(panel: Any, x: list[float], rows: list[Row], value: str, look: dict[str, Any]) -> None:
+    """A line of means with their intervals."""
+    heights = [row[value]["mean"] for row in rows]
+    errors = [row[value]["interval"] or 0.0 for row in rows]
+    panel.errorbar(x, heights, yerr=errors, **look)
+
+
+def over_updates(panel: Any, rows: list[Row], kind: str, value: str, title: str, below: str) -> None:
+    for form, name, plan in plans():
+        mine = sorted(
+            (row for row in rows if row["plan"] == plan and row["kind"] == kind),
+            key=lambda row: row["updates"],
+        )
+        if mine:
+            with_bars(panel, [row["updates"] for row in mine], mine, value, style(form, name))
     panel.set_yscale("log")
-    panel.set_xlabel("updates k")
-    panel.set_title(title)
-    panel.legend(fontsize=7)
+    finish(panel, title, below)
 
 
 def over_time(panel: Any, rows: list[Row], kind: str) -> None:
-    for name in ("tss", "rfc", "sfl(rfc)"):
+    for form, name, plan in plans():
+        if name not in ("tss", "rfc", "sfl(rfc)"):
+            continue
         for row in rows:
-            if (row["algorithm"], row["kind"], row["updates"]) == (name, kind, 100):
-                panel.plot([packets / 1e5 for packets in row["ticks"]], **style(name))
-    panel.set_xlabel("tenths of a second")
-    panel.set_title(f"6: million packets/s, 100 × {kind}")
-    panel.legend(fontsize=7)
+            if (row["plan"], row["kind"], row["updates"]) == (plan, kind, 100):
+                part = row["seconds"] / len(row["ticks"])
+                panel.plot(
+                    [part * (number + 1) for number in range(len(row["ticks"]))],
+                    [headers / part / 1e6 for headers in row["ticks"]],
+                    **style(form, name),
+                )
+    finish(panel, f"figure 6: million headers/s, 100 {kind}s", "seconds")
 
 
 def bars(panel: Any, rows: list[Row], kind: str) -> None:
-    for name in names(rows):
-        mine = [row for row in rows if row["algorithm"] == name and row["kind"] == kind]
-        panel.plot(
-            [row["updates"] for row in mine], [row["millions"] for row in mine], marker=".", **style(name)
-        )
-    panel.set_xscale("log")
-    panel.set_yscale("log")
-    panel.set_xlabel("updates asked for in 10 s")
-    panel.set_title(f"table II: million packets in 10 s, {kind}")
-    panel.legend(fontsize=7)
+    """Table II at 100 updates, with intervals."""
+    for form, name, plan in plans():
+        for row in rows:
+            if (row["plan"], row["kind"], row["updates"]) == (plan, kind, 100):
+                values = row["millions"]
+                look = style(form, name)
+                panel.barh(
+                    f"{name} (paper)" if form == "paper" else name,
+                    values["mean"],
+                    xerr=values["interval"] or 0.0,
+                    color=look["color"],
+                    alpha=0.5 if form == "paper" else 1.0,
+                    capsize=3,
+                )
+    panel.invert_yaxis()
+    panel.set_title(f"table II: million headers with 100 {kind}s")
 
 
-def over_delta(panel: Any, rows: list[Row], kind: str, value: str, title: str) -> None:
-    for name in names(rows):
-        mine = [row for row in rows if row["algorithm"] == name and row["kind"] == kind]
-        panel.plot(
-            [row["delta"] for row in mine],
-            [row[value] for row in mine],
-            marker=".",
-            color=COLOURS[name],
-            label=name,
-        )
-    panel.set_xlabel("delta")
-    panel.set_title(title)
-    panel.legend(fontsize=7)
-
-
-def show(data: dict[str, Any]) -> None:
-    """Print table II with the paper's figures, and table I's exponents."""
-    table = Table(
-        title=f"Table II, scaled to 10 s from {data['seconds']:g} s: million packets / updates done"
-    )
-    table.add_column("algorithm")
-    kinds = [(kind, asked) for kind in ("insert", "delete") for asked in (10, 100, 300, 600)]
-    for kind, asked in kinds:
-        table.add_column(f"{asked} {kind[:3]}", justify="right")
-    table.add_column("paper, 100 ins", justify="right")
-    for name in names(data["table2"]):
-        cells = []
-        for kind, asked in kinds:
-            row = next(
-                row
-                for row in data["table2"]
-                if (row["algorithm"], row["kind"], row["updates"]) == (name, kind, asked)
+def over_delta(panel: Any, rows: list[Row], value: str, title: str) -> None:
+    for form in FORMS:
+        for inner in STATIC:
+            # RFC without SFL is the same in both forms.
+            mine = sorted(
+                (
+                    row
+                    for row in rows
+                    if row["algorithm"] == inner
+                    and (row["form"] == form or (row["delta"] == 0 and row["plan"] == FORMS[form][inner]))
+                ),
+                key=lambda row: row["delta"],
             )
-            cells.append(f"{row['millions']:.0f}/{row['done']:.0f}")
-        table.add_row(name, *cells, "{:.0f}/{:.0f}".format(*PAPER[name]))
-    console = Console(width=130)
-    console.print(table)
-    fitted = Table(title="Table I, exponents of n fitted from 250 to 4,000 rules")
-    for column in ("algorithm", "spawn", "update", "classify"):
-        fitted.add_column(column)
-    for row in data["table1"]:
-        fitted.add_row(
-            row["algorithm"], *(f"{row['exponents'][what]:.2f}" for what in ("spawn", "update", "classify"))
-        )
-    console.print(fitted)
+            if mine:
+                look = style(form, f"sfl({inner})")
+                with_bars(panel, [row["delta"] for row in mine], mine, value, look)
+    finish(panel, title, "delta")
+
+
+def legend(figure: Any, panels: Any) -> None:
+    """One for all panels, at the bottom."""
+    lines: dict[str, Any] = {}
+    for panel in panels.flat:
+        handles, labels = panel.get_legend_handles_labels()
+        lines |= dict(zip(labels, handles, strict=True))
+    shown = [label_of(form, name) for form, name, _ in plans() if label_of(form, name) in lines]
+    if shown:
+        figure.legend([lines[label] for label in shown], shown, loc="lower center", ncol=5)
+
+
+def label_of(form: str, name: str) -> str:
+    return f"{name}, the paper's form" if form == "paper" else name
+
+
+def finish(panel: Any, title: str, below: str) -> None:
+    panel.set_xlabel(below)
+    panel.set_title(title)

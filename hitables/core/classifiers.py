@@ -144,8 +144,9 @@ class Classifier:
         self._owned.append(plan)
         return plan
 
-    def _check(self, status: int, priority: int = 0, where: str = "") -> None:
-        check(DATABASE, status, where=where, plan=self._name, priority=priority)
+    def _check(self, status: int, priority: int = 0, where: str = "", position: int = 0) -> None:
+        facts = {"where": where, "plan": self._name, "priority": priority, "position": position}
+        check(DATABASE, status, **facts)
 
     def close(self) -> None:
         """Free the memory.  No other method may be called afterwards."""
@@ -194,6 +195,22 @@ class Classifier:
         """Remove the rule of that priority."""
         self._check(lib.vfdb_remove(self._db, priority), priority)
 
+    def insert_at(self, boxes: U32Array, position: int) -> None:
+        """Insert a rule of these boxes [boxes][dims][2] in front of the rule at *position*."""
+        boxes = np.ascontiguousarray(boxes)
+        status = lib.vfdb_insert_at(self._db, pointer("uint32_t", boxes), len(boxes), position)
+        self._check(status, position=position)
+
+    def remove_at(self, position: int) -> None:
+        """Remove the rule at *position*."""
+        self._check(lib.vfdb_remove_at(self._db, position), position=position)
+
+    def search_positions(self, headers: U32Array, out: npt.NDArray[np.int32]) -> None:
+        """As `search`, with positions in place of priorities."""
+        positions = ffi.cast("uint32_t *", ffi.from_buffer(out))
+        count = len(headers)
+        self._check(lib.vfdb_search_positions(self._db, pointer("uint32_t", headers), count, positions))
+
     def update(self, inserts: npt.NDArray[np.bool_], boxes: U32Array, priority: U32Array) -> None:
         """Insert and remove rules in order, up to the first that is refused; the error has its number."""
         flags = ffi.cast("uint8_t *", ffi.from_buffer(inserts))
@@ -222,3 +239,7 @@ class Classifier:
     def builds(self) -> int:
         """How often the structure was built as a whole."""
         return int(lib.vfdb_builds(self._db))
+
+    def rebuilds(self) -> int:
+        """How often the structure, or what it wraps, was built again after the first build."""
+        return int(lib.vfdb_rebuilds(self._db))

@@ -8,7 +8,7 @@ from ._engine import lib
 
 # The families of statuses; 0 of each is success.
 TREE, REDUNDANCY, INTERPRETER, DATABASE, FLOWS = "tree", "redundancy", "interpreter", "database", "flows"
-EVOLVE = "evolve"
+EVOLVE, UPDATE_RUN = "evolve", "update run"
 
 # Text in braces is filled from the keywords of `check`.
 _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
@@ -42,6 +42,7 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
             "{where}{plan}: the algorithm and linear search gave different answers",
         ),
         lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} does not count the work of its searches"),
+        lib.VFDB_NO_POSITION: (DatabaseError, "position {position} lies beyond the last rule"),
     },
     FLOWS: {
         lib.VFDB_NO_MEMORY: (
@@ -61,6 +62,19 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
         lib.VFDB_BAD_BOX: (DatabaseError, "a range is empty, or wider than its field"),
         lib.VFDB_DISAGREE: (DatabaseError, "the classifier and linear search gave different answers"),
         lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} has no rule cache"),
+    },
+    UPDATE_RUN: {
+        lib.VFDB_NO_MEMORY: (
+            OutOfMemory,
+            "{plan}: the rules, or a build beside them, do not fit into memory",
+        ),
+        lib.VFDB_TWICE: (DatabaseError, "an update inserts a rule of a priority that is there already"),
+        lib.VFDB_ABSENT: (DatabaseError, "an update removes a rule that is not there"),
+        lib.VFDB_BAD_BOX: (DatabaseError, "a range of an update is empty, or wider than its field"),
+        lib.VFDB_TOO_LARGE: (DatabaseError, "the rules are too many, or too interwoven, for {plan}"),
+        lib.VFDB_DISAGREE: (DatabaseError, "{plan}: the algorithm and linear search gave different answers"),
+        lib.UPDATE_RUN_NO_THREAD: (DatabaseError, "the system gives no thread for the run"),
+        lib.UPDATE_RUN_STOPPED: (KeyboardInterrupt, ""),
     },
 }
 

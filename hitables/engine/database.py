@@ -199,6 +199,26 @@ class Database(Closable[Classifier]):
             raise DatabaseError(f"no rule of priority {priority} is there")
         self._opened().remove(priority)
 
+    def insert_at(self, position: int, ranges: Sequence[Range]) -> None:
+        """Insert a rule in front of the one at *position*, from 0; the number of rules: behind the last.
+
+        The rules from there on are one position further back.  Priorities of other rules may change, but not
+        their order.  DatabaseError for a position that is not there.
+        """
+        self._opened().insert_at(self.layout.boxes(ranges), _position(position))
+
+    def remove_at(self, position: int) -> None:
+        """Remove the rule at *position*, from 0; those behind it are one position further in front."""
+        self._opened().remove_at(_position(position))
+
+    def search_positions(
+        self, headers: npt.NDArray[np.uint32], out: npt.NDArray[np.int32] | None = None
+    ) -> npt.NDArray[np.int32]:
+        """As `search`, with the position of the best rule, from 0, in place of its priority."""
+        out = self._checked(headers, out)
+        self._opened().search_positions(headers, out)
+        return out
+
     def update(
         self, inserts: npt.NDArray[np.bool_], boxes: npt.NDArray[np.uint32], priority: npt.NDArray[np.uint32]
     ) -> None:
@@ -244,6 +264,11 @@ class Database(Closable[Classifier]):
         """How often the structure was built as a whole."""
         return self._opened().builds()
 
+    @property
+    def rebuilds(self) -> int:
+        """How often the structure was built again; of plans sfl(A) and classic(A), how often A was."""
+        return self._opened().rebuilds()
+
     def _checked(
         self, headers: npt.NDArray[np.uint32], out: npt.NDArray[np.int32] | None
     ) -> npt.NDArray[np.int32]:
@@ -267,6 +292,12 @@ class Database(Closable[Classifier]):
 def _check_priorities(priority: npt.NDArray[np.uint32]) -> None:
     if len(priority) and int(priority.max()) >= PRIORITY_LIMIT:
         raise DatabaseError(f"priority {priority.max()} is too large; priorities lie below {PRIORITY_LIMIT}")
+
+
+def _position(position: int) -> int:
+    if not 0 <= position < PRIORITY_LIMIT:
+        raise DatabaseError(f"position {position} is not possible; positions start at 0")
+    return position
 
 
 def _protocols(proto: int | None) -> Range:

@@ -21,6 +21,8 @@ from benchmarks import (
     flow_tables,
     hot,
     kernel,
+    lcn2016,
+    lcn2016_tables,
     real,
     scaling,
     storm,
@@ -54,7 +56,7 @@ TABLES: dict[str, tuple[str, str, str, Callable[[Any], str]]] = {
     "storm-delays": ("classifiers", "storm", "delays", storm_threads.delay_table),
     "storm-rates": ("classifiers", "storm", "partitions", storm_threads.rate_table),
     "storm-agreement": ("classifiers", "storm", "agreement", storm_threads.agreement_table),
-}
+} | {name: ("classifiers", "sfl", part, show) for name, (part, show) in lcn2016_tables.TABLES.items()}
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -75,6 +77,7 @@ PARTS: list[tuple[ModuleType, str, list[str]]] = [
     (scaling, "growth", ["--algorithms", "tss"]),
     (cliffs, "grown", ["--sizes", "10,20"]),
     (cliffs, "grown", ["--short"]),
+    (lcn2016, "table_two", ["--short", "--only", "table2"]),
 ]
 
 

@@ -35,7 +35,13 @@ CACHED = [
     "storm(tss, cache=3, window=5, every=1, publish=1)",
     "storm(sfl(rfc), window=200, every=1, publish=3)",
 ]
-PLANS = SINGLE + WRAPPED + SCALAR + CHAINED + CACHED
+# SFL as published: a build in the background, for which updates wait.
+PUBLISHED = [
+    "sfl(rfc, delta=2, background=2)",
+    "sfl(tss, delta=0, background=2, vector=0)",
+    "checked(classic(hypersplit))",
+]
+PLANS = SINGLE + WRAPPED + SCALAR + CHAINED + CACHED + PUBLISHED
 
 # Universes of up to 512 packets: all of them are tried.
 UNIVERSES = {
@@ -162,7 +168,9 @@ def draws(seed: int, layout: Layout, count: int) -> list[tuple[int, list[Range]]
 
 
 def builds_anew(plan: engine.AlgorithmSpec) -> bool:
-    """At every update: so does what cannot be updated, and checked(A), flows(A) and storm(A) around it."""
+    """At every update: so does what cannot be updated, classic(A), and checked(A), flows(A) and storm(A) around it."""
+    if plan.algorithm.name == "classic" or str(plan) == "sfl(tss, delta=0, background=2, vector=0)":
+        return True
     if plan.algorithm.name in ("checked", "flows", "storm") and plan.inner:
         return builds_anew(plan.inner)
     return not plan.algorithm.updates

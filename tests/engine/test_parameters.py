@@ -13,6 +13,8 @@ from hitables.errors import DatabaseError
 PLANS = [
     "rfc", "bit_vector", "bit_vector(aggregated=0)", "hypersplit", "hypersplit(leaf=1)", "hypersplit(leaf=30)",
     "hicuts", "hicuts(leaf=1)", "hicuts(spfac=1)", "hypercuts", "hypercuts(leaf=1, spfac=1)", "hypercuts(leaf=3, spfac=20)",
+    "classic(hypersplit(leaf=1))", "sfl(bit_vector(aggregated=0), background=0)",
+    "sfl(hypersplit, delta=0, background=2, vector=0)",
 ]  # fmt: skip
 BOUNDED = ["bit_vector(mb=1)", "hypersplit(mb=1)", "hicuts(mb=1, leaf=1)", "hypercuts(mb=1, leaf=1)"]
 

@@ -10,7 +10,7 @@ from hitables.engine import FIVE_TUPLE, Layout, Rules
 from hitables.errors import DatabaseError
 
 SINGLE = [name for name, algorithm in engine.ALGORITHMS.items() if not algorithm.wraps]
-WRAPPERS = ["sfl", "checked", "flows", "storm"]
+WRAPPERS = ["sfl", "checked", "classic", "flows", "storm"]
 PLANS = [
     *SINGLE, *(f"{wrapper}({name})" for wrapper in WRAPPERS for name in SINGLE),
     "bit_vector(aggregated=0)", "tss(vector=0)", "tss(step=1)", "sfl(flows(tss))", "flows(sfl(rfc))",

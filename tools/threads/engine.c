@@ -21,13 +21,15 @@ static atomic_uint wrong;
 static void *search(void *db)
 {
     uint32_t found[HEADERS];
-    do {
-        if (vfdb_search(db, &header[0][0], HEADERS, found))
+    /* Priorities are positions at the start, and what goes in and out stands behind all of those rules. */
+    for (uint32_t turn = 0; !turn || !atomic_load(&stop); turn++) {
+        if (turn % 2 ? vfdb_search_positions(db, &header[0][0], HEADERS, found)
+                     : vfdb_search(db, &header[0][0], HEADERS, found))
             wrong++;
         for (uint32_t i = 0; i < HEADERS; i++)
-            if (found[i] != wanted[i] && (wanted[i] != VFDB_NONE || found[i] != LAST))
+            if (found[i] != wanted[i] && (wanted[i] != VFDB_NONE || found[i] < RULES))
                 wrong++;
-    } while (!atomic_load(&stop));
+    }
     return NULL;
 }
 
@@ -48,7 +50,8 @@ static void try(const struct vfdb_plan *plan)
     for (uint32_t i = 0; i < SEARCHERS; i++)
         pthread_create(&thread[i], NULL, search, db);
     for (uint32_t i = 0; i < UPDATES; i++)
-        if (vfdb_insert(db, &all[0][0], 1, LAST) || vfdb_remove(db, LAST))
+        if (i % 4 ? vfdb_insert(db, &all[0][0], 1, LAST) || vfdb_remove(db, LAST)
+                  : vfdb_insert_at(db, &all[0][0], 1, RULES) || vfdb_remove_at(db, RULES))
             wrong++;
     atomic_store(&stop, true);
     for (uint32_t i = 0; i < SEARCHERS; i++)
@@ -62,7 +65,8 @@ static void try(const struct vfdb_plan *plan)
 }
 
 /* The usual parameters, but few buckets, so that the chains of flows(A) are long: *way* chooses how they are
- * kept; and every packet a sample of storm(A), whose cache then changes all the time. */
+ * kept; every packet a sample of storm(A), whose cache then changes all the time; and sfl(A) with few updates
+ * between builds, in each of its ways to build. */
 static void set_defaults(struct vfdb_plan *plan, const struct vfdb_ops *ops, uint32_t way)
 {
     plan->ops = ops;
@@ -73,6 +77,10 @@ static void set_defaults(struct vfdb_plan *plan, const struct vfdb_ops *ops, uin
             plan->value[p] = way % (ops->param[p].most + 1);
         if (!strcmp(ops->name, "flows") && !strcmp(ops->param[p].name, "buckets"))
             plan->value[p] = 5 + 200 * (way % 2);
+        if (!strcmp(ops->name, "sfl") && !strcmp(ops->param[p].name, "delta"))
+            plan->value[p] = 2 * (way % 2);
+        if (!strcmp(ops->name, "sfl") && !strcmp(ops->param[p].name, "background"))
+            plan->value[p] = way % 3;
         if (!strcmp(ops->name, "storm"))
             plan->value[p] = !strcmp(ops->param[p].name, "window") ? 50 : 1 + way % 3;
     }

@@ -29,7 +29,8 @@ enum vfdb_status {
     VFDB_TOO_LARGE, /* a bound of the algorithm is exceeded; its head comment names the bounds */
     VFDB_ANEW, /* from insert and remove only: this update requires a new build, which the dispatcher does */
     VFDB_DISAGREE, /* checked(A): A and linear search gave different answers */
-    VFDB_UNCOUNTED /* the algorithm does not count what is asked for */
+    VFDB_UNCOUNTED, /* the algorithm does not count what is asked for */
+    VFDB_NO_POSITION /* beyond the last rule */
 };
 
 /* What the search of one header read.  An algorithm counts what it has; the rest stays as it is. */
@@ -72,7 +73,7 @@ struct storm_cache_stats;
  *
  * build copies what it keeps, takes all its memory from the budget, and gives everything back when it
  * fails; insert and remove leave the structure as it was when they fail.  search may run in many threads
- * at a time, never beside insert or remove. */
+ * at a time, never beside insert or remove.  A rule of several boxes is inserted and removed box by box. */
 struct vfdb_ops {
     const char *name, *title;
     uint32_t least_dims, most_dims;
@@ -88,7 +89,11 @@ struct vfdb_ops {
     /* The same answers; adds to work[i] what header i took.  Slower than search, which counts nothing. */
     int (*search_counted)(const void *db, const uint32_t *headers, size_t count, uint32_t *answers,
                           struct vfdb_work *work);
+    /* Whether an update may begin; *wait*: wait until one may, beside searches.  NULL: always. */
+    bool (*ready)(void *db, bool wait);
+    void (*updated)(void *db); /* all boxes of an update are in, or out; not beside searches */
     int (*settle)(void *db); /* wait for what runs in the background; a status */
+    uint64_t (*rebuilds)(const void *db); /* how often it built what it wraps again */
     void (*flow_stats)(const void *db, struct flow_stats *stats);
     void (*storm_stats)(const void *db, struct storm_cache_stats *stats);
     void (*free)(void *db);
@@ -136,8 +141,17 @@ int vfdb_search_chained(struct vfdb *db, const uint32_t *headers, size_t count, 
 int vfdb_flow_stats(struct vfdb *db, struct flow_stats *stats);
 /* The statistics of the rule cache of storm(A); VFDB_UNCOUNTED for other algorithms. */
 int vfdb_storm_stats(struct vfdb *db, struct storm_cache_stats *stats);
+/* Whether an update would go ahead at once; *wait*: wait until one would. */
+bool vfdb_ready(struct vfdb *db, bool wait);
 /* Wait for what runs in the background; its status. */
 int vfdb_settle(struct vfdb *db);
+
+/* By position, counted from 0 in the order of priorities: insert a rule in front of rule *position*, which
+ * may be the number of rules; remove rule *position*; search, for positions.  An insertion may change the
+ * priorities of other rules, but not their order. */
+int vfdb_insert_at(struct vfdb *db, const uint32_t *boxes, uint32_t count, uint32_t position);
+int vfdb_remove_at(struct vfdb *db, uint32_t position);
+int vfdb_search_positions(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers);
 
 uint32_t vfdb_rule_count(const struct vfdb *db);
 /* Bytes of the structure that is searched; the most that building and changing it took at a time; bytes of
@@ -147,5 +161,7 @@ size_t vfdb_peak(const struct vfdb *db);
 size_t vfdb_list_bytes(const struct vfdb *db);
 /* How often the structure was built as a whole. */
 uint64_t vfdb_builds(const struct vfdb *db);
+/* How often the structure, or what it wraps, was built again after the first build. */
+uint64_t vfdb_rebuilds(struct vfdb *db);
 
 #endif

@@ -95,15 +95,25 @@ static int checked_search(const void *built, const uint32_t *headers, size_t cou
     return search_both(built, headers, count, answers, NULL);
 }
 
-static int checked_search_counted(const void *built, const uint32_t *headers, size_t count,
-                                  uint32_t *answers, struct vfdb_work *work)
+static int checked_search_counted(const void *built, const uint32_t *headers, size_t count, uint32_t *answers,
+                                  struct vfdb_work *work)
 {
     return search_both(built, headers, count, answers, work);
+}
+
+static bool checked_ready(void *built, bool wait)
+{
+    return vfdb_ready(((struct checked *)built)->inner, wait);
 }
 
 static int checked_settle(void *built)
 {
     return vfdb_settle(((struct checked *)built)->inner);
+}
+
+static uint64_t checked_rebuilds(const void *built)
+{
+    return vfdb_rebuilds(((const struct checked *)built)->inner);
 }
 
 const struct vfdb_ops vfdb_checked = {
@@ -117,6 +127,8 @@ const struct vfdb_ops vfdb_checked = {
     .remove = checked_remove,
     .search = checked_search,
     .search_counted = checked_search_counted,
+    .ready = checked_ready,
     .settle = checked_settle,
+    .rebuilds = checked_rebuilds,
     .free = checked_free,
 };

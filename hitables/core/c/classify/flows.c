@@ -107,9 +107,19 @@ static void flows_stats(const void *built, struct flow_stats *stats)
     flow_table_stats(((const struct flow_front *)built)->table, stats);
 }
 
+static bool flows_ready(void *built, bool wait)
+{
+    return vfdb_ready(((struct flow_front *)built)->inner, wait);
+}
+
 static int flows_settle(void *built)
 {
     return vfdb_settle(((struct flow_front *)built)->inner);
+}
+
+static uint64_t flows_rebuilds(const void *built)
+{
+    return vfdb_rebuilds(((const struct flow_front *)built)->inner);
 }
 
 const struct vfdb_ops vfdb_flows = {
@@ -131,7 +141,9 @@ const struct vfdb_ops vfdb_flows = {
     .remove = flows_remove,
     .search = flows_search,
     .search_counted = flows_search_counted,
+    .ready = flows_ready,
     .settle = flows_settle,
+    .rebuilds = flows_rebuilds,
     .flow_stats = flows_stats,
     .free = flows_free,
 };

@@ -5,6 +5,8 @@
  * Invariant: priorities rise, so the first match is the best; every other algorithm is checked against this.
  * Threading: searches change nothing.
  */
+#include "linear.h"
+
 #include <string.h>
 
 #include "budget.h"
@@ -140,6 +142,12 @@ static int linear_search_counted(const void *built, const uint32_t *headers, siz
 {
     read_rules(built, headers, count, answers, work, true);
     return VFDB_OK;
+}
+
+struct vfdb_rules vfdb_linear_rules(const void *built, const uint8_t *bits)
+{
+    const struct linear *db = built;
+    return (struct vfdb_rules){db->dims, db->count, bits, db->priority, db->box};
 }
 
 const struct vfdb_ops vfdb_linear = {

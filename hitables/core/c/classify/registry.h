@@ -2,6 +2,7 @@
 ALGORITHM(linear)
 ALGORITHM(sfl)
 ALGORITHM(checked)
+ALGORITHM(classic)
 ALGORITHM(flows)
 ALGORITHM(storm)
 ALGORITHM(tss)

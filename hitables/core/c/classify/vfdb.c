@@ -15,8 +15,10 @@
 #include <string.h>
 
 #include "budget.h"
+#include "vfdb_internal.h"
 #include "vfdb_list.h"
 #include "vfdb_lock.h"
+#include "vfdb_order.h"
 
 #define ALGORITHM(name) extern const struct vfdb_ops vfdb_##name;
 #include "registry.h"
@@ -27,18 +29,6 @@ static const struct vfdb_ops *const algorithms[] = {
 #include "registry.h"
 };
 #undef ALGORITHM
-
-struct vfdb {
-    const struct vfdb_plan *plan;
-    const struct vfdb_ops *ops;
-    uint32_t dims;
-    uint8_t bits[VFDB_DIMS];
-    struct budget *budget, *list_budget;
-    struct vfdb_list *list;
-    void *built;
-    uint64_t builds;
-    pthread_rwlock_t lock;
-};
 
 const struct vfdb_ops *vfdb_algorithm(uint32_t number)
 {
@@ -83,7 +73,7 @@ static void next_piece(struct box_pieces *p)
     p->done = true;
 }
 
-static bool sound(const struct vfdb *db, const uint32_t *boxes, uint32_t count)
+bool vfdb_sound(const struct vfdb *db, const uint32_t *boxes, uint32_t count)
 {
     for (uint32_t i = 0; i < count * db->dims; i++) {
         uint32_t top = (uint32_t)((UINT64_C(1) << db->bits[i % db->dims]) - 1);
@@ -137,7 +127,7 @@ static int build(struct vfdb *db, void **built)
     return status;
 }
 
-static int rebuild(struct vfdb *db)
+int vfdb_rebuild(struct vfdb *db)
 {
     void *built;
     int status = build(db, &built);
@@ -173,8 +163,8 @@ static int open_in(struct budget *budget, struct budget *list_budget, const stru
         for (end = i + 1; end < rules->count && rules->priority[end] == rules->priority[i]; end++)
             ;
         const uint32_t *boxes = rules->box + (size_t)i * 2 * db->dims;
-        status = sound(db, boxes, end - i) ? vfdb_list_add(db->list, boxes, end - i, rules->priority[i])
-                                           : VFDB_BAD_BOX;
+        status = vfdb_sound(db, boxes, end - i) ? vfdb_list_add(db->list, boxes, end - i, rules->priority[i])
+                                                : VFDB_BAD_BOX;
     }
     if (status == VFDB_OK)
         status = build(db, &db->built);
@@ -204,6 +194,7 @@ void vfdb_close(struct vfdb *db)
         return;
     if (db->built)
         db->ops->free(db->built);
+    vfdb_order_free(db->order);
     vfdb_list_free(db->list);
     budget_free(db->list_budget);
     budget_free(db->budget);
@@ -243,7 +234,7 @@ static int box_in(struct vfdb *db, const uint32_t *box, uint32_t priority)
     return VFDB_OK;
 }
 
-static int put_in(struct vfdb *db, uint32_t priority)
+int vfdb_put_in(struct vfdb *db, uint32_t priority)
 {
     uint32_t first = vfdb_list_find(db->list, priority);
     for (uint32_t at = first; at != VFDB_NONE; at = vfdb_list_next(db->list, at)) {
@@ -257,7 +248,7 @@ static int put_in(struct vfdb *db, uint32_t priority)
     return VFDB_OK;
 }
 
-static int take_out(struct vfdb *db, uint32_t priority)
+int vfdb_take_out(struct vfdb *db, uint32_t priority)
 {
     uint32_t first = vfdb_list_find(db->list, priority);
     for (uint32_t at = first; at != VFDB_NONE; at = vfdb_list_next(db->list, at)) {
@@ -271,18 +262,40 @@ static int take_out(struct vfdb *db, uint32_t priority)
     return VFDB_OK;
 }
 
-static int insert(struct vfdb *db, const uint32_t *boxes, uint32_t count, uint32_t priority)
+void vfdb_begin_update(struct vfdb *db)
 {
-    if (priority == VFDB_NONE || !count || !sound(db, boxes, count))
+    for (;;) {
+        vfdb_ready(db, true); /* with the shared lock, so that searches go on */
+        pthread_rwlock_wrlock(&db->lock);
+        if (!db->ops->ready || db->ops->ready(db->built, false))
+            return;
+        pthread_rwlock_unlock(&db->lock);
+    }
+}
+
+void vfdb_end_update(struct vfdb *db)
+{
+    if (db->ops->updated)
+        db->ops->updated(db->built);
+    pthread_rwlock_unlock(&db->lock);
+}
+
+int vfdb_insert_rule(struct vfdb *db, const uint32_t *boxes, uint32_t count, uint32_t priority)
+{
+    if (priority == VFDB_NONE || !count || !vfdb_sound(db, boxes, count))
         return VFDB_BAD_BOX;
+    if (db->order && !vfdb_order_reserve(db->order))
+        return VFDB_NO_MEMORY;
     int status = vfdb_list_add(db->list, boxes, count, priority);
     if (status)
         return status;
-    status = db->ops->insert ? put_in(db, priority) : VFDB_ANEW;
+    status = db->ops->insert ? vfdb_put_in(db, priority) : VFDB_ANEW;
     if (status == VFDB_ANEW)
-        status = rebuild(db);
+        status = vfdb_rebuild(db);
     if (status)
         vfdb_list_drop(db->list, priority);
+    else if (db->order)
+        vfdb_order_insert(db->order, priority);
     return status;
 }
 
@@ -292,7 +305,7 @@ static int without(struct vfdb *db, uint32_t priority)
     if (at == VFDB_NONE)
         return VFDB_ABSENT;
     if (db->ops->remove) {
-        int status = take_out(db, priority);
+        int status = vfdb_take_out(db, priority);
         if (status != VFDB_ANEW)
             return status ? status : vfdb_list_drop(db->list, priority);
     }
@@ -307,7 +320,7 @@ static int without(struct vfdb *db, uint32_t priority)
     for (; at != VFDB_NONE; at = vfdb_list_next(db->list, at))
         memcpy(kept + i++ * 2 * db->dims, vfdb_list_box(db->list, at), bytes);
     vfdb_list_drop(db->list, priority);
-    int status = rebuild(db);
+    int status = vfdb_rebuild(db);
     if (status) {
         int back = vfdb_list_add(db->list, kept, count, priority);
         assert(back == VFDB_OK); /* its slots and its place in the table are free still */
@@ -317,49 +330,66 @@ static int without(struct vfdb *db, uint32_t priority)
     return status;
 }
 
+int vfdb_remove_rule(struct vfdb *db, uint32_t priority)
+{
+    int status = without(db, priority);
+    if (status == VFDB_OK && db->order)
+        vfdb_order_remove(db->order, priority);
+    return status;
+}
+
 int vfdb_insert(struct vfdb *db, const uint32_t *boxes, uint32_t count, uint32_t priority)
 {
-    pthread_rwlock_wrlock(&db->lock);
-    int status = insert(db, boxes, count, priority);
-    pthread_rwlock_unlock(&db->lock);
+    vfdb_begin_update(db);
+    int status = vfdb_insert_rule(db, boxes, count, priority);
+    vfdb_end_update(db);
     return status;
 }
 
 int vfdb_remove(struct vfdb *db, uint32_t priority)
 {
-    pthread_rwlock_wrlock(&db->lock);
-    int status = without(db, priority);
-    pthread_rwlock_unlock(&db->lock);
+    vfdb_begin_update(db);
+    int status = vfdb_remove_rule(db, priority);
+    vfdb_end_update(db);
     return status;
+}
+
+/* It is made again when a position is asked for. */
+static void drop_order(struct vfdb *db)
+{
+    vfdb_order_free(db->order);
+    db->order = NULL;
 }
 
 int vfdb_put(struct vfdb *db, const uint32_t *box, uint32_t priority)
 {
-    pthread_rwlock_wrlock(&db->lock);
+    vfdb_begin_update(db);
+    drop_order(db);
     int status = vfdb_list_extend(db->list, box, priority);
     if (status == VFDB_OK) {
         status = db->ops->insert ? box_in(db, box, priority) : VFDB_ANEW;
         if (status == VFDB_ANEW)
-            status = rebuild(db);
+            status = vfdb_rebuild(db);
         if (status)
             vfdb_list_shrink(db->list, box, priority);
     }
-    pthread_rwlock_unlock(&db->lock);
+    vfdb_end_update(db);
     return status;
 }
 
 int vfdb_take(struct vfdb *db, const uint32_t *box, uint32_t priority)
 {
-    pthread_rwlock_wrlock(&db->lock);
+    vfdb_begin_update(db);
+    drop_order(db);
     int status = vfdb_list_shrink(db->list, box, priority);
     if (status == VFDB_OK) {
         status = db->ops->remove ? box_out(db, box, priority, UINT64_MAX) : VFDB_ANEW;
         if (status == VFDB_ANEW)
-            status = rebuild(db);
+            status = vfdb_rebuild(db);
         if (status)
             vfdb_list_extend(db->list, box, priority); /* into the room that it left */
     }
-    pthread_rwlock_unlock(&db->lock);
+    vfdb_end_update(db);
     return status;
 }
 
@@ -409,57 +439,4 @@ int vfdb_search_chained(struct vfdb *db, const uint32_t *headers, size_t count, 
     }
     pthread_rwlock_unlock(&db->lock);
     return status;
-}
-
-int vfdb_flow_stats(struct vfdb *db, struct flow_stats *stats)
-{
-    if (!db->ops->flow_stats)
-        return VFDB_UNCOUNTED;
-    pthread_rwlock_rdlock(&db->lock);
-    db->ops->flow_stats(db->built, stats);
-    pthread_rwlock_unlock(&db->lock);
-    return VFDB_OK;
-}
-
-int vfdb_storm_stats(struct vfdb *db, struct storm_cache_stats *stats)
-{
-    if (!db->ops->storm_stats)
-        return VFDB_UNCOUNTED;
-    pthread_rwlock_rdlock(&db->lock);
-    db->ops->storm_stats(db->built, stats);
-    pthread_rwlock_unlock(&db->lock);
-    return VFDB_OK;
-}
-
-int vfdb_settle(struct vfdb *db)
-{
-    pthread_rwlock_wrlock(&db->lock);
-    int status = db->ops->settle ? db->ops->settle(db->built) : VFDB_OK;
-    pthread_rwlock_unlock(&db->lock);
-    return status;
-}
-
-uint32_t vfdb_rule_count(const struct vfdb *db)
-{
-    return vfdb_list_count(db->list);
-}
-
-size_t vfdb_bytes(const struct vfdb *db)
-{
-    return budget_bytes(db->budget);
-}
-
-size_t vfdb_peak(const struct vfdb *db)
-{
-    return budget_peak(db->budget);
-}
-
-size_t vfdb_list_bytes(const struct vfdb *db)
-{
-    return budget_bytes(db->list_budget);
-}
-
-uint64_t vfdb_builds(const struct vfdb *db)
-{
-    return db->builds;
 }

@@ -142,6 +142,19 @@ int vfdb_list_add(struct vfdb_list *list, const uint32_t *boxes, uint32_t count,
     return VFDB_OK;
 }
 
+/* Empty an entry: those that were placed behind it because it was taken move back. */
+static void close_hole(struct vfdb_list *list, uint32_t hole)
+{
+    for (uint32_t at = (hole + 1) & list->mask; list->head[at]; at = (at + 1) & list->mask) {
+        uint32_t wanted = place_of(list, list->slot[list->head[at] - 1].priority);
+        if (((at - wanted) & list->mask) >= ((at - hole) & list->mask)) {
+            list->head[hole] = list->head[at];
+            hole = at;
+        }
+    }
+    list->head[hole] = 0;
+}
+
 int vfdb_list_drop(struct vfdb_list *list, uint32_t priority)
 {
     uint32_t hole = entry_of(list, priority);
@@ -154,16 +167,17 @@ int vfdb_list_drop(struct vfdb_list *list, uint32_t priority)
         list->boxes--;
     }
     list->rules--;
-    /* Move back the entries that were placed behind the hole because it was taken. */
-    for (uint32_t at = (hole + 1) & list->mask; list->head[at]; at = (at + 1) & list->mask) {
-        uint32_t wanted = place_of(list, list->slot[list->head[at] - 1].priority);
-        if (((at - wanted) & list->mask) >= ((at - hole) & list->mask)) {
-            list->head[hole] = list->head[at];
-            hole = at;
-        }
-    }
-    list->head[hole] = 0;
+    close_hole(list, hole);
     return VFDB_OK;
+}
+
+void vfdb_list_rename(struct vfdb_list *list, uint32_t from, uint32_t to)
+{
+    uint32_t hole = entry_of(list, from), first = list->head[hole];
+    close_hole(list, hole);
+    for (uint32_t at = first - 1; at != VFDB_NONE; at = list->slot[at].next)
+        list->slot[at].priority = to;
+    list->head[entry_of(list, to)] = first;
 }
 
 /* One more box of a rule, which may be new. */

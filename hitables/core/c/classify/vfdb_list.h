@@ -12,6 +12,8 @@ int vfdb_list_add(struct vfdb_list *list, const uint32_t *boxes, uint32_t count,
 int vfdb_list_drop(struct vfdb_list *list, uint32_t priority);
 int vfdb_list_extend(struct vfdb_list *list, const uint32_t *box, uint32_t priority);
 int vfdb_list_shrink(struct vfdb_list *list, const uint32_t *box, uint32_t priority);
+/* The rule of priority *from* gets the priority *to*, which no rule has. */
+void vfdb_list_rename(struct vfdb_list *list, uint32_t from, uint32_t to);
 uint32_t vfdb_list_count(const struct vfdb_list *list);
 
 /* The first box of a rule, or VFDB_NONE; the next box of the same rule, or VFDB_NONE; its bounds. */

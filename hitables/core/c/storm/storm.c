@@ -225,9 +225,19 @@ static void storm_stats(const void *built, struct storm_cache_stats *stats)
     spin_unlock(&db->sampling);
 }
 
+static bool storm_ready(void *built, bool wait)
+{
+    return vfdb_ready(((struct storm *)built)->inner, wait);
+}
+
 static int storm_settle(void *built)
 {
     return vfdb_settle(((struct storm *)built)->inner);
+}
+
+static uint64_t storm_rebuilds(const void *built)
+{
+    return vfdb_rebuilds(((const struct storm *)built)->inner);
 }
 
 const struct vfdb_ops vfdb_storm = {
@@ -245,7 +255,9 @@ const struct vfdb_ops vfdb_storm = {
     .remove = storm_remove,
     .search = storm_search,
     .search_counted = storm_search_counted,
+    .ready = storm_ready,
     .settle = storm_settle,
+    .rebuilds = storm_rebuilds,
     .storm_stats = storm_stats,
     .free = storm_free,
 };
