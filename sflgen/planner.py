@@ -347,7 +347,7 @@ class Planner:
 
 
 def due(state: State) -> list[ChainId]:
-    """The chains whose entries cost more than `delta`, or crowd a leaf, or with more updates than `max_updates`."""
+    """The chains whose entries cost more than `delta`, or crowd a leaf, or that had too many updates."""
     outnumbered = state.outnumbered()
     delta = state.settings.delta
     costs: dict[ChainId, float] = defaultdict(float)
