@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import random
 import tempfile
 import time
@@ -63,7 +64,7 @@ WAYS = {
     "sources-nft": ("linear", "reload", "overlay", "graft", "ipset", "nft set"),
 }
 # Seconds of a measurement besides its length: namespaces, compiling, loading, a stream that compares.
-BESIDES = 3.0
+BESIDES = 1.5
 
 Row = dict[str, Any]
 
@@ -181,6 +182,7 @@ def point(part: str, way: str, rate: int, works: Sequence[Work], seconds: float)
         "cpu_ns": mean_interval([sent.cpu_ns for sent, _ in runs]),
         "done": mean_interval([len(done.latencies) for _, done in runs]),
         "latency_ms": waits,
+        "load": os.getloadavg()[0],
         "rebuilds": mean_interval(rebuilds) if rebuilds else None,
         "ticks": list(first.ticks),
     }  # fmt: skip
@@ -216,16 +218,17 @@ def table(parts: dict[str, list[Row]]) -> str:
 
 
 def measurements(rows: Sequence[Row]) -> str:
-    """How many sets, of how many rules, measured for how long."""
-    sets, seconds, rules = (
-        "–".join(map("{:,g}".format, sorted({min(values), max(values)})))
-        for values in (
-            [row["per_second"]["runs"] for row in rows],
-            [row["seconds"] for row in rows],
-            [row["rules"] for row in rows],
-        )
+    """How many sets, of how many rules, measured for how long; what the machine had to do."""
+
+    def span(values: Sequence[float]) -> str:
+        return " to ".join(dict.fromkeys(f"{value:,g}" for value in (min(values), max(values))))
+
+    sets = span([row["per_second"]["runs"] for row in rows])
+    return (
+        f"Sets of each workload: {sets}, of {span([row['rules'] for row in rows])} rules; seconds of each "
+        f"measurement: {span([row['seconds'] for row in rows])}; load of the machine, these processes "
+        f"included: {span([round(row['load'], 1) for row in rows])}."
     )
-    return f"Sets of each workload: {sets}, of {rules} rules; seconds of each measurement: {seconds}."
 
 
 def cell(row: Row) -> str:
@@ -271,6 +274,14 @@ def main() -> None:
     print(f"data and figure: {path.parent}/")
 
 
+def measured_cells(part: str, cells: Sequence[tuple[str, int]], args: argparse.Namespace) -> Iterator[Row]:
+    """The *cells* of a part, each a way and a rate."""
+    make, updates = WORKLOADS[part.split("-")[0]], int(max(args.rates) * args.seconds)
+    works = [make(number, args.rules, updates) for number in range(args.sets)]
+    for way, rate in cells:
+        yield point(part, way, rate, works, args.seconds)
+
+
 def measure(args: argparse.Namespace, path: Path) -> None:
     """Measure what *args* say, into *path* after each cell."""
     parameters = {
@@ -292,16 +303,13 @@ def measure(args: argparse.Namespace, path: Path) -> None:
     minutes = planned(left, args.sets, args.seconds) / 60
     print(f"{left} cells × {args.sets} sets × {args.seconds:g} s: {minutes:.0f} minutes")
     began = time.monotonic()
-    updates = int(max(args.rates) * args.seconds)
     for part, cells in parts.items():
         rows = data["parts"][part] = data["parts"].get(part, []) if args.resume else []
-        make = WORKLOADS[part.split("-")[0]]
-        works = [make(number, args.rules, updates) for number in range(args.sets)]
-        for way, rate in cells:
-            if (way, rate) not in done[part]:
-                rows.append(point(part, way, rate, works, args.seconds))
-                print(line_of(rows[-1]), flush=True)
-                path.write_text(json.dumps(data, indent=1) + "\n")
+        for row in measured_cells(part, [each for each in cells if each not in done[part]], args):
+            rows.append(row)
+            print(line_of(row), flush=True)
+            path.write_text(json.dumps(data, indent=1) + "\n")
+        path.write_text(json.dumps(data, indent=1) + "\n")
     print(f"{(time.monotonic() - began) / 60:.1f} minutes")
 
 

@@ -163,6 +163,13 @@ def planned(cases: Iterable[Case], runs: int, seconds: float) -> float:
     return sum(runs * (seconds * (2 + len(SCHEMES)) + BESIDES) for _ in cases)
 
 
+def measured_points(cases: Sequence[Case], args: argparse.Namespace) -> Iterator[Row]:
+    backend = Backend(args.backend)
+    for case in cases:
+        runs = [measured(case, run, args.seed, args.seconds, backend) for run in range(args.runs)]
+        yield from points(case, runs)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -211,17 +218,11 @@ def main() -> None:
     began = time.monotonic()
     for part in parts:
         rows = data[part] = data.get(part, []) if args.resume else []
-        for case in cases[part]:
-            if case in done[part]:
-                continue
-            runs = [
-                measured(case, run, args.seed, args.seconds, Backend(args.backend))
-                for run in range(args.runs)
-            ]
-            for row in points(case, runs):
-                rows.append(row)
-                print(line_of(row), flush=True)
+        for row in measured_points([each for each in cases[part] if each not in done[part]], args):
+            rows.append(row)
+            print(line_of(row), flush=True)
             path.write_text(json.dumps(data, indent=1) + "\n")
+        path.write_text(json.dumps(data, indent=1) + "\n")
     draw(data, path.parent)
     print(f"{(time.monotonic() - began) / 60:.1f} minutes; data and figure: {path.parent}/")
 

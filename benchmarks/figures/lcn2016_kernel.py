@@ -24,7 +24,7 @@ def draw(data: dict[str, Any], folder: Path) -> None:
     matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot as plt
 
-    parts: dict[str, list[Row]] = data["parts"]
+    parts: dict[str, list[Row]] = data.get("parts", {})
     figure, panels = plt.subplots(3, max(1, len(parts)), figsize=(5 * max(1, len(parts)), 12), squeeze=False)
     for column, (part, rows) in enumerate(parts.items()):
         title = part.replace("-", ", ")

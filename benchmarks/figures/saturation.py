@@ -9,8 +9,8 @@ from typing import Any
 COLOURS = {"paper": "C0", "tree": "C1"}
 NAME = "hitables-saturation.svg"
 PANELS = {
-    "sizes": ("rules", "5b: times faster, by packets received"),
-    "barred": ("barred", "5c: the same, 1,000 rules, some of which the paper does not transform"),
+    "sizes": ("rules", "figure 5b: times faster, by packets received"),
+    "barred": ("barred", "figure 5c: the same, 1,000 rules, some of which the paper does not transform"),
 }
 
 Row = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Figures of the flow table and Storm papers are drawn from the benchmarks' data alone.
+"""Figures of papers are drawn from the benchmarks' data alone.
 
 Not with the tests of the C engine: matplotlib's own C++ does not run under the sanitizers.
 """
@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.figures import flows, storm
+from benchmarks.figures import flows, lcn2016_kernel, saturation, storm
 
 FOLDER = Path(__file__).parents[2] / "docs/evaluation"
 # Of each figure: the numbers of the paper's that it has.
-DRAWN = {"flows": (flows.draw, (4, 5, 6, 7, 8, 9, 10, 11, 12)), "storm": (storm.draw, (6, 7, 8, 9, 10))}
+DRAWN = {"flows": (flows.draw, (4, 5, 6, 7, 8, 9, 10, 11, 12)), "storm": (storm.draw, (6, 7, 8, 9, 10)),
+         "sfl-kernel": (lcn2016_kernel.draw, ()), "hitables-saturation": (saturation.draw, ("5b", "5c"))}  # fmt: skip
 
 
 def message(svg: str) -> list[str]:
