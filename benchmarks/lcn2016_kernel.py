@@ -63,8 +63,8 @@ WAYS = {
     "sources-legacy": ("linear", "reload", "overlay", "graft", "ipset"),
     "sources-nft": ("linear", "reload", "overlay", "graft", "ipset", "nft set"),
 }
-# Seconds of a measurement besides its length: namespaces, compiling, loading, a stream that compares.
-BESIDES = 1.5
+# Seconds of a measurement besides its length: namespaces and processes; for each rule: compiling, loading.
+BESIDES, EACH_RULE = 0.5, 0.0005
 
 Row = dict[str, Any]
 
@@ -238,9 +238,9 @@ def cell(row: Row) -> str:
     return f"{packets['mean'] / 1000:.0f}{spread}{share}"
 
 
-def planned(left: int, sets: int, seconds: float) -> float:
+def planned(left: int, sets: int, rules: int, seconds: float) -> float:
     """Seconds that *left* cells take, on a machine that does nothing else."""
-    return left * sets * (seconds + BESIDES)
+    return left * sets * (seconds + BESIDES + EACH_RULE * rules)
 
 
 def main() -> None:
@@ -300,7 +300,7 @@ def measure(args: argparse.Namespace, path: Path) -> None:
         for part in parts
     }
     left = sum(each not in done[part] for part, cells in parts.items() for each in cells)
-    minutes = planned(left, args.sets, args.seconds) / 60
+    minutes = planned(left, args.sets, args.rules, args.seconds) / 60
     print(f"{left} cells × {args.sets} sets × {args.seconds:g} s: {minutes:.0f} minutes")
     began = time.monotonic()
     for part, cells in parts.items():

@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -130,6 +131,7 @@ def points(case: Case, runs: Sequence[dict[str, Sent]]) -> Iterator[Row]:
                 f"{clock}t_mod": mean_interval([each[scheme] for each in times]),
                 f"{clock}t_io": mean_interval([each["empty"] for each in times]),
             }
+        row["load"] = os.getloadavg()[0]
         row["received"] = [
             {name: run[key].received for name, key in (("orig", "input"), ("mod", scheme), ("io", "empty"))}
             for run in runs

@@ -28,7 +28,7 @@ def draw(data: dict[str, Any], folder: Path) -> None:
     figure, panels = plt.subplots(3, max(1, len(parts)), figsize=(5 * max(1, len(parts)), 12), squeeze=False)
     for column, (part, rows) in enumerate(parts.items()):
         title = part.replace("-", ", ")
-        over_rate(panels[0][column], rows, "per_second", 1e-6, f"{title}: million packets/s")
+        over_rate(panels[0][column], rows, "per_second", 1e-3, f"{title}: thousand packets/s")
         over_rate(panels[1][column], [row for row in rows if row["asked"]], "done", 1, "updates done")
         over_time(panels[2][column], rows)
     figure.tight_layout()
@@ -64,8 +64,8 @@ def over_time(panel: Any, rows: Iterable[Row]) -> None:
     asked = sorted({row["rate"] for row in rows if row["rate"]}, key=lambda rate: abs(rate - OVER_TIME))
     for row in rows:
         if asked and row["rate"] == asked[0]:
-            panel.plot([each / 1e5 for each in row["ticks"]], color=COLOURS[row["way"]], label=row["way"])
-    panel.set_title(f"million packets/s, {asked[0] if asked else 0} updates/s")
+            panel.plot([each / 1e2 for each in row["ticks"]], color=COLOURS[row["way"]], label=row["way"])
+    panel.set_title(f"thousand packets/s, {asked[0] if asked else 0} updates/s")
     panel.set_xlabel("tenths of a second")
     if rows:
         panel.set_ylim(bottom=0)

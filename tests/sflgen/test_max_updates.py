@@ -13,12 +13,16 @@ from support.commands import make_updates
 from support.planned_updates import check, favoured, prefixes
 from support.rule_texts import make_text
 from support.scale import examples
-from support.sflgen_command import sflgen
+from support.sflgen_command import both, sflgen
 
 import hitables
 from hitables.errors import HitablesError, Unsupported
+from hitables.ir.fields import Family
+from hitables.kernel.namespace import Namespace, run
 from hitables.verify.question import Equal
+from sflgen.background import BackgroundFold
 from sflgen.commands import read_commands
+from sflgen.kernel import Kernel
 from sflgen.planner import due, plan_unproved, start_unproved
 from sflgen.proof import verify
 from sflgen.session import Session
@@ -129,8 +133,6 @@ def test_a_state_without_the_setting_has_the_text_that_older_versions_read(tmp_p
 def test_a_stream_begins_a_fold_with_each_update_after_the_last_one_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sflgen.background import BackgroundFold
-
     begun: list[int] = []
 
     class Noted(BackgroundFold):
@@ -166,3 +168,39 @@ def test_the_command_line_sets_it_and_the_status_shows_it(tmp_path: Path) -> Non
     assert "since its trees" not in sflgen("status", "--state", folder).stdout
     refused = sflgen("init", str(rules), "--max-updates", "-1", "--state", str(tmp_path / "other"))
     assert refused.exit_code == 2 and "--max-updates" in refused.stderr
+
+
+def streamed(folder: str, backend: str, updates: int) -> list[int]:
+    """Run inside: a session on the kernel takes *updates*, and waits for each fold; before which ones trees
+    were new.
+    """
+    settings = Settings(backend, delta=UNBOUNDED, max_updates=3)
+    state = start_unproved(prefixes(40), settings).after
+    run([f"iptables-{backend}-restore"], hitables.write(state.loaded))
+    new_trees = []
+    with Store.create(Path(folder), state) as store:
+        kernel = Kernel(Family.IPV4, settings, stays=True)
+        session = Session(store, kernel)
+        for number in range(updates):
+            name_range = store.state.name_range
+            assert session.answer(ban(number)).splitlines()[-1].startswith("ok ")
+            while session.folds.is_busy:
+                select.select([session], [], [], 0.01)
+                session.attend()
+            session.finish()
+            if store.state.name_range != name_range:
+                new_trees.append(number + 1)
+        session.close()
+        kernel.check(store.state)
+        assert isinstance(verify(store.state), Equal)
+        assert len(store.state.master.table("filter")["INPUT"].rules) == 40 + updates
+    return new_trees
+
+
+@pytest.mark.needs_kernel
+@both
+def test_a_live_stream_folds_in_the_background_for_each_update_after_the_last_one_allowed(
+    backend: str, tmp_path: Path
+) -> None:
+    with Namespace() as namespace:
+        assert namespace.call(streamed, str(tmp_path / "st"), backend, 13) == [4, 8, 12]
