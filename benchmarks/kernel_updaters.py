@@ -5,8 +5,8 @@ performs updates as they fall due.  Most perform one after the other, each with 
 administrator would use; an update that falls due meanwhile waits.
 
     linear   the plain chain: one `iptables -I` or `-D` for each update
-    reload   the chain compiled anew with all updates that are due, proved, and loaded whole; without the start
-             of `hitables`, as the updater compiles itself
+    reload   the chain compiled anew with all updates that are due, proved, and loaded whole; the updater
+             compiles itself, so the start of `hitables` is not included
     overlay  sflgen with every update in front of the tree, and a fold by update max_updates + 1: the SFL
              paper's buffer; updates wait for the fold
     graft    `sflgen stream --live` as it comes, up to OUTSTANDING updates not answered; folds are in the
