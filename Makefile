@@ -93,6 +93,12 @@ papers-flows: setup ## the flow state paper again, a day of packets (an hour; BE
 papers-storm: setup ## the evaluation of the Storm paper again: hit ratios, caches, threads (BENCH_FLAGS=--short for minutes)
 	python -m benchmarks.storm $(BENCH_FLAGS)
 
+papers-sfl-kernel: setup ## table II of the SFL paper in the kernel: packets/s while updates arrive (75 minutes; needs root)
+	python -m benchmarks.lcn2016_kernel $(BENCH_FLAGS)
+
+papers-hitables-saturation: setup ## figures 5b and 5c of the HiTables paper by packets received (an hour; needs root)
+	python -m benchmarks.saturation $(BENCH_FLAGS)
+
 bench-kernel: setup ## time per packet in the kernel, before and after, in one run (needs root)
 	python -m benchmarks.kernel $(BENCH_FLAGS)
 

@@ -1,6 +1,7 @@
 """When a session folds in the background, and which plan of a fold is loaded next.
 
-A fold begins when entries cost more than `delta` and none is under way.  On nft its trees are staged: their
+A fold begins when entries cost more than `delta`, or with the first update beyond `max_updates`, and none is
+under way.  On nft its trees are staged: their
 pieces are loaded between updates, then one plan leads packets to them, then the old trees are removed in
 pieces.  Without a kernel, and on legacy, which loads a whole table at each change, a fold is one plan.
 """
@@ -42,21 +43,23 @@ class FoldScheduler:
         return self.running is not None or bool(self.pieces) or self.must_remove
 
     def note(self, plan: Plan, before_fork: Callable[[], None]) -> None:
-        """Take a new plan into account: begin a fold before it if one is due.
+        """Take a new plan into account: begin a fold before it if one is due, or else behind it.
 
         *before_fork* must stop all other threads.
         """
         if not self.is_busy and plan.after.version >= self.retry_from:
-            chains = due(plan.before)
+            start, chains = plan.before, due(plan.before)
+            if not chains:  # an update beyond `max_updates` is part of the fold that it causes
+                start, chains = plan.after, plan.after.outnumbered()
             if chains:
                 before_fork()
                 try:
-                    self.running = BackgroundFold(plan.before, chains, self.proving, self.staged)
+                    self.running = BackgroundFold(start, chains, self.proving, self.staged)
                 except OSError as error:  # too many processes, or files
                     self.fail(plan.after, str(error.strerror))
                     return
                 self.events.register(self.running.socket, select.EPOLLIN)
-        if self.running is not None:
+        if self.running is not None and self.running.state is not plan.after:
             self.running.note(plan)
 
     def next_piece(self, state: State) -> Plan | None:
@@ -85,7 +88,10 @@ class FoldScheduler:
     def fail(self, state: State, reason: str) -> None:
         """Report a failure; a fold is tried again after as many updates as make one due."""
         self.report(f"fold: {reason}")
-        self.retry_from = state.version + state.settings.delta
+        most = state.settings.max_updates
+        self.retry_from = state.version + (
+            state.settings.delta if most is None else min(state.settings.delta, most + 1)
+        )
 
     def cancel(self) -> None:
         """Stop the fold under way; what was loaded of it is removed later."""

@@ -72,10 +72,15 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class ChainLayout:
-    """The sections of a master chain; *shared*: index of each shared rule and its chain, in order."""
+    """The sections of a master chain.
+
+    shared   index of each shared rule and its chain, in order
+    updates  of sections with trees since these were grown; counted only with `Settings.max_updates`
+    """
 
     sections: tuple[Section, ...]
     shared: tuple[tuple[int, str], ...] = ()
+    updates: int = 0
 
     def fixed_chains(self) -> set[str]:
         """The generated chains of the layout that are neither tree nor overlay."""

@@ -4,7 +4,8 @@ A chain without a tree is edited in place.  In front of a tree, an update insert
 region of packets that it may concern (update_rule.py): the update buffer of "The Small, the Fast and the
 Lazy", section IV, with a region where the paper has a rule.  The newest entry is read first, so a packet
 reads the newest overlay of any region it is in, and the list has not changed for it since.  When the
-entries of a section cost more than `delta`, its tree is grown anew (grow.py).
+entries of a section cost more than `delta`, or its chain has had more than `max_updates` updates, its tree is
+grown anew (grow.py).
 
 Invariant: `apply(state.loaded, plan.edits)` is `plan.after.loaded`, and the law of state.py holds for
 `plan.after`.  Nothing is proved here; proof.py plans and proves.
@@ -256,6 +257,7 @@ class Planner:
         count_of = Counter((edit.table, edit.chain) for edit in updates)
         for chain_id, count in count_of.items():
             is_busy = plan.strategy is Strategy.FOLD or count > plan.settings.delta
+            is_busy |= plan.strategy is None and not plan.settings.allows(count)
             if chain_id in plan.layouts and is_busy:
                 plan.fold_later(*chain_id)
 
@@ -345,7 +347,8 @@ class Planner:
 
 
 def due(state: State) -> list[ChainId]:
-    """The chains whose entries cost more than `delta`, or crowd a leaf."""
+    """The chains whose entries cost more than `delta`, or crowd a leaf, or that had too many updates."""
+    outnumbered = state.outnumbered()
     delta = state.settings.delta
     costs: dict[ChainId, float] = defaultdict(float)
     for (table, _), entry_chain in state.entry_chains.items():
@@ -355,22 +358,27 @@ def due(state: State) -> list[ChainId]:
         )
     sections = {key for key, cost in costs.items() if cost > 1000 * delta}
     if not sections:
-        return []
+        return outnumbered
     return [
         (table, chain)
         for (table, chain), layout in state.layouts.items()
-        if any((table, section.name) in sections for section in layout.sections)
+        if (table, chain) in outnumbered
+        or any((table, section.name) in sections for section in layout.sections)
     ]
 
 
 @dataclass(frozen=True)
 class Pending:
-    """The entries of one chain, and the additional rules that an average packet reads because of them."""
+    """The entries of one chain, and the additional rules that an average packet reads because of them.
+
+    *updates*: since its trees were grown, if they are counted.
+    """
 
     table: str
     chain: str
     entries: int
     cost: float
+    updates: int
 
 
 def pending(state: State) -> list[Pending]:
@@ -385,5 +393,6 @@ def pending(state: State) -> list[Pending]:
             for entry in entry_chain.entries
             if not entry.hot
         ]
-        items.append(Pending(table, chain, len(entries), sum(entry.cost for entry in entries) / 1000))
+        cost = sum(entry.cost for entry in entries) / 1000
+        items.append(Pending(table, chain, len(entries), cost, layout.updates))
     return items

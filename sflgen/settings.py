@@ -31,6 +31,8 @@ class Settings:
     backend    the iptables that loads the patches; "any": equal and loadable in both
     malformed  whether trees may drop more malformed packets than the list
     delta      additional rules that entries may make an average packet read before a tree is grown anew
+    max_updates  updates of a tree after which the next one grows it anew: the delta of "The Small, the
+               Fast and the Lazy", section IV-D; None: updates are not counted
     foreign    patterns of chains that other programs manage: never changed, never compared
     prefix     the prefix of the names of generated chains
     """
@@ -42,6 +44,7 @@ class Settings:
     max_expansion: float = 4.0
     foreign: tuple[str, ...] = ()
     prefix: str = "sf"
+    max_updates: int | None = None
 
     def __post_init__(self) -> None:
         # The enums are strings, and callers may write the words.
@@ -49,6 +52,8 @@ class Settings:
         object.__setattr__(self, "malformed", choose(Malformed, self.malformed))
         if self.delta < 0:
             raise HitablesError("delta must be at least 0")
+        if self.max_updates is not None and self.max_updates < 0:
+            raise HitablesError("max_updates must be at least 0")
 
     def options(self, table: str, chains: Iterable[str]) -> Options:
         """The options of the compiler that grows trees for *chains*."""
@@ -61,6 +66,10 @@ class Settings:
             tables=frozenset({table}),
             chains=frozenset(chains),
         )
+
+    def allows(self, updates: int) -> bool:
+        """Whether a tree may have had so many updates since it was grown."""
+        return self.max_updates is None or updates <= self.max_updates
 
     def is_foreign(self, chain: str) -> bool:
         """Whether another program manages the chain."""

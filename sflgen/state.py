@@ -46,6 +46,11 @@ class State:
         """The question whether the law holds, for all built-in chains or for *chains*."""
         return Question(self.backends, self.settings.malformed, chains=chains, timeout=timeout)
 
+    def outnumbered(self) -> list[ChainId]:
+        """The chains whose trees had more than `max_updates` updates since they were grown."""
+        allows = self.settings.allows
+        return [chain_id for chain_id, layout in self.layouts.items() if not allows(layout.updates)]
+
     def pending(self) -> int:
         """The number of entries, which the next fold removes."""
         entries = (entry for entry_chain in self.entry_chains.values() for entry in entry_chain.entries)

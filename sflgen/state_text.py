@@ -19,7 +19,9 @@ from .planner import Plan
 from .settings import Settings
 from .state import State
 
-FORMAT = 2
+# The oldest format that states can be written in is written, so that older versions read most of them.
+FORMAT, COUNTING_FORMAT = 2, 3  # the second with `max_updates`, and the updates of chains
+FORMATS = (str(FORMAT), str(COUNTING_FORMAT))
 
 # By attribute of Settings: its word in the file `state`.
 _SETTINGS = {
@@ -30,6 +32,7 @@ _SETTINGS = {
     "max_expansion": "max_expansion",
     "foreign": "left",
     "prefix": "prefix",
+    "max_updates": "max_updates",
 }
 
 
@@ -72,7 +75,7 @@ def map_lines(
 ) -> Iterator[str]:
     """The layouts and entries of *after*, where they differ from *layouts* and *entry_chains*.
 
-    `chain TABLE CHAIN NAME/SIZE/tree … once=INDEX:NAME,…`
+    `chain TABLE CHAIN NAME/SIZE/tree … once=INDEX:NAME,… updates=N`; without updates there is no last word
     `host TABLE CHAIN SECTION ROW:OVERLAY:RANK:COST …`, of a hot rule `ROW:-:hot:0`
     """
     for (table, chain), layout in _changed(layouts, after.layouts):
@@ -82,6 +85,7 @@ def map_lines(
             words.append(f"{name}/{section.size}/{'tree' if section.tree else 'list'}")
         if layout is not None:
             words.append("once=" + ",".join(f"{at}:{name}" for at, name in layout.shared))
+            words += [f"updates={layout.updates}"] if layout.updates else []
         yield " ".join(words)
     for (table, chain), entry_chain in _changed(entry_chains, after.entry_chains):
         words = ["host", table, quote(chain)]
@@ -140,6 +144,10 @@ def _read_entry(word: str) -> Entry:
 
 
 def _read_layout(chain: str, words: Sequence[str]) -> ChainLayout:
+    updates = 0
+    if words[-1].startswith("updates="):
+        *words, last = words
+        updates = int(last[len("updates=") :])
     *section_words, shared_word = words
     if not section_words or not shared_word.startswith("once="):
         raise ValueError(f"no map of {chain}")
@@ -151,7 +159,7 @@ def _read_layout(chain: str, words: Sequence[str]) -> ChainLayout:
     for word in filter(None, shared_word[len("once=") :].split(",")):
         at, _, name = word.partition(":")
         shared.append((int(at), name))
-    return ChainLayout(tuple(sections), tuple(shared))
+    return ChainLayout(tuple(sections), tuple(shared), updates)
 
 
 # The file `state`.
@@ -159,14 +167,16 @@ def _read_layout(chain: str, words: Sequence[str]) -> ChainLayout:
 
 def state_text(state: State, generation: int, files: Mapping[str, str]) -> str:
     """The file `state` for *generation*, whose *files* have these texts."""
+    is_counting = state.settings.max_updates is not None
     lines = [
-        f"sflgen-state {FORMAT}",
+        f"sflgen-state {COUNTING_FORMAT if is_counting else FORMAT}",
         f"family {int(state.master.family)}",
         f"version {state.version}",
         f"generation {generation}",
         *(
             f"{word} {_setting_text(getattr(state.settings, name))}".rstrip()
             for name, word in _SETTINGS.items()
+            if name != "max_updates" or is_counting
         ),
         *(f"file {name} {checksum(encode(text))}" for name, text in files.items()),
     ]
@@ -201,4 +211,5 @@ def read_settings(values: Mapping[str, str]) -> Settings:
         max_expansion=float(values["max_expansion"]),
         foreign=tuple(unquote(word) for word, _ in split(values["left"])),
         prefix=values["prefix"],
+        max_updates=int(values["max_updates"]) if "max_updates" in values else None,
     )

@@ -37,7 +37,7 @@ from .edits import apply, read_edits
 from .planner import Plan
 from .state import State
 from .state_text import (
-    FORMAT,
+    FORMATS,
     checksum,
     decode,
     encode,
@@ -355,9 +355,10 @@ def _read_generation(folder: Path) -> tuple[State, int]:
     head = data.split(b"\n", 1)[0].decode("utf-8", "replace").split()
     if head[:1] != ["sflgen-state"] or len(head) != 2:
         raise Damaged(f"{path} is no state of sflgen; {_master_lists(folder)}")
-    if head[1] != str(FORMAT):
+    if head[1] not in FORMATS:
         raise HitablesError(
-            f"{path} has format {head[1]}, this sflgen reads format {FORMAT}; use the sflgen that wrote it"
+            f"{path} has format {head[1]}, this sflgen reads formats {' and '.join(FORMATS)}; "
+            "use the sflgen that wrote it"
         )
     body, _, end = data.rpartition(b"end ")
     if end.strip().decode("ascii", "replace") != checksum(body):

@@ -79,6 +79,9 @@ class RuleUpdate:
         after = before if old is None else before.without(self.at)
         after = after if new is None else after.with_rule(self.at, new)
         plan.layouts[self.chain_id] = self.resized(shared)
+        if self.is_one_too_many():
+            plan.fold_later(*self.chain_id)
+            return
         if self.section.tree:
             snapshot = plan.snapshot()
             if not TreeUpdate(self, before, after).run(old, new):
@@ -91,6 +94,12 @@ class RuleUpdate:
             plan.load(replace(edit, chain=self.section.name, at=self.at, rule=new))
             plan.choose(self.chain_id, Strategy.EDIT)
         plan.cache.rule_indexes[edit.table, self.section.name] = after
+
+    def is_one_too_many(self) -> bool:
+        """Whether this update is beyond `max_updates`, and the strategy allows to fold."""
+        if self.plan.strategy in (Strategy.OVERLAY, Strategy.GRAFT) or not self.section.tree:
+            return False
+        return not self.plan.settings.allows(self.plan.layouts[self.chain_id].updates)
 
     def changes_sections(self) -> bool:
         """Whether the chain must be divided anew: a rule that begins a section is inserted or replaced, or a
@@ -127,7 +136,8 @@ class RuleUpdate:
             kept.append((at, shared))
         sections = list(self.layout.sections)
         sections[self.number] = replace(self.section, size=self.section.size + step)
-        return ChainLayout(tuple(sections), tuple(sorted(kept)))
+        counted = self.section.tree and self.plan.settings.max_updates is not None
+        return ChainLayout(tuple(sections), tuple(sorted(kept)), self.layout.updates + counted)
 
 
 class TreeUpdate:

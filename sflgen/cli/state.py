@@ -73,6 +73,13 @@ if TYPE_CHECKING:
         "rules.",
     ),
     option(
+        "--max-updates",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Grow the trees of a chain anew with update N + 1 since they were grown, whatever the updates "
+        "cost; by default updates are not counted.",
+    ),
+    option(
         "--min-length",
         type=click.IntRange(1),
         metavar="N",
@@ -97,6 +104,7 @@ def init(
     backend: str,
     malformed: str,
     delta: int,
+    max_updates: int | None,
     min_length: int,
     max_expansion: float,
     leave: tuple[str, ...],
@@ -118,7 +126,13 @@ def init(
     from ..store import Store
 
     settings = Settings(
-        backend_choice(backend), Malformed(malformed), delta, min_length, max_expansion, patterns_of(leave)
+        backend_choice(backend),
+        Malformed(malformed),
+        delta,
+        min_length,
+        max_expansion,
+        patterns_of(leave),
+        max_updates=max_updates,
     )
     chosen = None if family is None else Family(int(family))
     if rules is None and not live:
@@ -205,10 +219,16 @@ def status(folder: str, live: bool) -> None:
         chains = pending(state)
         click.echo(f"{len(chains)} chains with trees, {state.pending()} updates pending")
         for each in chains:
-            if each.entries:
+            if each.entries or each.updates:
                 click.echo(
                     f"{each.table} {each.chain}: {each.entries} pending, {each.cost:.1f} rules read more "
                     f"(folded at {state.settings.delta})"
+                )
+            if each.updates:
+                beyond = 1 + (state.settings.max_updates or 0)
+                click.echo(
+                    f"{each.table} {each.chain}: {each.updates} updates since its trees were grown "
+                    f"(folded by update {beyond})"
                 )
         if store.unsettled is not None:
             click.echo(

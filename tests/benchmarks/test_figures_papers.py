@@ -1,4 +1,4 @@
-"""Figures of the flow table, Storm and SFL papers are drawn from the benchmarks' data alone.
+"""Figures of papers are drawn from the benchmarks' data alone.
 
 Not with the tests of the C engine: matplotlib's own C++ does not run under the sanitizers.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.figures import flows, lcn2016, storm
+from benchmarks.figures import flows, lcn2016, lcn2016_kernel, saturation, storm
 
 FOLDER = Path(__file__).parents[2] / "docs/evaluation"
 # Of each figure: the numbers of the paper's that it has.
@@ -19,6 +19,8 @@ DRAWN = {
     "flows": (flows.draw, (4, 5, 6, 7, 8, 9, 10, 11, 12)),
     "storm": (storm.draw, (6, 7, 8, 9, 10)),
     "sfl": (lcn2016.draw, (5, 6, 7, 8)),
+    "sfl-kernel": (lcn2016_kernel.draw, ()),
+    "hitables-saturation": (saturation.draw, ("5b", "5c")),
 }
 
 

@@ -22,6 +22,7 @@ from benchmarks import (
     hot,
     kernel,
     lcn2016,
+    lcn2016_kernel,
     lcn2016_tables,
     real,
     scaling,
@@ -38,6 +39,7 @@ def of_real(rows: list[dict[str, Any]]) -> str:
 # Of each table: its page, the file in docs/evaluation, the part of that file, and what shows it.
 TABLES: dict[str, tuple[str, str, str, Callable[[Any], str]]] = {
     "modelled": ("costs", "kernel", "cases", kernel.modelled_table),
+    "kernel-updates": ("sflgen", "sfl-kernel", "parts", lcn2016_kernel.table),
     "hot": ("hot", "hot", "cases", hot.table_of),
     "real": ("trees", "real", "rows", of_real),
     "cliffs": ("limits", "cliffs", "lines", cliffs.table),
@@ -72,6 +74,7 @@ def test_a_table_of_the_docs_is_that_of_the_recorded_figures(name: str) -> None:
 PARTS: list[tuple[ModuleType, str, list[str]]] = [
     (flow_tables, "hashes", ["--short", "--only", "hashes"]),
     (storm, "windows", ["--short", "--only", "windows"]),
+    (lcn2016_kernel, "measured_cells", ["--short", "--only", "rules-nft"]),
     (classifiers, "compare", ["--short"]),
     (classifiers, "compare", ["--published", "--algorithms", "tss"]),
     (scaling, "growth", ["--algorithms", "tss"]),
