@@ -17,7 +17,6 @@ a run that was ended goes on where it was.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import sys
@@ -230,10 +229,8 @@ def measure(part: str, protocol: Protocol, data: dict[str, Any], path: Path) -> 
     load = os.getloadavg()[0]
     for row in stages[part](tuple(data[part])):
         data[part].append(row)
-        # Its rows are of this date and those before.
-        today = datetime.date.today().isoformat()
-        data |= {"machine": head["machine"], "date": today}
-        runs[part] = head | {"date": today, "load_at_start": load}
+        data |= {"machine": head["machine"]}
+        runs[part] = head | {"load_at_start": load}
         print(part, len(data[part]), row["plan"], row.get("kind", row.get("case")), flush=True)
         write_text(str(path), json.dumps(data, indent=1) + "\n")
 
@@ -304,7 +301,7 @@ def recorded(path: Path) -> dict[str, Any]:
     runs = found.get("runs", {})
     kept = {part: found[part] for part in PARTS if part in runs and part in found}
     return (
-        {name: found[name] for name in ("machine", "date") if runs and name in found} | {"runs": runs} | kept
+        {name: found[name] for name in ("machine",) if runs and name in found} | {"runs": runs} | kept
     )
 
 

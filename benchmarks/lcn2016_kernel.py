@@ -19,7 +19,6 @@ Rates and their intervals are over the sets, as in the paper (90 %).  Parts: wor
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import random
@@ -293,7 +292,7 @@ def measure(args: argparse.Namespace, path: Path) -> None:
         data = json.loads(path.read_text())
     if args.resume and any(data.get(name, value) != value for name, value in parameters.items()):
         raise SystemExit(f"{path} is of a run with other parameters; go on with those, or begin anew")
-    data |= {"machine": machine(), "date": datetime.date.today().isoformat(), **parameters}
+    data |= {"machine": machine(), **parameters}
     parts = {part: [(way, rate) for way in WAYS[part] for rate in args.rates] for part in args.only or WAYS}
     done = {
         part: {(row["way"], row["rate"]) for row in data["parts"].get(part, ())} if args.resume else set()

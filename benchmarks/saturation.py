@@ -19,7 +19,6 @@ influence: the form of benchmarks/conext2014.py.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import random
@@ -206,7 +205,7 @@ def main() -> None:
         data = json.loads(path.read_text())
     if args.resume and any(data.get(name, value) != value for name, value in parameters.items()):
         raise SystemExit(f"{path} is of a run with other parameters; go on with those, or begin anew")
-    data |= {"machine": machine(), "date": datetime.date.today().isoformat(), **parameters}
+    data |= {"machine": machine(), **parameters}
     parts = args.only or PARTS
     cases = {part: cases_of(part, args.short) for part in parts}
     done = {

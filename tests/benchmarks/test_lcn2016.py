@@ -61,7 +61,7 @@ def test_a_run_of_all_parts_has_every_row_and_a_second_one_measures_nothing(
     # 2 forms × 3 classifiers × 3 deltas × 2 kinds, but RFC without SFL is in both forms.
     assert len(data["deltas"]) == 34
     for part in ("figure5", "table2", "deltas"):
-        assert {"machine", "date", "parameters"} <= set(data["runs"][part])
+        assert {"machine", "parameters"} <= set(data["runs"][part])
 
     def none(*of: object) -> None:
         raise AssertionError(f"measured again: {of}")
