@@ -223,7 +223,10 @@ def measure(part: str, protocol: Protocol, data: dict[str, Any], path: Path) -> 
     }
     head = {"machine": machine(), "parameters": parameters(part, protocol)}
     runs = data.setdefault("runs", {})
-    if any(runs.get(part, {}).get(name) != value for name, value in head.items()):
+    before = runs.get(part, {})
+    # Rows of other days are of the same run, if the machine and the parameters are the same.
+    before_today = {**before.get("machine", {}), "date": head["machine"]["date"]}
+    if {"machine": before_today, "parameters": before.get("parameters")} != head:
         data[part] = []
         runs.pop(part, None)
     load = os.getloadavg()[0]
@@ -300,9 +303,7 @@ def recorded(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     runs = found.get("runs", {})
     kept = {part: found[part] for part in PARTS if part in runs and part in found}
-    return (
-        {name: found[name] for name in ("machine",) if runs and name in found} | {"runs": runs} | kept
-    )
+    return ({"machine": found["machine"]} if runs else {}) | {"runs": runs} | kept
 
 
 def protocol_of(args: argparse.Namespace) -> Protocol:
