@@ -1,5 +1,5 @@
 """The five papers, in the order of the page."""
 
-from . import flows, storm
+from . import flows, lcn2016, storm
 
-PAPERS = (storm.PAPER, flows.PAPER)
+PAPERS = (lcn2016.PAPER_RECORD, storm.PAPER, flows.PAPER)
