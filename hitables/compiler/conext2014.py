@@ -9,6 +9,7 @@ wrong.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -59,6 +60,7 @@ class _TableTransformer:
         self.nesting: dict[str, int] = {}
         self.origins: dict[str, str] = {}
         self.reports: dict[str, ChainReport] = {}
+        self.built = 0.0  # CPU seconds of growing the trees of the chain at hand
 
     def run(self) -> Table:
         old_chains: list[Chain] = []
@@ -73,6 +75,7 @@ class _TableTransformer:
     def transform(self, chain: Chain) -> tuple[Chain, list[Chain]]:
         """The transformed chain, and the new chains that it needs."""
         count = len(chain.rules)
+        self.built = 0.0
         why = self.unwanted(chain)
         if not why:
             reader = BoxReader(
@@ -96,8 +99,9 @@ class _TableTransformer:
         size = len(written.rules) + sum(len(each.rules) for each in written.chains)
         self.nesting[chain.name] = _nesting(pieces)
         self.reports[chain.name] = ChainReport(
-            self.table.name, chain.name, count, size, before, after, longest, self.nesting[chain.name], ""
-        )
+            self.table.name, chain.name, count, size, before, after, longest, self.nesting[chain.name], "",
+            built=self.built,
+        )  # fmt: skip
         return chain.with_rules(written.rules), written.chains
 
     def unwanted(self, chain: Chain) -> str:
@@ -162,6 +166,7 @@ class _TableTransformer:
             [{field: values for field, values in rule_boxes[at].boxes[0].items() if field in fields}]
             for at in numbers
         ]
+        started = time.process_time()
         tree = grow(
             Boxes.of(axes, boxes, [True] * len(boxes)),
             algorithm=PAPER,
@@ -172,6 +177,7 @@ class _TableTransformer:
             lone_chains=self.options.dispatch == "tool",
             memory=MEMORY,
         )
+        self.built += time.process_time() - started
         return _Piece(rules, numbers, Run(rules, tree, protocol))
 
     def axes(self, protocol: int | None) -> list[Axis]:

@@ -15,6 +15,8 @@ import pytest
 from benchmarks import (
     classifiers,
     cliffs,
+    conext2014,
+    conext2014_tables,
     flow_kernel,
     flow_kinds,
     flow_model,
@@ -54,6 +56,10 @@ TABLES: dict[str, tuple[str, str, str, Callable[[Any], str]]] = {
     "storm-delays": ("classifiers", "storm", "delays", storm_threads.delay_table),
     "storm-rates": ("classifiers", "storm", "partitions", storm_threads.rate_table),
     "storm-agreement": ("classifiers", "storm", "agreement", storm_threads.agreement_table),
+    **{
+        name: ("conext2014", "hitables", part, show)
+        for name, (part, show) in conext2014_tables.TABLES.items()
+    },
 }
 
 
@@ -75,6 +81,9 @@ PARTS: list[tuple[ModuleType, str, list[str]]] = [
     (scaling, "growth", ["--algorithms", "tss"]),
     (cliffs, "grown", ["--sizes", "10,20"]),
     (cliffs, "grown", ["--short"]),
+    (conext2014, "measured", ["--short"]),
+    (conext2014, "measured", ["--no-kernel"]),
+    (conext2014, "measured", ["--sets", "nowhere"]),
 ]
 
 
