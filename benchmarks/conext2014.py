@@ -416,6 +416,9 @@ def main() -> None:
     parser.add_argument("--sets", type=Path, default=SETS, help="the WUSTL sets")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these, and keep the other figures")
     parser.add_argument("--runs", type=int, default=10, help="sets of each size, and times of building")
+    parser.add_argument(
+        "--names", nargs="+", choices=WUSTL, default=WUSTL, help="public sets, all by default"
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="rules of the synthetic sets")
     parser.add_argument("--barred", type=int, nargs="+", default=range(11), help="barred rules of figure 5c")
     parser.add_argument("--short", action="store_true", help="few sets, sizes and runs; into out/ or -o")
@@ -435,7 +438,7 @@ def main() -> None:
     path = args.output or OUTPUT
     path.parent.mkdir(parents=True, exist_ok=True)
     runs = 2 if args.short else args.runs
-    names: Sequence[str] = made_sets.MADE if folder is None else WUSTL
+    names: Sequence[str] = made_sets.MADE if folder is None else args.names
     if args.short:
         names, args.sizes, args.barred = FEW[folder is None], (100, 1500), (0, 10)
     parts = args.only or PARTS
@@ -453,6 +456,8 @@ def main() -> None:
         today = datetime.date.today().isoformat()
         about = {"machine": machine(), "date": today, "runs": few, "seed": SEED, "short": args.short}
         about["sets"] = "WUSTL" if folder else "drawn from rulesets/seeds in place of WUSTL"
+        if part in ("public", "variants"):
+            about["names"] = list(names)
         about["seconds"] = round(time.monotonic() - started)
         data |= {"machine": about["machine"], "date": today, part: rows}
         data["measured"] = {**data.get("measured", {}), part: about}
