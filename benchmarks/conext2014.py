@@ -368,7 +368,7 @@ def measured(
     elif part == "variants":
         yield from variants.variants(folder, names)
     elif part == "build":
-        largest = next(name for name in reversed(names) if name.startswith("fw"))
+        largest = next((name for name in reversed(names) if name.startswith("fw")), names[-1])
         yield from variants.build_times(folder, largest, runs)
     elif part == "sizes":
         yield from synthetic(((count, 0) for count in sizes), runs, SEED, kernel)
@@ -384,7 +384,7 @@ def minutes(
     """About how long a whole run of *parts* takes on an idle machine, from the times of single cases."""
 
     def cases(rules: Iterable[int]) -> float:
-        return runs * sum((4.0 if kernel else 0.0) + 0.0007 * count for count in rules)
+        return runs * sum((5.0 if kernel else 0.0) + 0.0007 * count for count in rules)
 
     seconds = {
         "public": 150.0,
@@ -443,24 +443,26 @@ def main() -> None:
         names, args.sizes, args.barred = FEW[folder is None], (100, 1500), (0, 10)
     parts = args.only or PARTS
     if args.short:
-        print("a short run: about 80 seconds")
+        print("a short run: about a minute")
     else:
         took = minutes(parts, runs, not args.no_kernel, args.sizes, args.barred)
         print(f"about {took:.0f} minutes on an idle machine")
     data: Row = json.loads(path.read_text()) if args.only and path.exists() else {}
     for part in parts:
         started = time.monotonic()
-        few = 1 if args.short and part in ("barred", "limited") else runs
+        counted = part in ("public", "variants")  # in one run: the figures follow from the sets
+        few = 1 if counted or (args.short and part in ("barred", "limited")) else runs
         kernel = not args.no_kernel
         rows = list(measured(part, folder, names, few, kernel, args.sizes, args.barred))
         today = datetime.date.today().isoformat()
         about = {"machine": machine(), "date": today, "runs": few, "seed": SEED, "short": args.short}
         about["sets"] = "WUSTL" if folder else "drawn from rulesets/seeds in place of WUSTL"
-        if part in ("public", "variants"):
-            about["names"] = list(names)
+        if part in ("public", "variants", "build"):
+            about["names"] = sorted({row["set"] for row in rows}, key=list(names).index)
         about["seconds"] = round(time.monotonic() - started)
         data |= {"machine": about["machine"], "date": today, part: rows}
-        data["measured"] = {**data.get("measured", {}), part: about}
+        of_parts = {**data.get("measured", {}), part: about}
+        data["measured"] = {part: of_parts[part] for part in PARTS if part in of_parts}
         path.write_text(json.dumps(data, indent=1) + "\n")
     write_pages(data, args.output)
     misses = misses_of(data)

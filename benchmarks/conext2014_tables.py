@@ -122,8 +122,25 @@ def build_table(rows: Sequence[Row]) -> str:
     return markdown(("set", "paper, s", "trees, s", "with their rules, s", "growth", "MB"), lines)
 
 
+def measured_table(measured: dict[str, Row]) -> str:
+    """Of each part of the data: how it was measured."""
+    lines = [
+        [
+            part,
+            f"{about['sets']}: {len(about['names'])}" if "names" in about else "synthetic",
+            about["runs"],
+            about["date"],
+            about["machine"]["cpu"],
+            about["machine"]["cores"],
+        ]
+        for part, about in measured.items()
+    ]
+    return markdown(("part", "sets", "runs", "date", "machine", "cores"), lines)
+
+
 # Of each table of the page: the part of the data, and what shows it.
 TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "hitables-measured": ("measured", measured_table),
     "hitables-tool": ("public", tool_table),
     "hitables-sets": ("public", set_table),
     "hitables-synthetic": ("sizes", synthetic_table),

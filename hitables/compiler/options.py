@@ -21,7 +21,7 @@ LEAF_SIZE = {"tree": 8, "paper": 16}
 
 # What scheme paper alone chooses; the first of each is the default.  Where the paper and its tool of 2014
 # differ: the paper's dispatch never prints or reads more; of runs the tool's, for with the paper's the trees
-# of the sets fw1 grow beyond use (docs/trees.md).
+# of the sets fw1 grow beyond use (docs/conext2014.md).
 PAPER_CHOICES = {
     "cuts": ("equal", "unequal"),
     "dispatch": ("paper", "tool"),
