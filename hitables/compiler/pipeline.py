@@ -271,9 +271,7 @@ def _refuse_paper_choices(options: Options) -> None:
     chosen = {"cuts": cuts} | {name: getattr(options, name) for name in PAPER_CHOICES if name != "cuts"}
     for name, word in chosen.items():
         if word != PAPER_CHOICES[name][0]:
-            raise InvalidOption(
-                f"{name.replace('_', '-')} {word} is a choice of scheme paper: add scheme paper"
-            )
+            raise InvalidOption(f"{name.replace('_', '-')} {word} needs scheme paper")
 
 
 # ---- proving ----

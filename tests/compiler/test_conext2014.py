@@ -265,6 +265,6 @@ def test_the_choices_of_scheme_paper_are_refused_where_they_mean_nothing() -> No
             Options(**wrong)  # type: ignore[arg-type]
     text = "*filter\n:INPUT DROP [0:0]\n-A INPUT -j ACCEPT\nCOMMIT\n"
     for choice in ({"cuts": "unequal"}, {"dispatch": "tool"}, {"runs": "paper"}, {"dim_choice": "least-max"}):
-        with pytest.raises(InvalidOption, match="add scheme paper"):
+        with pytest.raises(InvalidOption, match="needs scheme paper"):
             compile(text, **choice)  # type: ignore[arg-type]
         assert compile(text, scheme="paper", **choice).proved  # type: ignore[arg-type]
