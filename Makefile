@@ -78,7 +78,7 @@ writes: setup ## 50,000 programs whose rules write what others read: both engine
 matrix: setup ## every match behind every writer, in real kernels, against the table of both (needs root)
 	python -m benchmarks.matrix $(BENCH_FLAGS)
 
-papers-hitables: setup ## the evaluation of the HiTables paper again (needs root and ../shared)
+papers-hitables: setup ## the evaluation of the HiTables paper again (45 minutes; BENCH_FLAGS=--short: one; needs root)
 	python -m benchmarks.conext2014 $(BENCH_FLAGS)
 
 papers-sfl: setup ## the evaluation of the SFL paper again (hours, resumed where it was; BENCH_FLAGS=--short: a minute)

@@ -30,7 +30,7 @@ from typing import Any
 import click
 
 from hitables.build.grow import ALGORITHMS
-from hitables.compiler.options import NESTING, Options
+from hitables.compiler.options import NESTING, PAPER_CHOICES, Options
 from hitables.compiler.pipeline import compile_text
 from hitables.errors import HitablesError, NotEquivalent, ParseError
 from hitables.ir.choices import Equivalence
@@ -184,6 +184,9 @@ def _options(rng: Random) -> tuple[str, dict[str, Any]]:
         "max_depth": rng.choice([None, None, None, 1, 2, 5]),
         "as_written": rng.random() < 0.1,
     }
+    if scheme == "paper":
+        options |= {name: rng.choice(PAPER_CHOICES[name]) for name in ("dispatch", "runs", "dim_choice")}
+        options["unequal_cuts"] = options["dim_choice"] != "least-max" and rng.random() < 0.3
     return scheme, options
 
 

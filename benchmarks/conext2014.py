@@ -5,9 +5,12 @@ of the 2014 tool; then the paper's own protocol of figures 5a to 5f: synthetic s
 (random /24 sources, one destination, random UDP port ranges of at most 1,000), ten runs, with and without
 I/O, and zero to ten rules among 1,000 that the paper cannot transform.  The C interpreter counts path
 lengths, and must find that the same rule decides each packet of a trace; times are the kernel's (legacy, as
-in the paper).
+in the paper).  Besides: times of building at two sizes of leaves, and the variants of the scheme
+(`conext2014_variants`).
 
-The figures are drawn from the data that this writes (benchmarks.figures.conext2014).
+A whole run writes docs/evaluation/hitables.json, the figure beside it, and the tables of docs/conext2014.md;
+one of some parts (`--only`) keeps the figures of the others.  Without the WUSTL sets, sets of the project's
+own seeds take their place, and the data go to out/.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +46,19 @@ from hitables.parse import trace as traces
 from hitables.simulate.batch import PACKET, PacketBatch
 from hitables.simulate.interpreter import Interpreter
 
+from . import made_sets
+from .doc_tables import DOCS
 from .kernel import RandomRule, random_rules
+from .public_sets import WUSTL
 
 CHAIN = "OUTPUT"
-WUSTL = [f"{kind}_{size}" for kind in ("acl1", "fw1", "ipc1") for size in ("100", "1K", "5K", "10K")]
+OUTPUT = DOCS / "evaluation" / "hitables.json"
+PARTS = ("public", "variants", "build", "sizes", "barred", "limited")
+SETS = Path("../shared/rulesets/wustl")
+# The sets of a short run: public, and made.
+FEW = ("acl1_100", "acl1_1K", "fw1_100"), ("acl_100", "acl_1K", "fw_100")
 SIZES = range(100, 3501, 200)
+SEED = 1
 PERCENTILES = list(range(101))
 
 # What the 2014 tool gives: growth, mean path, longest path, build seconds, peak MB.  Runs of
@@ -72,18 +83,22 @@ Row = dict[str, Any]
 # -- one rule set in one scheme --------------------------------------------------------------------
 
 
-def options(binth: int, cuts: str) -> Options:
+def options(binth: int, cuts: str = "equal", **choices: str) -> Options:
     """Of scheme paper."""
     return Options(
-        backend=Backend.LEGACY, leaf_size=binth, min_length=MIN_LENGTH, unequal_cuts=cuts == "unequal"
+        backend=Backend.LEGACY,
+        leaf_size=binth,
+        min_length=MIN_LENGTH,
+        unequal_cuts=cuts == "unequal",
+        **choices,  # type: ignore[arg-type]
     )
 
 
-def schemes(binth: int, cuts: str) -> dict[str, Callable[[Program], Compiled]]:
-    return {
-        "paper": lambda program: transform(program, options(binth, cuts)),
-        "tree": lambda program: compile_rules(program, Options(backend=Backend.LEGACY)),
-    }
+def compiled_by(scheme: str, program: Program, binth: int, cuts: str) -> Compiled:
+    """paper: as the paper prints a node; tool: as its tool of 2014 does; tree: the default of hitables."""
+    if scheme == "tree":
+        return compile_rules(program, Options(backend=Backend.LEGACY))
+    return transform(program, options(binth, cuts, dispatch=scheme))
 
 
 def batch_of(headers: Any) -> PacketBatch:
@@ -109,7 +124,7 @@ def in_scheme(scheme: str, program: Program, batch: PacketBatch, binth: int, cut
     """Compile and count; the row also has the number of packets that another rule decides."""
     before, linear = decided(program, batch)
     started = time.process_time()
-    compiled = schemes(binth, cuts)[scheme](program)
+    compiled = compiled_by(scheme, program, binth, cuts)
     seconds = time.process_time() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     after, reads = decided(compiled.program, batch)
@@ -120,6 +135,7 @@ def in_scheme(scheme: str, program: Program, batch: PacketBatch, binth: int, cut
         "growth": compiled.program.rule_count() / program.rule_count(),
         "linear": float(linear.mean()),
         "mean": float(reads.mean()),
+        "deviation": float(reads.std()),
         "longest": int(reads.max()),
         "seconds": seconds,
         "megabytes": peak,
@@ -128,27 +144,41 @@ def in_scheme(scheme: str, program: Program, batch: PacketBatch, binth: int, cut
     }
 
 
-def wustl_case(task: tuple[str, str, str, int, str]) -> Row:
-    """A public set with its whole trace, in a process of its own: its peak memory is the case's."""
+def set_of(folder: Path | None, name: str) -> tuple[Program, Any]:
+    """A public set and the headers of its whole trace; without a folder a made one (`made_sets.MADE`)."""
+    if folder is None:
+        filters, headers = made_sets.made(name)
+    else:
+        filters = classbench.parse(read_text(str(folder / f"{name}.gz")), name)
+        headers = traces.parse(read_text(str(folder / f"{name}_trace.gz")), name).headers
+    return read(classbench.to_text(filters, chain=CHAIN), name=name), headers
+
+
+def public_case(task: tuple[Path | None, str, str, int, str]) -> Row:
+    """A set with its whole trace, in a process of its own: its peak memory is the case's."""
     folder, name, scheme, binth, cuts = task
-    program = read(
-        classbench.to_text(classbench.parse(read_text(f"{folder}/{name}.gz"), name), chain=CHAIN), name=name
-    )
-    trace = traces.parse(read_text(f"{folder}/{name}_trace.gz"), name)
-    row = in_scheme(scheme, program, batch_of(trace.headers), binth, cuts)
+    program, headers = set_of(folder, name)
+    row = in_scheme(scheme, program, batch_of(headers), binth, cuts)
     return {"set": name, "binth": binth, "cuts": cuts, **row}
 
 
-def wustl(folder: Path, names: Iterable[str]) -> list[Row]:
-    rows = []
+def in_processes(measure: Callable[[Any], Row], tasks: Iterable[Any]) -> Iterator[Row]:
+    """What *measure* finds of each task, each in a process of its own."""
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        for name in names:
-            cases = [key for key in TOOL if key[0] == name] or [(name, 16, "equal")]
-            tasks = [(str(folder), name, "paper", binth, cuts) for _, binth, cuts in cases]
-            for row in pool.imap(wustl_case, [*tasks, (str(folder), name, "tree", 8, "equal")]):
-                print(line_of(row), flush=True)
-                rows.append(row)
-    return rows
+        yield from pool.imap(measure, tasks)
+
+
+def public(folder: Path | None, names: Iterable[str]) -> Iterator[Row]:
+    """Each set as the tool of 2014 prints it, with its parameters, as the paper does, and by default."""
+    print(HEAD)
+    for name in names:
+        cases = [key for key in TOOL if key[0] == name] or [(name, 16, "equal")]
+        tasks = [(folder, name, "tool", binth, cuts) for _, binth, cuts in cases]
+        _, binth, cuts = cases[-1]
+        tasks += [(folder, name, "paper", binth, cuts), (folder, name, "tree", 8, "equal")]
+        for row in in_processes(public_case, tasks):
+            print(line_of(row), flush=True)
+            yield row
 
 
 HEAD = (
@@ -158,8 +188,8 @@ HEAD = (
 
 
 def line_of(row: Row) -> str:
-    tool = TOOL.get((row["set"], row["binth"], row["cuts"])) if row["scheme"] == "paper" else None
-    cuts = row["cuts"] if row["scheme"] == "paper" else ""
+    tool = TOOL.get((row["set"], row["binth"], row["cuts"])) if row["scheme"] == "tool" else None
+    cuts = row["cuts"] if row["scheme"] != "tree" else ""
     beside = "   " + ", ".join(f"{figure:g}" for figure in tool) if tool else ""
     case = f"{row['set']:<10}{row['scheme']:<8}{row['binth']:>5} {cuts:<8}"
     paths = f"{row['growth']:>8.2f}{row['linear']:>8.0f}{row['mean']:>8.1f}{row['longest']:>9}"
@@ -175,13 +205,14 @@ def failures(rows: Sequence[Row]) -> list[str]:
     ]
     best = {row["set"]: row["mean"] for row in rows if row["scheme"] == "tree"}
     for row in rows:
-        if row["scheme"] != "paper":
+        if row["scheme"] == "tree":
             continue
         if best[row["set"]] >= row["mean"]:
             misses.append(
-                f"{row['set']}: the default reads {best[row['set']]:.1f} rules, the paper {row['mean']:.1f}"
+                f"{row['set']}: the default reads {best[row['set']]:.1f} rules, the {row['scheme']} "
+                f"{row['mean']:.1f}"
             )
-        tool = TOOL.get((row["set"], row["binth"], row["cuts"]))
+        tool = TOOL.get((row["set"], row["binth"], row["cuts"])) if row["scheme"] == "tool" else None
         if tool and best[row["set"]] >= tool[1]:
             misses.append(
                 f"{row['set']}: the default reads {best[row['set']]:.1f} rules, the 2014 tool {tool[1]}"
@@ -230,10 +261,10 @@ def synthetic_case(
     program = read(text, family=Family.IPV4)
     batch = batch_of(headers_of([rule.packet(rng) for rule in rules for _ in range(10)]))
     rows, texts = [], {"empty": EMPTY, "input": text}
-    for scheme, compiler in schemes(8, "equal").items():
+    for scheme in ("paper", "tree"):
         row = in_scheme(scheme, program, batch, 8, "equal")
         rows.append({"run": run, "barred": barred, **row})
-        texts[scheme] = write(compiler(program).program)
+        texts[scheme] = write(compiled_by(scheme, program, 8, "equal").program)
     if kernel:
         flows = [rule.packet(rng) for rule in rng.sample(rules, min(count, 1000))]
         measured = compare(texts, b"".join(flows), len(flows), Backend.LEGACY, 3)
@@ -245,16 +276,16 @@ def synthetic_case(
 
 def synthetic(
     cases: Iterable[tuple[int, int]], runs: int, seed: int, kernel: bool, match: str = LENGTH
-) -> list[Row]:
-    rows = []
+) -> Iterator[Row]:
+    """Rows of *runs* sets for each case: a number of rules, and of barred ones among them."""
+    print(f"\n{SYNTHETIC_HEAD}")
     for count, barred in cases:
         case_rows = [
             row for run in range(runs) for row in synthetic_case(count, barred, run, seed, kernel, match)
         ]
         for scheme in ("paper", "tree"):
             print(synthetic_line([row for row in case_rows if row["scheme"] == scheme]), flush=True)
-        rows += case_rows
-    return rows
+        yield from case_rows
 
 
 SYNTHETIC_HEAD = (
@@ -274,7 +305,7 @@ def synthetic_line(rows: Sequence[Row]) -> str:
     faster = ""
     if "ns" in first:
         without, whole = zip(*(gains(row["ns"]) for row in rows), strict=True)
-        faster = f"{statistics.median(without):>14.1f}{statistics.median(whole):>10.2f}"
+        faster = f"{statistics.fmean(without):>14.1f}{statistics.fmean(whole):>10.2f}"
     return f"{case}{paths}{mean('seconds'):>9.3f}{differ:>8}{faster}"
 
 
@@ -298,13 +329,12 @@ def lost(rows: Sequence[Row], scheme: str) -> dict[str, float]:
     return shares
 
 
-def limited(runs: int, seed: int, kernel: bool) -> tuple[list[Row], list[str]]:
-    """Figure 5c with rules that have memory: none, and ten, among 1,000; and what is not reached."""
-    rows = synthetic(((1000, 0), (1000, 10)), runs, seed, kernel, LIMIT)
+def losses(rows: Sequence[Row]) -> list[str]:
+    """What rules with a limit take of the gain of the default, where that is more than LOSS."""
     for scheme in ("paper", "tree"):
         shares = ", ".join(f"{share:.1%} in {what}" for what, share in lost(rows, scheme).items())
         print(f"ten rules with -m limit in 1000 take of the gain of scheme {scheme}: {shares}")
-    return rows, [
+    return [
         f"ten rules with -m limit take {share:.0%} of the gain in {what}"
         for what, share in lost(rows, "tree").items()
         if share > LOSS
@@ -320,47 +350,141 @@ def gains(ns: dict[str, float]) -> tuple[float, float]:
 # -- all of it -------------------------------------------------------------------------------------
 
 
+def measured(
+    part: str,
+    folder: Path | None,
+    names: Sequence[str],
+    runs: int,
+    kernel: bool,
+    sizes: Sequence[int],
+    barred: Sequence[int],
+) -> Iterator[Row]:
+    """The rows of one of PARTS."""
+    from . import conext2014_variants as variants
+
+    if part == "public":
+        yield from public(folder, names)
+    elif part == "variants":
+        yield from variants.variants(folder, names)
+    elif part == "build":
+        largest = next((name for name in reversed(names) if name.startswith("fw")), names[-1])
+        yield from variants.build_times(folder, largest, runs)
+    elif part == "sizes":
+        yield from synthetic(((count, 0) for count in sizes), runs, SEED, kernel)
+    elif part == "barred":
+        yield from synthetic(((1000, number) for number in barred), runs, SEED, kernel)
+    else:
+        yield from synthetic(((1000, 0), (1000, 10)), runs, SEED, kernel, LIMIT)
+
+
+def minutes(
+    parts: Iterable[str], runs: int, kernel: bool, sizes: Sequence[int], barred: Sequence[int]
+) -> float:
+    """About how long a whole run of *parts* takes on an idle machine, from the times of single cases."""
+
+    def cases(rules: Iterable[int]) -> float:
+        return runs * sum((5.0 if kernel else 0.0) + 0.0007 * count for count in rules)
+
+    seconds = {
+        "public": 150.0,
+        "variants": 210.0,
+        "build": min(runs, 5) * 55.0,
+        "sizes": cases(sizes),
+        "barred": cases([1000] * len(barred)),
+        "limited": cases([1000] * 2),
+    }
+    return sum(seconds[part] for part in parts) / 60
+
+
+def misses_of(data: Row) -> list[str]:
+    """What should have come out and did not."""
+    misses = failures(data.get("public", []))
+    misses += [
+        f"{row['rules']} rules, {row['scheme']}: a packet is decided by another rule"
+        for part in ("sizes", "barred", "limited")
+        for row in data.get(part, [])
+        if row["differ"]
+    ]
+    return misses + (losses(data["limited"]) if data.get("limited") else [])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sets", type=Path, default=Path("../shared/rulesets/wustl"), help="the WUSTL sets")
-    parser.add_argument("--only", nargs="*", default=WUSTL, help="names of sets")
-    parser.add_argument("--runs", type=int, default=10, help="synthetic sets of each size")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--no-kernel", action="store_true", help="count only: needs no root")
-    parser.add_argument("--only-limited", action="store_true", help="figure 5c with -m limit, nothing else")
-    parser.add_argument("-o", "--output", type=Path, default=Path("out/papers-hitables"))
+    parser.add_argument("--sets", type=Path, default=SETS, help="the WUSTL sets")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these, and keep the other figures")
+    parser.add_argument("--runs", type=int, default=10, help="sets of each size, and times of building")
+    parser.add_argument(
+        "--names", nargs="+", choices=WUSTL, default=WUSTL, help="public sets, all by default"
+    )
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="rules of the synthetic sets")
+    parser.add_argument("--barred", type=int, nargs="+", default=range(11), help="barred rules of figure 5c")
+    parser.add_argument("--short", action="store_true", help="few sets, sizes and runs; into out/ or -o")
+    parser.add_argument("--no-kernel", action="store_true", help="count only: needs no root; into out/ or -o")
+    parser.add_argument("--draw", action="store_true", help="tables and figures from the data that is there")
+    parser.add_argument("-o", "--output", type=Path, help="write the data here, the figure beside, no tables")
     args = parser.parse_args()
-    if args.only_limited:
-        _, missed = limited(args.runs, args.seed, not args.no_kernel)
-        sys.exit("; ".join(missed) or 0)
-    if not args.sets.is_dir():
-        sys.exit(f"papers-hitables: {args.sets} is missing: it holds the paper's rule sets")
-    args.output.mkdir(parents=True, exist_ok=True)
-    print(HEAD)
-    public = wustl(args.sets, args.only)
-    print(f"\n{SYNTHETIC_HEAD}")
-    sizes = synthetic(((count, 0) for count in SIZES), args.runs, args.seed, not args.no_kernel)
-    barred = synthetic(((1000, number) for number in range(11)), args.runs, args.seed, not args.no_kernel)
-    with_limits, missed = limited(args.runs, args.seed, not args.no_kernel)
-    data = {"machine": machine(), "seed": args.seed, "runs": args.runs}
-    data |= {"public": public, "sizes": sizes, "barred": barred, "limited": with_limits}
-    (args.output / "data.json").write_text(json.dumps(data, indent=1) + "\n")
-    from .figures.conext2014 import draw
-
-    draw(data, args.output)
-    misses = failures(public)
-    misses += [
-        f"{row['rules']} rules, {row['scheme']}: a packet is decided by another rule"
-        for row in (*sizes, *barred, *with_limits)
-        if row["differ"]
-    ]
-    misses += missed
-    print(f"\nfigures and data: {args.output}/")
+    if args.draw:
+        write_pages(json.loads((args.output or OUTPUT).read_text()), args.output)
+        return
+    folder = args.sets if args.sets.is_dir() else None
+    if folder is None:
+        print(f"{args.sets} is missing: sets drawn from rulesets/seeds stand in for the paper's")
+    # The figures of the docs are of the whole run, with the paper's sets.
+    if folder is None or args.short or args.no_kernel:
+        args.output = args.output or Path("out/papers-hitables/hitables.json")
+    path = args.output or OUTPUT
+    path.parent.mkdir(parents=True, exist_ok=True)
+    runs = 2 if args.short else args.runs
+    names: Sequence[str] = made_sets.MADE if folder is None else args.names
+    if args.short:
+        names, args.sizes, args.barred = FEW[folder is None], (100, 1500), (0, 10)
+    parts = args.only or PARTS
+    if args.short:
+        print("a short run: about a minute")
+    else:
+        took = minutes(parts, runs, not args.no_kernel, args.sizes, args.barred)
+        print(f"about {took:.0f} minutes on an idle machine")
+    data: Row = json.loads(path.read_text()) if args.only and path.exists() else {}
+    for part in parts:
+        started = time.monotonic()
+        counted = part in ("public", "variants")  # in one run: the figures follow from the sets
+        few = 1 if counted or (args.short and part in ("barred", "limited")) else runs
+        kernel = not args.no_kernel
+        rows = list(measured(part, folder, names, few, kernel, args.sizes, args.barred))
+        about = {"machine": machine(), "runs": few, "seed": SEED, "short": args.short}
+        about["sets"] = "WUSTL" if folder else "drawn from rulesets/seeds in place of WUSTL"
+        if part in ("public", "variants", "build"):
+            about["names"] = sorted({row["set"] for row in rows}, key=list(names).index)
+        about["seconds"] = round(time.monotonic() - started)
+        data |= {"machine": about["machine"], part: rows}
+        of_parts = {**data.get("measured", {}), part: about}
+        data["measured"] = {part: of_parts[part] for part in PARTS if part in of_parts}
+        path.write_text(json.dumps(data, indent=1) + "\n")
+    write_pages(data, args.output)
+    misses = misses_of(data)
     for line in misses:
         print(line, file=sys.stderr)
     sys.exit(1 if misses else 0)
+
+
+def write_pages(data: Row, output: Path | None) -> None:
+    """The figure, and the tables of the docs unless the data are those of *output*, from the data alone."""
+    from .figures.conext2014 import draw
+
+    path = output or OUTPUT
+    draw(data, path.parent)
+    print(f"\nfigure and data: {path.parent}/")
+    if output is None:
+        fill(data)
+
+
+def fill(data: Row) -> None:
+    """The tables of docs/conext2014.md."""
+    from .conext2014_tables import fill_page
+
+    fill_page(data)
 
 
 if __name__ == "__main__":

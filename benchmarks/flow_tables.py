@@ -34,10 +34,9 @@ from hitables.generate.traffic_presets import TCP
 from hitables.kernel.machine import machine
 
 from . import flow_day, flow_kernel, flow_kinds, flow_model
-from .classifiers import load
 from .doc_tables import DOCS, fill, markdown
 from .figures.flows import draw
-from .public_sets import SHARED
+from .made_sets import missing, public_or_made
 
 OUTPUT = DOCS / "evaluation" / "flows.json"
 PRESETS = ("uplink", "department")
@@ -45,7 +44,7 @@ SCHEMES = flow_day.SCHEMES
 HASHES = ("zobel", "crc32c", "multiply_shift", "siphash", "folded")
 PARTS = ("batches", "hashes", "worth", "schemes", "unpurged", "kinds", "model", "kernel", "day")
 RUNS = 5
-SET = "wustl/acl1_10K"
+SET, SET_RULES = "wustl/acl1_10K", 9603
 INNER = ("linear", "hypercuts", "tss", "best")
 HIT_RATIOS = (0.5, 0.8, 0.95, 0.99, 0.999)
 FLOWS = (4_000, 100_000, 1_000_000)
@@ -220,10 +219,7 @@ def hashes(packets: int, runs: int) -> Iterator[Row]:
 
 def worth(runs: int, short: bool) -> Iterator[Row]:
     """flows(A) beside A, by the share of packets of known flows and by their number."""
-    if not (SHARED / "rulesets" / f"{SET}.gz").exists():
-        print(f"{SET} is missing in {SHARED}: what a flow table is worth is not measured")
-        return
-    rules = load(SET)
+    rules = public_or_made(SET, SET_RULES)
     for flows in FLOWS[:1] if short else FLOWS:
         known = np.ascontiguousarray(trace.headers(rules, flows, 1), np.uint32)
         for inner in INNER:
@@ -321,13 +317,18 @@ def main() -> None:
         return
     if args.trace:
         args.only = ["day"]
-    if args.trace or args.short:  # the figures of the docs are of the whole run
+    made = missing([(SET, SET_RULES)])
+    for line in made:
+        print(line)
+    if args.trace or args.short or made:  # the figures of the docs are of the whole run, with the public set
         args.output = args.output or Path("out/flows.json")
         args.output.parent.mkdir(parents=True, exist_ok=True)
     packets, runs = (300_000, 2) if args.short else (args.packets, args.runs)
     sizes = [1 << size for size in ((12, 16) if args.short else (10, 12, 14, 16, 18, 20))]
     wide = [1 << size for size in ((10, 16) if args.short else (8, 10, 12, 14, 16, 18, 20, 22))]
     data: dict[str, Any] = {"machine": machine(), "packets": packets, "runs": runs}
+    if made:
+        data["sets"] = made
     path = args.output or OUTPUT
     if args.only and path.exists():
         data = json.loads(path.read_text()) | data

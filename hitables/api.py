@@ -90,6 +90,10 @@ class CompileOptions(TypedDict, total=False):
     leaf_size      rules that a leaf may hold before it is split: 8 (scheme paper: 16)
     spfac          4.0: space factor of HiCuts and HyperCuts
     cuts           "equal", "unequal": scheme paper cuts in equal parts or between rules
+    dispatch       "paper", "tool": scheme paper enters a lone child at once, or as its tool of 2014
+    runs           "tool", "paper": scheme paper takes rules of tcp and udp, or all of five fields
+    dim_choice     "max-dist", "least-max": scheme paper cuts where most rules lie apart, or where the largest
+                   part is least
     min_length     8: chains (paper: runs) of fewer rules stay as they are
     max_expansion  4.0: rules printed over rules read, per chain, at most
     max_depth      None (as the backend takes): chains nested below a compiled one, at most
@@ -111,6 +115,9 @@ class CompileOptions(TypedDict, total=False):
     leaf_size: int | None
     spfac: float
     cuts: str
+    dispatch: str
+    runs: str
+    dim_choice: str
     min_length: int
     max_expansion: float
     max_depth: int | None
@@ -168,7 +175,7 @@ def _compiled(
     progress: Progress,
 ) -> Output:
     from .analyse.weights import counted
-    from .compiler.options import LEAF_SIZE, Options
+    from .compiler.options import LEAF_SIZE, PAPER_CHOICES, Options, check_paper_choice
     from .compiler.pipeline import compile_program, compile_text
     from .costs import profile
 
@@ -176,9 +183,9 @@ def _compiled(
     if unknown:
         raise InvalidOption(f"compile has no option {', '.join(sorted(unknown))}")
     scheme = options.get("scheme", "tree")
-    cuts = options.get("cuts", "equal")
-    if cuts not in ("equal", "unequal"):
-        raise InvalidOption(f"unknown cuts {cuts!r}; use equal or unequal")
+    paper = {name: str(options.get(name, words[0])) for name, words in PAPER_CHOICES.items()}
+    for each, word in paper.items():
+        check_paper_choice(each, word)
     costs = options.get("costs")
     leaf_size = options.get("leaf_size")
     if leaf_size is None:
@@ -194,7 +201,10 @@ def _compiled(
         max_depth=options.get("max_depth"),
         effort=options.get("effort", "normal"),
         costs=profile.read(costs, "costs") if isinstance(costs, str) else costs,
-        unequal_cuts=cuts == "unequal",
+        unequal_cuts=paper["cuts"] == "unequal",
+        dispatch=paper["dispatch"],
+        runs=paper["runs"],
+        dim_choice=paper["dim_choice"],
         equivalence=choose(Equivalence, options.get("equivalence", "full")),
         tables=_names(options.get("tables", ())),
         chains=_names(options.get("chains", ())),

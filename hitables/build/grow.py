@@ -46,6 +46,9 @@ def grow(
     grouping: int = 0,
     spfac: float = 4.0,
     unequal: bool = False,
+    least_max: bool = False,
+    lone_chains: bool = False,
+    first_cuts: int = 4,
     memory: int | None = None,
     effort: str = "normal",
 ) -> Tree:
@@ -60,6 +63,10 @@ def grow(
     spfac         hicuts, paper: rules that the parts of a node may hold, over those of the node;
                   hypercuts: parts of a node, over the root of its rules
     unequal       paper: cut between rules instead of in equal parts
+    least_max     paper: cut the axis whose largest part has the fewest rules, instead of the one on which
+                  most rules lie apart
+    lone_chains   paper: LONE_LOOKUPS in place of LOOKUPS (tree.py)
+    first_cuts    paper: equal cuts that are tried first, unless the root of a node's rules is more
     memory        most bytes that building may take (0: no limit; None: MEMORY, and MEMORY_PER_BOX for each
                   box); MemoryError beyond
     effort        auto, bisect: one of EFFORTS
@@ -72,7 +79,11 @@ def grow(
         raise ValueError(f"no tree builder is called {algorithm!r}; use one of {', '.join(ALGORITHMS)}")
     if effort not in EFFORTS:
         raise ValueError(f"there is no effort {effort!r}; use one of {', '.join(EFFORTS)}")
-    if min(leaf_size, max_nesting, budget, memory) < 0 or not copy_penalty >= 0 or not spfac >= 1:
+    if (
+        min(leaf_size, max_nesting, budget, memory, first_cuts - 1) < 0
+        or not copy_penalty >= 0
+        or not spfac >= 1
+    ):
         raise ValueError("a tree's option is out of range")
     grouping_effort, work_limit = EFFORTS[effort]
     arrays = trees.grow(
@@ -86,6 +97,9 @@ def grow(
         grouping=grouping,
         spfac=spfac,
         unequal=unequal,
+        least_max=least_max,
+        lone_chains=lone_chains,
+        first_cuts=first_cuts,
         memory=memory,
         work_limit=work_limit,
         grouping_effort=grouping_effort,

@@ -49,7 +49,9 @@ class Node:
     CUTS     the edges cover the part of the node's interval that rules meet, in ascending order.  A search
              halves them; values in none of them, and "none", go to the last one.
     LOOKUPS  as CUTS, but searched as in Figure 4 of "Trees in the List": a rule for the middle edge, one for
-             the hull of the edges before it, one for the rest.  Only the builder PAPER makes such nodes.
+             the hull of the edges before it, one for the rest.  A side of one edge leads to its node.  Only
+             the builder PAPER makes such nodes.
+    LONE_LOOKUPS  as LOOKUPS, but as the paper's tool prints them: a side of one edge is a chain of one rule.
     """
 
     kind: NodeKind
@@ -111,9 +113,11 @@ class Tree:
 
     def printed_rules(self) -> int:
         """Rules that the tree prints as: its entries, and one per decision (n - 1 for CUTS of n edges)."""
-        is_lookup = self.node["kind"] == NodeKind.LOOKUPS
+        is_lookup = np.isin(self.node["kind"], (NodeKind.LOOKUPS, NodeKind.LONE_LOOKUPS))
         decisions = np.maximum(self.node["edges"][~is_lookup], 1) - 1
-        lookups = sum(map(_lookup_rules, self.node["edges"][is_lookup].tolist()))
+        rows = self.node[is_lookup]
+        lone = rows["kind"] == NodeKind.LONE_LOOKUPS
+        lookups = sum(map(_lookup_rules, rows["edges"].tolist(), lone.tolist()))
         return len(self.entry) + int(np.sum(decisions, dtype=np.int64)) + lookups
 
     def nesting(self) -> int:
@@ -242,8 +246,11 @@ _LEADING = (Step.SEND, Step.ASK, Step.CALL, Step.GO)
 @functools.cache
 def _steps(kind: int, edges: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Tests taken, and rules read, between a node's entries and each of its edges."""
-    count = _lookups if kind == NodeKind.LOOKUPS else _halvings
-    taken, read = zip(*(count(edge, edges) for edge in range(edges)), strict=True)
+    if kind in (NodeKind.LOOKUPS, NodeKind.LONE_LOOKUPS):
+        counts = [_lookups(edge, edges, kind == NodeKind.LONE_LOOKUPS) for edge in range(edges)]
+    else:
+        counts = [_halvings(edge, edges) for edge in range(edges)]
+    taken, read = zip(*counts, strict=True)
     return taken, read
 
 
@@ -260,27 +267,27 @@ def _halvings(edge: int, edges: int) -> tuple[int, int]:
     return taken, read
 
 
-def _lookups(edge: int, edges: int) -> tuple[int, int]:
-    taken = read = 0
-    while True:
-        middle = (edges - 1) // 2
-        taken, read = taken + 1, read + 1
-        if edge == middle:
-            return taken, read
+def _lookups(edge: int, edges: int, lone: bool) -> tuple[int, int]:
+    """Tests taken, and rules read; *lone*: of LONE_LOOKUPS."""
+    taken, read = 1, 1
+    while edges > 1 and edge != (middle := (edges - 1) // 2):
         if edge < middle:
             read, edges = read + 1, middle
         else:
             read, edge, edges = read + 1 + (middle > 0), edge - middle - 1, edges - middle - 1
+        if edges > 1 or lone:
+            taken, read = taken + 1, read + 1
+    return taken, read
 
 
 @functools.cache
-def _lookup_rules(edges: int) -> int:
-    """Rules that a LOOKUPS node of this many edges prints as."""
+def _lookup_rules(edges: int, lone: bool) -> int:
+    """Rules that a node of this many edges prints as; *lone*: LONE_LOOKUPS."""
     if edges == 1:
         return 1
     middle = (edges - 1) // 2
-    left = 1 + _lookup_rules(middle) if middle else 0
-    return 2 + left + _lookup_rules(edges - middle - 1)
+    sides = [middle, edges - middle - 1] if middle else [edges - 1]
+    return 1 + sum(1 + (_lookup_rules(side, lone) if side > 1 or lone else 0) for side in sides)
 
 
 def _value(words: Any) -> int:

@@ -7,7 +7,7 @@ their options.  The work itself is `compiler.pipeline.compile_text`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -34,6 +34,13 @@ Section = TypeVar("Section")
 
 # A packet that no hot rule decides reads all of them.
 MOST_HOT = 256
+
+
+def choice_of_paper(name: str, words: Sequence[str], text: str) -> Callable[..., Any]:
+    """An option of scheme paper (compiler.options.PAPER_CHOICES); the first word is the default."""
+    return option(
+        name, type=click.Choice(words), default=words[0], show_default=True, help=f"{text} (scheme paper)."
+    )
 
 
 def take(kind: type[Section], options: dict[str, Any]) -> Section:
@@ -255,12 +262,17 @@ class Weights:
         show_default=True,
         help="Set the space factor of HiCuts and HyperCuts.",
     ),
-    option(
-        "--cuts",
-        type=click.Choice(["equal", "unequal"]),
-        default="equal",
-        show_default=True,
-        help="Cut boxes into equal parts, or between rules (scheme paper).",
+    choice_of_paper("--cuts", ("equal", "unequal"), "Cut boxes into equal parts, or between rules"),
+    choice_of_paper(
+        "--dispatch", ("paper", "tool"), "Enter a lone child at once, or by a chain, as the tool of 2014"
+    ),
+    choice_of_paper(
+        "--runs", ("tool", "paper"), "Transform rules of tcp and udp, or all rules of five fields"
+    ),
+    choice_of_paper(
+        "--dim-choice",
+        ("max-dist", "least-max"),
+        "Cut where most rules lie apart, or where the largest part is least",
     ),
 )
 def compile_command(
@@ -338,7 +350,17 @@ def _compile_options(scheme: str, costs_file: str | None, options: dict[str, Any
     from ..ir.choices import Equivalence, Malformed, backend_choice
     from ..ir.foreign import patterns_of
 
-    same = ("spfac", "min_length", "max_expansion", "max_depth", "effort", "hot")
+    same = (
+        "spfac",
+        "min_length",
+        "max_expansion",
+        "max_depth",
+        "effort",
+        "hot",
+        "dispatch",
+        "runs",
+        "dim_choice",
+    )
     return Options(
         **{name: options[name] for name in same},
         backend=backend_choice(options["backend"]),

@@ -1,12 +1,15 @@
 """Scheme "paper": the transformation of "Trees in the List" (CoNEXT 2014), the baseline.
 
-Runs of plain five-tuple rules with a verdict become trees, one for tcp and one for udp, as in the 2014 tool;
-all other rules stay between them, in order.  Only the filter table is transformed.  docs/papers.md lists the
-differences from the tool, where the tool was wrong.
+Runs of plain five-tuple rules with a verdict become trees; all other rules stay between them, in order.
+Plain are rules of tcp and of udp, which get a tree each, as in the 2014 tool; or, by the paper's own
+definition (sections 2 and 5.1; `Options.runs`), all rules of intervals, with the protocol as a fifth field.
+Only the filter table is transformed.  docs/papers.md lists the differences from the tool, where the tool was
+wrong.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,7 +17,7 @@ import numpy as np
 
 from ..analyse.boxes import Axis, Boxes, Cut, Words
 from ..analyse.callgraph import check_loops, graph, levels, writes
-from ..analyse.rule_boxes import BoxReader, RuleBoxes, as_boxes
+from ..analyse.rule_boxes import BoxReader, RuleBoxes, as_boxes, axis
 from ..build.grow import PAPER, grow
 from ..emit.chain_writer import Names
 from ..emit.conext2014 import Run, write_runs
@@ -57,6 +60,7 @@ class _TableTransformer:
         self.nesting: dict[str, int] = {}
         self.origins: dict[str, str] = {}
         self.reports: dict[str, ChainReport] = {}
+        self.built = 0.0  # CPU seconds of growing the trees of the chain at hand
 
     def run(self) -> Table:
         old_chains: list[Chain] = []
@@ -71,6 +75,7 @@ class _TableTransformer:
     def transform(self, chain: Chain) -> tuple[Chain, list[Chain]]:
         """The transformed chain, and the new chains that it needs."""
         count = len(chain.rules)
+        self.built = 0.0
         why = self.unwanted(chain)
         if not why:
             reader = BoxReader(
@@ -94,8 +99,9 @@ class _TableTransformer:
         size = len(written.rules) + sum(len(each.rules) for each in written.chains)
         self.nesting[chain.name] = _nesting(pieces)
         self.reports[chain.name] = ChainReport(
-            self.table.name, chain.name, count, size, before, after, longest, self.nesting[chain.name], ""
-        )
+            self.table.name, chain.name, count, size, before, after, longest, self.nesting[chain.name], "",
+            built=self.built,
+        )  # fmt: skip
         return chain.with_rules(written.rules), written.chains
 
     def unwanted(self, chain: Chain) -> str:
@@ -112,7 +118,8 @@ class _TableTransformer:
     def unfit(self, chain: Chain, pieces: Sequence[_Piece]) -> str:
         """Why the pieces cannot be used; "" when they can."""
         if all(piece.run is None for piece in pieces):
-            return f"no {self.options.min_length} plain rules of one protocol in a row"
+            of_one = " of one protocol" if self.options.runs == "tool" else ""
+            return f"no {self.options.min_length} plain rules{of_one} in a row"
         printed = sum(piece.run.tree.printed_rules() for piece in pieces if piece.run)
         if printed > MOST_RULES:
             return f"its trees would print {printed} rules"
@@ -128,13 +135,16 @@ class _TableTransformer:
         start = 0
         while start < len(rules):
             end = start
-            plain = is_plain(rules[start], rule_boxes[start])
-            while end < len(rules) and is_plain(rules[end], rule_boxes[end]) == plain:
+            plain = self.is_plain(rules[start], rule_boxes[start])
+            while end < len(rules) and self.is_plain(rules[end], rule_boxes[end]) == plain:
                 end += 1
             numbers = range(start, end)
             start = end
             if not plain:
                 out.append(_Piece([rules[at] for at in numbers], list(numbers)))
+                continue
+            if self.options.runs == "paper":
+                out.append(self.piece([rules[at] for at in numbers], list(numbers), rule_boxes, None))
                 continue
             # No packet meets rules of both protocols, so the run may be sorted by them.
             for protocol in (TCP, UDP):
@@ -146,27 +156,44 @@ class _TableTransformer:
         return out
 
     def piece(
-        self, rules: list[Rule], numbers: list[int], rule_boxes: Sequence[RuleBoxes], protocol: int
+        self, rules: list[Rule], numbers: list[int], rule_boxes: Sequence[RuleBoxes], protocol: int | None
     ) -> _Piece:
         if len(rules) < self.options.min_length:
             return _Piece(rules, numbers)
-        v4 = self.family is Family.IPV4
-        ports = Cut.NONE if self.options.malformed is Malformed.EXACT else Cut.RANGE
-        axes = [Axis(field, 16, True, ports) for field in _FIELDS[:2]]
-        axes += [Axis(field, 32 if v4 else 128, False, Cut.RANGE) for field in _FIELDS[2:]]
+        axes = self.axes(protocol)
+        fields = {each.field for each in axes}
         boxes = [
-            [{field: values for field, values in rule_boxes[at].boxes[0].items() if field in _FIELDS}]
+            [{field: values for field, values in rule_boxes[at].boxes[0].items() if field in fields}]
             for at in numbers
         ]
+        started = time.process_time()
         tree = grow(
             Boxes.of(axes, boxes, [True] * len(boxes)),
             algorithm=PAPER,
             leaf_size=self.options.leaf_size,
             spfac=self.options.spfac,
             unequal=self.options.unequal_cuts,
+            least_max=self.options.dim_choice == "least-max",
+            lone_chains=self.options.dispatch == "tool",
             memory=MEMORY,
         )
+        self.built += time.process_time() - started
         return _Piece(rules, numbers, Run(rules, tree, protocol))
+
+    def axes(self, protocol: int | None) -> list[Axis]:
+        """The axes of a tree for one protocol; for any (None), ports are tested where it is known."""
+        v4 = self.family is Family.IPV4
+        cut = Cut.NONE if self.options.malformed is Malformed.EXACT else Cut.RANGE
+        of_any = axis(Field.PROTO, self.family), axis(Field.SPORT, self.family).requires
+        requires = of_any[1] if protocol is None else None
+        return [
+            *(Axis(field, 16, True, cut, requires) for field in _FIELDS[:2]),
+            *(Axis(field, 32 if v4 else 128, False, Cut.RANGE) for field in _FIELDS[2:]),
+            *([of_any[0]] if protocol is None else []),
+        ]
+
+    def is_plain(self, rule: Rule, space: RuleBoxes) -> bool:
+        return is_plain(rule, space, any_protocol=self.options.runs == "paper")
 
 
 class _Piece:
@@ -174,18 +201,21 @@ class _Piece:
 
     def __init__(self, rules: list[Rule], numbers: list[int], run: Run | None = None) -> None:
         self.rules, self.numbers, self.run = rules, numbers, run
-        self.nesting = 2 + run.tree.nesting() if run else 0
+        # The chain behind the run, that of the root unless it stands in line, and those of the tree.
+        self.nesting = 1 + (run.protocol is not None) + run.tree.nesting() if run else 0
 
 
-def is_plain(rule: Rule, space: RuleBoxes) -> bool:
-    """Whether the paper transforms the rule: a five-tuple rule of tcp or udp with a verdict."""
+def is_plain(rule: Rule, space: RuleBoxes, *, any_protocol: bool = False) -> bool:
+    """Whether the rule is transformed: five fields and a verdict; of tcp or udp, or of *any_protocol*."""
     if rule.target is None or rule.target.kind is not Kind.VERDICT:
         return False
     if not space.final or len(space.boxes) != 1:
         return False
     box = space.boxes[0]
+    protocol = box.get(Field.PROTO)
+    one_value = protocol is None or protocol[0] == protocol[1]
     return (
-        box.get(Field.PROTO) in ((TCP, TCP), (UDP, UDP))
+        (one_value if any_protocol else protocol in ((TCP, TCP), (UDP, UDP)))
         and set(box) <= {Field.PROTO, *_FIELDS}
         and all(match.role is Role.SPACE for match in rule.matches)
     )
@@ -215,23 +245,24 @@ def _reads(pieces: Sequence[_Piece], boxes: Boxes, built_in: bool) -> tuple[floa
         else:
             tree = piece.run.tree
             points, enters = _points(boxes, corners[alive], tree.boxes.axes, piece.run.protocol)
-            read = np.where(enters, tree.search(points)[1] + 1, 2)
+            test = piece.run.protocol is not None
+            read = np.where(enters, tree.search(points)[1] + test, 2)
             after[alive] += read + (enters & ~mine)
-            longest += 1 + max(1, tree.longest_read() + 1)
+            longest += test + max(1, tree.longest_read() + 1)
         alive = alive[~mine]
     return float(before.mean()), float(after.mean()), longest + built_in
 
 
 def _points(
-    boxes: Boxes, corners: Words, axes: Sequence[Axis], protocol: int
+    boxes: Boxes, corners: Words, axes: Sequence[Axis], protocol: int | None
 ) -> tuple[Words, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
-    """The corners along *axes*, and whether they have the protocol."""
+    """The corners along *axes*, and whether they have the protocol (None: any)."""
     points = np.zeros((len(corners), len(axes), 2), np.uint64)
-    enters = np.zeros(len(corners), bool)
-    for at, axis in enumerate(boxes.axes):
-        if axis.field is Field.PROTO:
-            enters = corners[:, at, 1] == protocol + axis.optional
+    enters = np.full(len(corners), protocol is None)
+    for at, along in enumerate(boxes.axes):
+        if along.field is Field.PROTO and protocol is not None:
+            enters = corners[:, at, 1] == protocol + along.optional
         for column, wanted in enumerate(axes):
-            if wanted.field is axis.field:
+            if wanted.field is along.field:
                 points[:, column] = corners[:, at]
     return points, enters

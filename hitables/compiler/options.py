@@ -19,6 +19,16 @@ NESTING = {"any": 15, "nft": 15, "legacy": 200}
 # Rules that a leaf may hold before it is split, unless given; 16 is that of the CoNEXT 2014 paper.
 LEAF_SIZE = {"tree": 8, "paper": 16}
 
+# What scheme paper alone chooses; the first of each is the default.  Where the paper and its tool of 2014
+# differ: the paper's dispatch never prints or reads more; of runs the tool's, for with the paper's the trees
+# of the sets fw1 grow beyond use (docs/conext2014.md).
+PAPER_CHOICES = {
+    "cuts": ("equal", "unequal"),
+    "dispatch": ("paper", "tool"),
+    "runs": ("tool", "paper"),
+    "dim_choice": ("max-dist", "least-max"),
+}
+
 NOT_ASKED = "not asked for"
 LEFT = "left to another program (--leave)"
 
@@ -38,6 +48,10 @@ class Options:
     traffic        the weights of rules; None: all equal
     hot            most hot rules in front of the tree of a chain (hot.py); they need traffic
     unequal_cuts   scheme paper: cut between rules, not in equal parts
+    dispatch       scheme paper: enter a lone child at once (paper), or by a chain of its own (tool)
+    runs           scheme paper: rules of tcp and udp are transformable (tool), or all of five fields (paper)
+    dim_choice     scheme paper: cut the axis on which most rules lie apart (max-dist), or the one whose
+                   largest part has the fewest rules (least-max), which needs equal cuts
     equivalence    full: every rule stays; verdict: rules that affect no verdict are removed
     as_written     rules keep all matches in their order, so a copy can be identified by its text
     tables, chains compile only these (empty: all)
@@ -60,6 +74,9 @@ class Options:
     traffic: Weights | None = None
     hot: int = 0
     unequal_cuts: bool = False
+    dispatch: str = PAPER_CHOICES["dispatch"][0]
+    runs: str = PAPER_CHOICES["runs"][0]
+    dim_choice: str = PAPER_CHOICES["dim_choice"][0]
     equivalence: Equivalence = Equivalence.FULL
     as_written: bool = False
     tables: frozenset[str] = frozenset()
@@ -88,7 +105,18 @@ class Options:
             raise InvalidOption(f"a max-depth of {self.max_depth} is below 1: every tree nests one chain")
         if self.effort not in EFFORTS:
             raise InvalidOption(f"unknown effort {self.effort!r}; use one of {', '.join(EFFORTS)}")
+        for name in ("dispatch", "runs", "dim_choice"):
+            check_paper_choice(name, getattr(self, name))
+        if self.unequal_cuts and self.dim_choice == "least-max":
+            raise InvalidOption("dim-choice least-max compares the parts of equal cuts: it needs cuts equal")
         if self.hot < 0:
             raise InvalidOption(f"{self.hot} hot rules: the number is 0 or more")
         if self.leaf_size < 1 or self.min_length < 1:
             raise InvalidOption("leaf-size and min-length are at least 1")
+
+
+def check_paper_choice(name: str, word: str) -> None:
+    """InvalidOption for a *word* that the option *name* of PAPER_CHOICES does not have."""
+    if word not in PAPER_CHOICES[name]:
+        known = " or ".join(PAPER_CHOICES[name])
+        raise InvalidOption(f"unknown {name.replace('_', '-')} {word!r}; use {known}")

@@ -33,7 +33,7 @@ from ..reader import read
 from ..verify.question import ByRegions, Difference, Equal, Question, Undecided
 from ..version import __version__
 from .compile import compile_rules
-from .options import LEFT, Options
+from .options import LEFT, PAPER_CHOICES, Options
 from .result import ChainReport, Compiled, Fault, left_alone
 
 Weigh = Callable[[Program], Weights | None]  # the weights of a program's rules; None: all alike
@@ -252,6 +252,7 @@ def _reports(reports: tuple[ChainReport, ...], program: Program, options: Option
 
 def _transform(program: Program, options: Options, scheme: str, done: OnShare) -> Compiled:
     if scheme == "tree":
+        _refuse_paper_choices(options)
         return compile_rules(program, options, done, spare=True)
     if scheme != "paper":
         raise InvalidOption(f"unknown scheme {scheme!r}; use tree or paper")
@@ -262,6 +263,15 @@ def _transform(program: Program, options: Options, scheme: str, done: OnShare) -
     from .conext2014 import transform
 
     return transform(program, options)
+
+
+def _refuse_paper_choices(options: Options) -> None:
+    """InvalidOption for a choice that scheme tree does not have, so that none is ignored."""
+    cuts = PAPER_CHOICES["cuts"][options.unequal_cuts]
+    chosen = {"cuts": cuts} | {name: getattr(options, name) for name in PAPER_CHOICES if name != "cuts"}
+    for name, word in chosen.items():
+        if word != PAPER_CHOICES[name][0]:
+            raise InvalidOption(f"{name.replace('_', '-')} {word} needs scheme paper")
 
 
 # ---- proving ----

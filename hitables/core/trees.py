@@ -76,6 +76,7 @@ class NodeKind(enum.IntEnum):
     TEST = lib.TREE_TEST
     CUTS = lib.TREE_CUTS
     LOOKUPS = lib.TREE_LOOKUPS
+    LONE_LOOKUPS = lib.TREE_LONE_LOOKUPS
 
 
 def _builders() -> Iterator[tuple[str, bool]]:

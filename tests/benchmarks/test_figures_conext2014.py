@@ -5,11 +5,15 @@ Not with the tests of the C engine: matplotlib's own C++ does not run under the 
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks.figures.conext2014 import SCHEMES, SHOWN, SPREAD, draw
+
+FOLDER = Path(__file__).parents[2] / "docs/evaluation"
 
 
 def test_every_panel_is_drawn(tmp_path: Path) -> None:
@@ -23,8 +27,24 @@ def test_every_panel_is_drawn(tmp_path: Path) -> None:
         for run in (0, 1)
     ]
     public = [{**row, "scheme": scheme, "set": name} for scheme in SCHEMES for name in SPREAD]
-    draw({"public": public, "sizes": sizes, "barred": sizes}, tmp_path)
-    shown = (tmp_path / "figure5.svg").read_text()
+    built = [
+        {"set": "fw1_10K", "binth": binth, "seconds": 3.0, "seconds_deviation": 0.1} for binth in (8, 20)
+    ]
+    draw({"public": public, "sizes": sizes, "barred": sizes, "build": built}, tmp_path)
+    shown = (tmp_path / "hitables.svg").read_text()
     assert all(f"<!-- {letter}:" in shown for letter in "abcdef")
-    assert all(f"<!-- {name} -->" in shown for name in SPREAD)
-    assert (tmp_path / "figure5.png").stat().st_size > 1000
+    assert all(f"<!-- {name} -->" in shown for name in (*SPREAD, "fw1_10K, binth 8", "fw1_10K, binth 20"))
+
+
+def test_parts_that_were_not_measured_leave_their_panels_empty(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    draw({}, tmp_path)
+    assert "<!-- d: path lengths -->" in (tmp_path / "hitables.svg").read_text()
+
+
+def test_the_figure_in_the_docs_is_drawn_from_the_data_beside_it(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    draw(json.loads((FOLDER / "hitables.json").read_text()), tmp_path)
+    drawn, kept = ((folder / "hitables.svg").read_text() for folder in (tmp_path, FOLDER))
+    texts = [re.findall(r"<!-- ([^>]*) -->", text) for text in (drawn, kept)]
+    assert texts[0] == texts[1] and len(texts[0]) > 50

@@ -15,6 +15,8 @@ import pytest
 from benchmarks import (
     classifiers,
     cliffs,
+    conext2014,
+    conext2014_tables,
     flow_kernel,
     flow_kinds,
     flow_model,
@@ -58,7 +60,12 @@ TABLES: dict[str, tuple[str, str, str, Callable[[Any], str]]] = {
     "storm-delays": ("classifiers", "storm", "delays", storm_threads.delay_table),
     "storm-rates": ("classifiers", "storm", "partitions", storm_threads.rate_table),
     "storm-agreement": ("classifiers", "storm", "agreement", storm_threads.agreement_table),
-} | {name: ("classifiers", "sfl", part, show) for name, (part, show) in lcn2016_tables.TABLES.items()}
+    **{
+        name: ("conext2014", "hitables", part, show)
+        for name, (part, show) in conext2014_tables.TABLES.items()
+    },
+    **{name: ("classifiers", "sfl", part, show) for name, (part, show) in lcn2016_tables.TABLES.items()},
+}
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -81,6 +88,9 @@ PARTS: list[tuple[ModuleType, str, list[str]]] = [
     (cliffs, "grown", ["--sizes", "10,20"]),
     (cliffs, "grown", ["--short"]),
     (lcn2016, "table_two", ["--short", "--only", "table2"]),
+    (conext2014, "measured", ["--short"]),
+    (conext2014, "measured", ["--no-kernel"]),
+    (conext2014, "measured", ["--sets", "nowhere"]),
 ]
 
 
@@ -107,3 +117,29 @@ def test_a_run_of_a_part_leaves_the_recorded_figures_and_the_pages_as_they_are(
         module.main()
     assert recorded.read_text() == "{}"
     assert [path for path in tmp_path.iterdir() if path.name not in ("recorded.json", "out")] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "asks", "measures", "file"),
+    [(storm, "stand_ins", "windows", "storm.json"), (flow_tables, "missing", "hashes", "flows.json")],
+)
+def test_a_run_with_made_sets_says_so_and_writes_into_out(
+    module: ModuleType,
+    asks: str,
+    measures: str,
+    file: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recorded = tmp_path / "recorded.json"
+    recorded.write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "OUTPUT", recorded)
+    monkeypatch.setattr(module, measures, lambda *of: [])
+    monkeypatch.setattr(module, asks, lambda *of: ["made rules stand in for a set"])
+    monkeypatch.setattr(sys, "argv", [module.__name__, "--only", measures])
+    module.main()
+    assert "made rules stand in" in capsys.readouterr().out
+    assert recorded.read_text() == "{}"
+    assert json.loads((tmp_path / "out" / file).read_text())["sets"] == ["made rules stand in for a set"]

@@ -71,7 +71,7 @@ def path(tree: Tree, nodes: Sequence[Node], point: Sequence[int]) -> Iterator[No
         assert node.axis is not None
         value = point[AXES.index(node.axis)] - node.axis.optional
         inside = [edge.low <= value <= edge.high for edge in node.edges]
-        if node.kind in (NodeKind.CUTS, NodeKind.LOOKUPS):
+        if node.kind in (NodeKind.CUTS, NodeKind.LOOKUPS, NodeKind.LONE_LOOKUPS):
             assert sum(inside) <= 1
             at = node.edges[inside.index(True) if any(inside) else -1].to
         else:
@@ -99,6 +99,9 @@ options = st.fixed_dictionaries(
         "copy_penalty": st.sampled_from([0.0, 0.3, 2.0]),
         "spfac": st.sampled_from([1.0, 2.0, 4.0]),
         "unequal": st.booleans(),
+        "least_max": st.booleans(),
+        "lone_chains": st.booleans(),
+        "first_cuts": st.integers(1, 4),
     }
 )
 
@@ -208,6 +211,36 @@ def test_only_allowed_intervals_are_tested(algorithm: str, rules: Boxes, options
         visit(node.other, inside if node.negated else outside)
 
     visit(tree.root, frozenset(range(4)))
+
+
+@settings(max_examples=examples(40))
+@given(rules=boxes(), options=options)
+def test_the_papers_trees_test_single_protocols_and_ports_where_the_protocol_is_known(
+    rules: Boxes, options: dict[str, float]
+) -> None:
+    tree = grow(rules, algorithm=PAPER, **options)  # type: ignore[arg-type]
+
+    def visit(number: int, protocol: int | None) -> None:
+        node = tree[number]
+        if node.axis is None:
+            return
+        assert (node.axis.field is Field.PROTO) == (node.kind is NodeKind.TEST)
+        if node.kind is NodeKind.TEST:
+            value = node.edges[0]
+            assert protocol is None and value.low == value.high > 0
+            visit(value.to, value.low)
+            visit(node.other, None)
+            return
+        requires = node.axis.requires
+        assert requires is None or hull == (1, 1) or hull == (2, 2) or protocol in requires[1]
+        for edge in node.edges:
+            visit(edge.to, protocol)
+
+    # The root has the hull of all boxes, which may be one protocol.
+    proto = AXES.index(next(axis for axis in AXES if axis.field is Field.PROTO))
+    low, high = rules.low[:, proto, 1], rules.high[:, proto, 1]
+    hull = (int(low.min(initial=3)), int(high.max(initial=0)))
+    visit(tree.root, None)
 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, PAPER])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +17,10 @@ from support.equal_programs import assert_equal
 from support.rule_texts import make_text
 from support.scale import examples
 
-from hitables import read, write
+from hitables import InvalidOption, compile, read, write
+from hitables.analyse.rule_boxes import BoxReader
 from hitables.compiler.conext2014 import transform
-from hitables.compiler.options import Options
+from hitables.compiler.options import PAPER_CHOICES, Options
 from hitables.ir.choices import Malformed
 from hitables.ir.fields import Family, Field
 from hitables.ir.packet import Backend
@@ -39,17 +42,20 @@ def transformed(text: str, options: Options = SMALL, family: Family | None = Non
     return before, read(write(transform(before, options).program), family=before.family)
 
 
-def plain_text(rng: random.Random, extra: list[str]) -> str:
+def plain_text(rng: random.Random, extra: list[str], protocols: Sequence[str] = ("tcp", "tcp", "udp")) -> str:
     """Many plain rules in a built-in and a user chain, some others between them."""
 
     def plain(chain: str) -> str:
-        protocol = rng.choice(["tcp", "tcp", "udp"])
+        protocol = rng.choice(protocols)
         parts = [f"-A {chain}"]
         for flag in ("-s", "-d"):
             if rng.random() < 0.6:
                 parts.append(
                     f"{flag} 10.{rng.randrange(3)}.{rng.randrange(3)}.0/{rng.choice([8, 15, 16, 23, 24, 32])}"
                 )
+        if protocol not in ("tcp", "udp"):
+            protocol_words = [f"-p {protocol}"] if protocol else []
+            return " ".join([*parts, *protocol_words, rng.choice(["-j ACCEPT", "-j DROP", "-j REJECT"])])
         parts.append(f"-p {protocol} -m {protocol}")
         ports = [flag for flag in ("--sport", "--dport") if rng.random() < 0.5] or ["--dport"]
         for flag in ports:
@@ -78,22 +84,38 @@ BETWEEN = [
 ]
 
 
+# Every choice of scheme paper, of which least-max goes with equal cuts only.
+CHOICES: list[dict[str, Any]] = [
+    {"unequal_cuts": unequal, "dispatch": dispatch, "runs": runs, "dim_choice": dim_choice}
+    for unequal in (False, True)
+    for dispatch in PAPER_CHOICES["dispatch"]
+    for runs in PAPER_CHOICES["runs"]
+    for dim_choice in PAPER_CHOICES["dim_choice"]
+    if not (unequal and dim_choice == "least-max")
+]
+# Of the plain rules: what a run holds, and more that a run of the paper holds.
+PROTOCOLS = {
+    "tool": ("tcp", "tcp", "udp"),
+    "paper": ("tcp", "tcp", "udp", "udp", "icmp", "esp", "sctp", "0", "", ""),
+}
+
+
 @pytest.mark.parametrize("malformed", list(Malformed))
 @pytest.mark.parametrize("backend", ["any", "legacy", "nft"])
 @settings(max_examples=examples(8))
-@given(seed=st.integers(0, 2**32), unequal=st.booleans())
+@given(seed=st.integers(0, 2**32), choices=st.sampled_from(CHOICES))
 def test_a_transformed_program_treats_every_packet_alike(
-    backend: str, malformed: Malformed, seed: int, unequal: bool
+    backend: str, malformed: Malformed, seed: int, choices: dict[str, Any]
 ) -> None:
-    options = replace(SMALL, backend=backend, malformed=malformed, unequal_cuts=unequal)
-    before, after = transformed(plain_text(random.Random(seed), BETWEEN), options)
+    options = replace(SMALL, backend=backend, malformed=malformed, **choices)
+    before, after = transformed(plain_text(random.Random(seed), BETWEEN, PROTOCOLS[options.runs]), options)
     assert_equal(before, after, options)
 
 
 @settings(max_examples=examples(8))
-@given(seed=st.integers(0, 2**32), family=st.sampled_from(Family))
-def test_rules_that_are_not_plain_stay_in_order(seed: int, family: Family) -> None:
-    options = replace(SMALL, backend="legacy")
+@given(seed=st.integers(0, 2**32), family=st.sampled_from(Family), runs=st.sampled_from(["tool", "paper"]))
+def test_rules_that_are_not_plain_stay_in_order(seed: int, family: Family, runs: str) -> None:
+    options = replace(SMALL, backend="legacy", runs=runs)
     before, after = transformed(make_text(random.Random(seed), family), options, family)
     assert_equal(before, after, options)
 
@@ -150,7 +172,8 @@ def test_trees_are_as_large_and_as_deep_as_published(name: str, shared: Path) ->
 
     rules = classbench.parse(lines(name))
     program = read(classbench.to_text(rules, chain="FORWARD"))
-    transformed = transform(program, Options(backend="legacy", leaf_size=16, min_length=10))
+    options = Options(backend="legacy", leaf_size=16, min_length=10, dispatch="tool")
+    transformed = transform(program, options)
     headers = traces.parse(lines(f"{name}_trace"))
     rows = np.zeros(len(headers), PACKET)
     for column, which in enumerate((Field.SRC, Field.DST, Field.SPORT, Field.DPORT, Field.PROTO)):
@@ -171,3 +194,77 @@ def test_trees_are_as_large_and_as_deep_as_published(name: str, shared: Path) ->
     assert transformed.program.rule_count() / len(rules) == pytest.approx(growth, rel=0.05)
     assert float(result.reads.mean()) == pytest.approx(mean, rel=0.05)
     assert int(result.reads.max()) == pytest.approx(longest, rel=0.05)
+
+
+def test_the_papers_runs_take_rules_of_any_protocol_and_of_none() -> None:
+    lines = [
+        f"-A INPUT -s 10.0.{at}.0/24 {words} -j ACCEPT"
+        for at in range(20)
+        for words in ("", "-p esp", "-p tcp")
+    ]
+    program = read("\n".join(["*filter", ":INPUT DROP [0:0]", *lines, "COMMIT", ""]))
+    small = Options(backend="legacy", leaf_size=2, min_length=8)
+    assert transform(program, small).program == program, (
+        "the tool's runs end at each rule of another protocol"
+    )
+    reports = transform(program, replace(small, runs="paper")).reports
+    assert reports[0].why == "" and reports[0].read_after < reports[0].read_before
+
+
+def test_of_one_protocol_both_definitions_of_runs_grow_the_same_tree() -> None:
+    """But for the rule that enters the tool's: `-p udp`."""
+    lines = [f"-A OUTPUT -s 10.0.{at}.0/24 -p udp -m udp --dport {at}:{at + 9} -j ACCEPT" for at in range(40)]
+    program = read("\n".join(["*filter", ":OUTPUT DROP [0:0]", *lines, "COMMIT", ""]))
+    tool, paper = (
+        transform(program, Options(backend="legacy", leaf_size=4, runs=runs)).reports[0]
+        for runs in ("tool", "paper")
+    )
+    assert tool.after == paper.after + 2  # and its other side, `-g` to the rules behind the run
+    assert tool.read_after == paper.read_after + 1
+
+
+@settings(max_examples=examples(10))
+@given(seed=st.integers(0, 2**32), choices=st.sampled_from(CHOICES))
+def test_a_report_counts_what_packets_read(seed: int, choices: dict[str, Any]) -> None:
+    """The mean over the first corners of all rules, as the interpreter counts it in the printed rules."""
+    options = replace(SMALL, backend="legacy", **choices)
+    lines = plain_text(random.Random(seed), BETWEEN[1:2], PROTOCOLS[options.runs]).splitlines()
+    kept = [
+        line for line in lines if not line.startswith(":SUB") and "SUB" not in line and "REJECT" not in line
+    ]
+    before = read("\n".join([*kept, ""]))
+    result = transform(before, options)
+    report = next(each for each in result.reports if each.chain == "FORWARD")
+    rules = before.table("filter")["FORWARD"].rules
+    space = BoxReader(Family.IPV4, nft=False, malformed=options.malformed).read(rules, {})
+    rows = np.zeros(len(rules), PACKET)
+    rows["l4_bytes"] = 64
+    for row, rule in zip(rows, space, strict=True):
+        for field in (Field.SRC, Field.DST, Field.PROTO, Field.SPORT, Field.DPORT):
+            values = rule.boxes[0].get(field)
+            # A corner has "none" for a port that the rule leaves open, as a later fragment has no ports.
+            if values is not None or field not in (Field.SPORT, Field.DPORT):
+                row["low"][field] = values[0] if values else 0
+                row["present"] |= np.uint16(1 << field)
+        row["present"] |= np.uint16(1 << Field.FRAG)
+    after = Interpreter(result.program, Backend.LEGACY).run(
+        "filter", "FORWARD", PacketBatch(Family.IPV4, rows)
+    )
+    assert report.read_after == pytest.approx(float(after.reads.mean())) or report.why
+    assert int(after.reads.max()) <= report.longest
+
+
+def test_the_choices_of_scheme_paper_are_refused_where_they_mean_nothing() -> None:
+    for wrong in (
+        {"dispatch": "figure"},
+        {"runs": "all"},
+        {"dim_choice": "most"},
+        {"unequal_cuts": True, "dim_choice": "least-max"},
+    ):
+        with pytest.raises(InvalidOption):
+            Options(**wrong)  # type: ignore[arg-type]
+    text = "*filter\n:INPUT DROP [0:0]\n-A INPUT -j ACCEPT\nCOMMIT\n"
+    for choice in ({"cuts": "unequal"}, {"dispatch": "tool"}, {"runs": "paper"}, {"dim_choice": "least-max"}):
+        with pytest.raises(InvalidOption, match="needs scheme paper"):
+            compile(text, **choice)  # type: ignore[arg-type]
+        assert compile(text, scheme="paper", **choice).proved  # type: ignore[arg-type]

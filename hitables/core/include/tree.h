@@ -20,7 +20,7 @@ enum tree_cut {
                    * one byte and two less than the axis has (`-i br-+`); not on optional axes */
 };
 
-enum tree_kind { TREE_LEAF, TREE_TEST, TREE_CUTS, TREE_LOOKUPS };
+enum tree_kind { TREE_LEAF, TREE_TEST, TREE_CUTS, TREE_LOOKUPS, TREE_LONE_LOOKUPS };
 
 enum tree_status {
     TREE_OK,
@@ -94,6 +94,10 @@ struct tree_options {
     double spfac; /* hicuts, paper: rules that the parts may hold, over those of the node; hypercuts: parts,
                    * over the root of the node's rules */
     uint8_t unequal; /* paper: cut between rules, not in equal parts */
+    uint8_t least_max; /* paper: cut the axis whose largest part has the fewest rules, not that of most rules
+                        * apart */
+    uint8_t lone_chains; /* paper: LONE_LOOKUPS in place of LOOKUPS */
+    uint32_t first_cuts; /* paper: equal cuts that are tried first, if the root of the rules is not more */
     size_t memory; /* bytes that building may take; 0: any */
     uint32_t work_limit; /* how often each box is read, on average, in one tree, before no list is split any
                           * more; 0: any */
@@ -117,7 +121,8 @@ enum tree_step {
  * takes, and the other; if negated, the rule takes packets outside the interval of the first edge.  CUTS
  * has ascending edges, searched by halving; a packet in none of them takes the last.  LOOKUPS has ascending
  * edges too, searched as in figure 4 of "Trees in the List": one rule for the middle edge, one for the hull
- * of the edges before it, one for all the rest. */
+ * of the edges before it, one for all the rest; a side of one edge leads to its node.  LONE_LOOKUPS: as the
+ * paper's tool prints it, where a side of one edge is a chain of one rule, too. */
 struct tree_node {
     uint32_t entry, entries;
     uint32_t edge, edges;

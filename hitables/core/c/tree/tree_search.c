@@ -44,11 +44,14 @@ static const struct tree_edge *cut_find(const struct tree_edge *edge, uint32_t e
     return edge;
 }
 
-/* The edge of LOOKUPS that holds the word.  A comparison with one edge reads one rule. */
+/* The edge of LOOKUPS that holds the word.  A comparison with one edge reads one rule; *lone*: as in
+ * LONE_LOOKUPS. */
 static const struct tree_edge *lookup_find(const struct tree_edge *edge, uint32_t edges, const uint64_t *word,
-                                           uint32_t *reads)
+                                           bool lone, uint32_t *reads)
 {
-    for (;;) {
+    for (bool chain = true;; chain = lone || edges > 1) {
+        if (!chain)
+            return edge;
         uint32_t middle = (edges - 1) / 2;
         ++*reads;
         if (edges == 1 || words_hold(edge[middle].low, edge[middle].high, word))
@@ -156,7 +159,7 @@ static const struct tree_node *follow_edge(struct tree_walk *w)
     if (node->kind == TREE_CUTS)
         edge = cut_find(edge, node->edges, word, &w->reads);
     else
-        edge = lookup_find(edge, node->edges, word, &w->reads);
+        edge = lookup_find(edge, node->edges, word, node->kind == TREE_LONE_LOOKUPS, &w->reads);
     w->cost += edges_cost(w->in, node, edge, w->reads - before);
     return &w->tree->node[edge->to];
 }
