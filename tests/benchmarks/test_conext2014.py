@@ -107,7 +107,7 @@ def test_the_recorded_run_has_all_parts_and_says_how_it_was_measured() -> None:
         about = RECORDED["measured"][part]
         assert RECORDED[part] and about["sets"] == "WUSTL" and not about["short"]
         assert about["runs"] > 1 or part in ("public", "variants")
-        assert about["machine"]["cpu"] and about["date"]
+        assert about["machine"]["cpu"] and about["machine"]["date"]
     named = {row["set"] for row in RECORDED["public"]}
     assert named == set(bench.WUSTL)
     assert not any(row["differ"] for row in RECORDED["variants"] if not row["why"])
