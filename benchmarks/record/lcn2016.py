@@ -198,7 +198,7 @@ def in_the_kernel(kernel: Row) -> Iterator[Result]:
             )
 
 
-PAPER_RECORD = Paper(
+RECORD = Paper(
     "sfl",
     {"sfl": "make papers-sfl", "sfl-kernel": "make papers-sfl-kernel"},
     results,

@@ -70,9 +70,9 @@ def span(values: Iterable[float]) -> tuple[float, float]:
 
 
 def number(value: float) -> str:
-    """Three digits that count: 0.0123, 1.23, 123, 12,300."""
-    if value == 0:
-        return "0"
+    """A whole number as it is; of others three digits that count: 0.0123, 1.23, 123, 12,300."""
+    if value == int(value):
+        return f"{int(value):,}"
     if abs(value) >= 100:
         return f"{float(f'{value:.3g}'):,.0f}"
     return f"{float(f'{value:.3g}'):g}"

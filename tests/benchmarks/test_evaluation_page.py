@@ -66,9 +66,17 @@ def test_every_recorded_file_says_on_which_machine_and_when() -> None:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(0.0, "0"), (0.012345, "0.0123"), (1.0, "1"), (95.04, "95"), (123.4, "123"), (12345.6, "12,300")],
+    [
+        (0.0, "0"),
+        (0.012345, "0.0123"),
+        (1.0, "1"),
+        (95.04, "95"),
+        (123.4, "123"),
+        (12345.6, "12,300"),
+        (1939.0, "1,939"),
+    ],
 )
-def test_a_number_has_three_digits(value: float, shown: str) -> None:
+def test_a_number_is_whole_or_has_three_digits(value: float, shown: str) -> None:
     assert number(value) == shown
 
 
