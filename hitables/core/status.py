@@ -8,7 +8,7 @@ from ._engine import lib
 
 # The families of statuses; 0 of each is success.
 TREE, REDUNDANCY, INTERPRETER, DATABASE, FLOWS = "tree", "redundancy", "interpreter", "database", "flows"
-EVOLVE = "evolve"
+EVOLVE, WALK = "evolve", "walk"
 
 # Text in braces is filled from the keywords of `check`.
 _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
@@ -42,6 +42,9 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
             "{where}{plan}: the algorithm and linear search gave different answers",
         ),
         lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} does not count the work of its searches"),
+    },
+    WALK: {
+        lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} has no tries whose descent could be measured alone"),
     },
     FLOWS: {
         lib.VFDB_NO_MEMORY: (

@@ -175,6 +175,17 @@ class Database(Closable[Classifier]):
         self._opened().search_counted(headers, out, counts)
         return out, {name: counts[:, number] for number, name in enumerate(WORK)}
 
+    def walk(self, headers: npt.NDArray[np.uint32], *, one_by_one: bool = False) -> U32Array:
+        """The descent alone of a classifier that has tries (tss_tries, pacars), for measurements: the nodes
+        that each header meets, [headers]; side by side, or each begun when the last has ended.
+
+        DatabaseError for other classifiers.
+        """
+        self._checked(headers, None)
+        steps = np.zeros(len(headers), np.uint32)
+        self._opened().walk(headers, steps, one_by_one)
+        return steps
+
     def flow_statistics(self) -> FlowStatistics:
         """What the flow state table of a plan flows(A) did; DatabaseError for other plans.
 

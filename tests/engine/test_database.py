@@ -35,7 +35,10 @@ CACHED = [
     "storm(tss, cache=3, window=5, every=1, publish=1)",
     "storm(sfl(rfc), window=200, every=1, publish=3)",
 ]
-PLANS = SINGLE + WRAPPED + SCALAR + CHAINED + CACHED
+# The lists of the layer-4 paper, and its one hash table.
+LISTED = ["pacars(list=1)", "pacars(cascade=0, list=1)", "pacars(list=2)", "pacars(cascade=0, list=2)"]
+LISTED += ["tss_tries(table=1)"]
+PLANS = SINGLE + WRAPPED + SCALAR + CHAINED + CACHED + LISTED
 
 # Universes of up to 512 packets: all of them are tried.
 UNIVERSES = {

@@ -88,6 +88,9 @@ struct vfdb_ops {
     /* The same answers; adds to work[i] what header i took.  Slower than search, which counts nothing. */
     int (*search_counted)(const void *db, const uint32_t *headers, size_t count, uint32_t *answers,
                           struct vfdb_work *work);
+    /* steps[i]: the nodes of its tries that header i meets, found without reading what they hold.  For
+     * measurements of the descent alone. */
+    int (*walk)(const void *db, const uint32_t *headers, size_t count, uint32_t *steps);
     int (*settle)(void *db); /* wait for what runs in the background; a status */
     void (*flow_stats)(const void *db, struct flow_stats *stats);
     void (*storm_stats)(const void *db, struct storm_cache_stats *stats);
@@ -132,6 +135,9 @@ int vfdb_search_counted(struct vfdb *db, const uint32_t *headers, size_t count, 
 /* The same answers, one header at a time: where the next header lies is computed from the last answer, so no
  * search begins before the last has ended.  For measurements of what one search takes. */
 int vfdb_search_chained(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers);
+/* The descent in its tries alone of an algorithm that has them: steps[i] becomes the nodes that header i meets;
+ * *chained* as above.  VFDB_UNCOUNTED for other algorithms. */
+int vfdb_walk(struct vfdb *db, const uint32_t *headers, size_t count, bool chained, uint32_t *steps);
 /* The statistics of the flow state table of flows(A); VFDB_UNCOUNTED for other algorithms. */
 int vfdb_flow_stats(struct vfdb *db, struct flow_stats *stats);
 /* The statistics of the rule cache of storm(A); VFDB_UNCOUNTED for other algorithms. */
