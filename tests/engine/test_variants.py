@@ -67,7 +67,9 @@ def test_answers_do_not_depend_on_parameters(plan: str, layout: Layout) -> None:
         assert (db.search(packets) == linear.search(packets)).all()
 
 
-@pytest.mark.parametrize("plan", ["tss", "tss(vector=0)", "tss_tries", "tss_tries(table=1)", "grid_of_tries", "pacars", *LISTS[:4]])
+@pytest.mark.parametrize(
+    "plan", ["tss", "tss(vector=0)", "tss_tries", "tss_tries(table=1)", "grid_of_tries", "pacars", *LISTS[:4]]
+)
 def test_a_header_beyond_its_field_matches_nothing(plan: str) -> None:
     rng, layout = np.random.default_rng(5), Layout((7, 5, 9))
     everything = [(0, (1 << width) - 1) for width in layout.widths]
@@ -80,8 +82,15 @@ def test_a_header_beyond_its_field_matches_nothing(plan: str) -> None:
 
 # Lists long enough to be woven, tables large enough to grow and shrink.
 @pytest.mark.parametrize(
-        "plan",
-    ["tss", "tss_tries(stride=3)", "tss_tries(table=1)", "pacars(stride=1)", "pacars", "pacars(stride=4, form=1)"]
+    "plan",
+    [
+        "tss",
+        "tss_tries(stride=3)",
+        "tss_tries(table=1)",
+        "pacars(stride=1)",
+        "pacars",
+        "pacars(stride=4, form=1)",
+    ]
     + LISTS,
 )
 def test_long_lists_of_prefixes_come_and_go(plan: str) -> None:

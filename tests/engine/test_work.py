@@ -100,7 +100,9 @@ def test_the_work_of_a_batch_is_that_of_its_headers(plan: str) -> None:
             assert together[name].tolist() == [int(one[name][0]) for one in apart]
 
 
-@pytest.mark.parametrize("plan", ["pacars", "pacars(stride=1, form=1)", "tss_tries", "tss_tries(stride=3, form=2)"])
+@pytest.mark.parametrize(
+    "plan", ["pacars", "pacars(stride=1, form=1)", "tss_tries", "tss_tries(stride=3, form=2)"]
+)
 def test_a_walk_meets_the_nodes_that_a_search_reads(plan: str) -> None:
     rules = random_rules(150)
     packets = packets_of(rules, 700)

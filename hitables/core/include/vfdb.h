@@ -135,8 +135,8 @@ int vfdb_search_counted(struct vfdb *db, const uint32_t *headers, size_t count, 
 /* The same answers, one header at a time: where the next header lies is computed from the last answer, so no
  * search begins before the last has ended.  For measurements of what one search takes. */
 int vfdb_search_chained(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers);
-/* The descent in its tries alone of an algorithm that has them: steps[i] becomes the nodes that header i meets;
- * *chained* as above.  VFDB_UNCOUNTED for other algorithms. */
+/* The descent in its tries alone of an algorithm that has them: steps[i] becomes the nodes that header i
+ * meets; *chained* as above.  VFDB_UNCOUNTED for other algorithms. */
 int vfdb_walk(struct vfdb *db, const uint32_t *headers, size_t count, bool chained, uint32_t *steps);
 /* The statistics of the flow state table of flows(A); VFDB_UNCOUNTED for other algorithms. */
 int vfdb_flow_stats(struct vfdb *db, struct flow_stats *stats);

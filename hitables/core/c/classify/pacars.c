@@ -7,9 +7,9 @@
  * from there.
  * Cost: a search takes W / stride squares and in each O(1) steps with cascading (below), O(log n) without,
  * and the prefixes that hold the header; an update changes one list for each of up to 4^(stride - 1) squares
- * that the rectangle becomes.  Lists are sorted arrays, whose entries of 20 bytes move side by side (3 us where
- * one list has 10,000, 26 us where it has 100,000, and real lists are short), or the paper's: skip lists
- * (list=1), or sqrt n buckets (list=2).
+ * that the rectangle becomes.  Lists are sorted arrays, whose entries of 20 bytes move side by side (3 us
+ * where one list has 10,000, 26 us where it has 100,000, and real lists are short), or the paper's: skip
+ * lists (list=1), or sqrt n buckets (list=2).
  * Invariant: a list is sorted by rising start, at equal starts the larger prefix first; a prefix's parent is
  * the smallest other prefix of the list that holds it.
  * Threading: searches change nothing.
@@ -273,8 +273,8 @@ VFDB_BODY void read_linked(const struct pacars *db, const struct linked_prefix *
             read_rules(db, prefix->rule, walk, work);
 }
 
-/* The place of a value in the woven keys of a square, from the hint of the square above; the hint of the square
- * below goes into the walk. */
+/* The place of a value in the woven keys of a square, from the hint of the square above; the hint of the
+ * square below goes into the walk. */
 VFDB_BODY const uint32_t *read_woven(const struct pacars *db, const struct woven *woven, uint32_t side,
                                      uint32_t level, struct pacars_walk *walk)
 {

@@ -1,12 +1,12 @@
-/* The lists of PACARS as sqrt n buckets of sqrt n prefixes: prefix partitioning (Buddhikot, Suri and Waldvogel,
- * 1999; Sahasranaman and Buddhikot, section 2.2).
+/* The lists of PACARS as sqrt n buckets of sqrt n prefixes: prefix partitioning (Buddhikot, Suri and
+ * Waldvogel, 1999; Sahasranaman and Buddhikot, section 2.2).
  *
  * Idea: the sorted prefixes are cut into buckets.  A prefix's parent lies in its own bucket; each bucket
  * stores its cover, the smallest prefix of the buckets before that holds its first start, from which the
  * parents further out follow.
- * Cost: a search halves the first starts, then those of one bucket; an update changes the parents of one bucket
- * and the covers of the buckets inside its prefix, O(2 sqrt n).  The prefixes are dealt anew when their number
- * has doubled or halved, so that is O(1) per update.
+ * Cost: a search halves the first starts, then those of one bucket; an update changes the parents of one
+ * bucket and the covers of the buckets inside its prefix, O(2 sqrt n).  The prefixes are dealt anew when
+ * their number has doubled or halved, so that is O(1) per update.
  * Invariant: no bucket is empty, and starts do not fall from one to the next; a woven record's bucket is in
  * the list, and its first start was at most the key.
  * Threading: changes are made by one thread at a time, never beside a search.

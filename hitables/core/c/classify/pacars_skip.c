@@ -1,9 +1,9 @@
 /* The lists of PACARS as skip lists (Pugh, 1990), as Sahasranaman and Buddhikot measured them.
  *
- * Idea: the prefixes by rising start, at equal starts the larger first; one in four is on the next level, too.
- * A search leads to the last start before the header, and from there to the parents.
- * Cost: a search and the place of an update take O(log n) steps, each a line of the cache; an update reads the
- * prefixes inside its own, whose parents may change: n of them at worst.
+ * Idea: the prefixes by rising start, at equal starts the larger first; one in four is on the next level,
+ * too.  A search leads to the last start before the header, and from there to the parents.
+ * Cost: a search and the place of an update take O(log n) steps, each a line of the cache; an update reads
+ * the prefixes inside its own, whose parents may change: n of them at worst.
  * Invariant: that of pacars.c.  A woven record's prefix is in the list, and its start is at most the key.
  * Threading: changes are made by one thread at a time, never beside a search.
  */

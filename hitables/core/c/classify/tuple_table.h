@@ -11,8 +11,8 @@ struct tuple_table {
 /* An empty table; false when memory is exhausted. */
 bool tuple_table_open(struct tuple_table *table, struct budget *budget);
 void tuple_table_close(struct tuple_table *table, struct budget *budget);
-/* Insert a rule of a tuple, whose key it has; false when memory is exhausted, and a tuple without rules is then
- * freed. */
+/* Insert a rule of a tuple, whose key it has; false when memory is exhausted, and a tuple without rules is
+ * then freed. */
 bool tuple_table_put(struct tuple_table *table, struct tuples *tuples, struct tuple *tuple,
                      const uint32_t *key, const uint32_t *box, uint32_t priority);
 /* Take a rule out, and the tuple with its last one; false if it is not there. */
