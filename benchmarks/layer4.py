@@ -256,7 +256,9 @@ def parts() -> dict[str, Part]:
 
 def line_of(part: str, row: Row) -> str:
     """A row for the terminal."""
-    names = ("set", "kind", "filters", "occupancy", "plan", "trie", "hashes")
+    names: tuple[str, ...] = ("set", "kind", "filters", "occupancy", "plan", "trie", "hashes")
+    if part == "paths":
+        names += ("nodes", "skipped")
     where = " ".join(
         f"{row[name]:.4g}" if isinstance(row[name], float) else str(row[name])
         for name in names

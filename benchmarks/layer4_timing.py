@@ -23,7 +23,14 @@ from .layer4_filters import Boxes, Headers, ruled
 Row = dict[str, Any]
 # 95 % quantiles of Student's t, by degrees of freedom.
 STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
-WORK = {"nodes": "nodes", "lists": "lists", "hashes": "hashes", "tuples": "tried", "rules": "compared"}
+WORK = {
+    "nodes": "nodes",
+    "lists": "lists",
+    "hashes": "hashes",
+    "tuples": "tried",
+    "rules": "compared",
+    "keys": "keys",
+}
 
 # As the paper had them: its hash table, and its lists without cascading.  Then the lists that it describes,
 # with and without what it left out, and tuple space search and PACARS as we would do them.  All with its

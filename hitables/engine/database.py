@@ -168,6 +168,7 @@ class Database(Closable[Classifier]):
         hashes  computed; tuples: tried
         rules   compared with the header
         flows   of a flow state table, compared with the header
+        keys    of sorted lists of prefixes, compared with a field (pacars)
         DatabaseError for an algorithm that does not count.
         """
         out = self._checked(headers, None)

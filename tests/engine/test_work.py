@@ -17,7 +17,7 @@ PLANS = [
     *(f"sides(split={split}, narrow=12)" for split in range(1, 7)), "sides(simd=0)", "tables(products=2, simd=0)",
     "pacars(list=1)", "pacars(list=2)", "pacars(cascade=0, list=2)", "tss_tries(table=1)",
 ]  # fmt: skip
-COUNTS = ["nodes", "lists", "hashes", "tuples", "rules", "flows"]
+COUNTS = ["nodes", "lists", "hashes", "tuples", "rules", "flows", "keys"]
 
 # The counts that an algorithm has, for each header; others are 0.
 OWN = {
@@ -30,7 +30,7 @@ OWN = {
     "hypersplit": {"nodes", "lists", "rules"},
     "hicuts": {"nodes", "lists", "rules"},
     "hypercuts": {"nodes", "lists", "rules"},
-    "pacars": {"nodes", "lists", "rules"},
+    "pacars": {"nodes", "lists", "rules", "keys"},
     "tables": {"nodes", "lists"},
     "sides": {"nodes", "lists", "rules"},
 }

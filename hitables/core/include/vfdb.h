@@ -40,6 +40,7 @@ struct vfdb_work {
     uint32_t tuples; /* tried */
     uint32_t rules;  /* compared with the header */
     uint32_t flows;  /* of a flow state table, compared with the header */
+    uint32_t keys;   /* of sorted lists of prefixes, compared with a field (pacars) */
 };
 
 /* *count* boxes by rising priority; boxes of one priority are adjacent. */

@@ -25,7 +25,6 @@
  * compared as a whole.
  */
 #include "pacars_internal.h"
-#include "vfdb_work.h"
 
 #include <string.h>
 
@@ -276,7 +275,7 @@ VFDB_BODY void read_linked(const struct pacars *db, const struct linked_prefix *
 /* The place of a value in the woven keys of a square, from the hint of the square above; the hint of the
  * square below goes into the walk. */
 VFDB_BODY const uint32_t *read_woven(const struct pacars *db, const struct woven *woven, uint32_t side,
-                                     uint32_t level, struct pacars_walk *walk)
+                                     uint32_t level, struct pacars_walk *walk, uint32_t *keys)
 {
     uint32_t value = walk->at[side], apart = record(db);
     uint32_t hint = walk->known[side] ? walk->hint[side] : woven->count / 2;
@@ -286,8 +285,10 @@ VFDB_BODY const uint32_t *read_woven(const struct pacars *db, const struct woven
         const uint32_t *key = woven->record + (size_t)hint * apart;
         hint += (key[0] <= value) + (key[apart] <= value) + (key[2 * apart] <= value) +
                 (key[3 * apart] <= value);
+        if (keys)
+            *keys += SAMPLE;
     }
-    uint32_t at = place_from(woven->record, apart, woven->count, value, hint);
+    uint32_t at = place_from(woven->record, apart, woven->count, value, hint, keys);
     const uint32_t *record = at ? woven->record + (size_t)(at - 1) * apart : NULL;
     uint64_t differ = at ? record[0] ^ value : UINT32_MAX;
     bool same_slot = !(differ << (level + 1) * db->stride >> 32);
@@ -300,21 +301,24 @@ VFDB_BODY void read_list(const struct pacars *db, const struct square *square, u
 {
     const struct crossing_list *list = &square->list[side];
     const struct woven *woven = square->woven[side];
-    const uint32_t *record = woven ? read_woven(db, woven, side, level, walk) : NULL;
-    uint32_t value = walk->at[side];
+    uint32_t value = walk->at[side], *keys = work ? &work->keys : NULL;
+    const uint32_t *record = woven ? read_woven(db, woven, side, level, walk, keys) : NULL;
     void *spot = record && db->form != LIST_ARRAY ? spot_of(db, record) : NULL;
     walk->known[side] = woven != NULL;
     if (work)
         work->lists++;
     if (db->form == LIST_ARRAY) {
-        uint32_t place = woven ? place_from(list->low, 1, list->count, value, record ? record[1] : 0)
-                               : place_in(list->low, list->count, value);
+        uint32_t place = woven
+                             ? place_from(list->low, 1, list->count, value, record ? record[1] : 0, keys)
+                             : place_in(list->low, list->count, value, keys);
         read_array(db, list, place, value, walk, work);
     } else if (db->form == LIST_SKIP) {
-        read_linked(db, spot ? skip_from(spot, value) : skip_last(list, value), value, walk, work);
+        read_linked(db, spot ? skip_from(spot, value, keys) : skip_last(list, value, keys), value, walk,
+                    work);
     } else {
-        read_linked(db, spot ? buckets_from(list, spot, record[1], value) : buckets_last(list, value), value,
-                    walk, work);
+        read_linked(db,
+                    spot ? buckets_from(list, spot, record[1], value, keys) : buckets_last(list, value, keys),
+                    value, walk, work);
     }
 }
 

@@ -30,7 +30,7 @@ static bool resize(struct budget *budget, struct crossing_list *list, uint32_t r
 
 static uint32_t place_of(const struct crossing_list *list, uint32_t low, uint32_t high)
 {
-    uint32_t place = holder(list, place_in(list->low, list->count, low), low, high);
+    uint32_t place = holder(list, place_in(list->low, list->count, low, NULL), low, high);
     return place && list->low[place - 1] == low && prefixes(list)[place - 1].high == high ? place : 0;
 }
 
@@ -44,7 +44,7 @@ static struct pacars_rule **array_have(struct pacars *db, struct square *square,
                                        uint32_t high)
 {
     struct crossing_list *list = &square->list[side];
-    uint32_t place = place_in(list->low, list->count, low), parent = holder(list, place, low, high);
+    uint32_t place = place_in(list->low, list->count, low, NULL), parent = holder(list, place, low, high);
     if (parent && list->low[parent - 1] == low && prefixes(list)[parent - 1].high == high)
         return &prefixes(list)[parent - 1].rule;
     if (list->count == list->room && !resize(db->budget, list, list->room ? 2 * list->room : LEAST_ROOM))

@@ -194,12 +194,12 @@ static void split(struct pacars *db, struct partition *partition, uint32_t numbe
 static uint32_t bucket_of(const struct partition *partition, uint32_t low, uint32_t high, uint32_t *before)
 {
     struct bucket **bucket = buckets_of(partition);
-    uint32_t number = place_in(partition->low, partition->count, low);
+    uint32_t number = place_in(partition->low, partition->count, low, NULL);
     number -= number > 0;
     while (number && bucket[number]->low[0] == low && bucket_prefixes(bucket[number])[0]->high < high)
         number--;
     struct linked_prefix **prefix = bucket_prefixes(bucket[number]);
-    uint32_t place = place_in(bucket[number]->low, bucket[number]->count, low);
+    uint32_t place = place_in(bucket[number]->low, bucket[number]->count, low, NULL);
     while (place && prefix[place - 1]->low == low && prefix[place - 1]->high < high)
         place--;
     *before = place;
@@ -322,9 +322,9 @@ static void buckets_places(const struct pacars *db, const struct crossing_list *
     for (uint32_t i = 0; i < woven->count; i++) {
         uint32_t *record = woven->record + i * apart;
         const struct partition *partition = list->count ? list->partition : NULL;
-        uint32_t number = partition ? place_in(partition->low, partition->count, *record) : 0;
+        uint32_t number = partition ? place_in(partition->low, partition->count, *record, NULL) : 0;
         const struct bucket *bucket = number ? buckets_of(partition)[number - 1] : NULL;
-        record[1] = bucket ? place_in(bucket->low, bucket->count, *record) : 0;
+        record[1] = bucket ? place_in(bucket->low, bucket->count, *record, NULL) : 0;
         set_spot(db, record, bucket);
     }
 }

@@ -8,6 +8,7 @@
 #include "slab.h"
 #include "trie.h"
 #include "vfdb.h"
+#include "vfdb_work.h"
 
 /* The squares of PACARS and their lists, shared by updates and searches (pacars.c), what keeps the squares
  * (pacars_squares.c), and the three forms of lists (pacars_arrays.c, pacars_skip.c, pacars_buckets.c). */
@@ -132,22 +133,30 @@ static inline struct linked_prefix *around(const struct linked_prefix *prefix)
     return prefix->parent || !prefix->home ? prefix->parent : prefix->home->cover;
 }
 
+/* One more key compared, where *keys* counts them; NULL: not counted. */
+VFDB_BODY bool at_most(uint32_t key, uint32_t value, uint32_t *keys)
+{
+    if (keys)
+        ++*keys;
+    return key <= value;
+}
+
 /* How many keys, *apart* words from one another, are at most *value*, looked for from *hint* on. */
-static inline uint32_t place_from(const uint32_t *key, uint32_t apart, uint32_t count, uint32_t value,
-                                  uint32_t hint)
+VFDB_BODY uint32_t place_from(const uint32_t *key, uint32_t apart, uint32_t count, uint32_t value,
+                              uint32_t hint, uint32_t *keys)
 {
     uint32_t low, high, step = 1;
     hint = hint < count ? hint : count;
-    if (hint < count && key[(size_t)hint * apart] <= value) {
+    if (hint < count && at_most(key[(size_t)hint * apart], value, keys)) {
         low = hint + 1;
-        while (low + step <= count && key[(size_t)(low + step - 1) * apart] <= value) {
+        while (low + step <= count && at_most(key[(size_t)(low + step - 1) * apart], value, keys)) {
             low += step;
             step *= 2;
         }
         high = low + step - 1 < count ? low + step - 1 : count;
     } else {
         high = hint;
-        while (high >= step && key[(size_t)(high - step) * apart] > value) {
+        while (high >= step && !at_most(key[(size_t)(high - step) * apart], value, keys)) {
             high -= step;
             step *= 2;
         }
@@ -155,7 +164,7 @@ static inline uint32_t place_from(const uint32_t *key, uint32_t apart, uint32_t 
     }
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (key[(size_t)middle * apart] <= value)
+        if (at_most(key[(size_t)middle * apart], value, keys))
             low = middle + 1;
         else
             high = middle;
@@ -163,14 +172,14 @@ static inline uint32_t place_from(const uint32_t *key, uint32_t apart, uint32_t 
     return low;
 }
 
-static inline uint32_t place_in(const uint32_t *key, uint32_t count, uint32_t value)
+VFDB_BODY uint32_t place_in(const uint32_t *key, uint32_t count, uint32_t value, uint32_t *keys)
 {
     const uint32_t *base = key;
     if (!count)
         return 0;
     for (uint32_t left = count; left > 1; left -= left / 2)
-        base += base[left / 2] <= value ? left / 2 : 0;
-    return (uint32_t)(base - key) + (*base <= value);
+        base += at_most(base[left / 2], value, keys) ? left / 2 : 0;
+    return (uint32_t)(base - key) + at_most(*base, value, keys);
 }
 
 /* The place of the smallest prefix, from *place* back, that holds low to high; 0: none. */
@@ -227,11 +236,11 @@ static inline uint32_t woven_count(const struct square *square, uint32_t side)
 }
 
 /* The last prefix of a skip list whose start is at most *value*; NULL: none. */
-static inline struct linked_prefix *skip_last(const struct crossing_list *list, uint32_t value)
+VFDB_BODY struct linked_prefix *skip_last(const struct crossing_list *list, uint32_t value, uint32_t *keys)
 {
     struct linked_prefix *last = NULL, *const *next = list->first;
     for (uint32_t level = list->room; level-- > 0;)
-        while (next[level] && next[level]->low <= value) {
+        while (next[level] && at_most(next[level]->low, value, keys)) {
             last = next[level];
             next = last->next;
         }
@@ -239,37 +248,38 @@ static inline struct linked_prefix *skip_last(const struct crossing_list *list, 
 }
 
 /* The same, looked for from a prefix on whose start is at most *value*. */
-static inline struct linked_prefix *skip_from(struct linked_prefix *last, uint32_t value)
+VFDB_BODY struct linked_prefix *skip_from(struct linked_prefix *last, uint32_t value, uint32_t *keys)
 {
-    if (!last->next[0] || last->next[0]->low > value)
+    if (!last->next[0] || !at_most(last->next[0]->low, value, keys))
         return last;
-    for (struct linked_prefix *far; (far = last->next[last->height - 1]) && far->low <= value;)
+    for (struct linked_prefix *far;
+         (far = last->next[last->height - 1]) && at_most(far->low, value, keys);)
         last = far;
     for (uint32_t level = last->height; level-- > 0;)
-        while (last->next[level] && last->next[level]->low <= value)
+        while (last->next[level] && at_most(last->next[level]->low, value, keys))
             last = last->next[level];
     return last;
 }
 
 /* The last prefix of the buckets whose start is at most *value*; NULL: none. */
-static inline struct linked_prefix *buckets_last(const struct crossing_list *list, uint32_t value)
+VFDB_BODY struct linked_prefix *buckets_last(const struct crossing_list *list, uint32_t value, uint32_t *keys)
 {
     const struct partition *partition = list->partition;
-    uint32_t number = partition ? place_in(partition->low, partition->count, value) : 0;
+    uint32_t number = partition ? place_in(partition->low, partition->count, value, keys) : 0;
     if (!number)
         return NULL;
     const struct bucket *bucket = buckets_of(partition)[number - 1];
-    return bucket_prefixes(bucket)[place_in(bucket->low, bucket->count, value) - 1];
+    return bucket_prefixes(bucket)[place_in(bucket->low, bucket->count, value, keys) - 1];
 }
 
 /* The same, looked for from a place in a bucket on whose first start was at most *value*. */
-static inline struct linked_prefix *buckets_from(const struct crossing_list *list,
-                                                 const struct bucket *bucket, uint32_t hint, uint32_t value)
+VFDB_BODY struct linked_prefix *buckets_from(const struct crossing_list *list, const struct bucket *bucket,
+                                             uint32_t hint, uint32_t value, uint32_t *keys)
 {
-    if (bucket->next && bucket->next->low[0] <= value)
-        return buckets_last(list, value);
-    uint32_t place = place_from(bucket->low, 1, bucket->count, value, hint);
-    return place ? bucket_prefixes(bucket)[place - 1] : buckets_last(list, value);
+    if (bucket->next && at_most(bucket->next->low[0], value, keys))
+        return buckets_last(list, value, keys);
+    uint32_t place = place_from(bucket->low, 1, bucket->count, value, hint, keys);
+    return place ? bucket_prefixes(bucket)[place - 1] : buckets_last(list, value, keys);
 }
 
 /* pacars_squares.c */

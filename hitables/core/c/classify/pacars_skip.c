@@ -99,7 +99,7 @@ static struct pacars_rule **skip_have(struct pacars *db, struct square *square, 
 static void lead_past(const struct pacars *db, struct woven *woven, const struct linked_prefix *prefix,
                       struct linked_prefix *before)
 {
-    uint32_t apart = record(db), at = place_from(woven->record, apart, woven->count, prefix->low, 0);
+    uint32_t apart = record(db), at = place_from(woven->record, apart, woven->count, prefix->low, 0, NULL);
     for (at -= at && woven->record[(size_t)(at - 1) * apart] == prefix->low; at < woven->count; at++) {
         uint32_t *record = woven->record + (size_t)at * apart;
         const struct linked_prefix *spot = spot_of(db, record);
