@@ -117,3 +117,24 @@ def test_long_lists_of_prefixes_come_and_go(plan: str) -> None:
         assert (db.search(packets) == -1).all()
         with engine.open(plan, Rules(layout, boxes[:0], priorities[:0])) as empty:
             assert db.bytes <= empty.bytes + 20_000, "removals give memory back"
+
+
+@pytest.mark.parametrize("form", [0, 1, 2])
+def test_a_list_of_prefixes_is_searched_in_few_steps_whatever_came_and_went(form: int) -> None:
+    rng, layout, count = np.random.default_rng(13), Layout((32, 32)), 4000
+    boxes = np.zeros((count, 2, 2), np.uint32)
+    boxes[:, 0, 1] = 0xFFFFFFFF
+    boxes[:, 1] = (np.arange(count, dtype=np.uint32) << np.uint32(20))[:, None]
+    priorities, ones = np.arange(count, dtype=np.uint32), np.ones(count, bool)
+    headers = np.stack([priorities, boxes[:, 1, 0]], axis=1).astype(np.uint32)
+    turn = rng.permutation(count)
+    with engine.open(f"pacars(cascade=0, list={form})", Rules(layout, boxes[:0], priorities[:0])) as db:
+        db.update(ones, boxes[turn], priorities[turn])
+        answers, work = db.work(headers)
+        assert (answers == priorities).all()
+        assert work["keys"].mean() < 3 * np.log2(count), "most steps halve what is left, or more"
+        gone = rng.permutation(count)[count // 20 :]
+        db.update(~ones[gone], boxes[gone], priorities[gone])
+        answers, work = db.work(headers)
+        assert ((answers >= 0) == ~np.isin(priorities, gone)).all()
+        assert work["keys"].mean() < 3 * np.log2(count // 20)
