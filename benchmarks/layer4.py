@@ -22,6 +22,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -285,7 +286,8 @@ def measure(
             report(line_of(part, row))
         data[part] = rows
         today, spent = datetime.date.today().isoformat(), round(time.monotonic() - started)
-        data.setdefault("measured", {})[part] = {"date": today, "seconds": spent}
+        used = {name: getattr(effort, name) for name in Effort.__slots__}
+        data.setdefault("measured", {})[part] = {"date": today, "seconds": spent, "effort": used}
         if "random" in data and "hashes" in data:
             data["correlation"] = layer4_lists.correlations(data)
         yield data
@@ -319,11 +321,20 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--short", action="store_true", help="smaller sets, fewer searches; into out/ or -o")
+    parser.add_argument("--searches", type=int, help="at most, of each value; the data say how many")
+    parser.add_argument(
+        "--sets", type=int, help="of filters at most, of each value; two or more for intervals"
+    )
     parser.add_argument("--only", nargs="+", choices=list(parts()), help="measure these, and keep the others")
     parser.add_argument("--draw", action="store_true", help="tables and figures from the data that is there")
     parser.add_argument("-o", "--output", type=Path, help="write the data here, and no tables")
     args = parser.parse_args()
     effort, path = SHORT if args.short else FULL, args.output or OUTPUT
+    if args.searches:
+        few = max(args.searches, effort.block)
+        effort = replace(effort, searches=min(effort.searches, few), dynamic=min(effort.dynamic, few))
+    if args.sets:
+        effort = replace(effort, sets=min(effort.sets, args.sets), few=min(effort.few, args.sets))
     if args.short:  # the figures of the docs are of the whole run
         path = args.output or Path("out/layer4.json")
     if args.draw:
@@ -331,7 +342,7 @@ def main() -> None:
         return
     data: Row = json.loads(path.read_text()) if args.only and path.exists() else {}
     data |= {"machine": machine(), "date": datetime.date.today().isoformat(), "seed": args.seed}
-    data |= {"effort": {name: getattr(effort, name) for name in Effort.__slots__}, "lines": lines_of_code()}
+    data["lines"] = lines_of_code()
     path.parent.mkdir(parents=True, exist_ok=True)
     if not args.only:
         print(f"a whole run takes about {seconds_expected(effort) / 60:.1f} minutes on an idle machine")

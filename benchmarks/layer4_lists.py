@@ -51,7 +51,7 @@ LISTS = {"skip lists": 1, "buckets": 2, "arrays": 0}
 # Table 3: filters, and how many of them were at the root.
 OCCUPANCY = {1000: 59, 2000: 117, 4000: 206, 8000: 408}
 LENGTHS = (100, 1000, 10_000, 100_000)
-HASHED = {"random": random_filters, "edge": edge_filters, "firewall": firewall_filters}
+HASHED = {"random": random_filters, "routed": routed_filters, "firewall": firewall_filters}
 TSS = ("tss_tries(table=1)", "tss_tries")
 
 

@@ -264,12 +264,17 @@ VFDB_BODY void read_array(const struct pacars *db, const struct crossing_list *l
         read_rules(db, prefixes(list)[place - 1].rule, walk, work);
 }
 
+/* The prefixes of a skip list that hold a value, or of a bucket and those that cover it. */
 VFDB_BODY void read_linked(const struct pacars *db, const struct linked_prefix *prefix, uint32_t value,
                            struct pacars_walk *walk, struct vfdb_work *work)
 {
-    for (; prefix; prefix = around(prefix))
+    const struct bucket *home = prefix ? prefix->home : NULL;
+    for (; prefix; prefix = prefix->parent)
         if (prefix->high >= value)
             read_rules(db, prefix->rule, walk, work);
+    for (uint32_t i = 0; home && i < home->covers; i++)
+        if (home->cover[i]->high >= value)
+            read_rules(db, home->cover[i]->rule, walk, work);
 }
 
 /* The place of a value in the woven keys of a square, from the hint of the square above; the hint of the

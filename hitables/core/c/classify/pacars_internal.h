@@ -16,6 +16,8 @@
 /* WORTH: among 8, 16 and 64 the fastest on random and routed filters (`make papers-layer4`). */
 enum { WORTH = 64, SAMPLE = 4, LEAST_ROOM = 2 };
 enum { LEVELS = 33 };
+/* Prefixes at most that hold the same value. */
+enum { DEPTH = 33 };
 /* A list along each of the two dimensions; its prefixes span the square in the other. */
 enum { SIDES = 2 };
 
@@ -50,8 +52,9 @@ struct linked_prefix {
 
 struct bucket {
     struct bucket *next;
-    struct linked_prefix *cover; /* the smallest of the buckets before that holds the first start */
-    uint32_t count, room;
+    struct linked_prefix **cover; /* [DEPTH] those of the buckets before that hold the first start, the
+                                   * smallest first; NULL in the first bucket */
+    uint32_t covers, count, room;
     uint32_t *low; /* one piece of memory: [room] starts, then [room] prefixes */
 };
 
@@ -125,12 +128,6 @@ static inline struct linked_prefix **bucket_prefixes(const struct bucket *bucket
 static inline struct bucket **buckets_of(const struct partition *partition)
 {
     return (struct bucket **)(void *)(partition->low + partition->room);
-}
-
-/* The next prefix around one; behind a bucket's cover it may end before the header. */
-static inline struct linked_prefix *around(const struct linked_prefix *prefix)
-{
-    return prefix->parent || !prefix->home ? prefix->parent : prefix->home->cover;
 }
 
 /* One more key compared, where *keys* counts them; NULL: not counted. */
