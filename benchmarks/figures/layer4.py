@@ -70,8 +70,9 @@ def draw(data: dict[str, Any], folder: Path) -> None:
     for number, kind in enumerate(("routed", "edge")):
         rows = [row for row in data["dynamic"] if row["kind"] == kind]
         lines(panels[2][number], rows, "alone_us", f"figure 9: {kind} filters and flows, search, µs")
-        lines(panels[2][2 + number], rows, "insert_us", "", ", insert")
-        lines(panels[2][2 + number], rows, "remove_us", f"figure 10: {kind}, an update, µs", ", remove")
+        few = [row for row in rows if row["plan"] in (*PAPER, "pacars(cascade=0)", "tss")]
+        lines(panels[2][2 + number], few, "insert_us", "", ", insert")
+        lines(panels[2][2 + number], few, "remove_us", f"figure 10: {kind}, an update, µs", ", remove")
     figure.tight_layout()
     figure.savefig(folder / "layer4.svg", metadata={"Date": None})
     plt.close(figure)
@@ -111,8 +112,9 @@ def lines(panel: Any, rows: Sequence[Row], what: str, title: str, more: str = ""
                 panel, [row["filters"] for row in mine], mine, what,
                 fmt=style, marker="o", color=COLOURS[plan], label=NAMES[plan] + more,
             )  # fmt: skip
-    panel.set_xlim(left=0)
-    panel.set_ylim(bottom=0)
+    if title:  # the last lines of the panel: limits are those of all
+        panel.set_xlim(left=0)
+        panel.set_ylim(bottom=0)
     panel.set_xlabel("filters")
     panel.set_title(title)
     panel.legend(fontsize=6)
