@@ -87,20 +87,20 @@ SOURCES = {
 
 
 def seconds_expected(effort: Effort) -> float:
-    """What a whole run takes on a machine of 2025 that is idle.
+    """Seconds of CPU of a whole run.
 
-    Mean microseconds of a search, in batches and alone together, by part, from a recorded run; a quarter
-    more for builds and updates.
+    By part: searches, and microseconds for each in batches and alone together, builds and updates included,
+    from a recorded run.
     """
     forms = sum(len(plans) for plans in COMPRESSED.values()) * len(FORMS)
     searches = {
-        "compression": (2 * forms * effort.few * effort.searches, 2.4),
-        "firewall": (len(FIREWALLS) * len(PLANS) * effort.sets * effort.searches, 0.7),
-        "random": (len(effort.sizes) * len(PLANS) * effort.sets * effort.searches, 2.4),
+        "compression": (2 * forms * effort.few * effort.searches, 2.0),
+        "firewall": (len(FIREWALLS) * len(PLANS) * effort.sets * effort.searches, 0.3),
+        "random": (len(effort.sizes) * len(PLANS) * effort.sets * effort.searches, 0.6),
         "dynamic": (len(FLOWS) * len(effort.sizes) * len(UPDATABLE) * effort.few * effort.dynamic, 1.2),
-        "lists": (6 * 4 * effort.sets * effort.searches, 1.0),
+        "lists": (6 * 4 * effort.sets * effort.searches, 4.0),
     }
-    return 1.25 * sum(count * each for count, each in searches.values()) / 1e6
+    return sum(count * each for count, each in searches.values()) / 1e6
 
 
 def static(plan: str, boxes: Boxes, headers: Headers, effort: Effort) -> Row:

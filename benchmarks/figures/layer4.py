@@ -180,8 +180,8 @@ def firewall_table(rows: Sequence[Row]) -> str:
         lines_.append(
             (
                 f"{row['set']}, {row['filters']} filters, {NAMES[row['plan']]}",
-                plus(row, "alone_us") + search,
-                plus(row, "search_us"),
+                plus(row, "alone_us", 3) + search,
+                plus(row, "search_us", 3),
                 plus(row, "build_us", 0) + build,
                 f"{row['bytes'] / 1024:.1f}{space}",
                 f"{row['tuples']:.0f}",
@@ -208,7 +208,8 @@ def list_table(rows: Sequence[Row]) -> str:
             (
                 row["lists"],
                 f"{row['filters']:,}",
-                *(plus(row, name) for name in ("alone_us", "search_us", "insert_us", "remove_us")),
+                *(plus(row, name, 3) for name in ("alone_us", "search_us")),
+                *(plus(row, name) for name in ("insert_us", "remove_us")),
                 f"{row['bytes'] / 1024:,.0f}",
             )
             for row in rows
