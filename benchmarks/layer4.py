@@ -1,310 +1,228 @@
 """The layer-4 paper (Sahasranaman and Buddhikot), measured again: `make papers-layer4`.
 
-Its three experiments with filters of two prefixes.  I (figures 6 and 7, table 1): space and search time of
-compressed tries, plain and as bitmaps.  II (tables 2 and 3, figure 8): static sets, firewalls and random
-filters.  III (figures 9 and 10): sets to which flows are added and from which they are removed.  And table
-4, the lines of code.
+Its three experiments with filters of two prefixes.  I (figures 6 and 7, table 1): space of compressed
+tries, plain and as bitmaps, and the time of their descent.  II (tables 2 and 3, figure 8): static sets,
+firewalls and random filters.  III (figures 9 and 10): sets to which 10,000 flows are added and from which
+they are removed.  Table 4: the lines of code.  What the paper says beside its figures is in `layer4_lists`:
+the search of one list, updates in O(2 sqrt n), time by the number of hashes, one filter alone.
 
-The paper's filters are not public.  *firewall*: the nested networks of a site and few others, as many
-filters as in its three firewalls.  *random*: lengths of 0 to 32 with equal chance, which gives as many
-filters at the root as in its table 3.  *routed*: prefixes of a routing table with the lengths of 1998
-(mostly /24).  *edge*: fixed shares of hosts, subnets, several subnets and domains, after Woo.  Packets
-match a filter, each with equal chance.  Every timed result is compared with linear search on a sample.
-
-The figures are drawn from the data that this writes (benchmarks.figures.layer4).
+Searches are averages over 200,000 and 400,000 headers as in the paper, one at a time (the next begins when
+the last has answered), and in batches, whose cache misses overlap.  Each value is the mean over several
+sets of filters, with its 90 % confidence interval over the sets and the deviation between blocks of
+searches.  The filters are those of `layer4_filters`: the paper's are not public.  A sample of each timed
+search is compared with linear search.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hitables import engine
-from hitables.engine import Layout, Rules
 from hitables.kernel.machine import machine
 
-PAIR = Layout((32, 32))
-Row = dict[str, Any]
-Boxes = npt.NDArray[np.uint32]
+from . import layer4_lists
+from .doc_tables import DOCS, fill
+from .figures.layer4 import draw, firewall_table, list_table, tables
+from .layer4_filters import (
+    FLOWS,
+    KINDS,
+    Boxes,
+    Headers,
+    distinct,
+    firewall_filters,
+    mixed_filters,
+    packets,
+    random_filters,
+    ruled,
+    tuples_of,
+)
+from .layer4_timing import (
+    FULL,
+    PLANS,
+    SHORT,
+    UPDATABLE,
+    Effort,
+    Row,
+    over_sets,
+    rng_of,
+    searched,
+    timed,
+    walked,
+    work_of,
+    wrong,
+)  # fmt: skip
 
-# As the paper had them, then with what it left out, and tuple space search as we would do it.  All with
-# its compression factor of 4.
-PLANS = ["grid_of_tries", "tss_tries", "pacars(cascade=0)", "pacars", "tss"]
-UPDATABLE = PLANS[1:]
+OUTPUT = DOCS / "evaluation" / "layer4.json"
+
 FORMS = {"plain": 0, "bitmap": 1, "bitmap, counted by an instruction": 2}
 # By compression factor: PACARS takes half as many bits of each address.
 COMPRESSED = {
-    "pacars": {
-        2: "pacars(stride=1, form={form}, cascade=0)",
-        4: "pacars(stride=2, form={form}, cascade=0)",
-        8: "pacars(stride=4, form={form}, cascade=0)",
-    },
-    "tss_tries": {factor: f"tss_tries(stride={factor}, form={{form}})" for factor in (1, 2, 4, 8)},
-    "grid_of_tries": {factor: f"grid_of_tries(stride={factor}, form={{form}})" for factor in (1, 2, 4, 8)},
+    "pacars": {2 * k: f"pacars(stride={k}, form={{form}}, cascade=0, list=1)" for k in (1, 2, 4)},
+    "tss_tries": {k: f"tss_tries(stride={k}, form={{form}}, table=1)" for k in (1, 2, 4, 8)},
+    "grid_of_tries": {k: f"grid_of_tries(stride={k}, form={{form}})" for k in (1, 2, 4, 8)},
 }
+SMALL = 1000  # filters at most that are built once before, since a build takes microseconds
 FIREWALLS = {"F1": 72, "F2": 128, "F3": 60}
 SOURCES = {
-    "grid_of_tries": ["grid_of_tries.c"],
-    "tss_tries": ["tss_tries.c", "tuples.c"],
-    "pacars": ["pacars.c"],
-    "tss": ["tss.c", "tuples.c"],
-    "shared": ["trie.c", "trie.h", "../memory/slab.c"],
+    "grid_of_tries": ["grid_of_tries.c", "grid_of_tries_build.c", "grid_of_tries.h"],
+    "tss_tries": ["tss_tries.c", "tuples.c", "tuples.h", "tuple_table.c", "tuple_table.h"],
+    "pacars": ["pacars.c", "pacars_squares.c", "pacars_internal.h"],
+    "pacars: arrays": ["pacars_arrays.c"],
+    "pacars: skip lists": ["pacars_skip.c"],
+    "pacars: buckets": ["pacars_buckets.c"],
+    "tss": ["tss.c", "tss.h", "tuples.c", "tuples.h"],
+    "shared": ["trie.c", "trie.h", "../memory/slab.c", "../memory/slab.h"],
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How much is measured: of filters, packets timed, runs of which the best counts, flows, rounds.
+def seconds_expected(effort: Effort) -> float:
+    """Seconds of CPU of a whole run.
 
-    Rounds repeat everything, and the best counts again: what else a machine does lasts longer than a run.
+    By part: searches, and microseconds for each in batches and alone together, builds and updates included,
+    from a recorded run.
     """
-
-    sizes: tuple[int, ...] = (1000, 2000, 4000, 8000, 32000)
-    packets: int = 100_000
-    runs: int = 3
-    flows: int = 5000
-    checked: int = 1000
-    rounds: int = 3
-
-
-FULL = Effort()
-SHORT = Effort(sizes=(500, 1000), packets=10_000, runs=1, flows=500, checked=300, rounds=1)
+    forms = sum(len(plans) for plans in COMPRESSED.values()) * len(FORMS)
+    searches = {
+        "compression": (2 * forms * effort.few * effort.searches, 2.0),
+        "firewall": (len(FIREWALLS) * len(PLANS) * effort.sets * effort.searches, 0.3),
+        "random": (len(effort.sizes) * len(PLANS) * effort.sets * effort.searches, 0.6),
+        "dynamic": (len(FLOWS) * len(effort.sizes) * len(UPDATABLE) * effort.few * effort.dynamic, 1.2),
+        "lists": (6 * 4 * effort.sets * effort.searches, 4.0),
+    }
+    return sum(count * each for count, each in searches.values()) / 1e6
 
 
-# -- filters and packets ---------------------------------------------------------------------------
-
-# Length of prefix: weight.  Of routes: a table of 1998, in which /24 are more than half; of the prefixes
-# that traffic meets: fewer /24, more short ones.
-ROUTES = {8: 1, 12: 1, 14: 1, 15: 1, 16: 13, 17: 2, 18: 3, 19: 8, 20: 4, 21: 4, 22: 5, 23: 6, 24: 51}
-TRAFFIC = {8: 8, 14: 3, 15: 3, 16: 32, 17: 3, 18: 4, 19: 9, 20: 4, 21: 3, 22: 3, 23: 4, 24: 24}
-EDGE = {
-    (32, 32): 30, (24, 24): 20, (24, 22): 10, (22, 24): 10,
-    (16, 24): 10, (24, 16): 10, (0, 24): 5, (24, 0): 5,
-}  # fmt: skip
-EDGE_FLOWS = {(24, 24): 40, (24, 22): 15, (22, 24): 15, (16, 24): 15, (24, 16): 15}
-
-
-def prefixes(low: npt.NDArray[Any], length: npt.NDArray[Any]) -> Boxes:
-    """[count][2]: the prefix of each length around each address."""
-    free = (np.uint64(32) - length.astype(np.uint64)).astype(np.uint64)
-    start = low.astype(np.uint64) >> free << free
-    return np.stack([start, start + (np.uint64(1) << free) - np.uint64(1)], axis=-1).astype(np.uint32)
-
-
-def addresses(rng: np.random.Generator, count: int) -> npt.NDArray[np.uint64]:
-    return rng.integers(0, 1 << 32, count, np.uint64)
-
-
-def pick(rng: np.random.Generator, weights: dict[Any, int], count: int) -> npt.NDArray[Any]:
-    """[count] keys, or [count][2] where keys are pairs, as often as weighed."""
-    share, keys = np.array(list(weights.values()), float), np.array(list(weights))
-    chosen: npt.NDArray[Any] = keys[rng.choice(len(weights), count, p=share / share.sum())]
-    return chosen
-
-
-def random_filters(rng: np.random.Generator, count: int) -> Boxes:
-    lengths = rng.integers(0, 33, (2, count))
-    return np.stack([prefixes(addresses(rng, count), length) for length in lengths], axis=1)
-
-
-def route_addresses(rng: np.random.Generator, count: int) -> npt.NDArray[np.uint64]:
-    """Networks of a routing table: blocks of /16 in some 60 of the /8, many in few."""
-    blocks = rng.choice(np.arange(1, 224, dtype=np.uint64), 60, replace=False) << np.uint64(24)
-    sites = blocks[rng.integers(0, 60, 800)] | rng.integers(0, 256, 800, np.uint64) << np.uint64(16)
-    popular = np.minimum(rng.zipf(1.3, count) - 1, 799)
-    addresses: npt.NDArray[np.uint64] = sites[popular] | rng.integers(0, 1 << 16, count, np.uint64)
-    return addresses
-
-
-def routed_filters(rng: np.random.Generator, count: int, weights: dict[int, int] = ROUTES) -> Boxes:
-    lengths = [pick(rng, weights, count) for _ in range(2)]
-    return np.stack([prefixes(route_addresses(rng, count), length) for length in lengths], axis=1)
-
-
-def edge_filters(rng: np.random.Generator, count: int, weights: dict[tuple[int, int], int] = EDGE) -> Boxes:
-    length = pick(rng, weights, count)
-    return np.stack([prefixes(addresses(rng, count), length[:, d]) for d in range(2)], axis=1)
-
-
-def host_filters(rng: np.random.Generator, count: int) -> Boxes:
-    """Fully specified: their way leads through the whole trie."""
-    return np.stack([prefixes(route_addresses(rng, count), np.full(count, 32)) for _ in range(2)], axis=1)
-
-
-def firewall_filters(rng: np.random.Generator, count: int) -> Boxes:
-    """Mostly from anywhere or few outside networks to hosts and subnets of one site, or back."""
-    site = rng.integers(1 << 8, 224 << 8, dtype=np.uint64) << np.uint64(16)
-    inside = site | rng.integers(0, 1 << 12, count, np.uint64)
-    inner = prefixes(inside, pick(rng, {16: 5, 20: 10, 24: 25, 26: 5, 28: 10, 32: 45}, count))
-    few = route_addresses(rng, 12)
-    outer = prefixes(few[rng.integers(0, 12, count)], pick(rng, {0: 60, 8: 5, 16: 10, 24: 15, 32: 10}, count))
-    turned = (rng.random(count) < 0.4)[:, None, None]
-    return np.where(turned, np.stack([inner, outer], axis=1), np.stack([outer, inner], axis=1))
-
-
-Maker = Callable[[np.random.Generator, int], Boxes]
-KINDS: dict[str, Maker] = {
-    "firewall": firewall_filters,
-    "random": random_filters,
-    "routed": routed_filters,
-    "edge": edge_filters,
-}
-FLOWS: dict[str, Maker] = {
-    "routed": lambda rng, count: routed_filters(rng, count, TRAFFIC),
-    "edge": lambda rng, count: edge_filters(rng, count, EDGE_FLOWS),
-}
-
-
-def distinct(make: Maker, rng: np.random.Generator, count: int) -> Boxes:
-    """*count* filters, no two alike, in the order drawn."""
-    drawn = make(rng, count)
-    while True:
-        _, first = np.unique(drawn.reshape(-1, 4), axis=0, return_index=True)
-        if len(first) >= count:
-            return np.ascontiguousarray(drawn[np.sort(first)[:count]])
-        drawn = np.concatenate([drawn[np.sort(first)], make(rng, count)])
-
-
-def packets(rng: np.random.Generator, boxes: Boxes, count: int) -> npt.NDArray[np.uint32]:
-    """Headers anywhere in a filter, any filter as likely."""
-    chosen = boxes[rng.integers(0, len(boxes), count)].astype(np.uint64)
-    drawn = rng.integers(chosen[:, :, 0], chosen[:, :, 1], endpoint=True)
-    return np.ascontiguousarray(drawn.astype(np.uint32))
-
-
-# -- measuring -------------------------------------------------------------------------------------
-
-
-def ruled(boxes: Boxes) -> Rules:
-    return Rules(PAIR, boxes, np.arange(len(boxes), dtype=np.uint32))
-
-
-def best(runs: int, work: Callable[[], object]) -> float:
-    """CPU seconds of the fastest of *runs*."""
-    times = []
-    for _ in range(runs):
-        started = time.process_time()
-        work()
-        times.append(time.process_time() - started)
-    return min(times)
-
-
-def searched(db: engine.Database, headers: npt.NDArray[np.uint32], effort: Effort) -> float:
-    """Microseconds per search."""
-    out = np.empty(len(headers), np.int32)
-    return best(effort.runs, lambda: db.search(headers, out)) / len(headers) * 1e6
-
-
-def wrong(db: engine.Database, boxes: Boxes, headers: npt.NDArray[np.uint32], effort: Effort) -> int:
-    """Answers that linear search would not give, of the first few."""
-    some = headers[: effort.checked]
-    with engine.open("linear", ruled(boxes)) as linear:
-        return int((db.search(some) != linear.search(some)).sum())
-
-
-def static(plan: str, boxes: Boxes, headers: npt.NDArray[np.uint32], effort: Effort) -> Row:
-    """Build, space and search of one set under one plan."""
+def static(plan: str, boxes: Boxes, headers: Headers, effort: Effort) -> Row:
+    """Build, space, search and work of one set under one plan."""
     rules = ruled(boxes)
-    built = best(max(effort.runs, 3), lambda: engine.open(plan, rules).close())
+    if len(boxes) <= SMALL:
+        engine.open(plan, rules).close()
+    started = time.thread_time()
     with engine.open(plan, rules) as db:
+        built = time.thread_time() - started
         return {
-            "plan": plan,
-            "filters": len(boxes),
-            "build_us": built * 1e6,
+            "build_us": [built * 1e6],
             "bytes": db.bytes,
-            "search_us": searched(db, headers, effort),
-            "wrong": wrong(db, boxes, headers, effort),
+            **searched(db, headers, effort.block),
+            **work_of(db, headers[: 2 * effort.block]),
+            "wrong": wrong(db, boxes, headers, effort.checked),
         }
 
 
 # -- the experiments -------------------------------------------------------------------------------
 
 
-def compression(rng: np.random.Generator, effort: Effort) -> Iterator[Row]:
+def compression(seed: int, effort: Effort) -> Iterator[Row]:
     """Experiment I: routed filters with a tenth of fully specified ones, every factor in every form; a set
-    that fits into the caches, and one that does not."""
+    that fits into the caches, and one that does not.
 
-    def mixed(rng: np.random.Generator, count: int) -> Boxes:
-        return np.concatenate([routed_filters(rng, count - count // 10), host_filters(rng, count // 10)])
-
-    for count in (effort.sizes[1], effort.sizes[-1]):
-        boxes = distinct(mixed, rng, count)
-        headers = packets(rng, boxes, effort.packets)
+    Headers are those of fully specified filters, whose descent leads to a leaf: the whole search, and the
+    descent alone (but for Grid-of-Tries, whose search is nothing else).
+    """
+    for number, count in enumerate((effort.sizes[1], effort.sizes[-1])):
+        rngs = [rng_of(seed, "compression", number, turn) for turn in range(effort.few)]
+        sets = [distinct(mixed_filters, rng, count) for rng in rngs]
+        hosts = [boxes[(boxes[:, :, 0] == boxes[:, :, 1]).all(axis=1)] for boxes in sets]
+        headers = [packets(rng, some, effort.searches) for rng, some in zip(rngs, hosts, strict=True)]
         for name, plans in COMPRESSED.items():
-            for factor, plan in plans.items():
-                for form, number in FORMS.items():
-                    row = static(plan.format(form=number), boxes, headers, effort)
-                    yield {"algorithm": name, "factor": factor, "form": form, **row}
+            for factor, pattern in plans.items():
+                for form, value in FORMS.items():
+                    plan = pattern.format(form=value)
+                    rows = []
+                    for boxes, some in zip(sets, headers, strict=True):
+                        rows.append(static(plan, boxes, some, effort))
+                        if name != "grid_of_tries":
+                            with engine.open(plan, ruled(boxes)) as db:
+                                rows[-1] |= walked(db, some, effort.block)
+                    fixed = {"algorithm": name, "factor": factor, "form": form}
+                    yield over_sets({**fixed, "plan": plan, "filters": count}, rows)
 
 
-def firewalls(rng: np.random.Generator, effort: Effort) -> Iterator[Row]:
-    for name, count in FIREWALLS.items():
-        boxes = distinct(firewall_filters, rng, count)
-        headers = packets(rng, boxes, effort.packets)
+def firewalls(seed: int, effort: Effort) -> Iterator[Row]:
+    """Table 2, with the tuples of each set and what a search reads."""
+    for number, (name, count) in enumerate(FIREWALLS.items()):
+        rngs = [rng_of(seed, "firewall", number, turn) for turn in range(effort.sets)]
+        sets = [distinct(firewall_filters, rng, count) for rng in rngs]
+        headers = [packets(rng, boxes, effort.searches) for rng, boxes in zip(rngs, sets, strict=True)]
         for plan in PLANS:
-            yield {"set": name, **static(plan, boxes, headers, effort)}
+            rows = [static(plan, boxes, some, effort) for boxes, some in zip(sets, headers, strict=True)]
+            fixed = {"set": name, "plan": plan, "filters": count}
+            yield over_sets(fixed, rows) | {"tuples": float(np.mean([tuples_of(boxes) for boxes in sets]))}
 
 
-def randoms(rng: np.random.Generator, effort: Effort) -> Iterator[Row]:
-    """Figure 8, and table 3: filters at the root are those with a side of length 0."""
-    for count in effort.sizes:
-        boxes = distinct(random_filters, rng, count)
-        headers = packets(rng, boxes, effort.packets)
-        root = int((boxes[:, :, 1] - boxes[:, :, 0] == 0xFFFFFFFF).any(axis=1).sum())
+def randoms(seed: int, effort: Effort) -> Iterator[Row]:
+    """Figure 8; filters at the root are those with a side of length 0."""
+    for number, count in enumerate(effort.sizes):
+        rngs = [rng_of(seed, "random", number, turn) for turn in range(effort.sets)]
+        sets = [distinct(random_filters, rng, count) for rng in rngs]
+        headers = [packets(rng, boxes, effort.searches) for rng, boxes in zip(rngs, sets, strict=True)]
+        root = [int((boxes[:, :, 1] - boxes[:, :, 0] == 0xFFFFFFFF).any(axis=1).sum()) for boxes in sets]
+        more = {
+            "tuples": float(np.mean([tuples_of(boxes) for boxes in sets])),
+            "root": float(np.mean(root)),
+        }
         for plan in PLANS:
-            yield {"root": root, **static(plan, boxes, headers, effort)}
+            rows = [static(plan, boxes, some, effort) for boxes, some in zip(sets, headers, strict=True)]
+            yield over_sets({"plan": plan, "filters": count}, rows) | more
 
 
-def dynamic(rng: np.random.Generator, effort: Effort) -> Iterator[Row]:
+def dynamic(seed: int, effort: Effort) -> Iterator[Row]:
     """Experiment III: among static filters, flows come, are searched, and go."""
     for kind, flows in FLOWS.items():
-        for count in effort.sizes:
-            boxes = distinct(KINDS[kind], rng, count)
-            coming = distinct(flows, rng, effort.flows)
-            both = np.concatenate([boxes, coming])
-            headers = packets(rng, both, effort.packets)
-            priority = np.arange(count, len(both), dtype=np.uint32)
-            turn = rng.permutation(effort.flows)
+        for number, count in enumerate(effort.sizes):
+            rngs = [rng_of(seed, f"dynamic {kind}", number, turn) for turn in range(effort.few)]
+            sets = [
+                (distinct(KINDS[kind], rng, count), distinct(flows, rng, effort.flows), rng) for rng in rngs
+            ]
+            drawn = [
+                (boxes, coming, packets(rng, np.concatenate([boxes, coming]), effort.dynamic))
+                for boxes, coming, rng in sets
+            ]
+            tuples = float(np.mean([tuples_of(np.concatenate(both)) for *both, _ in drawn]))
             for plan in UPDATABLE:
-                yield {"kind": kind, **updated(plan, boxes, coming, priority, turn, headers, effort)}
+                fixed = {"kind": kind, "plan": plan, "filters": count, "flows": effort.flows}
+                yield over_sets(fixed, [updated(plan, *one, effort) for one in drawn]) | {"tuples": tuples}
 
 
-def updated(
-    plan: str,
-    boxes: Boxes,
-    coming: Boxes,
-    priority: npt.NDArray[np.uint32],
-    turn: npt.NDArray[Any],
-    headers: npt.NDArray[np.uint32],
-    effort: Effort,
-) -> Row:
+def updated(plan: str, boxes: Boxes, coming: Boxes, headers: Headers, effort: Effort) -> Row:
+    """All flows inserted, searched among, and removed in another order."""
     both, yes = np.concatenate([boxes, coming]), np.ones(len(coming), bool)
+    priority = np.arange(len(boxes), len(both), dtype=np.uint32)
+    turn = np.random.default_rng(len(coming)).permutation(len(coming))
+    step = max(1, len(coming) // 20)
+
+    def updates(wanted: Boxes, of: Any, inserts: bool) -> list[float]:
+        return [
+            timed(
+                lambda part=slice(at, at + step): db.update(  # type: ignore[misc]
+                    yes[part] == inserts, np.ascontiguousarray(wanted[part]), of[part].copy()
+                )
+            )
+            / step
+            for at in range(0, len(coming) - step + 1, step)
+        ]
+
     with engine.open(plan, ruled(boxes)) as db:
-        inserts, removals = [], []
-        for _ in range(effort.runs):
-            inserts.append(best(1, lambda: db.update(yes, coming, priority)))
-            search, bad = searched(db, headers, effort), wrong(db, both, headers, effort)
-            removals.append(best(1, lambda: db.update(~yes, coming[turn], priority[turn])))
-        bad += wrong(db, boxes, headers, effort)
-        return {
-            "plan": plan,
-            "filters": len(boxes),
-            "flows": len(coming),
-            "search_us": search,
-            "wrong": bad,
-            "insert_us": min(inserts) / len(coming) * 1e6,
-            "remove_us": min(removals) / len(coming) * 1e6,
-        }
+        row: Row = {"insert_us": updates(coming, priority, True)}
+        row |= searched(db, headers, effort.block) | work_of(db, headers[: 2 * effort.block])
+        row["bytes"] = db.bytes
+        row["wrong"] = wrong(db, both, headers, effort.checked)
+        row["remove_us"] = updates(coming[turn], priority[turn], False)
+        left = len(coming) // step * step
+        if left == len(coming):
+            row["wrong"] += wrong(db, boxes, headers, effort.checked)
+        return row
 
 
 def lines_of_code() -> dict[str, int]:
@@ -320,74 +238,122 @@ def lines_of_code() -> dict[str, int]:
 
 # -- all of it -------------------------------------------------------------------------------------
 
-PARTS: dict[str, Callable[[np.random.Generator, Effort], Iterator[Row]]] = {
-    "compression": compression,
-    "firewall": firewalls,
-    "random": randoms,
-    "dynamic": dynamic,
-}
+Part = Callable[[int, Effort], Iterator[Row]]
+
+
+def parts() -> dict[str, Part]:
+    return {
+        "compression": compression,
+        "firewall": firewalls,
+        "random": randoms,
+        "dynamic": dynamic,
+        "root": layer4_lists.root,
+        "lists": layer4_lists.lists,
+        "hashes": layer4_lists.hashes,
+        "one": layer4_lists.one,
+        "paths": layer4_lists.paths,
+    }
 
 
 def line_of(part: str, row: Row) -> str:
-    where = ", ".join(str(row[key]) for key in ("set", "kind") if key in row)
-    line = f"{part:<12}{where:<8}{row['filters']:>6} {row['plan']:<40}{row['search_us']:>8.3f} us a search"
-    if "build_us" in row:
-        line += f"{row['build_us']:>10.0f} us to build{row['bytes'] / 1024:>9.0f} KB"
-    if "insert_us" in row:
-        line += f"{row['insert_us']:>8.2f} us to insert{row['remove_us']:>8.2f} us to remove"
-    return line
+    """A row for the terminal."""
+    names: tuple[str, ...] = ("set", "kind", "filters", "occupancy", "plan", "trie", "hashes")
+    if part == "paths":
+        names += ("nodes", "skipped")
+    where = " ".join(
+        f"{row[name]:.4g}" if isinstance(row[name], float) else str(row[name])
+        for name in names
+        if name in row
+    )
+    times = " ".join(
+        f"{name.removesuffix('_us')} {row[name]:.3f} ± {row.get(f'{name}_ci', 0):.3f}"
+        for name in row
+        if name.endswith("_us")
+    )
+    return f"{part:<12}{where:<60} {times}"
 
 
-def better(first: Row, second: Row) -> Row:
-    """The lesser of each time; wrong answers of both count."""
-    lesser = {key: min(first[key], second[key]) for key in first if key.endswith("_us")}
-    return {**second, **lesser, "wrong": first["wrong"] + second["wrong"]}
+def measure(
+    data: Row, seed: int, effort: Effort, only: list[str] | None, report: Callable[[str], None]
+) -> Iterator[Row]:
+    """Measures part by part, and yields *data* when a part is whole."""
+    for part, measured in parts().items():
+        if only and part not in only:
+            continue
+        started, rows = time.monotonic(), []
+        for row in measured(seed, effort):
+            rows.append(row)
+            report(line_of(part, row))
+        data[part] = rows
+        today, spent = datetime.date.today().isoformat(), round(time.monotonic() - started)
+        used = {name: getattr(effort, name) for name in Effort.__slots__}
+        data.setdefault("measured", {})[part] = {"date": today, "seconds": spent, "effort": used}
+        if "random" in data and "hashes" in data:
+            data["correlation"] = layer4_lists.correlations(data)
+        yield data
 
 
-def measure(seed: int, effort: Effort, report: Callable[[str], None]) -> dict[str, Any]:
-    data: dict[str, Any] = {"machine": machine(), "seed": seed}
-    data |= {"packets": effort.packets, "runs": effort.runs, "rounds": effort.rounds}
-    data |= {part: [] for part in PARTS}
-    for turn in range(effort.rounds):
-        for number, (part, measured) in enumerate(PARTS.items()):
-            for place, row in enumerate(measured(np.random.default_rng([seed, number]), effort)):
-                if turn == 0:
-                    data[part].append(row)
-                else:
-                    row = better(data[part][place], row)
-                    data[part][place] = row
-                if turn == effort.rounds - 1:
-                    report(line_of(part, row))
-    data["lines"] = lines_of_code()
-    return data
-
-
-def failures(data: dict[str, Any]) -> list[str]:
+def failures(data: Row) -> list[str]:
     """Searches whose answers were wrong."""
     return [
         f"{part}: {row['plan']}, {row['filters']} filters: {row['wrong']} wrong answers"
-        for part in PARTS
-        for row in data[part]
-        if row["wrong"]
+        for part in parts()
+        for row in data.get(part, ())
+        if row.get("wrong")
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def write_pages(data: Row) -> None:
+    """The figure and the tables of the docs, from the data alone."""
+    if set(parts()) <= set(data):
+        draw(data, OUTPUT.parent)
+    for name, part, show in (
+        ("layer4-firewalls", "firewall", firewall_table),
+        ("layer4-lists", "lists", list_table),
+    ):
+        if data.get(part):
+            fill(DOCS / "classifiers.md", name, show(data[part]))
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--short", action="store_true", help="a few seconds, to see that it works")
-    parser.add_argument("-o", "--output", type=Path, default=Path("out/papers-layer4"))
-    args = parser.parse_args(arguments)
-    data = measure(args.seed, SHORT if args.short else FULL, lambda line: print(line, flush=True))
-    args.output.mkdir(parents=True, exist_ok=True)
-    (args.output / "layer4.json").write_text(json.dumps(data, indent=1) + "\n")
-    from .figures.layer4 import draw, tables
-
-    draw(data, args.output)
-    print("\n" + tables(data))
-    print(f"figures and data: {args.output}/")
+    parser.add_argument("--short", action="store_true", help="smaller sets, fewer searches; into out/ or -o")
+    parser.add_argument("--searches", type=int, help="at most, of each value; the data say how many")
+    parser.add_argument(
+        "--sets", type=int, help="of filters at most, of each value; two or more for intervals"
+    )
+    parser.add_argument("--only", nargs="+", choices=list(parts()), help="measure these, and keep the others")
+    parser.add_argument("--draw", action="store_true", help="tables and figures from the data that is there")
+    parser.add_argument("-o", "--output", type=Path, help="write the data here, and no tables")
+    args = parser.parse_args()
+    effort, path = SHORT if args.short else FULL, args.output or OUTPUT
+    if args.searches:
+        few = max(args.searches, effort.block)
+        effort = replace(effort, searches=min(effort.searches, few), dynamic=min(effort.dynamic, few))
+    if args.sets:
+        effort = replace(effort, sets=min(effort.sets, args.sets), few=min(effort.few, args.sets))
+    if args.short:  # the figures of the docs are of the whole run
+        path = args.output or Path("out/layer4.json")
+    if args.draw:
+        write_pages(json.loads(path.read_text()))
+        return
+    data: Row = json.loads(path.read_text()) if args.only and path.exists() else {}
+    data |= {"machine": machine(), "date": datetime.date.today().isoformat(), "seed": args.seed}
+    data["lines"] = lines_of_code()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not args.only:
+        print(f"a whole run takes about {seconds_expected(effort) / 60:.1f} minutes on an idle machine")
+    for whole in measure(data, args.seed, effort, args.only, lambda line: print(line, flush=True)):
+        path.write_text(json.dumps(whole, indent=1) + "\n")
+    if path == OUTPUT:
+        write_pages(data)
+    elif set(parts()) <= set(data):
+        draw(data, path.parent)
+        print("\n" + tables(data))
+    print(f"data: {path}")
     misses = failures(data)
     for line in misses:
         print(line, file=sys.stderr)

@@ -117,8 +117,8 @@ def building(hitables: Row) -> Iterator[Result]:
                 f"s to transform fw1_10K at binth {row['binth']}",
                 PUBLISHED_SECONDS[row["binth"]],
                 row["seconds"],
-                f"its trees alone take {number(row['trees'])} s; the rest prints {number(row['growth'])} times "
-                "its rules",
+                f"its trees alone take {number(row['trees'])} s; the rest prints "
+                f"{number(row['growth'])} times its rules",
             )
 
 

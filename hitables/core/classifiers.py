@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ._engine import ffi, lib
 from .arrays import pointer
 from .records import as_values
-from .status import DATABASE, EVOLVE, FLOWS, check
+from .status import DATABASE, EVOLVE, FLOWS, WALK, check
 
 U32Array = npt.NDArray[np.uint32]
 
@@ -171,6 +171,14 @@ class Classifier:
         self._check(
             lib.vfdb_search_counted(self._db, pointer("uint32_t", headers), len(headers), priorities, rows)
         )
+
+    def walk(self, headers: U32Array, steps: U32Array, chained: bool = False) -> None:
+        """Write to *steps* [headers] the nodes that each of *headers* meets in the classifier's tries: the
+        descent alone, in batches or *chained*.  DatabaseError for a classifier without tries.
+        """
+        nodes = pointer("uint32_t", steps)
+        status = lib.vfdb_walk(self._db, pointer("uint32_t", headers), len(headers), chained, nodes)
+        check(WALK, status, plan=self._name)
 
     def flow_statistics(self) -> dict[str, Any]:
         """struct flow_stats of a plan flows(A), by name."""

@@ -8,7 +8,7 @@ from ._engine import lib
 
 # The families of statuses; 0 of each is success.
 TREE, REDUNDANCY, INTERPRETER, DATABASE, FLOWS = "tree", "redundancy", "interpreter", "database", "flows"
-EVOLVE, UPDATE_RUN = "evolve", "update run"
+EVOLVE, UPDATE_RUN, WALK = "evolve", "update run", "walk"
 
 # Text in braces is filled from the keywords of `check`.
 _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
@@ -43,6 +43,9 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
         ),
         lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} does not count the work of its searches"),
         lib.VFDB_NO_POSITION: (DatabaseError, "position {position} lies beyond the last rule"),
+    },
+    WALK: {
+        lib.VFDB_UNCOUNTED: (DatabaseError, "{plan} has no tries whose descent could be measured alone"),
     },
     FLOWS: {
         lib.VFDB_NO_MEMORY: (

@@ -168,12 +168,24 @@ class Database(Closable[Classifier]):
         hashes  computed; tuples: tried
         rules   compared with the header
         flows   of a flow state table, compared with the header
+        keys    of sorted lists of prefixes, compared with a field (pacars)
         DatabaseError for an algorithm that does not count.
         """
         out = self._checked(headers, None)
         counts = np.zeros((len(headers), len(WORK)), np.uint32)
         self._opened().search_counted(headers, out, counts)
         return out, {name: counts[:, number] for number, name in enumerate(WORK)}
+
+    def walk(self, headers: npt.NDArray[np.uint32], *, one_by_one: bool = False) -> U32Array:
+        """The descent alone of a classifier that has tries (tss_tries, pacars), for measurements: the nodes
+        that each header meets, [headers]; side by side, or each begun when the last has ended.
+
+        DatabaseError for other classifiers.
+        """
+        self._checked(headers, None)
+        steps = np.zeros(len(headers), np.uint32)
+        self._opened().walk(headers, steps, one_by_one)
+        return steps
 
     def flow_statistics(self) -> FlowStatistics:
         """What the flow state table of a plan flows(A) did; DatabaseError for other plans.

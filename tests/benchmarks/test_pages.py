@@ -23,6 +23,7 @@ from benchmarks import (
     flow_tables,
     hot,
     kernel,
+    layer4,
     lcn2016,
     lcn2016_kernel,
     lcn2016_tables,
@@ -55,6 +56,8 @@ TABLES: dict[str, tuple[str, str, str, Callable[[Any], str]]] = {
     "flow-kinds": ("classifiers", "flows", "kinds", flow_kinds.table),
     "flow-model": ("classifiers", "flows", "model", flow_model.table),
     "flow-kernel": ("classifiers", "flows", "kernel", flow_kernel.table),
+    "layer4-firewalls": ("classifiers", "layer4", "firewall", layer4.firewall_table),
+    "layer4-lists": ("classifiers", "layer4", "lists", layer4.list_table),
     "storm-hits": ("classifiers", "storm", "hits", storm.hit_table),
     "storm-worth": ("classifiers", "storm", "worth", storm.worth_table),
     "storm-delays": ("classifiers", "storm", "delays", storm_threads.delay_table),
@@ -80,6 +83,7 @@ def test_a_table_of_the_docs_is_that_of_the_recorded_figures(name: str) -> None:
 # A run of a part, its benchmark, and the function that measures, which measures nothing here.
 PARTS: list[tuple[ModuleType, str, list[str]]] = [
     (flow_tables, "hashes", ["--short", "--only", "hashes"]),
+    (layer4, "compression", ["--short", "--only", "compression"]),
     (storm, "windows", ["--short", "--only", "windows"]),
     (lcn2016_kernel, "measured_cells", ["--short", "--only", "rules-nft"]),
     (classifiers, "compare", ["--short"]),

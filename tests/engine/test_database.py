@@ -41,7 +41,10 @@ PUBLISHED = [
     "sfl(tss, delta=0, background=2, vector=0)",
     "checked(classic(hypersplit))",
 ]
-PLANS = SINGLE + WRAPPED + SCALAR + CHAINED + CACHED + PUBLISHED
+# The lists of the layer-4 paper, and its one hash table.
+LISTED = ["pacars(list=1)", "pacars(cascade=0, list=1)", "pacars(list=2)", "pacars(cascade=0, list=2)"]
+LISTED += ["tss_tries(table=1)"]
+PLANS = SINGLE + WRAPPED + SCALAR + CHAINED + CACHED + PUBLISHED + LISTED
 
 # Universes of up to 512 packets: all of them are tried.
 UNIVERSES = {

@@ -20,6 +20,8 @@ VARIANTS += [
     for stride, form in FORMS[:4]
     for cascade in (0, 1)
 ]
+LISTS = [f"pacars(list={form}{more})" for form in (1, 2) for more in ("", ", cascade=0", ", stride=1")]
+VARIANTS += [*LISTS, "tss_tries(table=1)", "tss_tries(stride=3, table=1)"]
 
 
 def crowded(rng: np.random.Generator, layout: Layout, count: int) -> np.ndarray:
@@ -65,7 +67,9 @@ def test_answers_do_not_depend_on_parameters(plan: str, layout: Layout) -> None:
         assert (db.search(packets) == linear.search(packets)).all()
 
 
-@pytest.mark.parametrize("plan", ["tss", "tss(vector=0)", "tss_tries", "grid_of_tries", "pacars"])
+@pytest.mark.parametrize(
+    "plan", ["tss", "tss(vector=0)", "tss_tries", "tss_tries(table=1)", "grid_of_tries", "pacars", *LISTS[:4]]
+)
 def test_a_header_beyond_its_field_matches_nothing(plan: str) -> None:
     rng, layout = np.random.default_rng(5), Layout((7, 5, 9))
     everything = [(0, (1 << width) - 1) for width in layout.widths]
@@ -78,7 +82,16 @@ def test_a_header_beyond_its_field_matches_nothing(plan: str) -> None:
 
 # Lists long enough to be woven, tables large enough to grow and shrink.
 @pytest.mark.parametrize(
-    "plan", ["tss", "tss_tries(stride=3)", "pacars(stride=1)", "pacars", "pacars(stride=4, form=1)"]
+    "plan",
+    [
+        "tss",
+        "tss_tries(stride=3)",
+        "tss_tries(table=1)",
+        "pacars(stride=1)",
+        "pacars",
+        "pacars(stride=4, form=1)",
+    ]
+    + LISTS,
 )
 def test_long_lists_of_prefixes_come_and_go(plan: str) -> None:
     rng, layout, count = np.random.default_rng(11), Layout((32, 32)), 4000
@@ -104,3 +117,24 @@ def test_long_lists_of_prefixes_come_and_go(plan: str) -> None:
         assert (db.search(packets) == -1).all()
         with engine.open(plan, Rules(layout, boxes[:0], priorities[:0])) as empty:
             assert db.bytes <= empty.bytes + 20_000, "removals give memory back"
+
+
+@pytest.mark.parametrize("form", [0, 1, 2])
+def test_a_list_of_prefixes_is_searched_in_few_steps_whatever_came_and_went(form: int) -> None:
+    rng, layout, count = np.random.default_rng(13), Layout((32, 32)), 4000
+    boxes = np.zeros((count, 2, 2), np.uint32)
+    boxes[:, 0, 1] = 0xFFFFFFFF
+    boxes[:, 1] = (np.arange(count, dtype=np.uint32) << np.uint32(20))[:, None]
+    priorities, ones = np.arange(count, dtype=np.uint32), np.ones(count, bool)
+    headers = np.stack([priorities, boxes[:, 1, 0]], axis=1).astype(np.uint32)
+    turn = rng.permutation(count)
+    with engine.open(f"pacars(cascade=0, list={form})", Rules(layout, boxes[:0], priorities[:0])) as db:
+        db.update(ones, boxes[turn], priorities[turn])
+        answers, work = db.work(headers)
+        assert (answers == priorities).all()
+        assert work["keys"].mean() < 3 * np.log2(count), "most steps halve what is left, or more"
+        gone = rng.permutation(count)[count // 20 :]
+        db.update(~ones[gone], boxes[gone], priorities[gone])
+        answers, work = db.work(headers)
+        assert ((answers >= 0) == ~np.isin(priorities, gone)).all()
+        assert work["keys"].mean() < 3 * np.log2(count // 20)

@@ -15,8 +15,9 @@ PLANS = [
     *SINGLE, *(f"{wrapper}({name})" for wrapper in WRAPPERS for name in SINGLE),
     "bit_vector(aggregated=0)", "tss(vector=0)", "tss(step=1)", "sfl(flows(tss))", "flows(sfl(rfc))",
     *(f"sides(split={split}, narrow=12)" for split in range(1, 7)), "sides(simd=0)", "tables(products=2, simd=0)",
+    "pacars(list=1)", "pacars(list=2)", "pacars(cascade=0, list=2)", "tss_tries(table=1)",
 ]  # fmt: skip
-COUNTS = ["nodes", "lists", "hashes", "tuples", "rules", "flows"]
+COUNTS = ["nodes", "lists", "hashes", "tuples", "rules", "flows", "keys"]
 
 # The counts that an algorithm has, for each header; others are 0.
 OWN = {
@@ -29,7 +30,7 @@ OWN = {
     "hypersplit": {"nodes", "lists", "rules"},
     "hicuts": {"nodes", "lists", "rules"},
     "hypercuts": {"nodes", "lists", "rules"},
-    "pacars": {"nodes", "lists", "rules"},
+    "pacars": {"nodes", "lists", "rules", "keys"},
     "tables": {"nodes", "lists"},
     "sides": {"nodes", "lists", "rules"},
 }
@@ -97,6 +98,24 @@ def test_the_work_of_a_batch_is_that_of_its_headers(plan: str) -> None:
         apart = [other.work(packets[at : at + 1])[1] for at in range(300)]
         for name in COUNTS:
             assert together[name].tolist() == [int(one[name][0]) for one in apart]
+
+
+@pytest.mark.parametrize(
+    "plan", ["pacars", "pacars(stride=1, form=1)", "tss_tries", "tss_tries(stride=3, form=2)"]
+)
+def test_a_walk_meets_the_nodes_that_a_search_reads(plan: str) -> None:
+    rules = random_rules(150)
+    packets = packets_of(rules, 700)
+    with engine.open(plan, rules) as db:
+        nodes = db.work(packets)[1]["nodes"]
+        assert nodes.max() > nodes.min() > 0
+        assert (db.walk(packets) == nodes).all()
+        assert (db.walk(packets, one_by_one=True) == nodes).all()
+
+
+def test_a_classifier_without_tries_has_no_walk() -> None:
+    with engine.open("linear", random_rules(5)) as db, pytest.raises(DatabaseError, match="no tries"):
+        db.walk(np.zeros((3, 5), np.uint32))
 
 
 def test_linear_search_reads_up_to_its_rule() -> None:

@@ -77,10 +77,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         inner.value[p] = inner.ops->param[p].usual;
     }
     /* Few buckets, so that the chains of flows(A) are long, and each way to keep them; caches of storm(A)
-     * that change all the time, for every packet is a sample of few; builds of sfl(A) after few updates. */
-    bool grows = !strcmp(plan.ops->name, "flows") || !strcmp(plan.ops->name, "storm") ||
-                 !strcmp(plan.ops->name, "sfl");
-    for (uint32_t p = 0; grows && p < VFDB_PARAMS; p++) {
+     * that change all the time, for every packet is a sample of few; builds of sfl(A) after few updates; and
+     * each form of tries, lists, tables. */
+    bool varied = !strcmp(plan.ops->name, "flows") || !strcmp(plan.ops->name, "storm") ||
+                  !strcmp(plan.ops->name, "sfl") || !strcmp(plan.ops->name, "pacars") ||
+                  !strcmp(plan.ops->name, "tss_tries");
+    for (uint32_t p = 0; varied && p < VFDB_PARAMS; p++) {
         const struct vfdb_param *param = &plan.ops->param[p];
         if (param->name && param->most - param->least < 8)
             plan.value[p] = param->least + byte(&in) % (param->most - param->least + 1);

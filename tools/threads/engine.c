@@ -164,6 +164,12 @@ int main(void)
         set_defaults(&plan, ops, n);
         if (!ops->wraps && ops->least_dims <= DIMS && DIMS <= ops->most_dims)
             try(&plan);
+        /* Its other lists, or its other hash table. */
+        for (uint32_t p = 0; p < VFDB_PARAMS && ops->param[p].name; p++)
+            if ((!strcmp(ops->name, "pacars") && !strcmp(ops->param[p].name, "list")) ||
+                (!strcmp(ops->name, "tss_tries") && !strcmp(ops->param[p].name, "table")))
+                while (plan.value[p]++ < ops->param[p].most)
+                    try(&plan);
         for (uint32_t k = 0; ops->wraps && vfdb_algorithm(k); k++) {
             const struct vfdb_ops *within = vfdb_algorithm(k);
             set_defaults(&inner, within, k);

@@ -41,6 +41,7 @@ struct vfdb_work {
     uint32_t tuples; /* tried */
     uint32_t rules;  /* compared with the header */
     uint32_t flows;  /* of a flow state table, compared with the header */
+    uint32_t keys;   /* of sorted lists of prefixes, compared with a field (pacars) */
 };
 
 /* *count* boxes by rising priority; boxes of one priority are adjacent. */
@@ -92,6 +93,9 @@ struct vfdb_ops {
     /* Whether an update may begin; *wait*: wait until one may, beside searches.  NULL: always. */
     bool (*ready)(void *db, bool wait);
     void (*updated)(void *db); /* all boxes of an update are in, or out; not beside searches */
+    /* steps[i]: the nodes of its tries that header i meets, found without reading what they hold.  For
+     * measurements of the descent alone. */
+    int (*walk)(const void *db, const uint32_t *headers, size_t count, uint32_t *steps);
     int (*settle)(void *db); /* wait for what runs in the background; a status */
     uint64_t (*rebuilds)(const void *db); /* how often it built what it wraps again */
     void (*flow_stats)(const void *db, struct flow_stats *stats);
@@ -137,6 +141,9 @@ int vfdb_search_counted(struct vfdb *db, const uint32_t *headers, size_t count, 
 /* The same answers, one header at a time: where the next header lies is computed from the last answer, so no
  * search begins before the last has ended.  For measurements of what one search takes. */
 int vfdb_search_chained(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers);
+/* The descent in its tries alone of an algorithm that has them: steps[i] becomes the nodes that header i
+ * meets; *chained* as above.  VFDB_UNCOUNTED for other algorithms. */
+int vfdb_walk(struct vfdb *db, const uint32_t *headers, size_t count, bool chained, uint32_t *steps);
 /* The statistics of the flow state table of flows(A); VFDB_UNCOUNTED for other algorithms. */
 int vfdb_flow_stats(struct vfdb *db, struct flow_stats *stats);
 /* The statistics of the rule cache of storm(A); VFDB_UNCOUNTED for other algorithms. */

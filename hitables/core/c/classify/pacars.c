@@ -6,10 +6,10 @@
  * squares on its descent, and in each list looks for its longest prefix; the shorter ones that hold it follow
  * from there.
  * Cost: a search takes W / stride squares and in each O(1) steps with cascading (below), O(log n) without,
- * and the prefixes that hold the header; an update moves the entries of one list behind its place, n of them
- * at worst, for each of up to 4^(stride - 1) squares that the rectangle becomes.  (The paper cuts lists into
- * sqrt n buckets.  Here entries of 20 bytes move side by side: 3 us where one list has 10,000, 26 us where it
- * has 100,000, and real lists are short.)
+ * and the prefixes that hold the header; an update changes one list for each of up to 4^(stride - 1) squares
+ * that the rectangle becomes.  Lists are sorted arrays, whose entries of 20 bytes move side by side (3 us
+ * where one list has 10,000, 26 us where it has 100,000, and real lists are short), or the paper's: skip
+ * lists (list=1), or sqrt n buckets (list=2).
  * Invariant: a list is sorted by rising start, at equal starts the larger prefix first; a prefix's parent is
  * the smallest other prefix of the list that holds it.
  * Threading: searches change nothing.
@@ -25,7 +25,6 @@
  * compared as a whole.
  */
 #include "pacars_internal.h"
-#include "vfdb_work.h"
 
 #include <string.h>
 
@@ -92,8 +91,8 @@ static bool put_piece(struct pacars *db, const struct rectangle_pieces *p, uint3
     if (!*at)
         *at = budget_take(db->budget, sizeof **at);
     struct pacars_rule *rule = *at ? slab_take(db->rules, &kept) : NULL;
-    struct prefix *prefix = rule ? crossing_list_have(db->budget, &(*at)->list[p->side], low, high) : NULL;
-    if (!prefix) {
+    struct pacars_rule **next = rule ? db->lists->have(db, *at, p->side, low, high) : NULL;
+    if (!next) {
         if (rule)
             slab_give(db->rules, kept);
         if (*at && square_is_idle(*at))
@@ -101,7 +100,6 @@ static bool put_piece(struct pacars *db, const struct rectangle_pieces *p, uint3
         trie_prune(db->trie, key, p->level);
         return false;
     }
-    struct pacars_rule **next = &prefix->rule;
     while (*next && (*next)->priority < priority)
         next = &(*next)->next;
     *rule = (struct pacars_rule){*next, priority, kept};
@@ -116,12 +114,10 @@ static bool drop_piece(struct pacars *db, const struct rectangle_pieces *p, uint
     uint32_t low, high;
     uint64_t key = piece(db, p, number, &low, &high);
     struct square **at = trie_reach(db->trie, key, p->level, false);
-    struct crossing_list *list = at && *at ? &(*at)->list[p->side] : NULL;
-    uint32_t place = list ? crossing_list_place(list, low, high) : 0;
-    if (!place)
+    struct pacars_rule **first = at && *at ? db->lists->find(&(*at)->list[p->side], low, high) : NULL;
+    if (!first)
         return false;
-    struct prefix *prefix = prefixes(list) + place - 1;
-    struct pacars_rule **next = &prefix->rule;
+    struct pacars_rule **next = first;
     while (*next && ((*next)->priority != priority || memcmp((*next)->box, box, 2 * db->dims * sizeof *box)))
         next = &(*next)->next;
     if (!*next)
@@ -129,8 +125,8 @@ static bool drop_piece(struct pacars *db, const struct rectangle_pieces *p, uint
     uint32_t kept = (*next)->number;
     *next = (*next)->next;
     slab_give(db->rules, kept);
-    if (!prefix->rule) {
-        crossing_list_drop(db->budget, list, place);
+    if (!*first) {
+        db->lists->drop(db, *at, p->side, low, high);
         squares_changed(db, key, p->level);
         trie_prune(db->trie, key, p->level);
     }
@@ -146,7 +142,7 @@ static void free_square(void *owner, void *payload)
     if (!square)
         return;
     for (uint32_t side = 0; side < SIDES; side++) {
-        budget_give(db->budget, square->list[side].low, list_bytes(square->list[side].room));
+        db->lists->free(db, &square->list[side]);
         square_unweave(db, square, side);
     }
     budget_give(db->budget, square, sizeof *square);
@@ -182,6 +178,9 @@ static int pacars_build(struct budget *budget, const struct vfdb_plan *plan, con
     db->dims = rules->dims;
     db->stride = plan->value[0] == 3 ? 2 : (uint32_t)plan->value[0];
     db->cascade = plan->value[2];
+    db->form = (enum list_form)plan->value[3];
+    db->lists = (const struct list_ops *[]){&pacars_arrays, &pacars_skip_lists, &pacars_buckets}[db->form];
+    db->random = 0x9E3779B9; /* of the heights in skip lists: the same rules, the same lists */
     db->bits[0] = rules->bits[0];
     db->bits[1] = rules->bits[1];
     size_t size = sizeof(struct pacars_rule) + 2 * db->dims * sizeof(uint32_t);
@@ -244,21 +243,62 @@ static bool matches(const uint32_t *box, const uint32_t *header, uint32_t dims)
     return true;
 }
 
-/* The best of the rules of the prefixes from that place on that hold the header. */
-/* *work* NULL: not counted. */
-VFDB_BODY void read_rules(const struct pacars *db, const struct crossing_list *list, uint32_t place,
-                          struct pacars_walk *walk, struct vfdb_work *work)
+/* The best of the rules of a prefix, which holds the header.  *work* NULL: not counted. */
+VFDB_BODY void read_rules(const struct pacars *db, const struct pacars_rule *rule, struct pacars_walk *walk,
+                          struct vfdb_work *work)
 {
-    for (; place; place = prefixes(list)[place - 1].parent)
-        for (const struct pacars_rule *rule = prefixes(list)[place - 1].rule;
-             rule && rule->priority < walk->best; rule = rule->next) {
-            if (work)
-                work->rules++;
-            if (matches(rule->box, walk->header, db->dims)) {
-                walk->best = rule->priority;
-                break;
-            }
+    for (; rule && rule->priority < walk->best; rule = rule->next) {
+        if (work)
+            work->rules++;
+        if (matches(rule->box, walk->header, db->dims)) {
+            walk->best = rule->priority;
+            break;
         }
+    }
+}
+
+VFDB_BODY void read_array(const struct pacars *db, const struct crossing_list *list, uint32_t place,
+                          uint32_t value, struct pacars_walk *walk, struct vfdb_work *work)
+{
+    for (place = holder(list, place, value, value); place; place = prefixes(list)[place - 1].parent)
+        read_rules(db, prefixes(list)[place - 1].rule, walk, work);
+}
+
+/* The prefixes of a skip list that hold a value, or of a bucket and those that cover it. */
+VFDB_BODY void read_linked(const struct pacars *db, const struct linked_prefix *prefix, uint32_t value,
+                           struct pacars_walk *walk, struct vfdb_work *work)
+{
+    const struct bucket *home = prefix ? prefix->home : NULL;
+    for (; prefix; prefix = prefix->parent)
+        if (prefix->high >= value)
+            read_rules(db, prefix->rule, walk, work);
+    for (uint32_t i = 0; home && i < home->covers; i++)
+        if (home->cover[i]->high >= value)
+            read_rules(db, home->cover[i]->rule, walk, work);
+}
+
+/* The place of a value in the woven keys of a square, from the hint of the square above; the hint of the
+ * square below goes into the walk. */
+VFDB_BODY const uint32_t *read_woven(const struct pacars *db, const struct woven *woven, uint32_t side,
+                                     uint32_t level, struct pacars_walk *walk, uint32_t *keys)
+{
+    uint32_t value = walk->at[side], apart = record(db);
+    uint32_t hint = walk->known[side] ? walk->hint[side] : woven->count / 2;
+    if (hint + SAMPLE <= woven->count) {
+        /* Where nothing has changed the place is one of the next four: counted, since a branch could
+         * not be predicted. */
+        const uint32_t *key = woven->record + (size_t)hint * apart;
+        hint += (key[0] <= value) + (key[apart] <= value) + (key[2 * apart] <= value) +
+                (key[3 * apart] <= value);
+        if (keys)
+            *keys += SAMPLE;
+    }
+    uint32_t at = place_from(woven->record, apart, woven->count, value, hint, keys);
+    const uint32_t *record = at ? woven->record + (size_t)(at - 1) * apart : NULL;
+    uint64_t differ = at ? record[0] ^ value : UINT32_MAX;
+    bool same_slot = !(differ << (level + 1) * db->stride >> 32);
+    walk->hint[side] = same_slot ? record[2 + slot_of(db, walk->at[!side], level)] : 0;
+    return record;
 }
 
 VFDB_BODY void read_list(const struct pacars *db, const struct square *square, uint32_t side, uint32_t level,
@@ -266,30 +306,25 @@ VFDB_BODY void read_list(const struct pacars *db, const struct square *square, u
 {
     const struct crossing_list *list = &square->list[side];
     const struct woven *woven = square->woven[side];
-    uint32_t value = walk->at[side], place, apart = record(db);
-    if (woven) {
-        uint32_t hint = walk->known[side] ? walk->hint[side] : woven->count / 2;
-        if (hint + SAMPLE <= woven->count) {
-            /* Where nothing has changed the place is one of the next four: counted, since a branch could
-             * not be predicted. */
-            const uint32_t *key = woven->record + (size_t)hint * apart;
-            hint += (key[0] <= value) + (key[apart] <= value) + (key[2 * apart] <= value) +
-                    (key[3 * apart] <= value);
-        }
-        uint32_t at = place_from(woven->record, apart, woven->count, value, hint);
-        const uint32_t *record = at ? woven->record + (size_t)(at - 1) * apart : NULL;
-        place = place_from(list->low, 1, list->count, value, at ? record[1] : 0);
-        uint64_t differ = at ? record[0] ^ value : UINT32_MAX;
-        bool same_slot = !(differ << (level + 1) * db->stride >> 32);
-        walk->hint[side] = same_slot ? record[2 + slot_of(db, walk->at[!side], level)] : 0;
-        walk->known[side] = true;
-    } else {
-        place = place_in(list->low, list->count, value);
-        walk->known[side] = false;
-    }
+    uint32_t value = walk->at[side], *keys = work ? &work->keys : NULL;
+    const uint32_t *record = woven ? read_woven(db, woven, side, level, walk, keys) : NULL;
+    void *spot = record && db->form != LIST_ARRAY ? spot_of(db, record) : NULL;
+    walk->known[side] = woven != NULL;
     if (work)
         work->lists++;
-    read_rules(db, list, holder(list, place, value, value), walk, work);
+    if (db->form == LIST_ARRAY) {
+        uint32_t place = woven
+                             ? place_from(list->low, 1, list->count, value, record ? record[1] : 0, keys)
+                             : place_in(list->low, list->count, value, keys);
+        read_array(db, list, place, value, walk, work);
+    } else if (db->form == LIST_SKIP) {
+        read_linked(db, spot ? skip_from(spot, value, keys) : skip_last(list, value, keys), value, walk,
+                    work);
+    } else {
+        read_linked(db,
+                    spot ? buckets_from(list, spot, record[1], value, keys) : buckets_last(list, value, keys),
+                    value, walk, work);
+    }
 }
 
 static void begin(const struct pacars *db, const uint32_t *header, struct pacars_walk *walk)
@@ -363,6 +398,22 @@ static int pacars_search_counted(const void *built, const uint32_t *headers, siz
     return search_blocks(built, headers, count, answers, work, true);
 }
 
+static int pacars_walk_down(const void *built, const uint32_t *headers, size_t count, uint32_t *steps)
+{
+    const struct pacars *db = built;
+    for (size_t i = 0; i < count; i += BLOCK) {
+        uint64_t key[BLOCK];
+        uint32_t some = count - i < BLOCK ? (uint32_t)(count - i) : BLOCK;
+        for (uint32_t j = 0; j < some; j++) {
+            const uint32_t *header = headers + (i + j) * db->dims;
+            key[j] = key_of(db, header[0] << (32 - db->bits[0]), header[1] << (32 - db->bits[1]));
+            steps[i + j] = 0;
+        }
+        trie_walk(db->trie, key, some, steps + i);
+    }
+    return VFDB_OK;
+}
+
 const struct vfdb_ops vfdb_pacars = {
     .name = "pacars",
     .title = "an area-based quadtree with crossing filter sets, and fractional cascading",
@@ -372,11 +423,13 @@ const struct vfdb_ops vfdb_pacars = {
     .param = {{"stride", "bits of each key per level: half the compression factor (3 counts as 2)", 2, 1, 4},
               {"form", "of its nodes: 0 plain, 1 bitmaps, 2 bitmaps counted by the CPU's instruction", 0, 0,
                2},
-              {"cascade", "0: each list is searched from its middle, as the paper measured", 1, 0, 1}},
+              {"cascade", "0: each list is searched by itself, as the paper measured", 1, 0, 1},
+              {"list", "of a square: 0 sorted arrays, 1 skip lists, 2 buckets of about sqrt(n)", 0, 0, 2}},
     .build = pacars_build,
     .insert = pacars_insert,
     .remove = pacars_remove,
     .search = pacars_search,
     .search_counted = pacars_search_counted,
+    .walk = pacars_walk_down,
     .free = pacars_free,
 };

@@ -1,82 +1,15 @@
-/* The squares of PACARS: their lists of prefixes, and fractional cascading.
+/* The squares of PACARS, and fractional cascading between their lists.
  *
- * Idea: a list is two arrays, starts and prefixes, by rising start; each prefix stores its parent, the
- * smallest other prefix that holds it.  A woven list joins a square's list with samples of its children's
- * woven lists.
- * Cost: an update moves the entries behind its place; weaving sorts the keys of a square.
+ * Idea: a woven list joins a square's list with samples of its children's woven lists.
+ * Cost: weaving sorts the keys of a square.
  * Invariant: that of pacars.c; woven places are hints, so no search relies on them.
  * Threading: changes are made by one thread at a time, never beside a search.
  */
 #include "pacars_internal.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "sort.h"
-
-static bool resize(struct budget *budget, struct crossing_list *list, uint32_t room)
-{
-    struct crossing_list other = {list->count, room, room ? budget_take(budget, list_bytes(room)) : NULL};
-    if (room && !other.low)
-        return false;
-    if (list->count && room) {
-        memcpy(other.low, list->low, list->count * sizeof *list->low);
-        memcpy(prefixes(&other), prefixes(list), list->count * sizeof(struct prefix));
-    }
-    budget_give(budget, list->low, list_bytes(list->room));
-    *list = other;
-    return true;
-}
-
-uint32_t crossing_list_place(const struct crossing_list *list, uint32_t low, uint32_t high)
-{
-    uint32_t place = holder(list, place_in(list->low, list->count, low), low, high);
-    return place && list->low[place - 1] == low && prefixes(list)[place - 1].high == high ? place : 0;
-}
-
-struct prefix *crossing_list_have(struct budget *budget, struct crossing_list *list, uint32_t low,
-                                  uint32_t high)
-{
-    uint32_t place = place_in(list->low, list->count, low), parent = holder(list, place, low, high);
-    if (parent && list->low[parent - 1] == low && prefixes(list)[parent - 1].high == high)
-        return prefixes(list) + parent - 1;
-    if (list->count == list->room && !resize(budget, list, list->room ? 2 * list->room : LEAST_ROOM))
-        return NULL;
-    struct prefix *prefix = prefixes(list);
-    while (place && list->low[place - 1] == low && prefix[place - 1].high < high)
-        place--;
-    memmove(list->low + place + 1, list->low + place, (list->count - place) * sizeof *list->low);
-    memmove(prefix + place + 1, prefix + place, (list->count - place) * sizeof *prefix);
-    list->low[place] = low;
-    prefix[place] = (struct prefix){high, parent, NULL};
-    list->count++;
-    for (uint32_t i = place + 1; i < list->count; i++) {
-        if (prefix[i].parent > place)
-            prefix[i].parent++;
-        else if (prefix[i].parent == parent && list->low[i] <= high)
-            prefix[i].parent = place + 1;
-    }
-    return prefix + place;
-}
-
-void crossing_list_drop(struct budget *budget, struct crossing_list *list, uint32_t place)
-{
-    struct prefix *prefix = prefixes(list);
-    uint32_t parent = prefix[place - 1].parent;
-    list->count--;
-    memmove(list->low + place - 1, list->low + place, (list->count + 1 - place) * sizeof *list->low);
-    memmove(prefix + place - 1, prefix + place, (list->count + 1 - place) * sizeof *prefix);
-    for (uint32_t i = place - 1; i < list->count; i++) {
-        if (prefix[i].parent > place)
-            prefix[i].parent--;
-        else if (prefix[i].parent == place)
-            prefix[i].parent = parent;
-    }
-    if (!list->count)
-        resize(budget, list, 0);
-    else if (list->room > LEAST_ROOM && list->count <= list->room / 4)
-        resize(budget, list, list->room / 2);
-}
 
 /* The child that holds slot *along* of the list's dimension and slot *across* of the other. */
 static uint32_t digit_of(const struct pacars *db, uint32_t side, uint32_t along, uint32_t across)
@@ -142,8 +75,7 @@ static void weave_side(const struct pacars *db, const void *node, uint32_t level
     uint32_t *key = budget_take(db->budget, count * sizeof *key);
     if (!key)
         return;
-    if (list->count)
-        memcpy(key, list->low, list->count * sizeof *key);
+    db->lists->starts(list, key);
     for (uint32_t digit = 0, at = list->count; digit < slots * slots; digit++) {
         const struct square *child = square_below(db, node, digit);
         for (uint32_t i = 0; i < sampled(child, side); i++)
@@ -156,12 +88,9 @@ static void weave_side(const struct pacars *db, const void *node, uint32_t level
     struct woven *woven = budget_take(db->budget, woven_bytes(db, kept));
     if (woven) {
         woven->count = kept;
-        for (uint32_t i = 0, at = 0; i < kept; i++) {
-            while (at < list->count && list->low[at] <= key[i])
-                at++;
+        for (uint32_t i = 0; i < kept; i++)
             woven->record[i * apart] = key[i];
-            woven->record[i * apart + 1] = at;
-        }
+        db->lists->places(db, list, woven);
         point_below(db, node, level, side, woven);
         square->woven[side] = woven;
     }
@@ -176,7 +105,7 @@ bool square_is_idle(const struct square *square)
 void square_drop(const struct pacars *db, struct square **at)
 {
     for (uint32_t side = 0; side < SIDES; side++)
-        resize(db->budget, &(*at)->list[side], 0);
+        db->lists->free(db, &(*at)->list[side]);
     budget_give(db->budget, *at, sizeof **at);
     *at = NULL;
 }

@@ -239,3 +239,28 @@ void trie_prune(struct trie *trie, uint64_t key, uint32_t level)
             node[deepest] = *at[deepest];
     }
 }
+
+enum { SIDE_BY_SIDE = 16 };
+
+void trie_walk(const struct trie *trie, const uint64_t *key, size_t count, uint32_t *steps)
+{
+    for (size_t first = 0; first < count; first += SIDE_BY_SIDE) {
+        uint32_t some = count - first < SIDE_BY_SIDE ? (uint32_t)(count - first) : SIDE_BY_SIDE, on = some;
+        const void *node[SIDE_BY_SIDE];
+        for (uint32_t i = 0; i < some; i++)
+            node[i] = trie->root;
+        for (uint32_t level = 0; on; level++) {
+            on = 0;
+            for (uint32_t i = 0; i < some; i++) {
+                if (!node[i])
+                    continue;
+                steps[first + i]++;
+                node[i] = level < trie->levels
+                              ? trie_child(trie, node[i], trie_digit(trie, key[first + i], level))
+                              : NULL;
+                __builtin_prefetch(node[i]);
+                on += node[i] != NULL;
+            }
+        }
+    }
+}

@@ -36,6 +36,8 @@ void trie_free(struct trie *trie, void (*drop)(void *owner, void *payload), void
 struct trie_span trie_span(const struct trie *trie, uint64_t low, uint32_t length);
 void *trie_reach(struct trie *trie, uint64_t key, uint32_t level, bool make);
 void trie_prune(struct trie *trie, uint64_t key, uint32_t level);
+/* Adds to steps[i] the nodes on the path of key i, the root included; payloads are not read. */
+void trie_walk(const struct trie *trie, const uint64_t *key, size_t count, uint32_t *steps);
 
 /* A key of the trie's width as spans and steps have it: its first bit on top. */
 static inline uint64_t trie_key(const struct trie *trie, uint64_t value)

@@ -13,11 +13,13 @@
  *
  * Where we differ: there may be any number of dimensions, each with its trie; a range is stored under the
  * smallest prefix that encloses it, and the rule is compared as a whole.  Each tuple has a hash table of its
- * own, and a tuple whose best rule cannot beat the rule found so far is skipped.
+ * own, and a tuple whose best rule cannot beat the rule found so far is skipped; with table=1 there is the
+ * paper's one table, keyed by the tuple's number and its bits, in which every tuple left is looked up.
  */
 #include <string.h>
 
 #include "trie.h"
+#include "tuple_table.h"
 #include "tuples.h"
 #include "vfdb_work.h"
 
@@ -32,6 +34,7 @@ struct length_mark {
 
 struct tss_tries {
     struct tuples tuples;
+    struct tuple_table table; /* of all tuples, if they are bare */
     struct trie *trie[VFDB_DIMS];
 };
 
@@ -158,6 +161,7 @@ static void tss_tries_free(void *built)
     struct tss_tries *db = built;
     for (uint32_t d = 0; d < db->tuples.dims; d++)
         trie_free(db->trie[d], drop_mark, db->tuples.budget);
+    tuple_table_close(&db->table, db->tuples.budget);
     tuples_close(&db->tuples);
     budget_give(db->tuples.budget, db, sizeof *db);
 }
@@ -174,6 +178,9 @@ static int tss_tries_build(struct budget *budget, const struct vfdb_plan *plan,
         return status;
     }
     uint32_t stride = (uint32_t)plan->value[0];
+    db->tuples.bare = plan->value[2];
+    if (db->tuples.bare && !tuple_table_open(&db->table, budget))
+        status = VFDB_NO_MEMORY;
     for (uint32_t d = 0; d < rules->dims && status == VFDB_OK; d++) {
         db->trie[d] = trie_new(budget, rules->bits[d], stride, (enum trie_form)plan->value[1],
                                sizeof(struct length_mark));
@@ -190,6 +197,20 @@ static int tss_tries_build(struct budget *budget, const struct vfdb_plan *plan,
 
 /* -- updates ---------------------------------------------------------------------------------- */
 
+static bool put(struct tss_tries *db, struct tuple *tuple, const uint32_t *key, const uint32_t *box,
+                uint32_t priority)
+{
+    return db->tuples.bare ? tuple_table_put(&db->table, &db->tuples, tuple, key, box, priority)
+                           : tuple_put(&db->tuples, tuple, key, box, priority);
+}
+
+static bool drop(struct tss_tries *db, struct tuple *tuple, const uint32_t *key, const uint32_t *box,
+                 uint32_t priority)
+{
+    return db->tuples.bare ? tuple_table_drop(&db->table, &db->tuples, tuple, key, box, priority)
+                           : tuple_drop(&db->tuples, tuple, key, box, priority);
+}
+
 static int tss_tries_insert(void *built, const uint32_t *box, uint32_t priority)
 {
     struct tss_tries *db = built;
@@ -201,11 +222,11 @@ static int tss_tries_insert(void *built, const uint32_t *box, uint32_t priority)
     if (!tuple)
         return VFDB_NO_MEMORY;
     uint32_t number = tuple->number;
-    if (!tuple_put(&db->tuples, tuple, key, box, priority))
+    if (!put(db, tuple, key, box, priority))
         return VFDB_NO_MEMORY;
     if (mark(db, box, length, number))
         return VFDB_OK;
-    tuple_drop(&db->tuples, tuple, key, box, priority);
+    drop(db, tuple, key, box, priority);
     return VFDB_NO_MEMORY;
 }
 
@@ -220,7 +241,7 @@ static int tss_tries_remove(void *built, const uint32_t *box, uint32_t priority)
     if (!tuple)
         return VFDB_ABSENT;
     uint32_t number = tuple->number;
-    if (!tuple_drop(&db->tuples, tuple, key, box, priority))
+    if (!drop(db, tuple, key, box, priority))
         return VFDB_ABSENT;
     unmark(db, box, length, number, db->tuples.dims, 0);
     return VFDB_OK;
@@ -303,6 +324,28 @@ VFDB_BODY uint32_t look_up(const struct tuples *tuples, const struct tuple *tupl
     return best;
 }
 
+/* The same in the one table of all tuples. */
+VFDB_BODY uint32_t look_up_shared(const struct tss_tries *db, const struct tuple *tuple, const uint32_t *key,
+                                  const uint32_t *header, uint32_t best, struct vfdb_work *work)
+{
+    uint32_t hash = tuple_table_hash(tuple, key);
+    const struct tuple_rule *rule = db->table.head[hash >> db->table.shift];
+    if (work) {
+        work->tuples++;
+        work->hashes++;
+        work->lists += rule != NULL;
+    }
+    for (; rule && rule->priority < best; rule = rule->next) {
+        if (rule->hash != hash)
+            continue;
+        if (work)
+            work->rules++;
+        if (rule_matches(rule, header, db->tuples.dims))
+            return rule->priority;
+    }
+    return best;
+}
+
 VFDB_BODY int search_blocks(const struct tss_tries *db, const uint32_t *headers, size_t count,
                             uint32_t *answers, struct vfdb_work *work, bool counted)
 {
@@ -320,7 +363,10 @@ VFDB_BODY int search_blocks(const struct tss_tries *db, const uint32_t *headers,
                 for (uint64_t left = candidates(&ways, tuples->dims, i, word); left; left &= left - 1) {
                     uint32_t number = word * 64 + (uint32_t)__builtin_ctzll(left);
                     const struct tuple *tuple = number < tuples->room ? tuples->number[number] : NULL;
-                    if (tuple && tuple->bound < best)
+                    if (tuple && tuples->bare)
+                        best = look_up_shared(db, tuple, key, header, best,
+                                              counted ? work + first + i : NULL);
+                    else if (tuple && tuple->bound < best)
                         best = look_up(tuples, tuple, key, header, best, counted ? work + first + i : NULL);
                 }
             answers[first + i] = best;
@@ -340,6 +386,23 @@ static int tss_tries_search_counted(const void *built, const uint32_t *headers, 
     return search_blocks(built, headers, count, answers, work, true);
 }
 
+static int tss_tries_walk(const void *built, const uint32_t *headers, size_t count, uint32_t *steps)
+{
+    const struct tss_tries *db = built;
+    uint32_t dims = db->tuples.dims;
+    memset(steps, 0, count * sizeof *steps);
+    for (size_t i = 0; i < count; i += BLOCK) {
+        uint64_t key[BLOCK];
+        uint32_t some = count - i < BLOCK ? (uint32_t)(count - i) : BLOCK;
+        for (uint32_t d = 0; d < dims; d++) {
+            for (uint32_t j = 0; j < some; j++)
+                key[j] = trie_key(db->trie[d], headers[(i + j) * dims + d]);
+            trie_walk(db->trie[d], key, some, steps + i);
+        }
+    }
+    return VFDB_OK;
+}
+
 const struct vfdb_ops vfdb_tss_tries = {
     .name = "tss_tries",
     .title = "tuple space search among the tuples that a trie per dimension leaves",
@@ -347,11 +410,13 @@ const struct vfdb_ops vfdb_tss_tries = {
     .most_dims = VFDB_DIMS,
     .param = {{"stride", "bits of a key per level of its trie (the compression factor)", 4, 1, 8},
               {"form", "of its nodes: 0 plain, 1 bitmaps, 2 bitmaps counted by the CPU's instruction", 0, 0,
-               2}},
+               2},
+              {"table", "1: one hash table for all tuples, as the paper has it", 0, 0, 1}},
     .build = tss_tries_build,
     .insert = tss_tries_insert,
     .remove = tss_tries_remove,
     .search = tss_tries_search,
     .search_counted = tss_tries_search_counted,
+    .walk = tss_tries_walk,
     .free = tss_tries_free,
 };

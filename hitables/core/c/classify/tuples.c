@@ -113,7 +113,7 @@ static void table_bytes(uint32_t slots, size_t *filter, size_t *head)
     *head = slots * sizeof(struct tuple_rule *);
 }
 
-static void drop_tuple(struct tuples *db, struct tuple *tuple)
+void tuples_forget(struct tuples *db, struct tuple *tuple)
 {
     size_t filter, head;
     *place_in_table(db, tuple->length) = tuple->next;
@@ -183,7 +183,7 @@ static struct tuple *add_tuple(struct tuples *db, const uint8_t *length)
     struct tuple *tuple = budget_take(db->budget, sizeof *tuple);
     if (!tuple)
         return NULL;
-    if (!resize(db, tuple, LEAST_SLOTS)) {
+    if (!db->bare && !resize(db, tuple, LEAST_SLOTS)) {
         budget_give(db->budget, tuple, sizeof *tuple);
         return NULL;
     }
@@ -258,7 +258,7 @@ int tuples_open(struct tuples *db, struct budget *budget, const struct vfdb_rule
 void tuples_close(struct tuples *db)
 {
     while (db->count)
-        drop_tuple(db, db->order[db->count - 1]);
+        tuples_forget(db, db->order[db->count - 1]);
     slab_free(db->rules);
     budget_give(db->budget, db->order, db->room * sizeof *db->order);
     budget_give(db->budget, db->number, db->room * sizeof *db->number);
@@ -278,7 +278,7 @@ bool tuple_put(struct tuples *db, struct tuple *tuple, const uint32_t *key, cons
     struct tuple_rule *rule = slab_take(db->rules, &number);
     if (!rule) {
         if (!tuple->count)
-            drop_tuple(db, tuple);
+            tuples_forget(db, tuple);
         return false;
     }
     uint32_t hash = tuple_hash(tuple, key), slot = tuple_slot(tuple, hash);
@@ -317,7 +317,7 @@ bool tuple_drop(struct tuples *db, struct tuple *tuple, const uint32_t *key, con
         signs |= signs_of(rule->hash);
     tuple->filter[slot] = signs;
     if (!--tuple->count) {
-        drop_tuple(db, tuple);
+        tuples_forget(db, tuple);
         return true;
     }
     if (tuple->slots > LEAST_SLOTS && tuple->count < tuple->slots / 8)

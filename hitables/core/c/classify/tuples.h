@@ -36,6 +36,7 @@ struct tuples {
     struct tuple **number; /* [room], by number, with gaps */
     struct tuple **table;  /* [places], by lengths */
     uint32_t count, room, places;
+    bool bare; /* tuples have no hash tables: tuple_table.h has one for all */
 };
 
 /* One odd number per word of the key.  They are fixed, so rules that share a chain can be written on purpose.
@@ -49,6 +50,8 @@ void tuples_lengths(const struct tuples *tuples, const uint32_t *box, uint8_t *l
 void tuples_key(const struct tuples *tuples, const uint32_t *sides, uint32_t stride, uint32_t *key);
 struct tuple *tuples_find(const struct tuples *tuples, const uint8_t *length);
 struct tuple *tuples_have(struct tuples *tuples, const uint8_t *length);
+/* Free a tuple without rules. */
+void tuples_forget(struct tuples *tuples, struct tuple *tuple);
 bool tuple_put(struct tuples *tuples, struct tuple *tuple, const uint32_t *key, const uint32_t *box,
                uint32_t priority);
 bool tuple_drop(struct tuples *tuples, struct tuple *tuple, const uint32_t *key, const uint32_t *box,

@@ -427,16 +427,34 @@ int vfdb_search_counted(struct vfdb *db, const uint32_t *headers, size_t count, 
     return status;
 }
 
-int vfdb_search_chained(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers)
+static int chain_calls(int (*call)(const void *, const uint32_t *, size_t, uint32_t *), const struct vfdb *db,
+                       const uint32_t *headers, size_t count, uint32_t *answers)
 {
     int status = VFDB_OK;
     /* No rule has this priority, which neither the compiler nor the processor knows. */
     volatile uint32_t never = VFDB_NONE - 1;
-    pthread_rwlock_rdlock(&db->lock);
     for (size_t i = 0; i < count && status == VFDB_OK; i++) {
-        status = db->ops->search(db->built, headers, 1, answers + i);
+        status = call(db->built, headers, 1, answers + i);
         headers += db->dims * (1 + (size_t)(answers[i] == never));
     }
+    return status;
+}
+
+int vfdb_search_chained(struct vfdb *db, const uint32_t *headers, size_t count, uint32_t *answers)
+{
+    pthread_rwlock_rdlock(&db->lock);
+    int status = chain_calls(db->ops->search, db, headers, count, answers);
+    pthread_rwlock_unlock(&db->lock);
+    return status;
+}
+
+int vfdb_walk(struct vfdb *db, const uint32_t *headers, size_t count, bool chained, uint32_t *steps)
+{
+    if (!db->ops->walk)
+        return VFDB_UNCOUNTED;
+    pthread_rwlock_rdlock(&db->lock);
+    int status = chained ? chain_calls(db->ops->walk, db, headers, count, steps)
+                         : db->ops->walk(db->built, headers, count, steps);
     pthread_rwlock_unlock(&db->lock);
     return status;
 }

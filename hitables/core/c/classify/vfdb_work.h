@@ -14,6 +14,7 @@ static inline void vfdb_work_add(struct vfdb_work *sum, const struct vfdb_work *
     sum->tuples += more->tuples;
     sum->rules += more->rules;
     sum->flows += more->flows;
+    sum->keys += more->keys;
 }
 
 #endif
