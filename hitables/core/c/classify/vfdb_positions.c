@@ -26,18 +26,21 @@ static int have_order(struct vfdb *db)
     return db->order ? VFDB_OK : VFDB_NO_MEMORY;
 }
 
-/* Rule *position* gets its new priority, in the structure too. */
+/* Rule *position* gets its new priority, in the structure too.  It goes in before it comes out: going in may
+ * find no memory, and coming out needs none. */
 static int move_rule(struct vfdb *db, uint32_t position, uint32_t to)
 {
     uint32_t from = vfdb_order_priority(db->order, position);
-    int status = vfdb_take_out(db, from);
+    vfdb_list_rename(db->list, from, to);
+    int status = vfdb_put_in(db, to);
+    vfdb_list_rename(db->list, to, from);
     if (status)
         return status;
+    status = vfdb_take_out(db, from);
     vfdb_list_rename(db->list, from, to);
-    status = vfdb_put_in(db, to);
     if (status) {
+        vfdb_take_out(db, to);
         vfdb_list_rename(db->list, to, from);
-        vfdb_put_in(db, from); /* into the room that it left */
         return status;
     }
     vfdb_order_rename(db->order, position, to);
