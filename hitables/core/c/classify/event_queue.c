@@ -1,13 +1,13 @@
 /* The bounded queue of events that monitors read (Sahasranaman and Buddhikot, section 3.2).
  *
  * Idea: one ring that every event is written to, and a place in it for each monitor.  A monitor that is a
- * whole ring behind loses the oldest events, which are counted; no other monitor does.  (A socket's buffer, as
- * in the paper, refuses the newest: a daemon that was late would hear of connections that are over.)  A
+ * whole ring behind loses the oldest events, which are counted; no other monitor does.  (The buffer of a
+ * socket, as in the paper, refuses the newest: a late daemon would hear of connections that are over.)  A
  * descriptor of the system wakes whoever waits for a monitor.
- * Cost: of an event, its copy into the ring, under one lock for the events of a block; of a monitor, one write
- * to its descriptor when it had read everything.  Without monitors events are numbered, and not kept.
- * Invariant: a monitor's place lies at most one ring before the end; its descriptor is readable if and only if
- * events are pending, or there will be none; events since it opened = delivered + lost + pending.
+ * Cost: of an event, its copy into the ring, under one lock for the events of a block; of a monitor, one
+ * write to its descriptor when it had read everything.  Without monitors events are numbered, and not kept.
+ * Invariant: a monitor's place lies at most one ring before the end; its descriptor is readable if and only
+ * if events are pending, or there will be none; events since it opened = delivered + lost + pending.
  * Threading: every function may run in any number of threads; the lock is held for copies only.
  */
 #include "event_queue.h"
