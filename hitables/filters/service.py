@@ -57,17 +57,18 @@ class FilterService:
 
     def attend(self) -> None:
         """Decide on packets that have arrived, and send events."""
-        for descriptor, _ in self.events.poll(0):
-            if self.capture is not None and descriptor == self.capture.fileno():
-                self.capture.classify(self.filters)
-            elif descriptor in self.by_descriptor:
+        ready = {descriptor for descriptor, _ in self.events.poll(0)}
+        if self.capture is not None and self.capture.fileno() in ready:
+            self.capture.classify(self.filters)
+            ready = {descriptor for descriptor, _ in self.events.poll(0)}  # also of these packets' events
+        for descriptor in ready:
+            if descriptor in self.by_descriptor:
                 self._send(self.by_descriptor[descriptor])
 
     def take(self, lines: Iterable[str], reply: Reply, client: Connection) -> None:
-        for line in lines:
-            answer = self.answer(line, client)
-            if answer:
-                reply(answer)
+        answers = "".join(self.answer(line, client) for line in lines)
+        if answers:
+            reply(answers)
 
     def finish(self) -> None:
         """Every command is answered at once."""
