@@ -33,12 +33,12 @@ socket_option = option(
     short_help="Keep filters in memory, and answer clients on a socket.",
     examples=(
         (
-            "Let the group netops control these filters",
-            "hitables filters serve --socket /run/filters.sock --mode 0660 --group netops office.filters",
+            "Let the group adm control these filters",
+            "hitables filters serve --socket f.sock --mode 0660 --group adm web.filters",
         ),
         (
             "Decide on the packets of eth0, in user space",
-            "hitables filters serve --socket /run/filters.sock --capture eth0 office.filters",
+            "hitables filters serve --socket f.sock --capture eth0 web.filters",
         ),
     ),
 )
@@ -144,10 +144,10 @@ def _group(name: str | None) -> int | None:
     short_help="Send commands to a server, and print its answers.",
     examples=(
         (
-            "Let a network reach a web server",
-            "hitables filters send --socket /run/filters.sock insert 10 allow src 192.0.2.0/24 dport 80",
+            "Let packets to web servers pass",
+            "hitables filters send --socket f.sock insert 10 allow proto tcp dport 80",
         ),
-        ("List the filters", "hitables filters send --socket /run/filters.sock list"),
+        ("List the filters", "hitables filters send --socket f.sock list"),
     ),
 )
 @click.argument("words", metavar="[COMMAND...]", nargs=-1)
@@ -188,8 +188,8 @@ def send(words: tuple[str, ...], path: str) -> None:
 @command(
     short_help="Print the events of a server as they come.",
     examples=(
-        ("Print events until Ctrl-C", "hitables filters monitor --socket /run/filters.sock"),
-        ("Wait for one event", "hitables filters monitor --socket /run/filters.sock --count 1"),
+        ("Print events until Ctrl-C", "hitables filters monitor --socket f.sock"),
+        ("Wait for one event", "hitables filters monitor --socket f.sock --count 1"),
     ),
 )
 @section("Socket", socket_option)

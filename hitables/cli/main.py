@@ -89,8 +89,8 @@ def bench() -> None:
 @main.group(
     short_help="Filters with actions and events, for other programs.",
     examples=(
-        ("Answer clients on a socket", "hitables filters serve --socket /run/filters.sock office.filters"),
-        ("Print events as they come", "hitables filters monitor --socket /run/filters.sock"),
+        ("Answer clients on a socket", "hitables filters serve --socket f.sock web.filters"),
+        ("Print events as they come", "hitables filters monitor --socket f.sock"),
     ),
 )
 def filters() -> None:

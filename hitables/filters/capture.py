@@ -23,7 +23,8 @@ _OUTGOING, _LOOPBACK = 4, 772  # a type of packet, and one of interface
 _SOL_PACKET, _PACKET_STATISTICS, _SO_TIMESTAMPNS = 263, 6, 35
 _LATER_FRAGMENT_4, _LATER_FRAGMENT_6 = 0x1FFF, 0xFFF8
 _WITH_PORTS = (6, 17, 33, 132, 136)
-_HOP_BY_HOP, _ROUTING, _FRAGMENT, _AUTHENTICATION, _DESTINATION = 0, 43, 44, 51, 60
+_FRAGMENT, _AUTHENTICATION = 44, 51
+_EXTENSIONS = (0, 43, _FRAGMENT, _AUTHENTICATION, 60, 135)
 
 Header = tuple[int, int, int, int, int, int]
 
@@ -117,7 +118,9 @@ def _header6(data: bytes) -> Header:
     if data[0] >> 4 != 6 or len(data) < at:
         raise IndexError
     is_later = False
-    while proto in (_HOP_BY_HOP, _ROUTING, _FRAGMENT, _AUTHENTICATION, _DESTINATION) and not is_later:
+    while proto in _EXTENSIONS:
+        if is_later:  # its protocol is behind a header that it lacks
+            raise IndexError
         following, size = data[at], data[at + 1]
         if proto == _FRAGMENT:
             is_later = bool(struct.unpack_from("!H", data, at + 2)[0] & _LATER_FRAGMENT_6)
