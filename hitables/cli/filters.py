@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..errors import HitablesError
-from .terminal import command, family_option, max_memory_option, option, section
+from .terminal import command, max_memory_option, option, section
 
 
 class Mode(click.ParamType[int]):
@@ -65,7 +65,13 @@ socket_option = option(
         show_default=True,
         help='Search with this plan of "hitables algorithms".',
     ),
-    family_option,
+    option(
+        "--family",
+        type=click.Choice(["4", "6"]),
+        default="4",
+        show_default=True,
+        help="Take filters and packets of IPv4 or IPv6.",
+    ),
     option(
         "--room",
         metavar="N",
@@ -86,7 +92,7 @@ def serve(
     mode: int,
     group: str | None,
     algorithm: str,
-    family: str | None,
+    family: str,
     room: int,
     max_memory: int | None,
     interface: str | None,
@@ -109,7 +115,7 @@ def serve(
     from ..filters.text import Syntax, read_filters
     from ..line_server import over_socket
 
-    syntax = Syntax(int(family or 4))
+    syntax = Syntax(int(family))
     listed = read_filters(read_text(filters_file), syntax, filters_file) if filters_file else []
     number = _group(group)
     with Filters(algorithm, listed, layout=syntax.layout, room=room, limit=max_memory or 0) as filters:

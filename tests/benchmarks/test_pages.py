@@ -15,6 +15,8 @@ import pytest
 from benchmarks import (
     classifiers,
     cliffs,
+    events,
+    events_tables,
     flow_kernel,
     flow_kinds,
     flow_model,
@@ -49,6 +51,7 @@ TABLES: dict[str, tuple[str, str, str, Callable[[Any], str]]] = {
     "flow-kinds": ("classifiers", "flows", "kinds", flow_kinds.table),
     "flow-model": ("classifiers", "flows", "model", flow_model.table),
     "flow-kernel": ("classifiers", "flows", "kernel", flow_kernel.table),
+    **{f"events-{part}": ("filters", "events", part, table) for part, table in events_tables.TABLES.items()},
     "storm-hits": ("classifiers", "storm", "hits", storm.hit_table),
     "storm-worth": ("classifiers", "storm", "worth", storm.worth_table),
     "storm-delays": ("classifiers", "storm", "delays", storm_threads.delay_table),
@@ -70,6 +73,7 @@ def test_a_table_of_the_docs_is_that_of_the_recorded_figures(name: str) -> None:
 PARTS: list[tuple[ModuleType, str, list[str]]] = [
     (flow_tables, "hashes", ["--short", "--only", "hashes"]),
     (storm, "windows", ["--short", "--only", "windows"]),
+    (events, "cost", ["--short", "--only", "cost"]),
     (classifiers, "compare", ["--short"]),
     (classifiers, "compare", ["--published", "--algorithms", "tss"]),
     (scaling, "growth", ["--algorithms", "tss"]),
