@@ -15,7 +15,8 @@ directions through, and cause events when one of them ends (FIN) or both do (RST
 --linger seconds later, so that the last acknowledgement still passes.  (The other two are for connections
 that end before they have filters: packets that are only watched do not wait.)  A connection without a packet
 for --idle seconds is forgotten, too; and beyond --most connections a new one gets no filters, which is
-counted.
+counted.  Priorities from --first on, four for each of --most connections, are this daemon's own: what is
+there when it starts is removed.
 
 This is the example of the layer-4 comparison (Sahasranaman and Buddhikot, section 3.2), where the first
 packet is dropped, and TCP sends it again.
@@ -85,7 +86,8 @@ class Daemon:
 
     def __init__(self, client: Client, first: int, most: int, linger: float, idle: float) -> None:
         self.client, self.linger, self.idle = client, linger, idle
-        self.free = list(range(first + FILTERS * (most - 1), first - 1, -FILTERS))
+        self.own = range(first, first + FILTERS * most)  # priorities
+        self.free = list(self.own[::FILTERS][::-1])
         self.by_flow: dict[Flow, Connection] = {}  # by the flow of either direction
         self.leaving: list[Connection] = []  # by rising time of removal
         self.swept = time.monotonic()
@@ -94,6 +96,8 @@ class Daemon:
 
     def run(self, count: int | None = None) -> None:
         """Serve until *count* connections have ended (None: until an interrupt)."""
+        left = [each.priority for each in self.client.filters() if each.priority in self.own]
+        self.client.delete(*left)  # of a daemon that was killed
         self.client.monitor()
         print("waiting for connections", file=sys.stderr, flush=True)
         while count is None or self.removed < count:

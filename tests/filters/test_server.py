@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.two_hosts import Host
 from hitables.engine import Action, Filter
 from hitables.errors import DatabaseError, FileError, HitablesError
 from hitables.filters import Client
@@ -238,6 +239,43 @@ def test_who_may_write_to_the_socket_may_connect(mode: str, may: bool, path: Pat
                 done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.DEVNULL, check=False)
                 assert (done.returncode == 0) == allowed
             server.terminate()
+
+
+@pytest.mark.parametrize(("family", "loopback"), [("4", "127.0.0.1"), ("6", "::1")])
+def test_packets_of_an_interface_are_classified_once_each_and_cause_events(
+    family: str, loopback: str, tmp_path: Path, needs_kernel: None
+) -> None:
+    path = tmp_path / "socket"
+    (tmp_path / "office.filters").write_text("7 allow_event proto tcp tcp syn\n")
+    connect = f"import socket; socket.create_connection(({loopback!r}, 9))"
+    host = Host()
+    try:
+        host.run("ip", "link", "set", "lo", "up")
+        words = [HITABLES, "filters", "serve", "--socket", path, "--family", family, "--capture", "lo"]
+        with host.start(*words, tmp_path / "office.filters", stderr=subprocess.PIPE) as server:
+            assert server.stderr is not None and "listening" in server.stderr.readline()
+            with Client(path) as client:
+                client.monitor()
+                refused = host.start(sys.executable, "-c", connect, stderr=subprocess.DEVNULL)
+                assert refused.wait() == 1  # nothing listens there
+                (event,) = client.read(60)
+                names = client.syntax.show_header(event.header)
+                assert names.startswith(f"src {loopback} dst {loopback} sport ")
+                assert names.endswith(" dport 9 proto tcp tcp syn")
+                while client.status()["packets"] != "2":  # the refusal, to which no filter applies
+                    client.read(0.01)
+                status = client.status()
+                assert (status["allowed"], status["unmatched"], status["missed"]) == ("1", "1", "0")
+                host.run("ip", "link", "set", "lo", "down")
+                while client.status()["down"] == "0":
+                    client.read(0.01)
+                host.run("ip", "link", "set", "lo", "up")
+                host.start(sys.executable, "-c", connect, stderr=subprocess.DEVNULL).wait()
+                assert [each.number for each in client.read(60)] == [1]
+            server.terminate()
+            assert server.wait() == 0
+    finally:
+        host.close()
 
 
 def test_the_far_side_of_a_socket_that_is_no_server_is_refused(tmp_path: Path) -> None:

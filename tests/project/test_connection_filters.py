@@ -167,6 +167,21 @@ def test_beyond_its_limit_the_daemon_refuses_and_an_idle_connection_is_forgotten
         assert (counted["begun"], counted["refused"], counted["forgotten"]) == (1, 1, 1)
 
 
+@pytest.mark.needs_kernel
+def test_a_daemon_removes_what_one_that_was_killed_has_left(path: str, connect: Connect) -> None:
+    with Client(path) as client:
+        with daemon(path, "--linger", 600) as killed:
+            connect("--count", 3, "--together", 3)
+            wait_until(client, lambda count: count == 15)
+            killed.kill()
+        assert len(client.filters()) == 15
+        with daemon(path, "--linger", 0, "--count", 1) as running:
+            assert len(client.filters()) == 3
+            connect("--count", 1)
+            assert running.wait() == 0
+        assert len(client.filters()) == 3
+
+
 def test_without_a_server_the_daemon_says_where_there_should_be_one(tmp_path: Path) -> None:
     path = tmp_path / "none"
     command = [sys.executable, str(SCRIPT), "--socket", str(path)]
