@@ -84,25 +84,28 @@ def reverse(flow: Flow) -> Flow:
 class Daemon:
     """The connections that have filters."""
 
-    def __init__(self, client: Client, first: int, most: int, linger: float, idle: float) -> None:
-        self.client, self.linger, self.idle = client, linger, idle
+    client: Client
+
+    def __init__(self, first: int, most: int, linger: float, idle: float) -> None:
+        self.linger, self.idle = linger, idle
         self.own = range(first, first + FILTERS * most)  # priorities
         self.free = list(self.own[::FILTERS][::-1])
         self.by_flow: dict[Flow, Connection] = {}  # by the flow of either direction
         self.leaving: list[Connection] = []  # by rising time of removal
         self.swept = time.monotonic()
-        self.begun = self.removed = self.refused = self.forgotten = 0
+        self.begun = self.removed = self.refused = self.forgotten = self.lost_events = 0
         self.latencies: list[int] = []  # ns
 
-    def run(self, count: int | None = None) -> None:
+    def run(self, client: Client, count: int | None = None) -> None:
         """Serve until *count* connections have ended (None: until an interrupt)."""
-        left = [each.priority for each in self.client.filters() if each.priority in self.own]
-        self.client.delete(*left)  # of a daemon that was killed
-        self.client.monitor()
+        self.client = client
+        self.clear(client)
+        client.monitor()
         print("waiting for connections", file=sys.stderr, flush=True)
-        while count is None or self.removed < count:
-            for event in self.client.read(self.pause()):
+        while count is None or self.removed + self.forgotten < count:
+            for event in client.read(self.pause()):
                 self.take(event)
+            self.lost_events = client.lost
             self.remove_ended()
             if time.monotonic() >= self.swept + self.idle:
                 self.sweep()
@@ -157,15 +160,17 @@ class Daemon:
             connection.packets = packets
         self.swept = time.monotonic()
 
-    def end(self) -> None:
-        """Remove all filters that this daemon has made."""
-        for connection in {id(each): each for each in self.by_flow.values()}.values():
-            self.remove(connection)
+    def clear(self, client: Client) -> None:
+        """Remove the filters of this daemon, or of one that was killed.
+
+        Those that the server has: where an interrupt ended a command, this daemon cannot know.
+        """
+        client.delete(*(each.priority for each in client.filters() if each.priority in self.own))
 
     def report(self) -> dict[str, object]:
         return {
             "begun": self.begun, "removed": self.removed, "refused": self.refused,
-            "forgotten": self.forgotten, "lost_events": self.client.lost, "latency_ns": self.latencies,
+            "forgotten": self.forgotten, "lost_events": self.lost_events, "latency_ns": self.latencies,
         }  # fmt: skip
 
 
@@ -184,17 +189,18 @@ def main() -> int:
     if args.most < 1 or args.first < 0 or args.linger < 0 or args.idle <= 0:
         parser.error("--most and --idle must be positive, --first and --linger not negative")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    daemon = Daemon(args.first, args.most, args.linger, args.idle)
     try:
-        with Client(args.socket) as client:
-            daemon = Daemon(client, args.first, args.most, args.linger, args.idle)
-            with contextlib.suppress(KeyboardInterrupt):
-                daemon.run(args.count)
+        with contextlib.suppress(KeyboardInterrupt), Client(args.socket) as client:
+            daemon.run(client, args.count)
+        for number in (signal.SIGTERM, signal.SIGINT):  # one is enough
+            signal.signal(number, signal.SIG_IGN)
         if args.report:
             args.report.write_text(json.dumps(daemon.report()) + "\n")
         # An interrupted command may have left part of an answer: the filters go by a new connection.
-        with Client(args.socket) as daemon.client:
-            daemon.end()
-    except HitablesError as error:
+        with Client(args.socket) as client:
+            daemon.clear(client)
+    except (HitablesError, OSError) as error:
         print(f"connection_filters: {error}", file=sys.stderr)
         return 2
     return 0

@@ -155,16 +155,29 @@ def test_beyond_its_limit_the_daemon_refuses_and_an_idle_connection_is_forgotten
         f"kept = [socket.create_connection(('{FAR}', {PORT})) for _ in range(2)]\n"
         "time.sleep(600)"
     )
-    with daemon(path, "--most", 1, "--idle", 0.5, "--report", report) as running, Client(path) as client:
+    words = ("--most", 1, "--idle", 0.5, "--count", 1, "--report", report)
+    with daemon(path, *words) as running, Client(path) as client:
         with hosts.near.start(sys.executable, "-c", idle) as idling:
             wait_until(client, lambda count: count == 7)
-            while len(client.filters()) != 3:
-                client.read(0.05)
+            assert running.wait() == 0
+            assert len(client.filters()) == 3
             idling.kill()
-        running.terminate()
-        assert running.wait() == 0
         counted = json.loads(report.read_text())
         assert (counted["begun"], counted["refused"], counted["forgotten"]) == (1, 1, 1)
+
+
+@pytest.mark.needs_kernel
+def test_a_signal_in_the_midst_of_a_removal_leaves_no_filter_and_is_no_trouble(
+    path: str, connect: Connect
+) -> None:
+    """Another client has removed a filter of the daemon's: as after a command that was interrupted."""
+    with daemon(path, "--linger", 600) as running, Client(path) as client:
+        connect("--count", 2, "--together", 2)
+        wait_until(client, lambda count: count == 11)
+        client.delete(1000, 1005)
+        running.terminate()
+        assert running.wait() == 0
+        assert len(client.filters()) == 3
 
 
 @pytest.mark.needs_kernel
