@@ -81,7 +81,7 @@ class Scale:
         """What the whole run takes, about, on an idle machine."""
         plans, served, sizes = len(PLANS), len(SERVED), len(self.sizes)
         seconds = {
-            "cost": plans * sizes * 0.25,
+            "cost": plans * sizes * 1.1,
             "latency": plans * sizes * (0.2 + 0.25 * self.seconds),
             "queue": len(ROOMS) * self.burst / 25_000,
             "socket": served * sizes * (0.9 + min(self.seconds, self.served * 0.0012)),
@@ -454,10 +454,10 @@ def main() -> None:
     print(
         f"the whole run takes about {scale.minutes:.1f} minutes on an idle machine; this: {' '.join(parts)}"
     )
-    data: Row = {"machine": machine(), "seed": SEED, "parameters": vars(scale), "dates": {}}
+    data: Row = {"machine": machine(), "seed": SEED, "date": "", "parameters": {}, "dates": {}}
     if args.only and path.exists():
         before = json.loads(path.read_text())
-        data = before | data | {"dates": before.get("dates", {})}
+        data = before | data | {key: before.get(key, {}) for key in ("parameters", "dates")}
     for name in parts:
         start = time.monotonic()
         data[name] = []
@@ -465,6 +465,7 @@ def main() -> None:
             data[name].append(row)
             print(name, row, flush=True)
         data["dates"][name] = data["date"] = date.today().isoformat()
+        data["parameters"][name] = vars(scale)
         path.write_text(json.dumps(data, indent=1) + "\n")
         print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
     if args.output:
