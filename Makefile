@@ -87,6 +87,9 @@ papers-sfl: setup ## the evaluation of the SFL paper again (hours, resumed where
 papers-layer4: setup ## the evaluation of the layer-4 paper again: Grid-of-Tries, tuple space search, PACARS
 	python -m benchmarks.layer4 $(BENCH_FLAGS)
 
+papers-events: setup ## filters with actions and events: from a packet to the filter that answers it (7 minutes, needs root)
+	python -m benchmarks.events $(BENCH_FLAGS)
+
 papers-flows: setup ## the flow state paper again, a day of packets (an hour; BENCH_FLAGS=--short: a minute); TRACE=FILE: of a capture
 	python -m benchmarks.flow_tables $(if $(TRACE),--trace "$(TRACE)") $(BENCH_FLAGS)
 

@@ -99,6 +99,10 @@ class Session:
         os.close(self.wake_reader)
         os.close(self.wake_writer)
 
+    def forget(self, client: object) -> None:
+        """The client has left; what it began and did not commit is not performed."""
+        self.batches.pop(client, None)
+
     # Commands.
 
     def answer(self, line: str) -> str:

@@ -14,6 +14,7 @@ from .apply import apply, confirm, history, rollback, status
 from .classify import algorithms, bench_classify, classify, generate, seed
 from .compare import check, diff, lint
 from .compile import compile_command
+from .filters import monitor, send, serve
 from .inspect import convert, graph, stats, trace
 from .kernel import bench_kernel, calibrate, save
 from .persist import persist
@@ -43,6 +44,7 @@ SECTIONS = {
         "seed",
         "convert",
         "traffic",
+        "filters",
     ),
 }
 
@@ -84,6 +86,17 @@ def bench() -> None:
     """Measure packets per rule set in this kernel, or lookups per classifier in memory."""
 
 
+@main.group(
+    short_help="Filters with actions and events, for other programs.",
+    examples=(
+        ("Answer clients on a socket", "hitables filters serve --socket f.sock web.filters"),
+        ("Print events as they come", "hitables filters monitor --socket f.sock"),
+    ),
+)
+def filters() -> None:
+    """Keep filters with actions in memory, for programs that change them and wait for events."""
+
+
 for each in (compile_command, check, diff, lint, save, trace, reach, stats, graph, calibrate):
     main.add_command(each)
 for each in (apply, confirm, rollback, status, history, counters, source, persist):
@@ -92,3 +105,5 @@ for each in (algorithms, classify, generate, seed, convert, traffic):
     main.add_command(each)
 for each in (bench_classify, bench_kernel):
     bench.add_command(each)
+for each in (serve, send, monitor):
+    filters.add_command(each)

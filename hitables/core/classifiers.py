@@ -106,6 +106,16 @@ def registered_algorithms() -> Iterator[Algorithm]:
         )
 
 
+def plan_of(composition: Composition, owned: list[Any]) -> Any:
+    """A composition as a struct vfdb_plan *, which lives as long as *owned*."""
+    inner = plan_of(composition.inner, owned) if composition.inner else ffi.NULL
+    plan = ffi.new("struct vfdb_plan *", {"ops": composition.algorithm.ops, "inner": inner})
+    for number, value in enumerate(composition.values):
+        plan.value[number] = value
+    owned.append(plan)
+    return plan
+
+
 class Classifier:
     """Rules behind one algorithm.  Many threads may search at a time; a change waits for them.
 
@@ -128,21 +138,13 @@ class Classifier:
         rules.dims, rules.count, rules.bits = len(bits), len(priority), widths
         rules.priority, rules.box = pointer("uint32_t", priority), pointer("uint32_t", boxes)
         handle = ffi.new("struct vfdb **")
-        self._check(lib.vfdb_open(self._plan(composition), rules, limit, handle))
+        self._check(lib.vfdb_open(plan_of(composition, self._owned), rules, limit, handle))
         self._db = ffi.gc(handle[0], lib.vfdb_close)
 
     @property
     def handle(self) -> Any:
         """The database (struct vfdb *), for other parts of the engine that search it."""
         return self._db
-
-    def _plan(self, composition: Composition) -> Any:
-        inner = self._plan(composition.inner) if composition.inner else ffi.NULL
-        plan = ffi.new("struct vfdb_plan *", {"ops": composition.algorithm.ops, "inner": inner})
-        for number, value in enumerate(composition.values):
-            plan.value[number] = value
-        self._owned.append(plan)
-        return plan
 
     def _check(self, status: int, priority: int = 0, where: str = "", position: int = 0) -> None:
         facts = {"where": where, "plan": self._name, "priority": priority, "position": position}

@@ -8,7 +8,7 @@ from ._engine import lib
 
 # The families of statuses; 0 of each is success.
 TREE, REDUNDANCY, INTERPRETER, DATABASE, FLOWS = "tree", "redundancy", "interpreter", "database", "flows"
-EVOLVE, UPDATE_RUN, WALK = "evolve", "update run", "walk"
+EVOLVE, UPDATE_RUN, WALK, FILTERS = "evolve", "update run", "walk", "filters"
 
 # Text in braces is filled from the keywords of `check`.
 _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
@@ -78,6 +78,21 @@ _ERRORS: dict[str, dict[int, tuple[type[BaseException], str]]] = {
         lib.VFDB_DISAGREE: (DatabaseError, "{plan}: the algorithm and linear search gave different answers"),
         lib.UPDATE_RUN_NO_THREAD: (DatabaseError, "the system gives no thread for the run"),
         lib.UPDATE_RUN_STOPPED: (KeyboardInterrupt, ""),
+    },
+    FILTERS: {
+        lib.VFDB_NO_MEMORY: (
+            OutOfMemory,
+            "{plan}: the filters and their queue of events do not fit into the memory that there is, or that "
+            "is allowed",
+        ),
+        lib.VFDB_TWICE: (DatabaseError, "a filter of priority {priority} is there already"),
+        lib.VFDB_ABSENT: (DatabaseError, "no filter of priority {priority} is there"),
+        lib.VFDB_BAD_BOX: (DatabaseError, "a range is empty, or wider than its field"),
+        lib.VFDB_TOO_LARGE: (DatabaseError, "the filters are too many, or too interwoven, for {plan}"),
+        lib.VFDB_DISAGREE: (
+            DatabaseError,
+            "{plan}: the algorithm and linear search gave different answers",
+        ),
     },
 }
 

@@ -10,15 +10,26 @@ if TYPE_CHECKING:
     from .cache_statistics import CacheStatistics, EvolvingStatistics
     from .database import Database, Rules, open
     from .evolving import Conflict, EvolvingRule, EvolvingRules
+    from .filters import (
+        Action,
+        Event,
+        Filter,
+        Filters,
+        FilterStatistics,
+        Monitor,
+        MonitorStatistics,
+        Verdicts,
+    )
     from .flow_statistics import FlowChains, FlowStatistics
     from .flows import FlowTable
     from .layout import FIVE_TUPLE, Layout
     from .storm import Partition, Storm, StormRun
 
 __all__ = [
-    "ALGORITHMS", "FIVE_TUPLE", "Algorithm", "AlgorithmSpec", "CacheStatistics", "Conflict", "Database",
-    "EvolvingRule", "EvolvingRules", "EvolvingStatistics", "FlowChains", "FlowStatistics", "FlowTable",
-    "Layout", "Partition", "Rules", "Storm", "StormRun", "open",
+    "ALGORITHMS", "FIVE_TUPLE", "Action", "Algorithm", "AlgorithmSpec", "CacheStatistics", "Conflict",
+    "Database", "Event", "EvolvingRule", "EvolvingRules", "EvolvingStatistics", "Filter", "FilterStatistics",
+    "Filters", "FlowChains", "FlowStatistics", "FlowTable", "Layout", "Monitor", "MonitorStatistics",
+    "Partition", "Rules", "Storm", "StormRun", "Verdicts", "open",
 ]  # fmt: skip
 
 _HOME = {
@@ -27,6 +38,8 @@ _HOME = {
     "FlowChains": "flow_statistics", "FlowStatistics": "flow_statistics", "FlowTable": "flows",
     "CacheStatistics": "cache_statistics", "Conflict": "evolving", "EvolvingRule": "evolving",
     "EvolvingRules": "evolving", "EvolvingStatistics": "cache_statistics",
+    "Action": "filters", "Event": "filters", "Filter": "filters", "FilterStatistics": "filters",
+    "Filters": "filters", "Monitor": "filters", "MonitorStatistics": "filters", "Verdicts": "filters",
     "Partition": "storm", "Storm": "storm", "StormRun": "storm",
     "Database": "database", "Rules": "database", "open": "database",
 }  # fmt: skip

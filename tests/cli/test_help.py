@@ -24,6 +24,7 @@ def commands(
 
 
 COMMANDS = dict(commands(main))
+GROUPS = {(name,): each for name, each in main.commands.items() if isinstance(each, click.Group)}
 each_command = pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 
 
@@ -33,7 +34,7 @@ def help_of(*path: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("path", [(), ("bench",), *COMMANDS], ids=" ".join)
+@pytest.mark.parametrize("path", [(), *GROUPS, *COMMANDS], ids=" ".join)
 def test_help_fits_80_columns_and_cuts_no_sentence_off(path: tuple[str, ...]) -> None:
     lines = help_of(*path).splitlines()
     assert max(map(len, lines)) <= 80
@@ -65,10 +66,10 @@ def test_a_backend_can_be_found() -> None:
             assert '"iptables -V" prints yours' in " ".join(help_of(*path).split())
 
 
-@pytest.mark.parametrize("path", [(), ("bench",), *COMMANDS], ids=" ".join)
+@pytest.mark.parametrize("path", [(), *GROUPS, *COMMANDS], ids=" ".join)
 def test_two_examples_of_each_command_can_be_given(path: tuple[str, ...]) -> None:
     """Their words are parsed, options and all; the files need not exist."""
-    shown = {(): main, ("bench",): main.commands["bench"], **COMMANDS}[path]
+    shown = {(): main, **GROUPS, **COMMANDS}[path]
     assert isinstance(shown, Command | Group) and len(shown.examples) == 2
     for _, line in shown.examples:
         named = [parse(words[1:]) for words in in_pipeline(line) if words[0] == "hitables"]

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hitables.engine import FIVE_TUPLE, Database, EvolvingRules, FlowTable, Rules, Storm
+from hitables.engine import FIVE_TUPLE, Database, EvolvingRules, Filters, FlowTable, Rules, Storm
 from hitables.errors import DatabaseError
 
 pytestmark = pytest.mark.engine
 
 RULES = Rules.of_ranges([[(0, 9), (0, 9), (0, 9), (0, 9), (6, 6)]], FIVE_TUPLE)
 HEADERS = np.array([[1, 1, 1, 1, 6]], np.uint32)
-Opened = Database | FlowTable | EvolvingRules | Storm
+Opened = Database | Filters | FlowTable | EvolvingRules | Storm
 # How it is opened, what it is used for, and what errors call it.
 KINDS: dict[str, tuple[Callable[[], Opened], Callable[[Any], object], str]] = {
     "database": (lambda: Database("linear", RULES), lambda each: each.search(HEADERS), "the database is"),
+    "filters": (lambda: Filters("linear"), lambda each: each.classify(HEADERS), "the filters are"),
     "flow table": (FlowTable, lambda each: each.replay(HEADERS), "the flow table is"),
     "evolving rules": (lambda: EvolvingRules(RULES), lambda each: each.rules(), "the evolving rules are"),
     "pipeline": (lambda: Storm("linear", RULES), lambda each: each.run(HEADERS), "the pipeline is"),

@@ -2,6 +2,7 @@
  *
  * Every classifier is tested alone and inside every wrapper.  The rule that is inserted and removed has
  * the worst priority, so at any moment a header has one of two answers. */
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "filters.h"
 #include "pipeline.h"
 #include "vfdb.h"
 
@@ -136,6 +138,100 @@ static void try_pipeline(void)
     vfdb_close(db);
 }
 
+/* Filters with actions: threads classify and monitors read while filters change. */
+static struct filters *filters;
+static atomic_ullong delivered, lost;
+
+static void *classify(void *unused)
+{
+    static _Thread_local uint32_t found[HEADERS];
+    static _Thread_local uint8_t action[HEADERS];
+    size_t done;
+    do {
+        if (filters_classify(filters, &header[0][0], NULL, HEADERS, action, found, &done) || done != HEADERS)
+            wrong++;
+        for (uint32_t i = 0; i < HEADERS; i++)
+            if (found[i] != VFDB_NONE && found[i] != LAST && action[i] != found[i] % 4)
+                wrong++;
+    } while (!atomic_load(&stop));
+    return unused;
+}
+
+static void *monitor(void *opened)
+{
+    struct filter_event event[32];
+    uint32_t word[32 * DIMS];
+    struct filter_monitor_stats stats;
+    uint64_t next = 0;
+    while (!filter_monitor_ended(opened)) {
+        struct pollfd wait = {filter_monitor_fd(opened), POLLIN, 0};
+        poll(&wait, 1, -1);
+        for (uint32_t i = 0, count = filter_monitor_read(opened, 32, event, word); i < count; i++) {
+            if (event[i].number < next || (event[i].priority != LAST && event[i].priority % 4 < 2))
+                wrong++;
+            next = event[i].number + 1;
+        }
+    }
+    filter_monitor_stats_of(opened, &stats);
+    delivered += stats.delivered;
+    lost += stats.lost;
+    return NULL;
+}
+
+static void try_filters(const struct vfdb_plan *plan)
+{
+    enum { MONITORS = 2, ROOM = 500 };
+    struct vfdb_rules rules = {DIMS, RULES, bits, priority, &box[0][0][0]};
+    struct filters_stats stats;
+    struct filter_monitor *opened[MONITORS];
+    pthread_t classifier[SEARCHERS], reader[MONITORS];
+    uint8_t action[RULES];
+    uint32_t all[DIMS][2] = {{0}};
+    for (uint32_t d = 0; d < DIMS; d++)
+        all[d][1] = (1U << bits[d]) - 1;
+    for (uint32_t r = 0; r < RULES; r++)
+        action[r] = priority[r] % 4;
+    atomic_store(&stop, false);
+    delivered = lost = 0;
+    if (filters_open(plan, &rules, action, ROOM, 0, &filters))
+        exit(1);
+    for (uint32_t i = 0; i < MONITORS; i++) {
+        if (filter_monitor_open(filters, &opened[i]))
+            exit(1);
+        pthread_create(&reader[i], NULL, monitor, opened[i]);
+    }
+    for (uint32_t i = 0; i < SEARCHERS; i++)
+        pthread_create(&classifier[i], NULL, classify, NULL);
+    for (uint32_t i = 0; i < UPDATES; i++) {
+        uint64_t packets;
+        if (filters_insert(filters, &all[0][0], 1, LAST, FILTER_ADD_EVENT) ||
+            filters_change(filters, LAST, FILTER_ALLOW) || filters_packets(filters, LAST, &packets) ||
+            filters_remove(filters, LAST))
+            wrong++;
+        filters_stats_of(filters, &stats);
+        if (stats.packets != stats.allowed + stats.denied + stats.unmatched)
+            wrong++;
+        if (filters_count(filters) != RULES)
+            wrong++;
+    }
+    atomic_store(&stop, true);
+    for (uint32_t i = 0; i < SEARCHERS; i++)
+        pthread_join(classifier[i], NULL);
+    filters_stats_of(filters, &stats);
+    filters_end(filters);
+    for (uint32_t i = 0; i < MONITORS; i++) {
+        pthread_join(reader[i], NULL);
+        filter_monitor_close(opened[i]);
+    }
+    if (delivered + lost != MONITORS * stats.events || !stats.events)
+        wrong++;
+    filters_close(filters);
+    printf("filters of %s: %llu events, %llu lost, %u wrong\n", plan->ops->name,
+           (unsigned long long)stats.events, (unsigned long long)lost, atomic_load(&wrong));
+    if (wrong)
+        exit(1);
+}
+
 int main(void)
 {
     srand(1);
@@ -162,8 +258,10 @@ int main(void)
         const struct vfdb_ops *ops = vfdb_algorithm(n);
         struct vfdb_plan plan = {0}, inner = {0};
         set_defaults(&plan, ops, n);
-        if (!ops->wraps && ops->least_dims <= DIMS && DIMS <= ops->most_dims)
+        if (!ops->wraps && ops->least_dims <= DIMS && DIMS <= ops->most_dims) {
             try(&plan);
+            try_filters(&plan);
+        }
         /* Its other lists, or its other hash table. */
         for (uint32_t p = 0; p < VFDB_PARAMS && ops->param[p].name; p++)
             if ((!strcmp(ops->name, "pacars") && !strcmp(ops->param[p].name, "list")) ||
