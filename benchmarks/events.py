@@ -454,7 +454,7 @@ def main() -> None:
     print(
         f"the whole run takes about {scale.minutes:.1f} minutes on an idle machine; this: {' '.join(parts)}"
     )
-    data: Row = {"machine": machine(), "seed": SEED, "date": "", "parameters": {}, "dates": {}}
+    data: Row = {"machine": machine(), "seed": SEED, "parameters": {}, "dates": {}}
     if args.only and path.exists():
         before = json.loads(path.read_text())
         data = before | data | {key: before.get(key, {}) for key in ("parameters", "dates")}
@@ -464,7 +464,7 @@ def main() -> None:
         for row in measures[name](scale):
             data[name].append(row)
             print(name, row, flush=True)
-        data["dates"][name] = data["date"] = date.today().isoformat()
+        data["dates"][name] = date.today().isoformat()
         data["parameters"][name] = vars(scale)
         path.write_text(json.dumps(data, indent=1) + "\n")
         print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)

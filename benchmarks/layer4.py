@@ -341,7 +341,7 @@ def main() -> None:
         write_pages(json.loads(path.read_text()))
         return
     data: Row = json.loads(path.read_text()) if args.only and path.exists() else {}
-    data |= {"machine": machine(), "date": datetime.date.today().isoformat(), "seed": args.seed}
+    data |= {"machine": machine(), "seed": args.seed}
     data["lines"] = lines_of_code()
     path.parent.mkdir(parents=True, exist_ok=True)
     if not args.only:
