@@ -46,8 +46,9 @@ SAMPLES, WEIGHED = 8192, 16_384
 # Candidates for each hot rule that is asked for.
 CANDIDATES = 4
 # A hot rule must save this share of what all packets spend, and all of them together that one: less is within
-# the error of the model.  In nft, three rules that should have saved acl1_10K 2 % on `edge` cost it 8 %.
-LEAST_SAVED, LEAST_SAVED_BY_ALL = 0.005, 0.05
+# the error of the model, and of the packets that they are chosen by.  Rules of fw1_10K that should have saved
+# more than 5 % of its traffic `edge` cost the packets behind those that they were chosen by 5 % in either kernel.
+LEAST_SAVED, LEAST_SAVED_BY_ALL = 0.005, 0.1
 
 
 @dataclass(frozen=True, slots=True)
