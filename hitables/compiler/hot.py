@@ -47,7 +47,7 @@ SAMPLES, WEIGHED = 8192, 16_384
 CANDIDATES = 4
 # A hot rule must save this share of what all packets spend, and all of them together that one: less is within
 # the error of the model, and of the packets that they are chosen by.  Rules of fw1_10K that should have saved
-# more than 5 % of its traffic `edge` cost the packets behind those that they were chosen by 5 % in either kernel.
+# more than 5 % on `edge` cost the packets that followed 5 % in either kernel.
 LEAST_SAVED, LEAST_SAVED_BY_ALL = 0.005, 0.1
 
 
