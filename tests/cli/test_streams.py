@@ -52,10 +52,10 @@ PRINTING = {
     "sflgen print": "print --state {}/state",
     "sflgen stream": "stream --state {}/state",
 }
-# They measure in the kernel for a minute before they print, or use the one at hand, or print nothing where nothing
-# changes; their help stands for them.
+# They measure in the kernel for a minute before they print, or use the one at hand, or a socket, or print nothing
+# where nothing changes; their help stands for them.
 MEASURING = (
-    "hitables calibrate", "hitables bench kernel", "hitables save", "hitables apply", "hitables confirm",
+    "hitables filters serve", "hitables filters send", "hitables filters monitor", "hitables calibrate", "hitables bench kernel", "hitables save", "hitables apply", "hitables confirm",
     "hitables rollback", "hitables status", "hitables history", "hitables persist", "sflgen hot", "sflgen repair",
 )  # fmt: skip
 

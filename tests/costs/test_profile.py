@@ -245,7 +245,7 @@ def test_the_least_squares_solution_has_no_negative_numbers() -> None:
 
 @pytest.mark.needs_kernel
 def test_calibrate_writes_a_profile_that_stats_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hitables.kernel.calibrate.PATIENCE", 0.5)  # what is measured is not what is tried
+    monkeypatch.setattr("hitables.kernel.calibrate.PATIENCE", 0.1)  # what is measured is not what is tried
     path, rules = tmp_path / "profile.json", tmp_path / "rules"
     done = CliRunner().invoke(main, ["calibrate", "--backend", "nft", "-o", str(path)])
     assert done.exit_code == 0, done.output
