@@ -132,14 +132,15 @@ class Classifier:
         limit: int,
     ) -> None:
         self._name = name
-        self._owned: list[Any] = []
+        owned: list[Any] = []
         rules = ffi.new("struct vfdb_rules *")
         widths = ffi.new("uint8_t[]", list(bits))
         rules.dims, rules.count, rules.bits = len(bits), len(priority), widths
         rules.priority, rules.box = pointer("uint32_t", priority), pointer("uint32_t", boxes)
         handle = ffi.new("struct vfdb **")
-        self._check(lib.vfdb_open(plan_of(composition, self._owned), rules, limit, handle))
-        self._db = ffi.gc(handle[0], lib.vfdb_close)
+        self._check(lib.vfdb_open(plan_of(composition, owned), rules, limit, handle))
+        # A build in the background reads the plan until the database has been closed.
+        self._db = ffi.gc(handle[0], lambda db, owned=owned: lib.vfdb_close(db))
 
     @property
     def handle(self) -> Any:

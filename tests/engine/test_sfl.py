@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
 from hitables import engine
+from hitables.core import classifiers
 from hitables.engine import Layout, Rules
 from hitables.errors import DatabaseError, OutOfMemory
 
@@ -109,3 +113,31 @@ def test_a_long_buffer_corrects_as_the_list_says(dims: int, vector: int) -> None
             for number in order[100:500].tolist():
                 each.remove(number)
         assert (db.search(packets) == linear.search(packets)).all()
+
+
+def test_a_plan_lives_until_its_database_has_been_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build in the background reads it until then; a program need not call `close`."""
+    plans: list[weakref.ref[object]] = []
+    alive: list[bool] = []
+    make, close = classifiers.plan_of, classifiers.lib.vfdb_close
+
+    def noted(composition: classifiers.Composition, owned: list[object]) -> object:
+        plan = make(composition, owned)
+        plans.append(weakref.ref(plan))
+        return plan
+
+    class Lib:
+        def __getattr__(self, name: str) -> object:
+            return getattr(lib, name)
+
+        def vfdb_close(self, db: object) -> None:
+            alive.extend(plan() is not None for plan in plans)
+            close(db)
+
+    lib = classifiers.lib
+    monkeypatch.setattr(classifiers, "plan_of", noted)
+    monkeypatch.setattr(classifiers, "lib", Lib())
+    db = engine.open("sfl(tss)", Rules.of_ranges([[(0, 7), (0, 7)]], Layout((3, 3))))
+    del db
+    gc.collect()
+    assert alive and all(alive)
