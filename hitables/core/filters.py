@@ -131,7 +131,7 @@ class Monitor:
         self.descriptor = int(lib.filter_monitor_fd(self._monitor))
 
     def close(self) -> None:
-        """Whoever waits for an event returns."""
+        """Threads that wait for an event return."""
         self.closed = True
         lib.filter_monitor_end(self._monitor)
 

@@ -3,7 +3,7 @@
  * Idea: one ring that every event is written to, and a place in it for each monitor.  A monitor that is a
  * whole ring behind loses the oldest events, which are counted; no other monitor does.  (The buffer of a
  * socket, as in the paper, refuses the newest: a late daemon would hear of connections that are over.)  A
- * descriptor of the system wakes whoever waits for a monitor.
+ * descriptor of the system wakes the threads that wait for a monitor.
  * Cost: of an event, its copy into the ring, under one lock for the events of a block; of a monitor, one
  * write to its descriptor when it had read everything.  Without monitors events are numbered, and not kept.
  * Invariant: a monitor's place lies at most one ring before the end; its descriptor is readable if and only

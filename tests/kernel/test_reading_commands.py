@@ -1,0 +1,189 @@
+"""Each command that reads a kernel reads what is loaded there, and names the tables of the other backend."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.kernel_rules import EVERYWHERE, native, rules
+
+from hitables.ir.fields import Family
+from hitables.ir.packet import Backend
+from hitables.kernel.load_save import load, save
+from hitables.kernel.namespace import Namespace, run
+
+pytestmark = pytest.mark.needs_kernel
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+# The commands.
+
+
+def command(*words: object, text: str = "") -> subprocess.CompletedProcess[str]:
+    """In the namespace that this runs in."""
+    return subprocess.run(
+        [str(word) for word in words], input=text, capture_output=True, text=True, check=False
+    )
+
+
+ATTACK = native(
+    *(f"ip saddr 10.{n}.0.0/16 tcp dport {n} counter accept" for n in range(1, 41)),
+    "tcp dport { 22, 80 } counter accept",
+    policy="drop",
+)
+TOLD = "table filter, chain INPUT, rule 41: tcp dport { 22, 80 } counter accept"
+
+
+def test_the_rule_that_would_have_opened_every_port_is_refused_and_left_with_its_chain(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "st"
+    with Namespace() as namespace:
+        namespace.run(["nft", "-f", "-"], ATTACK)
+        namespace.run(["iptables-nft-restore", "--noflush"], rules(Family.IPV4, 60, "FORWARD", "web"))
+        before = namespace.run(["nft", "-s", "list", "ruleset"])
+        init = BIN / "sflgen", "init", "--live", "--backend", "nft", "--state", folder
+        done = namespace.call(command, *init)
+        assert (
+            (done.returncode, done.stdout) == (2, "")
+            and TOLD in done.stderr
+            and "--leave INPUT" in done.stderr
+        )
+        assert namespace.run(["nft", "-s", "list", "ruleset"]) == before and not (folder / "state").exists()
+        done = namespace.call(command, *init, "--leave", "INPUT")
+        assert done.returncode == 0, done.stderr
+        assert "chain INPUT: matches --leave" in done.stderr and "60 rules" in done.stderr
+        read_contents = namespace.run(["nft", "-s", "list", "chain", "ip", "filter", "INPUT"])
+        assert (
+            read_contents.count("accept") == 41
+            and "tcp dport { 22, 80 } counter accept" in read_contents
+            and "policy drop" in read_contents
+        )
+        done = namespace.call(
+            command,
+            BIN / "sflgen",
+            "insert",
+            "--live",
+            "--state",
+            folder,
+            "FORWARD",
+            "1",
+            "-s",
+            "192.0.2.1",
+            "-j",
+            "DROP",
+        )
+        assert done.returncode == 0, done.stderr
+        done = namespace.call(command, BIN / "sflgen", "status", "--live", "--state", folder)
+        assert "the kernel holds the rule set of the state" in done.stdout, done.stderr
+        assert read_contents == namespace.run(["nft", "-s", "list", "chain", "ip", "filter", "INPUT"])
+
+
+def readers(folder: Path) -> dict[str, list[object]]:
+    sflgen, state = BIN / "sflgen", ["--live", "--state", folder]
+    return {
+        "init": [sflgen, "init", "--live", "--backend", "nft", "--state", f"{folder}2"],
+        "init RULES": [
+            sflgen,
+            "init",
+            f"{folder}.rules",
+            "--live",
+            "--backend",
+            "nft",
+            "--state",
+            f"{folder}3",
+        ],
+        "status": [sflgen, "status", *state],
+        "insert": [sflgen, "insert", *state, "INPUT", "1", "-s", "192.0.2.1", "-j", "DROP"],
+        "delete": [sflgen, "delete", *state, "INPUT", "1"],
+        "apply-commands": [sflgen, "apply-commands", *state, "-"],
+        "sync": [sflgen, "sync", *state, f"{folder}.rules"],
+        "fold": [sflgen, "fold", *state],
+        "stream": [sflgen, "stream", *state],
+        "save": [BIN / "hitables", "save", "--backend", "nft", "-o", f"{folder}.saved"],
+        "refresh_rules": [
+            sys.executable,
+            ROOT / "examples/refresh_rules.py",
+            "--backend",
+            "nft",
+            f"{folder}.made",
+        ],
+    }
+
+
+def test_every_reader_refuses_what_is_misread_and_tells_of_the_other_backend(tmp_path: Path) -> None:
+    folder = tmp_path / "st"
+    text = rules(Family.IPV4, 30).replace("*filter\n", "*filter\n:web -\n")
+    Path(f"{folder}.rules").write_text(text)
+    with Namespace() as namespace:
+        load(text, Family.IPV4, Backend.NFT, namespace)
+        done = namespace.call(
+            command, BIN / "sflgen", "init", "--live", "--backend", "nft", "--state", folder
+        )
+        assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
+        namespace.run(["nft", "add", "rule", "ip", "filter", "web", "tcp", "dport", "{ 22, 80 }", "accept"])
+        load(rules(Family.IPV4, 2), Family.IPV4, Backend.LEGACY, namespace)
+        before = namespace.run(["nft", "-s", "list", "ruleset"])
+        for name, words in readers(folder).items():
+            done = namespace.call(command, *words)
+            assert done.returncode == 2, (name, done)
+            assert "chain web, rule 1: tcp dport { 22, 80 } accept" in done.stderr, (name, done.stderr)
+            assert (
+                "warning: packets pass tables of iptables-legacy, too, which are not read: filter\n"
+                in done.stderr
+            ), name
+            assert "fault of" not in done.stderr and (
+                "holds" not in done.stdout if name == "status" else not done.stdout
+            ), name
+        assert namespace.run(["nft", "-s", "list", "ruleset"]) == before
+    assert not Path(f"{folder}.saved").exists() and not Path(f"{folder}.made").exists()
+
+
+@EVERYWHERE
+def test_save_prints_what_iptables_save_prints(family: Family, backend: Backend, tmp_path: Path) -> None:
+    words = [BIN / "hitables", "save", "--family", family.value, "--backend", backend.value]
+    with Namespace() as namespace:
+        load(rules(family, 4), family, backend, namespace)
+        done = namespace.call(command, *words)
+        assert (done.returncode, done.stderr) == (0, "") and done.stdout == save(family, backend, namespace)
+        done = namespace.call(command, *words, "-c", "-o", tmp_path / "saved")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert (tmp_path / "saved").read_text() == save(family, backend, namespace, counters=True)
+        assert "[0:0] -A INPUT" in (tmp_path / "saved").read_text()
+
+
+def test_save_reads_what_iptables_save_reads_where_no_backend_is_named(tmp_path: Path) -> None:
+    for backend in Backend:
+        folder = tmp_path / backend.value
+        folder.mkdir()
+        for name in ("save", "restore"):
+            result = run(["sh", "-c", f"command -v iptables-{backend.value}-{name}"]).strip()
+            (folder / f"iptables-{name}").symlink_to(result)
+        with Namespace() as namespace:
+            load(rules(Family.IPV4, 2), Family.IPV4, backend, namespace)
+            words = ["env", f"PATH={folder}:{os.environ['PATH']}", BIN / "hitables", "save"]
+            assert namespace.call(command, *words).stdout == save(Family.IPV4, backend, namespace)
+
+
+def test_a_tool_that_is_missing_or_fails_is_told(tmp_path: Path) -> None:
+    with Namespace() as namespace:
+        words = ["env", f"PATH={tmp_path}", BIN / "hitables", "save", "--backend", "nft"]
+        done = namespace.call(command, *words)
+        assert done.returncode == 2 and "iptables-nft-save: no such command" in done.stderr
+        (tmp_path / "iptables-legacy-save").write_text("#!/bin/sh\necho trouble >&2\nexit 3\n")
+        (tmp_path / "iptables-legacy-save").chmod(0o755)
+        words = [
+            "env",
+            f"PATH={tmp_path}:{os.environ['PATH']}",
+            BIN / "hitables",
+            "save",
+            "--backend",
+            "legacy",
+        ]
+        done = namespace.call(command, *words)
+        assert done.returncode == 2 and "iptables-legacy-save: exit status 3: trouble" in done.stderr
