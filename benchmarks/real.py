@@ -15,7 +15,7 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -96,10 +96,14 @@ class Row:
         return [name for name, is_missed in misses.items() if is_missed]
 
 
-def decided(program: Program, batch: PacketBatch) -> tuple[Any, Any]:
-    """Per packet: the line of the rule that decides (0: the policy), and rules read."""
+def decided(program: Program, batch: PacketBatch, returning: Container[int] = ()) -> tuple[Any, Any]:
+    """Per packet: the line of the rule that decides (0: the policy), and rules read.
+
+    *returning*: lines of the input whose rules RETURN to the policy, which the output may print instead.
+    """
     result = Interpreter(program, Backend.LEGACY).run("filter", CHAIN, batch)
-    lines = [rule.line for chain in program.table("filter").chains for rule in chain.rules]
+    rules = [rule for chain in program.table("filter").chains for rule in chain.rules]
+    lines = [0 if rule.line in returning else rule.line for rule in rules]
     return np.array([*lines, 0])[result.rule], result.reads
 
 
@@ -135,7 +139,8 @@ def measure(task: tuple[str, str, str, bool]) -> Row:
         raise SystemExit(f"real: {name} {decorations}: {compiled.faults[0]}")
     source, output = read(text), compiled.program
     batch = traffic(name, text)
-    (before, linear), (after, reads) = decided(source, batch), decided(output, batch)
+    returning = {rule.line for rule in source.table("filter")[CHAIN].rules if rule.returns}
+    (before, linear), (after, reads) = decided(source, batch), decided(output, batch, returning)
     chain = next(report for report in compiled.reports if report.chain == CHAIN)
     return Row(
         name,

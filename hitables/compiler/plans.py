@@ -27,6 +27,7 @@ class Grown:
     total    the sum over the rules of the segments so far, by their weights
     passing  cost of a packet that falls through every segment so far (after compiling: an upper bound)
     nesting  chains that nest
+    returns  rules whose RETURN is printed as the policy of the chain
     why      why there is no tree
     """
 
@@ -34,6 +35,7 @@ class Grown:
     passing: Floats
     segments: list[Segment] = field(default_factory=list)
     nesting: int = 0
+    returns: int = 0
     why: str = "its rules test nothing that a tree could tell packets apart by"
 
     def add(self, weight: Floats, mean: Floats, longest: int) -> None:

@@ -23,6 +23,7 @@ class ChainReport:
     gone            number of removed rules, which affect no verdict
     hot             hot rules in front of its tree; ns_after and read_after are modelled with them
     hot_at          the index of the first of them in the chain
+    returns         rules whose RETURN is printed as the policy of the chain (policy_returns.py)
     """
 
     table: str
@@ -40,6 +41,7 @@ class ChainReport:
     gone: int = 0
     hot: int = 0
     hot_at: int = 0
+    returns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ from .hot_costs import HotCosts
 from .left_jumps import Place, Run, runs_of, too_short
 from .options import NESTING, NOT_ASKED, Options
 from .plans import Grown, List, Plan
+from .policy_returns import by_policy
 from .result import ChainReport, Fault, left_alone
 
 Floats = npt.NDArray[np.float64]
@@ -232,6 +233,7 @@ class TableCompiler:
             count - stay,
             len(best.hot.rules) if best.hot else 0,
             best.fixed,
+            grown.returns,
         )
         return ""
 
@@ -276,10 +278,11 @@ class TableCompiler:
         """The list with trees; or the reason why it is better left as it is."""
         options, chain = self.options, listed.chain
         memory = any_memory(chain.rules)
-        runs = runs_of(chain.rules, options.leave, options.min_length, options.before_jumps)
+        rules = by_policy(chain, options)
+        runs = runs_of(rules, options.leave, options.min_length, options.before_jumps)
         long = [run for run in runs if run.place is not Place.CHAIN and len(run.rules) >= options.min_length]
         if not long:
-            return too_short(chain.rules, options.leave, options.before_jumps)
+            return too_short(rules, options.leave, options.before_jumps)
         # A packet leaves a tree before another segment by a jump to that segment; from one that is called it
         # comes back, so that only the call nests.
         rest = [run for run in long if run.place is Place.REST]
@@ -294,7 +297,7 @@ class TableCompiler:
         budget, names = allowed, self.names.count
         for _ in range(4):
             self.names.count = names
-            grown = self.segments(listed.weights, runs, nesting, budget)
+            grown = self.segments(listed, runs, nesting, budget)
             if all(segment.tree is None for segment in grown.segments):
                 return grown.why
             written = write_segments(grown.segments, self.family, self.names)
@@ -307,7 +310,7 @@ class TableCompiler:
 
     def segments(
         self,
-        weights: Sequence[float],
+        listed: List,
         runs: Sequence[Run],
         nesting: Mapping[Place, int],
         budget: int,
@@ -316,7 +319,7 @@ class TableCompiler:
 
         *nesting*: how many chains may nest in a tree, by its place.
         """
-        options = self.options
+        options, weights, given = self.options, listed.weights, listed.chain.rules
         reader = self.box_reader()
         width = 1 + len(self.backends)
         grown = Grown(np.zeros((2, width)), np.zeros((2, width)))
@@ -325,7 +328,8 @@ class TableCompiler:
         for at, (run, place) in enumerate((each.rules, each.place) for each in runs):
             is_called = place is Place.CALLED
             room = nesting.get(place, 0)
-            boxes = as_boxes(reader.read(run, self.writes), self.family, weights[first : first + len(run)])
+            here = slice(first, first + len(run))
+            boxes = as_boxes(reader.read(run, self.writes), self.family, weights[here])
             first += len(run)
             # The trees of groups are called, so RETURN in them returns to the caller.  That is right only
             # in the last segment, where the caller has nothing left to read.
@@ -361,7 +365,10 @@ class TableCompiler:
             # shortened copies fw1_10K is proved in 9 s instead of 0.4 s.
             whole = options.as_written or (tree is not None and tree.in_groups())
             cheaper = None if whole else forms
-            segment = Segment(run, tree, frozenset(reader.guards), patient, cheaper, is_called)
+            stays = tree is None or not (is_called or tree.in_groups() or any_memory(run))
+            printed = given[here] if stays else run
+            grown.returns += sum(a is not b for a, b in zip(printed, given[here], strict=True))
+            segment = Segment(printed, tree, frozenset(reader.guards), patient, cheaper, is_called)
             grown.segments.append(segment)
         grown.nesting = max(grown.nesting, called)
         return grown

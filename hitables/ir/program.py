@@ -41,6 +41,11 @@ class Chain:
     declared: bool = True
     kept: bool = False
 
+    @property
+    def end(self) -> str | None:
+        """The verdict of a packet at the end of the chain; None: its caller, or the kernel, decides it."""
+        return None if self.kept else self.policy
+
     def with_rules(self, rules: tuple[Rule, ...]) -> Chain:
         return replace(self, rules=rules)
 

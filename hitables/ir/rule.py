@@ -175,6 +175,11 @@ class Rule(NamedTuple):
         return self.target is not None and self.target.leaves
 
     @property
+    def returns(self) -> bool:
+        """Whether its target is RETURN."""
+        return self.target is not None and self.target.kind is _RETURN
+
+    @property
     def has_memory(self) -> bool:
         """Whether it must exist once, because one of its matches has memory of its own."""
         return any(match.role is Role.ONCE for match in self.matches)

@@ -213,7 +213,15 @@ class Encoding:
                 for target, at in zip(distinct, first.tolist(), strict=True)
             ]
             out.append(np.array(actions, np.uint32).reshape(-1, 3)[inverse])
-        return np.concatenate(out)
+        return self._with_policies(np.concatenate(out))
+
+    def _with_policies(self, actions: U32) -> U32:
+        """The actions, where RETURN of a built-in chain is the verdict that its policy gives."""
+        for number, chain in enumerate(self._chains):
+            if chain.end is not None:
+                own = actions[self.chain_start[number] : self.chain_start[number + 1]]
+                own[own[:, 0] == Action.RETURN] = Action.VERDICT, self._verdicts(chain.end), 0
+        return actions
 
     def _action(self, side: int, target: Target | None, number: int) -> tuple[int, int, int]:
         """What rule *number* does, and all other rules of its table with the same target."""
