@@ -114,6 +114,25 @@ def sums(chains: Chains, names: Collection[str]) -> dict[str, Count]:
     return counts
 
 
+_VERDICTS = tuple(f"-j {verdict}" for verdict in ("ACCEPT", "DROP"))
+
+
+def returned_by_policy(chains: Chains, names: Collection[str]) -> dict[str, Count]:
+    """By built-in chain of the source: what rules of *names* counted that RETURN there and are printed as its
+    policy (compiler/policy_returns.py).  The counter of the policy lacks their packets.
+    """
+    counts: dict[str, Count] = {}
+    for name in names:
+        for rule in chains[name].rules if name in chains else ():
+            if "RETURN\0" not in rule.key or rule.count == NO_COUNT or not rule.body.endswith(_VERDICTS):
+                continue
+            base, said, _ = rule.key.split("\0")
+            if said.rpartition(" | ")[2] == "RETURN":
+                packets, size = counts.get(base, NO_COUNT)
+                counts[base] = packets + rule.count[0], size + rule.count[1]
+    return counts
+
+
 def carry(target: Chains, names: Collection[str], counts: dict[str, Count]) -> Chains:
     """*target*, in whose chains *names* the first copy of each rule has its count, taken from *counts*.
 

@@ -43,7 +43,7 @@ from .texts import NO_COUNT, Count, TextChain
 _NEWCHAIN, _NEWRULE, _GETRULE, _DELRULE, _GETGEN = 3, 6, 7, 8, 16
 _NLM_F_REPLACE = 0x100
 _TABLE, _CHAIN, _HANDLE, _EXPRESSIONS, _COMPAT, _USERDATA = 1, 2, 3, 4, 5, 7
-_CHAIN_TABLE, _CHAIN_NAME, _CHAIN_POLICY = 1, 3, 5
+_CHAIN_TABLE, _CHAIN_NAME, _CHAIN_POLICY, _CHAIN_COUNTERS = 1, 3, 5, 8
 _COMPAT_PROTOCOL, _COMPAT_FLAGS, _INVERTED = 1, 2, 2
 _EXPRESSION_NAME, _EXPRESSION_DATA, _LIST_ELEMENT = 1, 2, 1
 _COUNTER_BYTES, _COUNTER_PACKETS = 1, 2
@@ -51,6 +51,9 @@ _KINDS = {Family.IPV4: socket.AF_INET, Family.IPV6: socket.AF_INET6}
 _POLICIES = {"DROP": 0, "ACCEPT": 1}
 _PROTOCOL = re.compile(r"(?:^| )(! )?-p (\S+)")
 _MATCH_OR_TARGET = re.compile(r"(?:^| )-[mjg] ")
+
+
+Place = tuple[Family, str, str]  # family, table, chain
 
 
 class Changed(LiveError):
@@ -84,11 +87,14 @@ def _generation(netfilter: Netfilter) -> int:
 
 def flip(
     flips: Sequence[Flip],
-    policies: Mapping[tuple[Family, str, str], str],
+    policies: Mapping[Place, str],
+    policy_counts: Mapping[Place, Count],
     counted: Sequence[tuple[Family, str, Mapping[str, TextChain]]],
     expected: int,
 ) -> None:
     """Give all chains their new rules, and *policies* to base chains, in one commit.
+
+    *policy_counts*: counters of policies to set; others go on by themselves.
 
     *counted*: by family and table, chains whose counters have to be set, because packets were counted since
     they were staged.
@@ -98,16 +104,12 @@ def flip(
     """
     with contextlib.closing(Netfilter()) as netfilter:
         messages = [
-            message(
-                NFTABLES,
-                _NEWCHAIN,
-                0,
-                _KINDS[family],
-                text(_CHAIN_TABLE, table)
-                + text(_CHAIN_NAME, chain)
-                + number(_CHAIN_POLICY, _POLICIES[policy]),
-            )
-            for (family, table, chain), policy in policies.items()
+            _base_message(place, number(_CHAIN_POLICY, _POLICIES[policy]))
+            for place, policy in policies.items()
+        ]
+        messages += [
+            _base_message(place, nested(_CHAIN_COUNTERS, _counter(count)))
+            for place, count in policy_counts.items()
         ]
         for family, table, chains in counted:
             messages += _count_messages(netfilter, family, table, chains)
@@ -120,6 +122,20 @@ def flip(
             if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ERESTART:
                 raise Changed("the rules have changed since they were read") from error
             raise
+
+
+def _base_message(place: Place, change: bytes) -> bytes:
+    """The message that changes the base chain at *place*."""
+    family, table, chain = place
+    return message(
+        NFTABLES, _NEWCHAIN, 0, _KINDS[family], text(_CHAIN_TABLE, table) + text(_CHAIN_NAME, chain) + change
+    )
+
+
+def _counter(count: Count) -> bytes:
+    return attribute(_COUNTER_BYTES, struct.pack(">Q", count[1])) + attribute(
+        _COUNTER_PACKETS, struct.pack(">Q", count[0])
+    )
 
 
 def _chain_messages(netfilter: Netfilter, each: Flip) -> Iterator[bytes]:
@@ -194,11 +210,7 @@ def _with_count(expressions: bytes, count: Count) -> bytes:
     for kind, expression in attribute_list(expressions):
         attrs = attributes(expression)
         if attrs[_EXPRESSION_NAME].rstrip(b"\0") == b"counter":
-            data = nested(
-                _EXPRESSION_DATA,
-                attribute(_COUNTER_BYTES, struct.pack(">Q", count[1])),
-                attribute(_COUNTER_PACKETS, struct.pack(">Q", count[0])),
-            )
+            data = nested(_EXPRESSION_DATA, _counter(count))
             expression = attribute(_EXPRESSION_NAME, b"counter\0") + data
         parts.append(nested(kind, expression))
     return b"".join(parts)

@@ -254,6 +254,15 @@ class Change:
             if plan.target[chain].policy != self._chains(name).get(chain, plan.target[chain]).policy
         }
 
+    def policy_counts(self) -> dict[tuple[Family, str, str], Count]:
+        """The counters of policies that do not go on by themselves, as rules are printed as the policy."""
+        return {
+            (self.kernel.family, name, chain): count
+            for name, plan in self.plans.items()
+            for chain, count in steps.policy_counts(plan, self._chains(name)).items()
+            if chain in plan.changed and count != self._chains(name)[chain].count
+        }
+
     def faults(self) -> list[str]:
         """The own chains in the kernel that differ from those that were loaded."""
         self._read()
@@ -346,9 +355,11 @@ def _flip_at_once(changes: Sequence[Change]) -> None:
     for change in changes:
         expected += change.stage_bodies()
     policies = {place: policy for change in changes for place, policy in change.policies().items()}
+    counts = {place: count for change in changes for place, count in change.policy_counts().items()}
     flip_nft.flip(
         [flip for change in changes for flip in change.flips()],
         policies,
+        counts,
         [chains for change in changes for chains in change.grown()],
         expected,
     )

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 
 from ..ir.program import BUILT_IN
 from ..parse.lines import quote
-from .texts import Chains, TextChain, fresh_names, head_line, renamed, rule_line
+from .counts import returned_by_policy
+from .texts import NO_COUNT, Chains, Count, TextChain, fresh_names, head_line, renamed, rule_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +183,9 @@ def new_chains_text(table: str, chains: Chains, heads: str = "") -> str:
 def flip_text(plan: TablePlan, present: Chains, resets: bool) -> str:
     if not plan.changed:
         return ""
+    counts = policy_counts(plan, present)
     policies = {
-        name: replace(plan.target[name], count=present[name].count if name in present else (0, 0))
+        name: replace(plan.target[name], count=counts.get(name, NO_COUNT))
         for name in BUILT_IN[plan.table]
         if name in plan.target and (resets or name in plan.changed)
     }
@@ -193,6 +195,21 @@ def flip_text(plan: TablePlan, present: Chains, resets: bool) -> str:
             lines.append(f"-F {quote(name)}\n")
         lines += [rule_line(name, rule) for rule in plan.target[name].rules]
     return "".join([*lines, "COMMIT\n"])
+
+
+def policy_counts(plan: TablePlan, present: Chains) -> dict[str, Count]:
+    """The counters of the policies after the change; rules may be printed as a policy before or after it."""
+    before = returned_by_policy(present, {*plan.changed, *plan.removed})
+    after = returned_by_policy(plan.target, {*plan.changed, *plan.staged})
+    counts = {}
+    for name in BUILT_IN[plan.table]:
+        if name in present:
+            counted = zip(
+                present[name].count, before.get(name, NO_COUNT), after.get(name, NO_COUNT), strict=True
+            )
+            packets, size = (max(0, of_policy + was - now) for of_policy, was, now in counted)
+            counts[name] = packets, size
+    return counts
 
 
 def clean_text(table: str, removed: Iterable[str], present: Chains, resets: bool) -> str:

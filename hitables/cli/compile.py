@@ -472,6 +472,12 @@ def _show_summary(reports: Any) -> None:
         print_table(console, columns, rows, keys=2, title="chains")
     for why, count in short.items():
         console.print(f"{count} chains left unchanged: {why}")
+    for each in reports:
+        if each.returns:
+            console.print(
+                f"table {each.table}, chain {each.chain}: {each.returns} rules RETURN, printed as policy: "
+                "compile again when you change it"
+            )
     if any_removed:
         console.print(f"{sum(each.gone for each in reports)} rules removed: they affect no verdict")
 

@@ -82,14 +82,18 @@ def lacks_rules(program: Program) -> bool:
     return bool(notes) and notes[0].startswith(_COMPILED) and _LACKS in notes[0]
 
 
-def _header(options: Options, scheme: str, prove: bool, removed: int) -> str:
+def _header(options: Options, scheme: str, prove: bool, compiled: Compiled) -> str:
+    """The first line.  What depends on policies is said, as they may be changed in the kernel alone."""
+    removed = len(compiled.gone)
+    returning = [f"{each.chain} ({each.table})" for each in compiled.reports if each.returns]
+    policies = f"RETURN of {', '.join(returning)} as its policy; " if returning else ""
     verdicts = options.equivalence is Equivalence.VERDICT
     equal = "to give every packet the verdict of its input" if verdicts else "equal to its input"
     proof = f"proved {equal}" if prove else f"NOT PROVED {equal} (--no-prove)"
     lacks = f"{_LACKS}({removed} rules went)" if verdicts else ""
     return (
         f"{_COMPILED}{__version__}: scheme {scheme}, backend {options.backend}, "
-        f"malformed packets {options.malformed}{lacks}; {proof}\n"
+        f"malformed packets {options.malformed}{lacks}; {policies}{proof}\n"
     )
 
 
@@ -181,7 +185,7 @@ def compile_program(
         if options.marked:
             tables = {table for table, _ in compiled.changed()}
             shown = with_markers(shown, original, tables, digests)
-        text = _header(options, scheme, prove, len(compiled.gone)) + write(shown)
+        text = _header(options, scheme, prove, compiled) + write(shown)
         if not prove:
             break
         tell("proving")

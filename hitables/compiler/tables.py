@@ -351,8 +351,8 @@ class TableCompiler:
             else:
                 position = np.average(np.arange(len(run)) + 1.0, weights=boxes.weight)
                 priced = self.each_backend(Priced(run, boxes.axes, self.family))
-                listed = [position, *(read_in_turn(each, boxes.weight) for each in priced)]
-                grown.add(boxes.weight, np.array([listed, listed]), len(run))
+                in_line = [position, *(read_in_turn(each, boxes.weight) for each in priced)]
+                grown.add(boxes.weight, np.array([in_line, in_line]), len(run))
             exact = options.malformed is Malformed.EXACT
             patient = (lambda match: not reader.may_drop(match)) if exact else (lambda match: True)
             forms = Forms(

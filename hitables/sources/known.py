@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..apply import texts
-from ..apply.counts import Origins, keyed, of_source, recognised, sums
+from ..apply.counts import Origins, keyed, of_source, recognised, returned_by_policy, sums
 from ..apply.drift import as_named, differences
 from ..apply.store import Store
 from ..apply.texts import Count, Tables
@@ -101,13 +101,17 @@ class Known:
         return counted
 
     def policy_counts(self) -> dict[tuple[str, str], Count]:
-        """By table and built-in chain of the source: what its policy counted."""
-        return {
-            (table.name, chain.name): self.tables[table.name][chain.name].count
-            for table in self.source
-            for chain in table.chains
-            if chain.policy is not None and chain.name in self.tables.get(table.name, {})
-        }
+        """By table and built-in chain of the source: what its policy counted, or would have counted there."""
+        counts = {}
+        for table in self.source:
+            chains = self.tables.get(table.name, {})
+            returned = returned_by_policy(chains, chains)
+            for chain in table.chains:
+                if chain.policy is not None and chain.name in chains:
+                    packets, size = chains[chain.name].count
+                    more = returned.get(chain.name, texts.NO_COUNT)
+                    counts[table.name, chain.name] = packets + more[0], size + more[1]
+        return counts
 
 
 # ---- by a map ----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import subprocess
@@ -124,6 +125,45 @@ def test_counters_of_trees_go_on_in_both_families(firewall: Firewall, family: Fa
     assert firewall.counted("--dport 53 ", family) == 10
     firewall.apply(firewall.file(text), "--no-compile")
     assert firewall.counted("--dport 53 ", family) == 10
+
+
+def test_the_counter_of_a_policy_goes_on_where_rules_return(firewall: Firewall) -> None:
+    """Trees of groups print RETURN as the policy, whose counter in the kernel then lacks these packets."""
+    rng = random.Random(1)
+    rules = "".join(
+        f"-A INPUT -{rng.choice('sd')} 10.{rng.randrange(200)}.0.0/16 -p udp -m udp --dport {n} "
+        f"-j {rng.choice(['DROP', 'ACCEPT', 'RETURN'])}\n"
+        for n in range(1000, 1060)
+    )
+    text = (
+        f"*filter\n:INPUT ACCEPT [0:0]\n{rules}-A INPUT -s 127.0.0.1/32 -p udp --dport 53 -j RETURN\nCOMMIT\n"
+    )
+    firewall.load(text)
+    firewall.send(7, 53)
+    counted = _policy_in_kernel(firewall)
+    assert counted >= firewall.counted("--dport 53 ") == 7
+    firewall.apply(firewall.file(text))
+    assert not firewall.counted("--dport 53 -j RETURN") and firewall.counted("--dport 53 -j ACCEPT") == 7
+    assert _policy_in_kernel(firewall) == counted - 7 and _policy(firewall) == counted
+    firewall.send(2, 53)
+    sent = _policy(firewall) - counted
+    assert sent >= 2
+    firewall.apply(firewall.file(text.replace("--dport 1001 ", "--dport 99 ")))
+    assert _policy(firewall) == counted + sent and firewall.counted("--dport 53 ") == 9
+    firewall.apply(firewall.file(text), "--no-compile")
+    assert _policy_in_kernel(firewall) == _policy(firewall) == counted + sent
+
+
+def _policy_in_kernel(firewall: Firewall) -> int:
+    (count,) = re.findall(r"^:INPUT ACCEPT \[(\d+):", firewall.save(counters=True), flags=re.MULTILINE)
+    return int(count)
+
+
+def _policy(firewall: Firewall) -> int:
+    """What the policy of INPUT has counted, by the state of apply."""
+    policies = json.loads(firewall.hitables("counters", "--format", "json").stdout)["policies"]
+    (count,) = (each["packets"] for each in policies if each["chain"] == "INPUT")
+    return int(count)
 
 
 def test_a_change_in_nf_tables_is_one_commit_of_both_families(tmp_path: Path) -> None:
