@@ -110,6 +110,7 @@ class ChainArrays:
     chain_end: U32s
     chain_writes: U32s
     chain_partner: U32s
+    chain_whole: U32s
     chains_before: int
 
 

@@ -26,7 +26,8 @@ are in the last group, which X and each chain that it calls has once;
 matches, so that these packets end there;
 - for each rule of a segment (the first rules of one group): the list rules before it that are in an earlier
 group of L were decided by calls; those in a later group are called or listed by its form, or share no packet
-with it, or have the same verdict and it has no form (reorder.c);
+with it, or only packets that listed rules before them decide, or have the same verdict and it has no form
+(reorder.c);
 - for each call: the rules of L that it lacks, before its last rule, were decided by earlier calls;
 - for each form: all rules that it calls or lists are before its own rule in the list, and in later groups.
 
@@ -35,7 +36,8 @@ met in the list the rules that stay s1, s2, ... and then the decider d (or the e
 has done s1 ... sj so far, so that what is written is as it was in the list, and that x is the next rule of
 the root that acts: its tests hold, or its form is called.  Then
 - no rule sk, k > j, that precedes x in the list is left: it would be in a later group, and reorder.c has
-shown that no packet meets both, by tests that nothing writes;
+shown that no packet meets both, by tests that nothing writes, or that each such packet meets a decider before
+sk, which d would not follow;
 - if d precedes x in the list, d is in a later group, too.  Either x has no form, and is a decider of the
 same verdict.  Or the form of x searches d: its chain decides the packet as d, by law 1, as d is the first
 decider of the list; the rules that it lists are in list order, so d is the first that matches;

@@ -8,7 +8,9 @@ to be compared with.
 The versions of a group are thousands of prefixes of one list.  So a version is written as a call of the
 *body* of a smaller one, the rules of its printed tree, and then the rules that the smaller one lacks: that
 tree shares most chains with the tree of the larger version.  The body does what the list of the smaller
-version does if the two were proved equal (Order.proved; reorder.c checks it).
+version does if the two were proved equal (Order.proved; reorder.c checks it).  Where the second program may
+drop malformed packets, the smaller tree may drop packets that neither list drops, nor the tree of the larger
+version; so each version has its *whole* list, too, which is compared where the one with a body differs.
 
 Cost: linear in the rules of all three programs.
 
@@ -80,8 +82,9 @@ class _Chains:
     """New chains: by number from *first* on, their rules, what they write, and their partners, if any.
 
     A chain of the first program that is replaced has an entry in *replaced*; a chain of the second program
-    whose rules a new chain has, too, one in *bodies*.  Chains that follow those of the second program, and
-    count as some of it, have the rules of *appended*.
+    whose rules a new chain has, too, one in *bodies*; one that is written with a body, the chain with its
+    whole list in *whole*.  Chains that follow those of the second program, and count as some of it, have the
+    rules of *appended*.
     """
 
     first: int
@@ -91,6 +94,7 @@ class _Chains:
     replaced: dict[int, tuple[int, int]] = field(default_factory=dict)
     appended: list[tuple[int, int]] = field(default_factory=list)
     bodies: dict[int, int] = field(default_factory=dict)
+    whole: dict[int, int] = field(default_factory=dict)
 
     def body(self, of: int, writes: int) -> int:
         """The number of a new chain with the rules of chain *of* of the second program."""
@@ -292,6 +296,9 @@ class _ListWriter:
         self.chains.set(self.number[chain], (start, self.lines.next))
         number = int(self.groups.group_start[own.group]) + first
         self.chains.set(behind, (self.form[number], self.own_end(own)))
+        whole = self.chains.add(NONE, self.written_by(parts))
+        self.write_parts(whole, parts)
+        self.chains.whole[self.number[chain]] = whole
 
     # ---- chains ----
 
@@ -411,6 +418,8 @@ def _joined(tables: Tables, lines: _Lines, chains: _Chains) -> ChainArrays:
         if second != NONE:
             partner[first + at] = second + added
             partner[second + added] = first + at
+    whole = np.full(len(start) + added + len(appended), NONE, np.int64)
+    whole[list(chains.whole)] = list(chains.whole.values())
     return ChainArrays(
         rule_start=_u32(
             np.concatenate((rule_start[: split + 1], ends_of_lines, rule_start[split + 1 :] + len(of_lines)))
@@ -432,6 +441,7 @@ def _joined(tables: Tables, lines: _Lines, chains: _Chains) -> ChainArrays:
             )
         ),
         chain_partner=_u32(np.concatenate((partner, np.full(len(appended), NONE)))),
+        chain_whole=_u32(whole),
         chains_before=first + added,
     )
 

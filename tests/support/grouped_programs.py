@@ -115,8 +115,12 @@ RETURNING = {
 
 @dataclass
 class _Walks:
-    """What all packets have met so far; *trace* is a number per sequence of effects."""
+    """What all packets have met so far; *trace* is a number per sequence of effects.
 
+    cut  the packets end before their ports, so the first test of a port drops them
+    """
+
+    cut: bool = False
     trace: npt.NDArray[np.uint64] = field(default_factory=lambda: np.zeros(SIZE, np.uint64))
     asked: Numbers = field(default_factory=lambda: np.zeros(SIZE, np.int64))
     writes: Numbers = field(default_factory=lambda: np.zeros(SIZE, np.int64))
@@ -154,13 +158,30 @@ class Chains:
 
     def outcomes(self) -> npt.NDArray[np.uint64]:
         """By packet: a number for its effects, in order, and its verdict; the policy is ACCEPT."""
-        walks = _Walks()
-        verdict = np.maximum(self._run("FORWARD", np.ones(SIZE, np.bool_), walks), 0)
-        return walks.trace * np.uint64(len(VERDICTS)) + verdict.astype(np.uint64)
+        verdict, trace = self._walk(cut=False)
+        return trace * np.uint64(len(VERDICTS)) + verdict.astype(np.uint64)
+
+    def may_replace(self, other: Chains) -> bool:
+        """Whether it does what *other* does, but that it may drop malformed packets."""
+        if not np.array_equal(self.outcomes(), other.outcomes()):
+            return False
+        verdict, trace = self._walk(cut=True)
+        of_other, trace_of_other = other._walk(cut=True)
+        same = (verdict == of_other) & (trace == trace_of_other)
+        return bool(np.all(same | (verdict == VERDICTS.index("DROP"))))
+
+    def _walk(self, cut: bool) -> tuple[Numbers, npt.NDArray[np.uint64]]:
+        """By packet: its verdict, a number for its effects."""
+        walks = _Walks(cut)
+        return np.maximum(self._run("FORWARD", np.ones(SIZE, np.bool_), walks), 0), walks.trace
 
     def _run(self, chain: str, packets: Packets, walks: _Walks) -> Numbers:
         out, left = np.full(SIZE, -1), packets.copy()
         for line in self.chains[chain]:
+            if walks.cut and line.matches.port is not None:
+                dropped = left & replace(line.matches, port=None).packets()
+                out[dropped] = VERDICTS.index("DROP")
+                left &= ~dropped
             here = walks.matching(left, line.matches)
             if line.to in VERDICTS:
                 out[here] = VERDICTS.index(line.to)
@@ -227,13 +248,16 @@ class Grouping:
 
     A rule that stays (it has effects or memory, returns, or reads a mark that a rule writes) is in the first
     group, which is then in line; the other groups follow by `-g`.  With *late* those that stay are in the last
-    group, if none of them returns.
+    group, if none of them returns.  With *branches* some versions test ports first, which drops malformed packets.
+    With *pruned* a form does not list rules whose packets earlier listed rules decide.
     """
 
     rules: list[Line]
     rng: random.Random
     slip: str = ""
     late: bool = False
+    branches: bool = False
+    pruned: bool = False
 
     def write(self) -> Chains:
         rng, count = self.rng, 3
@@ -303,7 +327,11 @@ class Grouping:
         if not crossed:
             return "plain"
         movable = not any(self.stays(self.rules[each]) for each in (rule, *crossed))
-        return "listed" if movable and len(crossed) < 3 and self.rng.random() < 0.5 else "asked"
+        return (
+            "listed"
+            if movable and len(crossed) < (6 if self.pruned else 3) and self.rng.random() < 0.5
+            else "asked"
+        )
 
     def _earlier(self, rule: int) -> list[int]:
         return [at for at in range(self.head, rule) if self.group[at] > self.group[rule]]
@@ -361,11 +389,31 @@ class Grouping:
         listed = [
             self.rules[at] for at in self._earlier(rule) if (self.rules[at].matches.packets() & mine).any()
         ]
+        if self.pruned:
+            listed = self._pruned(listed, mine, later=self.slip == "pruned" and here)
         if self.slip == "listed" and here:
             listed = listed[1:] if len(listed) == 1 or self.rng.random() < 0.5 else listed[::-1]
         name = f"rule{rule}"
         self.chains[name] = [*listed, Line(ANY, "-j", line.to)]
         return Line(line.matches, "-g", name)
+
+    @staticmethod
+    def _pruned(listed: list[Line], mine: Packets, later: bool) -> list[Line]:
+        """The rules that decide some of *mine* behind those before them; with *later*, before those behind."""
+        kept, decided = [], np.zeros(SIZE, np.bool_)
+        for line in reversed(listed) if later else listed:
+            packets = line.matches.packets() & mine
+            if (packets & ~decided).any():
+                kept.append(line)
+            decided |= packets
+        return kept[::-1] if later else kept
+
+    def _branch(self, name: str, lines: list[Line]) -> list[Line]:
+        """The lines of a version, perhaps twice: behind a test of ports, and for all others."""
+        if not self.branches or self.rng.random() < 0.5:
+            return lines
+        self.chains[f"{name}low"] = list(lines)
+        return [Line(Matches(proto="tcp", port=(0, 1)), "-g", f"{name}low"), *lines]
 
     def _version(self, rule: int, limit: int) -> str:
         """The chain with the rules of later groups before *limit*."""
@@ -380,7 +428,7 @@ class Grouping:
         for name, group in zip((*first, last), later, strict=True):
             if name not in self.chains:
                 self.chains[name] = []
-                self.chains[name] = self._segment(group, limit)
+                self.chains[name] = self._branch(name, self._segment(group, limit))
         if not first:
             return last
         both = f"before{limit}"

@@ -48,6 +48,8 @@ struct prove_input {
     const uint32_t *chain_start, *chain_end; /* [chains] into the rules; chains may share rules */
     const uint32_t *chain_writes; /* [chains] mask of the states that it, or a chain that it enters, writes */
     const uint32_t *chain_partner; /* [chains] chain of the other program to compare with; UINT32_MAX: none */
+    const uint32_t *chain_whole; /* [chains] chain of the first program that is compared in its place where
+                                  * it differs and packets may be dropped; UINT32_MAX: none */
     uint32_t drop; /* number of the verdict DROP */
 };
 

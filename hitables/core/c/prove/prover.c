@@ -172,15 +172,9 @@ static bool enters_unequal(const struct prover *p, uint32_t chain)
     return false;
 }
 
-/* Compare user chain b with its partner a; if they are equal they count as equal from now on. */
-static enum prove_status compare_chains(struct prover *p, uint32_t a, uint32_t b)
+/* Whether user chain b decides every packet of the class as a does, whatever calls it. */
+static enum prove_status prove_chains(struct prover *p, uint32_t a, uint32_t b)
 {
-    if (p->same) {
-        p->r.canon[b] = p->r.canon[a];
-        return PROVE_EQUAL;
-    }
-    if (p->strict && (p->r.chain_once[a] || p->r.chain_once[b]))
-        return PROVE_EQUAL; /* its rules may be unreachable */
     size_t differences = p->differences_n, records = p->records, most = p->most;
     p->in_lemma = true;
     p->most = 1;
@@ -194,15 +188,32 @@ static enum prove_status compare_chains(struct prover *p, uint32_t a, uint32_t b
     p->in_lemma = false;
     p->end = 0;
     p->differences_n = differences, p->records = records, p->most = most;
-    if (status == PROVE_EQUAL)
-        p->r.canon[b] = p->r.canon[a];
-    bool fatal = status == PROVE_NO_TIME || status == PROVE_NO_MEMORY || status == PROVE_STOPPED;
-    if (p->bound && status == PROVE_DIFFER)
-        return PROVE_TOO_DEEP;
-    return fatal || p->bound ? status : PROVE_EQUAL;
+    return status;
 }
 
 static enum prove_status make_ready(struct prover *p, uint32_t chain, int deep);
+
+/* Compare user chain b with its partner a; if they are equal they count as equal from now on. */
+static enum prove_status compare_chains(struct prover *p, uint32_t a, uint32_t b, int deep)
+{
+    if (p->same) {
+        p->r.canon[b] = p->r.canon[a];
+        return PROVE_EQUAL;
+    }
+    if (p->strict && (p->r.chain_once[a] || p->r.chain_once[b]))
+        return PROVE_EQUAL; /* its rules may be unreachable */
+    enum prove_status status = prove_chains(p, a, b);
+    uint32_t whole = p->r.in.chain_whole[a];
+    if (whole != NONE && p->r.class.may_drop && (status == PROVE_DIFFER || status == PROVE_TOO_DEEP)) {
+        status = make_ready(p, whole, deep + 1);
+        if (status == PROVE_EQUAL)
+            status = prove_chains(p, whole, b);
+    }
+    if (status == PROVE_EQUAL)
+        p->r.canon[b] = p->r.canon[a];
+    bool fatal = status == PROVE_NO_TIME || status == PROVE_NO_MEMORY || status == PROVE_STOPPED;
+    return fatal || p->bound ? status : PROVE_EQUAL;
+}
 
 /* *all: whether all chains that this one enters are read then.  They are not where the two programs nest
  * chains of the same names in other orders: some are still being read, in callers. */
@@ -252,7 +263,7 @@ static enum prove_status make_ready(struct prover *p, uint32_t chain, int deep)
     if (!fresh || !all || !all_of_partner)
         return PROVE_EQUAL;
     uint32_t first = chain < r->in.chains_before ? chain : partner;
-    return compare_chains(p, first, first == chain ? partner : chain);
+    return compare_chains(p, first, first == chain ? partner : chain, deep);
 }
 
 /* ---- a program against itself ---- */

@@ -7,12 +7,12 @@
  * rule r of a group acts before the rules of later groups that precede r in the list were read.  A *form* in
  * front of r searches deciders: all preceding ones of some groups (*asked*), or a few of them (*listed*).
  * Where it does neither for rule w of a later group that precedes r, no packet may match both, by tests that
- * read nothing written; or r and w must be deciders of one verdict, and r without a form.  A w that stays is
- * searched only in the last group, by an r that is a decider, for the packets that r matches.  This file
- * checks all such pairs r and w, as the packets of a class read them.  Pairs are enumerated by halving the
- * header space, since rules in different halves have no packet in common, until few are left on one side.
- * The caller guarantees that the searched rules are exactly those before r.
- * hitables/verify/group_lists.py has the proof.
+ * read nothing written; or listed rules must decide such packets before w (listed_cover.c); or r and w must be
+ * deciders of one verdict, and r without a form.  A w that stays is searched only in the last group, by an r
+ * that is a decider, for the packets that r matches.  This file checks all such pairs r and w, as the packets
+ * of a class read them.  Pairs are enumerated by halving the header space, since rules in different halves
+ * have no packet in common, until few are left.  The caller guarantees that the searched rules are exactly
+ * those before r.  hitables/verify/group_lists.py has the proof.
  * Cost: little where each rule searches those that it crosses; at worst all pairs.
  * Invariant: PROVE_EQUAL is returned only when each such pair was checked.
  * Threading: one thread, but for *stopped.
@@ -21,6 +21,7 @@
 
 #include <string.h>
 
+#include "listed_cover.h"
 #include "search.h"
 
 enum {
@@ -274,14 +275,6 @@ static bool meet(const struct reorder_check *j, uint32_t one, uint32_t other)
     return true;
 }
 
-static bool is_listed(const struct order *order, uint32_t rule, uint32_t which)
-{
-    for (uint32_t l = order->listed_start[rule]; l < order->listed_start[rule + 1]; l++)
-        if (order->listed[l] == which)
-            return true;
-    return false;
-}
-
 /* Whether the pair must be checked: w precedes rule, and the form of rule does not search w. */
 static bool matters(const struct reorder_check *j, uint32_t rule, uint32_t w)
 {
@@ -291,7 +284,14 @@ static bool matters(const struct reorder_check *j, uint32_t rule, uint32_t w)
     if (j->role[rule] != ASKS)
         return j->verdict[rule] == NO_VERDICT || j->verdict[rule] != j->verdict[w];
     uint32_t asked = order->asked[(size_t)rule * order->groups + j->group];
-    return w - order->group_start[j->group] >= asked && !is_listed(order, rule, w);
+    return w - order->group_start[j->group] >= asked && !order_lists(order, rule, w);
+}
+
+/* Whether rules that the form of *rule* lists decide, before w, all packets that match both. */
+static bool decided_by_listed(const struct reorder_check *j, uint32_t rule, uint32_t w)
+{
+    return j->role[rule] == ASKS && is_listing(j->order, rule) &&
+           listed_decide(j->r, j->order, rule, w, j->guarded[rule], j->guarded[w]);
 }
 
 static void look_at_all(struct reorder_check *j, const uint32_t *rules, uint32_t n, const uint32_t *others,
@@ -301,7 +301,8 @@ static void look_at_all(struct reorder_check *j, const uint32_t *rules, uint32_t
         if (*j->stopped)
             j->status = PROVE_STOPPED;
         for (uint32_t b = 0; b < m; b++)
-            if (matters(j, rules[a], others[b]) && meet(j, rules[a], others[b])) {
+            if (matters(j, rules[a], others[b]) && meet(j, rules[a], others[b]) &&
+                !decided_by_listed(j, rules[a], others[b])) {
                 j->status = PROVE_DIFFER;
                 return;
             }

@@ -73,6 +73,7 @@ bool residual_open(struct residual *r, const struct prove_input *input, size_t m
     in->chain_end = copied(r, input->chain_end, input->chains, 4);
     in->chain_writes = copied(r, input->chain_writes, input->chains, 4);
     in->chain_partner = copied(r, input->chain_partner, input->chains, 4);
+    in->chain_whole = copied(r, input->chain_whole, input->chains, 4);
     r->region = arena_take(r->input, input->dims * sizeof *r->region + 1);
     r->rule_guarded = arena_take(r->input, input->rules * sizeof *r->rule_guarded + 1);
     r->rule_read = arena_take(r->input, input->rules + 1);

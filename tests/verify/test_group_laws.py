@@ -1,0 +1,127 @@
+"""Laws by which lists of shape groups prove programs that do less than they might, and what the laws refuse.
+
+A version may drop malformed packets that a larger one passes; a form need not list a rule whose packets other
+listed rules decide.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from support.by_lists import proved_by_lists
+from support.grouped_programs import EFFECT_SLIPS, EFFECTS, PLAIN, Grouping, list_program, make_list
+
+pytestmark = pytest.mark.engine
+# Pairs of programs to try, from REGROUP_SEED on; set REGROUP_PAIRS for a longer campaign.
+PAIRS = int(os.environ.get("REGROUP_PAIRS", "100"))
+SEED = int(os.environ.get("REGROUP_SEED", "0"))
+
+
+@pytest.mark.parametrize("targets", [PLAIN, EFFECTS], ids=["verdicts", "effects"])
+def test_lists_prove_versions_that_test_ports_first(
+    targets: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proved = tried = 0
+    for seed in range(SEED, SEED + PAIRS // 2):
+        rng = random.Random(f"ports first {seed}")
+        rules = make_list(rng, rng.randrange(6, 14), targets)
+        grouped = Grouping(rules, rng, late=seed % 2 == 0, branches=True).write()
+        assert grouped.may_replace(list_program(rules)), grouped.text()
+        tried += 1
+        proved += proved_by_lists(list_program(rules).text(), grouped.text(), monkeypatch) is True
+    assert proved > 0.8 * tried
+
+
+def test_lists_prove_no_slip_where_versions_test_ports_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    differ = read = 0
+    for seed in range(SEED, SEED + PAIRS):
+        rng = random.Random(f"slip behind ports {seed}")
+        rules = make_list(rng, rng.randrange(6, 14), rng.choice((PLAIN, EFFECTS)))
+        slip, late = EFFECT_SLIPS[seed % len(EFFECT_SLIPS)], rng.random() < 0.5
+        grouped = Grouping(rules, rng, slip, late, branches=True).write()
+        answer = proved_by_lists(list_program(rules).text(), grouped.text(), monkeypatch)
+        read += answer is not None
+        if not grouped.may_replace(list_program(rules)):
+            differ += 1
+            assert not answer, grouped.text()
+    assert differ > 0.08 * PAIRS
+    assert read > 0.7 * PAIRS
+
+
+def test_lists_prove_forms_without_rules_that_listed_ones_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    proved = tried = 0
+    for seed in range(SEED, SEED + PAIRS // 2):
+        rng = random.Random(f"pruned {seed}")
+        rules = make_list(rng, rng.randrange(8, 14))
+        grouped = Grouping(rules, rng, pruned=True).write()
+        assert grouped.may_replace(list_program(rules)), grouped.text()
+        tried += 1
+        proved += proved_by_lists(list_program(rules).text(), grouped.text(), monkeypatch) is True
+    assert proved > 0.7 * tried
+
+
+def test_lists_prove_no_form_without_a_rule_that_decides_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    differ = read = 0
+    for seed in range(SEED, SEED + 2 * PAIRS):
+        rng = random.Random(f"slip in a pruned form {seed}")
+        rules = make_list(rng, rng.randrange(8, 14))
+        slip = rng.choice(("pruned", "pruned", "listed", "order", "verdict"))
+        grouped = Grouping(rules, rng, slip, pruned=True).write()
+        answer = proved_by_lists(list_program(rules).text(), grouped.text(), monkeypatch)
+        read += answer is not None
+        if not grouped.may_replace(list_program(rules)):
+            differ += 1
+            assert not answer, grouped.text()
+    assert differ > 0.1 * PAIRS
+    assert read > PAIRS
+
+
+BEFORE = """\
+*filter
+:FORWARD DROP [0:0]
+-A FORWARD -s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j ACCEPT
+-A FORWARD -d 10.0.0.2/32 -j DROP
+-A FORWARD -s 10.0.0.3/32 -j ACCEPT
+-A FORWARD -d 10.0.0.4/32 -j REJECT
+COMMIT
+"""
+AFTER = """\
+*filter
+:FORWARD DROP [0:0]
+:t1 - [0:0]
+:v1 - [0:0]
+:v3 - [0:0]
+:web - [0:0]
+-A FORWARD -j t1
+-A FORWARD -s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j ACCEPT
+-A FORWARD -s 10.0.0.3/32 -j ACCEPT
+-A t1 -d 10.0.0.2/32 -j v1
+-A t1 -d 10.0.0.2/32 -j DROP
+-A t1 -d 10.0.0.4/32 -j v3
+-A t1 -d 10.0.0.4/32 -j REJECT
+-A v1 -p tcp -m tcp --dport 80 -g web
+-A web -s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j ACCEPT
+-A v3 -s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j ACCEPT
+-A v3 -s 10.0.0.3/32 -j ACCEPT
+COMMIT
+"""
+
+
+def test_a_version_may_drop_malformed_packets_that_a_larger_one_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert proved_by_lists(BEFORE, AFTER, monkeypatch) is True
+    unlike = AFTER.replace("-A v3 -s 10.0.0.3/32 -j ACCEPT", "-A v3 -s 10.0.0.3/32 -j DROP")
+    assert proved_by_lists(BEFORE, unlike, monkeypatch) is not True
+
+
+def test_a_version_drops_the_malformed_packets_that_its_list_drops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four bytes of layer 4 are enough for `-m multiport`, and not for `-m tcp`, which drops the packet."""
+    passes = AFTER.replace(
+        "-A v3 -s 10.0.0.1/32 -p tcp -m tcp --dport 80",
+        "-A v3 -s 10.0.0.1/32 -p tcp -m multiport --dports 80",
+    )
+    assert passes != AFTER
+    assert not proved_by_lists(BEFORE, passes, monkeypatch)
