@@ -11,6 +11,7 @@ the place of each DROP, every third rule becomes one.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -40,6 +41,8 @@ from hitables.kernel.namespace import Namespace, run
 from hitables.parse import classbench
 from hitables.parse import trace as traces
 from hitables.simulate.interpreter import Interpreter
+from sflgen.proof import prove
+from sflgen.session import Session
 from sflgen.store import Store
 
 from .conext2014 import batch_of
@@ -260,10 +263,55 @@ def _reads(folder: Path, case: Case) -> dict[str, float]:
     return {"pending": state.pending(), "reads": counts[0], "folded": counts[1]}
 
 
+def processor_times(case: Case, updates: int, seed: int) -> dict[str, Any]:
+    """Seconds of processor that a session without a kernel takes for each of some *updates*.
+
+    Folds run in processes of their own, whose time is `fold_ms_per_update`.  `longest` are the slowest
+    updates: milliseconds, number, command.
+    """
+    drawn, spent, slowest = OwnUpdates(case, seed), [], []
+    state = sflgen.start(case.program, sflgen.Settings(backend="nft")).after
+    used_before = _processor_seconds()
+    with tempfile.TemporaryDirectory() as folder, sflgen.create(f"{folder}/state", state) as store:
+        gc.freeze()  # as sflgen/cli/serve.py
+        gc.set_threshold(200_000, 20, 100)
+        session = Session(store, None)
+        for number in range(updates + 1):
+            line = drawn.next()
+            began = time.process_time()
+            answer = session.answer(line)
+            seconds = time.process_time() - began
+            if not answer.splitlines()[-1].startswith("ok "):
+                raise RuntimeError(answer)
+            if number:  # the first one fills caches
+                spent.append(seconds)
+                slowest.append((round(1000 * seconds, 1), number, line))
+        session.close()
+        last = store.state
+        shutil.copytree(f"{folder}/state", f"{folder}/look")
+        reads = _reads(Path(folder) / "look", case)
+    prove(last)
+    ordered = sorted(spent)
+    return {
+        "set": case.name,
+        "kind": case.kind,
+        "updates": updates,
+        "processor_ms": {**spread(spent), "p99": 1000 * ordered[int(0.99 * (len(ordered) - 1))]},
+        "fold_ms_per_update": 1000 * (_processor_seconds() - used_before) / updates,
+        "reads": reads,
+        "longest": sorted(slowest, reverse=True)[:10],
+    }
+
+
 def main() -> None:
-    """One row: `python -m benchmarks.streams SET KIND live|none SECONDS`."""
-    name, kind, kernel, seconds = sys.argv[1:]
-    row = sustained(public_set(name, kind, 1), kernel == "live", float(seconds), 1)
+    """One row: `python -m benchmarks.streams SET KIND live|none SECONDS`; or what each of
+    UPDATES in a session costs: `python -m benchmarks.streams SET KIND processor UPDATES`."""
+    name, kind, way, amount = sys.argv[1:]
+    case = public_set(name, kind, 1)
+    if way == "processor":
+        row = processor_times(case, int(amount), 1)
+    else:
+        row = sustained(case, way == "live", float(amount), 1)
     print(json.dumps(row, indent=1))
 
 

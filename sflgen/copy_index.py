@@ -20,7 +20,8 @@ from .rule_rows import spelling
 # By the spelling of a rule: the chains of a tree that hold it.
 CopyIndex = dict[tuple[str, ...], set[str]]
 
-# A rule with more copies gets an entry, which takes one line, or the lines of one overlay.
+# A rule with more copies gets an entry, which takes one line, or the lines of one overlay; unless that may
+# have as many lines, which packets would read besides.
 MAX_COPIES = 200
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from hitables.ir.rule import Metadata, Rule
 
@@ -108,8 +109,11 @@ class Deletion:
         plan, table = self.plan, self.table
         if not plan.delete_in_place or plan.strategy in (Strategy.OVERLAY, Strategy.FOLD):
             return False
-        copies = self.own_copies()
-        if copies is None or len(copies) > MAX_COPIES:
+        region = Region.around(self.rule, plan.family, plan.backends)
+        near = self.before.near(region, frozenset())
+        copies = self.own_copies(region, near)
+        # The overlay of an entry may hold all rules that are near.
+        if copies is None or len(copies) > max(MAX_COPIES, len(near)):
             return False
         edited = {chain for chain, _ in copies if (table, chain) in plan.entry_chains}
         for chain in edited:
@@ -122,10 +126,11 @@ class Deletion:
         plan.deleted_in_place = True
         return True
 
-    def own_copies(self) -> list[tuple[str, int]] | None:
-        """Chains and rows of the copies of the rule; None if copies of equal rules are mixed with them."""
-        region = Region.around(self.rule, self.plan.family, self.plan.backends)
-        near = self.before.near(region, frozenset())
+    def own_copies(self, region: Region, near: npt.NDArray[np.intp]) -> list[tuple[str, int]] | None:
+        """Chains and rows of the copies of the rule; None if copies of equal rules are mixed with them.
+
+        *near*: the rules of the list that may meet *region*, which is around the rule.
+        """
         equal = near[self.is_spelt_alike([self.before.rules[at] for at in near])].tolist()
         copies = self.copies(region)
         if len(equal) > 1:

@@ -9,16 +9,19 @@ For a plan that grows no tree it is shown that
    protocol or interfaces exclude these packets.
 
 With the law before the update this implies the law after it.  Chains that the two jump to are chains
-of the list and compared by themselves; here each is replaced by a rule of unknown effect that writes
-what the chain may write.  A plan that cannot be shown in this way is proved as a whole (proof.py).
+of the list and compared by themselves; here each is replaced by a rule of unknown effect that decides if
+the chain surely decides, and else writes what the chain may write.  Trees may rely on a chain that
+decides, so an update by which one ceases to is not proved locally (deciding.py).  A plan that cannot be
+shown in this way is proved as a whole (proof.py).
 
 The cost is that of the rules near the updated ones: some milliseconds in a list of 10,000 rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +35,7 @@ from hitables.verify.merged_classes import MergedClasses
 from hitables.verify.question import Question
 
 from .chain_names import Names
+from .deciding import Deciding, relying
 from .edits import Edit, Op, rule_key
 from .layout import ChainId, section_lists
 from .near_rules import NearRules
@@ -63,7 +67,7 @@ def holds_locally(plan: Plan) -> bool | None:
 
     False if it cannot be shown, True if it is; None if this takes too long.
     """
-    if plan.folds:
+    if plan.folds or any(relying(plan.before, plan.after.master, plan.updates)):
         return False
     updated = _updated_rules(plan)
     for chain_id, rule in plan.hot:
@@ -174,9 +178,10 @@ def _is_equal_in(state: State, chain_id: ChainId, region: Region) -> bool | None
     near = NearRules(rows, region, fields, is_kept=not any(effects))
     in_list = near.of_list(rows.of(_rules_near(state, chain_id, indexes, region, fields)))
     in_tree = near.of_chains(loaded, chain, Names(state.settings.prefix, ()).is_generated)
+    unknown = _Unknown(written, Deciding(listed, state.settings))
     sides = (
-        _side(rows, region, chain, [NearChain(_LIST, in_list)], written),
-        _side(rows, region, chain, [NearChain(_TREE, in_tree[0].rows), *in_tree[1:]], written),
+        _side(rows, region, chain, [NearChain(_LIST, in_list)], unknown),
+        _side(rows, region, chain, [NearChain(_TREE, in_tree[0].rows), *in_tree[1:]], unknown),
     )
     question = state.question(frozenset({chain}), TIMEOUT)
     encoding = RegionEncoding(rows, sides, table, listed[chain].policy, question.backends[0])
@@ -193,7 +198,8 @@ def are_equal(state: State, chain_id: ChainId, rules: Rules, others: Rules, tree
     loaded, rows = state.loaded.table(table), state.cache.rule_rows(state.master.family)
     everything = Region((), state.master.family, state.backends)
     near = NearRules(rows, everything, frozenset(), is_kept=False)
-    rest = _unknown_effect("what follows", {})
+    rest = _unknown_effect("what follows", _Unknown({}, ()))
+    unknown = _Unknown(written_by_chains(state, table), Deciding(state.master.table(table), state.settings))
     chains = {name: loaded[name] for name in tree}
     chains[_LIST] = Chain(_LIST, None, (*rules, rest))
     chains[_TREE] = Chain(_TREE, None, (*others, rest))
@@ -207,7 +213,7 @@ def are_equal(state: State, chain_id: ChainId, rules: Rules, others: Rules, tree
             if name not in tree and generated.is_generated(name)
         ]
         decided = [NearChain(name, rows.of([_sure_verdict(name)])) for name in overlays]
-        sides.append(_side(rows, everything, chain, [*own, *decided], written_by_chains(state, table)))
+        sides.append(_side(rows, everything, chain, [*own, *decided], unknown))
     question = state.question(frozenset({chain}), TIMEOUT)
     encoding = RegionEncoding(rows, (sides[0], sides[1]), table, loaded[chain].policy, question.backends[0])
     return _is_equal(encoding, chain, question) is True
@@ -264,24 +270,33 @@ def _rules_near(
     return tuple(rules)
 
 
+class _Unknown(NamedTuple):
+    """What is known of the chains that are compared by themselves.
+
+    written   by chain: what it may write
+    deciding  those that surely decide about all their packets
+    """
+
+    written: Mapping[str, frozenset[Metadata]]
+    deciding: Container[str]
+
+
 def _side(
-    rows: RuleRows,
-    region: Region,
-    chain: str,
-    near: Sequence[NearChain],
-    written: Mapping[str, frozenset[Metadata]],
+    rows: RuleRows, region: Region, chain: str, near: Sequence[NearChain], unknown: _Unknown
 ) -> list[NearChain]:
     """*chain* leads packets of *region* to the first of *near*; other chains have unknown effect."""
     present = {each.name for each in near}
     entered = rows.callees(np.concatenate([each.rows for each in near]))
     front = NearChain(chain, rows.of([Rule(region.matches, goto(near[0].name))]))
-    unknown = [
-        NearChain(name, rows.of([_unknown_effect(name, written)])) for name in entered if name not in present
+    others = [
+        NearChain(name, rows.of([_unknown_effect(name, unknown)])) for name in entered if name not in present
     ]
-    return [front, *near, *unknown]
+    return [front, *near, *others]
 
 
-def _unknown_effect(chain: str, written: Mapping[str, frozenset[Metadata]]) -> Rule:
+def _unknown_effect(chain: str, unknown: _Unknown) -> Rule:
     """A rule in the place of a chain that is compared by itself."""
-    name, writes = f"chain-{chain}", written.get(chain, frozenset())
+    if chain in unknown.deciding:
+        return _sure_verdict(chain)
+    name, writes = f"chain-{chain}", unknown.written.get(chain, frozenset())
     return Rule((), Target(name, Kind.VERDICT, name, ends=Ends.MAYBE, writes=writes))

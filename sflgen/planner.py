@@ -26,6 +26,7 @@ from hitables.ir.program import Chain, Program
 from hitables.ir.rule import Kind, Rule
 from hitables.parse.iptables import read
 
+from .deciding import relying
 from .edits import Edit, Op, apply, jumps_to
 from .edits import text as text_of
 from .entries import is_crowded
@@ -144,6 +145,8 @@ class Planner:
         for edit in updates:
             self.check_allowed(edit)
         self.fold_busy_chains(updates)
+        for chain_id in relying(plan.state, plan.master, updates):
+            plan.fold_later(*chain_id)
         for edit in updates:
             self.update(edit)
         for table in dict.fromkeys(edit.table for edit in updates):
@@ -365,6 +368,18 @@ def due(state: State) -> list[ChainId]:
         if (table, chain) in outnumbered
         or any((table, section.name) in sections for section in layout.sections)
     ]
+
+
+def costs_a_fold(plan: Plan) -> bool:
+    """Whether the entries of *plan* alone make packets read `delta` more rules.
+
+    A fold in the background takes seconds, in which every packet would read them.
+    """
+    added: dict[ChainId, int] = defaultdict(int)
+    for state, sign in ((plan.before, -1), (plan.after, 1)):
+        for (table, _), entry_chain in state.entry_chains.items():
+            added[table, entry_chain.section] += sign * sum(entry.cost for entry in entry_chain.entries)
+    return any(cost > 1000 * plan.after.settings.delta for cost in added.values())
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from .edits import Op
 from .fold_scheduler import FoldScheduler
 from .kernel import Kernel, loader
 from .kernel_watch import KernelWatch
-from .planner import Plan, fold_unproved, merged
+from .planner import Plan, costs_a_fold, fold_unproved, merged
 from .proof import planner, prove_plan
 from .settings import Strategy
 from .state import State
@@ -198,6 +198,8 @@ class Session:
                 self.settle()  # a staged chain may jump to the chain that is removed
                 state = self.planned_state
             plan = planner(self.proving)(state, updates, Strategy.GRAFT)
+            if costs_a_fold(plan):
+                plan = planner(self.proving)(state, updates, Strategy.FOLD)
         except HitablesError as error:
             return None, _error_answer(error)
         return (plan, "") if plan.updates or plan.edits else (None, f"ok {state.version}\n")

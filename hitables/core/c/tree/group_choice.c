@@ -250,6 +250,18 @@ static uint32_t nth_grouping(const struct candidates *c, uint32_t n)
     return 0;
 }
 
+/* Groups may exceed the budget on the sample, which has more wide rules than its share, and keep it in full.
+ * When none was weighed, those to begin with are built in full, whatever the sample says. */
+static void build_unweighed(struct group_trees *f, const struct candidates *c, struct built *built)
+{
+    uint32_t chosen[CHOICES];
+    for (uint32_t i = 1; i < GROUPINGS; i++)
+        if (!c->grouping[i].one && c->cost[i] < HUGE_VAL)
+            return;
+    if (choose_first(c, chosen))
+        build_in_full(f, &c->grouping[number_of(chosen)], built);
+}
+
 /* Groups that fit in the sample may not fit in full: build the next ones, cheapest on the sample first. */
 static void build_next(struct group_trees *f, struct candidates *c, struct built *built)
 {
@@ -274,6 +286,7 @@ bool group_choose(struct group_trees *f, struct build_node **root)
     list_candidates(f, c);
     uint32_t best = options->grouping ? nth_grouping(c, options->grouping) : choose_on_sample(f, c);
     struct built built = {HUGE_VAL, NULL, NULL};
+    bool sampled = f->every > 1;
     f->every = 1;
     build_in_full(f, &c->grouping[best], &built);
     bool is_weighed = !options->grouping && options->grouping_effort;
@@ -282,6 +295,8 @@ bool group_choose(struct group_trees *f, struct build_node **root)
         if (i != best && near && (options->grouping_effort > 1 || c->grouping[i].one))
             build_in_full(f, &c->grouping[i], &built);
     }
+    if (is_weighed && sampled)
+        build_unweighed(f, c, &built);
     c->cost[best] = HUGE_VAL;
     if (is_weighed && built.cost == HUGE_VAL)
         build_next(f, c, &built);

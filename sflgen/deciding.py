@@ -1,0 +1,79 @@
+"""User chains that surely decide, and trees that rely on one.
+
+A tree may ask a version of its later groups in front of a jump to such a chain, since no packet comes back
+from there (analyse/reorderable.py).  When the chain ceases to decide, the trees that enter it are wrong,
+though neither they nor the lists they were grown for have changed: they must be grown anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hitables.ir.program import Program, Table
+from hitables.ir.rule import Kind
+
+from .edits import Edit, Op
+from .layout import ChainId
+from .settings import Settings
+from .state import State
+
+
+class Deciding:
+    """The user chains of *table* that surely decide: no packet leaves one without a verdict.
+
+    Each is examined when it is first asked for.  Nothing is known of foreign chains.
+    """
+
+    def __init__(self, table: Table, settings: Settings) -> None:
+        self.table, self.settings = table, settings
+        self._known: dict[str, bool] = {}
+
+    def __contains__(self, chain: object) -> bool:
+        if not isinstance(chain, str) or chain not in self.table or self.table[chain].policy is not None:
+            return False
+        if chain not in self._known:
+            self._known[chain] = False  # for jumps in a circle, which no packet takes
+            self._known[chain] = not self.settings.is_foreign(chain) and self._decides(chain)
+        return self._known[chain]
+
+    def _decides(self, chain: str) -> bool:
+        for rule in self.table[chain].rules:
+            target = rule.target
+            if target is None or (rule.matches and target.kind not in (Kind.RETURN, Kind.GOTO)):
+                continue
+            is_sure = target.is_final or rule.enters in self
+            if not is_sure and target.kind in (Kind.RETURN, Kind.GOTO):
+                return False
+            if is_sure and not rule.matches:
+                return True
+        return False
+
+
+def relying(before: State, after: Program, updates: Sequence[Edit]) -> Iterator[ChainId]:
+    """The chains with trees that enter a chain which decides in *before*, and no more in the list *after*."""
+    for name in dict.fromkeys(edit.table for edit in updates):
+        own = [edit for edit in updates if edit.table == name]
+        if not any(name == table for table, _ in before.layouts):
+            continue
+        listed = before.master.table(name)
+        if not any(_may_cease(edit, listed) for edit in own):
+            continue
+        was, now = Deciding(listed, before.settings), Deciding(after.table(name), before.settings)
+        for chain_id in before.layouts:
+            if chain_id[0] != name:
+                continue
+            entered = {rule.enters for rule in listed[chain_id[1]].rules}
+            if any(callee in was and callee not in now for callee in entered):
+                yield chain_id
+
+
+def _may_cease(edit: Edit, listed: Table) -> bool:
+    """Whether a user chain may cease to decide by *edit*."""
+    if edit.chain not in listed or listed[edit.chain].policy is not None:
+        return False
+    if edit.op in (Op.APPEND, Op.INSERT):
+        return edit.rule is not None and edit.rule.target is not None and edit.rule.target.kind in _LEAVING
+    return edit.op in (Op.DELETE, Op.REPLACE, Op.FLUSH, Op.REMOVE)
+
+
+_LEAVING = Kind.RETURN, Kind.GOTO
