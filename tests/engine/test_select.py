@@ -124,6 +124,89 @@ def test_headers_wider_than_their_fields_do_not_leave_the_tables() -> None:
             assert set(db.search(headers).tolist()) <= set(range(-1, 80))
 
 
+def hosts(seed: int, rules: int, layout: Layout = FIVE_TUPLE, services: int = 9) -> np.ndarray:
+    """Boxes like those of `drawn`, of few services; of most, one address or both are open."""
+    rng = np.random.default_rng(seed)
+    boxes = drawn(seed, rules, layout)
+    boxes[:, 2:] = boxes[rng.integers(0, services, rules), 2:]
+    for d in range(2):
+        boxes[rng.random(rules) < 0.5, d] = [0, (1 << layout.bits[d]) - 1]
+    return boxes
+
+
+@pytest.mark.parametrize("simd", [0, 512])
+@pytest.mark.parametrize("services", [3, 40])
+def test_wildcards_answer_as_linear_does(services: int, simd: int) -> None:
+    for seed in range(6):
+        boxes = hosts(seed, 250, services=services)
+        if seed == 4:
+            boxes[:, 2] = [0, 65535]  # no rule tests the source port
+        if seed == 5:
+            boxes = boxes[(boxes[:, :2, 0] > 0).any(axis=1)]  # each rule limits an address
+        agree(f"wildcards(simd={simd})", listed(boxes), near(7, boxes, 3000)).close()
+
+
+@pytest.mark.parametrize("only", range(4))
+def test_wildcards_of_rules_of_one_kind_alone(only: int) -> None:
+    boxes = hosts(1, 400)
+    is_open = (boxes[:, :2, 0] == 0) & (boxes[:, :2, 1] == 2**32 - 1)
+    boxes = boxes[is_open[:, 0] + 2 * is_open[:, 1] == only]
+    assert len(boxes) > 20
+    agree("wildcards", listed(boxes), near(2, boxes, 3000)).close()
+
+
+@pytest.mark.parametrize("simd", [0, 512])
+@pytest.mark.parametrize("step", [1, 3, 300, 70000])
+def test_wildcards_of_many_hosts_near_each_other_and_apart(step: int, simd: int) -> None:
+    """More bounds than a block holds, at every depth of a map, up to addresses that all differ in the last bit."""
+    boxes = hosts(3, 900)
+    near_each_other = 0x0A000000 + np.arange(300) * step
+    boxes[:300, 0] = near_each_other[:, None]
+    boxes[300:600, 1] = near_each_other[:, None] + 7
+    boxes[-20:, :2, 1] = 2**32 - 1  # up to the last address
+    boxes = boxes[np.random.default_rng(4).permutation(900)]
+    agree(f"wildcards(simd={simd})", listed(boxes), near(5, boxes, 4000)).close()
+
+
+@pytest.mark.parametrize("ports", [30, 60, 150])
+def test_wildcards_of_few_and_of_many_ranges_of_ports(ports: int) -> None:
+    boxes = hosts(6, 400)
+    boxes[:, 2:] = [[0, 65535], [0, 65535], [0, 255]]
+    boxes[:, 3] = np.random.default_rng(4).integers(0, 65536, ports)[np.arange(400) % ports][:, None]
+    agree("wildcards", listed(boxes), near(7, boxes, 3000)).close()
+
+
+@pytest.mark.parametrize("simd", [0, 512])
+def test_wildcards_of_other_widths_other_priorities_and_within_their_bytes(simd: int) -> None:
+    layout = Layout((30, 3, 9, 7, 5))
+    boxes = hosts(8, 150, layout)
+    priority = np.sort(np.random.default_rng(0).choice(2**31 - 1, 150, replace=False)).astype(np.uint32)
+    rules = listed(boxes, layout, priority)
+    with agree(f"wildcards(simd={simd})", rules, near(9, boxes, 2000)) as db:
+        size = db.bytes
+    for divisor in (2, 10, 100):
+        with pytest.raises(DatabaseError, match="too many"):
+            engine.open(f"wildcards(bytes={size // divisor})", rules)
+
+
+@pytest.mark.parametrize("simd", [0, 512])
+def test_headers_wider_than_their_fields_do_not_leave_the_wildcards(simd: int) -> None:
+    layout = Layout((20, 11, 9, 7, 5))
+    boxes = hosts(2, 200, layout)
+    headers = np.random.default_rng(2).integers(0, 2**32, (1000, 5), np.uint64).astype(np.uint32)
+    with engine.open(f"wildcards(simd={simd})", listed(boxes, layout)) as db:
+        assert set(db.search(headers).tolist()) <= set(range(-1, 200))
+
+
+def test_wildcards_refuse_products_and_lists_beyond_their_bounds() -> None:
+    crossed = np.zeros((5000, 5, 2), np.uint32)
+    crossed[:, :2] = np.random.default_rng(6).integers(0, 2**32, (5000, 2, 1), np.uint64)
+    crossed[:, 2:, 1] = [65535, 65535, 255]
+    for boxes in (crossed, services_of_few_hosts(300)):  # 25 million cells; 300 rules for each host
+        with pytest.raises(DatabaseError, match="too many"):
+            engine.open("wildcards", listed(boxes))
+
+
 @pytest.mark.parametrize("simd", [0, 256, 512])
 def test_more_services_than_a_row_has_bits_are_read_in_full(simd: int) -> None:
     boxes = drawn(1, 900)
@@ -191,12 +274,17 @@ def test_best_gives_way_to_tuples_where_lists_get_long(ports: int, picked: str) 
         assert 0 < db.bytes - plain.bytes < 1000
 
 
-def test_best_keeps_sides_where_lists_are_short() -> None:
+@pytest.mark.parametrize(("peers", "picked"), [("any", "wildcards"), ("one", "sides")])
+def test_best_takes_wildcards_where_peers_are_any_and_keeps_sides_where_lists_are_short(
+    peers: str, picked: str
+) -> None:
     boxes = services_of_few_hosts(1000)
     boxes[:, 0] = (0x0A000000 + np.arange(len(boxes)) * 977)[:, None]  # a host for each rule
     boxes[:, 3] = 80
+    if peers == "one":
+        boxes[:, 1] = 0xC0A80000 + np.arange(len(boxes))[:, None]
     rules = listed(boxes)
-    with agree("best", rules, near(3, boxes, 2000)) as db, engine.open("sides", rules) as plain:
+    with agree("best", rules, near(3, boxes, 2000)) as db, engine.open(picked, rules) as plain:
         assert 0 < db.bytes - plain.bytes < 1000
 
 

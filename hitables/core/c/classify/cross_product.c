@@ -21,15 +21,11 @@
 
 #include <string.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#define HAVE_X86 1
-#endif
+#include "port_vectors.h"
 
 enum {
     AHEAD = 640, /* words of headers to prefetch ahead: the hardware alone fetches them too late */
     BATCH = 64,
-    GROUP = 32,
     MOST_BOXES = 16384
 };
 
@@ -47,16 +43,6 @@ static bool are_plain(const struct vfdb_rules *rules)
 }
 
 enum { PRODUCTS, NARROW, BYTES, SIMD };
-
-static bool has_vectors(int64_t most)
-{
-#ifdef HAVE_X86
-    return most >= 512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
-#else
-    (void)most;
-    return false;
-#endif
-}
 
 static int cross_product_build(struct budget *budget, const struct vfdb_plan *plan,
                                const struct vfdb_rules *rules, void **built)
@@ -77,7 +63,7 @@ static int cross_product_build(struct budget *budget, const struct vfdb_plan *pl
         db->budget = budget;
         db->products = 1 + b.from->products;
         db->plain = are_plain(rules);
-        db->vector = db->plain && has_vectors(plan->value[SIMD]);
+        db->vector = db->plain && have_port_vectors(plan->value[SIMD]);
         status = cross_product_fill(&b);
     }
     scope_empty(&b.scope);
@@ -201,78 +187,11 @@ static INLINE void read_lists(const struct cross_product *db, uint32_t p, uint32
 }
 
 #ifdef HAVE_X86
-#define TARGET __attribute__((target("avx512f,avx512bw,bmi,bmi2")))
-
-/* Word *number* of 32 headers, its lower half; *row*: where the first words of 16 headers lie, in halves
- * of words. */
-static INLINE TARGET __m512i field(const __m512i *read, __m512i row, uint32_t number)
+static PORTS_TARGET void read_whole(const struct cross_product *db, const uint32_t *headers,
+                                    struct header_batch *batch)
 {
-    __mmask32 middle = 0,
-              last = 0; /* which of 16 headers have it in the third or fourth vector, or in the fifth */
-    for (uint32_t i = 0; i < 16; i++) {
-        middle |= (__mmask32)((5 * i + number) / 32 == 1) << i;
-        last |= (__mmask32)((5 * i + number) / 32 == 2) << i;
-    }
-    __m512i at = _mm512_add_epi16(row, _mm512_set1_epi16((short)(2 * number)));
-    __m512i all = _mm512_permutex2var_epi16(read[0], at, read[1]);
-    all = _mm512_mask_mov_epi16(all, middle, _mm512_permutex2var_epi16(read[2], at, read[3]));
-    all = _mm512_mask_permutexvar_epi16(all, last, at, read[4]);
-    all = _mm512_mask_mov_epi16(all, 0xFFFF0000, _mm512_permutex2var_epi16(read[5], at, read[6]));
-    all = _mm512_mask_mov_epi16(all, middle << 16, _mm512_permutex2var_epi16(read[7], at, read[8]));
-    return _mm512_mask_permutexvar_epi16(all, last << 16, at, read[9]);
-}
-
-/* The entries of a table of 64, or of 128: from its second half in the lanes of *upper*. */
-static INLINE TARGET __m512i entries(const uint16_t *table, __m512i at, __mmask32 upper, bool large)
-{
-    __m512i all = _mm512_permutex2var_epi16(_mm512_loadu_si512(table), at, _mm512_loadu_si512(table + 32));
-    if (!large)
-        return all;
-    table += 64;
-    return _mm512_mask_mov_epi16(
-        all, upper, _mm512_permutex2var_epi16(_mm512_loadu_si512(table), at, _mm512_loadu_si512(table + 32)));
-}
-
-/* The shares of values, by binary search. */
-static INLINE TARGET __m512i shares(const struct port_ranges *ranges, __m512i value, bool large)
-{
-    __m512i at = _mm512_setzero_si512();
-    __mmask32 upper = large ? _mm512_cmpge_epu16_mask(value, _mm512_set1_epi16((short)ranges->start[64])) : 0;
-    _Pragma("GCC unroll 6") for (short step = 32; step; step /= 2)
-    {
-        __m512i next = _mm512_or_si512(at, _mm512_set1_epi16(step));
-        at = _mm512_mask_mov_epi16(
-            at, _mm512_cmpge_epu16_mask(value, entries(ranges->start, next, upper, large)), next);
-    }
-    return entries(ranges->share, at, upper, large);
-}
-
-static INLINE TARGET void sum_ports(const struct cross_product *db, const uint32_t *headers,
-                                    struct header_batch *batch, bool sources)
-{
-    uint16_t row[GROUP];
-    for (uint32_t i = 0; i < GROUP; i++)
-        row[i] = (uint16_t)(2 * 5 * (i % 16));
-    const __m512i rows = _mm512_loadu_si512(row);
-    for (uint32_t done = 0; done < BATCH; done += GROUP) {
-        __m512i read[10];
-        for (uint32_t i = 0; i < 10; i++, headers += 16)
-            read[i] = _mm512_loadu_si512(headers);
-        __m512i sum = shares(&db->ranges[1], field(read, rows, 3), true);
-        sum = _mm512_add_epi16(sum, shares(&db->ranges[2], field(read, rows, 4), false));
-        if (sources)
-            sum = _mm512_add_epi16(sum, shares(&db->ranges[0], field(read, rows, 2), false));
-        _mm512_storeu_si512(batch->sum + done, sum);
-    }
-}
-
-static TARGET void read_whole(const struct cross_product *db, const uint32_t *headers,
-                              struct header_batch *batch)
-{
-    if (db->sources)
-        sum_ports(db, headers, batch, true);
-    else
-        sum_ports(db, headers, batch, false);
+    for (uint32_t done = 0; done < BATCH; done += PORTS_GROUP)
+        sum_ports(db->ranges, headers + 5 * done, batch->sum + done, db->sources);
     read_plain(db, headers, BATCH, batch, db->sources, true);
 }
 #endif

@@ -16,9 +16,8 @@
 enum { MOST_RULES = 254, LINE = 64 }; /* LINE: bytes of a cache line */
 enum { MANY = 1 << 18 };              /* cells of a product, which then have 16 bits where that does */
 
-/* *entries* more entries, zeroed; *place: the index of the first. */
-static int more(struct cross_product_builder *b, struct growing_table *table, size_t size, size_t entries,
-                size_t *place)
+int cross_product_more(struct cross_product_builder *b, struct growing_table *table, size_t size,
+                       size_t entries, size_t *place)
 {
     size_t wanted = table->used + entries;
     table->size = size;
@@ -80,7 +79,7 @@ static int lay_leaf(struct cross_product_builder *b, uint32_t k, uint32_t base, 
         *at = same->at;
         return VFDB_OK;
     }
-    int status = more(b, &b->leaf[k], sizeof(uint16_t), (size_t)size * b->db->products, at);
+    int status = cross_product_more(b, &b->leaf[k], sizeof(uint16_t), (size_t)size * b->db->products, at);
     if (status)
         return status;
     for (uint32_t p = 0; p < b->db->products && !k; p++)
@@ -111,7 +110,7 @@ static int lay_steps(struct cross_product_builder *b, uint32_t k)
     size_t root, at, leaf = 0;
     if (!leaves || !middles)
         return VFDB_NO_MEMORY;
-    int status = more(b, &b->root[k], sizeof(uint32_t), (size_t)1 << bits[0], &root);
+    int status = cross_product_more(b, &b->root[k], sizeof(uint32_t), (size_t)1 << bits[0], &root);
     for (uint32_t i = 0; status == VFDB_OK && i < 1U << bits[0]; i++) {
         uint32_t base = i << below;
         const uint32_t *first = address_map_leaf(map, base);
@@ -119,7 +118,7 @@ static int lay_steps(struct cross_product_builder *b, uint32_t k)
         struct written_block *same = written_slot(middles, first);
         at = same->at;
         if (!one || !is_written(same, first)) {
-            status = more(b, &b->middle[k], sizeof(uint32_t), blocks, &at);
+            status = cross_product_more(b, &b->middle[k], sizeof(uint32_t), blocks, &at);
             for (uint32_t j = 0; j < blocks && status == VFDB_OK; j++) {
                 status = lay_leaf(b, k, base + (j << bits[2]), leaves, &leaf);
                 ((uint32_t *)b->middle[k].at)[at + j] = (uint32_t)leaf;
@@ -151,8 +150,7 @@ static bool lay_ranges(struct port_ranges *ranges, const uint16_t *share, size_t
     return true;
 }
 
-/* Ports and protocol lead to a kind. */
-static int lay_kinds(struct cross_product_builder *b)
+int cross_product_lay_kinds(struct cross_product_builder *b)
 {
     const struct split_product *from = b->from;
     struct cross_product *db = b->db;
@@ -166,7 +164,7 @@ static int lay_kinds(struct cross_product_builder *b)
                          : one                           ? 1
                                                          : class->bytes;
         stride /= class->classes;
-        int status = more(b, &b->share[d], sizeof(uint16_t), entries, &at);
+        int status = cross_product_more(b, &b->share[d], sizeof(uint16_t), entries, &at);
         if (status)
             return status;
         uint16_t *share = (uint16_t *)b->share[d].at;
@@ -177,18 +175,11 @@ static int lay_kinds(struct cross_product_builder *b)
         db->vector = db->vector && lay_ranges(&db->ranges[d], share, entries, d == 1 ? RANGES : FEW);
     }
     db->kinds = from->kinds;
-    int status = more(b, &b->kind, sizeof(uint16_t), from->combinations, &at);
+    int status = cross_product_more(b, &b->kind, sizeof(uint16_t), from->combinations, &at);
     if (!status)
         memcpy(b->kind.at, from->kind, from->combinations * sizeof *from->kind);
     return status;
 }
-
-struct product_list {
-    uint32_t rules, at, line; /* at: its place in the pool */
-    bool second; /* the first product does not have it */
-    const uint16_t *service;
-    const uint32_t *box;
-};
 
 /* Lists of the first product come first in the pool, where narrow cells reach them. */
 static int by_services(const void *a, const void *b)
@@ -231,7 +222,7 @@ static int lay_line(struct cross_product_builder *b, const struct product_list *
                     uint64_t *left, size_t *at)
 {
     uint32_t kinds = b->from->kinds, words = (kinds + 63) / 64;
-    int status = more(b, &b->line, 1, kinds, at);
+    int status = cross_product_more(b, &b->line, 1, kinds, at);
     if (status)
         return status;
     uint8_t *line = (uint8_t *)b->line.at + *at;
@@ -247,7 +238,7 @@ static int lay_line(struct cross_product_builder *b, const struct product_list *
     return VFDB_OK;
 }
 
-static int lay_lists(struct cross_product_builder *b, struct product_list **list, uint32_t lists)
+int cross_product_lay_lists(struct cross_product_builder *b, struct product_list **list, uint32_t lists)
 {
     uint32_t words = (b->from->kinds + 63) / 64;
     const uint64_t *matches = transposed(b, words);
@@ -262,7 +253,7 @@ static int lay_lists(struct cross_product_builder *b, struct product_list **list
         if (!status && (!i || by_services(&list[i - 1], &list[i])))
             status = lay_line(b, list[i], matches, left, &line);
         if (!status)
-            status = more(b, &b->pool, sizeof(uint32_t), rules + (size_t)2, &at);
+            status = cross_product_more(b, &b->pool, sizeof(uint32_t), rules + (size_t)2, &at);
         if (status)
             return status;
         uint32_t *word = (uint32_t *)b->pool.at + at;
@@ -299,7 +290,8 @@ static int lay_cells(struct cross_product_builder *b, uint32_t p, const struct p
     uint32_t shift = narrow ? 0 : bits_of(places);
     if (!narrow && shift + bits_of(lines) > 32)
         return VFDB_TOO_LARGE;
-    int status = more(b, &b->cell[p], narrow ? sizeof(uint16_t) : sizeof(uint32_t), from->cells, &at);
+    size_t size = narrow ? sizeof(uint16_t) : sizeof(uint32_t);
+    int status = cross_product_more(b, &b->cell[p], size, from->cells, &at);
     if (status)
         return status;
     b->db->product[p].columns = from->columns;
@@ -336,7 +328,7 @@ static int lay_products(struct cross_product_builder *b)
                 sorted[n] = &list[n];
             }
         }
-    int status = lay_lists(b, sorted, lists);
+    int status = cross_product_lay_lists(b, sorted, lists);
     for (uint32_t p = 0; p < b->db->products && !status; p++)
         status = lay_cells(b, p, list, number);
     return status;
@@ -391,7 +383,8 @@ static int put_together(struct cross_product_builder *b)
 
 int cross_product_fill(struct cross_product_builder *b)
 {
-    int status = b->from->checks || b->from->combinations > 65536 ? VFDB_TOO_LARGE : lay_kinds(b);
+    int status = b->from->checks || b->from->combinations > 65536 ? VFDB_TOO_LARGE
+                                                                  : cross_product_lay_kinds(b);
     for (uint32_t p = 0; p < b->db->products; p++)
         if (b->from->product[p].columns > 65536 ||
             b->from->product[p].cells / b->from->product[p].columns > 65536)

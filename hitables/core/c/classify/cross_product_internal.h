@@ -64,7 +64,24 @@ struct cross_product_builder {
         line; /* in the order of the piece */
 };
 
-/* cross_product_build.c: fill all tables and put them into one piece; a status. */
+/* A list of rules that match a header if their service does. */
+struct product_list {
+    uint32_t rules, at, line; /* at: its place in the pool */
+    bool second; /* the first product does not have it */
+    const uint16_t *service; /* [rules] */
+    const uint32_t *box;     /* [rules] */
+};
+
+/* cross_product_build.c.  All return a status. */
+
+/* Fill all tables and put them into one piece. */
 int cross_product_fill(struct cross_product_builder *b);
+/* *entries* more entries, zeroed; *place: the index of the first. */
+int cross_product_more(struct cross_product_builder *b, struct growing_table *table, size_t size,
+                       size_t entries, size_t *place);
+/* Ports and protocol lead to a kind. */
+int cross_product_lay_kinds(struct cross_product_builder *b);
+/* Write the pool and the lines of *lists* lists, which become sorted: those of the first product first. */
+int cross_product_lay_lists(struct cross_product_builder *b, struct product_list **list, uint32_t lists);
 
 #endif

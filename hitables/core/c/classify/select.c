@@ -19,7 +19,7 @@
 #include "tss.h"
 #include "vfdb.h"
 
-extern const struct vfdb_ops vfdb_cross_product, vfdb_linear;
+extern const struct vfdb_ops vfdb_cross_product, vfdb_linear, vfdb_wildcards;
 
 struct selected {
     struct budget *budget;
@@ -38,11 +38,12 @@ static const struct candidate {
     {&vfdb_cross_product, {1, 8, 1 << 25}, 3, -1},
     {&vfdb_cross_product, {2, 16, 1 << 25}, 3, -1},
     {&vfdb_cross_product, {2, 8, 1 << 25}, 3, -1},
+    {&vfdb_wildcards, {1 << 25}, 1, -1},
     {&vfdb_split_product, {0, 16}, 2, 3},
     {&vfdb_tss, {8}, 1, -1},
     {&vfdb_linear, {0}, -1, -1},
 };
-enum { TSS = 4, CANDIDATES = sizeof candidates / sizeof *candidates };
+enum { TSS = 5, CANDIDATES = sizeof candidates / sizeof *candidates };
 enum { DRAWN = 512 }; /* headers */
 
 /* Half a second of each second may go into rebuilding, which takes about three microseconds per rule. */

@@ -21,6 +21,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "endpoints.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define HAVE_X86 1
@@ -177,8 +179,16 @@ enum split {
     DESTINATIONS,
     SOURCES_FIRST,       /* buckets for narrow sources, for narrow destinations, a product */
     DESTINATIONS_FIRST,
-    SPLITS
+    SPLITS,
+    OPEN_SIDES = SPLIT_OPEN_SIDES
 };
+
+/* Whether a rule leaves dimension d open. */
+static bool is_open(const struct split_product_builder *b, uint32_t rule, uint32_t d)
+{
+    return d >= b->rules->dims ||
+           (!side(b->rules, rule, d, 0) && side(b->rules, rule, d, 1) == dim_top(b->rules, d));
+}
 
 /* How narrow a side is: the bits that it leaves free, less than there are, as if of 32. */
 static uint32_t narrowness(const struct split_product_builder *b, uint32_t rule, uint32_t d)
@@ -190,8 +200,19 @@ static uint32_t narrowness(const struct split_product_builder *b, uint32_t rule,
     return (b->rules->bits[d] - open) * 32 / b->rules->bits[d];
 }
 
+static void share_out_open(struct split_product_builder *b)
+{
+    static const enum part parts[2][2] = {{CROSS, BY_SOURCE}, {BY_DESTINATION, CROSS_TOO}};
+    for (uint32_t i = 0; i < b->rules->count; i++)
+        b->part[i] = (uint8_t)parts[is_open(b, i, 0)][is_open(b, i, 1)];
+}
+
 static void share_out(struct split_product_builder *b, enum split how, uint32_t narrow)
 {
+    if (how == OPEN_SIDES) {
+        share_out_open(b);
+        return;
+    }
     for (uint32_t i = 0; i < b->rules->count; i++) {
         bool source = narrowness(b, i, 0) >= narrow, destination = narrowness(b, i, 1) >= narrow;
         enum part part = CROSS;

@@ -60,6 +60,11 @@ struct split_product {
 
 extern const struct vfdb_ops vfdb_split_product;
 
+/* A value of its first parameter, for wildcards.c alone: buckets of the rules that leave the other address
+ * open, a product for those that limit both, and a second product, of one cell, for those that limit neither.
+ * Its own search does not read the second product beside buckets. */
+enum { SPLIT_OPEN_SIDES = 7 };
+
 /* The two words to which the value leads. */
 const uint32_t *address_map_leaf(const struct address_map *map, uint32_t value);
 
