@@ -153,6 +153,14 @@ static uint32_t stayers(const struct tree_boxes *in)
     return count;
 }
 
+/* From now on only a sample of the rules is grouped. */
+static void choose_sample(struct group_trees *f)
+{
+    uint32_t effort = f->options->grouping_effort, rules = f->space->in->rules;
+    f->every = 1 + rules / (effort > 1 ? 4 * SAMPLE : effort ? SAMPLE : SAMPLE / 4);
+    f->every_stayer = stayers(f->space->in) < rules / FEW_STAYERS;
+}
+
 /* Try the other values of one choice; the best is kept in *chosen*. */
 static void try_values(struct group_trees *f, struct candidates *c, enum choice choice, uint32_t *chosen)
 {
@@ -188,11 +196,9 @@ static bool choose_first(const struct candidates *c, uint32_t *chosen)
  * the whole. */
 static uint32_t choose_on_sample(struct group_trees *f, struct candidates *c)
 {
-    uint32_t effort = f->options->grouping_effort, rules = f->space->in->rules;
-    uint32_t first[CHOICES] = {0}, chosen[CHOICES];
+    uint32_t rules = f->space->in->rules, first[CHOICES] = {0}, chosen[CHOICES];
     bool grouped = choose_first(c, chosen);
-    f->every = 1 + rules / (effort > 1 ? 4 * SAMPLE : effort ? SAMPLE : SAMPLE / 4);
-    f->every_stayer = stayers(f->space->in) < rules / FEW_STAYERS;
+    choose_sample(f);
     if (grouped)
         for (enum choice i = BASE; i < CHOICES; i++)
             try_values(f, c, i, chosen);
@@ -262,9 +268,22 @@ static void build_unweighed(struct group_trees *f, const struct candidates *c, s
         build_in_full(f, &c->grouping[number_of(chosen)], built);
 }
 
-/* Groups that fit in the sample may not fit in full: build the next ones, cheapest on the sample first. */
-static void build_next(struct group_trees *f, struct candidates *c, struct built *built)
+/* Weigh all orders of groups and all heads, with the other choices as in candidate *like*. */
+static void weigh_heads(struct group_trees *f, struct candidates *c, uint32_t like)
 {
+    choose_sample(f);
+    for (uint32_t i = 1; i < GROUPINGS; i++)
+        if (i / (BASES * HEADS) == like / (BASES * HEADS) && !c->grouping[i].one)
+            weigh(f, c, i);
+    f->every = 1;
+}
+
+/* Groups that fit in the sample may not fit in full: build the next ones, cheapest on the sample first.  A
+ * longer head may be what makes them fit, and with it the other order of groups the cheaper one. */
+static void build_next(struct group_trees *f, struct candidates *c, uint32_t best, struct built *built)
+{
+    weigh_heads(f, c, best);
+    c->cost[best] = HUGE_VAL;
     for (int tries = 0; tries < MOST_TRIES; tries++) {
         uint32_t next = 0;
         for (uint32_t i = 1; i < GROUPINGS; i++)
@@ -297,9 +316,8 @@ bool group_choose(struct group_trees *f, struct build_node **root)
     }
     if (is_weighed && sampled)
         build_unweighed(f, c, &built);
-    c->cost[best] = HUGE_VAL;
     if (is_weighed && built.cost == HUGE_VAL)
-        build_next(f, c, &built);
+        build_next(f, c, best, &built);
     if (built.cost == HUGE_VAL && best)
         build(f, &c->grouping[0], &built); /* no groups fit */
     f->space->form = built.form;
