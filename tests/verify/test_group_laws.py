@@ -197,6 +197,44 @@ def test_a_version_may_be_one_rule_with_a_memory_that_rules_share(
     assert (proved_by_lists(before, after, monkeypatch) is True) == match.startswith("hashlimit")
 
 
+DEAD = """\
+*filter
+:FORWARD ACCEPT [0:0]
+-A FORWARD -s 10.0.0.0/25 -j ACCEPT
+-A FORWARD -s 10.0.0.128/25 -j REJECT
+-A FORWARD -s 10.0.0.0/24 -j DROP
+-A FORWARD -d 10.0.0.2/32 -j DROP
+-A FORWARD -p udp -j DROP
+COMMIT
+"""
+DEAD_IN_A_VERSION = """\
+*filter
+:FORWARD ACCEPT [0:0]
+:t0 - [0:0]
+:t1 - [0:0]
+:v - [0:0]
+-A FORWARD -j t0
+-A FORWARD -j t1
+-A FORWARD -p udp -j DROP
+-A t0 -d 10.0.0.2/32 -j v
+-A t0 -d 10.0.0.2/32 -j DROP
+-A t1 -s 10.0.0.0/25 -j ACCEPT
+-A t1 -s 10.0.0.128/25 -j REJECT
+-A v -s 10.0.0.0/25 -j ACCEPT
+-A v -s 10.0.0.128/25 -j REJECT
+-A v -s 10.0.0.0/24 -j DROP
+COMMIT
+"""
+
+
+def test_a_rule_that_two_rules_cover_may_be_printed_in_a_version_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert proved_by_lists(DEAD, DEAD_IN_A_VERSION, monkeypatch) is True
+    alive = DEAD_IN_A_VERSION.replace("-A v -s 10.0.0.128/25 -j REJECT\n", "")
+    assert not proved_by_lists(DEAD, alive, monkeypatch)
+
+
 def test_a_version_drops_the_malformed_packets_that_its_list_drops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four bytes of layer 4 are enough for `-m multiport`, and not for `-m tcp`, which drops the packet."""
     passes = AFTER.replace(
